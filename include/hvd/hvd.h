@@ -1,0 +1,171 @@
+/**
+ * @file hvd.h — the C interface of libhvd, the collective runtime of hvdrun.
+ *
+ * The one installed header: C11, no dependencies.  Every framework adapter, the
+ * Python package and the tools use this and nothing below it.
+ *
+ * Conventions
+ *   - Every function returns an hvd_status unless it says otherwise.  On failure
+ *     hvd_last_error() returns one line of text for the calling thread.
+ *   - All counts are 64 bit.  Tensors are dense and row-major.
+ *   - All functions may be called from any thread, except hvd_init and
+ *     hvd_shutdown, which must not run at the same time as each other.
+ *   - Memory that the caller passes stays the caller's.  `in` must stay readable
+ *     and unchanged, `out` writable and unread, until the handle is done.
+ *   - After fork() the child must not call anything here but hvd_is_initialized.
+ */
+#ifndef HVD_HVD_H
+#define HVD_HVD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define HVD_API __attribute__((visibility("default")))
+#else
+#define HVD_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HVD_ABI_VERSION 1
+
+/** Who has to act.  The same numbers are the exit codes of hvdrun(1). */
+typedef enum hvd_status {
+  HVD_OK = 0,
+  HVD_USAGE = 2,       /**< the caller passed something wrong; retrying is useless */
+  HVD_MISMATCH = 3,    /**< ranks disagree on shape, dtype, op, root, factors */
+  HVD_UNAVAILABLE = 4, /**< library, device or host is not there */
+  HVD_PEER_LOST = 5,   /**< a rank ended or died */
+  HVD_TIMEOUT = 6,     /**< nothing happened for longer than allowed */
+  HVD_INTERNAL = 70    /**< a bug of ours */
+} hvd_status;
+
+typedef enum hvd_kind {
+  HVD_ALLREDUCE = 0,
+  HVD_ALLGATHER = 1,
+  HVD_BROADCAST = 2,
+  HVD_ALLTOALL = 3,
+  HVD_REDUCESCATTER = 4,
+  HVD_BARRIER = 5,
+  HVD_JOIN = 6
+} hvd_kind;
+
+typedef enum hvd_dtype {
+  HVD_U8 = 0,
+  HVD_I8 = 1,
+  HVD_U16 = 2,
+  HVD_I16 = 3,
+  HVD_I32 = 4,
+  HVD_I64 = 5,
+  HVD_F16 = 6,
+  HVD_F32 = 7,
+  HVD_F64 = 8,
+  HVD_BOOL = 9,
+  HVD_BF16 = 10
+} hvd_dtype;
+
+/** Numbers are Horovod's.  Average of integers divides and truncates. */
+typedef enum hvd_reduce {
+  HVD_AVERAGE = 0,
+  HVD_SUM = 1,
+  HVD_ADASUM = 2,
+  HVD_MIN = 3,
+  HVD_MAX = 4,
+  HVD_PRODUCT = 5
+} hvd_reduce;
+
+#define HVD_GLOBAL_SET 0
+#define HVD_HOST_DEVICE (-1)
+
+/** One tensor of one operation. Zero-initialise, then fill in. */
+typedef struct hvd_request {
+  uint32_t struct_size; /**< sizeof(hvd_request): lets the struct grow */
+  int32_t kind;         /**< hvd_kind */
+  int32_t dtype;        /**< hvd_dtype */
+  int32_t reduce;       /**< hvd_reduce; allreduce and reducescatter only */
+  const char* name;     /**< same on all ranks; NULL: made from the order of calls; copied */
+  const int64_t* shape; /**< [ndim], each >= 0; copied */
+  int32_t ndim;         /**< 0 to 64; 0 is a scalar, one element */
+  int32_t root;         /**< broadcast: rank within the set */
+  int32_t set;          /**< process set, HVD_GLOBAL_SET */
+  int32_t device;       /**< HVD_HOST_DEVICE, or a CUDA ordinal */
+  double prescale;      /**< multiplies the input; 0 is read as 1 only if postscale is 0 too */
+  double postscale;     /**< multiplies the result */
+  const void* in;       /**< [elements]; may be NULL when there are no elements */
+  void* out;            /**< allreduce, broadcast: [elements], may equal in. allgather: NULL, see hvd_take */
+} hvd_request;
+
+typedef int64_t hvd_handle; /**< > 0 */
+
+typedef struct hvd_init_options {
+  uint32_t struct_size;
+  const int32_t* ranks; /**< [num_ranks] of the launch that form the world, NULL: all */
+  int32_t num_ranks;
+} hvd_init_options;
+
+/** Joins the world that the launcher made; without a launcher, a world of one without MPI.
+ *  Collective over the launch.  options may be NULL.  Calling it when initialised does nothing. */
+HVD_API int hvd_init(const hvd_init_options* options);
+
+/** Collective.  Operations under way end with HVD_PEER_LOST.  hvd_init works again afterwards. */
+HVD_API int hvd_shutdown(void);
+
+/** 1 or 0. Never fails. */
+HVD_API int hvd_is_initialized(void);
+
+/** Where this rank stands; all are filled in by one call.  HVD_USAGE before hvd_init. */
+typedef struct hvd_world {
+  int32_t rank, size;
+  int32_t local_rank, local_size; /**< among the ranks of this host */
+  int32_t cross_rank, cross_size; /**< host index, hosts, among hosts that have this local_rank */
+  int32_t homogeneous;            /**< every host has the same number of ranks */
+  int32_t mpi_threads;            /**< MPI_THREAD_MULTIPLE was granted */
+} hvd_world;
+HVD_API int hvd_get_world(hvd_world* world);
+
+/** Hands one tensor to the runtime and returns at once.  HVD_USAGE when an operation of that name is under way. */
+HVD_API int hvd_submit(const hvd_request* request, hvd_handle* handle);
+
+/** Hands over count tensors in one call; with HVD_GROUP they become ready, and run, together.
+ *  handles: [count].  All or nothing: on failure no tensor was taken. */
+#define HVD_GROUP 1u
+HVD_API int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles);
+
+/** *done = 1 when the operation has ended, well or not; the handle stays valid. */
+HVD_API int hvd_poll(hvd_handle handle, int* done);
+
+/** Waits until the operation ends and returns its status; HVD_TIMEOUT when timeout_seconds passed first
+ *  (negative: no limit), then the handle is still under way.  The waiting thread may run the engine itself. */
+HVD_API int hvd_wait(hvd_handle handle, double timeout_seconds);
+
+/** The result of a finished operation whose size only the ranks together know (allgather, alltoall, reducescatter).
+ *  *data: [prod(shape)], malloc'd, now the caller's: hvd_free.  shape: [64] is filled, *ndim set.  Works once. */
+HVD_API int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim);
+HVD_API void hvd_free(void* data);
+
+/** Forgets a handle.  One that is under way is forgotten when it ends. */
+HVD_API int hvd_release(hvd_handle handle);
+
+/** Blocking operation in one call: submit, wait, release.  The fast path for small tensors. */
+HVD_API int hvd_run(const hvd_request* request);
+
+/** Starts the timeline on this rank (HOROVOD_TIMELINE does it at init).  path is used when no launcher collects it. */
+HVD_API int hvd_timeline_start(const char* path, int mark_cycles);
+HVD_API int hvd_timeline_stop(void);
+
+/** What this build and machine offer: "mpi", "shm", "cuda", "nccl" (its version as an integer); 0 when absent. */
+HVD_API int hvd_built(const char* what);
+
+/** Text of the last failure on this thread; "" when none.  Valid until the thread's next call. */
+HVD_API const char* hvd_last_error(void);
+
+/** "0.1.0" */
+HVD_API const char* hvd_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

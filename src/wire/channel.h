@@ -1,0 +1,77 @@
+/// @file channel.h — the authenticated, encrypted path between hvdrun and the guards.
+///
+/// A seam: zmq_channel.cc (ZeroMQ with CURVE) is what runs, sim_channel.cc is its
+/// twin for tests, and nothing else in the tree names the library.
+/// Thread: a channel belongs to one thread.  fd() lets that thread poll() it
+/// together with its other descriptors (edge-triggered: receive until empty).
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hvd::wire {
+
+/// One key pair of CURVE, each half 40 characters of Z85.
+struct KeyPair {
+  std::string public_key, secret_key;
+  static KeyPair generate();
+};
+
+/// What goes over the channel: a type (message.h) and bytes that the channel does not interpret.
+struct Frame {
+  std::uint16_t type = 0;
+  std::string body;
+};
+
+/// A peer as the listening side sees it: stable while the peer is connected.
+using PeerId = std::string;
+
+/// What a guard needs in order to reach hvdrun.
+struct Endpoint {
+  std::string address;     ///< "ipc:///…/control.sock" or "tcp://10.0.0.1:4123"
+  std::string server_key;  ///< public, Z85
+};
+
+/// hvdrun's end.
+class Listener {
+ public:
+  struct Received {
+    PeerId from;
+    Frame frame;
+  };
+  virtual ~Listener() = default;
+  /// Addresses really bound, with ports filled in.
+  virtual std::vector<std::string> addresses() const = 0;
+  virtual int fd() const = 0;
+  /// Next frame from an authenticated peer, or nothing if none waits.
+  virtual std::optional<Received> receive() = 0;
+  /// False when the peer's queue is full: keep the frame and try again.  Throws when the peer is gone.
+  virtual bool send(const PeerId& to, const Frame& frame) = 0;
+};
+
+/// A guard's end.
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  virtual int fd() const = 0;
+  virtual std::optional<Frame> receive() = 0;
+  /// False when the queue is full.
+  virtual bool send(const Frame& frame) = 0;
+  /// How long the other end has been known to be gone; nothing while it is there.
+  virtual std::optional<std::chrono::milliseconds> lost_for() = 0;
+};
+
+inline constexpr std::size_t max_frame_bytes = 4u << 20;  ///< larger bodies (payload, results) travel in chunks
+
+/// Binds every address in @p bind ("ipc:///path", "tcp://ip:*").  Only @p client_public_key is let in.
+std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
+                                 const std::string& client_public_key);
+/// Connects; returns at once, the handshake goes on in the background.
+std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client);
+
+}  // namespace hvd::wire

@@ -1,0 +1,40 @@
+/// @file death.h — how a rank ended, as its guard saw it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hvd::wire {
+
+enum class Cause : std::uint8_t {
+  finished,   ///< exit code 0
+  exited,     ///< exit code ≠ 0
+  signalled,  ///< signal, not by us
+  oom,        ///< SIGKILL by the kernel's out-of-memory killer (cgroup or host)
+  stopped,    ///< by hvdrun's own stop or signal
+  unstarted,  ///< could not be started: payload, interpreter, working folder
+  vanished,   ///< the guard itself was killed or its host is gone (made by hvdrun)
+};
+
+struct DeathRecord {
+  int rank = 0;
+  std::string host;
+  std::int64_t pid = 0;
+  std::int64_t time_ns = 0;  ///< CLOCK_MONOTONIC of the host; hvdrun aligns it
+  Cause cause = Cause::finished;
+  int code = 0;  ///< exit code or signal number
+  bool core_dumped = false;
+  std::string text;               ///< for unstarted, oom: one line that explains
+  std::string hint;               ///< what to do next
+  std::string phase;              ///< last phase message
+  std::string traceback;          ///< last Python traceback on stderr, whole; empty: none
+  std::vector<std::string> tail;  ///< last 20 lines of output (both streams)
+};
+
+std::string to_json(const DeathRecord& r);
+DeathRecord death_from_json(const std::string& text);
+
+/// The exit code of hvdrun for this death: the rank's own code; 128 + signal.
+int exit_code(const DeathRecord& r);
+
+}  // namespace hvd::wire

@@ -1,0 +1,47 @@
+/// @file manifest.h — what hvdrun tells one guard about its rank.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hvd::wire {
+
+enum class PayloadKind : std::uint8_t { pickle, script, module, command };
+
+struct Payload {
+  PayloadKind kind = PayloadKind::command;
+  std::string name;               ///< path as typed, module name, or program
+  std::vector<std::string> args;  ///< what follows it on the command line
+  std::string sha256;             ///< pickle: hex digest, checked before it is loaded
+  std::uint64_t bytes = 0;        ///< pickle: length
+  bool deliver = false;           ///< pickle: this guard receives the bytes and shares them on its host
+  std::string path;  ///< pickle and not deliver: where the host's copy is; empty: wait for another manifest
+};
+
+/// Where the rank runs: planned by hvdrun, or by the guard when cpus is empty (remote host).
+struct Placement {
+  std::vector<int> cpus;  ///< logical CPU numbers to bind to; empty: equal share of this host's allowed cores
+  int threads = 0;        ///< OMP_NUM_THREADS unless the user set it; 0: number of cores in cpus
+  bool bind = true;
+};
+
+struct RankManifest {
+  std::string job;  ///< short unique id, also in HVD_JOB
+  int rank = 0, size = 1, local_rank = 0, local_size = 1, cross_rank = 0, cross_size = 1;
+  std::string host;                        ///< as the user named it; used in tags
+  std::string cwd;                         ///< working folder; if absent on that host, the home folder and a warning
+  std::string python;                      ///< interpreter for pickle, script, module
+  std::map<std::string, std::string> env;  ///< whole environment of the rank, before the guard's additions
+  Payload payload;
+  Placement placement;
+  double grace_seconds = 5;
+  bool collect_results = false;
+  bool timeline = false;
+};
+
+std::string to_json(const RankManifest& m);
+/// Throws Error{usage} naming the field when @p text is not a manifest of protocol_version.
+RankManifest manifest_from_json(const std::string& text);
+
+}  // namespace hvd::wire

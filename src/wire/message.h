@@ -1,0 +1,40 @@
+/// @file message.h — every message between hvdrun and a guard, and between a guard and its rank.
+///
+/// Two links, one vocabulary:
+///   channel   hvdrun ↔ guard, channel.h.
+///   link      guard ↔ rank process: the stream socket whose descriptor is in HVD_LINK_FD.
+///             Each frame: u32 body length, u16 type, u16 zero, body (little endian).
+/// JSON bodies are small and are parsed with a depth and size limit; everything
+/// from user code (results, output, exception text) is opaque bytes.
+#pragma once
+#include <cstdint>
+
+namespace hvd::wire {
+
+inline constexpr int protocol_version = 1;
+
+enum class Type : std::uint16_t {
+  // guard → hvdrun
+  hello = 1,  ///< JSON Hello: first message; hvdrun answers with manifest
+  output =
+      2,  ///< u8 stream (1 stdout, 2 stderr), then bytes as read; never split inside a UTF-8 sequence is NOT promised
+  death = 3,          ///< JSON DeathRecord (death.h): the rank has ended, well or not
+  clean = 4,          ///< the rank's descendants are gone; the guard waits for release
+  payload_ready = 5,  ///< JSON {path}: this host's copy of the payload can be read there by the same user
+  trace = 6,          ///< trace_record.h bytes, from the rank
+  result = 7,         ///< a piece of the rank's result; an empty piece ends it
+  phase = 8,          ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
+  pong = 9,           ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
+  started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got
+  stall = 11,         ///< JSON, from the runtime: who waits for whom
+  // hvdrun → guard
+  manifest = 32,   ///< JSON RankManifest (manifest.h)
+  payload = 33,    ///< a piece of the payload, in order; an empty piece ends it
+  stop = 34,       ///< JSON {reason, grace_seconds}: SIGTERM now, SIGKILL after grace
+  signal = 35,     ///< i32 signal number to pass on
+  release = 36,    ///< the guard may exit
+  ping = 37,       ///< i64 hvdrun CLOCK_MONOTONIC ns
+  peer_lost = 38,  ///< JSON {rank, cause}: raise the epoch so that waits end with HVD_PEER_LOST
+};
+
+}  // namespace hvd::wire
