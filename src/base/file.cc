@@ -1,0 +1,58 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "base/error.h"
+
+namespace hvd {
+
+void FdTraits::abandon(type fd) noexcept { ::close(fd); }
+
+std::string errno_text(int number) { return std::generic_category().message(number); }
+
+std::string read_file(const std::string& path, std::size_t limit_bytes) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw Error(Code::usage, path, errno_text(errno));
+  struct stat about {};
+  if (::fstat(fd.get(), &about) == 0 && S_ISDIR(about.st_mode))
+    throw Error(Code::usage, path, "is a folder, not a file");
+  std::string bytes;
+  char piece[65536];
+  for (;;) {
+    const ssize_t n = ::read(fd.get(), piece, sizeof piece);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(Code::usage, path, errno_text(errno));
+    if (n == 0) return bytes;
+    bytes.append(piece, static_cast<std::size_t>(n));
+    if (bytes.size() > limit_bytes)
+      throw Error(Code::usage, path, "larger than " + std::to_string(limit_bytes) + " bytes");
+  }
+}
+
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+void replace_file(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".new." + std::to_string(::getpid());
+  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd || !write_all(fd.get(), bytes) || ::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int number = errno;
+    ::unlink(temporary.c_str());
+    throw Error(Code::unavailable, path, "cannot be written: " + errno_text(number));
+  }
+}
+
+}  // namespace hvd

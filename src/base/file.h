@@ -1,0 +1,32 @@
+/// @file file.h — descriptors and whole files.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/handle.h"
+
+namespace hvd {
+
+struct FdTraits {
+  using type = int;
+  static type null() noexcept { return -1; }
+  static void abandon(type fd) noexcept;
+};
+/// Owns one file descriptor.
+using Fd = Handle<FdTraits>;
+
+/// The whole file.  Throws Error{usage} naming @p path when it cannot be read or is larger than @p limit_bytes.
+std::string read_file(const std::string& path, std::size_t limit_bytes);
+
+/// Writes all of @p bytes to @p fd, waiting as needed; false when the other end is gone or the disk is full (errno
+/// says).
+bool write_all(int fd, std::string_view bytes);
+
+/// Writes beside @p path and renames, so that readers see the old file or the whole new one.  Mode 0600.
+void replace_file(const std::string& path, std::string_view bytes);
+
+/// "No such file or directory" for an errno value; safe from any thread.
+std::string errno_text(int number);
+
+}  // namespace hvd

@@ -1,0 +1,51 @@
+#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#include "base/text.h"
+
+#include <doctest/doctest.h>
+
+#include "base/sha256.h"
+
+using namespace hvd;
+using Strings = std::vector<std::string>;
+
+TEST_CASE("text: split keeps empty pieces, words does not") {
+  CHECK(split("a,,b", ',') == Strings{"a", "", "b"});
+  CHECK(split("", ',') == Strings{""});
+  CHECK(words("  a \t b ") == Strings{"a", "b"});
+  CHECK(words("").empty());
+  CHECK(join(split("a,,b", ','), ",") == "a,,b");
+}
+
+TEST_CASE("text: numbers take the whole string or nothing") {
+  CHECK(to_integer("-12") == -12);
+  CHECK_FALSE(to_integer("12x"));
+  CHECK_FALSE(to_integer(""));
+  CHECK_FALSE(to_integer("99999999999999999999"));
+  CHECK(to_number("0.5") == 0.5);
+  CHECK_FALSE(to_number("nan"));
+  CHECK(to_boolean("Yes") == true);
+  CHECK(to_boolean("off") == false);
+  CHECK_FALSE(to_boolean("2"));
+}
+
+TEST_CASE("text: quoting for a shell") {
+  CHECK(shell_quote("a-b_c=1") == "a-b_c=1");
+  CHECK(shell_quote("") == "''");
+  CHECK(shell_quote("it's $x") == "'it'\\''s $x'");
+}
+
+TEST_CASE("text: ranges and counts") {
+  CHECK(ranges({0, 1, 2, 5, 7, 8}) == "0-2,5,7-8");
+  CHECK(ranges({}) == "");
+  CHECK(count_of(1, "rank") == "1 rank");
+  CHECK(count_of(0, "rank") == "0 ranks");
+}
+
+TEST_CASE("sha256: the standard's examples, whole and in pieces") {
+  CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  const std::string million(1000000, 'a');
+  Sha256 hash;
+  for (std::size_t i = 0; i < million.size(); i += 977) hash.add(std::string_view(million).substr(i, 977));
+  CHECK(hash.hex() == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
