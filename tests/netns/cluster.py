@@ -1,0 +1,218 @@
+"""Two or three hosts on one machine: what a test gets to see of them.
+
+Each host has a network namespace, a hostname, process ids, /tmp, /dev/shm, /run, /etc/hosts and /etc/ssh of its own, and a
+real sshd that lets its neighbours in without a question.  The hosts hang on a bridge in a further network namespace, so
+nothing of them shows on this machine's own network, and any number of clusters can be up at once with the same addresses.
+
+    with Cluster(hosts=2) as cluster:
+        cluster.run("alpha", ["ssh", "beta", "hostname"]).stdout      # "beta\n"
+
+One keeper process holds a cluster together.  It ends when its owner does (its stdin closes) or when its time is over, and
+every process of every host ends with it: namespaces need no other clean-up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import IO, Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+NAMES = ("alpha", "beta", "gamma")
+NETWORK = "10.77.0"
+START_LIMIT_SECONDS = 20.0
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+TOOLS = ("ip", "nsenter", "ssh", "ssh-keygen", "/usr/sbin/sshd")
+
+
+def why_not() -> str | None:
+    """None where hosts can be made here, else the reason in one line."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=DEFAULT_PATH) is None]
+    if missing:
+        return "not installed: " + ", ".join(missing)
+    probe = subprocess.run(
+        ["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "true"],
+        capture_output=True,
+        text=True,
+        timeout=10,
+    )
+    return None if probe.returncode == 0 else "no namespaces here: " + probe.stderr.strip()
+
+
+class Cluster:
+    """Hosts alpha, beta and (with hosts=3) gamma, at 10.77.0.1, .2, .3.
+
+    `ttl_seconds` bounds the life of the whole cluster, whatever happens to its owner.
+    """
+
+    def __init__(self, hosts: int = 2, ttl_seconds: float = 900.0) -> None:
+        if not 1 <= hosts <= len(NAMES):
+            raise ValueError(f"hosts must be 1 to {len(NAMES)}, not {hosts}")
+        self.names = NAMES[:hosts]
+        self.state = pathlib.Path(tempfile.mkdtemp(prefix="hvd-hosts-", dir="/tmp"))
+        self._keeper = subprocess.Popen(
+            [sys.executable, str(HERE / "keeper.py"), str(self.state), str(hosts), str(ttl_seconds)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            self._info = self._wait_until_up()
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_until_up(self) -> dict[str, Any]:
+        assert self._keeper.stdout is not None and self._keeper.stderr is not None
+        line = self._keeper.stdout.readline()  # the keeper has a limit of its own for its start
+        if not line:
+            raise RuntimeError("the hosts did not come up: " + self._keeper.stderr.read().decode(errors="replace"))
+        return dict(json.loads(line))
+
+    def address(self, host: str) -> str:
+        """The host's IPv4 address."""
+        return f"{NETWORK}.{self.names.index(host) + 1}"
+
+    def tmp(self, host: str) -> pathlib.Path:
+        """The folder, seen from outside, that the host sees as /tmp."""
+        self.names.index(host)
+        return self.state / host / "tmp"
+
+    def init_pid(self, host: str) -> int:
+        """The host's first process, as this machine numbers it."""
+        return int(self._info["hosts"][host])
+
+    @property
+    def switch_pid(self) -> int:
+        """A process in the network namespace of the bridge."""
+        return int(self._info["switch"])
+
+    def command(self, host: str, argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: str = "/tmp") -> list[str]:
+        """The argv that runs `argv` on the host with a login-like environment plus `env`."""
+        variables = {"PATH": DEFAULT_PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", **(env or {})}
+        return [
+            "nsenter",
+            f"--target={self.init_pid(host)}",
+            *("--net", "--mount", "--uts", "--ipc", "--pid"),
+            *("--", "env", "-i", f"--chdir={cwd}"),
+            *(f"{name}={value}" for name, value in variables.items()),
+            *argv,
+        ]
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Starts `argv` on the host.  Options as Popen's; `env` is added to the login environment, `cwd` is the host's."""
+        command = self.command(host, argv, options.pop("env", None), options.pop("cwd", "/tmp"))
+        return subprocess.Popen(command, **options)
+
+    def run(self, host: str, argv: Sequence[str], *, timeout: float = 60.0, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Runs `argv` on the host to its end; text, captured.  Raises subprocess.TimeoutExpired after `timeout`."""
+        command = self.command(host, argv, options.pop("env", None), options.pop("cwd", "/tmp"))
+        options.setdefault("stdin", subprocess.DEVNULL)
+        return subprocess.run(command, timeout=timeout, capture_output=True, text=True, **options)
+
+    @staticmethod
+    def signal(process: subprocess.Popen[Any], number: int) -> None:
+        """Sends a signal to the program that popen() started (nsenter itself stays outside the host)."""
+        for child in children(process.pid):
+            os.kill(child, number)
+
+    def processes(self, host: str) -> dict[int, str]:
+        """pid (this machine's number) → command line of all that runs on the host, less its init and sshd."""
+        namespace = os.readlink(f"/proc/{self.init_pid(host)}/ns/pid")
+        found = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                if os.readlink(entry / "ns/pid") != namespace:
+                    continue
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+            if line and "keeper.py" not in line and not line.startswith(("sshd:", "/usr/sbin/sshd")):
+                found[int(entry.name)] = line
+        return found
+
+    def close(self) -> None:
+        """Ends every process of every host and removes the state folder.  May be called twice."""
+        keeper = self._keeper
+        if keeper.stdin is not None and not keeper.stdin.closed:
+            keeper.stdin.close()
+        try:
+            keeper.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            keeper.kill()
+            keeper.wait(timeout=5)
+        for stream in (keeper.stdout, keeper.stderr):
+            close_quietly(stream)
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def close_quietly(stream: IO[Any] | None) -> None:
+    """Closes a stream that may not be there."""
+    if stream is not None:
+        stream.close()
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process, as this machine numbers them; empty once it is gone."""
+    try:
+        return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def sweep() -> int:
+    """Removes what killed runs left: state folders whose keeper is gone.  Returns how many.
+
+    The hosts' processes need no sweeping, since they die with their keeper.
+    """
+    removed = 0
+    for state in pathlib.Path("/tmp").glob("hvd-hosts-*"):
+        try:
+            if time.time() - state.stat().st_mtime < 2 * START_LIMIT_SECONDS:
+                continue  # perhaps just being made
+            pid = int((state / "keeper.pid").read_text())
+            if "keeper.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
+                continue
+        except (OSError, ValueError):
+            pass
+        shutil.rmtree(state, ignore_errors=True)
+        removed += 1
+    return removed
+
+
+def wait_for(condition: Any, limit_seconds: float, what: str) -> None:
+    """Polls `condition` until it is true; TimeoutError that names `what` after the limit."""
+    deadline = time.monotonic() + limit_seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {limit_seconds:g} s")
+        time.sleep(0.02)
+
+
+def stop_keeper(pid: int) -> None:
+    """Ends a keeper that this process did not start (the shell command's `down`)."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+        wait_for(lambda: not pathlib.Path(f"/proc/{pid}").exists(), 5.0, "the keeper's end")
+    except ProcessLookupError:
+        pass
