@@ -1,0 +1,115 @@
+/// @file trace.cc — the recording side of Tracer; the writing side is writer.cc.
+#include "trace/trace.h"
+
+#include "trace/trace_state.h"
+
+namespace hvd::trace {
+
+using wire::put_varint;
+using wire::TraceTag;
+using wire::zigzag;
+
+namespace {
+
+std::uint8_t* put_tag(std::uint8_t* to, TraceTag tag) {
+  *to++ = static_cast<std::uint8_t>(tag);
+  return to;
+}
+
+/// Time and track go into the ring as differences; a record that found no room leaves them as they were.
+std::uint8_t* put_time(Ring& ring, std::uint8_t* to, std::uint64_t now) {
+  to = put_varint(to, zigzag(static_cast<std::int64_t>(now - ring.last_ticks)));
+  ring.last_ticks = now;
+  return to;
+}
+
+std::uint8_t* put_track(Ring& ring, std::uint8_t* to, std::uint32_t track) {
+  to = put_varint(to, zigzag(std::int64_t{track} - std::int64_t{ring.last_track}));
+  ring.last_track = track;
+  return to;
+}
+
+}  // namespace
+
+Tracer::Tracer() : Tracer(Options{}) {}
+Tracer::Tracer(const Options& options) : state_(std::make_unique<State>(options, enabled_)) {}
+Tracer::~Tracer() { stop(); }
+
+void Tracer::start(std::unique_ptr<Sink> sink, bool mark_cycles) {
+  if (enabled()) return;
+  state_->start(std::move(sink));
+  enabled_.store(true, std::memory_order_release);
+  cycles_.store(mark_cycles, std::memory_order_release);
+}
+
+void Tracer::stop() {
+  enabled_.store(false, std::memory_order_release);
+  cycles_.store(false, std::memory_order_release);
+  state_->stop();
+}
+
+std::uint64_t Tracer::lost() const { return state_->lost(); }
+
+void Tracer::record_submitted(Track& track, const Tensor& tensor) {
+  if (track.id == 0) [[unlikely]]
+    track.id = state_->add_name(tensor);
+  const auto record = [&](Ring& ring) {
+    std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+    if (to == nullptr) return;
+    to = put_tag(to, TraceTag::submitted);
+    to = put_time(ring, to, state_->now());
+    state_->publish(ring, put_track(ring, to, track.id));
+  };
+  if (Ring* ring = state_->thread_ring()) return record(*ring);
+  const std::lock_guard lock(state_->shared_mutex);
+  record(state_->shared_ring);
+}
+
+void Tracer::record_batch(TraceTag tag, std::uint32_t batch) {
+  Ring& ring = state_->engine_ring;
+  std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+  if (to == nullptr) return;
+  to = put_tag(to, tag);
+  to = put_time(ring, to, state_->now());
+  state_->publish(ring, put_varint(to, batch));
+}
+
+void Tracer::record_batch_tensor(Track track) {
+  if (track.id == 0) return;  // submitted before recording began
+  Ring& ring = state_->engine_ring;
+  std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+  if (to == nullptr) return;
+  to = put_tag(to, TraceTag::batch_tensor);
+  state_->publish(ring, put_track(ring, to, track.id));
+}
+
+void Tracer::record_phase(TraceTag tag, std::uint32_t batch, Phase phase) {
+  Ring& ring = state_->engine_ring;
+  std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+  if (to == nullptr) return;
+  to = put_tag(to, tag);
+  to = put_time(ring, to, state_->now());
+  to = put_varint(to, batch);
+  *to++ = static_cast<std::uint8_t>(phase);
+  state_->publish(ring, to);
+}
+
+void Tracer::record_failed(Track track) {
+  if (track.id == 0) return;
+  Ring& ring = state_->engine_ring;
+  std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+  if (to == nullptr) return;
+  to = put_tag(to, TraceTag::failed);
+  to = put_time(ring, to, state_->now());
+  state_->publish(ring, put_track(ring, to, track.id));
+}
+
+void Tracer::record_cycle() {
+  Ring& ring = state_->engine_ring;
+  std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+  if (to == nullptr) return;
+  to = put_tag(to, TraceTag::cycle);
+  state_->publish(ring, put_time(ring, to, state_->now()));
+}
+
+}  // namespace hvd::trace

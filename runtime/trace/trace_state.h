@@ -1,0 +1,104 @@
+/// @file trace_state.h — inside of Tracer: rings, names, the writer thread.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "trace/ring.h"
+#include "trace/ticks.h"
+#include "trace/trace.h"
+
+namespace hvd::trace {
+
+/// The rings of the submitting threads.  Outlives its Tracer while a thread still holds a ring of it.
+class RingPool {
+ public:
+  static constexpr std::size_t max_rings = 64;  ///< more threads than this share the last ring under a lock
+
+  explicit RingPool(std::size_t ring_bytes) : ring_bytes_(ring_bytes) {}
+
+  /// A ring for this thread alone, or nullptr when there are too many: use shared().
+  Ring* take();
+  void give_back(Ring* ring);
+  /// All rings made so far.
+  std::vector<Ring*> all() const;
+
+ private:
+  const std::size_t ring_bytes_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Ring>> rings_;
+  std::vector<Ring*> free_;
+};
+
+class Tracer::State {
+ public:
+  State(const Options& options, std::atomic<bool>& enabled);
+
+  /// @name Producers
+  /// @{
+  std::uint64_t now() const noexcept { return ticks(use_counter_); }
+  /// Gives @p ring's differences a fresh start after start() and reports what was dropped.  False: no room.
+  bool prepare(Ring& ring) noexcept {
+    if (ring.run == run_.load(std::memory_order_relaxed) && !ring.has_lost()) [[likely]]
+      return true;
+    return prepare_slowly(ring);
+  }
+  void publish(Ring& ring, const std::uint8_t* end) noexcept {
+    const bool full = ring.commit(end);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // see writer.cc: the writer pays for the other half
+    if (full || sleeping_.load(std::memory_order_relaxed)) [[unlikely]]
+      wake_writer();
+  }
+  /// The calling thread's ring; nullptr: use shared_ring under shared_mutex.
+  Ring* thread_ring();
+  std::uint32_t add_name(const Tensor& tensor);
+  /// @}
+
+  void start(std::unique_ptr<Sink> sink);
+  void stop();
+  std::uint64_t lost() const;
+
+  Ring engine_ring;
+  std::mutex shared_mutex;
+  Ring shared_ring;
+
+ private:
+  bool prepare_slowly(Ring& ring) noexcept;
+  void wake_writer() noexcept;
+
+  // writer thread
+  void write_loop();
+  bool drain();
+  bool rings_are_empty() const;
+  void put_clock();
+  void put_ring(Ring& ring, std::uint64_t head);
+  void put(std::uint16_t stream, std::span<const std::uint8_t> bytes);
+  void send_frame();
+  void sleep_until_woken(bool timed);
+
+  const Options options_;
+  const bool use_counter_;
+  const std::uint64_t id_;  ///< tells a thread's cached ring whose it is
+  std::atomic<bool>& enabled_;
+  std::shared_ptr<RingPool> pool_;
+
+  mutable std::mutex names_mutex_;
+  std::vector<std::uint8_t> names_;  ///< name records of all tracks, encoded
+  std::uint32_t tracks_ = 0;
+
+  std::atomic<std::uint64_t> run_{0};
+  std::atomic<std::uint32_t> bell_{0};
+  std::atomic<bool> sleeping_{false}, stopping_{false};
+
+  // writer thread, and start()/stop() while it is not running
+  std::unique_ptr<Sink> sink_;
+  std::thread writer_;
+  std::vector<std::uint8_t> frame_;
+  std::size_t names_sent_ = 0;
+  bool sink_gone_ = false, barrier_works_ = false;
+  std::atomic<std::uint64_t> lost_before_{0};
+};
+
+}  // namespace hvd::trace

@@ -1,0 +1,90 @@
+/// @file trace_record.h — what a rank says about its collectives, in as few bytes as we can.
+///
+/// The body of a Type::trace frame (message.h): u8 version, u8 zero, then sections {u16 stream, u32 bytes, bytes}.
+/// A stream is an endless sequence of records, written by one thread (or under one lock); a section may end in the
+/// middle of a record, the next section of that stream goes on.  Times and track numbers are differences to the
+/// stream's previous ones (the first: to zero), so a tensor costs about six bytes an operation: the ranks are busy, and
+/// every byte passes three processes.  Streams: 0 names and clocks, 1 the engine, 2 and up submitting threads.  A
+/// writer sends what others refer to first: names, submissions, engine.
+///
+/// Integers are LEB128 varints unless marked; "track" fields are zig-zag differences.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace hvd::wire {
+
+inline constexpr std::uint8_t trace_version = 1;
+/// Largest body: with its header it fits one buffer of a Unix socket, so the kernel never cuts or interleaves frames.
+inline constexpr std::size_t trace_frame_bytes = (32u << 10) - 64;
+inline constexpr std::size_t trace_name_bytes = 1024;  ///< longer tensor names are cut
+inline constexpr std::size_t trace_max_dims = 64;
+inline constexpr std::size_t trace_section_header_bytes = 6;
+inline constexpr std::uint16_t trace_control_stream = 0;
+inline constexpr std::uint16_t trace_engine_stream = 1;
+
+enum class TraceTag : std::uint8_t {
+  nop = 0,
+  clock = 1,         ///< u64 ticks, i64 ns (both fixed, little endian): the same moment in both clocks; control stream
+  name = 2,          ///< id, u8 op, u8 dtype, home rank, u8 ndim, dims…, length, bytes; control stream
+  submitted = 3,     ///< time, track: this rank has the tensor ready
+  batch_begin = 4,   ///< time, batch: the tensors that follow are negotiated, their operation begins
+  batch_tensor = 5,  ///< track: belongs to the batch begun last
+  phase_begin = 6,   ///< time, batch, u8 phase
+  phase_end = 7,     ///< time, batch, u8 phase
+  batch_end = 8,     ///< time, batch
+  failed = 9,        ///< time, track: negotiation ended in an error
+  cycle = 10,        ///< time: CYCLE_START
+  lost = 11,         ///< count: records that a full ring dropped here
+  reset = 12,        ///< differences start at zero again; what stands in a stream before its first reset is void
+};
+
+/// The operation that a track shows.  The first seven are hvd_kind's numbers.
+enum class TraceOp : std::uint8_t {
+  allreduce = 0,
+  allgather = 1,
+  broadcast = 2,
+  alltoall = 3,
+  reducescatter = 4,
+  barrier = 5,
+  join = 6,
+  adasum = 7,
+};
+inline constexpr std::uint8_t trace_ops = 8;
+
+/// What happens inside an operation; names in trace_names.h.  Append only.
+enum class Phase : std::uint8_t {
+  queue = 0,
+  wait_for_data,
+  wait_for_other_tensor_data,
+  init_fusion_buffer,
+  memcpy_in_fusion_buffer,
+  memcpy_out_fusion_buffer,
+  allocate_output,
+  mpi,  ///< MPI_<OP>: named after the batch's operation, like the two below
+  nccl,
+  shm,
+  init_nccl,
+};
+inline constexpr std::uint8_t trace_phases = 11;
+
+inline constexpr std::size_t varint_max_bytes = 10;
+
+/// Writes @p value at @p to (at least varint_max_bytes free); returns the byte after it.
+inline std::uint8_t* put_varint(std::uint8_t* to, std::uint64_t value) {
+  while (value >= 0x80) {
+    *to++ = static_cast<std::uint8_t>(value | 0x80);
+    value >>= 7;
+  }
+  *to++ = static_cast<std::uint8_t>(value);
+  return to;
+}
+
+inline constexpr std::uint64_t zigzag(std::int64_t value) {
+  return (static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63);
+}
+inline constexpr std::int64_t unzigzag(std::uint64_t value) {
+  return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
+}
+
+}  // namespace hvd::wire
