@@ -3,7 +3,8 @@
 /// A seam: zmq_channel.cc (ZeroMQ with CURVE) is what runs, sim_channel.cc is its
 /// twin for tests, and nothing else in the tree names the library.
 /// Thread: a channel belongs to one thread.  fd() lets that thread poll() it
-/// together with its other descriptors (edge-triggered: receive until empty).
+/// together with its other descriptors.  It is edge-triggered and serves both
+/// directions: after poll() said so, and after every send(), receive until empty.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -52,6 +53,9 @@ class Listener {
   virtual std::optional<Received> receive() = 0;
   /// False when the peer's queue is full: keep the frame and try again.  Throws when the peer is gone.
   virtual bool send(const PeerId& to, const Frame& frame) = 0;
+  /// The next peer whose connection has ended for good (its guard is gone), or nothing.  Every peer once.
+  /// Costs no wake-up of fd(): ask now and then.
+  virtual std::optional<PeerId> gone() = 0;
 };
 
 /// A guard's end.
@@ -62,7 +66,10 @@ class Connection {
   virtual std::optional<Frame> receive() = 0;
   /// False when the queue is full.
   virtual bool send(const Frame& frame) = 0;
-  /// How long the other end has been known to be gone; nothing while it is there.
+  /// True once the other end has let us in; it stays true when the connection is lost later.
+  virtual bool connected() = 0;
+  /// How long the other end has been known to be gone; nothing while it is there.  Before the first
+  /// contact: how long ago connect() was called.
   virtual std::optional<std::chrono::milliseconds> lost_for() = 0;
 };
 
@@ -71,6 +78,7 @@ inline constexpr std::size_t max_frame_bytes = 4u << 20;  ///< larger bodies (pa
 /// Binds every address in @p bind ("ipc:///path", "tcp://ip:*").  Only @p client_public_key is let in.
 std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
                                  const std::string& client_public_key);
+/// Both ends, when destroyed, wait at most a second for what has been sent to leave.
 /// Connects; returns at once, the handshake goes on in the background.
 std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client);
 

@@ -11,7 +11,7 @@ enum class Cause : std::uint8_t {
   exited,     ///< exit code ≠ 0
   signalled,  ///< signal, not by us
   oom,        ///< SIGKILL by the kernel's out-of-memory killer (cgroup or host)
-  stopped,    ///< by hvdrun's own stop or signal
+  stopped,    ///< by hvdrun's own stop or signal; code as a shell would tell it (128 + signal)
   unstarted,  ///< could not be started: payload, interpreter, working folder
   vanished,   ///< the guard itself was killed or its host is gone (made by hvdrun)
 };
@@ -22,12 +22,13 @@ struct DeathRecord {
   std::int64_t pid = 0;
   std::int64_t time_ns = 0;  ///< CLOCK_MONOTONIC of the host; hvdrun aligns it
   Cause cause = Cause::finished;
-  int code = 0;  ///< exit code or signal number
+  int code = 0;  ///< exit code, signal number (signalled, oom), 2 or 4 (unstarted)
   bool core_dumped = false;
   std::string text;               ///< for unstarted, oom: one line that explains
   std::string hint;               ///< what to do next
   std::string phase;              ///< last phase message
   std::string traceback;          ///< last Python traceback on stderr, whole; empty: none
+  bool traceback_shown = false;   ///< it has also gone out as output (the rank lived on for seconds after it)
   std::vector<std::string> tail;  ///< last 20 lines of output (both streams)
 };
 

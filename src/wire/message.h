@@ -2,8 +2,8 @@
 ///
 /// Two links, one vocabulary:
 ///   channel   hvdrun ↔ guard, channel.h.
-///   link      guard ↔ rank process: the stream socket whose descriptor is in HVD_LINK_FD.
-///             Each frame: u32 body length, u16 type, u16 zero, body (little endian).
+///   link      guard ↔ rank process: the socket (SOCK_SEQPACKET) whose descriptor is in HVD_LINK_FD.
+///             Each frame: u32 body length, u16 type, u16 zero, body (little endian); link.h.
 /// JSON bodies are small and are parsed with a depth and size limit; everything
 /// from user code (results, output, exception text) is opaque bytes.
 #pragma once
@@ -27,6 +27,7 @@ enum class Type : std::uint16_t {
   pong = 9,           ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
   started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got
   stall = 11,         ///< JSON, from the runtime: who waits for whom
+  unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
   // hvdrun → guard
   manifest = 32,   ///< JSON RankManifest (manifest.h)
   payload = 33,    ///< a piece of the payload, in order; an empty piece ends it

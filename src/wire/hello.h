@@ -1,0 +1,22 @@
+/// @file hello.h — the first message of a guard.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace hvd::wire {
+
+struct Hello {
+  int protocol = 1;  ///< protocol_version of the guard
+  int rank = 0;
+  std::int64_t pid = 0;
+  std::string host;          ///< the machine's own name
+  bool local = false;        ///< on hvdrun's own host (reached through its unix socket)
+  std::string version;       ///< of hvdrank
+  std::int64_t mono_ns = 0;  ///< CLOCK_MONOTONIC when it was sent
+};
+
+std::string to_json(const Hello& h);
+/// Throws Error{usage}; Error{mismatch} when the protocol is another one.
+Hello hello_from_json(const std::string& text);
+
+}  // namespace hvd::wire

@@ -1,0 +1,70 @@
+/// @file link.h — frames between a guard and its rank process.
+///
+/// Header only, no ZeroMQ, no JSON, no exceptions: libhvd and the Python host link
+/// it too.  The link is a SOCK_SEQPACKET socket pair, so that one send() is one
+/// packet that no other thread or forked child can split; a packet holds whole
+/// frames.  What was written survives the SIGKILL of the writer.
+///
+/// Frame: u32 body length, u16 type (message.h), u16 zero, body; little endian.
+#pragma once
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "message.h"
+
+namespace hvd::wire::link {
+
+inline constexpr std::size_t header_bytes = 8;
+inline constexpr std::size_t max_body_bytes = 64u << 10;  ///< longer things travel in pieces
+inline constexpr std::size_t max_packet_bytes = header_bytes + max_body_bytes;
+inline constexpr const char* fd_variable = "HVD_LINK_FD";
+
+/// One frame as read; body points into the buffer that was parsed.
+struct View {
+  Type type;
+  const char* body;
+  std::size_t bytes;
+};
+
+inline void put_header(unsigned char* out, Type type, std::size_t bytes) noexcept {
+  const auto t = static_cast<std::uint16_t>(type);
+  for (int i = 0; i < 4; ++i) out[i] = static_cast<unsigned char>(bytes >> (8 * i));
+  out[4] = static_cast<unsigned char>(t & 0xff);
+  out[5] = static_cast<unsigned char>(t >> 8);
+  out[6] = out[7] = 0;
+}
+
+/// Sends one frame in one packet.  0, or an errno: EMSGSIZE (body too long), EPIPE (guard gone),
+/// EAGAIN (only with @p wait false).  With @p wait it blocks while the guard is behind: not for hot threads.
+inline int send(int fd, Type type, const void* body, std::size_t bytes, bool wait = true) noexcept {
+  if (bytes > max_body_bytes) return EMSGSIZE;
+  unsigned char header[header_bytes];
+  put_header(header, type, bytes);
+  iovec parts[2] = {{header, header_bytes}, {const_cast<void*>(body), bytes}};
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = bytes ? 2 : 1;
+  for (;;) {
+    if (::sendmsg(fd, &message, MSG_NOSIGNAL | (wait ? 0 : MSG_DONTWAIT)) >= 0) return 0;
+    if (errno != EINTR) return errno;
+  }
+}
+
+/// Takes the frame at @p offset of a packet.  False at the end of the packet or at garbage
+/// (*offset == bytes tells the two apart).
+inline bool next(const char* packet, std::size_t bytes, std::size_t* offset, View* out) noexcept {
+  if (bytes - *offset < header_bytes) return false;
+  const auto* h = reinterpret_cast<const unsigned char*>(packet + *offset);
+  const std::size_t length = h[0] | h[1] << 8 | h[2] << 16 | static_cast<std::size_t>(h[3]) << 24;
+  if (h[6] || h[7] || length > max_body_bytes || length > bytes - *offset - header_bytes) return false;
+  *out = {static_cast<Type>(h[4] | h[5] << 8), packet + *offset + header_bytes, length};
+  *offset += header_bytes + length;
+  return true;
+}
+
+}  // namespace hvd::wire::link

@@ -1,0 +1,27 @@
+/// @file sim_channel.h — the channel's twin for tests: no sockets, no keys, no threads.
+///
+/// Everything happens at once and in order; queues have the length that the test
+/// gives, and the test cuts connections when it likes.  One thread only.
+#pragma once
+#include <memory>
+
+#include "channel.h"
+
+namespace hvd::wire {
+
+class SimNet {
+ public:
+  /// @p queue_frames  how many frames wait for a reader, each way and peer, before send() is false.
+  explicit SimNet(std::size_t queue_frames = 64);
+  std::unique_ptr<Listener> listen();
+  std::unique_ptr<Connection> connect();
+  /// Ends the connection of the nth connect() (from 0), as if its host had gone.
+  void cut(std::size_t nth);
+
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace hvd::wire

@@ -1,0 +1,84 @@
+#include "small.h"
+
+#include "base/error.h"
+#include "hello.h"
+#include "json.h"
+#include "message.h"
+
+namespace hvd::wire {
+
+std::string to_json(const Hello& h) {
+  return dump(Json{{"protocol", h.protocol},
+                   {"rank", h.rank},
+                   {"pid", h.pid},
+                   {"host", from_bytes(h.host)},
+                   {"local", h.local},
+                   {"version", h.version},
+                   {"mono_ns", h.mono_ns}});
+}
+
+Hello hello_from_json(const std::string& text) {
+  const Json json = parse_object(text, "hello");
+  const Fields f(json, "hello");
+  Hello h;
+  h.version = f.bytes("version");
+  h.protocol = static_cast<int>(f.integer("protocol", 0, INT32_MAX));
+  if (h.protocol != protocol_version)
+    throw Error(Code::mismatch, "hello",
+                "hvdrank " + h.version + " speaks protocol " + std::to_string(h.protocol) + ", hvdrun speaks " +
+                    std::to_string(protocol_version),
+                "install the same version on every host");
+  h.rank = static_cast<int>(f.integer("rank", 0, INT32_MAX));
+  h.pid = f.integer("pid", 0, INT64_MAX);
+  h.host = f.bytes("host");
+  h.local = f.boolean("local");
+  h.mono_ns = f.integer("mono_ns", 0, INT64_MAX);
+  return h;
+}
+
+std::string to_json(const Stop& s) { return dump(Json{{"reason", s.reason}, {"grace_seconds", s.grace_seconds}}); }
+
+Stop stop_from_json(const std::string& text) {
+  const Json json = parse_object(text, "stop");
+  const Fields f(json, "stop");
+  return {f.bytes("reason"), f.number("grace_seconds", 0, 86400)};
+}
+
+std::string to_json(const Started& s) {
+  return dump(Json{{"pid", s.pid},
+                   {"cpus", s.cpus},
+                   {"threads", s.threads},
+                   {"gpu", from_bytes(s.gpu)},
+                   {"python", s.python},
+                   {"warning", s.warning}});
+}
+
+Started started_from_json(const std::string& text) {
+  const Json json = parse_object(text, "started");
+  const Fields f(json, "started");
+  Started s;
+  s.pid = f.integer("pid", 0, INT64_MAX);
+  s.threads = static_cast<int>(f.integer("threads", 0, 1 << 20));
+  s.gpu = f.bytes("gpu");
+  s.python = f.bytes("python");
+  s.warning = f.bytes("warning");
+  s.cpus = f.integers("cpus", 0, 1 << 20);
+  return s;
+}
+
+std::string to_json(const Unstarted& u) { return dump(Json{{"code", u.code}, {"text", u.text}, {"hint", u.hint}}); }
+
+Unstarted unstarted_from_json(const std::string& text) {
+  const Json json = parse_object(text, "unstarted");
+  const Fields f(json, "unstarted");
+  return {static_cast<int>(f.integer("code", 1, 255)), f.bytes("text"), f.bytes("hint")};
+}
+
+std::string payload_ready_to_json(const std::string& path) { return dump(Json{{"path", from_bytes(path)}}); }
+
+std::string payload_ready_from_json(const std::string& text) {
+  const Json json = parse_object(text, "payload_ready");
+  return Fields(json, "payload_ready").bytes("path");
+}
+
+}  // namespace hvd::wire

@@ -1,0 +1,41 @@
+/// @file small.h — the small JSON bodies: stop, started, unstarted, payload_ready.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hvd::wire {
+
+/// hvdrun → guard: SIGTERM now, SIGKILL after the grace period.
+struct Stop {
+  std::string reason;
+  double grace_seconds = 5;
+};
+std::string to_json(const Stop& s);
+Stop stop_from_json(const std::string& text);
+
+/// guard → hvdrun: what the rank really got.
+struct Started {
+  std::int64_t pid = 0;
+  std::vector<int> cpus;  ///< empty: not bound
+  int threads = 0;        ///< OMP_NUM_THREADS, 0: as the user set it
+  std::string gpu;        ///< empty: none
+  std::string python;     ///< "embedded", "exec", or empty for a command
+  std::string warning;    ///< one line for the user, or empty
+};
+std::string to_json(const Started& s);
+Started started_from_json(const std::string& text);
+
+/// rank → guard: the payload could not be run; becomes Cause::unstarted.
+struct Unstarted {
+  int code = 2;
+  std::string text, hint;
+};
+std::string to_json(const Unstarted& u);
+Unstarted unstarted_from_json(const std::string& text);
+
+/// guard → hvdrun: this host's copy of the payload.
+std::string payload_ready_to_json(const std::string& path);
+std::string payload_ready_from_json(const std::string& text);
+
+}  // namespace hvd::wire

@@ -1,0 +1,275 @@
+/// @file zmq_channel.cc — channel.h over ZeroMQ: ROUTER and DEALER with CURVE.
+///
+/// A frame is one message: u16 type (little endian), body.  A dead host is noticed
+/// by TCP keep-alive rather than by ZMTP heartbeats, because the kernel answers for
+/// a process that is merely stopped (Ctrl-Z, a debugger): that must not end a job.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "channel.h"
+#include "message.h"
+#include "zap.h"
+#include "zmq_socket.h"
+
+namespace hvd::wire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int queue_frames = 64;  ///< each way and peer; output frames are 64 KiB, so 4 MiB of output
+constexpr int linger_ms = 1000;
+constexpr int handshake_ms = 10000;
+constexpr std::size_t curve_overhead_bytes = 64;
+
+void set_common(const zmq::Socket& s) {
+  zmq::set(s, ZMQ_LINGER, linger_ms);
+  zmq::set(s, ZMQ_SNDHWM, queue_frames);
+  zmq::set(s, ZMQ_RCVHWM, queue_frames);
+  zmq::set(s, ZMQ_HANDSHAKE_IVL, handshake_ms);
+  const auto most = static_cast<std::int64_t>(max_frame_bytes + 2 + curve_overhead_bytes);
+  zmq::check(zmq_setsockopt(s.get(), ZMQ_MAXMSGSIZE, &most, sizeof most), "zmq_setsockopt");
+  zmq::set(s, ZMQ_TCP_KEEPALIVE, 1);
+  zmq::set(s, ZMQ_TCP_KEEPALIVE_IDLE, 15);
+  zmq::set(s, ZMQ_TCP_KEEPALIVE_INTVL, 5);
+  zmq::set(s, ZMQ_TCP_KEEPALIVE_CNT, 4);
+  zmq::set(s, ZMQ_TCP_MAXRT, 35000);
+}
+
+/// IPv6 is switched on only for an IPv6 address: with it, ZeroMQ writes IPv4 ones as mapped IPv6.
+void set_family(const zmq::Socket& s, const std::string& address) {
+  zmq::set(s, ZMQ_IPV6, address.find('[') != std::string::npos ? 1 : 0);
+}
+
+void set_key(const zmq::Socket& s, int option, const std::string& key, const char* what) {
+  if (key.size() != 40) throw Error(Code::usage, "channel", std::string(what) + " is not 40 characters of Z85");
+  zmq::check(zmq_setsockopt(s.get(), option, key.data(), key.size()), what);
+}
+
+std::optional<Frame> to_frame(zmq::Part& part) {
+  if (part.size() < 2) return std::nullopt;
+  const auto* p = reinterpret_cast<const unsigned char*>(part.data());
+  return Frame{static_cast<std::uint16_t>(p[0] | p[1] << 8), std::string(part.data() + 2, part.size() - 2)};
+}
+
+/// Sends @p frame as the last part.  False when the queue is full.
+bool send_frame(const zmq::Socket& s, const Frame& frame) {
+  if (frame.body.size() > max_frame_bytes) throw Error(Code::internal, "channel", "a frame is longer than 4 MiB");
+  zmq_msg_t m;
+  if (zmq_msg_init_size(&m, frame.body.size() + 2) != 0) zmq::fail("zmq_msg_init_size", zmq_errno());
+  auto* p = static_cast<unsigned char*>(zmq_msg_data(&m));
+  p[0] = static_cast<unsigned char>(frame.type & 0xff);
+  p[1] = static_cast<unsigned char>(frame.type >> 8);
+  std::memcpy(p + 2, frame.body.data(), frame.body.size());
+  while (zmq_msg_send(&m, s.get(), ZMQ_DONTWAIT) < 0) {
+    const int error = zmq_errno();
+    if (error == EINTR) continue;
+    zmq_msg_close(&m);
+    if (error == EAGAIN) return false;
+    zmq::fail("zmq_msg_send", error);
+  }
+  return true;
+}
+
+/// A message of ours has one body part; drops what follows it in any other.
+void drop_rest(const zmq::Socket& s, const zmq::Part& part) {
+  bool more = part.more();
+  while (more) {
+    zmq::Part rest;
+    if (!rest.receive(s, ZMQ_DONTWAIT)) return;
+    more = rest.more();
+  }
+}
+
+class ZmqListener : public Listener {
+ public:
+  ZmqListener(const std::vector<std::string>& bind, const KeyPair& server, const std::string& client_public_key)
+      : context_(zmq::make_context()), zap_(std::make_unique<ZapHandler>(context_, client_public_key)) {
+    try {
+      open(bind, server);
+    } catch (...) {
+      close();
+      throw;
+    }
+  }
+  ~ZmqListener() override { close(); }
+
+  std::vector<std::string> addresses() const override { return addresses_; }
+  int fd() const override { return fd_; }
+
+  std::optional<Received> receive() override {
+    for (;;) {
+      zmq::Part id, body;
+      if (!id.receive(socket_, ZMQ_DONTWAIT)) return std::nullopt;
+      if (!id.more() || !body.receive(socket_, ZMQ_DONTWAIT)) continue;
+      const bool alone = !body.more();
+      drop_rest(socket_, body);
+      std::optional<Frame> frame = to_frame(body);
+      if (!alone || !frame) continue;  // not one of our guards' messages
+      PeerId from = id.text();
+      peer_fd_[from] = body.source_fd();
+      return Received{std::move(from), std::move(*frame)};
+    }
+  }
+
+  bool send(const PeerId& to, const Frame& frame) override {
+    while (zmq_send(socket_.get(), to.data(), to.size(), ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+      const int error = zmq_errno();
+      if (error == EAGAIN) return false;
+      if (error == EHOSTUNREACH) throw Error(Code::peer_lost, "channel", "the guard is gone");
+      if (error != EINTR) zmq::fail("zmq_send", error);
+    }
+    return send_frame(socket_, frame);
+  }
+
+  /// The monitor names descriptors, and a descriptor may have a new owner by now: a peer is gone
+  /// only when the router has no route to it any more, which may be so a little later.
+  std::optional<PeerId> gone() override {
+    zmq::Event event;
+    while (zmq::next_event(monitor_, &event))
+      for (const auto& [peer, fd] : peer_fd_)
+        if (fd == event.value) suspects_[peer] = Clock::now();
+    for (auto it = suspects_.begin(); it != suspects_.end();) {
+      const PeerId peer = it->first;
+      if (!is_reachable(peer)) {
+        suspects_.erase(it);
+        peer_fd_.erase(peer);
+        return peer;
+      }
+      it = Clock::now() - it->second > std::chrono::seconds(1) ? suspects_.erase(it) : std::next(it);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  void open(const std::vector<std::string>& bind, const KeyPair& server) {
+    socket_ = zmq::make_socket(context_, ZMQ_ROUTER);
+    set_common(socket_);
+    zmq::set(socket_, ZMQ_ROUTER_MANDATORY, 1);
+    zmq::set(socket_, ZMQ_CURVE_SERVER, 1);
+    set_key(socket_, ZMQ_CURVE_SECRETKEY, server.secret_key, "the server's secret key");
+    zmq::set(socket_, ZMQ_ZAP_DOMAIN, std::string("hvdrun"));
+    zmq::set(socket_, ZMQ_BACKLOG, 4096);  // all guards of a large job come at once
+    monitor_ = zmq::monitor(context_, socket_, "inproc://listener", ZMQ_EVENT_DISCONNECTED);
+    for (const std::string& address : bind) {
+      set_family(socket_, address);
+      if (zmq_bind(socket_.get(), address.c_str()) != 0) zmq::fail("listening on " + address, zmq_errno());
+      char bound[512];
+      std::size_t size = sizeof bound;
+      zmq::check(zmq_getsockopt(socket_.get(), ZMQ_LAST_ENDPOINT, bound, &size), "zmq_getsockopt");
+      addresses_.emplace_back(bound);
+    }
+    fd_ = zmq::get_int(socket_, ZMQ_FD);
+  }
+
+  void close() noexcept {
+    monitor_.reset();
+    socket_.reset();
+    zmq_ctx_shutdown(context_.get());
+    zap_.reset();
+    context_.reset();
+  }
+
+  /// Sends a ping, the one message that every guard answers and nobody minds.
+  bool is_reachable(const PeerId& peer) {
+    try {
+      const std::int64_t now = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+      send(peer, {static_cast<std::uint16_t>(Type::ping), std::string(reinterpret_cast<const char*>(&now), 8)});
+      return true;
+    } catch (const Error& e) { return e.code != Code::peer_lost; }
+  }
+
+  zmq::Context context_;
+  std::unique_ptr<ZapHandler> zap_;
+  zmq::Socket socket_, monitor_;
+  std::vector<std::string> addresses_;
+  std::map<PeerId, int> peer_fd_;
+  std::map<PeerId, Clock::time_point> suspects_;
+  int fd_ = -1;
+};
+
+class ZmqConnection : public Connection {
+ public:
+  ZmqConnection(const Endpoint& endpoint, const KeyPair& client) : context_(zmq::make_context()) {
+    socket_ = zmq::make_socket(context_, ZMQ_DEALER);
+    set_common(socket_);
+    set_family(socket_, endpoint.address);
+    set_key(socket_, ZMQ_CURVE_SERVERKEY, endpoint.server_key, "the server's key");
+    set_key(socket_, ZMQ_CURVE_PUBLICKEY, client.public_key, "the client's public key");
+    set_key(socket_, ZMQ_CURVE_SECRETKEY, client.secret_key, "the client's secret key");
+    zmq::set(socket_, ZMQ_RECONNECT_IVL, 50);
+    zmq::set(socket_, ZMQ_RECONNECT_IVL_MAX, 1000);
+    monitor_ =
+        zmq::monitor(context_, socket_, "inproc://connection", ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
+    if (zmq_connect(socket_.get(), endpoint.address.c_str()) != 0)
+      zmq::fail("connecting to " + endpoint.address, zmq_errno());
+    fd_ = zmq::get_int(socket_, ZMQ_FD);
+  }
+
+  int fd() const override { return fd_; }
+
+  std::optional<Frame> receive() override {
+    for (;;) {
+      zmq::Part body;
+      if (!body.receive(socket_, ZMQ_DONTWAIT)) return std::nullopt;
+      const bool alone = !body.more();
+      drop_rest(socket_, body);
+      std::optional<Frame> frame = to_frame(body);
+      if (alone && frame) return frame;
+    }
+  }
+
+  bool send(const Frame& frame) override { return send_frame(socket_, frame); }
+
+  bool connected() override {
+    update();
+    return connected_;
+  }
+
+  std::optional<milliseconds> lost_for() override {
+    update();
+    if (!lost_since_) return std::nullopt;
+    return std::chrono::duration_cast<milliseconds>(Clock::now() - *lost_since_);
+  }
+
+ private:
+  void update() {
+    zmq::Event event;
+    while (zmq::next_event(monitor_, &event)) {
+      if (event.kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        connected_ = true;
+        lost_since_.reset();
+      } else if (!lost_since_) {
+        lost_since_ = Clock::now();
+      }
+    }
+  }
+
+  zmq::Context context_;
+  zmq::Socket socket_, monitor_;
+  std::optional<Clock::time_point> lost_since_ = Clock::now();
+  bool connected_ = false;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+KeyPair KeyPair::generate() {
+  char public_key[41], secret_key[41];
+  if (zmq_curve_keypair(public_key, secret_key) != 0)
+    throw Error(Code::unavailable, "ZeroMQ", "was built without CURVE", "install a libzmq with libsodium");
+  return {public_key, secret_key};
+}
+
+std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
+                                 const std::string& client_public_key) {
+  return std::make_unique<ZmqListener>(bind, server, client_public_key);
+}
+
+std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client) {
+  return std::make_unique<ZmqConnection>(endpoint, client);
+}
+
+}  // namespace hvd::wire

@@ -1,0 +1,276 @@
+/// ZeroMQ's channel over unix and TCP sockets, and what a stranger can do to it: nothing.
+#include "wire/channel.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "base/error.h"
+#include "wire/sim_channel.h"
+
+using namespace hvd;
+using namespace hvd::wire;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Asks @p done every few milliseconds, for at most @p limit.
+bool eventually(const std::function<bool()>& done, std::chrono::milliseconds limit = 10s) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (std::chrono::steady_clock::now() < end) {
+    if (done()) return true;
+    std::this_thread::sleep_for(2ms);
+  }
+  return done();
+}
+
+struct Pair {
+  explicit Pair(const std::string& bind)
+      : listener(wire::listen({bind}, server, client.public_key)),
+        connection(wire::connect({listener->addresses().at(0), server.public_key}, client)) {}
+
+  Listener::Received receive() {
+    std::optional<Listener::Received> r;
+    REQUIRE(eventually([&] { return (r = listener->receive()).has_value(); }));
+    return *r;
+  }
+  Frame answer() {
+    std::optional<Frame> f;
+    REQUIRE(eventually([&] { return (f = connection->receive()).has_value(); }));
+    return *f;
+  }
+
+  KeyPair server = KeyPair::generate(), client = KeyPair::generate();
+  std::unique_ptr<Listener> listener;
+  std::unique_ptr<Connection> connection;
+};
+
+std::string socket_path() {
+  static int n = 0;
+  return "ipc:///tmp/hvd-channel-test-" + std::to_string(getpid()) + "-" + std::to_string(++n);
+}
+
+/// A plain TCP connection to "tcp://127.0.0.1:port".
+int raw_connect(const std::string& address) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
+  return fd;
+}
+
+}  // namespace
+
+TEST_CASE("channel: both ways, over each kind of address") {
+  std::vector<std::string> addresses{"tcp://127.0.0.1:*", socket_path()};
+  if (access("/proc/net/if_inet6", F_OK) == 0) {
+    const int s = socket(AF_INET6, SOCK_STREAM, 0);
+    sockaddr_in6 a{};
+    a.sin6_family = AF_INET6;
+    a.sin6_addr = in6addr_loopback;
+    if (s >= 0 && bind(s, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0) addresses.emplace_back("tcp://[::1]:*");
+    if (s >= 0) close(s);
+  }
+  for (const std::string& address : addresses) {
+    CAPTURE(address);
+    Pair p(address);
+    CHECK(p.connection->send({7, "hello"}));
+    const auto r = p.receive();
+    CHECK(r.frame.type == 7);
+    CHECK(r.frame.body == "hello");
+    CHECK(eventually([&] { return p.connection->connected(); }));
+    CHECK(!p.connection->lost_for());
+    const std::string big(max_frame_bytes, 'x');
+    CHECK(p.listener->send(r.from, {65535, big}));
+    const Frame f = p.answer();
+    CHECK(f.type == 65535);
+    CHECK(f.body == big);
+    CHECK(p.connection->send({1, ""}));
+    CHECK(p.receive().frame.body.empty());
+    CHECK_THROWS_AS(p.connection->send({1, std::string(max_frame_bytes + 1, 'x')}), Error);
+  }
+}
+
+TEST_CASE("channel: another key is never heard") {
+  Pair p("tcp://127.0.0.1:*");
+  const Endpoint to{p.listener->addresses()[0], p.server.public_key};
+  auto stranger = wire::connect(to, KeyPair::generate());
+  auto misled = wire::connect({to.address, KeyPair::generate().public_key}, p.client);
+  stranger->send({1, "let me in"});
+  misled->send({1, "wrong server"});
+  CHECK(p.connection->send({2, "guard"}));
+  CHECK(p.receive().frame.body == "guard");
+  std::this_thread::sleep_for(300ms);
+  CHECK(!p.listener->receive());
+  CHECK(!stranger->connected());
+  CHECK(!misled->connected());
+  CHECK(stranger->lost_for().value_or(0ms) > 200ms);
+}
+
+TEST_CASE("channel: a peer without CURVE is never heard") {
+  Pair p("tcp://127.0.0.1:*");
+  void* context = zmq_ctx_new();
+  void* plain = zmq_socket(context, ZMQ_DEALER);
+  const int none = 0;
+  zmq_setsockopt(plain, ZMQ_LINGER, &none, sizeof none);
+  zmq_connect(plain, p.listener->addresses()[0].c_str());
+  zmq_send(plain, "\1\0hello", 7, ZMQ_DONTWAIT);
+  std::this_thread::sleep_for(200ms);
+  CHECK(!p.listener->receive());
+  zmq_close(plain);
+  zmq_ctx_term(context);
+}
+
+TEST_CASE("channel: garbage on the port harms nobody") {
+  Pair p("tcp://127.0.0.1:*");
+  std::vector<int> fds;
+  for (int i = 0; i < 20; ++i) {
+    const int fd = raw_connect(p.listener->addresses()[0]);
+    std::string junk(100000, static_cast<char>(i * 13));
+    if (i % 3 == 0) junk = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    // A ZMTP 3.1 greeting for CURVE, then a frame that claims to be 2^63 - 1 bytes long.
+    if (i % 3 == 1) {
+      junk = std::string("\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE", 17) + std::string(47, '\0');
+      junk += std::string("\6\x7f\xff\xff\xff\xff\xff\xff\xff", 9) + std::string(1000, 'x');
+    }
+    send(fd, junk.data(), junk.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    fds.push_back(fd);
+  }
+  CHECK(p.connection->send({2, "guard"}));
+  CHECK(p.receive().frame.body == "guard");
+  CHECK(!p.listener->receive());
+  for (const int fd : fds) close(fd);
+}
+
+TEST_CASE("channel: a message of our key that is too long or malformed is dropped") {
+  Pair p("tcp://127.0.0.1:*");
+  void* context = zmq_ctx_new();
+  void* s = zmq_socket(context, ZMQ_DEALER);
+  const int none = 0;
+  zmq_setsockopt(s, ZMQ_LINGER, &none, sizeof none);
+  zmq_setsockopt(s, ZMQ_CURVE_SERVERKEY, p.server.public_key.data(), 40);
+  zmq_setsockopt(s, ZMQ_CURVE_PUBLICKEY, p.client.public_key.data(), 40);
+  zmq_setsockopt(s, ZMQ_CURVE_SECRETKEY, p.client.secret_key.data(), 40);
+  zmq_connect(s, p.listener->addresses()[0].c_str());
+  zmq_send(s, "x", 1, 0);
+  zmq_send(s, "\1\0part", 6, ZMQ_SNDMORE);
+  zmq_send(s, "rest", 4, 0);
+  zmq_send(s, "\1\0fine", 6, 0);
+  CHECK(p.receive().frame.body == "fine");
+  const std::string huge(max_frame_bytes + 1000, 'x');
+  zmq_send(s, huge.data(), huge.size(), 0);
+  std::this_thread::sleep_for(200ms);
+  CHECK(!p.listener->receive());
+  zmq_close(s);
+  zmq_ctx_term(context);
+}
+
+TEST_CASE("channel: a slow reader stops the sender, and nothing is lost") {
+  Pair p(socket_path());
+  const std::string body(64 << 10, 'o');
+  int sent = 0;
+  const auto fill = [&] {
+    while (p.connection->send({2, body + std::to_string(sent)})) ++sent;
+  };
+  CHECK(eventually([&] {
+    const int before = sent;
+    fill();
+    return before > 0 && before == sent && p.connection->connected();
+  }));
+  CHECK(sent < 1000);
+  for (int got = 0; got < 500; ++got) {
+    CHECK(p.receive().frame.body == body + std::to_string(got));
+    if (sent < 500) fill();
+    if (got + 1 >= sent) break;
+  }
+}
+
+TEST_CASE("channel: the guard notices that hvdrun is gone") {
+  Pair p(socket_path());
+  p.connection->send({1, "x"});
+  p.receive();
+  CHECK(eventually([&] { return p.connection->connected(); }));
+  p.listener.reset();
+  CHECK(eventually([&] { return p.connection->lost_for().value_or(0ms) > 100ms; }));
+  CHECK(p.connection->connected());
+}
+
+TEST_CASE("channel: hvdrun notices that a guard is gone, and only that one") {
+  Pair p("tcp://127.0.0.1:*");
+  auto other = wire::connect({p.listener->addresses()[0], p.server.public_key}, p.client);
+  other->send({1, "other"});
+  const PeerId gone = p.receive().from;
+  p.connection->send({1, "stays"});
+  const PeerId stays = p.receive().from;
+  CHECK(!p.listener->gone());
+  other.reset();
+  std::optional<PeerId> who;
+  CHECK(eventually([&] { return (who = p.listener->gone()).has_value(); }));
+  CHECK(*who == gone);
+  CHECK_THROWS_AS(p.listener->send(gone, {36, ""}), Error);
+  CHECK(p.listener->send(stays, {36, "go"}));
+  CHECK(eventually([&] {
+    const auto f = p.connection->receive();
+    return f && f->body == "go";
+  }));
+  CHECK(!p.listener->gone());
+}
+
+TEST_CASE("channel: poll() on fd() wakes for a frame") {
+  Pair p(socket_path());
+  p.connection->send({1, "x"});
+  const PeerId guard = p.receive().from;
+  std::thread later([&] { std::this_thread::sleep_for(50ms); });
+  later.join();
+  while (p.connection->receive()) {}
+  p.listener->send(guard, {36, "r"});
+  std::optional<Frame> f;
+  for (int i = 0; i < 100 && !f; ++i) {
+    pollfd entry{p.connection->fd(), POLLIN, 0};
+    REQUIRE(poll(&entry, 1, 5000) == 1);
+    f = p.connection->receive();
+  }
+  REQUIRE(f);
+  CHECK(f->body == "r");
+}
+
+TEST_CASE("channel: bad addresses and keys are refused at once") {
+  const KeyPair k = KeyPair::generate();
+  CHECK_THROWS_AS(wire::listen({"tcp://203.0.113.7:1"}, k, k.public_key), Error);
+  CHECK_THROWS_AS(wire::listen({socket_path()}, k, "short"), Error);
+  CHECK_THROWS_AS(wire::listen({socket_path()}, k, std::string(40, '\x01')), Error);
+  CHECK_THROWS_AS(wire::connect({"nonsense", k.public_key}, k), Error);
+  CHECK_THROWS_AS(wire::connect({"tcp://127.0.0.1:1", ""}, k), Error);
+}
+
+TEST_CASE("sim channel: order, full queues, cuts") {
+  SimNet net(2);
+  auto listener = net.listen();
+  auto a = net.connect(), b = net.connect();
+  CHECK(a->send({1, "1"}));
+  CHECK(a->send({1, "2"}));
+  CHECK(!a->send({1, "3"}));
+  CHECK(b->send({1, "b"}));
+  const auto r = listener->receive();
+  CHECK(r->frame.body == "1");
+  CHECK(listener->send(r->from, {2, "down"}));
+  CHECK(a->receive()->body == "down");
+  CHECK(!b->receive());
+  net.cut(0);
+  CHECK(a->lost_for());
+  CHECK(!b->lost_for());
+  CHECK(!listener->gone());  // what it had sent comes first
+  CHECK(listener->receive()->frame.body == "2");
+  CHECK(listener->gone() == r->from);
+  CHECK(!listener->gone());
+  CHECK_THROWS_AS(listener->send(r->from, {2, ""}), Error);
+}

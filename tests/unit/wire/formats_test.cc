@@ -1,0 +1,174 @@
+#include <doctest/doctest.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "wire/death.h"
+#include "wire/hello.h"
+#include "wire/json.h"
+#include "wire/link.h"
+#include "wire/manifest.h"
+#include "wire/small.h"
+
+using namespace hvd;
+using namespace hvd::wire;
+
+namespace {
+
+RankManifest sample() {
+  RankManifest m;
+  m.job = "k3f9";
+  m.rank = 3;
+  m.size = 4;
+  m.local_rank = 1;
+  m.local_size = 2;
+  m.cross_rank = 1;
+  m.cross_size = 2;
+  m.host = "node02";
+  m.cwd = "/home/émile";
+  m.python = "/venv/bin/python";
+  m.env = {{"LATIN", "caf\xe9"}, {"EMPTY", ""}, {"WITH_EQ", "a=b=c"}, {"\xff", "odd name"}, {"LINES", "a\nb"}};
+  m.payload = {
+      PayloadKind::pickle, "train.pkl", {"--lr", "0.1", "\xfe"}, std::string(64, 'a'), 123456789012ull, true, ""};
+  m.placement = {{4, 5}, 2, true};
+  m.grace_seconds = 7.5;
+  m.collect_results = true;
+  m.timeline = true;
+  return m;
+}
+
+std::string why(const std::string& manifest_text) {
+  try {
+    manifest_from_json(manifest_text);
+  } catch (const Error& e) {
+    CHECK(e.code == Code::usage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("manifest: comes back as it went, bytes that are no UTF-8 included") {
+  const RankManifest m = sample();
+  const RankManifest r = manifest_from_json(to_json(m));
+  CHECK(r.env == m.env);
+  CHECK(r.payload.args == m.payload.args);
+  CHECK(r.payload.bytes == m.payload.bytes);
+  CHECK(r.payload.kind == PayloadKind::pickle);
+  CHECK(r.payload.deliver);
+  CHECK(r.placement.cpus == m.placement.cpus);
+  CHECK(r.cwd == m.cwd);
+  CHECK(r.grace_seconds == 7.5);
+  CHECK(to_json(r) == to_json(m));
+}
+
+TEST_CASE("manifest: what is wrong is named") {
+  CHECK(why("") == "manifest: is not JSON");
+  CHECK(why("[]") == "manifest: is not a JSON object");
+  CHECK(why("{}") == "manifest.protocol: is missing");
+  CHECK(why(std::string(100, '{')) == "manifest: is not JSON");
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += "{\"a\":[";
+  CHECK(why(deep) == "manifest: nested too deeply");
+  CHECK(why(std::string(5 << 20, ' ')) == "manifest: longer than 4 MiB");
+
+  const auto with = [](const char* field, Json value) {
+    Json j = Json::parse(to_json(sample()));
+    j[Json::json_pointer(field)] = std::move(value);
+    return why(j.dump());
+  };
+  CHECK(with("/rank", 4) == "manifest.rank: is out of range");
+  CHECK(with("/rank", -1) == "manifest.rank: is out of range");
+  CHECK(with("/rank", 18446744073709551615ull) == "manifest.rank: is too large");
+  CHECK(with("/rank", 1.5) == "manifest.rank: is not an integer");
+  CHECK(with("/size", "4") == "manifest.size: is not an integer");
+  CHECK(with("/protocol", 99) == "manifest.protocol: is another version's");
+  CHECK(with("/payload/kind", "virus") == "manifest.payload.kind: is unknown: virus");
+  CHECK(with("/payload", 1) == "manifest.payload: is not a JSON object");
+  CHECK(with("/placement/cpus", Json::array({-1})) == "manifest.placement.cpus: holds something out of range");
+  CHECK(with("/env", Json::array({"NOVALUE"})) == "manifest.env: holds an entry that is not NAME=value");
+  CHECK(with("/cwd", Json{{"bytes", "0g"}}) == "manifest.cwd: is not hexadecimal");
+  CHECK(with("/cwd", Json{{"bytes", "012"}}) == "manifest.cwd: is not hexadecimal");
+  CHECK(with("/grace_seconds", -1) == "manifest.grace_seconds: is out of range");
+}
+
+TEST_CASE("death: comes back; text for people is made valid UTF-8") {
+  DeathRecord d;
+  d.rank = 1;
+  d.host = "h";
+  d.pid = 77;
+  d.time_ns = 123456789;
+  d.cause = Cause::oom;
+  d.code = 9;
+  d.traceback = "Traceback\n caf\xe9";
+  d.tail = {"a", "b\xff"};
+  const DeathRecord r = death_from_json(to_json(d));
+  CHECK(r.cause == Cause::oom);
+  CHECK(r.time_ns == d.time_ns);
+  CHECK(r.traceback == "Traceback\n caf\xef\xbf\xbd");
+  CHECK(r.tail.size() == 2);
+  CHECK_THROWS_AS(death_from_json("{\"rank\":0}"), Error);
+}
+
+TEST_CASE("death: exit codes") {
+  DeathRecord d;
+  CHECK(exit_code(d) == 0);
+  d.cause = Cause::exited;
+  d.code = 3;
+  CHECK(exit_code(d) == 3);
+  d.cause = Cause::signalled;
+  d.code = 11;
+  CHECK(exit_code(d) == 139);
+  d.cause = Cause::oom;
+  d.code = 9;
+  CHECK(exit_code(d) == 137);
+  d.cause = Cause::unstarted;
+  d.code = 2;
+  CHECK(exit_code(d) == 2);
+}
+
+TEST_CASE("hello: another protocol is a mismatch that says what to do") {
+  Hello h{.protocol = 99, .rank = 1, .pid = 5, .host = "x", .local = true, .version = "9.9", .mono_ns = 1};
+  try {
+    hello_from_json(to_json(h));
+    FAIL("accepted");
+  } catch (const Error& e) {
+    CHECK(e.code == Code::mismatch);
+    CHECK(std::string(e.what()).find("9.9") != std::string::npos);
+    CHECK(!e.hint.empty());
+  }
+  h.protocol = 1;
+  CHECK(hello_from_json(to_json(h)).local);
+}
+
+TEST_CASE("small bodies come back") {
+  CHECK(stop_from_json(to_json(Stop{"rank 1 ended", 2.5})).grace_seconds == 2.5);
+  const Started s = started_from_json(to_json(Started{9, {0, 1}, 2, "", "embedded", "w"}));
+  CHECK(s.cpus == std::vector<int>{0, 1});
+  CHECK(s.python == "embedded");
+  CHECK(unstarted_from_json(to_json(Unstarted{4, "t", "h"})).code == 4);
+  CHECK(payload_ready_from_json(payload_ready_to_json("/proc/1/fd/3")) == "/proc/1/fd/3");
+}
+
+TEST_CASE("link: packets hold whole frames; anything else is refused") {
+  char packet[64];
+  link::put_header(reinterpret_cast<unsigned char*>(packet), Type::phase, 4);
+  std::memcpy(packet + 8, "init", 4);
+  link::put_header(reinterpret_cast<unsigned char*>(packet) + 12, Type::result, 0);
+  std::size_t at = 0;
+  link::View v{};
+  REQUIRE(link::next(packet, 20, &at, &v));
+  CHECK(v.type == Type::phase);
+  CHECK(std::string(v.body, v.bytes) == "init");
+  REQUIRE(link::next(packet, 20, &at, &v));
+  CHECK(v.bytes == 0);
+  CHECK(!link::next(packet, 20, &at, &v));
+  CHECK(at == 20);
+
+  at = 0;
+  CHECK(!link::next(packet, 11, &at, &v));  // the body is cut off
+  std::memset(packet, 0xff, 8);
+  CHECK(!link::next(packet, 20, &at, &v));
+  CHECK(!link::next(packet, 7, &at, &v));
+}
