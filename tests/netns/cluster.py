@@ -105,7 +105,7 @@ class Cluster:
         return [
             "nsenter",
             f"--target={self.init_pid(host)}",
-            *("--net", "--mount", "--uts", "--ipc", "--pid"),
+            *("--net", "--mount", "--uts", "--ipc", "--pid", "--root"),
             *("--", "env", "-i", f"--chdir={cwd}"),
             *(f"{name}={value}" for name, value in variables.items()),
             *argv,

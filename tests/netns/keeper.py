@@ -8,6 +8,7 @@ first process dies with the keeper, and the kernel then ends all others of its p
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import pathlib
@@ -89,9 +90,23 @@ def write_settings(state: pathlib.Path, names: tuple[str, ...]) -> None:
     (state / "shadow").chmod(0o600)
 
 
+def private_root(spare: pathlib.Path) -> None:
+    """Keeps this process's mounts to itself.  In a chroot, / is no mount that could be made private: then a bind of it is."""
+    try:
+        mount("none", "/", None, MS_REC | MS_PRIVATE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        spare.mkdir()
+        mount("/", str(spare), None, MS_BIND | MS_REC)
+        mount("none", str(spare), None, MS_REC | MS_PRIVATE)
+        os.chroot(spare)
+        os.chdir("/")
+
+
 def private_files(state: pathlib.Path, name: str) -> None:
     """Gives the calling host its own view of the folders that tell machines apart."""
-    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    private_root(state / name / "root")
     mount("proc", "/proc", "proc")
     mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777,size=4g")
     for target in ("hosts", "resolv.conf", "shadow"):

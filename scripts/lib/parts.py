@@ -1,0 +1,273 @@
+"""The parts of the test suite: one table at the end, one function each.
+
+Every command runs under a limit, in a process group of its own that is killed as a whole; its output goes to
+.cache/tests/PART.log and is shown where something failed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tally import Tally, check, from_junit, from_meson
+
+LOGS = pathlib.Path(".cache/tests")
+BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
+TAIL_LINES = 60
+
+
+@dataclass
+class Part:
+    """A part of the suite.  Its limits are in seconds, for each command that it runs."""
+
+    name: str
+    what: str
+    run: Callable[[Context], Tally]
+    nightly: bool = False
+
+
+@dataclass
+class Context:
+    """What a part gets: itself, the environment for its commands, and whether this is the long form."""
+
+    part: Part
+    env: dict[str, str]
+    nightly: bool
+
+    def command(
+        self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
+    ) -> tuple[int, str]:
+        """(exit code, output) of a command; 124 after `limit` seconds.  Shows the end of its output where it failed."""
+        LOGS.mkdir(parents=True, exist_ok=True)
+        log = LOGS / f"{self.part.name}.log"
+        with log.open("ab") as out:
+            out.write(f"\n$ {' '.join(argv)}\n".encode())
+            out.flush()
+            begin = out.tell()
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**self.env, **(env or {})},
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                code = 124
+            finally:
+                kill_group(process)
+        text = log.read_bytes()[begin:].decode(errors="replace")
+        if code != 0 and not quiet:
+            print("\n".join(["   $ " + " ".join(argv), *("   | " + x for x in text.splitlines()[-TAIL_LINES:])]), flush=True)
+            print(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""), flush=True)
+        return code, text
+
+    def good(self, name: str, argv: Sequence[str], limit: float = 120, env: dict[str, str] | None = None) -> Tally:
+        """A test that is one command."""
+        code, _ = self.command(argv, limit, env)
+        return check(name, code == 0, f"exit code {code}")
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends whatever is left of a command's process group."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+
+
+def sources(*patterns: str) -> list[str]:
+    """Our files that match, sorted: all in the tree but what git ignores."""
+    roots = ["include", "src", "runtime", "launcher", "tools", "tests", "examples", "scripts"]
+    found = [path for root in roots for pattern in patterns for path in pathlib.Path(root).rglob(pattern)]
+    return sorted(str(path) for path in found if "__pycache__" not in path.parts and path.is_file())
+
+
+def scripts_of(language: str) -> list[str]:
+    """Our programs without a suffix, by the interpreter in their first line."""
+    found = []
+    for path in [*pathlib.Path("scripts").iterdir(), pathlib.Path(".ci/run"), pathlib.Path("tests/netns/hosts")]:
+        if path.is_file() and not path.suffix and language in path.open(errors="replace").readline():
+            found.append(str(path))
+    return sorted(found)
+
+
+# ---- formatters and linters -----------------------------------------------------------------------------------------
+
+
+def run_format(context: Context) -> Tally:
+    """clang-format and ruff format agree with every file."""
+    native = sources("*.h", "*.cc", "*.c", "*.cpp")
+    tally = context.good("clang-format", ["clang-format", "--dry-run", "-Werror", *native])
+    tally += context.good("ruff format", ["ruff", "format", "--check", "--diff", ".", *scripts_of("python")])
+    return tally
+
+
+def run_lint(context: Context) -> Tally:
+    """Linters; the C++ compiler's warnings are errors in every build."""
+    tally = context.good("ruff", ["ruff", "check", ".", *scripts_of("python")])
+    tally += context.good("mypy of the package", ["mypy", "src/python"], 240)
+    tally += context.good("mypy of scripts and tests", ["mypy", "scripts/lib", "tests/netns", "tests/wheel"], 240)
+    tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
+    shells = [*scripts_of("/sh"), *scripts_of("bash")]
+    tally += optional(context, "shellcheck", ["shellcheck", "-x", "-e", "SC2086,SC2046,SC1091", *shells])
+    pages = [str(path) for path in pathlib.Path("man").glob("*.1")]
+    tally += optional(context, "mandoc", ["mandoc", "-T", "lint", "-W", "warning", *pages])
+    tally += context.good("the manual has every option", [sys.executable, "scripts/man-options", "--check"])
+    return tally
+
+
+def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
+    """A check whose tool may be missing."""
+    if shutil.which(argv[0], path=context.env["PATH"]) is None:
+        return Tally(skipped=[f"{name}: {argv[0]} is not installed"])
+    return context.good(name, argv)
+
+
+# ---- unit tests, plain and under sanitizers -------------------------------------------------------------------------
+
+
+def run_meson_tests(
+    context: Context, build: pathlib.Path, env: dict[str, str] | None = None, wrapper: Sequence[str] = ()
+) -> Tally:
+    """Builds a configured folder and runs its tests, one after the other (their threads need both cores)."""
+    code, _ = context.command(["ninja", "-C", str(build)], 1200)
+    if code != 0:
+        return Tally(failed=[f"{build}: does not build"])
+    _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
+    tally = Tally()
+    for name in [test["name"] for test in json.loads(listing)]:
+        argv = ["meson", "test", "-C", str(build), "--no-rebuild", "-v", "--num-processes=1", "--timeout-multiplier=3"]
+        if wrapper:
+            argv.append("--wrapper=" + " ".join(wrapper))
+        code, output = context.command([*argv, name], 600, env)
+        tally += from_meson(output, f"{build.name}/{name}", code)
+    return tally
+
+
+def run_unit(context: Context) -> Tally:
+    """The unit tests of the very build that the wheel was made of."""
+    code, _ = context.command(["meson", "configure", str(BUILD), "-Dtests=true"], 120)
+    if code != 0:
+        return Tally(failed=["build/wheel: not configured (run scripts/setup)"])
+    return run_meson_tests(context, BUILD)
+
+
+def sanitized(context: Context, name: str, sanitizers: str) -> pathlib.Path | None:
+    """A build folder under sanitizers, made or up to date; None where meson failed."""
+    build = pathlib.Path("build") / name
+    argv = ["meson", "setup", str(build), "-Dbuildtype=debugoptimized", f"-Db_sanitize={sanitizers}", "-Db_lundef=false"]
+    code, _ = context.command([*argv, *(["--reconfigure"] if (build / "build.ninja").exists() else [])], 120)
+    return build if code == 0 else None
+
+
+ASAN = {
+    "ASAN_OPTIONS": "abort_on_error=1:detect_stack_use_after_return=1:detect_leaks=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "LSAN_OPTIONS": "suppressions=tests/sanitizers/leaks.txt:print_suppressions=0",
+}
+
+
+def absolute(options: dict[str, str]) -> dict[str, str]:
+    """Suppression files by their full path, since tests run in other folders."""
+    here = str(pathlib.Path.cwd())
+    return {name: value.replace("suppressions=", f"suppressions={here}/") for name, value in options.items()}
+
+
+def run_asan(context: Context) -> Tally:
+    """Address, leak and undefined-behaviour sanitizers: unit tests, then two ranks."""
+    build = sanitized(context, "asan", "address,undefined")
+    if build is None:
+        return Tally(failed=["asan: meson setup failed"])
+    env = absolute(ASAN)
+    tally = run_meson_tests(context, build, env)
+    two_ranks = {**env, "ASAN_OPTIONS": env["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0")}
+    tally += run_pytest(context, "tests/sanitizers", {**two_ranks, "HVD_BUILD_DIR": str(build.resolve())})
+    return tally
+
+
+def run_tsan(context: Context) -> Tally:
+    """Thread sanitizer over the unit tests (without address randomisation, which gcc 12's runtime cannot stand)."""
+    build = sanitized(context, "tsan", "thread")
+    if build is None:
+        return Tally(failed=["tsan: meson setup failed"])
+    env = absolute({"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:suppressions=tests/sanitizers/threads.txt"})
+    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"])
+
+
+# ---- pytest suites --------------------------------------------------------------------------------------------------
+
+
+def run_pytest(context: Context, folder: str, env: dict[str, str] | None = None, limit: float = 900) -> Tally:
+    """A folder of pytest tests; each test has 120 s unless it says otherwise."""
+    if not list(pathlib.Path(folder).rglob("test_*.py")):
+        return Tally(skipped=[f"{folder}: no tests there yet"])
+    LOGS.mkdir(parents=True, exist_ok=True)
+    report = LOGS / f"{context.part.name}.xml"
+    report.unlink(missing_ok=True)
+    argv = [sys.executable, "-m", "pytest", folder, "--timeout=120", f"--junit-xml={report}", "--durations=5", "-q"]
+    if not context.nightly:
+        argv += ["-m", "not nightly"]
+    code, _ = context.command(
+        argv, limit * (4 if context.nightly else 1), {"HVD_BUILD_DIR": str(BUILD.resolve()), **(env or {})}
+    )
+    return from_junit(report, code)
+
+
+def suite(folder: str, limit: float = 900) -> Callable[[Context], Tally]:
+    """The function that runs one pytest folder."""
+    return functools.partial(run_pytest, folder=folder, limit=limit)
+
+
+# ---- nightly --------------------------------------------------------------------------------------------------------
+
+
+def run_clang(context: Context) -> Tally:
+    """The tree builds with clang too, without a warning, and its unit tests pass."""
+    compiler = shutil.which("clang++", path=context.env["PATH"])
+    if compiler is None:
+        return Tally(skipped=["clang: clang++ is not installed"])
+    build = pathlib.Path("build/clang")
+    again = ["--reconfigure"] if (build / "build.ninja").exists() else []
+    code, _ = context.command(["meson", "setup", str(build), *again], 120, {"CC": "clang", "CXX": "clang++"})
+    return run_meson_tests(context, build) if code == 0 else Tally(failed=["clang: meson setup failed"])
+
+
+def run_repeat(context: Context) -> Tally:
+    """The unit tests a hundred times: what fails once in a hundred runs is broken."""
+    code, output = context.command(
+        ["meson", "test", "-C", str(BUILD), "--repeat=100", "--num-processes=1", "--maxfail=1", "--timeout-multiplier=3"], 3600
+    )
+    runs = re.search(r"Ok:\s+(\d+)", output)
+    return check(f"{runs.group(1) if runs else 0} runs", code == 0, f"exit code {code}")
+
+
+PARTS = [
+    Part("format", "clang-format and ruff format", run_format),
+    Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint),
+    Part("unit", "unit tests", run_unit),
+    Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher")),
+    Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
+    Part("runtime", "libhvd over MPI", suite("tests/runtime")),
+    Part("python", "the Python package", suite("tests/python")),
+    Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
+    Part("failures", "what fails, and what is said then", suite("tests/failures")),
+    Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),
+    Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
+    Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan),
+    Part("tsan", "thread sanitizer: units", run_tsan),
+    Part("clang", "a second compiler", run_clang, nightly=True),
+    Part("repeat", "unit tests, a hundred times", run_repeat, nightly=True),
+]
