@@ -1,0 +1,21 @@
+/// @file resolve.h — are the hosts known, and which of them is this one?
+#pragma once
+#include <string>
+#include <vector>
+
+#include "launcher/alloc/allocation.h"
+
+namespace hvd::launcher {
+
+struct ResolvedHost {
+  std::string host;
+  bool local = false;    ///< this machine
+  std::string address;   ///< first address, numeric; empty when local by name
+  std::string reach_us;  ///< remote: our own numeric address on the way to it; empty: no route
+};
+
+/// Looks all names up at once (a few threads).  Throws Error{unavailable} that names every unknown host.
+/// Names of this machine by which no look-up is needed (localhost, 127.…, ::1, the host's name) make no look-up.
+std::vector<ResolvedHost> resolve(const Allocation& allocation);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,118 @@
+#include "launcher/job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/alloc/resolve.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string find_rank_program(const Environment& environment) {
+  if (const char* given = environment("HVD_RANK_PROGRAM"); given && *given) return given;
+  const std::string folder = own_folder();
+  for (const char* candidate : {"/hvdrank", "/../src/rank/hvdrank"}) {  // installed; in the build tree
+    std::error_code ignored;
+    const fs::path path = fs::weakly_canonical(folder + candidate, ignored);
+    if (::access(path.c_str(), X_OK) == 0) return path;
+  }
+  throw Error(Code::unavailable, "hvdrank", "not found beside hvdrun in " + folder,
+              "install again, or set HVD_RANK_PROGRAM to its path");
+}
+
+/// Words for plm_rsh_agent, which mpirun splits at blanks and colons.
+std::vector<std::string> agent_words() { return {own_folder() + "/hvdrun", "--remote-agent"}; }
+
+MpirunOptions mpirun_options(const Settings& settings, const std::string& rank_program) {
+  MpirunOptions options;
+  options.as_root = ::geteuid() == 0;
+  options.tcp = settings.flag("tcp");
+  options.interfaces = settings.text("network-interfaces");
+  options.extra = shell_words(settings.text("mpi-args"), "--mpi-args");
+  options.binding = shell_words(settings.text("binding-args"), "--binding-args");
+  options.agent = agent_words();
+  options.rank_program = rank_program;
+  return options;
+}
+
+std::string current_folder() {
+  std::error_code error;
+  const std::string folder = fs::current_path(error);
+  if (error) throw Error(Code::usage, "the working folder", error.message(), "cd to a folder that exists");
+  return folder;
+}
+
+bool travels(const std::string& name) {
+  static constexpr std::string_view kept_back[] = {
+      "OLDPWD", "_", "HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY", "HVD_LINK_FD", "HVD_HOST"};
+  return !name.starts_with("BASH_FUNC_") &&
+         std::find(std::begin(kept_back), std::end(kept_back), name) == std::end(kept_back);
+}
+
+}  // namespace
+
+std::string own_folder() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  return error ? std::string(".") : self.parent_path().string();
+}
+
+JobPlan prepare(CommandLine line, const Environment& environment) {
+  JobPlan job;
+  job.settings = std::move(line.settings);
+  const Settings& settings = job.settings;
+  wire::Payload payload = classify(line.marker, line.payload);
+  const Wanted wanted =
+      decide_allocation(settings.integer("num-proc"), settings.text("hosts"), settings.text("hostfile"));
+  job.cwd = current_folder();
+
+  const std::vector<ResolvedHost> hosts = resolve(wanted.allocation);
+  std::vector<bool> local;
+  for (const ResolvedHost& h : hosts) {
+    local.push_back(h.local);
+    if (!h.local && !h.reach_us.empty() &&
+        std::find(job.reach_us.begin(), job.reach_us.end(), h.reach_us) == job.reach_us.end())
+      job.reach_us.push_back(h.reach_us);
+  }
+  job.plan = plan_ranks(wanted.allocation, local, wanted.np);
+
+  const char* path = environment("PATH");
+  const std::string search_path = path ? path : "/usr/local/bin:/usr/bin:/bin";
+  const bool needs_python = payload.kind != wire::PayloadKind::command;
+  job.payload = load_payload(std::move(payload), job.plan.all_local(), search_path);
+  if (needs_python) job.python = choose_python(settings.text("python"), environment, own_folder());
+  job.mpirun = find_mpirun(settings.text("mpirun"), search_path, own_folder());
+  job.rank_program = find_rank_program(environment);
+  job.command = mpirun_command(job.mpirun, job.plan, mpirun_options(settings, job.rank_program));
+  return job;
+}
+
+std::map<std::string, std::string> rank_environment(const JobPlan& job, const RankPlace& place,
+                                                    const std::vector<std::string>& environ_lines) {
+  const bool local = job.plan.host_of(place.rank).local;
+  std::map<std::string, std::string> env;
+  for (const std::string& entry : environ_lines) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) continue;
+    const std::string name = entry.substr(0, equals);
+    // Which GPUs may be used is each host's own matter: it does not travel, but stays on this one.
+    if (travels(name) && (local || name != "CUDA_VISIBLE_DEVICES")) env[name] = entry.substr(equals + 1);
+  }
+  for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
+  if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty()) env["NCCL_SOCKET_IFNAME"] = nics;
+  env.try_emplace("PYTHONUNBUFFERED", "1");  // output is a pipe; people want to see it as it comes
+  if (!job.mpirun.library_folder.empty()) {
+    std::string& folders = env["LD_LIBRARY_PATH"];
+    folders = job.mpirun.library_folder + (folders.empty() ? "" : ":" + folders);
+  }
+  return env;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,40 @@
+/// @file job.h — everything decided before anything is started.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "launcher/mpirun/mpirun.h"
+#include "launcher/options/settings.h"
+#include "launcher/payload/payload.h"
+#include "launcher/place/plan.h"
+
+namespace hvd::launcher {
+
+struct JobPlan {
+  Settings settings;
+  Plan plan;
+  std::vector<std::string> reach_us;  ///< our own addresses towards the remote hosts, each once
+  LoadedPayload payload;
+  std::string python;  ///< empty for a command
+  Mpirun mpirun;
+  std::string rank_program;          ///< hvdrank
+  std::vector<std::string> command;  ///< mpirun's
+  std::string cwd;
+};
+
+/// Folder of the running hvdrun.
+std::string own_folder();
+
+/// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
+JobPlan prepare(CommandLine line, const Environment& environment);
+
+/// Who runs where and the exact command, for people or as JSON.
+std::string dry_run_text(const JobPlan& job);
+std::string dry_run_json(const JobPlan& job);
+
+/// Environment of rank @p place: the user's own, what options set, what hvdrun adds.
+/// @param environ_lines  "NAME=value" as in environ
+std::map<std::string, std::string> rank_environment(const JobPlan& job, const RankPlace& place,
+                                                    const std::vector<std::string>& environ_lines);
+
+}  // namespace hvd::launcher

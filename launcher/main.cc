@@ -1,0 +1,65 @@
+/// hvdrun: reads the command line, decides, then hands over to the supervisor.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "launcher/job.h"
+#include "launcher/mpirun/agent.h"
+#include "launcher/place/cores.h"
+#include "launcher/supervise/supervise.h"
+
+namespace hvd::launcher {
+namespace {
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+int check_build() {
+  std::printf("hvdrun " HVD_VERSION
+              "\n\nControllers\n  [X] MPI (Open MPI 4.1, 5.x)\n  [ ] Gloo\n\nPayloads\n"
+              "  [X] .pkl  [X] .py  [X] -m module  [X] command\n");
+  try {
+    const Mpirun mpirun = find_mpirun("", std::getenv("PATH") ? std::getenv("PATH") : "", own_folder());
+    std::printf("\nmpirun\n  %s (Open MPI %s)\n", mpirun.program.c_str(),
+                mpirun.flavour == Flavour::openmpi4 ? "4" : "5");
+  } catch (const Error& e) { std::printf("\nmpirun\n  %s (%s)\n", e.what(), e.hint.c_str()); }
+  return 0;
+}
+
+int run(const std::vector<std::string>& args) {
+  CommandLine line = read_command_line(args, environment);
+  const Settings& given = line.settings;
+  if (given.flag("help") || given.flag("help-all"))
+    return std::fputs(help_text(given.flag("help-all")).c_str(), stdout) < 0;
+  if (given.flag("version")) return std::puts("hvdrun " HVD_VERSION) < 0;
+  if (given.flag("check-build")) return check_build();
+  if (given.flag("dump-options")) return std::fputs(dump_options().c_str(), stdout) < 0;
+  if (const auto parent = given.integer("parent")) end_with_parent(*parent);
+  for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", remark.c_str());
+
+  JobPlan job = prepare(std::move(line), environment);
+  if (!job.settings.flag("dry-run")) return supervise(job);
+  share_cores(job.plan, cores_of_this_machine());
+  const std::string text = job.settings.flag("json") ? dry_run_json(job) : dry_run_text(job);
+  return std::fputs(text.c_str(), stdout) < 0;
+}
+
+}  // namespace
+}  // namespace hvd::launcher
+
+int main(int argc, char** argv) {
+  using namespace hvd;
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  try {
+    if (!args.empty() && args[0] == "--remote-agent") return launcher::remote_agent({args.begin() + 1, args.end()});
+    return launcher::run(args);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "hvdrun: %s\n", e.what());
+    if (!e.hint.empty()) std::fprintf(stderr, "        %s\n", e.hint.c_str());
+    return static_cast<int>(e.code);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "hvdrun: internal error: %s\n", e.what());
+    return static_cast<int>(Code::internal);
+  }
+}

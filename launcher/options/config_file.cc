@@ -1,0 +1,71 @@
+/// --config-file: YAML whose dotted keys are in the table.
+#include <yaml-cpp/yaml.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/options/settings.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr int most_levels = 8;
+
+struct Reader {
+  Settings& settings;
+  const std::string& name;
+
+  std::string at(const YAML::Mark& mark) const {
+    return name + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+  }
+
+  static const Option* row_of(const std::string& key) {
+    for (const Option& row : option_table())
+      if (row.yaml == key) return &row;
+    return nullptr;
+  }
+
+  void read(const YAML::Node& node, const std::string& prefix, int level) {
+    if (level > most_levels) throw Error(Code::usage, at(node.Mark()), "nested too deeply");
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar()) throw Error(Code::usage, at(entry.first.Mark()), "a key must be a word");
+      const std::string key = prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar();
+      if (entry.second.IsMap()) {
+        read(entry.second, key, level + 1);
+        continue;
+      }
+      const Option* row = row_of(key);
+      if (!row)
+        throw Error(Code::usage, at(entry.first.Mark()), "no option is called '" + key + "'",
+                    "hvdrun(1) lists the keys");
+      if (entry.second.IsNull()) continue;
+      settings.set(*row, {value_of(entry.second, key), Source::config, at(entry.second.Mark())});
+    }
+  }
+
+  std::string value_of(const YAML::Node& node, const std::string& key) const {
+    if (node.IsScalar()) return node.Scalar();
+    std::vector<std::string> items;
+    for (const auto& item : node) {
+      if (!item.IsScalar()) throw Error(Code::usage, at(item.Mark()), "'" + key + "' takes plain values");
+      items.push_back(item.Scalar());
+    }
+    return join(items, key == "elastic.blacklist_cooldown_range" ? " " : ",");
+  }
+};
+
+}  // namespace
+
+void read_config(Settings& settings, const std::string& text, const std::string& name) {
+  Reader reader{settings, name};
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (root.IsNull()) return;
+    if (!root.IsMap())
+      throw Error(Code::usage, name + ":1:1", "not a list of settings",
+                  "write for example  params: {cycle_time_ms: 2}");
+    reader.read(root, {}, 1);
+  } catch (const YAML::Exception& e) { throw Error(Code::usage, reader.at(e.mark), "not YAML: " + e.msg); }
+}
+
+}  // namespace hvd::launcher

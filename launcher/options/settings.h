@@ -1,0 +1,72 @@
+/// @file settings.h — what the user asked for: typed flag > environment > config file > default.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/table.h"
+
+namespace hvd::launcher {
+
+enum class Source { config, environment, flag };
+
+/// One value, and where it was written ("--np", "HOROVOD_TIMELINE", "job.yaml:3:5") for messages.
+struct Setting {
+  std::string value;
+  Source source = Source::flag;
+  std::string where;
+};
+
+/// Values by option id.  All have been checked against their row's kind when they are in here.
+class Settings {
+ public:
+  /// Keeps the value of the stronger source.  Throws Error{usage} when @p setting does not suit the row.
+  void set(const Option& row, Setting setting);
+
+  const Setting* find(std::string_view id) const;
+  bool has(std::string_view id) const { return find(id) != nullptr; }
+  /// Value, else the row's default (which may be empty).
+  std::string text(std::string_view id) const;
+  bool flag(std::string_view id) const;
+  std::optional<int> integer(std::string_view id) const;
+  double number(std::string_view id) const;
+
+  /// Variables that these settings give the ranks: name → value.  Those that came from the environment are there
+  /// already.
+  std::map<std::string, std::string> rank_variables() const;
+  /// Lines to print once for options that are accepted and change nothing.
+  std::vector<std::string> remarks() const;
+
+ private:
+  std::map<std::string, Setting, std::less<>> values_;
+};
+
+/// How the payload was marked on the command line.
+enum class Marker { none, plain, module, dashes };
+
+struct CommandLine {
+  Settings settings;
+  Marker marker = Marker::none;
+  std::vector<std::string> payload;  ///< what to run, with its arguments
+};
+
+using Environment = std::function<const char*(const char*)>;
+
+/// Reads argv (without the program's name), the environment and the config file.  Throws Error{usage}.
+CommandLine read_command_line(const std::vector<std::string>& args, const Environment& environment);
+
+/// Command line only, through CLI11.
+CommandLine parse_arguments(const std::vector<std::string>& args);
+
+/// @param text  YAML; at most 1 MiB and 8 levels
+/// @param name  for messages: name:line:column
+void read_config(Settings& settings, const std::string& text, const std::string& name);
+
+/// Words of @p text as a POSIX shell would see them (quotes and backslashes, no expansion).  Throws Error{usage,
+/// where}.
+std::vector<std::string> shell_words(std::string_view text, const std::string& where);
+
+}  // namespace hvd::launcher

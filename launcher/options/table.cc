@@ -1,0 +1,182 @@
+#include "launcher/options/table.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using enum Kind;
+using enum Group;
+using enum Convert;
+using enum Support;
+
+constexpr std::string_view no_elastic = "elastic jobs are not built yet; start with a fixed -np";
+constexpr std::string_view no_autotune = "autotune is not built yet; the job runs with the fixed values";
+
+// clang-format off
+constexpr auto table = std::to_array<Option>({
+    // where
+    {.id = "num-proc", .spellings = "-np,-n,--num-proc", .kind = integer, .group = where, .metavar = "N", .yaml = "hosts.num_proc", .help = "number of ranks"},
+    {.id = "hosts", .spellings = "-H,--hosts", .kind = text, .group = where, .metavar = "h1:2,h2:2", .yaml = "hosts.hosts", .help = "hosts and how many ranks each takes (default localhost:N)"},
+    {.id = "hostfile", .spellings = "-hostfile,--hostfile", .kind = text, .group = where, .metavar = "FILE", .yaml = "hosts.hostfile", .help = "the same, one host a line: host slots=2"},
+    {.id = "host-discovery-script", .spellings = "--host-discovery-script", .kind = text, .group = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .help = "program that prints the hosts of an elastic job", .support = later, .remark = no_elastic},
+    {.id = "ssh-port", .spellings = "-p,--ssh-port", .kind = integer, .group = where, .metavar = "PORT", .yaml = "ssh.port", .help = "port of sshd on the hosts", .least = 1},
+    {.id = "ssh-identity-file", .spellings = "-i,--ssh-identity-file", .kind = text, .group = where, .metavar = "FILE", .yaml = "ssh.identity_file", .help = "private key for ssh"},
+    {.id = "ssh-program", .spellings = "--ssh-program", .kind = text, .group = network, .metavar = "COMMAND", .variable = "HVD_SSH", .fallback = "ssh", .yaml = "ssh.program", .help = "the ssh to run, with its own options"},
+    {.id = "network-interfaces", .spellings = "--network-interfaces,--network-interface,--nics", .kind = text, .group = network, .metavar = "a,b", .yaml = "hosts.network_interfaces", .help = "interfaces that may be used between hosts (default: those that reach them)"},
+    {.id = "mpirun", .spellings = "--mpirun", .kind = text, .group = network, .metavar = "PATH", .variable = "HVD_MPIRUN", .help = "the mpirun of Open MPI 4.1 or 5 (default: the first in PATH)"},
+    {.id = "mpi-args", .spellings = "--mpi-args", .kind = text, .group = network, .metavar = "ARGS", .help = "more arguments for mpirun, quoted as for a shell"},
+    {.id = "binding-args", .spellings = "--binding-args", .kind = text, .group = network, .metavar = "ARGS", .help = "arguments for mpirun in place of its part about mapping and binding"},
+    {.id = "tcp", .spellings = "--tcp", .kind = flag, .group = network, .help = "MPI uses TCP only"},
+    // what
+    {.id = "python", .spellings = "--python", .kind = text, .group = what, .metavar = "PATH", .variable = "HVD_PYTHON", .help = "interpreter (default: $VIRTUAL_ENV, hvdrun's own venv, python3)"},
+    {.id = "config-file", .spellings = "--config-file", .kind = text, .group = what, .metavar = "FILE", .help = "options from a YAML file; flags and environment come first"},
+    {.id = "dry-run", .spellings = "--dry-run", .kind = flag, .group = what, .help = "say which rank would run where and the mpirun command, then stop"},
+    {.id = "json", .spellings = "--json", .kind = flag, .group = what, .help = "--dry-run as JSON"},
+    {.id = "bind", .spellings = "--bind", .kind = negatable, .group = tuning, .fallback = "1", .yaml = "placement.bind", .help = "give each rank an equal share of the cores"},
+    // output
+    {.id = "output-filename", .spellings = "--output-filename", .kind = text, .group = output, .metavar = "DIR", .yaml = "output.filename", .help = "also write DIR/rank.N/stdout and stderr"},
+    {.id = "prefix-output-with-timestamp", .spellings = "--prefix-output-with-timestamp,--prefix-timestamp", .kind = flag, .group = output, .yaml = "output.timestamp", .help = "time of day before each line"},
+    {.id = "timeline-filename", .spellings = "--timeline-filename", .kind = text, .group = output, .metavar = "FILE", .variable = "HOROVOD_TIMELINE", .for_ranks = true, .yaml = "timeline.filename", .help = "record a trace of all ranks (open it in ui.perfetto.dev)"},
+    {.id = "timeline-mark-cycles", .spellings = "--timeline-mark-cycles", .kind = negatable, .group = timeline, .variable = "HOROVOD_TIMELINE_MARK_CYCLES", .for_ranks = true, .fallback = "0", .yaml = "timeline.mark_cycles", .help = "mark each cycle in the trace"},
+    {.id = "verbose", .spellings = "--verbose", .kind = flag, .group = output, .help = "say each step; show what mpirun says"},
+    // life
+    {.id = "start-timeout", .spellings = "--start-timeout", .kind = number, .group = life, .metavar = "S", .variable = "HOROVOD_START_TIMEOUT", .fallback = "30", .yaml = "hosts.start_timeout", .help = "longest time for all ranks to come up", .least = 0.1},
+    {.id = "grace", .spellings = "--grace", .kind = number, .group = life, .metavar = "S", .variable = "HVD_GRACE", .fallback = "5", .yaml = "hosts.grace", .help = "time for a rank to end by itself before it is killed", .least = 0},
+    // tuning
+    {.id = "fusion-threshold-mb", .spellings = "--fusion-threshold-mb", .kind = number, .group = tuning, .metavar = "N", .variable = "HOROVOD_FUSION_THRESHOLD", .for_ranks = true, .convert = megabytes, .fallback = "128", .yaml = "params.fusion_threshold_mb", .help = "most data in one fused operation; 0: no fusion", .least = 0},
+    {.id = "cycle-time-ms", .spellings = "--cycle-time-ms", .kind = number, .group = tuning, .metavar = "F", .variable = "HOROVOD_CYCLE_TIME", .for_ranks = true, .fallback = "1", .yaml = "params.cycle_time_ms", .help = "longest time a tensor is held to be fused", .least = 0},
+    {.id = "cache-capacity", .spellings = "--cache-capacity", .kind = integer, .group = tuning, .metavar = "N", .variable = "HOROVOD_CACHE_CAPACITY", .for_ranks = true, .fallback = "1024", .yaml = "params.cache_capacity", .help = "tensors whose agreement is remembered", .least = 0},
+    {.id = "hierarchical-allreduce", .spellings = "--hierarchical-allreduce", .kind = negatable, .group = tuning, .variable = "HOROVOD_HIERARCHICAL_ALLREDUCE", .for_ranks = true, .yaml = "params.hierarchical_allreduce", .help = "allreduce within hosts first"},
+    {.id = "hierarchical-allgather", .spellings = "--hierarchical-allgather", .kind = negatable, .group = tuning, .variable = "HOROVOD_HIERARCHICAL_ALLGATHER", .for_ranks = true, .yaml = "params.hierarchical_allgather", .help = "allgather within hosts first"},
+    {.id = "torus-allreduce", .spellings = "--torus-allreduce", .kind = negatable, .group = tuning, .variable = "HOROVOD_TORUS_ALLREDUCE", .for_ranks = true, .yaml = "params.torus_allreduce", .help = "allreduce along a torus of hosts"},
+    {.id = "mpi-threads-disable", .spellings = "--mpi-threads-disable", .kind = negatable, .group = tuning, .variable = "HOROVOD_MPI_THREADS_DISABLE", .for_ranks = true, .yaml = "library_options.mpi_threads_disable", .help = "MPI without threads"},
+    {.id = "num-nccl-streams", .spellings = "--num-nccl-streams", .kind = integer, .group = tuning, .metavar = "N", .variable = "HOROVOD_NUM_NCCL_STREAMS", .for_ranks = true, .fallback = "1", .yaml = "library_options.num_nccl_streams", .help = "NCCL streams", .least = 1},
+    {.id = "thread-affinity", .spellings = "--thread-affinity", .kind = integer, .group = tuning, .metavar = "CPU", .variable = "HOROVOD_THREAD_AFFINITY", .for_ranks = true, .yaml = "library_options.thread_affinity", .help = "core of the runtime's thread", .least = 0},
+    // autotune
+    {.id = "autotune", .spellings = "--autotune", .kind = negatable, .group = autotune, .variable = "HOROVOD_AUTOTUNE", .for_ranks = true, .fallback = "0", .yaml = "autotune.enabled", .help = "tune fusion and the like while running", .support = note, .remark = no_autotune},
+    {.id = "autotune-log-file", .spellings = "--autotune-log-file", .kind = text, .group = autotune, .metavar = "FILE", .variable = "HOROVOD_AUTOTUNE_LOG", .for_ranks = true, .yaml = "autotune.log_file", .help = "what was tried, as CSV"},
+    {.id = "autotune-warmup-samples", .spellings = "--autotune-warmup-samples", .kind = integer, .group = autotune, .metavar = "N", .variable = "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", .for_ranks = true, .fallback = "3", .yaml = "autotune.warmup_samples", .help = "samples thrown away at first", .least = 0},
+    {.id = "autotune-steps-per-sample", .spellings = "--autotune-steps-per-sample", .kind = integer, .group = autotune, .metavar = "N", .variable = "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", .for_ranks = true, .fallback = "10", .yaml = "autotune.steps_per_sample", .help = "steps in a sample", .least = 1},
+    {.id = "autotune-bayes-opt-max-samples", .spellings = "--autotune-bayes-opt-max-samples", .kind = integer, .group = autotune, .metavar = "N", .variable = "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", .for_ranks = true, .fallback = "20", .yaml = "autotune.bayes_opt_max_samples", .help = "samples before tuning ends", .least = 1},
+    {.id = "autotune-gaussian-process-noise", .spellings = "--autotune-gaussian-process-noise", .kind = number, .group = autotune, .metavar = "F", .variable = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", .for_ranks = true, .fallback = "0.8", .yaml = "autotune.gaussian_process_noise", .help = "noise that the tuner assumes", .least = 0},
+    // stall
+    {.id = "stall-check", .spellings = "--stall-check", .kind = negatable, .group = stall, .variable = "HOROVOD_STALL_CHECK_DISABLE", .for_ranks = true, .convert = inverted, .fallback = "1", .yaml = "stall_check.enabled", .help = "warn when ranks wait for one another"},
+    {.id = "stall-check-warning-time-seconds", .spellings = "--stall-check-warning-time-seconds", .kind = number, .group = stall, .metavar = "S", .variable = "HOROVOD_STALL_CHECK_TIME_SECONDS", .for_ranks = true, .fallback = "60", .yaml = "stall_check.warning_time_seconds", .help = "when to warn", .least = 0},
+    {.id = "stall-check-shutdown-time-seconds", .spellings = "--stall-check-shutdown-time-seconds", .kind = number, .group = stall, .metavar = "S", .variable = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", .for_ranks = true, .fallback = "0", .yaml = "stall_check.shutdown_time_seconds", .help = "when to end the job; 0: never", .least = 0},
+    // logging
+    {.id = "log-level", .spellings = "--log-level", .kind = text, .group = logging, .metavar = "LEVEL", .variable = "HOROVOD_LOG_LEVEL", .for_ranks = true, .fallback = "warning", .yaml = "logging.level", .help = "trace, debug, info, warning, error, fatal"},
+    {.id = "log-with-timestamp", .spellings = "--log-with-timestamp", .kind = negatable, .group = logging, .variable = "HOROVOD_LOG_HIDE_TIME", .for_ranks = true, .convert = inverted, .fallback = "1", .yaml = "logging.with_timestamp", .help = "time in the runtime's messages"},
+    // elastic
+    {.id = "min-np", .spellings = "--min-np,--min-num-proc", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.min_np", .help = "fewest ranks to go on with", .support = later, .remark = no_elastic},
+    {.id = "max-np", .spellings = "--max-np,--max-num-proc", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.max_np", .help = "most ranks to grow to", .support = later, .remark = no_elastic},
+    {.id = "slots-per-host", .spellings = "--slots-per-host,--slots", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.slots_per_host", .help = "ranks on each discovered host", .support = later, .remark = no_elastic},
+    {.id = "elastic-timeout", .spellings = "--elastic-timeout", .kind = number, .group = elastic, .metavar = "S", .variable = "HOROVOD_ELASTIC_TIMEOUT", .fallback = "600", .yaml = "elastic.timeout", .help = "longest wait for ranks after a change", .support = later, .remark = no_elastic},
+    {.id = "reset-limit", .spellings = "--reset-limit", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.reset_limit", .help = "most changes of the world", .support = later, .remark = no_elastic},
+    {.id = "blacklist-cooldown-range", .spellings = "--blacklist-cooldown-range", .kind = pair, .group = elastic, .metavar = "MIN MAX", .yaml = "elastic.blacklist_cooldown_range", .help = "seconds before a failed host is tried again", .support = later, .remark = no_elastic},
+    // horovod
+    {.id = "mpi", .spellings = "--mpi", .kind = flag, .group = horovod, .help = "accepted: MPI is the one controller"},
+    {.id = "gloo", .spellings = "--gloo", .kind = flag, .group = horovod, .help = "accepted; MPI is used", .support = note, .remark = "MPI is the one controller here; --gloo changes nothing"},
+    {.id = "jsrun", .spellings = "--jsrun", .kind = flag, .group = horovod, .help = "accepted; MPI is used", .support = note, .remark = "MPI is the one controller here; --jsrun changes nothing"},
+    {.id = "gloo-timeout-seconds", .spellings = "--gloo-timeout-seconds", .kind = number, .group = horovod, .metavar = "S", .variable = "HOROVOD_GLOO_TIMEOUT_SECONDS", .for_ranks = true, .yaml = "params.gloo_timeout_seconds", .help = "accepted; there is no gloo here", .least = 0},
+    {.id = "disable-cache", .spellings = "--disable-cache", .kind = flag, .group = horovod, .help = "accepted: hvdrun keeps no cache of earlier checks"},
+    // other
+    {.id = "help", .spellings = "-h,--help", .kind = flag, .group = other, .help = "this text"},
+    {.id = "help-all", .spellings = "--help-all", .kind = flag, .group = other, .help = "every option"},
+    {.id = "version", .spellings = "-v,--version", .kind = flag, .group = other, .help = "version"},
+    {.id = "check-build", .spellings = "-cb,--check-build", .kind = flag, .group = other, .help = "what this build can do"},
+    {.id = "results", .spellings = "--results", .kind = text, .group = other, .metavar = "FILE", .help = "where the ranks' results go (for hvd.run)", .hidden = true},
+    {.id = "parent", .spellings = "--parent", .kind = integer, .group = other, .metavar = "PID", .help = "end with this process (for hvd.run)", .hidden = true},
+    {.id = "dump-options", .spellings = "--dump-options", .kind = flag, .group = other, .help = "this table as JSON", .hidden = true},
+});
+// clang-format on
+
+/// Edits (insert, delete, replace) between two words.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const Option> option_table() { return table; }
+
+const Option& option(std::string_view id) {
+  for (const Option& o : table)
+    if (o.id == id) return o;
+  throw Error(Code::internal, std::string(id), "no such option in the table");
+}
+
+const Option* find_spelling(std::string_view spelling, bool* negated) {
+  if (negated) *negated = false;
+  for (const Option& o : table)
+    for (const std::string& s : split(o.spellings, ',')) {
+      if (s == spelling) return &o;
+      if (o.kind == negatable && spelling.starts_with("--no-") && s.substr(2) == spelling.substr(5)) {
+        if (negated) *negated = true;
+        return &o;
+      }
+    }
+  return nullptr;
+}
+
+std::string nearest_spelling(std::string_view typed) {
+  std::string best;
+  std::size_t best_distance = typed.size() / 3 + 1;  // more edits than that is another word
+  for (const Option& o : table)
+    for (const std::string& s : split(o.spellings, ',')) {
+      if (o.hidden || !s.starts_with("--")) continue;
+      const std::size_t d = distance(typed, s);
+      if (d < best_distance) best = s, best_distance = d;
+    }
+  return best;
+}
+
+std::string_view group_title(Group group) {
+  switch (group) {
+    case where:
+      return "Where to run";
+    case what:
+      return "What to run";
+    case output:
+      return "Output";
+    case life:
+      return "Starting and ending";
+    case network:
+      return "Network and MPI";
+    case tuning:
+      return "Tuning";
+    case autotune:
+      return "Autotune";
+    case timeline:
+      return "Timeline";
+    case stall:
+      return "Stall check";
+    case logging:
+      return "Logging";
+    case elastic:
+      return "Elastic jobs";
+    case horovod:
+      return "Accepted for horovodrun's sake";
+    case other:
+      return "Other";
+  }
+  return {};
+}
+
+}  // namespace hvd::launcher

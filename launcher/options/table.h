@@ -1,0 +1,85 @@
+/// @file table.h — every option of hvdrun, once.
+///
+/// The table feeds the command line, the environment, --config-file, --help, the manual (--dump-options) and, through
+/// that, Python's run().  To add an option: one row in table.cc; read it where it is used by its id.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace hvd::launcher {
+
+/// What a value may be.
+enum class Kind {
+  flag,       ///< present or not
+  negatable,  ///< --x and --no-x; a boolean in the environment and in the config file
+  integer,
+  number,
+  text,
+  pair,  ///< two integers after the flag
+};
+
+/// Section of --help; those after `life` are listed by --help-all only.
+enum class Group {
+  where,
+  what,
+  output,
+  life,
+  network,
+  tuning,
+  autotune,
+  timeline,
+  stall,
+  logging,
+  elastic,
+  horovod,
+  other
+};
+
+/// How a value becomes the value of its variable.
+enum class Convert { same, megabytes, inverted };
+
+enum class Support {
+  yes,
+  note,   ///< accepted; `remark` is printed once
+  later,  ///< an error that says `remark`
+};
+
+struct Option {
+  std::string_view id;         ///< canonical long name, without dashes
+  std::string_view spellings;  ///< as typed, comma-separated; negatable ones get --no- by themselves
+  Kind kind = Kind::flag;
+  Group group = Group::other;
+  std::string_view metavar = {};   ///< shown in help
+  std::string_view variable = {};  ///< read below the flag; with `for_ranks` also set for the ranks
+  bool for_ranks = false;
+  Convert convert = Convert::same;
+  std::string_view fallback = {};  ///< default; empty: none, or said in `help`
+  std::string_view yaml = {};      ///< key in --config-file, dotted
+  std::string_view help = {};      ///< one line, no full stop
+  Support support = Support::yes;
+  std::string_view remark = {};
+  std::optional<double> least = std::nullopt;  ///< numbers: smallest value that makes sense
+  bool hidden = false;
+};
+
+std::span<const Option> option_table();
+
+/// Row with this id.  Asking for an id that is not there is our bug: Error{internal}.
+const Option& option(std::string_view id);
+
+/// Row that has @p spelling ("--hosts", "-H", "--no-autotune", "-np"); null when none has.
+/// @param negated  set to whether it is the --no- form
+const Option* find_spelling(std::string_view spelling, bool* negated = nullptr);
+
+/// The spelling nearest to a mistyped one, or empty when none is near.
+std::string nearest_spelling(std::string_view typed);
+
+std::string_view group_title(Group group);
+
+std::string help_text(bool all);
+/// The table as JSON, for the manual's generator and Python's run().
+std::string dump_options();
+
+}  // namespace hvd::launcher

@@ -1,0 +1,34 @@
+#include "launcher/place/cores.h"
+
+#include <hwloc.h>
+
+#include <memory>
+
+namespace hvd::launcher {
+
+std::vector<Core> cores_of_this_machine() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return {};
+  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(raw, hwloc_topology_destroy);
+  // Cores, threads and memory nodes are all that is asked for here.
+  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_type_filter(raw, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+  if (hwloc_topology_load(raw) != 0) return {};
+
+  std::vector<Core> cores;
+  const hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(raw);
+  const int count = hwloc_get_nbobjs_by_type(raw, HWLOC_OBJ_CORE);
+  for (int i = 0; i < count; ++i) {
+    const hwloc_obj_t core = hwloc_get_obj_by_type(raw, HWLOC_OBJ_CORE, static_cast<unsigned>(i));
+    Core cpus;
+    unsigned id = 0;
+    hwloc_bitmap_foreach_begin(id, core->cpuset) if (hwloc_bitmap_isset(allowed, id))
+        cpus.push_back(static_cast<int>(id));
+    hwloc_bitmap_foreach_end();
+    if (!cpus.empty()) cores.push_back(std::move(cpus));
+  }
+  return cores;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,56 @@
+#include "launcher/place/plan.h"
+
+#include <algorithm>
+
+namespace hvd::launcher {
+
+bool Plan::all_local() const {
+  return std::all_of(hosts.begin(), hosts.end(), [](const PlanHost& h) { return h.local; });
+}
+
+Plan plan_ranks(const Allocation& allocation, const std::vector<bool>& local, int np) {
+  Plan plan;
+  plan.source = allocation.source;
+  int this_machine = -1;
+  int left = np;
+  std::vector<int> host_of_slot_run;
+  for (std::size_t i = 0; i < allocation.hosts.size() && left > 0; ++i) {
+    const int take = std::min(left, allocation.hosts[i].slots);
+    left -= take;
+    if (local[i] && this_machine >= 0) {  // a second name of this machine
+      plan.hosts[static_cast<std::size_t>(this_machine)].ranks += take;
+      continue;
+    }
+    if (local[i]) this_machine = static_cast<int>(plan.hosts.size());
+    plan.hosts.push_back({allocation.hosts[i].host, local[i], take});
+  }
+  int rank = 0;
+  for (std::size_t h = 0; h < plan.hosts.size(); ++h)
+    for (int l = 0; l < plan.hosts[h].ranks; ++l) {
+      RankPlace place{rank++, static_cast<int>(h), l, plan.hosts[h].ranks, 0, 0, {}};
+      for (std::size_t other = 0; other < plan.hosts.size(); ++other) {
+        if (plan.hosts[other].ranks <= l) continue;
+        if (other < h) ++place.cross_rank;
+        ++place.cross_size;
+      }
+      plan.ranks.push_back(std::move(place));
+    }
+  return plan;
+}
+
+std::vector<int> core_share(const std::vector<Core>& cores, int index, int count) {
+  const std::size_t n = cores.size(), i = static_cast<std::size_t>(index), k = static_cast<std::size_t>(count);
+  std::vector<int> cpus;
+  if (k > n) return cpus;
+  for (std::size_t c = i * n / k; c < (i + 1) * n / k; ++c) cpus.insert(cpus.end(), cores[c].begin(), cores[c].end());
+  std::sort(cpus.begin(), cpus.end());
+  return cpus;
+}
+
+void share_cores(Plan& plan, const std::vector<Core>& cores) {
+  for (RankPlace& place : plan.ranks)
+    if (plan.hosts[static_cast<std::size_t>(place.host)].local)
+      place.cpus = core_share(cores, place.local_rank, place.local_size);
+}
+
+}  // namespace hvd::launcher

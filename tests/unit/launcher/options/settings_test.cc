@@ -1,0 +1,117 @@
+#include "launcher/options/settings.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "../errors.h"
+#include "base/text.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+CommandLine read(const Strings& args, const std::map<std::string, std::string>& variables = {}) {
+  return read_command_line(args, [&](const char* name) -> const char* {
+    const auto it = variables.find(name);
+    return it == variables.end() ? nullptr : it->second.c_str();
+  });
+}
+
+std::string error_for(const Strings& args, const std::map<std::string, std::string>& variables = {}) {
+  return error_of([&] { read(args, variables); });
+}
+
+}  // namespace
+
+TEST_CASE("options: each id and each spelling is there once, with a help line") {
+  std::set<std::string> seen;
+  for (const Option& row : option_table()) {
+    CHECK_MESSAGE(seen.insert(std::string(row.id)).second, row.id);
+    CHECK_FALSE(row.help.empty());
+    for (const std::string& s : split(row.spellings, ','))
+      if (s != "--" + std::string(row.id)) CHECK_MESSAGE(seen.insert(s).second, s);
+  }
+}
+
+TEST_CASE("options: the payload begins at the first word that is none of ours") {
+  const CommandLine line = read({"-np", "2", "--verbose", "train.py", "-np", "7", "--grace=1"});
+  CHECK(line.settings.integer("num-proc") == 2);
+  CHECK(line.settings.flag("verbose"));
+  CHECK(line.settings.number("grace") == 5);
+  CHECK(line.marker == Marker::plain);
+  CHECK(line.payload == Strings{"train.py", "-np", "7", "--grace=1"});
+
+  CHECK(read({"-np", "2", "-m", "pkg.mod", "-x"}).payload == Strings{"pkg.mod", "-x"});
+  CHECK(read({"-np", "2", "--", "-odd-name"}).payload == Strings{"-odd-name"});
+  CHECK(read({"-np", "2", "--", "a.py"}).marker == Marker::dashes);
+  CHECK(read({"--verbose"}).marker == Marker::none);
+}
+
+TEST_CASE("options: Horovod's spellings") {
+  for (const Strings& np :
+       {Strings{"-np", "4"}, {"-np=4"}, {"-np4"}, {"-n", "4"}, {"--num-proc", "4"}, {"--num-proc=4"}})
+    CHECK(read(np).settings.integer("num-proc") == 4);
+  CHECK(read({"-hostfile", "f"}).settings.text("hostfile") == "f");
+  CHECK(read({"-p2222"}).settings.integer("ssh-port") == 2222);
+  CHECK(read({"-H", "a:1", "-H", "b:1"}).settings.text("hosts") == "b:1");
+  CHECK(read({"--mpi-args", "-x A"}).settings.text("mpi-args") == "-x A");
+  CHECK(read({"-v"}).settings.flag("version"));
+  CHECK(read({"-cb"}).settings.flag("check-build"));
+}
+
+TEST_CASE("options: flags set the ranks' variables in their own units") {
+  const auto variables = read({"--fusion-threshold-mb", "2", "--no-stall-check", "--cycle-time-ms", "0.5",
+                               "--hierarchical-allreduce", "--no-torus-allreduce", "--no-log-with-timestamp"})
+                             .settings.rank_variables();
+  const std::map<std::string, std::string> wanted = {
+      {"HOROVOD_FUSION_THRESHOLD", "2097152"}, {"HOROVOD_STALL_CHECK_DISABLE", "1"}, {"HOROVOD_CYCLE_TIME", "0.5"},
+      {"HOROVOD_HIERARCHICAL_ALLREDUCE", "1"}, {"HOROVOD_TORUS_ALLREDUCE", "0"},     {"HOROVOD_LOG_HIDE_TIME", "1"}};
+  CHECK(variables == wanted);
+}
+
+TEST_CASE("options: typed flag, then environment, then config file") {
+  Settings settings = read({"--grace", "1"}, {{"HVD_GRACE", "2"}, {"HOROVOD_START_TIMEOUT", "3"}}).settings;
+  read_config(settings, "hosts: {grace: 7, start_timeout: 8}\nssh: {port: 9}\n", "c.yaml");
+  CHECK(settings.number("grace") == 1);
+  CHECK(settings.number("start-timeout") == 3);
+  CHECK(settings.integer("ssh-port") == 9);
+}
+
+TEST_CASE("options: the environment's units are the variable's") {
+  const Settings settings =
+      read({}, {{"HOROVOD_FUSION_THRESHOLD", "1048576"}, {"HOROVOD_STALL_CHECK_DISABLE", "1"}}).settings;
+  CHECK(settings.number("fusion-threshold-mb") == 1);
+  CHECK_FALSE(settings.flag("stall-check"));
+  CHECK(settings.rank_variables().empty());  // they are in the ranks' environment already
+}
+
+TEST_CASE("options: mistakes are named with the way out") {
+  CHECK(error_for({"--hostfil", "x"}) == "--hostfil: no such option (did you mean --hostfile?)");
+  CHECK(error_for({"-np", "two"}) == "-np: 'two' is not a whole number");
+  CHECK(error_for({"-np"}) == "-np: needs a value (-np N)");
+  CHECK(error_for({"--verbose=1"}) == "--verbose: takes no value");
+  CHECK(error_for({"--grace", "-1"}) == "--grace: '-1' is not possible; the least is 0");
+  CHECK(error_for({"-H", "a", "--hostfile", "b"}) == "--hostfile: cannot be given together with -H (keep one of them)");
+  CHECK(error_for({"--min-np", "1"}).starts_with("--min-np: elastic jobs are not built yet"));
+  CHECK(error_for({"--blacklist-cooldown-range", "1", "2"}).starts_with("--blacklist-cooldown-range: elastic"));
+  CHECK(error_for({}, {{"HOROVOD_AUTOTUNE", "maybe"}}).starts_with("HOROVOD_AUTOTUNE: 'maybe' is not a boolean"));
+}
+
+TEST_CASE("options: mistakes in a config file carry line and column") {
+  Settings s;
+  CHECK(error_of([&] { read_config(s, "params:\n  cycle_time: 2\n", "c"); }) ==
+        "c:2:3: no option is called 'params.cycle_time' (hvdrun(1) lists the keys)");
+  CHECK(error_of([&] { read_config(s, "params:\n  cycle_time_ms: x\n", "c"); }) == "c:2:18: 'x' is not a number");
+  CHECK(error_of([&] { read_config(s, "a: [b\n", "c"); }).starts_with("c:2:1: not YAML"));
+  CHECK(error_of([&] { read_config(s, "- 1\n", "c"); }).starts_with("c:1:1: not a list"));
+  CHECK(error_of([&] { read_config(s, "", "c"); }) == "no error");
+}
+
+TEST_CASE("options: words as a shell sees them") {
+  CHECK(shell_words("-x 'a b' \"c\\\"d\" e\\ f ''", "w") == Strings{"-x", "a b", "c\"d", "e f", ""});
+  CHECK(error_of([] { shell_words("'a", "--mpi-args"); }) == "--mpi-args: has no closing '");
+}

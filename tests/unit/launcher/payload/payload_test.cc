@@ -1,0 +1,33 @@
+#include "launcher/payload/payload.h"
+
+#include <doctest/doctest.h>
+
+#include "../errors.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+using wire::PayloadKind;
+
+TEST_CASE("payload: what the words name") {
+  CHECK(classify(Marker::plain, {"job.pkl"}).kind == PayloadKind::pickle);
+  CHECK(classify(Marker::plain, {"train.py", "-x"}).kind == PayloadKind::script);
+  CHECK(classify(Marker::plain, {"python", "train.py"}).kind == PayloadKind::command);
+  CHECK(classify(Marker::module, {"pkg.train"}).kind == PayloadKind::module);
+  CHECK(classify(Marker::dashes, {"train.py"}).kind == PayloadKind::command);
+  CHECK(classify(Marker::plain, {"train.py", "a", "b"}).args == std::vector<std::string>{"a", "b"});
+  CHECK(error_of([] { classify(Marker::none, {}); }).starts_with("nothing to run"));
+  CHECK(error_of([] { classify(Marker::module, {}); }) == "-m: the module's name is missing");
+}
+
+TEST_CASE("payload: bytes that are no pickled callable") {
+  using namespace std::string_literals;
+  CHECK(pickle_fault("\x80\x05N.").what == "");
+  CHECK(pickle_fault("(dp0\n.").what == "");
+  CHECK(pickle_fault("").what == "is empty");
+  CHECK(pickle_fault("\x80\x05N").what == "is cut off: a pickle ends with a full stop");
+  CHECK(pickle_fault("\x80\x09.").what == "uses pickle protocol 9, which this version does not know");
+  CHECK(pickle_fault("PK\x03\x04...").what == "is not a pickle but a zip archive, as torch.save() writes for weights");
+  CHECK(pickle_fault("\x1f\x8b\x08").what == "is not a pickle but gzip data");
+  CHECK(pickle_fault("import os\n").hint == "if it is Python source, name it .py");
+  CHECK(pickle_fault("\0\1\2"s).what == "is not a pickle");
+}

@@ -1,0 +1,44 @@
+#include "launcher/place/plan.h"
+
+#include <doctest/doctest.h>
+
+using namespace hvd::launcher;
+
+namespace {
+
+std::string text_of(const Plan& plan) {
+  std::string out;
+  for (const RankPlace& p : plan.ranks)
+    out += std::to_string(p.rank) + "@" + plan.host_of(p.rank).name + " " + std::to_string(p.local_rank) + "/" +
+           std::to_string(p.local_size) + " " + std::to_string(p.cross_rank) + "/" + std::to_string(p.cross_size) +
+           "\n";
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("place: slots are filled in turn; cross ranks count the hosts that have the local rank") {
+  CHECK(text_of(plan_ranks(parse_hosts("a:1,b:3,c:2"), {false, false, false}, 5)) ==
+        "0@a 0/1 0/3\n1@b 0/3 1/3\n2@b 1/3 0/1\n3@b 2/3 0/1\n4@c 0/1 2/3\n");
+  CHECK(plan_ranks(parse_hosts("a:2,b:2"), {false, false}, 2).hosts.size() == 1);
+}
+
+TEST_CASE("place: two names of this machine are one host") {
+  const Plan plan = plan_ranks(parse_hosts("localhost:1,b:1,self:2"), {true, false, true}, 4);
+  CHECK(text_of(plan) == "0@localhost 0/3 0/2\n1@localhost 1/3 0/1\n2@localhost 2/3 0/1\n3@b 0/1 1/2\n");
+  CHECK_FALSE(plan.all_local());
+}
+
+TEST_CASE("place: shares of cores") {
+  const std::vector<Core> cores = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  CHECK(core_share(cores, 0, 2) == std::vector<int>{0, 1, 4, 5});
+  CHECK(core_share(cores, 1, 2) == std::vector<int>{2, 3, 6, 7});
+  CHECK(core_share(cores, 2, 3) == std::vector<int>{2, 3, 6, 7});
+  CHECK(core_share(cores, 0, 5).empty());
+  CHECK(core_share({}, 0, 1).empty());
+  for (int count = 1; count <= 4; ++count) {
+    std::size_t total = 0;
+    for (int i = 0; i < count; ++i) total += core_share(cores, i, count).size();
+    CHECK(total == 8);
+  }
+}
