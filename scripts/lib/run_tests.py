@@ -24,6 +24,7 @@ def clean_environment() -> dict[str, str]:
     root = pathlib.Path.cwd()
     kept["PATH"] = f"{root}/.venv/bin:{kept['PATH']}"
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
+    kept["HVD_TEST_OPENMPI5"] = f"{root}/.cache/openmpi5/bin/mpirun"  # the other Open MPI, beside the one in PATH
     return kept
 
 
