@@ -1,0 +1,26 @@
+"""hvd: collective operations and distributed training, with Horovod's names.
+
+Use one framework's package: ``import hvd.torch as hvd``.  ``hvd.run`` starts a
+job from Python.  Nothing here imports a framework.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hvd.exceptions import HorovodInternalError
+
+if TYPE_CHECKING:
+    from hvd._run import run as run
+
+__all__ = ["HorovodInternalError", "__version__", "run"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # The launcher's side is not needed in a rank, and the other way round.
+    if name == "run":
+        from hvd._run import run as launch
+
+        return launch
+    raise AttributeError(f"module 'hvd' has no attribute {name!r}")

@@ -1,0 +1,208 @@
+"""init, shutdown and where this rank stands: the same for every framework.
+
+The numbers are read once, at init, so that rank() and its like cost a list
+look-up and stay valid in forked children (DataLoader workers ask for them).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from hvd import _native
+from hvd import process_sets as _sets
+from hvd.process_sets import ProcessSet
+
+
+class World(NamedTuple):
+    """What hvd_get_world says."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    homogeneous: int
+    mpi_threads: int
+
+
+_world: World | None = None
+_at_exit = False
+
+
+def _joined() -> World:
+    if _world is None:
+        raise ValueError("hvd is not initialised: call hvd.init() first")
+    return _world
+
+
+def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
+    """Joins the world that the launcher made; without a launcher, a world of one.  Collective.
+
+    comm: None for all ranks, a list of ranks of the launch, or an mpi4py communicator.
+    process_sets: sets to create now, besides the global one.
+    Calling it again when initialised does nothing.
+    Errors: ValueError for ranks that do not exist; RuntimeError when MPI is missing where it is needed.
+    """
+    global _world, _at_exit
+    if _world is None or not _native.is_initialized():
+        _native.init(_ranks_of(comm))
+        _world = World(*_native.world())
+        _sets.world_changed(_world.rank, _world.size)
+        if not _at_exit:
+            atexit.register(_leave_at_exit)
+            _at_exit = True
+    if process_sets and not isinstance(process_sets, str):
+        for process_set in process_sets:
+            _sets.add_process_set(process_set)
+
+
+def _ranks_of(comm: Any) -> list[int] | None:
+    if comm is None:
+        return None
+    if hasattr(comm, "Get_group"):  # mpi4py
+        from mpi4py import MPI  # type: ignore[import-not-found, unused-ignore]
+
+        group = comm.Get_group()
+        return list(group.Translate_ranks(list(range(group.Get_size())), MPI.COMM_WORLD.Get_group()))
+    if not isinstance(comm, Iterable):
+        raise ValueError(f"comm must be a list of ranks or an mpi4py communicator, not {type(comm).__name__}")
+    ranks = [int(rank) for rank in comm]
+    return ranks or None
+
+
+def shutdown() -> None:
+    """Leaves the world; operations under way end with HorovodInternalError.  Collective.  init() works again afterwards."""
+    global _world
+    if _world is None:
+        return
+    _native.shutdown()
+    _world = None
+    _sets.world_changed(-1, 0)
+    for table in tables_of_handles:
+        table.clear()
+
+
+# What owns the tensors of operations under way.  Handles do not outlive a world.
+tables_of_handles: list[dict[int, Any]] = []
+
+
+def _leave_at_exit() -> None:
+    if _world is None:
+        return
+    if getattr(sys, "last_value", None) is not None:
+        # A rank that an exception ends does not wait in a collective: it goes at once, so that it is seen to be the first.
+        # The runtime's thread still writes to the tensors that it has, so these are never freed.
+        for table in tables_of_handles:
+            _native.leak(table)
+        return
+    try:
+        shutdown()
+    except (RuntimeError, ValueError):
+        pass  # the peers are gone: nothing is left to leave
+
+
+def is_initialized() -> bool:
+    """Whether init() was called, and shutdown() was not since."""
+    return _world is not None and _native.is_initialized()
+
+
+def rank() -> int:
+    """This rank, from 0.  ValueError before init(), as for all of these."""
+    return _joined().rank
+
+
+def size() -> int:
+    """How many ranks there are."""
+    return _joined().size
+
+
+def local_rank() -> int:
+    """This rank among those of its host."""
+    return _joined().local_rank
+
+
+def local_size() -> int:
+    """How many ranks this host has."""
+    return _joined().local_size
+
+
+def cross_rank() -> int:
+    """Index of this host among the hosts that have this local_rank."""
+    return _joined().cross_rank
+
+
+def cross_size() -> int:
+    """How many hosts have this local_rank."""
+    return _joined().cross_size
+
+
+def is_homogeneous() -> bool:
+    """Whether every host has the same number of ranks."""
+    return bool(_joined().homogeneous)
+
+
+def mpi_threads_supported() -> bool:
+    """Whether MPI was started for use by several threads."""
+    return bool(_joined().mpi_threads)
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Starts the timeline.  file_path is written by this rank, unless a launcher collects all ranks' records."""
+    _joined()
+    _native.timeline_start(os.fspath(file_path), mark_cycles)
+
+
+def stop_timeline() -> None:
+    """Stops the timeline."""
+    _joined()
+    _native.timeline_stop()
+
+
+def mpi_enabled() -> bool:
+    """True: MPI is the controller here."""
+    return True
+
+
+def mpi_built(verbose: bool = False) -> bool:
+    """True: scripts ask before they use an MPI launcher."""
+    return True
+
+
+def gloo_enabled() -> bool:
+    """Whether the launch was Horovod's gloo kind, which scripts tell by HOROVOD_RANK."""
+    return "HOROVOD_RANK" in os.environ
+
+
+def gloo_built(verbose: bool = False) -> bool:
+    """See gloo_enabled."""
+    return gloo_enabled()
+
+
+def nccl_built(verbose: bool = False) -> int:
+    """NCCL's version as an integer, 0 when it is not there."""
+    return _native.built("nccl")
+
+
+def ddl_built(verbose: bool = False) -> bool:
+    """False."""
+    return False
+
+
+def ccl_built(verbose: bool = False) -> bool:
+    """False."""
+    return False
+
+
+def cuda_built(verbose: bool = False) -> bool:
+    """Whether libhvd moves tensors in CUDA memory by itself."""
+    return bool(_native.built("cuda"))
+
+
+def rocm_built(verbose: bool = False) -> bool:
+    """False."""
+    return False

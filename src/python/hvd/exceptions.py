@@ -1,0 +1,43 @@
+"""The exceptions of hvd.
+
+A wrong argument on this rank is a plain ValueError.  What only the ranks
+together can find out is a HorovodInternalError.
+"""
+
+from __future__ import annotations
+
+__all__ = ["HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt", "from_status"]
+
+_UNAVAILABLE = 4
+_STATUS_WORDS = {3: "mismatch", 4: "unavailable", 5: "peer_lost", 6: "timeout", 70: "internal"}
+
+
+class HorovodInternalError(RuntimeError):
+    """An operation failed on all ranks that took part, or a peer is gone.
+
+    ``code`` is one word: ``mismatch`` (the ranks disagree; the next operation works), ``peer_lost``, ``timeout`` or
+    ``internal``.
+    """
+
+    code: str = "internal"
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The set of hosts changed; elastic training continues from the last commit."""
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the set of hosts changed")
+        self.skip_sync = skip_sync
+
+
+class HorovodVersionMismatchError(ImportError):
+    """Kept because scripts import it; nothing here is tied to a framework version, so it is never raised."""
+
+
+def from_status(status: int, text: str) -> Exception:
+    """The exception for a failed call of libhvd; _native raises it."""
+    if status == _UNAVAILABLE:
+        return RuntimeError(text)
+    error = HorovodInternalError(text)
+    error.code = _STATUS_WORDS.get(status, "internal")
+    return error

@@ -1,0 +1,69 @@
+"""What hvd needs to know about torch tensors.  No compiled code: data_ptr, shape and dtype are enough.
+
+Works with torch 2.0.1 and later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hvd import _native
+from hvd._collectives import DTYPES, View
+
+# torch.uint16 came with torch 2.3.
+_CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
+
+
+class TorchAdapter:
+    """Adapter[torch.Tensor].  CUDA tensors go through host memory where libhvd has no CUDA of its own."""
+
+    framework = "torch"
+
+    def __init__(self) -> None:
+        self._cuda = bool(_native.built("cuda"))
+
+    def view(self, tensor: torch.Tensor) -> View | None:
+        try:
+            if tensor.is_cpu:
+                if tensor.is_contiguous():
+                    return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, -1
+                return None
+            if tensor.is_cuda:
+                if self._cuda and tensor.is_contiguous():
+                    # The runtime reads the memory from its own stream: what was queued before must have ended.
+                    torch.cuda.current_stream(tensor.device).synchronize()
+                    return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, tensor.get_device()
+                return None
+        except KeyError:
+            raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged (possible: {', '.join(DTYPES)})") from None
+        except (AttributeError, RuntimeError):
+            pass
+        self._refuse(tensor)
+        return None
+
+    @staticmethod
+    def _refuse(tensor: Any) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"a dense tensor is needed, not one of layout {tensor.layout} (see sparse_allreduce_async)")
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"tensors on {tensor.device} cannot be exchanged")
+
+    def pack(self, tensor: torch.Tensor) -> torch.Tensor:
+        dense = tensor.detach().contiguous()
+        return dense if dense.is_cpu or self._cuda else dense.cpu()
+
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
+
+    def assign(self, into: torch.Tensor, value: torch.Tensor) -> None:
+        with torch.no_grad():
+            into.copy_(value)
+
+    def adopt(self, capsule: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        flat = torch.utils.dlpack.from_dlpack(capsule)
+        tensor = flat.view(like.dtype).reshape(shape)
+        return tensor if like.is_cpu else tensor.to(like.device)

@@ -1,0 +1,275 @@
+"""DistributedOptimizer: the user's optimizer, whose step() first averages the gradients of all ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable
+
+import torch
+
+from hvd import _world
+from hvd._objects import broadcast_object
+from hvd.process_sets import ProcessSet, global_process_set
+from hvd.torch._reducer import Reducer, Settings
+from hvd.torch.compression import Compression, Compressor
+from hvd.torch.ops import Average, allreduce
+
+__all__ = ["DistributedOptimizer"]
+
+if TYPE_CHECKING:
+    _Base = torch.optim.Optimizer
+else:
+    _Base = object  # the user's class follows it in every class that is made of it
+
+
+class _Distributed(_Base):
+    """What is put in front of the user's optimizer class.  Its own state is in _hvd, which state_dict() does not see."""
+
+    _hvd: Reducer
+    _hvd_names: dict[int, str]
+    _hvd_groups: Any
+    _synchronized: bool
+    _should_synchronize: bool
+
+    def _hvd_start(self, settings: Settings, names: dict[int, str], groups: Any) -> None:
+        self._hvd = Reducer(settings)
+        self._hvd_names = names
+        self._hvd_groups = groups
+        self._synchronized = False
+        self._should_synchronize = True
+        alone = not _world.is_initialized() or _world.size() == 1
+        if alone or not settings.process_set.included():
+            return
+        self._hvd.watch(self._hvd_parameters())
+        if groups:
+            self._hvd.group(_lists_of_parameters(self, groups))
+
+    def _hvd_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for at, group in enumerate(self.param_groups):
+            for index, parameter in enumerate(group["params"]):
+                yield self._hvd_names.setdefault(id(parameter), f"allreduce.noname.{at}.{index}"), parameter
+
+    # ---- Horovod's additions
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """How many backward() calls belong to one step()."""
+        return self._hvd.settings.passes
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes backward_passes_per_step, between steps."""
+        self._hvd.set_passes(_checked_passes(passes))
+
+    @property
+    def op(self) -> int:
+        """The reduce op."""
+        return self._hvd.settings.op
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks whose gradients are reduced."""
+        return self._hvd.settings.process_set
+
+    def synchronize(self) -> None:
+        """Waits until all gradients are reduced.  Use it with skip_synchronize() to look at or clip them before step()."""
+        self._hvd.synchronize()
+        self._synchronized = True
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """step() in this context does not reduce gradients: for after synchronize()."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    # ---- the optimizer's own methods
+
+    def step(self, closure: Callable[[], Any] | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Reduces the gradients over all ranks, then does the optimizer's step.
+
+        With a closure, what each of its calls leaves in the gradients is reduced before the optimizer sees it.
+        """
+        if self._should_synchronize:
+            if self._synchronized and not self._hvd.busy:
+                warnings.warn(
+                    "step() after synchronize(): the gradients are reduced already and are used as they are; "
+                    "write `with optimizer.skip_synchronize(): optimizer.step()`",
+                    stacklevel=2,
+                )
+            elif closure is None or self._hvd.busy:
+                self._hvd.synchronize()
+            if closure is not None:
+                closure = self._reducing(closure)
+        self._synchronized = False
+        if closure is None:
+            return super().step(*args, **kwargs)
+        return super().step(closure, *args, **kwargs)
+
+    step.hooked = True  # type: ignore[attr-defined]  # torch wraps step() for its hooks: the user's class has that already
+
+    def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        # L-BFGS decides by the loss whether to go on, and all ranks must decide the same.
+        shared_loss = isinstance(self, torch.optim.LBFGS) and bool(self._hvd.slots)
+
+        def reduced() -> Any:
+            loss = closure()
+            self._hvd.synchronize()
+            if shared_loss and isinstance(loss, torch.Tensor):
+                return allreduce(loss.detach(), op=Average, process_set=self.process_set)
+            return loss
+
+        return reduced
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """Clears the gradients.  AssertionError between backward() and step(): they are being reduced."""
+        if self._hvd.busy:
+            raise AssertionError(
+                "zero_grad() between backward() and step(): the gradients are being reduced; "
+                "call optimizer.step() or optimizer.synchronize() first"
+            )
+        super().zero_grad(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """The optimizer's own; backward passes so far are forgotten."""
+        self._hvd.reset()
+        self._synchronized = False
+        super().load_state_dict(*args, **kwargs)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """The optimizer's own; the new parameters are reduced too."""
+        super().add_param_group(param_group)
+        if self._hvd.slots:
+            self._hvd.watch(self._hvd_parameters())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The class is made at run time, so it travels as the class that it was made of.
+        names = [name for name, _ in self._hvd_parameters()]
+        groups = self._hvd_groups if isinstance(self._hvd_groups, int) else None
+        return _restored, (type(self)._hvd_base, self._hvd.settings, names, groups, self.__getstate__())
+
+    _hvd_base: type
+
+
+def _restored(base: type, settings: Settings, names: list[str], groups: Any, state: dict[str, Any]) -> Any:
+    optimizer: Any = object.__new__(_distributed_class(base))
+    optimizer.__setstate__(state)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    optimizer._hvd_start(settings, {id(p): name for p, name in zip(parameters, names)}, groups)
+    return optimizer
+
+
+_classes: dict[type, type] = {}
+
+
+def _distributed_class(base: type) -> type:
+    """The user's class with _Distributed in front; one per class, under its name."""
+    if base not in _classes:
+        body = {"__module__": __name__, "__doc__": base.__doc__, "_hvd_base": base}
+        _classes[base] = type(base.__name__, (_Distributed, base), body)
+    return _classes[base]
+
+
+def _checked_passes(passes: int) -> int:
+    if not isinstance(passes, int) or passes < 1:
+        raise ValueError(f"backward_passes_per_step is {passes!r}: it must be at least 1")
+    return passes
+
+
+def _checked_names(optimizer: Any, named_parameters: Iterable[tuple[str, torch.Tensor]] | None) -> dict[int, str]:
+    """Names by id of the parameter.  ValueError for duplicates and for parameters without a name."""
+    if named_parameters is None:
+        return {}
+    pairs = list(named_parameters)
+    if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
+        raise ValueError("named_parameters must be pairs of name and parameter, as model.named_parameters() gives")
+    names: dict[int, str] = {}
+    seen: set[str] = set()
+    for name, parameter in pairs:
+        if name in seen:
+            raise ValueError(f"named_parameters has the name {name!r} twice")
+        seen.add(name)
+        names.setdefault(id(parameter), name)  # a shared parameter keeps its first name
+    missing = sum(id(p) not in names for group in optimizer.param_groups for p in group["params"])
+    if missing:
+        raise ValueError(f"named_parameters lacks {missing} of the optimizer's parameters: give all of them, or none")
+    return names
+
+
+def _checked_groups(optimizer: Any, num_groups: int, groups: Any) -> Any:
+    if num_groups:
+        warnings.warn("num_groups is the older name of groups", DeprecationWarning, stacklevel=3)
+        groups = num_groups if groups is None else groups
+    if groups is None or groups == 0:
+        return None
+    if isinstance(groups, int) and groups > 0:
+        return groups
+    if not isinstance(groups, list) or not all(isinstance(group, (list, tuple)) for group in groups):
+        raise ValueError("groups must be a number of groups, or a list of lists of parameters")
+    seen: set[int] = set()
+    for parameter in (p for group in groups for p in group):
+        if not isinstance(parameter, torch.Tensor):
+            raise ValueError(f"groups must hold parameters, not a {type(parameter).__name__}")
+        if id(parameter) in seen:
+            raise ValueError("groups has one parameter twice")
+        seen.add(id(parameter))
+    return groups
+
+
+def _lists_of_parameters(optimizer: Any, groups: Any) -> Sequence[Sequence[torch.Tensor]]:
+    if not isinstance(groups, int):
+        return list(groups)
+    # The same parameters must meet on all ranks, whatever order a rank has them in: rank 0's counts.
+    named = {name: p for name, p in optimizer._hvd_parameters() if p.requires_grad}
+    set_of_ranks = optimizer.process_set
+    order = broadcast_object(list(named), (set_of_ranks.ranks or [0])[0], process_set=set_of_ranks)
+    parameters = [named[name] for name in order if name in named]
+    count = min(groups, len(parameters)) or 1
+    ends = [len(parameters) * i // count for i in range(count + 1)]
+    return [parameters[start:end] for start, end in zip(ends, ends[1:])]
+
+
+def DistributedOptimizer(
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    compression: type[Compressor] = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: Any = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """An optimizer of the same class that averages the gradients over all ranks before its step.
+
+    It takes over the given optimizer's parameter groups and state.  Gradients travel while backward() still runs.
+
+    named_parameters: model.named_parameters(); names tell ranks which gradients belong together.
+    compression: Compression.none, .fp16 or .bf16.
+    backward_passes_per_step: how many backward() calls are added up before a step.
+    op: Average, Sum, or another reduce op.
+    gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
+    groups: a number of groups, or lists of parameters, whose gradients run together (num_groups: its older name).
+    sparse_as_dense: reduce sparse gradients as dense ones.
+    Errors: ValueError for names that are missing or double, and other wrong arguments.
+
+    Known gap: a parameter with sparse gradients needs one on every rank in each step, unless sparse_as_dense is set.
+    """
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor works with op=Average only")
+    passes = _checked_passes(backward_passes_per_step)
+    names = _checked_names(optimizer, named_parameters)
+    chosen = _checked_groups(optimizer, num_groups, groups)
+    settings = Settings(compression, passes, op, float(gradient_predivide_factor), sparse_as_dense, process_set)
+    made: Any = object.__new__(_distributed_class(type(optimizer)))
+    # All that the optimizer has, state included; a scheduler's wrapper of the old step() must not come along.
+    made.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+    made._hvd_start(settings, names, chosen)
+    if "step" in optimizer.__dict__:
+        # A scheduler of the old object would warn that step() is never called there.
+        vars(optimizer).update(_opt_called=True, _step_count=1)
+    return made

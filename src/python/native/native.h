@@ -1,0 +1,91 @@
+/* native.h — what the files of hvd._native share.
+ *
+ * Limited API of CPython 3.9, so that one binary serves every later version.
+ * libhvd is opened at import: it links neither Python nor MPI, and this module
+ * links neither libhvd nor a framework.  A tensor arrives here as an address,
+ * a dtype number and a shape; hvd/_collectives.py is the main caller.
+ *
+ * Threads: submit, poll and release keep the GIL, since they return at once;
+ * init, shutdown and all waits release it.  A wait comes back every 100 ms to
+ * look for signals, so that Ctrl-C works while peers are missing.
+ */
+#ifndef HVD_PYTHON_NATIVE_H
+#define HVD_PYTHON_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x03090000
+#endif
+#include <Python.h>
+
+#include "hvd/hvd.h"
+
+/* In the stable ABI since 3.10; CPython 3.9 has both with the same layout and
+ * signature, but its limited headers hide them. */
+#ifndef METH_FASTCALL
+#define METH_FASTCALL 0x0080
+#endif
+#if Py_LIMITED_API + 0 < 0x030a0000
+PyAPI_FUNC(const char*) PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*);
+#endif
+
+#define FAST(function) ((PyCFunction)(void (*)(void))function)
+#define MAX_DIMS 64
+
+/* library.c: the functions of libhvd. */
+typedef struct hvd_functions {
+  void* library;
+  int (*init)(const hvd_init_options*);
+  int (*shutdown)(void);
+  int (*is_initialized)(void);
+  int (*get_world)(hvd_world*);
+  int (*submit)(const hvd_request*, hvd_handle*);
+  int (*submit_many)(const hvd_request*, size_t, uint32_t, hvd_handle*);
+  int (*poll)(hvd_handle, int*);
+  int (*wait)(hvd_handle, double);
+  int (*take)(hvd_handle, void**, int64_t*, int32_t*);
+  void (*free)(void*);
+  int (*release)(hvd_handle);
+  int (*timeline_start)(const char*, int);
+  int (*timeline_stop)(void);
+  int (*built)(const char*);
+  const char* (*last_error)(void);
+  const char* (*version)(void);
+} hvd_functions;
+extern hvd_functions lib;
+
+/* Opens HVD_LIBRARY, or the libhvd.so beside this module.  0, or -1 with ImportError. */
+int open_library(void);
+
+/* Sets the exception for a failed status, with hvd_last_error()'s text.  Always NULL. */
+PyObject* raise_status(int status);
+PyObject* raise_text(int status, const char* text);
+PyObject* wrong_count(const char* what, Py_ssize_t count);
+
+/* 1 in the child of a fork() that happened while the runtime ran: its thread and its shared memory are the parent's. */
+int is_forked_child(void);
+
+/* 0 when the runtime may be called from this process, else -1 with ValueError. */
+int usable(void);
+
+/* tensors.c: handles. */
+
+/* 0, or -1 with an exception. */
+int handle_of(PyObject* object, hvd_handle* handle);
+
+/* Waits in slices.  0: ended, *status says how, and last_error is the operation's; -1: a signal handler raised, the
+ * operation is still under way. */
+int wait_in_slices(hvd_handle handle, int* status);
+
+/* "allreduce.layer1.weight": different operations may bear one name at the same time, so the kind goes in front. */
+typedef struct name_box {
+  const char* text; /* NULL: no name was given */
+  char here[256];
+  char* there; /* malloc'd when here is too small, else NULL; the caller frees it */
+} name_box;
+int fill_name(name_box* box, int kind, PyObject* name);
+
+extern PyMethodDef tensor_methods[];
+extern PyMethodDef result_methods[];
+
+#endif

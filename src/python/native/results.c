@@ -1,0 +1,129 @@
+/* results.c — results whose size the ranks find out together: DLPack capsules, and bytes. */
+#include <stdlib.h>
+
+#include "native.h"
+
+/* The part of DLPack's ABI (dlpack.h, version 0.8 layout) that a one-dimensional byte tensor on the host needs. */
+typedef struct dl_tensor {
+  void* data;
+  struct {
+    int32_t device_type, device_id;
+  } device;
+  int32_t ndim;
+  struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+  } dtype;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_managed {
+  dl_tensor tensor;
+  void* context;
+  void (*deleter)(struct dl_managed*);
+  int64_t bytes; /* ours: the shape */
+} dl_managed;
+
+/* May run on any thread, without the GIL, after the interpreter is gone. */
+static void dl_delete(dl_managed* managed) {
+  lib.free(managed->tensor.data);
+  free(managed);
+}
+
+static void capsule_delete(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return; /* a framework took it */
+  dl_managed* managed = PyCapsule_GetPointer(capsule, "dltensor");
+  managed->deleter(managed);
+}
+
+static PyObject* bytes_capsule(void* data, int64_t bytes) {
+  dl_managed* managed = calloc(1, sizeof *managed);
+  if (!managed) return PyErr_NoMemory();
+  managed->bytes = bytes;
+  managed->tensor.data = data;
+  managed->tensor.device.device_type = 1; /* kDLCPU */
+  managed->tensor.ndim = 1;
+  managed->tensor.dtype.code = 1; /* kDLUInt */
+  managed->tensor.dtype.bits = 8;
+  managed->tensor.dtype.lanes = 1;
+  managed->tensor.shape = &managed->bytes;
+  managed->deleter = dl_delete;
+  PyObject* capsule = PyCapsule_New(managed, "dltensor", capsule_delete);
+  if (!capsule) free(managed);
+  return capsule;
+}
+
+/* take(handle, bytes_per_element) -> (capsule of all bytes [bytes], shape).  The handle is forgotten. */
+static PyObject* py_take(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  hvd_handle handle;
+  void* data = NULL;
+  int64_t shape[MAX_DIMS];
+  int32_t ndim = 0;
+  if (count != 2) return wrong_count("take", count);
+  if (handle_of(args[0], &handle)) return NULL;
+  int64_t bytes = PyLong_AsLongLong(args[1]);
+  if (bytes == -1 && PyErr_Occurred()) return NULL;
+  const int status = lib.take(handle, &data, shape, &ndim);
+  if (status != HVD_OK) return raise_status(status);
+  lib.release(handle);
+  PyObject* dims = PyTuple_New(ndim);
+  for (int32_t i = 0; dims && i < ndim; ++i) {
+    bytes *= shape[i];
+    PyTuple_SetItem(dims, i, PyLong_FromLongLong(shape[i]));
+  }
+  PyObject* capsule = dims ? bytes_capsule(data, bytes) : NULL;
+  if (!capsule) {
+    lib.free(data);
+    Py_XDECREF(dims);
+    return NULL;
+  }
+  return Py_BuildValue("(NN)", capsule, dims);
+}
+
+/* gather_bytes(name, data, set) -> the bytes of all ranks, one after the other. */
+static PyObject* py_gather_bytes(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  name_box full_name;
+  hvd_request request = {.struct_size = sizeof request,
+                         .kind = HVD_ALLGATHER,
+                         .dtype = HVD_U8,
+                         .reduce = HVD_SUM,
+                         .device = HVD_HOST_DEVICE,
+                         .prescale = 1,
+                         .postscale = 1};
+  hvd_handle handle = 0;
+  void* data = NULL;
+  int64_t shape[MAX_DIMS];
+  int32_t ndim = 0;
+  int status;
+  if (count != 3) return wrong_count("gather_bytes", count);
+  if (!PyBytes_Check(args[1])) return PyErr_Format(PyExc_TypeError, "gather_bytes: bytes expected");
+  request.set = (int32_t)PyLong_AsLong(args[2]);
+  if (PyErr_Occurred() || usable() || fill_name(&full_name, HVD_ALLGATHER, args[0])) return NULL;
+  shape[0] = PyBytes_Size(args[1]);
+  request.name = full_name.text;
+  request.shape = shape;
+  request.ndim = 1;
+  request.in = PyBytes_AsString(args[1]);
+  status = lib.submit(&request, &handle);
+  free(full_name.there);
+  if (status != HVD_OK) return raise_status(status);
+  if (wait_in_slices(handle, &status)) {
+    Py_INCREF(args[1]); /* the operation still reads them: see py_run */
+    lib.release(handle);
+    return NULL;
+  }
+  if (status == HVD_OK) status = lib.take(handle, &data, shape, &ndim);
+  PyObject* result = status == HVD_OK ? PyBytes_FromStringAndSize(data, shape[0]) : raise_status(status);
+  lib.release(handle);
+  lib.free(data);
+  return result;
+}
+
+PyMethodDef result_methods[] = {
+    {"take", FAST(py_take), METH_FASTCALL, "take(handle, bytes per element) -> (DLPack capsule of bytes, shape)"},
+    {"gather_bytes", FAST(py_gather_bytes), METH_FASTCALL, "gather_bytes(name, bytes, set) -> bytes"},
+    {NULL, NULL, 0, NULL}};

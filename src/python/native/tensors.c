@@ -1,0 +1,274 @@
+/* tensors.c — what is called for every tensor: submit, wait, forget. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "native.h"
+
+#define SLICE_SECONDS 0.1
+#define REQUEST_ARGS 12
+static const char* const kind_names[] = {"allreduce",     "allgather", "broadcast", "alltoall",
+                                         "reducescatter", "barrier",   "join"};
+
+/* A request and the memory that it points to. */
+typedef struct request_box {
+  hvd_request request;
+  int64_t shape[MAX_DIMS];
+  name_box name;
+} request_box;
+
+int fill_name(name_box* box, int kind, PyObject* name) {
+  box->text = box->there = NULL;
+  if (name == Py_None) return 0;
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &length);
+  if (!text) return -1;
+  const size_t front = strlen(kind_names[kind]);
+  const size_t total = front + (size_t)length + 2;
+  char* to = box->here;
+  if (total > sizeof box->here) {
+    to = box->there = malloc(total);
+    if (!to) {
+      PyErr_NoMemory();
+      return -1;
+    }
+  }
+  memcpy(to, kind_names[kind], front);
+  to[front] = '.';
+  memcpy(to + front + 1, text, (size_t)length + 1);
+  box->text = to;
+  return 0;
+}
+
+static int fill_shape(request_box* box, PyObject* shape) {
+  if (!PyTuple_Check(shape)) {
+    PyErr_SetString(PyExc_TypeError, "shape must be a tuple");
+    return -1;
+  }
+  const Py_ssize_t ndim = PyTuple_Size(shape);
+  if (ndim > MAX_DIMS) {
+    PyErr_Format(PyExc_ValueError, "a tensor has %zd dimensions, at most 64 are possible", ndim);
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < ndim; ++i) box->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+  box->request.shape = box->shape;
+  box->request.ndim = (int32_t)ndim;
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* args: kind, dtype, reduce, name, shape, root, set, device, prescale, postscale, in, out. */
+static int fill_request(request_box* box, PyObject* const* args) {
+  hvd_request* r = &box->request;
+  memset(r, 0, sizeof *r);
+  r->struct_size = sizeof *r;
+  r->kind = (int32_t)PyLong_AsLong(args[0]);
+  r->dtype = (int32_t)PyLong_AsLong(args[1]);
+  r->reduce = (int32_t)PyLong_AsLong(args[2]);
+  if (r->kind < 0 || r->kind > HVD_JOIN) {
+    PyErr_SetString(PyExc_ValueError, "no such operation");
+    return -1;
+  }
+  if (args[6] == Py_None) {
+    PyErr_SetString(PyExc_ValueError, "this process set does not exist (anymore): see add_process_set");
+    return -1;
+  }
+  r->root = (int32_t)PyLong_AsLong(args[5]);
+  r->set = (int32_t)PyLong_AsLong(args[6]);
+  r->device = (int32_t)PyLong_AsLong(args[7]);
+  r->prescale = PyFloat_AsDouble(args[8]);
+  r->postscale = PyFloat_AsDouble(args[9]);
+  r->in = PyLong_AsVoidPtr(args[10]);
+  r->out = PyLong_AsVoidPtr(args[11]);
+  if (fill_shape(box, args[4])) return -1;
+  if (fill_name(&box->name, r->kind, args[3])) return -1;
+  r->name = box->name.text;
+  return 0;
+}
+
+int wait_in_slices(hvd_handle handle, int* status) {
+  int done = 0;
+  *status = lib.poll(handle, &done);
+  if (*status != HVD_OK) return 0;
+  if (done) { /* no GIL hand-over for what has already ended */
+    *status = lib.wait(handle, 0);
+    return 0;
+  }
+  for (;;) {
+    Py_BEGIN_ALLOW_THREADS;
+    *status = lib.wait(handle, SLICE_SECONDS);
+    Py_END_ALLOW_THREADS;
+    if (*status != HVD_TIMEOUT) return 0;
+    /* an operation may itself have ended with a timeout */
+    if (lib.poll(handle, &done) != HVD_OK || done) {
+      *status = lib.wait(handle, 0);
+      return 0;
+    }
+    if (PyErr_CheckSignals()) return -1;
+  }
+}
+
+/* Waits for the end and forgets the handle.  0; -1 with an exception; -2 when that is a signal's: the handle lives on.
+ */
+static int finish_handle(hvd_handle handle) {
+  int status = HVD_OK;
+  if (wait_in_slices(handle, &status)) return -2;
+  if (status == HVD_OK) {
+    lib.release(handle);
+    return 0;
+  }
+  raise_status(status);
+  lib.release(handle);
+  return -1;
+}
+
+static PyObject* py_submit(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  request_box box;
+  hvd_handle handle = 0;
+  if (count != REQUEST_ARGS) return wrong_count("submit", count);
+  if (usable() || fill_request(&box, args)) return NULL;
+  const int status = lib.submit(&box.request, &handle);
+  free(box.name.there);
+  return status == HVD_OK ? PyLong_FromLongLong(handle) : raise_status(status);
+}
+
+static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_handle* handles, PyObject* list,
+                              Py_ssize_t total, uint32_t flags, Py_ssize_t* filled) {
+  for (Py_ssize_t i = 0; i < total; ++i) {
+    PyObject* item = PyList_GetItem(list, i);
+    PyObject* args[REQUEST_ARGS];
+    if (!item || !PyTuple_Check(item) || PyTuple_Size(item) != REQUEST_ARGS) {
+      PyErr_SetString(PyExc_TypeError, "submit_many: each request is a tuple of 12");
+      return NULL;
+    }
+    for (int k = 0; k < REQUEST_ARGS; ++k) args[k] = PyTuple_GetItem(item, k);
+    if (fill_request(&boxes[i], args)) return NULL;
+    *filled = i + 1;
+    requests[i] = boxes[i].request;
+  }
+  const int status = lib.submit_many(requests, (size_t)total, flags, handles);
+  if (status != HVD_OK) return raise_status(status);
+  PyObject* result = PyList_New(total);
+  for (Py_ssize_t i = 0; result && i < total; ++i) PyList_SetItem(result, i, PyLong_FromLongLong(handles[i]));
+  return result;
+}
+
+static PyObject* py_submit_many(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  if (count != 2 || !PyList_Check(args[0])) return wrong_count("submit_many", count);
+  const uint32_t flags = (uint32_t)PyLong_AsUnsignedLong(args[1]);
+  if (PyErr_Occurred() || usable()) return NULL;
+  const Py_ssize_t total = PyList_Size(args[0]);
+  if (total == 0) return PyList_New(0);
+  request_box* boxes = malloc((size_t)total * sizeof *boxes);
+  hvd_request* requests = malloc((size_t)total * sizeof *requests);
+  hvd_handle* handles = malloc((size_t)total * sizeof *handles);
+  Py_ssize_t filled = 0;
+  PyObject* result = NULL;
+  if (boxes && requests && handles)
+    result = submit_boxes(boxes, requests, handles, args[0], total, flags, &filled);
+  else
+    PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < filled; ++i) free(boxes[i].name.there);
+  free(boxes);
+  free(requests);
+  free(handles);
+  return result;
+}
+
+/* The 13th argument is whatever owns the memory: when a signal ends the wait, the operation goes on, and its tensors
+ * must outlive it, so they are never freed. */
+static PyObject* py_run(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  request_box box;
+  hvd_handle handle = 0;
+  if (count != REQUEST_ARGS + 1) return wrong_count("run", count);
+  if (usable() || fill_request(&box, args)) return NULL;
+  const int status = lib.submit(&box.request, &handle);
+  free(box.name.there);
+  if (status != HVD_OK) return raise_status(status);
+  const int ended = finish_handle(handle);
+  if (ended == 0) Py_RETURN_NONE;
+  if (ended == -2) {
+    Py_INCREF(args[REQUEST_ARGS]);
+    lib.release(handle);
+  }
+  return NULL;
+}
+
+int handle_of(PyObject* object, hvd_handle* handle) {
+  *handle = PyLong_AsLongLong(object);
+  return (*handle == -1 && PyErr_Occurred()) || usable() ? -1 : 0;
+}
+
+static PyObject* py_poll(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  int done = 0;
+  if (handle_of(arg, &handle)) return NULL;
+  const int status = lib.poll(handle, &done);
+  return status == HVD_OK ? PyBool_FromLong(done) : raise_status(status);
+}
+
+static PyObject* py_wait(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  int status = HVD_OK;
+  if (handle_of(arg, &handle) || wait_in_slices(handle, &status)) return NULL;
+  if (status != HVD_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
+static PyObject* py_finish(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  if (handle_of(arg, &handle) || finish_handle(handle)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* Waits for all, then forgets all.  The first failure is raised after the last one has ended; a signal forgets none. */
+static PyObject* py_finish_many(PyObject* self, PyObject* arg) {
+  (void)self;
+  if (!PyList_Check(arg)) return wrong_count("finish_many", 1);
+  if (usable()) return NULL;
+  const Py_ssize_t total = PyList_Size(arg);
+  char* first_text = NULL;
+  int first_status = HVD_OK;
+  for (Py_ssize_t i = 0; i < total; ++i) {
+    int status = HVD_OK;
+    const hvd_handle handle = PyLong_AsLongLong(PyList_GetItem(arg, i));
+    if (PyErr_Occurred() || wait_in_slices(handle, &status)) {
+      free(first_text);
+      return NULL;
+    }
+    if (status != HVD_OK && first_status == HVD_OK) {
+      first_status = status;
+      first_text = strdup(lib.last_error());
+    }
+  }
+  for (Py_ssize_t i = 0; i < total; ++i) lib.release(PyLong_AsLongLong(PyList_GetItem(arg, i)));
+  if (first_status == HVD_OK) Py_RETURN_NONE;
+  raise_text(first_status, first_text ? first_text : "an operation failed");
+  free(first_text);
+  return NULL;
+}
+
+static PyObject* py_release(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  if (handle_of(arg, &handle)) return NULL;
+  const int status = lib.release(handle);
+  if (status != HVD_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef tensor_methods[] = {
+    {"submit", FAST(py_submit), METH_FASTCALL,
+     "submit(kind, dtype, reduce, name, shape, root, set, device, prescale, postscale, in, out) -> handle"},
+    {"submit_many", FAST(py_submit_many), METH_FASTCALL, "submit_many([request, ...], flags) -> [handle, ...]"},
+    {"run", FAST(py_run), METH_FASTCALL, "run(*request, owner): submit, wait, forget"},
+    {"poll", py_poll, METH_O, "poll(handle) -> bool"},
+    {"wait", py_wait, METH_O, "wait(handle): until it has ended"},
+    {"finish", py_finish, METH_O, "finish(handle): wait, forget"},
+    {"finish_many", py_finish_many, METH_O, "finish_many([handle, ...])"},
+    {"release", py_release, METH_O, "release(handle)"},
+    {NULL, NULL, 0, NULL}};
