@@ -1,0 +1,33 @@
+/// @file trace_json.h — the few JSON pieces that a Chrome trace is made of.
+#pragma once
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hvd::wire {
+
+/// @p text as a JSON string with its quotes.  Any bytes: what is no UTF-8 becomes U+FFFD.
+void append_json_string(std::string& to, std::string_view text);
+
+inline void append_number(std::string& to, std::int64_t value) {
+  char digits[20];
+  to.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+/// Nanoseconds as Chrome's microseconds: 1234567 → 1234.567.
+inline void append_us(std::string& to, std::int64_t ns) {
+  char digits[24];
+  char* at = digits;
+  if (ns < 0) *at++ = '-';
+  const std::uint64_t magnitude = ns < 0 ? 0 - static_cast<std::uint64_t>(ns) : static_cast<std::uint64_t>(ns);
+  at = std::to_chars(at, digits + sizeof digits, magnitude / 1000).ptr;
+  const auto rest = static_cast<unsigned>(magnitude % 1000);
+  *at++ = '.';
+  *at++ = static_cast<char>('0' + rest / 100);
+  *at++ = static_cast<char>('0' + rest / 10 % 10);
+  *at++ = static_cast<char>('0' + rest % 10);
+  to.append(digits, at);
+}
+
+}  // namespace hvd::wire

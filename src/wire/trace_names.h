@@ -1,0 +1,17 @@
+/// @file trace_names.h — the words that stand in a timeline; tools look for them, so they are Horovod's.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "wire/trace_record.h"
+
+namespace hvd::wire {
+
+/// "ALLREDUCE"
+std::string_view op_name(TraceOp op);
+/// "MEMCPY_IN_FUSION_BUFFER"; for mpi, nccl and shm with the operation: "MPI_BCAST", "SHM_ALLREDUCE".
+std::string phase_name(Phase phase, TraceOp op);
+/// hvd_dtype's name in numpy's words: "float32"; "dtype<n>" for a number that is none.
+std::string dtype_name(int dtype);
+
+}  // namespace hvd::wire
