@@ -1,0 +1,49 @@
+/// @file clock.h — how far a guard's clock is from ours, from pings and pongs.
+#pragma once
+#include <cstdint>
+#include <optional>
+
+namespace hvd::launcher {
+
+/// Assumes that a ping takes between nothing and the whole round trip to arrive: the estimate is its middle, the
+/// uncertainty half the round trip, and the fastest round trip counts.  Clocks drift by up to 50 µs a second, so an
+/// old estimate grows worse until a newer one is better.
+class ClockEstimate {
+ public:
+  /// A guard that shares our clock (the same host): exact.
+  static ClockEstimate same_clock() {
+    ClockEstimate estimate;
+    estimate.best_ = Sample{0, 0, 0};
+    estimate.exact_ = true;
+    return estimate;
+  }
+
+  /// All in ns of CLOCK_MONOTONIC: ours when the ping left and when the pong came, the guard's in between.
+  /// True when this sample is now the estimate.
+  bool add(std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
+    if (exact_ || received_ns < sent_ns) return false;
+    const Sample sample{guard_ns - (sent_ns + (received_ns - sent_ns) / 2), (received_ns - sent_ns + 1) / 2,
+                        received_ns};
+    if (best_ && sample.uncertainty_ns > uncertainty_at(received_ns)) return false;
+    best_ = sample;
+    return true;
+  }
+
+  bool known() const { return best_.has_value(); }
+  /// The guard's clock minus ours; 0 while nothing is known.
+  std::int64_t offset_ns() const { return best_ ? best_->offset_ns : 0; }
+  /// ± around offset_ns(), now.
+  std::int64_t uncertainty_at(std::int64_t now_ns) const {
+    if (!best_) return INT64_MAX / 4;
+    return exact_ ? 0 : best_->uncertainty_ns + (now_ns - best_->at_ns) / 20'000;
+  }
+
+ private:
+  struct Sample {
+    std::int64_t offset_ns, uncertainty_ns, at_ns;
+  };
+  std::optional<Sample> best_;
+  bool exact_ = false;
+};
+
+}  // namespace hvd::launcher

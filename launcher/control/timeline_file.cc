@@ -1,0 +1,315 @@
+#include "launcher/control/timeline_file.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <variant>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "launcher/control/clock.h"
+#include "launcher/control/pacer.h"
+#include "wire/trace_timeline.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+constexpr milliseconds write_period{100};
+constexpr milliseconds pending_period{500};  ///< how often what is under way is looked at
+constexpr std::size_t max_waiting_bytes = 256u << 20;
+
+std::int64_t clock_ns(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+struct Started {
+  std::string host;
+  bool same_clock;
+};
+struct ClockSample {
+  std::int64_t sent_ns, received_ns, guard_ns;
+};
+struct Records {
+  std::string body;
+};
+struct Ended {
+  std::string text;
+};
+struct Item {
+  int rank;
+  std::int64_t at_ns;
+  std::variant<Started, ClockSample, Records, Ended> what;
+};
+
+}  // namespace
+
+class TimelineFile::Writer {
+ public:
+  explicit Writer(Options options);
+  ~Writer();
+
+  void push(int rank, std::variant<Started, ClockSample, Records, Ended> what);
+  std::string close(milliseconds limit);
+
+ private:
+  // the thread
+  void run();
+  bool wait_for_items(std::deque<Item>& items);
+  void take(Item& item);
+  void rest(nanoseconds worked);
+  void update_clock(int rank);
+  void write(std::string_view lines);
+  void finish();
+  std::int64_t timeline_now() const { return clock_ns(CLOCK_MONOTONIC) + clock(0).offset_ns(); }
+  const ClockEstimate& clock(int rank) const;
+
+  const Options options_;
+  Fd file_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> waiting_;
+  std::size_t waiting_bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  bool closing_ = false, idle_ = false;
+  std::chrono::steady_clock::time_point deadline_{};
+
+  // the thread; close() after it has ended
+  wire::Timeline timeline_;
+  std::map<int, ClockEstimate> clocks_;
+  std::map<int, bool> malformed_;
+  std::uint64_t written_bytes_ = 0;
+  int write_error_ = 0;
+  bool full_ = false, cut_short_ = false;
+  double share_ = 1;
+  std::int64_t share_at_ns_ = 0;
+  CpuTimes cpu_before_;
+  std::thread thread_;
+};
+
+TimelineFile::Writer::Writer(Options options)
+    : options_(std::move(options)),
+      file_(open(options_.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)),
+      timeline_(clock_ns(CLOCK_MONOTONIC), [this](std::string_view lines) { write(lines); }) {
+  if (!file_)
+    throw Error(Code::usage, "--timeline-filename", "cannot write '" + options_.path + "': " + errno_text(errno),
+                "the folder must exist on this host and be writable");
+  write(wire::Timeline::opening());
+  timeline_.flush();
+  if (write_error_ != 0)
+    throw Error(Code::usage, "--timeline-filename", "cannot write '" + options_.path + "': " + errno_text(write_error_),
+                "is the disk full?");
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+TimelineFile::Writer::~Writer() { close(milliseconds(0)); }
+
+void TimelineFile::Writer::push(int rank, std::variant<Started, ClockSample, Records, Ended> what) {
+  const auto* records = std::get_if<Records>(&what);
+  const std::size_t bytes = records != nullptr ? records->body.size() : 0;
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    if (waiting_bytes_ + bytes > max_waiting_bytes) {
+      ++dropped_;
+      return;
+    }
+    waiting_bytes_ += bytes;
+    waiting_.push_back({rank, clock_ns(CLOCK_MONOTONIC), std::move(what)});
+    wake = std::exchange(idle_, false);
+  }
+  if (wake) changed_.notify_one();
+}
+
+std::string TimelineFile::Writer::close(milliseconds limit) {
+  if (!thread_.joinable()) return {};
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    deadline_ = std::chrono::steady_clock::now() + limit;
+  }
+  changed_.notify_one();
+  thread_.join();
+  if (write_error_ != 0) return options_.path + ": the timeline is incomplete: " + errno_text(write_error_);
+  if (full_)
+    return options_.path + ": the timeline stops at " + std::to_string(options_.max_bytes >> 20) +
+           " MB (HVD_TIMELINE_MAX_MB sets the limit)";
+  if (cut_short_) return options_.path + ": the end of the timeline was not written in time";
+  if (const std::uint64_t lost = timeline_.lost() + dropped_)
+    return options_.path + ": " + std::to_string(lost) +
+           " records were dropped, the ranks made more than could be written";
+  for (const auto& [rank, bad] : malformed_)
+    if (bad) return options_.path + ": rank " + std::to_string(rank) + " is incomplete: " + timeline_.why(rank);
+  return {};
+}
+
+void TimelineFile::Writer::run() {
+  pthread_setname_np(pthread_self(), "timeline");
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+  std::deque<Item> items;
+  std::int64_t pending_at_ns = clock_ns(CLOCK_MONOTONIC);
+  while (wait_for_items(items)) {
+    while (!items.empty() && !cut_short_) {
+      const std::int64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+      take(items.front());
+      items.pop_front();
+      rest(nanoseconds(clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin));
+    }
+    items.clear();
+    const std::int64_t now = clock_ns(CLOCK_MONOTONIC);
+    if (now - pending_at_ns > nanoseconds(pending_period).count()) {
+      timeline_.show_pending(timeline_now());
+      pending_at_ns = now;
+    }
+    timeline_.flush();
+  }
+  finish();
+}
+
+/// Gathers what comes within a period; returns false when closing and nothing is left.
+bool TimelineFile::Writer::wait_for_items(std::deque<Item>& items) {
+  std::unique_lock lock(mutex_);
+  idle_ = true;
+  changed_.wait_for(lock, pending_period, [&] { return closing_ || !idle_; });
+  idle_ = false;
+  changed_.wait_for(lock, write_period, [&] { return closing_; });
+  items.swap(waiting_);
+  waiting_bytes_ = 0;
+  return !closing_ || !items.empty();
+}
+
+const ClockEstimate& TimelineFile::Writer::clock(int rank) const {
+  static const ClockEstimate unknown;
+  const auto found = clocks_.find(rank);
+  return found == clocks_.end() ? unknown : found->second;
+}
+
+/// The timeline's clock is rank 0's.
+void TimelineFile::Writer::update_clock(int rank) {
+  const std::int64_t now = clock_ns(CLOCK_MONOTONIC);
+  const auto set = [&](int which) {
+    const ClockEstimate& mine = clock(which);
+    const ClockEstimate& first = clock(0);
+    if (!mine.known()) return;
+    const std::int64_t uncertainty =
+        which == 0 ? 0 : mine.uncertainty_at(now) + (first.known() ? first.uncertainty_at(now) : 0);
+    timeline_.set_clock(which, {first.offset_ns() - mine.offset_ns(), uncertainty});
+  };
+  if (rank != 0) return set(rank);
+  for (const auto& [which, estimate] : clocks_) set(which);
+}
+
+void TimelineFile::Writer::take(Item& item) {
+  if (full_ || write_error_ != 0 || item.rank < 0 || item.rank >= options_.size) return;
+  const std::int64_t at_ns = item.at_ns + clock(0).offset_ns();
+  if (auto* started = std::get_if<Started>(&item.what)) {
+    timeline_.name_rank(item.rank, started->host);
+    if (started->same_clock) clocks_[item.rank] = ClockEstimate::same_clock();
+    update_clock(item.rank);
+    timeline_.mark(item.rank, "started", at_ns);
+  } else if (auto* sample = std::get_if<ClockSample>(&item.what)) {
+    if (clocks_[item.rank].add(sample->sent_ns, sample->received_ns, sample->guard_ns)) update_clock(item.rank);
+  } else if (auto* records = std::get_if<Records>(&item.what)) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(records->body.data());
+    if (!timeline_.feed(item.rank, {bytes, records->body.size()})) malformed_[item.rank] = true;
+  } else if (auto* ended = std::get_if<Ended>(&item.what)) {
+    timeline_.rank_ended(item.rank, ended->text, at_ns);
+  }
+}
+
+/// Sleeps as long as @p worked takes at the share of a core that is free.
+void TimelineFile::Writer::rest(nanoseconds worked) {
+  const std::int64_t now = clock_ns(CLOCK_MONOTONIC);
+  if (now - share_at_ns_ > 100'000'000) {
+    share_at_ns_ = now;
+    char text[4096];
+    const Fd stat(open("/proc/stat", O_RDONLY | O_CLOEXEC));
+    const ssize_t got = stat ? read(stat.get(), text, sizeof text) : -1;
+    const auto times = parse_cpu_times({text, static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
+    share_ = times && cpu_before_.total != 0 ? allowed_share(cpu_before_, *times) : 1;
+    cpu_before_ = times.value_or(CpuTimes{});
+  }
+  std::unique_lock lock(mutex_);
+  if (share_ < 1 && !closing_) {
+    const auto pause = std::chrono::duration_cast<nanoseconds>(worked * (1 / share_ - 1));
+    changed_.wait_for(lock, std::min<nanoseconds>(pause, std::chrono::seconds(1)), [&] { return closing_; });
+  }
+  cut_short_ = closing_ && std::chrono::steady_clock::now() > deadline_;
+}
+
+void TimelineFile::Writer::write(std::string_view lines) {
+  if (full_ || write_error_ != 0) return;
+  constexpr std::size_t end_bytes = 1024;  // room for the mark that says so, and for the end
+  if (written_bytes_ + lines.size() + end_bytes > options_.max_bytes) {
+    full_ = true;
+    const std::string mark =
+        R"({"ph":"M","name":"hvd_full","pid":0,"args":{"limit_bytes":)" + std::to_string(options_.max_bytes) + "}},\n";
+    if (!write_all(file_.get(), mark)) write_error_ = errno;
+    return;
+  }
+  if (!write_all(file_.get(), lines)) write_error_ = errno;
+  written_bytes_ += lines.size();
+}
+
+void TimelineFile::Writer::finish() {
+  const bool was_full = full_;
+  timeline_.flush();
+  full_ = false;
+  written_bytes_ = 0;
+  timeline_.close(timeline_now(), was_full ? "the size limit was reached" : "end");
+  full_ = was_full;
+  if (fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS && write_error_ == 0) write_error_ = errno;
+}
+
+// ---- the public face ----
+
+std::uint64_t TimelineFile::max_bytes_from_environment() {
+  const char* text = std::getenv("HVD_TIMELINE_MAX_MB");
+  if (text == nullptr || *text == '\0') return Options{}.max_bytes;
+  char* end = nullptr;
+  errno = 0;
+  const unsigned long long megabytes = std::strtoull(text, &end, 10);
+  if (*end != '\0' || *text < '0' || *text > '9' || errno != 0 || megabytes == 0 || megabytes > (1u << 20))
+    throw Error(Code::usage, "HVD_TIMELINE_MAX_MB", "not a size: '" + std::string(text) + "'",
+                "write megabytes, 1 to 1048576");
+  return std::uint64_t{megabytes} << 20;
+}
+
+TimelineFile::TimelineFile(Options options) : writer_(std::make_unique<Writer>(std::move(options))) {}
+TimelineFile::~TimelineFile() = default;
+
+void TimelineFile::rank_started(int rank, std::string host, bool same_clock) {
+  writer_->push(rank, Started{std::move(host), same_clock});
+}
+void TimelineFile::clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
+  writer_->push(rank, ClockSample{sent_ns, received_ns, guard_ns});
+}
+void TimelineFile::append(int rank, std::string body) { writer_->push(rank, Records{std::move(body)}); }
+void TimelineFile::rank_ended(int rank, std::string text) { writer_->push(rank, Ended{std::move(text)}); }
+std::string TimelineFile::close(milliseconds limit) { return writer_->close(limit); }
+
+}  // namespace hvd::launcher

@@ -1,0 +1,164 @@
+#include "launcher/control/timeline_file.h"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "collect.h"
+#include "launcher/control/clock.h"
+#include "launcher/control/pacer.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+using std::chrono::milliseconds;
+
+namespace {
+
+struct Folder {
+  Folder() {
+    char name[] = "/tmp/timeline-test-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+/// What a rank sends for @p operations allreduces.
+test::Frames recording(int operations) {
+  test::MemorySink::Store store;
+  trace::Tracer tracer(trace::Tracer::Options{4u << 20, 10});
+  tracer.start(std::make_unique<test::MemorySink>(store), false);
+  trace::Track track;
+  for (int i = 0; i < operations; ++i) {
+    tracer.submitted(track, {"a", trace::TraceOp::allreduce, 7, {}, 0});
+    tracer.batch_begin(1);
+    tracer.batch_tensor(track);
+    tracer.batch_end(1);
+  }
+  tracer.stop();
+  return store.frames;
+}
+
+std::string body(const std::vector<std::uint8_t>& frame) { return {frame.begin(), frame.end()}; }
+
+}  // namespace
+
+TEST_CASE("timeline file: all ranks in one valid array") {
+  const Folder folder;
+  const std::string path = folder.path + "/t.json";
+  TimelineFile file({path, 2});
+  for (int rank = 0; rank < 2; ++rank) {
+    file.rank_started(rank, "host", true);
+    for (const auto& frame : recording(10)) file.append(rank, body(frame));
+    file.rank_ended(rank, rank == 0 ? "" : "killed by SIGKILL");
+  }
+  CHECK(file.close(milliseconds(5000)) == "");
+  int operations[2] = {0, 0}, marks = 0;
+  for (const auto& event : nlohmann::json::parse(read_file(path, 1u << 24))) {
+    if (event.value("name", "") == "ALLREDUCE") ++operations[event["pid"].get<int>()];
+    if (event.value("name", "") == "killed by SIGKILL") ++marks;
+  }
+  CHECK(operations[0] == 10);
+  CHECK(operations[1] == 10);
+  CHECK(marks == 1);
+}
+
+TEST_CASE("timeline file: readable while the job runs, without a close") {
+  const Folder folder;
+  const std::string path = folder.path + "/t.json";
+  TimelineFile file({path, 1});
+  file.rank_started(0, "host", true);
+  for (const auto& frame : recording(10)) file.append(0, body(frame));
+  std::string text;
+  for (int i = 0; i < 200 && text.find("\"ALLREDUCE\"") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(milliseconds(20));
+    text = read_file(path, 1u << 24);
+  }
+  REQUIRE(text.ends_with("},\n"));
+  CHECK_NOTHROW(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]"));
+  CHECK(text.find("\"ALLREDUCE\"") != std::string::npos);
+}
+
+TEST_CASE("timeline file: stops at its limit and says so") {
+  const Folder folder;
+  const std::string path = folder.path + "/t.json";
+  TimelineFile file({path, 1, 200'000});
+  file.rank_started(0, "host", true);
+  for (const auto& frame : recording(5000)) file.append(0, body(frame));
+  CHECK(file.close(milliseconds(5000)).find("HVD_TIMELINE_MAX_MB") != std::string::npos);
+  const std::string text = read_file(path, 1u << 24);
+  CHECK(text.size() <= 200'000);
+  const auto events = nlohmann::json::parse(text);
+  CHECK(events.back()["args"]["text"] == "the size limit was reached");
+}
+
+TEST_CASE("timeline file: cannot be written") {
+  try {
+    TimelineFile file({"/nonexistent/folder/t.json", 1});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code == Code::usage);
+    CHECK(std::string(error.what()).find("/nonexistent/folder/t.json") != std::string::npos);
+  }
+  CHECK_THROWS_AS(TimelineFile({"/dev/full", 1}), Error);
+}
+
+TEST_CASE("timeline file: bad records cost one rank, not the file") {
+  const Folder folder;
+  const std::string path = folder.path + "/t.json";
+  TimelineFile file({path, 2});
+  file.append(0, "nonsense");
+  file.append(7, "nobody");
+  for (const auto& frame : recording(3)) file.append(1, body(frame));
+  CHECK(file.close(milliseconds(5000)).find("rank 0") != std::string::npos);
+  CHECK(read_file(path, 1u << 24).find("\"ALLREDUCE\"") != std::string::npos);
+}
+
+TEST_CASE("timeline size: from the environment") {
+  const auto with = [](const char* value) {
+    setenv("HVD_TIMELINE_MAX_MB", value, 1);
+    return TimelineFile::max_bytes_from_environment();
+  };
+  CHECK(with("") == std::uint64_t{1024} << 20);
+  CHECK(with("3") == 3u << 20);
+  for (const char* bad : {"0", "-1", "x", "3x", "99999999999999999999"}) CHECK_THROWS_AS(with(bad), Error);
+  unsetenv("HVD_TIMELINE_MAX_MB");
+}
+
+TEST_CASE("clock: the fastest round trip counts, and grows old") {
+  ClockEstimate clock;
+  CHECK_FALSE(clock.known());
+  CHECK(clock.add(1000, 3000, 52'000));
+  CHECK(clock.offset_ns() == 50'000);
+  CHECK(clock.uncertainty_at(3000) == 1000);
+  CHECK_FALSE(clock.add(4000, 8000, 60'000));
+  CHECK(clock.add(10'000, 10'200, 60'100));
+  CHECK(clock.uncertainty_at(10'200) == 100);
+  CHECK(clock.uncertainty_at(10'200 + 2'000'000'000) == 100'100);
+  CHECK_FALSE(clock.add(5000, 4000, 0));
+  ClockEstimate same = ClockEstimate::same_clock();
+  CHECK_FALSE(same.add(0, 10, 7777));
+  CHECK(same.offset_ns() == 0);
+  CHECK(same.uncertainty_at(INT64_MAX / 2) == 0);
+}
+
+TEST_CASE("pacer: idle processors may be used, busy ones hardly") {
+  const auto times =
+      parse_cpu_times("cpu  100 0 50 800 10 0 5 0 0 0\ncpu0 50 0 25 400 5 0 0 0 0 0\ncpu1 1 1\nintr 5\n");
+  REQUIRE(times);
+  CHECK(times->idle == 810);
+  CHECK(times->total == 965);
+  CHECK(times->processors == 2);
+  CHECK_FALSE(parse_cpu_times("").has_value());
+  CHECK_FALSE(parse_cpu_times("cpu  1 2").has_value());
+  CHECK(allowed_share({0, 0, 2}, {0, 100, 2}) < 0.05);
+  CHECK(allowed_share({0, 0, 2}, {50, 100, 2}) == 1);
+  CHECK(allowed_share({0, 0, 2}, {0, 0, 2}) == 1);
+  CHECK(allowed_share({0, 0, 64}, {1, 100, 64}) == 1);
+}

@@ -1,0 +1,268 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "base/error.h"
+#include "collect.h"
+#include "trace/ring.h"
+#include "trace/ticks.h"
+
+using namespace hvd;
+using namespace hvd::trace;
+using test::Lines;
+using test::MemorySink;
+
+namespace {
+
+const std::int64_t shape[] = {100, 3};
+const Tensor tensor_a{"a", TraceOp::allreduce, 7, shape, 0};
+
+void decode(const MemorySink::Store& store, Lines& lines) {
+  wire::TraceDecoder decoder(lines);
+  for (const auto& frame : store.frames) REQUIRE_MESSAGE(decoder.feed(frame), decoder.error());
+}
+
+void one_operation(Tracer& tracer, Track& track, std::uint32_t batch) {
+  tracer.submitted(track, tensor_a);
+  tracer.cycle();
+  tracer.batch_begin(batch);
+  tracer.batch_tensor(track);
+  tracer.phase_begin(batch, Phase::shm);
+  tracer.phase_end(batch, Phase::shm);
+  tracer.batch_end(batch);
+}
+
+}  // namespace
+
+TEST_CASE("tracer: off, nothing is recorded") {
+  Tracer tracer;
+  Track track;
+  one_operation(tracer, track, 1);
+  CHECK(track.id == 0);
+  CHECK_FALSE(tracer.enabled());
+  tracer.stop();
+}
+
+TEST_CASE("tracer: one operation comes out in order, with times of now") {
+  MemorySink::Store store;
+  const std::int64_t before = monotonic_ns();
+  {
+    Tracer tracer;
+    tracer.start(std::make_unique<MemorySink>(store), true);
+    Track track;
+    one_operation(tracer, track, 5);
+    tracer.failed(track);
+  }
+  const std::int64_t after = monotonic_ns();
+  CHECK(store.closed);
+  Lines got;
+  decode(store, got);
+  const std::vector<std::string> expected{"track 1 a", "submitted 1",   "cycle", "begin 5", "tensor 1",
+                                          "phase 5 9", "phase end 5 9", "end 5", "failed 1"};
+  CHECK(got.lines == expected);
+  REQUIRE(got.tracks.size() == 1);
+  CHECK(got.tracks[0].shape == std::vector<std::uint64_t>{100, 3});
+  CHECK(got.tracks[0].dtype == 7);
+  CHECK(std::is_sorted(got.times.begin(), got.times.end()));
+  CHECK(got.times.front() >= before - 2000);
+  CHECK(got.times.back() <= after + 2000);
+}
+
+TEST_CASE("tracer: cycles are marked only when asked") {
+  MemorySink::Store store;
+  {
+    Tracer tracer;
+    tracer.start(std::make_unique<MemorySink>(store), false);
+    Track track;
+    one_operation(tracer, track, 5);
+  }
+  Lines got;
+  decode(store, got);
+  CHECK(std::count(got.lines.begin(), got.lines.end(), "cycle") == 0);
+}
+
+TEST_CASE("tracer: a second start tells the names again and begins anew") {
+  Tracer tracer;
+  Track track;
+  for (int round = 0; round < 3; ++round) {
+    MemorySink::Store store;
+    tracer.start(std::make_unique<MemorySink>(store), false);
+    one_operation(tracer, track, 1);
+    tracer.stop();
+    Lines got;
+    decode(store, got);
+    CHECK(got.lines.size() == 7);
+    CHECK(got.lines[0] == "track 1 a");
+    CHECK(got.lines[6] == "end 1");
+    one_operation(tracer, track, 2);  // off: left out
+  }
+}
+
+TEST_CASE("tracer: a full ring drops, counts, and goes on") {
+  MemorySink::Store store;
+  Tracer tracer(Tracer::Options{1024, 60'000});
+  tracer.start(std::make_unique<MemorySink>(store), false);
+  Track track;
+  for (int i = 0; i < 200'000; ++i) tracer.submitted(track, tensor_a);
+  const std::uint64_t lost = tracer.lost();
+  CHECK(lost > 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  tracer.submitted(track, tensor_a);  // says what was lost, once there is room
+  tracer.stop();
+  Lines got;
+  decode(store, got);
+  CHECK(got.lost + (got.lines.size() - 1) == 200'001);
+  CHECK(std::is_sorted(got.times.begin(), got.times.end()));
+}
+
+TEST_CASE("tracer: many threads, more than have rings of their own") {
+  MemorySink::Store store;
+  constexpr int threads = 80, each = 500;
+  {
+    Tracer tracer(Tracer::Options{1u << 20, 5});
+    tracer.start(std::make_unique<MemorySink>(store), false);
+    std::vector<std::thread> pool;
+    std::atomic<int> ready{0};
+    for (int t = 0; t < threads; ++t)
+      pool.emplace_back([&, t] {
+        Track track;
+        const std::string name = "t" + std::to_string(t);
+        ready.fetch_add(1);
+        while (ready.load() < threads) std::this_thread::yield();
+        for (int i = 0; i < each; ++i) tracer.submitted(track, {name, TraceOp::allreduce, 7, {}, 0});
+      });
+    for (std::thread& thread : pool) thread.join();
+    CHECK(tracer.lost() == 0);
+  }
+  Lines got;
+  decode(store, got);
+  CHECK(got.tracks.size() == threads);
+  CHECK(got.lines.size() == threads * (each + 1));
+}
+
+TEST_CASE("tracer: the engine's batch is never ahead of the submission it holds") {
+  MemorySink::Store store;
+  {
+    Tracer tracer(Tracer::Options{1u << 16, 1});
+    tracer.start(std::make_unique<MemorySink>(store), false);
+    std::atomic<int> submitted{0}, done{0};
+    Track track;
+    std::thread engine([&] {
+      for (int i = 1; i <= 20'000; ++i) {
+        while (submitted.load(std::memory_order_acquire) < i) std::this_thread::yield();
+        tracer.batch_begin(static_cast<std::uint32_t>(i));
+        tracer.batch_tensor(track);
+        tracer.batch_end(static_cast<std::uint32_t>(i));
+        done.store(i, std::memory_order_release);
+      }
+    });
+    for (int i = 1; i <= 20'000; ++i) {
+      tracer.submitted(track, tensor_a);
+      submitted.store(i, std::memory_order_release);
+      while (done.load(std::memory_order_acquire) < i) std::this_thread::yield();
+    }
+    engine.join();
+  }
+  Lines got;
+  decode(store, got);
+  std::int64_t waiting = 0, least = 0;
+  for (const std::string& line : got.lines) {
+    if (line == "submitted 1") ++waiting;
+    if (line == "tensor 1") least = std::min(least, --waiting);
+  }
+  CHECK(waiting == 0);
+  CHECK(least == 0);
+}
+
+TEST_CASE("tracer: after silence the writer sleeps, and a record wakes it") {
+  MemorySink::Store store;
+  Tracer tracer(Tracer::Options{1u << 16, 2});
+  tracer.start(std::make_unique<MemorySink>(store), false);
+  Track track;
+  for (int round = 0; round < 3; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    std::size_t before = 0;
+    {
+      const std::lock_guard lock(store.mutex);
+      before = store.frames.size();
+    }
+    tracer.submitted(track, tensor_a);
+    bool came = false;
+    for (int i = 0; i < 2000 && !came; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::lock_guard lock(store.mutex);
+      came = store.frames.size() > before;
+    }
+    CHECK(came);
+  }
+}
+
+TEST_CASE("tracer: a sink that is gone turns recording off") {
+  struct Gone : Sink {
+    bool write(std::span<const std::uint8_t>) override { return false; }
+  };
+  Tracer tracer(Tracer::Options{1u << 16, 2});
+  tracer.start(std::make_unique<Gone>(), false);
+  for (int i = 0; i < 2000 && tracer.enabled(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK_FALSE(tracer.enabled());
+  tracer.stop();
+}
+
+TEST_CASE("ring: records stay whole where the ring wraps") {
+  Ring ring(1024, 3);
+  std::uint64_t written = 0, read = 0;
+  for (int round = 0; round < 5000; ++round) {
+    if (std::uint8_t* to = ring.reserve()) {
+      const int bytes = 1 + round % 60;
+      for (int i = 0; i < bytes; ++i) *to++ = static_cast<std::uint8_t>(bytes);
+      ring.commit(to);
+      ++written;
+    }
+    if (round % 7 != 0) continue;
+    const std::uint64_t head = ring.head();
+    while (ring.tail() != head) {
+      const auto bytes = ring.readable(head);
+      for (std::size_t i = 0; i < bytes.size();) {
+        if (bytes[i] == 0) {
+          ++i;
+          continue;
+        }
+        for (std::size_t k = 0; k < bytes[i]; ++k) REQUIRE(bytes[i + k] == bytes[i]);
+        i += bytes[i];
+        ++read;
+      }
+      ring.consume(bytes.size());
+    }
+  }
+  CHECK(written - read < 40);
+  CHECK(ring.lost() == 5000 - written);
+}
+
+TEST_CASE("settings: what the environment says") {
+  const auto with = [](const char* path, const char* cycles, const char* collect, const char* fd) {
+    const auto set = [](const char* name, const char* value) { value ? setenv(name, value, 1) : unsetenv(name); };
+    set("HOROVOD_TIMELINE", path);
+    set("HOROVOD_TIMELINE_MARK_CYCLES", cycles);
+    set("HVD_TIMELINE_COLLECT", collect);
+    set("HVD_LINK_FD", fd);
+    return settings_from_environment();
+  };
+  CHECK(with(nullptr, nullptr, nullptr, nullptr).start == Settings::Start::off);
+  CHECK(with("DYNAMIC", "1", nullptr, nullptr).start == Settings::Start::later);
+  CHECK(with("DYNAMIC", "1", nullptr, nullptr).mark_cycles);
+  CHECK(with("t.json", "off", nullptr, "5").path == "t.json");
+  CHECK_FALSE(with("t.json", "off", nullptr, "5").collected);
+  CHECK(with("t.json", nullptr, "1", "5").collected);
+  CHECK_THROWS_AS(with("t.json", "maybe", nullptr, nullptr), Error);
+  with(nullptr, nullptr, nullptr, nullptr);
+}
+
+TEST_CASE("rank_path: one file for each rank") {
+  CHECK(rank_path("a/t.json", 0, 1) == "a/t.json");
+  CHECK(rank_path("a/t.json", 3, 4) == "a/t.rank3.json");
+  CHECK(rank_path("a.d/trace", 3, 4) == "a.d/trace.rank3");
+  CHECK(rank_path("/x/.hidden", 0, 2) == "/x/.hidden.rank0");
+}
