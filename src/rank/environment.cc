@@ -1,0 +1,96 @@
+#include "environment.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace hvd::rank {
+namespace {
+
+std::string get(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+/// getenv() points into the block that the kernel shows in /proc/PID/environ: overwrite it there.
+void scrub(const char* name) {
+  if (char* value = std::getenv(name)) explicit_bzero(value, std::strlen(value));
+  unsetenv(name);
+}
+
+int launcher_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const auto n = to_integer(get(name)); n && *n >= 0 && *n < 1 << 24) return static_cast<int>(*n);
+  return -1;
+}
+
+constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"};
+
+/// Variables that the launcher made for this process, without which MPI_Init does not find its world.
+bool is_launchers(const std::string& name) {
+  for (const char* prefix : {"OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"})
+    if (name.starts_with(prefix)) return true;
+  return false;
+}
+
+}  // namespace
+
+Call take_call() {
+  Call c;
+  c.rank = launcher_rank();
+  c.job = get("HVD_JOB");
+  c.server_key = get("HVD_SERVER_KEY");
+  const std::string keys = get("HVD_JOB_KEYS");
+  scrub("HVD_JOB_KEYS");
+  if (keys.size() != 81 || /* public:secret; Z85 may hold ':' too */ c.server_key.size() != 40)
+    throw Error(Code::usage, "hvdrank", "is started by hvdrun, not by hand", "run: hvdrun -np 2 train.py");
+  if (c.rank < 0)
+    throw Error(Code::usage, "hvdrank", "mpirun set none of OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID");
+  c.client = {keys.substr(0, 40), keys.substr(41)};
+  const std::string folder = get("HVD_JOB_DIR");
+  if (!folder.empty() && access((folder + "/control.sock").c_str(), W_OK) == 0) {
+    c.local = true;
+    c.addresses = {"ipc://" + folder + "/control.sock"};
+  } else {
+    c.addresses = words(get("HVD_CONTROL"));
+  }
+  if (c.addresses.empty()) throw Error(Code::usage, "hvdrank", "HVD_CONTROL is empty: no address of hvdrun to reach");
+  return c;
+}
+
+Environment current_environment() {
+  Environment out;
+  for (char** entry = environ; *entry; ++entry)
+    if (const std::string text = *entry; text.find('=') != std::string::npos)
+      out.emplace(text.substr(0, text.find('=')), text.substr(text.find('=') + 1));
+  return out;
+}
+
+Environment rank_environment(const wire::RankManifest& m, const Environment& mine, int threads) {
+  Environment env = m.env;
+  for (const auto& [name, value] : mine)
+    if (is_launchers(name)) env[name] = value;
+  for (const char* name : ours_only) env.erase(name);
+  env["HVD_JOB"] = m.job;
+  env["HVD_RANK"] = std::to_string(m.rank);
+  env["HVD_SIZE"] = std::to_string(m.size);
+  env["HVD_LOCAL_RANK"] = std::to_string(m.local_rank);
+  env["HVD_LOCAL_SIZE"] = std::to_string(m.local_size);
+  env["HVD_CROSS_RANK"] = std::to_string(m.cross_rank);
+  env["HVD_CROSS_SIZE"] = std::to_string(m.cross_size);
+  env["HVD_HOST"] = m.host;
+  env.emplace("OMP_NUM_THREADS", std::to_string(threads));
+  env.erase("HVD_TIMELINE_COLLECT");
+  if (m.timeline) env["HVD_TIMELINE_COLLECT"] = "1";
+  // hvdrun sends it only to its own host; elsewhere the host's own word counts.
+  if (const auto own = mine.find("CUDA_VISIBLE_DEVICES"); own != mine.end()) env.insert(*own);
+  // A pipe would make Python keep back output by the block: live output is what people expect.
+  if (m.payload.kind != wire::PayloadKind::command) env.emplace("PYTHONUNBUFFERED", "1");
+  return env;
+}
+
+}  // namespace hvd::rank

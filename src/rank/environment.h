@@ -1,0 +1,35 @@
+/// @file environment.h — what the guard takes from its own environment, and what the rank gets.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "wire/channel.h"
+#include "wire/manifest.h"
+
+namespace hvd::rank {
+
+using Environment = std::map<std::string, std::string>;
+
+/// What mpirun's environment says about this process.
+struct Call {
+  int rank = -1;
+  std::string job;
+  std::vector<std::string> addresses;  ///< where hvdrun listens; the unix socket alone on its own host
+  bool local = false;                  ///< addresses is the unix socket
+  std::string server_key;
+  wire::KeyPair client;
+};
+
+/// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, its
+/// copy in /proc/PID/environ included.  Throws Error{usage} when hvdrun did not start this process.
+Call take_call();
+
+/// The rank's whole environment: manifest.env, then mpirun's own variables from @p mine, then ours.
+/// @p threads  OMP_NUM_THREADS, unless the user set it.
+Environment rank_environment(const wire::RankManifest& m, const Environment& mine, int threads);
+
+/// This process's environment.
+Environment current_environment();
+
+}  // namespace hvd::rank

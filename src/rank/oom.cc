@@ -1,0 +1,97 @@
+#include "oom.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace hvd::rank {
+namespace {
+
+/// First word after @p key at the start of a line; -1 when there is none.
+std::int64_t value_of(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  std::string word;
+  while (file >> word) {
+    std::string value;
+    if (!(file >> value)) break;
+    if (word == key) return to_integer(value).value_or(-1);
+  }
+  return -1;
+}
+
+std::int64_t limit_of(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  const std::int64_t n = to_integer(word).value_or(0);
+  return n >= (std::int64_t{1} << 60) ? 0 : n;  // v1's way to say "none"
+}
+
+bool exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
+
+/// Inside a container the path of /proc/PID/cgroup may be the host's; what is mounted is then the group itself.
+MemoryGroup read_group(const std::string& mount, const std::string& path, const char* counter, const char* limit) {
+  for (const std::string& directory : {mount + path, mount}) {
+    if (!exists(directory + "/" + counter)) continue;
+    return {directory, value_of(directory + "/" + counter, "oom_kill"), limit_of(directory + "/" + limit)};
+  }
+  return {};
+}
+
+std::string human(std::int64_t bytes) {
+  char text[32];
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
+/// Looks in the kernel's log for the record that names @p pid as killed.  Needs the right to read it.
+bool log_names(pid_t pid) {
+  const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!log) return false;
+  const std::string wanted = "Killed process " + std::to_string(pid) + " (";
+  char record[8192];
+  for (int i = 0; i < 100000; ++i) {
+    const ssize_t n = read(log.get(), record, sizeof record);
+    if (n < 0 && errno == EPIPE) continue;  // records were overwritten meanwhile
+    if (n <= 0) return false;
+    if (std::string_view(record, static_cast<std::size_t>(n)).find(wanted) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+MemoryGroup memory_group(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/cgroup");
+  std::string line;
+  MemoryGroup found;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> part = split(line, ':');  // id:controllers:path
+    if (part.size() < 3) continue;
+    const std::string path = part[2] == "/" ? "" : part[2];
+    if (part[1] == "memory")
+      return read_group("/sys/fs/cgroup/memory", path, "memory.oom_control", "memory.limit_in_bytes");
+    if (part[1].empty()) found = read_group("/sys/fs/cgroup", path, "memory.events", "memory.max");
+  }
+  return found;
+}
+
+std::string oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes) {
+  const MemoryGroup now = memory_group(pid);
+  const std::int64_t kills_before = now.directory == before.directory ? before.kills : 0;
+  const bool counted = now.kills > 0 && now.kills > kills_before;
+  if (!counted && !log_names(pid)) return {};
+  std::string text = "killed by the kernel's out-of-memory killer";
+  if (peak_bytes > 0) text += " when it held " + human(peak_bytes);
+  if (now.limit_bytes > 0) text += "; its cgroup may hold " + human(now.limit_bytes);
+  return text;
+}
+
+}  // namespace hvd::rank

@@ -1,0 +1,26 @@
+/// @file oom.h — did the kernel's out-of-memory killer end the rank?
+///
+/// SIGKILL alone does not tell.  The memory cgroup counts its kills (v1
+/// memory.oom_control, v2 memory.events), and the kernel's log names the process.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace hvd::rank {
+
+struct MemoryGroup {
+  std::string directory;         ///< under /sys/fs/cgroup; empty: none found
+  std::int64_t kills = -1;       ///< processes of the group killed for memory so far, -1: not counted
+  std::int64_t limit_bytes = 0;  ///< 0: no limit
+};
+
+/// The memory cgroup of @p pid (a zombie still has one) as it stands now.
+MemoryGroup memory_group(pid_t pid);
+
+/// One line that says so when @p pid, just killed by SIGKILL and not yet reaped, was killed for memory; else "".
+/// @p before  memory_group() when the rank was started.   @p peak_bytes  its largest resident size.
+std::string oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
+
+}  // namespace hvd::rank

@@ -1,0 +1,39 @@
+/// @file outbox.h — frames on their way to hvdrun, in order and bounded.
+///
+/// When hvdrun is behind, the channel refuses; then frames wait here, and once too
+/// many wait, is_full() tells the guard to stop reading from its rank, whose writes
+/// then block: that is the back-pressure.
+#pragma once
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "wire/channel.h"
+#include "wire/message.h"
+
+namespace hvd::rank {
+
+class Outbox {
+ public:
+  static constexpr std::size_t full_bytes = 256u << 10;
+
+  void add(wire::Type type, std::string body) {
+    bytes_ += body.size();
+    frames_.push_back({static_cast<std::uint16_t>(type), std::move(body)});
+  }
+  bool is_full() const { return bytes_ >= full_bytes || frames_.size() >= 1024; }
+  bool empty() const { return frames_.empty(); }
+  /// Sends what the channel takes.
+  void flush(wire::Connection& connection) {
+    while (!frames_.empty() && connection.send(frames_.front())) {
+      bytes_ -= frames_.front().body.size();
+      frames_.pop_front();
+    }
+  }
+
+ private:
+  std::deque<wire::Frame> frames_;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace hvd::rank

@@ -1,0 +1,64 @@
+/// @file output.h — one output stream of the rank on its way to hvdrun.
+///
+/// Bytes pass as they come, but for one thing: a Python traceback on stderr is held
+/// back for a moment.  If the rank dies of it, it belongs into the death record, so
+/// that hvdrun prints it last and once; if the rank lives on, it goes out in order.
+/// Pure: time comes in as an argument, nothing is read or written here.
+#pragma once
+#include <chrono>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hvd::rank {
+
+using Clock = std::chrono::steady_clock;
+
+/// The last lines of both streams, for the death record.
+class Tail {
+ public:
+  static constexpr std::size_t most_lines = 20;
+  static constexpr std::size_t most_line_bytes = 500;
+  void add(std::string_view line);
+  std::vector<std::string> lines() const { return {lines_.begin(), lines_.end()}; }
+
+ private:
+  std::deque<std::string> lines_;
+};
+
+class Output {
+ public:
+  static constexpr std::size_t most_held_bytes = 128u << 10;
+  static constexpr auto longest_hold = std::chrono::milliseconds(2000);
+
+  /// @p tail is shared by both streams and outlives this.  @p hold: look for tracebacks (stderr).
+  Output(Tail& tail, bool hold) : tail_(tail), hold_(hold) {}
+
+  /// Takes what was read; returns what may go out now.
+  std::string take(std::string_view bytes, Clock::time_point now);
+  /// What has been held for too long at @p now.
+  std::string expire(Clock::time_point now);
+  /// When expire() has something to do; time_point::max() when nothing is held.
+  Clock::time_point deadline() const;
+  /// The rank is dead and nothing follows: the traceback and what came after it, "" when none is held.
+  /// Other bytes still held are in *rest, to go out as usual.
+  std::string finish(std::string* rest);
+  /// The last traceback, when it went out before the rank died; else "".
+  const std::string& shown_traceback() const { return shown_; }
+
+ private:
+  void end_of_line();
+  std::string release();
+
+  Tail& tail_;
+  bool hold_;
+  std::string line_;   ///< the line under way
+  std::string held_;   ///< from the first byte held
+  std::string shown_;  ///< the last traceback that was released
+  bool in_traceback_ = false;
+  bool chained_ = false;  ///< the line before announced another traceback of the same chain
+  Clock::time_point since_{};
+};
+
+}  // namespace hvd::rank

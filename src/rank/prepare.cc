@@ -1,0 +1,109 @@
+#include "prepare.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "payload.h"
+#include "python_plan.h"
+#include "wire/json.h"
+#include "wire/link.h"
+
+namespace hvd::rank {
+
+extern const char bootstrap_text[];  ///< bootstrap.py, put into the program by embed.py
+
+namespace {
+
+namespace fs = std::filesystem;
+using wire::PayloadKind;
+
+std::string home_folder() {
+  const passwd* user = getpwuid(getuid());
+  return user && user->pw_dir ? user->pw_dir : "/";
+}
+
+/// hvdrank-python lies next to this program.
+std::string python_host() {
+  std::error_code ec;
+  const fs::path here = fs::read_symlink("/proc/self/exe", ec);
+  const fs::path host = here.parent_path() / "hvdrank-python";
+  return access(host.c_str(), X_OK) == 0 ? host.string() : "";
+}
+
+std::string value_in(const Environment& env, const char* name, const char* otherwise) {
+  const auto it = env.find(name);
+  return it == env.end() ? otherwise : it->second;
+}
+
+/// What the bootstrap is told; numbers of descriptors that it inherits.
+std::string boot_json(const wire::RankManifest& m, int link_fd, int payload_fd) {
+  const wire::Json json{{"payload_fd", payload_fd},   {"link_fd", link_fd}, {"name", m.payload.name},
+                        {"sha256", m.payload.sha256}, {"host", m.host},     {"results", m.collect_results}};
+  return wire::dump(json);
+}
+
+/// `python -c` reads the bootstrap from memory, so that the process list stays readable.
+std::string loader(int boot_fd) {
+  const std::string fd = std::to_string(boot_fd);
+  return "import os;exec(compile(os.read(" + fd + ",1<<20),'<hvdrank>','exec',0,1),(os.close(" + fd +
+         "),{'__name__':'hvdrank'})[1])";
+}
+
+void check_script(const wire::RankManifest& m, const std::string& cwd) {
+  const fs::path path = fs::path(cwd) / m.payload.name;
+  std::error_code ec;
+  if (!fs::exists(path, ec))
+    throw Error(Code::usage, "", m.payload.name + " does not exist on this host (looked in " + cwd + ")",
+                "copy it there, or run a .pkl, which needs to exist only where hvdrun starts");
+}
+
+}  // namespace
+
+Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, int link_fd,
+                 int payload_fd) {
+  Prepared p;
+  Launch& l = p.launch;
+  l.env = rank_environment(m, mine, binding.threads);
+  l.env[wire::link::fd_variable] = std::to_string(link_fd);
+  l.cwd = m.cwd;
+  l.fallback_cwd = home_folder();
+  l.cpus = binding.cpus;
+  l.keep_fds = {link_fd};
+  if (m.payload.kind == PayloadKind::command) {
+    l.program = m.payload.name;
+    l.argv = {m.payload.name};
+    l.argv.insert(l.argv.end(), m.payload.args.begin(), m.payload.args.end());
+    return p;
+  }
+
+  std::error_code ec;
+  const std::string cwd = fs::is_directory(m.cwd, ec) ? m.cwd : l.fallback_cwd;
+  const std::string path = value_in(l.env, "PATH", "/usr/local/bin:/usr/bin:/bin");
+  const PythonPlan plan = plan_python(m.python.empty() ? "python3" : m.python, path, cwd);
+  const bool forced_exec = value_in(l.env, "HVD_RANK_EXEC", value_in(mine, "HVD_RANK_EXEC", "").c_str()) == "1";
+  const std::string host = forced_exec || plan.libpython.empty() ? "" : python_host();
+  p.python = host.empty() ? "exec" : "embedded";
+  l.program = host.empty() ? plan.interpreter : host;
+  if (!host.empty()) l.env["HVD_LIBPYTHON"] = plan.libpython;
+
+  l.argv = {plan.interpreter};
+  if (m.payload.kind == PayloadKind::script) {
+    check_script(m, cwd);
+    l.argv.push_back(m.payload.name);
+  } else if (m.payload.kind == PayloadKind::module) {
+    l.argv.insert(l.argv.end(), {"-m", m.payload.name});
+  } else {
+    p.boot = text_in_memory("hvd-bootstrap", bootstrap_text);
+    l.keep_fds.insert(l.keep_fds.end(), {p.boot.get(), payload_fd});
+    l.env["HVD_BOOT"] = boot_json(m, link_fd, payload_fd);
+    l.argv.insert(l.argv.end(), {"-c", loader(p.boot.get())});
+  }
+  l.argv.insert(l.argv.end(), m.payload.args.begin(), m.payload.args.end());
+  return p;
+}
+
+}  // namespace hvd::rank

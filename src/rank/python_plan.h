@@ -1,0 +1,23 @@
+/// @file python_plan.h — how to become Python, found out without running it.
+///
+/// Embedded: hvdrank-python loads the interpreter's own libpython and calls
+/// Py_BytesMain with the interpreter's path as argv[0], so that venvs, options and
+/// exit codes are Python's.  Where there is no shared libpython: the interpreter itself.
+#pragma once
+#include <string>
+
+namespace hvd::rank {
+
+struct PythonPlan {
+  std::string interpreter;  ///< absolute; as the user chose it, links not followed (a venv is known by its link)
+  std::string libpython;    ///< empty: exec the interpreter
+};
+
+/// @p python  a path, or a name looked up in @p search_path (a PATH); relative to @p cwd.
+/// Throws Error{unavailable} when there is no such program.
+PythonPlan plan_python(const std::string& python, const std::string& search_path, const std::string& cwd);
+
+/// The shared libpython that belongs to @p interpreter (absolute), or "".
+std::string find_libpython(const std::string& interpreter);
+
+}  // namespace hvd::rank

@@ -1,0 +1,196 @@
+#include "rank_process.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <vector>
+
+#include "base/error.h"
+#include "wire/link.h"
+
+namespace hvd::rank {
+namespace {
+
+constexpr std::size_t read_bytes = 64u << 10;
+
+/// The largest resident size of a zombie, without reaping it (glibc's waitid() hides this argument).
+std::int64_t peak_bytes(pid_t pid) {
+  siginfo_t info{};
+  rusage usage{};
+  if (syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) != 0) return 0;
+  return std::int64_t{usage.ru_maxrss} << 10;
+}
+
+}  // namespace
+
+std::int64_t mono_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
+
+RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd)
+    : rank_(m.rank), host_(m.host), memory_(memory_group(getpid())) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+    throw Error(Code::unavailable, "socketpair", errno_text(errno));
+  link_fd_ = Fd(pair[0]);
+  const Fd theirs(pair[1]);
+  const Binding binding = plan_binding(m);
+  const Prepared p = prepare(m, mine, binding, theirs.get(), payload_fd);
+  phase_ = p.python.empty() ? "" : "python";
+  Spawned s = spawn(p.launch);
+  pid_ = s.pid;
+  out_fd_ = std::move(s.out);
+  err_fd_ = std::move(s.err);
+  started_ = {pid_, binding.cpus, binding.threads, "", p.python, ""};
+  if (s.used_fallback_cwd)
+    started_.warning = "the working folder " + m.cwd + " is not on " + m.host + ": running in " + p.launch.fallback_cwd;
+}
+
+bool RankProcess::pump(Outbox& outbox, Clock::time_point now) {
+  bool any = false;
+  if (out_fd_ && !outbox.is_full()) any |= pump_stream(out_fd_, out_, 1, outbox, now);
+  if (err_fd_ && !outbox.is_full()) any |= pump_stream(err_fd_, err_, 2, outbox, now);
+  if (link_fd_ && !outbox.is_full()) any |= pump_link(outbox);
+  return any;
+}
+
+bool RankProcess::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbox, Clock::time_point now) {
+  std::vector<char> buffer(read_bytes);
+  const ssize_t n = read(fd.get(), buffer.data(), buffer.size());
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) {
+    fd.reset();
+    return true;
+  }
+  const std::string out = output.take({buffer.data(), static_cast<std::size_t>(n)}, now);
+  if (!out.empty()) outbox.add(wire::Type::output, stream + out);
+  return true;
+}
+
+bool RankProcess::pump_link(Outbox& outbox) {
+  std::vector<char> packet(wire::link::max_packet_bytes);
+  const ssize_t n = recv(link_fd_.get(), packet.data(), packet.size(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) {
+    link_fd_.reset();
+    return true;
+  }
+  std::size_t at = 0;
+  for (wire::link::View v{}; wire::link::next(packet.data(), static_cast<std::size_t>(n), &at, &v);)
+    take(v.type, {v.body, v.bytes}, outbox);
+  return true;
+}
+
+/// What a rank may say: its own process could send anything, so all else is dropped.
+void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
+  switch (type) {
+    case wire::Type::phase:
+      phase_ = std::string(body.substr(0, 40));
+      [[fallthrough]];
+    case wire::Type::trace:
+    case wire::Type::result:
+    case wire::Type::stall:
+      outbox.add(type, std::string(body));
+      break;
+    case wire::Type::unstarted:
+      try {
+        unstarted_ = wire::unstarted_from_json(std::string(body));
+      } catch (const Error&) {}
+      break;
+    default:
+      break;
+  }
+}
+
+void RankProcess::expire(Outbox& outbox, Clock::time_point now) {
+  const std::string out = err_.expire(now);
+  if (!out.empty()) outbox.add(wire::Type::output, '\2' + out);
+}
+
+bool RankProcess::reap() {
+  if (has_ended()) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {}
+    return false;
+  }
+  siginfo_t info{};
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    if (info.si_pid == pid_) ended_ns_ = mono_ns();
+    // A zombie still tells its cgroup and its size: look before it is reaped.
+    if (info.si_pid == pid_ && info.si_code == CLD_KILLED && info.si_status == SIGKILL)
+      oom_text_ = oom_verdict(pid_, memory_, peak_bytes(pid_));
+    int status = 0;
+    const pid_t reaped = waitpid(info.si_pid, &status, 0);
+    if (reaped == pid_) {
+      status_ = status;
+      return true;
+    }
+    info = {};
+  }
+  return false;
+}
+
+bool RankProcess::alone() const {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
+void RankProcess::signal(int number) const {
+  if (!has_ended()) kill(-pid_, number);
+}
+
+void RankProcess::tell(wire::Type type, const std::string& body) const {
+  if (link_fd_) wire::link::send(link_fd_.get(), type, body.data(), body.size(), false);
+}
+
+void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
+  using wire::Cause;
+  const int status = *status_;
+  r->core_dumped = WIFSIGNALED(status) && WCOREDUMP(status);
+  const int as_shell = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (as_shell == 0) return;
+  if (unstarted_) {
+    r->cause = Cause::unstarted;
+    r->code = unstarted_->code;
+    r->text = unstarted_->text;
+    r->hint = unstarted_->hint;
+  } else if (!oom_text_.empty() && !stopped) {
+    r->cause = Cause::oom;
+    r->code = SIGKILL;
+    r->text = oom_text_;
+    r->hint = "use a smaller batch, fewer ranks on this host (-H host:n), or a host with more memory";
+  } else if (stopped) {
+    r->cause = Cause::stopped;
+    r->code = as_shell;
+  } else {
+    r->cause = WIFEXITED(status) ? Cause::exited : Cause::signalled;
+    r->code = WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
+  }
+}
+
+wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
+  wire::DeathRecord r;
+  r.rank = rank_;
+  r.host = host_;
+  r.pid = pid_;
+  r.time_ns = ended_ns_;
+  r.phase = phase_;
+  judge(&r, stopped);
+  std::string rest;
+  const std::string held = err_.finish(&rest);
+  if (r.cause == wire::Cause::finished || r.cause == wire::Cause::unstarted) {
+    rest += held;  // it was handled, whatever it was
+  } else {
+    // An old traceback that was shown may have nothing to do with the end, unless Python ended by an exception.
+    const bool by_exception = WIFEXITED(*status_) && WEXITSTATUS(*status_) == 1;
+    r.traceback_shown = held.empty() && by_exception && !err_.shown_traceback().empty();
+    r.traceback = r.traceback_shown ? err_.shown_traceback() : held;
+  }
+  if (!rest.empty()) outbox.add(wire::Type::output, '\2' + rest);
+  r.tail = tail_.lines();
+  return r;
+}
+
+}  // namespace hvd::rank

@@ -1,0 +1,74 @@
+/// @file rank_process.h — the running rank as its guard holds it: streams, link, signals, end.
+#pragma once
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+#include "oom.h"
+#include "outbox.h"
+#include "output.h"
+#include "prepare.h"
+#include "wire/death.h"
+#include "wire/small.h"
+
+namespace hvd::rank {
+
+class RankProcess {
+ public:
+  /// Starts it.  @p payload_fd: see prepare().  Throws Error when it cannot be started.
+  RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd);
+
+  int out_fd() const { return out_fd_.get(); }    ///< -1: closed by the rank
+  int err_fd() const { return err_fd_.get(); }    ///< likewise
+  int link_fd() const { return link_fd_.get(); }  ///< likewise
+  const wire::Started& started() const { return started_; }
+  bool has_ended() const { return status_.has_value(); }
+  std::int64_t ended_ns() const { return ended_ns_; }
+
+  /// Reads what waits on all three, once, into @p outbox.  True when something came.
+  bool pump(Outbox& outbox, Clock::time_point now);
+  /// When expire() has something to do.
+  Clock::time_point deadline() const { return err_.deadline(); }
+  /// Lets a traceback go that has been held for too long.
+  void expire(Outbox& outbox, Clock::time_point now);
+
+  /// Looks whether it has ended, and reaps whatever else has.  True once, when it has.
+  bool reap();
+  /// True when this process has no children left, hence (it is a subreaper) no descendants.
+  bool alone() const;
+  /// To the rank's process group; nothing once it has been reaped.
+  void signal(int number) const;
+  /// A frame for the rank's libhvd; dropped when nobody reads.
+  void tell(wire::Type type, const std::string& body) const;
+
+  /// After the end, when pump() has found the end of all streams: what is still held goes out, and the record.
+  /// @p stopped  hvdrun had asked for the end.
+  wire::DeathRecord record(Outbox& outbox, bool stopped);
+
+ private:
+  bool pump_stream(Fd& fd, Output& output, char stream, Outbox& outbox, Clock::time_point now);
+  bool pump_link(Outbox& outbox);
+  void take(wire::Type type, std::string_view body, Outbox& outbox);
+  void judge(wire::DeathRecord* r, bool stopped) const;
+
+  int rank_;
+  std::string host_;
+  pid_t pid_ = -1;
+  Fd out_fd_, err_fd_, link_fd_;
+  Tail tail_;
+  Output out_{tail_, false}, err_{tail_, true};
+  MemoryGroup memory_;
+  wire::Started started_;
+  std::optional<int> status_;
+  std::int64_t ended_ns_ = 0;
+  std::string oom_text_;
+  std::string phase_;
+  std::optional<wire::Unstarted> unstarted_;
+};
+
+/// CLOCK_MONOTONIC in nanoseconds.
+std::int64_t mono_ns();
+
+}  // namespace hvd::rank
