@@ -9,19 +9,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <condition_variable>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <variant>
 
-#include "base/error.h"
 #include "base/file.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
+#include "wire/trace_file.h"
 #include "wire/trace_timeline.h"
 
 namespace hvd::launcher {
@@ -77,13 +75,11 @@ class TimelineFile::Writer {
   void take(Item& item);
   void rest(nanoseconds worked);
   void update_clock(int rank);
-  void write(std::string_view lines);
   void finish();
   std::int64_t timeline_now() const { return clock_ns(CLOCK_MONOTONIC) + clock(0).offset_ns(); }
   const ClockEstimate& clock(int rank) const;
 
   const Options options_;
-  Fd file_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -94,12 +90,11 @@ class TimelineFile::Writer {
   std::chrono::steady_clock::time_point deadline_{};
 
   // the thread; close() after it has ended
+  wire::TraceFile file_;
   wire::Timeline timeline_;
   std::map<int, ClockEstimate> clocks_;
   std::map<int, bool> malformed_;
-  std::uint64_t written_bytes_ = 0;
-  int write_error_ = 0;
-  bool full_ = false, cut_short_ = false;
+  bool cut_short_ = false;
   double share_ = 1;
   std::int64_t share_at_ns_ = 0;
   CpuTimes cpu_before_;
@@ -108,16 +103,8 @@ class TimelineFile::Writer {
 
 TimelineFile::Writer::Writer(Options options)
     : options_(std::move(options)),
-      file_(open(options_.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666)),
-      timeline_(clock_ns(CLOCK_MONOTONIC), [this](std::string_view lines) { write(lines); }) {
-  if (!file_)
-    throw Error(Code::usage, "--timeline-filename", "cannot write '" + options_.path + "': " + errno_text(errno),
-                "the folder must exist on this host and be writable");
-  write(wire::Timeline::opening());
-  timeline_.flush();
-  if (write_error_ != 0)
-    throw Error(Code::usage, "--timeline-filename", "cannot write '" + options_.path + "': " + errno_text(write_error_),
-                "is the disk full?");
+      file_(options_.path, options_.max_bytes, "--timeline-filename"),
+      timeline_(clock_ns(CLOCK_MONOTONIC), [this](std::string_view lines) { file_.write(lines); }) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -154,10 +141,7 @@ std::string TimelineFile::Writer::close(milliseconds limit) {
   }
   changed_.notify_one();
   thread_.join();
-  if (write_error_ != 0) return options_.path + ": the timeline is incomplete: " + errno_text(write_error_);
-  if (full_)
-    return options_.path + ": the timeline stops at " + std::to_string(options_.max_bytes >> 20) +
-           " MB (HVD_TIMELINE_MAX_MB sets the limit)";
+  if (const std::string warning = file_.warning(); !warning.empty()) return warning;
   if (cut_short_) return options_.path + ": the end of the timeline was not written in time";
   if (const std::uint64_t lost = timeline_.lost() + dropped_)
     return options_.path + ": " + std::to_string(lost) +
@@ -224,7 +208,7 @@ void TimelineFile::Writer::update_clock(int rank) {
 }
 
 void TimelineFile::Writer::take(Item& item) {
-  if (full_ || write_error_ != 0 || item.rank < 0 || item.rank >= options_.size) return;
+  if (!file_.usable() || item.rank < 0 || item.rank >= options_.size) return;
   const std::int64_t at_ns = item.at_ns + clock(0).offset_ns();
   if (auto* started = std::get_if<Started>(&item.what)) {
     timeline_.name_rank(item.rank, started->host);
@@ -261,43 +245,14 @@ void TimelineFile::Writer::rest(nanoseconds worked) {
   cut_short_ = closing_ && std::chrono::steady_clock::now() > deadline_;
 }
 
-void TimelineFile::Writer::write(std::string_view lines) {
-  if (full_ || write_error_ != 0) return;
-  constexpr std::size_t end_bytes = 1024;  // room for the mark that says so, and for the end
-  if (written_bytes_ + lines.size() + end_bytes > options_.max_bytes) {
-    full_ = true;
-    const std::string mark =
-        R"({"ph":"M","name":"hvd_full","pid":0,"args":{"limit_bytes":)" + std::to_string(options_.max_bytes) + "}},\n";
-    if (!write_all(file_.get(), mark)) write_error_ = errno;
-    return;
-  }
-  if (!write_all(file_.get(), lines)) write_error_ = errno;
-  written_bytes_ += lines.size();
-}
-
 void TimelineFile::Writer::finish() {
-  const bool was_full = full_;
-  timeline_.flush();
-  full_ = false;
-  written_bytes_ = 0;
-  timeline_.close(timeline_now(), was_full ? "the size limit was reached" : "end");
-  full_ = was_full;
-  if (fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS && write_error_ == 0) write_error_ = errno;
+  timeline_.show_all();
+  file_.write_end(wire::Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
 }
 
 // ---- the public face ----
 
-std::uint64_t TimelineFile::max_bytes_from_environment() {
-  const char* text = std::getenv("HVD_TIMELINE_MAX_MB");
-  if (text == nullptr || *text == '\0') return Options{}.max_bytes;
-  char* end = nullptr;
-  errno = 0;
-  const unsigned long long megabytes = std::strtoull(text, &end, 10);
-  if (*end != '\0' || *text < '0' || *text > '9' || errno != 0 || megabytes == 0 || megabytes > (1u << 20))
-    throw Error(Code::usage, "HVD_TIMELINE_MAX_MB", "not a size: '" + std::string(text) + "'",
-                "write megabytes, 1 to 1048576");
-  return std::uint64_t{megabytes} << 20;
-}
+std::uint64_t TimelineFile::max_bytes_from_environment() { return wire::timeline_limit_from_environment(); }
 
 TimelineFile::TimelineFile(Options options) : writer_(std::make_unique<Writer>(std::move(options))) {}
 TimelineFile::~TimelineFile() = default;

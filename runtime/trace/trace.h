@@ -47,6 +47,8 @@ class Sink {
   virtual ~Sink() = default;
   /// One frame body (trace_record.h), at most trace_frame_bytes.  False: the other end is gone, recording stops.
   virtual bool write(std::span<const std::uint8_t> body) = 0;
+  /// Nothing was recorded for a second; nothing is called until something is.
+  virtual void quiet() {}
   /// From any thread: stop() waits; whatever blocks now or later has two seconds in all.
   virtual void hurry() {}
   /// After the last write.

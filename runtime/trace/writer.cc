@@ -107,6 +107,7 @@ void Tracer::State::write_loop() {
         sleeping_.store(false);
         continue;
       }
+      sink_->quiet();
     }
     const timespec limit{options_.flush_ms / 1000, options_.flush_ms % 1000 * 1'000'000L};
     futex_wait(bell_, bell, may_sleep ? nullptr : &limit);

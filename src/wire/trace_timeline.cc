@@ -392,7 +392,8 @@ std::string Timeline::why(int number) const {
 void Timeline::mark(int number, std::string_view text, std::int64_t now_ns) { rank(number).mark(text, now_ns); }
 
 void Timeline::show_pending(std::int64_t now_ns) {
-  for (const auto& [number, rank] : ranks_) rank->show_pending(now_ns - pending_shown_after_ns);
+  for (const auto& [number, rank] : ranks_)
+    rank->show_pending(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);
 }
 
 void Timeline::rank_ended(int number, std::string_view text, std::int64_t now_ns) {
@@ -400,14 +401,15 @@ void Timeline::rank_ended(int number, std::string_view text, std::int64_t now_ns
   if (!text.empty()) rank(number).mark(text, now_ns);
 }
 
-void Timeline::close(std::int64_t now_ns, std::string_view text) {
+void Timeline::show_all() {
   for (const auto& [number, rank] : ranks_) rank->show_pending(INT64_MAX);
-  text_ += R"({"ph":"M","name":"hvd_end","pid":0,"args":{"text":)";
-  append_json_string(text_, text);
-  append_time(R"(,"us":)", now_ns);
-  text_ += "}}\n]\n";
-  ++events_;
   flush();
+}
+
+std::string Timeline::ending(std::string_view text) {
+  std::string line = R"({"ph":"M","name":"hvd_end","pid":0,"args":{"text":)";
+  append_json_string(line, text);
+  return line + "}}\n]\n";
 }
 
 }  // namespace hvd::wire

@@ -2,7 +2,7 @@
 ///
 /// A process of the trace is a rank, a thread of it a tensor; thread 0 holds what belongs to no tensor.  One event a
 /// line, each ending in ",\n", so that a file of them is readable wherever it stops: Timeline::opening() starts it and
-/// closing() ends it.  Finished operations are complete events (ph X); what is under way for longer than a second is
+/// ending() closes it.  Finished operations are complete events (ph X); what is under way for longer than a second is
 /// written as begun (ph B) and ended later, so that a hang can be seen.
 #pragma once
 #include <cstdint>
@@ -33,8 +33,8 @@ class Timeline {
   ~Timeline();
 
   static std::string_view opening() { return "[\n"; }
-  /// Writes what is still under way and hands out the last line: @p text as a mark, then the closing bracket.
-  void close(std::int64_t now_ns, std::string_view text);
+  /// The last line, with @p text, and the closing bracket.
+  static std::string ending(std::string_view text);
 
   /// A process row; @p host as the user knows it.  Ranks appear by themselves when not named before.
   void name_rank(int rank, std::string_view host);
@@ -44,10 +44,12 @@ class Timeline {
   std::string why(int rank) const;
   /// A mark in the rank's row 0, now_ns in the timeline's clock.
   void mark(int rank, std::string_view text, std::int64_t now_ns);
-  /// Shows what has been under way for longer than a second.  Call it about once a second.
+  /// Shows what has been under way for longer than a second; INT64_MAX: everything.  Call it about once a second.
   void show_pending(std::int64_t now_ns);
   /// Shows everything that rank has under way: it has ended.
   void rank_ended(int rank, std::string_view text, std::int64_t now_ns);
+  /// Shows and hands out everything under way: nothing comes any more.
+  void show_all();
   /// Hands out what was rendered so far.
   void flush();
 

@@ -13,6 +13,7 @@
 #include "collect.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
+#include "trace/file_sink.h"
 
 using namespace hvd;
 using namespace hvd::launcher;
@@ -161,4 +162,32 @@ TEST_CASE("pacer: idle processors may be used, busy ones hardly") {
   CHECK(allowed_share({0, 0, 2}, {50, 100, 2}) == 1);
   CHECK(allowed_share({0, 0, 2}, {0, 0, 2}) == 1);
   CHECK(allowed_share({0, 0, 64}, {1, 100, 64}) == 1);
+}
+
+TEST_CASE("file sink: a rank alone writes its own file, which may be cut anywhere") {
+  const Folder folder;
+  trace::Tracer tracer(trace::Tracer::Options{1u << 16, 10});
+  tracer.start(trace::make_file_sink({folder.path + "/t.json", 1, 2, "host"}), false);
+  trace::Track track;
+  tracer.submitted(track, {"a", trace::TraceOp::broadcast, 7, {}, 0});
+  const std::string path = folder.path + "/t.rank1.json";
+  std::string text;
+  for (int i = 0; i < 200 && text.find("thread_name\",\"pid\":1,\"tid\":1") == std::string::npos; ++i) {
+    std::this_thread::sleep_for(milliseconds(20));
+    text = read_file(path, 1u << 24);
+  }
+  REQUIRE(text.ends_with("},\n"));
+  CHECK_NOTHROW(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]"));
+  for (int i = 0; i < 200 && text.find("NEGOTIATE_BROADCAST") == std::string::npos; ++i) {  // it hangs: shown
+    std::this_thread::sleep_for(milliseconds(20));
+    text = read_file(path, 1u << 24);
+  }
+  CHECK(text.find("NEGOTIATE_BROADCAST") != std::string::npos);
+  tracer.stop();
+  const auto events = nlohmann::json::parse(read_file(path, 1u << 24));
+  CHECK(events[0]["name"] == "hvd_file");
+  CHECK(events[0]["args"]["host"] == "host");
+  CHECK(std::any_of(events.begin(), events.end(),
+                    [](const auto& event) { return event["name"] == "NEGOTIATE_BROADCAST"; }));
+  CHECK_THROWS_AS(trace::make_file_sink({"/nonexistent/t.json", 0, 1, "host"}), Error);
 }

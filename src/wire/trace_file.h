@@ -1,0 +1,39 @@
+/// @file trace_file.h — a timeline on disk: appended only, limited in size.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+
+namespace hvd::wire {
+
+/// HVD_TIMELINE_MAX_MB as bytes, default 1024 MB.  Throws Error{usage}.
+std::uint64_t timeline_limit_from_environment();
+
+/// Thread: one at a time.
+class TraceFile {
+ public:
+  /// Creates or empties @p path and writes the array's beginning.  Throws Error{usage}, its where @p option.
+  TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
+
+  /// Whole lines.  Past the limit nothing more is written, but for a mark that says so.
+  void write(std::string_view lines);
+  /// The last lines, limit or not; syncs.
+  void write_end(std::string_view lines);
+
+  bool full() const { return full_; }
+  bool usable() const { return !full_ && error_ == 0; }
+  /// One line for the user when the file is not what it should be; "" otherwise.
+  std::string warning() const;
+
+ private:
+  const std::string path_;
+  const std::uint64_t max_bytes_;
+  Fd file_;
+  std::uint64_t written_bytes_ = 0;
+  int error_ = 0;  ///< errno
+  bool full_ = false;
+};
+
+}  // namespace hvd::wire
