@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "base/error.h"
+#include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {
 
@@ -14,6 +15,6 @@ void end_with_parent(int pid) {
   if (::getppid() != pid) throw Error(Code::unavailable, "--parent", "process " + std::to_string(pid) + " is gone");
 }
 
-int supervise(JobPlan&) { throw Error(Code::internal, "hvdrun", "cannot start jobs yet"); }
+int supervise(JobPlan& job) { return Supervisor(job).run(); }
 
 }  // namespace hvd::launcher

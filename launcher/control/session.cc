@@ -1,0 +1,257 @@
+#include "launcher/control/session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using wire::Type;
+
+constexpr std::int64_t ping_interval_ns = 1'000'000'000;
+constexpr int first_pings = 4;
+
+template <class T>
+std::string bytes_of(T value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+template <class T>
+T value_at(std::string_view body, std::size_t at) {
+  T value{};
+  std::memcpy(&value, body.data() + at, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+std::int64_t monotonic_ns() {
+  timespec t{};
+  ::clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1'000'000'000 + t.tv_nsec;
+}
+
+Session::Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests,
+                 std::string payload, std::string local_payload_path, SessionEvents events)
+    : listener_(std::move(listener)),
+      manifests_(std::move(manifests)),
+      payload_(std::move(payload)),
+      local_payload_path_(std::move(local_payload_path)),
+      events_(std::move(events)),
+      ranks_(manifests_.size()) {}
+
+void Session::pump(const std::function<bool()>& keep_receiving) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) flush(static_cast<int>(r));
+  while (!keep_receiving || keep_receiving()) {
+    const auto received = listener_->receive();
+    if (!received) return;
+    receive(received->from, received->frame);
+  }
+}
+
+void Session::tick() {
+  while (const auto peer = listener_->gone()) {
+    const auto it = rank_of_.find(*peer);
+    if (it != rank_of_.end() && at(it->second).peer == *peer) vanish(it->second, "its guard ended without a word");
+  }
+  const std::int64_t now = monotonic_ns();
+  if (now < next_ping_ns_) return;
+  next_ping_ns_ = now + ping_interval_ns;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r].stage == Stage::running && !ranks_[r].local) ping(static_cast<int>(r));
+}
+
+void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
+  const auto type = static_cast<Type>(frame.type);
+  if (type == Type::hello) return greet(from, frame);
+  const auto it = rank_of_.find(from);
+  if (it == rank_of_.end()) return;  // was refused
+  const int rank = it->second;
+  RankState& state = at(rank);
+  const std::string_view body = frame.body;
+  switch (type) {
+    case Type::output:
+      if (events_.output && body.size() > 1) events_.output(rank, body[0] == 2 ? 2 : 1, body.substr(1));
+      break;
+    case Type::started: {
+      const wire::Started started = wire::started_from_json(frame.body);
+      state.rank_pid = started.pid;
+      if (events_.started) events_.started(rank, started);
+      break;
+    }
+    case Type::death:
+      died(rank, wire::death_from_json(frame.body));
+      break;
+    case Type::clean:
+      if (!state.death) vanish(rank, "its guard gave no cause");
+      state.stage = Stage::clean;
+      if (released_) send(rank, Type::release, {});
+      break;
+    case Type::payload_ready:
+      payload_is_ready(rank, wire::payload_ready_from_json(frame.body));
+      break;
+    case Type::trace:
+      if (events_.trace) events_.trace(rank, body);
+      break;
+    case Type::result:
+      state.result.append(body);
+      break;
+    case Type::phase:
+      state.phase = frame.body;
+      break;
+    case Type::pong:
+      if (body.size() >= 16) {
+        const auto sent = value_at<std::int64_t>(body, 0), theirs = value_at<std::int64_t>(body, 8),
+                   now = monotonic_ns();
+        if (!state.local) state.clock.add(sent, now, theirs);
+        if (!state.local && events_.clock) events_.clock(rank, sent, now, theirs);
+      }
+      break;
+    case Type::stall:
+      if (events_.stall) events_.stall(rank, body);
+      break;
+    default:
+      break;  // a newer guard's message that we need not know
+  }
+}
+
+void Session::greet(const wire::PeerId& from, const wire::Frame& frame) {
+  const wire::Hello hello = wire::hello_from_json(frame.body);
+  if (hello.rank < 0 || hello.rank >= static_cast<int>(ranks_.size()) || at(hello.rank).stage != Stage::absent) {
+    if (events_.note) events_.note("refused a guard that calls itself rank " + std::to_string(hello.rank));
+    return;
+  }
+  RankState& state = at(hello.rank);
+  state.stage = Stage::greeted;
+  state.peer = from;
+  state.local = hello.local;
+  rank_of_[from] = hello.rank;
+  if (hello.local) state.clock = ClockEstimate::same_clock();
+  if (events_.hello) events_.hello(hello);
+  if (stopping_) return send(hello.rank, Type::stop, to_json(*stopping_));
+  if (!hello.local)
+    for (int i = 0; i < first_pings; ++i) ping(hello.rank);
+  give_manifest(hello.rank);
+}
+
+void Session::give_manifest(int rank) {
+  wire::RankManifest m = manifest(rank);
+  RankState& state = at(rank);
+  if (m.payload.kind == wire::PayloadKind::pickle) {
+    const auto shared = host_payload_.find(m.host);
+    if (state.local)
+      m.payload.path = local_payload_path_;
+    else if (shared != host_payload_.end())
+      m.payload.path = shared->second;
+    else if (m.local_rank == 0)
+      m.payload.deliver = true;
+    else
+      return;  // when its host's leader has the payload
+  }
+  state.stage = Stage::running;
+  send(rank, Type::manifest, to_json(m));
+  if (m.payload.deliver) {
+    state.payload_sent_bytes = 0;
+    flush(rank);
+  }
+}
+
+void Session::payload_is_ready(int leader, const std::string& path) {
+  const std::string& host = manifest(leader).host;
+  host_payload_[host] = path;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r].stage == Stage::greeted && manifests_[r].host == host && !stopping_)
+      give_manifest(static_cast<int>(r));
+}
+
+void Session::died(int rank, wire::DeathRecord record) {
+  RankState& state = at(rank);
+  if (state.death) return;
+  record.rank = rank;
+  record.host = manifest(rank).host;
+  record.time_ns = state.clock.known() && !state.gone ? record.time_ns - state.clock.offset_ns() : monotonic_ns();
+  if (record.phase.empty()) record.phase = state.phase;
+  state.stage = std::max(state.stage, Stage::ended);
+  state.death = std::move(record);
+  if (events_.death) events_.death(*state.death);
+}
+
+void Session::vanish(int rank, const std::string& text, int code) {
+  RankState& state = at(rank);
+  state.gone = true;
+  state.queue.clear();
+  if (!state.death) {
+    wire::DeathRecord record;
+    record.pid = state.rank_pid;
+    record.cause = wire::Cause::vanished;
+    record.code = code;
+    record.text = text;
+    died(rank, std::move(record));
+  }
+  state.stage = Stage::clean;
+}
+
+void Session::send(int rank, Type type, std::string body) {
+  at(rank).queue.push_back({static_cast<std::uint16_t>(type), std::move(body)});
+  flush(rank);
+}
+
+void Session::flush(int rank) {
+  RankState& state = at(rank);
+  if (state.stage == Stage::absent || state.gone) return;
+  try {
+    while (!state.queue.empty()) {
+      if (!listener_->send(state.peer, state.queue.front())) return;
+      state.queue.pop_front();
+    }
+    while (state.payload_sent_bytes) {
+      const std::size_t size = std::min(payload_.size() - *state.payload_sent_bytes, wire::max_frame_bytes);
+      const wire::Frame piece{static_cast<std::uint16_t>(Type::payload),
+                              payload_.substr(*state.payload_sent_bytes, size)};
+      if (!listener_->send(state.peer, piece)) return;
+      *state.payload_sent_bytes += size;
+      if (size == 0) state.payload_sent_bytes.reset();  // the empty piece was the end
+    }
+  } catch (const Error& e) {
+    if (e.code != Code::peer_lost) throw;
+    vanish(rank, "its guard ended without a word");
+  }
+}
+
+void Session::ping(int rank) { send(rank, Type::ping, bytes_of(monotonic_ns())); }
+
+void Session::stop_all(const std::string& reason, double grace_seconds) {
+  stopping_ = wire::Stop{reason, grace_seconds};
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r].stage == Stage::greeted || ranks_[r].stage == Stage::running)
+      send(static_cast<int>(r), Type::stop, to_json(*stopping_));
+}
+
+void Session::signal_all(int number) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r].stage == Stage::running) send(static_cast<int>(r), Type::signal, bytes_of(std::int32_t{number}));
+}
+
+void Session::release_all() {
+  released_ = true;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r].stage == Stage::clean && !ranks_[r].gone) send(static_cast<int>(r), Type::release, {});
+}
+
+std::vector<int> Session::in_stage(Stage stage) const {
+  std::vector<int> found;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks_[r].stage == stage) found.push_back(static_cast<int>(r));
+  return found;
+}
+
+bool Session::all_clean() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.stage == Stage::clean; });
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,108 @@
+/// @file session.h — the conversation with all guards: who is there, what each runs, how each ended.
+///
+/// Knows nothing of processes, terminals or time-outs: the supervisor decides, the session tells and asks.
+#pragma once
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "launcher/control/clock.h"
+#include "wire/channel.h"
+#include "wire/death.h"
+#include "wire/hello.h"
+#include "wire/manifest.h"
+#include "wire/message.h"
+#include "wire/small.h"
+
+namespace hvd::launcher {
+
+/// What the session reports, in the order in which it happens.  Empty functions are not called.
+struct SessionEvents {
+  std::function<void(const wire::Hello&)> hello;
+  std::function<void(int rank, const wire::Started&)> started;
+  std::function<void(int rank, int stream, std::string_view bytes)> output;  ///< stream 1 or 2
+  std::function<void(const wire::DeathRecord&)> death;                       ///< time_ns is in our clock
+  std::function<void(int rank, std::string_view body)> trace;
+  std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
+  std::function<void(int rank, std::string_view body)> stall;
+  std::function<void(const std::string& line)> note;  ///< something odd, for --verbose
+};
+
+/// How far a rank has come.
+enum class Stage { absent, greeted, running, ended, clean };
+
+/// One rank as the session knows it.
+struct RankState {
+  Stage stage = Stage::absent;
+  wire::PeerId peer;
+  bool local = false;
+  bool gone = false;  ///< its guard's connection has ended
+  std::int64_t rank_pid = 0;
+  ClockEstimate clock;
+  std::string phase;
+  std::string result;
+  std::optional<wire::DeathRecord> death;
+  std::deque<wire::Frame> queue;                  ///< what the channel did not take yet
+  std::optional<std::size_t> payload_sent_bytes;  ///< delivery under way
+};
+
+class Session {
+ public:
+  /// @param manifests  [np]; those with payload.kind pickle get their path or the bytes from @p payload
+  /// @param local_payload_path  where this machine's ranks can read the payload
+  Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests, std::string payload,
+          std::string local_payload_path, SessionEvents events);
+
+  int fd() const { return listener_->fd(); }
+  std::vector<std::string> addresses() const { return listener_->addresses(); }
+  const std::vector<RankState>& ranks() const { return ranks_; }
+
+  /// Sends what waits; receives until nothing waits or @p keep_receiving says no (output has nowhere to go).
+  /// Throws Error{mismatch} when a guard speaks another protocol.
+  void pump(const std::function<bool()>& keep_receiving);
+  /// Now and then: who is gone, and another sample of the clocks.
+  void tick();
+
+  void stop_all(const std::string& reason, double grace_seconds);
+  void signal_all(int number);
+  void release_all();
+  /// The rank's guard is gone without a word; @p code is the signal, if known.
+  void vanish(int rank, const std::string& text, int code = 0);
+
+  std::vector<int> in_stage(Stage stage) const;
+  /// Every rank has ended and its guard has nothing left below it, or is gone.
+  bool all_clean() const;
+
+ private:
+  void receive(const wire::PeerId& from, const wire::Frame& frame);
+  void greet(const wire::PeerId& from, const wire::Frame& frame);
+  void give_manifest(int rank);
+  void payload_is_ready(int leader, const std::string& path);
+  void died(int rank, wire::DeathRecord record);
+  void send(int rank, wire::Type type, std::string body);
+  void flush(int rank);
+  void ping(int rank);
+  RankState& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  const wire::RankManifest& manifest(int rank) const { return manifests_[static_cast<std::size_t>(rank)]; }
+
+  std::unique_ptr<wire::Listener> listener_;
+  std::vector<wire::RankManifest> manifests_;
+  std::string payload_, local_payload_path_;
+  SessionEvents events_;
+  std::vector<RankState> ranks_;
+  std::unordered_map<wire::PeerId, int> rank_of_;
+  std::map<std::string, std::string> host_payload_;  ///< remote host → path there
+  std::optional<wire::Stop> stopping_;
+  bool released_ = false;
+  std::int64_t next_ping_ns_ = 0;
+};
+
+/// CLOCK_MONOTONIC.
+std::int64_t monotonic_ns();
+
+}  // namespace hvd::launcher

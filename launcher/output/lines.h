@@ -1,0 +1,33 @@
+/// @file lines.h — cuts a byte stream into whole lines.  Pure.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace hvd::launcher {
+
+/// One stream of one rank.  '\n' ends a line.  '\r' alone ends the state of a progress bar: of the states of one line
+/// at most one a second is passed on, and always the last; "\r\n" is a line end.
+class Lines {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Take = std::function<void(std::string_view line)>;  ///< without its end
+
+  static constexpr std::size_t most_line_bytes = 64u << 10;  ///< longer ones are passed on in pieces
+  static constexpr auto progress_interval = std::chrono::seconds(1);
+
+  void add(std::string_view bytes, Clock::time_point now, const Take& take);
+  /// The stream has ended: what is left becomes a line.
+  void end(const Take& take);
+
+ private:
+  void progress(Clock::time_point now, const Take& take);
+
+  std::string line_;
+  std::string skipped_;        ///< newest state of the progress bar that was not passed on
+  bool after_return_ = false;  ///< '\r' was the last byte: "\r\n" or a progress bar
+  Clock::time_point last_progress_{};
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,109 @@
+#include "launcher/output/printer.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+// Bright enough on dark and light backgrounds; red stays free for errors.
+constexpr const char* colours[] = {"36", "32", "35", "33", "34", "96", "92", "95", "93", "94"};
+
+std::string time_of_day() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  tm local{};
+  ::localtime_r(&now.tv_sec, &local);
+  char text[32];
+  const std::size_t n = std::strftime(text, sizeof text, "%H:%M:%S", &local);
+  std::snprintf(text + n, sizeof text - n, ".%03ld ", now.tv_nsec / 1000000);
+  return text;
+}
+
+Fd create(const std::filesystem::path& path) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd)
+    throw Error(Code::unavailable, path.string(), errno_text(errno),
+                "give --output-filename a folder that can be written");
+  return fd;
+}
+
+}  // namespace
+
+std::string tag_of(int rank, const std::string& host, bool colour) {
+  const std::string tag = "[" + std::to_string(rank) + " " + host + "]";
+  if (!colour) return tag + " ";
+  return std::string("\x1b[") + colours[static_cast<std::size_t>(rank) % std::size(colours)] + "m" + tag + "\x1b[0m ";
+}
+
+Printer::Printer(PrinterOptions options)
+    : options_(std::move(options)), outlets_{Outlet(1), Outlet(2)}, ranks_(options_.hosts.size()) {
+  const std::size_t digits = std::to_string(ranks_.size() - 1).size();
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    for (const Stream s : {out, err})
+      ranks_[rank][s].tag =
+          tag_of(static_cast<int>(rank), options_.hosts[rank], options_.may_colour && outlets_[s].is_terminal());
+    if (options_.folder.empty()) continue;
+    std::string number = std::to_string(rank);
+    number.insert(0, digits - number.size(), '0');
+    const std::filesystem::path folder = std::filesystem::path(options_.folder) / ("rank." + number);
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error)
+      throw Error(Code::unavailable, folder.string(), error.message(),
+                  "give --output-filename a folder that can be written");
+    ranks_[rank][out].file = create(folder / "stdout");
+    ranks_[rank][err].file = create(folder / "stderr");
+  }
+}
+
+void Printer::print(Outlet& to, const std::string& tag, std::string_view line) {
+  if (options_.timestamps) to.put(time_of_day());
+  to.put(tag);
+  to.put(line);
+  to.put("\n");
+}
+
+void Printer::to_file(int rank, Stream stream, std::string_view bytes) {
+  const Fd& file = at(rank, stream).file;
+  if (!file || write_all(file.get(), bytes) || file_failed_) return;
+  file_failed_ = true;
+  say("hvdrun: " + options_.folder + ": " + errno_text(errno) + "; the ranks' files are not complete");
+}
+
+void Printer::rank_bytes(int rank, Stream stream, std::string_view bytes) {
+  to_file(rank, stream, bytes);
+  RankStream& s = at(rank, stream);
+  s.lines.add(bytes, Lines::Clock::now(), [&](std::string_view line) { print(outlets_[stream], s.tag, line); });
+}
+
+void Printer::rank_ended(int rank) {
+  for (const Stream stream : {out, err}) {
+    RankStream& s = at(rank, stream);
+    s.lines.end([&](std::string_view line) { print(outlets_[stream], s.tag, line); });
+  }
+}
+
+void Printer::rank_text(int rank, std::string_view text, bool also_to_file) {
+  if (also_to_file) to_file(rank, err, text);
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  for (const std::string& line : split(text, '\n')) print(outlets_[err], at(rank, err).tag, line);
+}
+
+void Printer::say(std::string_view line) {
+  outlets_[err].put(line);
+  outlets_[err].put("\n");
+}
+
+void Printer::flush_all(int limit_ms) {
+  for (Outlet& o : outlets_) o.flush_all(limit_ms);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,64 @@
+/// @file printer.h — what the ranks print, as the user sees it: whole lines with [rank host] in front.
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "launcher/output/lines.h"
+#include "launcher/output/outlet.h"
+
+namespace hvd::launcher {
+
+struct PrinterOptions {
+  std::vector<std::string> hosts;  ///< [np], by rank
+  std::string folder;              ///< --output-filename; empty: none
+  bool timestamps = false;
+  bool may_colour = true;  ///< false for NO_COLOR and TERM=dumb; a pipe never gets an escape byte anyway
+};
+
+/// Tag as it is printed, colour included when @p colour.  Pure.
+std::string tag_of(int rank, const std::string& host, bool colour);
+
+/// Thread: the event loop's.
+class Printer {
+ public:
+  enum Stream { out = 0, err = 1 };
+
+  /// Creates the ranks' files.  Throws Error{unavailable} naming the folder.
+  explicit Printer(PrinterOptions options);
+
+  void rank_bytes(int rank, Stream stream, std::string_view bytes);
+  /// Both streams of the rank have ended.
+  void rank_ended(int rank);
+  /// Text of rank @p rank on our stderr now, each line tagged; also into its stderr file when @p to_file.
+  void rank_text(int rank, std::string_view text, bool to_file);
+  /// Text of a rank for its stderr file only.
+  void rank_file(int rank, std::string_view text) { to_file(rank, err, text); }
+  /// hvdrun's own words, whole lines, to stderr.
+  void say(std::string_view line);
+
+  Outlet& stdout_outlet() { return outlets_[out]; }
+  Outlet& stderr_outlet() { return outlets_[err]; }
+  std::size_t pending_bytes() const { return outlets_[out].pending_bytes() + outlets_[err].pending_bytes(); }
+  void flush_all(int limit_ms);
+
+ private:
+  struct RankStream {
+    Lines lines;
+    Fd file;
+    std::string tag;
+  };
+
+  void print(Outlet& to, const std::string& tag, std::string_view line);
+  void to_file(int rank, Stream stream, std::string_view bytes);
+  RankStream& at(int rank, Stream stream) { return ranks_[static_cast<std::size_t>(rank)][stream]; }
+
+  PrinterOptions options_;
+  std::array<Outlet, 2> outlets_;
+  std::vector<std::array<RankStream, 2>> ranks_;
+  bool file_failed_ = false;
+};
+
+}  // namespace hvd::launcher

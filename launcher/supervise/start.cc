@@ -1,0 +1,158 @@
+/// The first half of a job's life: keys, channel, manifests, mpirun.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <random>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/mpirun/agent.h"
+#include "launcher/place/cores.h"
+#include "launcher/supervise/supervisor.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+PrinterOptions printer_options(const JobPlan& job) {
+  PrinterOptions options;
+  for (const RankPlace& p : job.plan.ranks) options.hosts.push_back(job.plan.host_of(p.rank).name);
+  options.folder = job.settings.text("output-filename");
+  options.timestamps = job.settings.flag("prefix-output-with-timestamp");
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  options.may_colour = !(no_colour && *no_colour) && !(terminal && std::string_view(terminal) == "dumb");
+  return options;
+}
+
+std::string new_job_id() {
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < 8; ++i) id += "abcdefghijklmnopqrstuvwxyz234567"[random() & 31];
+  return id;
+}
+
+/// Memory that nobody can change any more, readable through /proc/PID/fd/N by this user's processes.
+Fd sealed_memory(const std::string& bytes) {
+  Fd fd(::memfd_create("hvdrun-payload", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || !write_all(fd.get(), bytes) ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+    throw Error(Code::unavailable, "payload", "cannot be held in memory: " + errno_text(errno));
+  return fd;
+}
+
+std::vector<std::string> environ_lines() {
+  std::vector<std::string> lines;
+  for (char** entry = environ; *entry; ++entry) lines.emplace_back(*entry);
+  return lines;
+}
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string tcp_address(const std::string& ip) {
+  return ip.find(':') == std::string::npos ? "tcp://" + ip + ":*" : "tcp://[" + ip + "]:*";
+}
+
+}  // namespace
+
+Supervisor::Supervisor(JobPlan& job)
+    : job_(job),
+      verbose_(job.settings.flag("verbose")),
+      grace_seconds_(job.settings.number("grace")),
+      printer_(printer_options(job)) {}
+
+void Supervisor::start() {
+  started_at_ = Clock::now();
+  started_wall_seconds_ = wall_seconds();
+  next_progress_ = started_at_ + std::chrono::seconds(2);
+  become_subreaper();
+  const std::string timeline = job_.settings.text("timeline-filename");
+  if (!timeline.empty() && timeline != "DYNAMIC")
+    timeline_ = std::make_unique<TimelineFile>(TimelineFile::Options{
+        timeline, static_cast<int>(job_.plan.ranks.size()), TimelineFile::max_bytes_from_environment()});
+
+  const wire::KeyPair server = wire::KeyPair::generate(), client = wire::KeyPair::generate();
+  std::vector<std::string> bind{folder_.control_address()};
+  if (!job_.plan.all_local()) {
+    if (job_.reach_us.empty())
+      throw Error(Code::unavailable, job_.plan.hosts.back().name, "there is no route to it",
+                  "is the network up? try: ip route");
+    for (const std::string& ip : job_.reach_us) bind.push_back(tcp_address(ip));
+  }
+  const std::string job_id = new_job_id();
+  std::string payload = std::move(job_.payload.bytes);
+  std::string payload_path;
+  if (job_.payload.wire.kind == wire::PayloadKind::pickle) {
+    payload_ = sealed_memory(payload);
+    payload_path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(payload_.get());
+  }
+  auto listener = wire::listen(bind, server, client.public_key);
+  std::map<std::string, std::string> environment = mpirun_environment(server, client);
+  std::vector<std::string> tcp;
+  for (const std::string& address : listener->addresses())
+    if (address.starts_with("tcp://")) tcp.push_back(address);
+  environment["HVD_CONTROL"] = join(tcp, " ");
+  environment["HVD_JOB"] = job_id;
+  mpirun_ = std::make_unique<Child>(job_.command, environment);
+  detail("started " + job_.mpirun.program + " as process " + std::to_string(mpirun_->pid()));
+
+  // While mpirun starts: what only the manifests need.
+  share_cores(job_.plan, cores_of_this_machine());
+  std::vector<wire::RankManifest> all = manifests();
+  for (wire::RankManifest& m : all) m.job = job_id;
+  session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
+}
+
+std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::KeyPair& server,
+                                                                  const wire::KeyPair& client) const {
+  std::map<std::string, std::string> env;
+  for (const std::string& line : environ_lines())
+    if (const std::size_t equals = line.find('='); equals != std::string::npos)
+      env[line.substr(0, equals)] = line.substr(equals + 1);
+  env["HVD_SERVER_KEY"] = server.public_key;
+  env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
+  env["HVD_JOB_DIR"] = folder_.path();
+  if (job_.plan.all_local()) return env;
+
+  const std::optional<int> port = job_.settings.integer("ssh-port");
+  const int timeout = std::clamp(static_cast<int>(job_.settings.number("start-timeout")) - 2, 1, 20);
+  std::vector<std::string> quoted;
+  for (const std::string& w : ssh_command(job_.settings.text("ssh-program"), port ? std::to_string(*port) : "",
+                                          job_.settings.text("ssh-identity-file"), timeout))
+    quoted.push_back(shell_quote(w));
+  env[AgentVariables::ssh] = join(quoted, " ");
+  env[AgentVariables::cwd] = job_.cwd;
+  env[AgentVariables::log_folder] = folder_.path();
+  return env;
+}
+
+std::vector<wire::RankManifest> Supervisor::manifests() const {
+  std::vector<wire::RankManifest> all;
+  const std::vector<std::string> lines = environ_lines();
+  for (const RankPlace& p : job_.plan.ranks) {
+    wire::RankManifest m;
+    m.rank = p.rank, m.size = static_cast<int>(job_.plan.ranks.size());
+    m.local_rank = p.local_rank, m.local_size = p.local_size;
+    m.cross_rank = p.cross_rank, m.cross_size = p.cross_size;
+    m.host = job_.plan.host_of(p.rank).name;
+    m.cwd = job_.cwd;
+    m.python = job_.python;
+    m.env = rank_environment(job_, p, lines);
+    m.payload = job_.payload.wire;
+    m.placement.cpus = p.cpus;
+    m.placement.bind = job_.settings.flag("bind");
+    m.grace_seconds = grace_seconds_;
+    m.collect_results = job_.settings.has("results");
+    m.timeline = timeline_ != nullptr;
+    all.push_back(std::move(m));
+  }
+  return all;
+}
+
+}  // namespace hvd::launcher

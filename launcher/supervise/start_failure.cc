@@ -1,0 +1,104 @@
+#include "launcher/supervise/start_failure.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+struct Sign {
+  std::string_view text;        ///< in what ssh or the daemon said
+  std::string_view what, hint;  ///< %H: the host
+};
+
+constexpr Sign ssh_signs[] = {
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED", "the ssh key of %H has changed",
+     "if that is right: ssh-keygen -R %H, then ssh %H once"},
+    {"Host key verification failed", "the ssh key of %H is not known here", "ssh %H once by hand and accept its key"},
+    {"Permission denied", "%H refused the ssh login", "ssh-copy-id %H, or name a key with -i FILE"},
+    {"Too many authentication failures", "%H refused the ssh login", "name the right key with -i FILE"},
+    {"Could not resolve hostname", "ssh does not know the host %H", "check the spelling, or try: getent hosts %H"},
+    {"Connection refused", "nothing listens for ssh on %H",
+     "is sshd running there? another port is given with -p PORT"},
+    {"timed out", "%H does not answer", "is it up? try: ssh %H true"},
+    {"No route to host", "there is no route to %H", "is it up? try: ssh %H true"},
+    {"orted: not found", "Open MPI is not installed on %H",
+     "install the same Open MPI there (apt install openmpi-bin)"},
+    {"orted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
+    {"prted: not found", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
+    {"prted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
+    {"cannot run ssh", "ssh is not installed here", "apt install openssh-client"},
+};
+
+std::string with_host(std::string_view text, const std::string& host) {
+  std::string out(text);
+  for (std::size_t at; (at = out.find("%H")) != std::string::npos;) out.replace(at, 2, host);
+  return out;
+}
+
+std::optional<Error> from_ssh(const StartFacts& facts) {
+  for (const auto& [host, log] : facts.ssh_logs)
+    for (const Sign& sign : ssh_signs)
+      if (log.find(sign.text) != std::string::npos)
+        return Error(Code::unavailable, host, with_host(sign.what, host), with_host(sign.hint, host));
+  return std::nullopt;
+}
+
+std::string said(const StartFacts& facts) {
+  std::string out;
+  for (const auto& [host, log] : facts.ssh_logs)
+    for (const std::string& line : telling_lines(log, 5)) out += "\n        " + host + ": " + line;
+  for (const std::string& line : telling_lines(facts.mpirun_output, 12)) out += "\n        mpirun: " + line;
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> telling_lines(const std::string& text, std::size_t most) {
+  std::vector<std::string> lines;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string_view t = trim(line);
+    if (!t.empty() && t.find_first_not_of("-=*") != std::string_view::npos) lines.emplace_back(t);
+  }
+  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+  return lines;
+}
+
+Error start_failure(const StartFacts& facts) {
+  if (auto error = from_ssh(facts)) return *error;
+  const std::string hosts = join(facts.absent_hosts, ", ");
+  const std::string who =
+      (facts.absent_ranks.size() == 1 ? "rank " : "ranks ") + ranges(facts.absent_ranks) + " on " + hosts;
+  if (facts.timed_out) {
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%g", facts.waited_seconds);
+    return Error(Code::timeout, "start", who + " did not come up within " + seconds + " s" + said(facts),
+                 "give more time with --start-timeout, or look there: ssh " + facts.absent_hosts.front() + " true");
+  }
+  if (facts.mpirun_output.find("hvdrank") != std::string::npos)
+    return Error(Code::unavailable, "start", "hvdrank could not be started on " + hosts + said(facts),
+                 "hvdrun must be installed in the same folder on every host");
+  return Error(Code::unavailable, "start", "mpirun " + facts.mpirun_end + " before " + who + " came up" + said(facts),
+               "run again with --verbose to see all that mpirun says");
+}
+
+std::map<std::string, std::string> read_ssh_logs(const std::string& folder) {
+  std::map<std::string, std::string> logs;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("ssh.")) continue;
+    try {
+      std::string text = read_file(entry.path(), 1u << 20);
+      if (!text.empty()) logs[name.substr(4)] = std::move(text);
+    } catch (const Error&) {}  // gone, or endless: then it does not help
+  }
+  return logs;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,260 @@
+/// The second half of a job's life: the loop, and every way in which it ends.
+#include "launcher/supervise/supervisor.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/control/results.h"
+#include "launcher/supervise/start_failure.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto tick = 100ms;                                 // owner of everything that no descriptor announces
+constexpr std::size_t most_pending_output_bytes = 4u << 20;  // then guards, and so ranks, wait for our reader
+constexpr double after_grace_seconds = 1.0;                  // for guards to report once they have killed their ranks
+constexpr auto mpirun_may_end = 3s;                          // after release
+constexpr auto mpirun_term_time = 1s;                        // from SIGTERM to SIGKILL
+constexpr auto guards_may_report = 1500ms;                   // after mpirun's end
+
+std::chrono::milliseconds ms(double seconds) {
+  return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
+}
+
+}  // namespace
+
+int Supervisor::run() {
+  try {
+    start();
+    loop();
+  } catch (...) {
+    abandon();
+    throw;
+  }
+  return conclude();
+}
+
+SessionEvents Supervisor::events() {
+  SessionEvents e;
+  e.hello = [this](const wire::Hello& h) {
+    detail("rank " + std::to_string(h.rank) + " is there, process " + std::to_string(h.pid) + " on " + h.host);
+    if (timeline_) timeline_->rank_started(h.rank, job_.plan.host_of(h.rank).name, h.local);
+  };
+  e.started = [this](int rank, const wire::Started& s) {
+    const std::string where = s.cpus.empty() ? "unbound" : "cores " + ranges(s.cpus);
+    detail("rank " + std::to_string(rank) + " runs as process " + std::to_string(s.pid) + ", " + where +
+           (s.python.empty() ? "" : ", Python " + s.python));
+    if (!s.warning.empty()) say("hvdrun: rank " + std::to_string(rank) + ": " + s.warning);
+  };
+  e.output = [this](int rank, int stream, std::string_view bytes) {
+    printer_.rank_bytes(rank, stream == 2 ? Printer::err : Printer::out, bytes);
+  };
+  e.death = [this](const wire::DeathRecord& d) { on_death(d); };
+  if (timeline_) {
+    e.trace = [this](int rank, std::string_view body) { timeline_->append(rank, std::string(body)); };
+    e.clock = [this](int rank, std::int64_t sent, std::int64_t received, std::int64_t theirs) {
+      timeline_->clock_sample(rank, sent, received, theirs);
+    };
+  }
+  e.note = [this](const std::string& line) { detail(line); };
+  return e;
+}
+
+void Supervisor::detail(const std::string& line) {
+  if (verbose_) say("hvdrun: " + line);
+}
+
+void Supervisor::loop() {
+  for (;;) {
+    wait_for_events();
+    while (const auto number = signals_.next()) on_signal(*number);
+    on_mpirun_output();
+    // With nowhere to put output we stop reading, unless the job ends: then what nobody reads is given up.
+    session_->pump([&] { return phase_ >= Phase::stopping || printer_.pending_bytes() < most_pending_output_bytes; });
+    session_->tick();
+    printer_.stdout_outlet().flush_ready();
+    printer_.stderr_outlet().flush_ready();
+    if (printer_.stdout_outlet().closed() && phase_ < Phase::stopping) {
+      ended_.signal = SIGPIPE;
+      stop("nobody reads the output", grace_seconds_);
+    }
+    if (mpirun_->status() && !mpirun_ended_at_) on_mpirun_end();
+    if (phase_ == Phase::starting) check_start();
+    if (phase_ < Phase::draining && session_->all_clean()) drain();
+    check_deadlines();
+    if (phase_ == Phase::draining && mpirun_ended_at_) return;
+  }
+}
+
+void Supervisor::wait_for_events() {
+  std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
+  if (printer_.pending_bytes() < most_pending_output_bytes || phase_ >= Phase::stopping)
+    fds.push_back({session_->fd(), POLLIN, 0});
+  if (mpirun_->output_fd() >= 0) fds.push_back({mpirun_->output_fd(), POLLIN, 0});
+  for (const Outlet* o : {&printer_.stdout_outlet(), &printer_.stderr_outlet()})
+    if (o->pending_bytes()) fds.push_back({o->fd(), POLLOUT, 0});
+  ::poll(fds.data(), fds.size(), static_cast<int>(std::chrono::milliseconds(tick).count()));
+}
+
+void Supervisor::on_signal(int number) {
+  if (number == SIGCHLD) return;  // status() looks every time round
+  if (number == SIGUSR1 || number == SIGUSR2) return session_->signal_all(number);
+  const bool again = ended_.signal != 0 && phase_ >= Phase::stopping;
+  if (!ended_.signal) ended_.signal = number;
+  if (!again) return stop("hvdrun got signal " + std::to_string(number), grace_seconds_);
+  say("hvdrun: killing all ranks");
+  session_->stop_all("again", 0);
+  deadline_ = Clock::now() + 300ms;
+}
+
+void Supervisor::on_mpirun_output() {
+  if (mpirun_->output_fd() < 0) return;
+  const std::string fresh = mpirun_->read_output();
+  if (!verbose_ || fresh.empty()) return;
+  for (const std::string& line : telling_lines(fresh, 1000)) say("mpirun: " + line);
+}
+
+/// mpirun is gone.  Before everybody has come: the job failed to start.  Later: ranks may still report why.
+void Supervisor::on_mpirun_end() {
+  mpirun_ended_at_ = Clock::now();
+  on_mpirun_output();
+  const int status = *mpirun_->status();
+  detail("mpirun has ended, " +
+         (WIFSIGNALED(status) ? signal_text(WTERMSIG(status)) : "code " + std::to_string(WEXITSTATUS(status))));
+  if (phase_ == Phase::draining || session_->all_clean()) return;
+  if (WIFSIGNALED(status) && escalation_ == 0) {
+    ended_.mpirun_fault = "was killed by " + signal_text(WTERMSIG(status));
+    ended_.mpirun_code = 128 + WTERMSIG(status);
+  }
+  if (phase_ == Phase::starting && ended_.mpirun_fault.empty()) fail_start(false);
+}
+
+void Supervisor::on_death(const wire::DeathRecord& d) {
+  printer_.rank_ended(d.rank);
+  if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
+  detail("rank " + std::to_string(d.rank) + " has ended" + (d.cause == wire::Cause::finished ? "" : " badly"));
+  if (d.cause == wire::Cause::finished || phase_ >= Phase::stopping) return;
+  stop("rank " + std::to_string(d.rank) + " on " + d.host + " has failed", grace_seconds_);
+}
+
+void Supervisor::check_start() {
+  const std::vector<int> absent = session_->in_stage(Stage::absent);
+  if (absent.empty()) {
+    phase_ = Phase::running;
+    return;
+  }
+  const auto now = Clock::now();
+  const double timeout = job_.settings.number("start-timeout");
+  if (now - started_at_ > ms(timeout)) fail_start(true);
+  if (now < next_progress_) return;
+  next_progress_ = now + 10s;
+  std::vector<std::string> hosts;
+  for (const int rank : absent)
+    if (const std::string& host = job_.plan.host_of(rank).name;
+        std::find(hosts.begin(), hosts.end(), host) == hosts.end())
+      hosts.push_back(host);
+  if (hosts.size() > 4) hosts.resize(4), hosts.push_back("…");
+  say("hvdrun: waiting for " + count_of(static_cast<long long>(absent.size()), "rank") + " to come up on " +
+      join(hosts, ", "));
+}
+
+/// Grace is over, or mpirun does not end: first politely, then not.
+void Supervisor::check_deadlines() {
+  const auto now = Clock::now();
+  if (mpirun_ended_at_ && phase_ < Phase::draining && now - *mpirun_ended_at_ > guards_may_report) {
+    for (std::size_t r = 0; r < session_->ranks().size(); ++r)
+      if (session_->ranks()[r].stage != Stage::clean)
+        session_->vanish(static_cast<int>(r), "it ended together with mpirun");
+    return;  // all are clean now; the next turn drains
+  }
+  if (!deadline_ || now < *deadline_) return;
+  if (escalation_ < 2) mpirun_->signal(escalation_ == 0 ? SIGTERM : SIGKILL);
+  ++escalation_;
+  deadline_ = now + mpirun_term_time;
+}
+
+void Supervisor::stop(const std::string& reason, double grace_seconds) {
+  detail("ending the job: " + reason);
+  phase_ = Phase::stopping;
+  session_->stop_all(reason, grace_seconds);
+  // Ranks that have not come yet know no guard to tell; mpirun can end those at once.
+  const bool somebody_absent = !session_->in_stage(Stage::absent).empty();
+  deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds + after_grace_seconds));
+}
+
+void Supervisor::drain() {
+  phase_ = Phase::draining;
+  session_->release_all();
+  if (!deadline_ || *deadline_ > Clock::now() + mpirun_may_end) deadline_ = Clock::now() + mpirun_may_end;
+}
+
+void Supervisor::fail_start(bool timed_out) {
+  StartFacts facts;
+  facts.absent_ranks = session_->in_stage(Stage::absent);
+  for (const int rank : facts.absent_ranks)
+    if (const std::string& host = job_.plan.host_of(rank).name;
+        facts.absent_hosts.empty() || facts.absent_hosts.back() != host)
+      facts.absent_hosts.push_back(host);
+  facts.ssh_logs = read_ssh_logs(folder_.path());
+  facts.mpirun_output = mpirun_->output();
+  facts.timed_out = timed_out;
+  facts.waited_seconds = job_.settings.number("start-timeout");
+  if (const auto status = mpirun_->status())
+    facts.mpirun_end = WIFSIGNALED(*status) ? "was killed by " + signal_text(WTERMSIG(*status))
+                                            : "ended with exit code " + std::to_string(WEXITSTATUS(*status));
+  throw start_failure(facts);
+}
+
+/// An error ended the loop: nothing may stay behind.
+void Supervisor::abandon() noexcept {
+  try {
+    if (session_) {
+      session_->stop_all("the job failed to start", 0);
+      session_->release_all();
+    }
+    if (mpirun_) mpirun_->signal(SIGTERM);
+    for (int i = 0; mpirun_ && !mpirun_->status() && i < 10; ++i) {
+      if (session_) session_->pump({});
+      ::poll(nullptr, 0, 30);
+    }
+    if (mpirun_) mpirun_->signal(SIGKILL);
+    kill_descendants(2000);
+    printer_.flush_all(500);
+  } catch (...) {}
+}
+
+int Supervisor::conclude() {
+  std::vector<wire::DeathRecord> deaths;
+  bool all_well = true;
+  for (const RankState& r : session_->ranks()) {
+    if (r.death) deaths.push_back(*r.death);
+    all_well = all_well && r.death && r.death->cause == wire::Cause::finished;
+  }
+  if (!kill_descendants(3000)) say("hvdrun: some processes of the job could not be killed; look for them with: ps -ef");
+  if (!all_well) remove_shared_memory_leftovers(started_wall_seconds_ - 1);
+
+  if (timeline_)
+    if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
+  const Verdict verdict = judge(deaths, static_cast<int>(job_.plan.ranks.size()), ended_);
+  for (const wire::DeathRecord& d : deaths)  // for the record, also those that nobody is shown
+    if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))
+      printer_.rank_file(d.rank, d.traceback);
+  for (const std::string& line : verdict.lines) say(line);
+  if (verdict.first_cause && !verdict.first_cause->traceback.empty())
+    printer_.rank_text(verdict.first_cause->rank, verdict.first_cause->traceback,
+                       !verdict.first_cause->traceback_shown);
+  if (job_.settings.has("results"))
+    write_results(job_.settings.text("results"), session_->ranks(), verdict.first_cause);
+  printer_.flush_all(ended_.signal ? 500 : 60000);
+  return verdict.exit_code;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,73 @@
+/// @file supervisor.h — the life of one job: start, watch, end, clean up.  One thread, one loop.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/control/folder.h"
+#include "launcher/control/session.h"
+#include "launcher/control/timeline_file.h"
+#include "launcher/job.h"
+#include "launcher/output/printer.h"
+#include "launcher/supervise/process.h"
+#include "launcher/supervise/signals.h"
+#include "launcher/supervise/verdict.h"
+
+namespace hvd::launcher {
+
+class Supervisor {
+ public:
+  explicit Supervisor(JobPlan& job);
+  /// hvdrun's exit code.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// Each has one owner of what happens next: ranks come up; ranks work; ranks end (a deadline runs); mpirun ends.
+  enum class Phase { starting, running, stopping, draining };
+
+  void start();
+  std::map<std::string, std::string> mpirun_environment(const wire::KeyPair& server, const wire::KeyPair& client) const;
+  std::vector<wire::RankManifest> manifests() const;
+  SessionEvents events();
+
+  void loop();
+  void wait_for_events();
+  void on_signal(int number);
+  void on_mpirun_output();
+  void on_mpirun_end();
+  void on_death(const wire::DeathRecord& record);
+  void check_start();
+  void check_deadlines();
+
+  void stop(const std::string& reason, double grace_seconds);
+  void drain();
+  [[noreturn]] void fail_start(bool timed_out);
+  void abandon() noexcept;
+  int conclude();
+  void say(const std::string& line) { printer_.say(line); }
+  void detail(const std::string& line);
+
+  JobPlan& job_;
+  const bool verbose_;
+  const double grace_seconds_;
+  Signals signals_;  // before anything that has threads
+  Printer printer_;
+  JobFolder folder_;
+  Fd payload_;  ///< sealed memory with the pickle, for the ranks of this machine
+  std::unique_ptr<TimelineFile> timeline_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Child> mpirun_;
+
+  Phase phase_ = Phase::starting;
+  Clock::time_point started_at_, next_progress_;
+  double started_wall_seconds_ = 0;
+  std::optional<Clock::time_point> deadline_;  ///< of stopping or draining
+  int escalation_ = 0;                         ///< how far we have gone with mpirun: 0 nothing, 1 SIGTERM, 2 SIGKILL
+  std::optional<Clock::time_point> mpirun_ended_at_;
+  Ended ended_;
+};
+
+}  // namespace hvd::launcher

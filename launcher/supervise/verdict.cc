@@ -1,0 +1,118 @@
+#include "launcher/supervise/verdict.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using wire::Cause;
+using wire::DeathRecord;
+
+bool is_failure(const DeathRecord& d) { return d.cause != Cause::finished && d.cause != Cause::stopped; }
+
+/// The earliest failure.  A guard that vanished is known later than it happened and may have taken others with it, so
+/// it loses against a rank's own failure only when that came clearly earlier: by order of time.
+const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
+  const DeathRecord* first = nullptr;
+  for (const DeathRecord& d : deaths)
+    if (is_failure(d) && (!first || d.time_ns < first->time_ns)) first = &d;
+  return first;
+}
+
+std::string name_of(const DeathRecord& d) { return "rank " + std::to_string(d.rank) + " on " + d.host; }
+
+/// The exception's own line: the last one of a traceback.
+std::string last_line(const std::string& text) {
+  const std::vector<std::string> lines = split(trim(text), '\n');
+  return std::string(trim(lines.back()));
+}
+
+/// "ranks 0-1 and 3 were stopped; rank 4 finished": everybody but the culprit in one line.
+std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* culprit, int size) {
+  std::map<std::string, std::vector<int>> by_end;
+  int ended = 0;
+  for (const DeathRecord& d : deaths) {
+    ++ended;
+    if (culprit && d.rank == culprit->rank) continue;
+    by_end[d.cause == Cause::finished ? "finished before"
+           : is_failure(d)            ? "failed after it"
+                                      : "stopped"]
+        .push_back(d.rank);
+  }
+  std::vector<std::string> parts;
+  for (auto& [end, ranks] : by_end) {
+    std::sort(ranks.begin(), ranks.end());
+    parts.push_back((ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks) + " " + end);
+  }
+  if (ended < size) parts.push_back(count_of(size - ended, "rank") + " had not started");
+  return join(parts, ", ");
+}
+
+}  // namespace
+
+std::string story(const DeathRecord& d) {
+  const std::string text = d.text.empty() ? "" : ": " + d.text;
+  switch (d.cause) {
+    case Cause::finished:
+      return "finished";
+    case Cause::stopped:
+      return "was stopped";
+    case Cause::exited:
+      return "ended with exit code " + std::to_string(d.code) + text;
+    case Cause::signalled:
+      return "was killed by " + signal_text(d.code) + (d.core_dumped ? ", core dumped" : "") + text;
+    case Cause::oom:
+      return "was killed by the kernel's out-of-memory killer" + text;
+    case Cause::unstarted:
+      return "could not start" + text;
+    case Cause::vanished:
+      return "is lost" + text;
+  }
+  return "ended";
+}
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  std::string text = "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
+  if (number == SIGSEGV) text += ", an access to memory that is not its own";
+  if (number == SIGBUS) text += ", often a full /dev/shm";
+  if (number == SIGABRT) text += ", raised by the program itself";
+  if (number == SIGILL) text += ", an instruction that this processor lacks";
+  return text;
+}
+
+Verdict judge(const std::vector<DeathRecord>& deaths, int size, const Ended& ended) {
+  Verdict verdict;
+  const DeathRecord* first = first_failure(deaths);
+  if (ended.signal) {
+    verdict.exit_code = 128 + ended.signal;
+    const std::string why = ended.signal == SIGINT    ? "interrupted"
+                            : ended.signal == SIGPIPE ? "nobody reads the output any more"
+                                                      : "ended by " + signal_text(ended.signal);
+    verdict.lines.push_back("hvdrun: " + why + "; all ranks have ended");
+    return verdict;
+  }
+  if (!ended.mpirun_fault.empty() && (!first || first->cause == Cause::vanished)) {
+    verdict.exit_code = ended.mpirun_code;
+    verdict.lines.push_back("hvdrun: mpirun " + ended.mpirun_fault +
+                            " while the job was running; all ranks have ended");
+    return verdict;
+  }
+  if (!first) return verdict;
+  verdict.first_cause = *first;
+  verdict.exit_code = std::max(1, wire::exit_code(*first));
+  std::string line = "hvdrun: " + name_of(*first) + " " + story(*first);
+  if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + last_line(first->traceback) + ")";
+  verdict.lines.push_back(line);
+  if (!first->hint.empty()) verdict.lines.push_back("        " + first->hint);
+  if (size > 1) verdict.lines.push_back("        " + others(deaths, first, size));
+  return verdict;
+}
+
+}  // namespace hvd::launcher
