@@ -74,8 +74,8 @@ void Supervisor::start() {
   become_subreaper();
   const std::string timeline = job_.settings.text("timeline-filename");
   if (!timeline.empty() && timeline != "DYNAMIC")
-    timeline_ = std::make_unique<TimelineFile>(TimelineFile::Options{
-        timeline, static_cast<int>(job_.plan.ranks.size()), TimelineFile::max_bytes_from_environment()});
+    timeline_ = std::make_unique<TimelineFile>(TimelineFile::Options{timeline, static_cast<int>(job_.plan.ranks.size()),
+                                                                     TimelineFile::max_bytes_from_environment()});
 
   const wire::KeyPair server = wire::KeyPair::generate(), client = wire::KeyPair::generate();
   std::vector<std::string> bind{folder_.control_address()};

@@ -33,6 +33,10 @@ std::string last_line(const std::string& text) {
   return std::string(trim(lines.back()));
 }
 
+const char* end_of(const DeathRecord& d) {
+  return d.cause == Cause::finished ? "finished before" : is_failure(d) ? "failed after it" : "stopped";
+}
+
 /// "ranks 0-1 and 3 were stopped; rank 4 finished": everybody but the culprit in one line.
 std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* culprit, int size) {
   std::map<std::string, std::vector<int>> by_end;
@@ -40,15 +44,17 @@ std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* cu
   for (const DeathRecord& d : deaths) {
     ++ended;
     if (culprit && d.rank == culprit->rank) continue;
-    by_end[d.cause == Cause::finished ? "finished before"
-           : is_failure(d)            ? "failed after it"
-                                      : "stopped"]
-        .push_back(d.rank);
+    by_end[end_of(d)].push_back(d.rank);
   }
   std::vector<std::string> parts;
   for (auto& [end, ranks] : by_end) {
     std::sort(ranks.begin(), ranks.end());
-    parts.push_back((ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks) + " " + end);
+    const bool one = ranks.size() == 1;
+    parts.push_back((one ? "rank " : "ranks ") + ranges(ranks) +
+                    (end != "stopped" ? " "
+                     : one            ? " was "
+                                      : " were ") +
+                    end);
   }
   if (ended < size) parts.push_back(count_of(size - ended, "rank") + " had not started");
   return join(parts, ", ");

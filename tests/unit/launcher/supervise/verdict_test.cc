@@ -1,0 +1,73 @@
+#include "launcher/supervise/verdict.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+#include "base/text.h"
+#include "launcher/supervise/start_failure.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+using wire::Cause;
+
+namespace {
+
+wire::DeathRecord death(int rank, Cause cause, int code, std::int64_t time) {
+  wire::DeathRecord d;
+  d.rank = rank, d.host = "h" + std::to_string(rank), d.cause = cause, d.code = code, d.time_ns = time;
+  return d;
+}
+std::string text(const Verdict& v) { return std::to_string(v.exit_code) + "\n" + join(v.lines, "\n"); }
+
+}  // namespace
+
+TEST_CASE("verdict: the first failure by time is the cause, whoever was heard of first") {
+  CHECK(text(judge({death(0, Cause::exited, 1, 20), death(1, Cause::signalled, SIGKILL, 10),
+                    death(2, Cause::stopped, 143, 30), death(3, Cause::finished, 0, 5)},
+                   4, {})) ==
+        "137\nhvdrun: rank 1 on h1 was killed by signal 9 (SIGKILL)\n"
+        "        rank 0 failed after it, rank 3 finished before, rank 2 was stopped");
+  CHECK(text(judge({death(0, Cause::finished, 0, 1), death(1, Cause::finished, 0, 2)}, 2, {})) == "0\n");
+}
+
+TEST_CASE("verdict: the exception's last line is in the sentence") {
+  wire::DeathRecord d = death(0, Cause::exited, 3, 1);
+  d.traceback = "Traceback (most recent call last):\n  File\nValueError: boom\n";
+  const Verdict v = judge({d}, 1, {});
+  CHECK(text(v) == "3\nhvdrun: rank 0 on h0 ended with exit code 3 (ValueError: boom)");
+  CHECK(v.first_cause->traceback == d.traceback);
+}
+
+TEST_CASE("verdict: interruption and mpirun's death") {
+  CHECK(text(judge({death(0, Cause::stopped, 130, 1)}, 1, {.signal = SIGINT})) ==
+        "130\nhvdrun: interrupted; all ranks have ended");
+  CHECK(text(judge({death(0, Cause::vanished, 0, 1)}, 1,
+                   {.mpirun_fault = "was killed by signal 9 (SIGKILL)", .mpirun_code = 137})) ==
+        "137\nhvdrun: mpirun was killed by signal 9 (SIGKILL) while the job was running; all ranks have ended");
+}
+
+TEST_CASE("start: what ssh says is told with the host and the way out") {
+  StartFacts facts;
+  facts.absent_hosts = {"n2"};
+  facts.absent_ranks = {2, 3};
+  facts.mpirun_end = "ended with exit code 213";
+  auto said = [&](const char* log) {
+    facts.ssh_logs["n2"] = log;
+    const Error e = start_failure(facts);
+    return std::string(e.what()) + " (" + e.hint + ")";
+  };
+  CHECK(said("No ECDSA host key is known\nHost key verification failed.\n") ==
+        "n2: the ssh key of n2 is not known here (ssh n2 once by hand and accept its key)");
+  CHECK(said("root@n2: Permission denied (publickey).\n").starts_with("n2: n2 refused the ssh login"));
+  CHECK(said("sh: 1: orted: not found").starts_with("n2: Open MPI is not installed on n2"));
+  facts.ssh_logs.clear();
+  facts.mpirun_output = "-----\n  strange words\n-----\n";
+  CHECK(std::string(start_failure(facts).what()) ==
+        "start: mpirun ended with exit code 213 before ranks 2-3 on n2 came up\n        mpirun: strange words");
+  facts.timed_out = true;
+  facts.waited_seconds = 30;
+  facts.mpirun_output.clear();
+  CHECK(std::string(start_failure(facts).what()) == "start: ranks 2-3 on n2 did not come up within 30 s");
+  CHECK(start_failure(facts).code == Code::timeout);
+}
