@@ -1,0 +1,60 @@
+/// @file main.cc — hvd-timeline: joins and summarises timelines.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/error.h"
+#include "merge.h"
+#include "report.h"
+
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app(
+      "Works on the timelines that hvdrun and Horovod-style programs write (Chrome trace JSON).\n"
+      "Look at one in https://ui.perfetto.dev or chrome://tracing.",
+      "hvd-timeline");
+  app.set_version_flag("--version", "hvd-timeline " HVD_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(28);
+
+  std::vector<std::string> inputs;
+  std::string output;
+  CLI::App* merge = app.add_subcommand("merge", "Join the files that ranks wrote without hvdrun into one");
+  merge->add_option("FILE", inputs, "timeline.rank0.json timeline.rank1.json …")->required();
+  merge->add_option("-o,--output", output, "The file to write")->required();
+
+  std::string input;
+  bool json = false;
+  CLI::App* report =
+      app.add_subcommand("report", "Count and time operations, negotiations and phases; name the ranks that come late");
+  report->add_option("FILE", input, "A timeline, whole or cut off")->required();
+  report->add_flag("--json", json, "Print JSON instead of tables");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : static_cast<int>(hvd::Code::usage); }
+  if (merge->parsed()) {
+    for (const std::string& warning : hvd::timeline::merge(inputs, output))
+      std::fprintf(stderr, "hvd-timeline: %s\n", warning.c_str());
+    return 0;
+  }
+  const hvd::timeline::Report made = hvd::timeline::make_report(input);
+  const std::string text = json ? to_json(made) : to_text(made);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : static_cast<int>(hvd::Code::unavailable);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const hvd::Error& error) {
+    std::fprintf(stderr, "hvd-timeline: %s%s%s%s\n", error.what(), error.hint.empty() ? "" : " (", error.hint.c_str(),
+                 error.hint.empty() ? "" : ")");
+    return static_cast<int>(error.code);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "hvd-timeline: %s\n", error.what());
+    return static_cast<int>(hvd::Code::internal);
+  }
+}

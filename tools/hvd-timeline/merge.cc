@@ -1,0 +1,152 @@
+#include "merge.h"
+
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "events.h"
+#include "wire/trace_json.h"
+#include "wire/trace_timeline.h"
+
+namespace hvd::timeline {
+
+namespace {
+
+/// The first event of a rank's own file: whose it is and which clock it uses.
+struct Origin {
+  std::int64_t rank = 0;
+  std::string host, boot_id;
+  std::int64_t origin_ns = 0, realtime_minus_monotonic_ns = 0;
+};
+
+Origin read_origin(const std::string& path) {
+  EventReader reader(path);
+  Event event;
+  const Error missing(Code::usage, path, "was not written by a rank alone: it does not say which clock it uses",
+                      "merge joins the files of HOROVOD_TIMELINE without hvdrun; hvdrun's own file holds all ranks");
+  if (!reader.next(event) || event.name != "hvd_file") throw missing;
+  Origin origin;
+  origin.rank = event.pid;
+  simdjson::ondemand::parser parser;
+  const simdjson::padded_string text(event.arguments);
+  simdjson::ondemand::document document;
+  std::string_view host, boot_id;
+  if (parser.iterate(text).get(document) || document["host"].get_string().get(host) ||
+      document["boot_id"].get_string().get(boot_id) || document["origin_ns"].get_int64().get(origin.origin_ns) ||
+      document["realtime_minus_monotonic_ns"].get_int64().get(origin.realtime_minus_monotonic_ns))
+    throw missing;
+  origin.host = host;
+  origin.boot_id = boot_id;
+  return origin;
+}
+
+/// Numbers of rows that all files share: by name, and for one name used in several process sets by how often it came.
+class Rows {
+ public:
+  std::int64_t add(const std::string& name, int repetition) {
+    return numbers_.try_emplace({name, repetition}, static_cast<std::int64_t>(numbers_.size() + 1)).first->second;
+  }
+
+ private:
+  std::map<std::pair<std::string, int>, std::int64_t> numbers_;
+};
+
+/// Copies one file's events with new rows and times.
+class Copier {
+ public:
+  Copier(const std::string& path, std::int64_t shift_ns, Rows& rows, std::ofstream& to)
+      : reader_(path), shift_ns_(shift_ns), rows_(rows), to_(to) {}
+
+  void run() {
+    Event event;
+    while (reader_.next(event)) {
+      if (event.name == "hvd_file" || event.name == "hvd_end") continue;
+      if (event.name == "thread_name" && event.phase == 'M') name_row(event);
+      copy(event);
+    }
+  }
+  bool cut_off() const { return reader_.cut_off(); }
+
+ private:
+  void name_row(const Event& event) {
+    if (event.tid == 0 || numbers_.contains(event.tid)) return;
+    const std::string name(event.arguments);
+    numbers_[event.tid] = rows_.add(name, seen_[name]++);
+  }
+
+  void copy(const Event& event) {
+    // The two places that change, in the order in which they stand in the line.
+    std::map<const char*, std::pair<std::size_t, std::string>> changes;
+    if (const auto row = numbers_.find(event.tid); !event.tid_text.empty() && row != numbers_.end())
+      changes[event.tid_text.data()] = {event.tid_text.size(), std::to_string(row->second)};
+    if (!event.ts_text.empty()) {
+      std::string ts;
+      wire::append_us(ts, std::llround(event.ts_us * 1000) + shift_ns_);
+      changes[event.ts_text.data()] = {event.ts_text.size(), ts};
+    }
+    const char* at = event.line.data();
+    const char* const end = at + event.line.size();
+    line_.clear();
+    for (const auto& [place, change] : changes) {
+      line_.append(at, place);
+      line_ += change.second;
+      at = place + change.first;
+    }
+    line_.append(at, end);
+    line_ += ",\n";
+    to_ << line_;
+  }
+
+  EventReader reader_;
+  const std::int64_t shift_ns_;
+  Rows& rows_;
+  std::ofstream& to_;
+  std::map<std::int64_t, std::int64_t> numbers_;  ///< this file's row → the merged row
+  std::map<std::string, int> seen_;
+  std::string line_;
+};
+
+}  // namespace
+
+std::vector<std::string> merge(const std::vector<std::string>& inputs, const std::string& output) {
+  std::map<std::int64_t, std::pair<std::string, Origin>> files;  // by rank
+  for (const std::string& path : inputs) {
+    Origin origin = read_origin(path);
+    const auto rank = origin.rank;
+    const auto [place, fresh] = files.try_emplace(rank, path, std::move(origin));
+    if (!fresh)
+      throw Error(Code::usage, path, "is of rank " + std::to_string(rank) + ", and so is " + place->second.first);
+    if (path == output) throw Error(Code::usage, "-o", output + " is also an input");
+  }
+  std::ofstream to(output, std::ios::binary | std::ios::trunc);
+  if (!to) throw Error(Code::usage, "-o", "cannot write '" + output + "'");
+  to << wire::Timeline::opening();
+
+  const Origin& first = files.begin()->second.second;
+  std::vector<std::string> warnings;
+  Rows rows;
+  for (const auto& [rank, file] : files) {
+    const auto& [path, origin] = file;
+    std::int64_t shift_ns = origin.origin_ns - first.origin_ns;
+    const bool same_clock = origin.boot_id == first.boot_id;
+    if (!same_clock) {
+      shift_ns += origin.realtime_minus_monotonic_ns - first.realtime_minus_monotonic_ns;
+      warnings.push_back(path + ": aligned by the wall clocks of " + origin.host + " and " + first.host +
+                         ", which may differ by milliseconds");
+    }
+    to << R"({"ph":"M","name":"hvd_clock","pid":)" << rank << R"(,"args":{"offset_ns":)" << shift_ns
+       << R"(,"aligned_by":")" << (same_clock ? "same clock" : "wall clock") << "\"}},\n";
+    Copier copier(path, shift_ns, rows, to);
+    copier.run();
+    if (copier.cut_off()) warnings.push_back(path + ": ends early, its rank was killed");
+  }
+  to << wire::Timeline::ending("merged");
+  to.close();
+  if (!to) throw Error(Code::unavailable, output, "could not be written whole", "is the disk full?");
+  return warnings;
+}
+
+}  // namespace hvd::timeline
