@@ -1,0 +1,114 @@
+"""Runs files of checks inside ranks, and makes each check a test of its own.
+
+A file in tests/python/ranks has functions check_*(), which all ranks call in
+the order of the file, in one launch: importing torch on two ranks costs
+seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
+
+HVD_BUILD_DIR: the build folder (default build/).  HVD_TEST_PYTHON: the ranks'
+interpreter, with torch or whatever a file needs (default this one).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+MARK = "#check "
+
+
+def python() -> str:
+    """The ranks' interpreter."""
+    return os.environ.get("HVD_TEST_PYTHON", sys.executable)
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment in which `import hvd` finds the package of this tree."""
+    build = Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build")).absolute()
+    package = build / "src" / "python"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_"))}
+    if (package / "hvd" / "_native.abi3.so").exists():
+        env["PYTHONPATH"] = str(package)
+        env.setdefault("HVD_RUN_PROGRAM", str(build / "launcher" / "hvdrun"))
+        env.setdefault("HVD_RANK_PROGRAM", str(build / "src" / "rank" / "hvdrank"))
+    env["PYTHONUNBUFFERED"] = "1"
+    env["OMP_NUM_THREADS"] = "1"
+    return {**env, **extra}
+
+
+def has(*modules: str) -> bool:
+    """Whether the ranks' interpreter has them."""
+    code = f"import sys; from importlib.util import find_spec as f; sys.exit(not all(map(f, {modules!r})))"
+    return subprocess.run([python(), "-c", code], env=environment(), timeout=60).returncode == 0
+
+
+def mpirun(ranks: int) -> list[str]:
+    """The start of a command for that many ranks on this host."""
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+
+
+def run_ranks(file: Path, *args: str, ranks: int = 2, timeout: float = 180, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs a Python file on ranks under plain mpirun; its whole process group ends with the limit."""
+    command = [*mpirun(ranks), python(), str(file), *args]
+    process = subprocess.Popen(
+        command,
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        try:
+            out, _ = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, _ = process.communicate()
+        out += f"\n*** not finished after {timeout} s ***"
+    return subprocess.CompletedProcess(command, process.returncode, out, "")
+
+
+@cache
+def _outcomes(file: str, ranks: int, env: tuple[tuple[str, str], ...]) -> tuple[dict[str, list[Any]], str]:
+    """What each rank said about each check: [[rank, text or None], ...]; and the whole output."""
+    done = run_ranks(HERE / "in_ranks.py", file, ranks=ranks, **dict(env))
+    found: dict[str, list[Any]] = {}
+    for line in done.stdout.splitlines():
+        if MARK in line:
+            rank, name, text = json.loads(line[line.index(MARK) + len(MARK) :])
+            found.setdefault(name, []).append([rank, text])
+    return found, done.stdout
+
+
+def checks_of(file: str, ranks: int = 2, needs: tuple[str, ...] = (), **env: str) -> Callable[..., None]:
+    """A test for each check_* function of tests/python/ranks/<file>."""
+    path = HERE / "ranks" / file
+    names = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+
+    @pytest.mark.parametrize("check", [name for name in names if name.startswith("check_")])
+    def test(check: str) -> None:
+        if not shutil.which("mpirun"):
+            pytest.skip("mpirun is not installed")
+        if needs and not has(*needs):
+            pytest.skip(f"{python()} lacks one of {', '.join(needs)}")
+        found, output = _outcomes(str(path), ranks, tuple(sorted(env.items())))
+        said = sorted(found.get(check, []))
+        for rank, text in said:
+            assert text is None, f"rank {rank}:\n{text}"
+        assert [rank for rank, _ in said] == list(range(ranks)), f"not all ranks finished it:\n{output[-4000:]}"
+
+    return test

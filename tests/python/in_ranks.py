@@ -1,0 +1,33 @@
+"""The program that ranks run: in_ranks.py FILE calls the check_* functions of FILE in order.
+
+A line per check and rank: MARK and JSON [rank, name, null or traceback].  A check that fails on one rank may leave the
+others waiting in a collective; the harness's limit ends them.
+"""
+
+import faulthandler
+import json
+import os
+import runpy
+import sys
+import traceback
+
+
+def main() -> None:
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(150, exit=True)
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("HVD_RANK", "0")))
+    checks = runpy.run_path(sys.argv[1])
+    for name, function in checks.items():
+        if not name.startswith("check_"):
+            continue
+        text = None
+        try:
+            function()
+        except Exception:
+            text = traceback.format_exc()
+        # One write per line: the ranks' lines must not mix.
+        os.write(1, ("#check " + json.dumps([rank, name, text]) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

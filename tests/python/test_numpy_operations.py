@@ -1,0 +1,6 @@
+"""hvd.numpy: every operation, dtype and error, on two and on three ranks."""
+
+from python.harness import checks_of
+
+test_two_ranks = checks_of("numpy_operations.py", ranks=2, needs=("numpy",))
+test_three_ranks = checks_of("numpy_operations.py", ranks=3, needs=("numpy",))
