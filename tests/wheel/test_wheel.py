@@ -1,0 +1,129 @@
+"""The wheel that scripts/setup built, once: what is in it, and that it runs wherever it claims to."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import zipfile
+
+import pytest
+from support import environments
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
+
+
+@pytest.fixture(scope="module")
+def built() -> pathlib.Path:
+    """The wheel."""
+    found = sorted((ROOT / "dist").glob("hvdrun-*.whl"))
+    if len(found) != 1:
+        pytest.skip(f"{len(found)} wheels in dist/ (scripts/setup makes one)")
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def unpacked(built: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Its files."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_one_tag_for_every_python(built: pathlib.Path) -> None:
+    assert re.fullmatch(r"hvdrun-[\d.]+-cp39-abi3-(many)?linux_\w+\.whl", built.name)
+
+
+def test_contents(unpacked: pathlib.Path) -> None:
+    scripts = next(unpacked.glob("*.data/scripts"))
+    assert {"hvdrun", "hvdrank", "hvd-timeline", "hvd-bench"} <= {path.name for path in scripts.iterdir()}
+    for name in (
+        "hvd/libhvd.so",
+        "hvd/libhvd_mpi.so",
+        "hvd/_native.abi3.so",
+        "hvd/torch/__init__.py",
+        "horovod/torch/__init__.py",
+    ):
+        assert (unpacked / name).is_file(), name
+
+
+def test_binaries_are_tied_to_nothing(unpacked: pathlib.Path) -> None:
+    binaries = [path for path in unpacked.rglob("*") if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
+    assert len(binaries) >= 5
+    for path in binaries:
+        said = subprocess.run(["readelf", "--dynamic", "--wide", str(path)], capture_output=True, text=True, timeout=20).stdout
+        run_paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", said)
+        assert all(part.startswith("$ORIGIN") for paths in run_paths for part in paths.split(":")), (path.name, run_paths)
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", said)
+        banned: tuple[str, ...] = ("libpython", "libtorch", "libcuda", "libcudart", "libnccl")
+        if path.name != "libhvd_mpi.so":
+            banned += ("libmpi",)
+        assert not [name for name in needed if name.startswith(banned)], (path.name, needed)
+
+
+def interpreter(version: str) -> str | None:
+    """An installed CPython of this version."""
+    homes = sorted(pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+    return str(homes[-1]) if homes else shutil.which(f"python{version}")
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_module_loads_in_every_python(version: str, unpacked: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"Python {version} is not installed")
+    program = f"import sys; sys.path.insert(0, {str(unpacked)!r}); import hvd._native as m; print(m.__file__)"
+    done = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout.strip().endswith("_native.abi3.so"), done.stderr
+
+
+def run_the_quickstart(environment: pathlib.Path, folder: pathlib.Path) -> str:
+    """Makes train.pkl with the environment's Python and runs it on two ranks, without a compiler in reach; the output."""
+    env, trap = environments.without_compilers(folder)
+    python = str(environment / "bin/python")
+    environments.bounded([python, str(ROOT / "examples/make_pickle.py"), "train.pkl"], 120, cwd=folder, env=env)
+    job = [
+        str(environment / "bin/hvdrun"),
+        "-np",
+        "2",
+        "-H",
+        "localhost:2",
+        "--timeline-filename",
+        "timeline.json",
+        "train.pkl",
+    ]
+    output = environments.bounded(job, 240, cwd=folder, env=env)
+    assert not trap.exists(), trap.read_text()
+    text = (folder / "timeline.json").read_text().rstrip()
+    events = json.loads(text if text.endswith(("]", "}")) else text.rstrip(",") + "]")
+    assert "ALLREDUCE" in json.dumps(events)
+    return output
+
+
+def accuracy(output: str) -> float:
+    """The last percentage that the job printed."""
+    found = re.findall(r"(\d+(?:\.\d+)?) ?%", output)
+    assert found, output
+    return float(found[-1])
+
+
+@pytest.mark.timeout(600)
+def test_current_torch(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    environment = environments.like_ours()
+    environments.install(environment, built)
+    assert accuracy(run_the_quickstart(environment, tmp_path)) >= 95
+
+
+@pytest.mark.timeout(1800)
+def test_torch_2_0(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    python = environments.python_for_old_torch()
+    if python is None:
+        pytest.skip("torch 2.0.1 has wheels for Python 3.8 to 3.11 only, and none of those is installed")
+    requirements = ["torch==2.0.1", "numpy<2", "scikit-learn", "cloudpickle"]
+    environment = environments.with_packages("torch-2.0.1", python, requirements)
+    environments.install(environment, built)
+    assert accuracy(run_the_quickstart(environment, tmp_path)) >= 95
