@@ -119,7 +119,9 @@ def run_lint(context: Context) -> Tally:
     """Linters; the C++ compiler's warnings are errors in every build."""
     tally = context.good("ruff", ["ruff", "check", ".", *scripts_of("python")])
     tally += context.good("mypy of the package", ["mypy", "src/python"], 240)
-    tally += context.good("mypy of scripts and tests", ["mypy", "scripts/lib", "tests/netns", "tests/support", "tests/wheel"], 240)
+    tally += context.good(
+        "mypy of scripts and tests", ["mypy", "scripts/lib", "tests/netns", "tests/support", "tests/wheel"], 240
+    )
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
     tally += optional(context, "shellcheck", ["shellcheck", "-x", "-e", "SC2086,SC2046,SC1091", *shells])

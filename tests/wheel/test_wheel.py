@@ -10,6 +10,7 @@ import subprocess
 import zipfile
 
 import pytest
+
 from support import environments
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
