@@ -23,6 +23,7 @@ from tally import Tally, check, from_junit, from_meson
 LOGS = pathlib.Path(".cache/tests")
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
 TAIL_LINES = 60
+PYTHON_TESTS = ("tests/netns", "tests/support", "tests/wheel", "tests/sanitizers")
 
 
 @dataclass
@@ -120,7 +121,7 @@ def run_lint(context: Context) -> Tally:
     tally = context.good("ruff", ["ruff", "check", ".", *scripts_of("python")])
     tally += context.good("mypy of the package", ["mypy", "src/python"], 240)
     tally += context.good(
-        "mypy of scripts and tests", ["mypy", "scripts/lib", "tests/netns", "tests/support", "tests/wheel"], 240
+        "mypy of scripts and tests", ["mypy", "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240
     )
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
