@@ -120,9 +120,7 @@ def run_lint(context: Context) -> Tally:
     """Linters; the C++ compiler's warnings are errors in every build."""
     tally = context.good("ruff", ["ruff", "check", ".", *scripts_of("python")])
     tally += context.good("mypy of the package", ["mypy", "src/python"], 240)
-    tally += context.good(
-        "mypy of scripts and tests", ["mypy", "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240
-    )
+    tally += context.good("mypy of scripts and tests", ["mypy", "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240)
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
     tally += optional(context, "shellcheck", ["shellcheck", "-x", "-e", "SC2086,SC2046,SC1091", *shells])
@@ -171,7 +169,15 @@ def run_unit(context: Context) -> Tally:
 def sanitized(context: Context, name: str, sanitizers: str) -> pathlib.Path | None:
     """A build folder under sanitizers, made or up to date; None where meson failed."""
     build = pathlib.Path("build") / name
-    argv = ["meson", "setup", str(build), "-Dbuildtype=debugoptimized", f"-Db_sanitize={sanitizers}", "-Db_lundef=false"]
+    argv = [
+        "meson",
+        "setup",
+        str(build),
+        "-Dbuildtype=debug",
+        "-Doptimization=1",
+        f"-Db_sanitize={sanitizers}",
+        "-Db_lundef=false",
+    ]
     code, _ = context.command([*argv, *(["--reconfigure"] if (build / "build.ninja").exists() else [])], 120)
     return build if code == 0 else None
 
