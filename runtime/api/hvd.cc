@@ -1,0 +1,160 @@
+/// @file hvd.cc — the C interface: exceptions become statuses here and nowhere else.
+#include "hvd/hvd.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "api/runtime.h"
+#include "base/guard.h"
+#include "core/prepare.h"
+
+using hvd::Code;
+using hvd::Error;
+using hvd::guard;
+using hvd::core::Engine;
+using hvd::core::Operation;
+using hvd::core::Operations;
+using hvd::core::Prepared;
+
+namespace {
+
+Engine& engine() {
+  if (Engine* e = hvd::api::current()) return *e;
+  throw Error(Code::usage, "", "the runtime is not initialised", "call init() first");
+}
+
+void need(const void* p, const char* what) {
+  if (!p) throw Error(Code::usage, what, "is NULL");
+}
+
+Operation& find(Engine& e, hvd_handle handle) {
+  Operation* op = e.operations().find(handle);
+  if (!op) throw Error(Code::usage, "handle " + std::to_string(handle), "is unknown, or was released");
+  return *op;
+}
+
+/// The operation's own status, as this thread's failure.
+void raise(const Operation& op) {
+  if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
+}
+
+}  // namespace
+
+int hvd_init(const hvd_init_options* options) {
+  return guard([&] { hvd::api::init(options); });
+}
+
+int hvd_shutdown(void) {
+  return guard([] { hvd::api::shutdown(); });
+}
+
+int hvd_is_initialized(void) { return hvd::api::current() ? 1 : 0; }
+
+int hvd_get_world(hvd_world* world) {
+  return guard([&] {
+    need(world, "world");
+    const Engine& e = engine();
+    const auto& w = e.world();
+    *world = {w.rank,         w.size,         w.local_rank(),  w.local_size(),
+              w.cross_rank(), w.cross_size(), w.homogeneous(), e.threads_multiple()};
+  });
+}
+
+int hvd_submit(const hvd_request* request, hvd_handle* handle) {
+  return guard([&] {
+    need(handle, "handle");
+    Engine& e = engine();
+    const Prepared p = hvd::core::prepare(request, e.world());
+    Operation* op = nullptr;
+    e.set().submit({&p, 1}, &op);
+    *handle = Operations::handle(*op);
+  });
+}
+
+int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles) {
+  return guard([&] {
+    if (count == 0) return;
+    need(requests, "requests");
+    need(handles, "handles");
+    if (flags & ~HVD_GROUP) throw Error(Code::usage, "flags", "unknown bits");
+    Engine& e = engine();
+    std::vector<Prepared> prepared;
+    prepared.reserve(count);
+    for (size_t i = 0; i < count; ++i) prepared.push_back(hvd::core::prepare(requests + i, e.world()));
+    if (flags & HVD_GROUP) hvd::core::make_group(prepared);
+    std::vector<Operation*> ops(count);
+    e.set().submit(prepared, ops.data());
+    for (size_t i = 0; i < count; ++i) handles[i] = Operations::handle(*ops[i]);
+  });
+}
+
+int hvd_poll(hvd_handle handle, int* done) {
+  return guard([&] {
+    need(done, "done");
+    *done = find(engine(), handle).done() ? 1 : 0;
+  });
+}
+
+int hvd_wait(hvd_handle handle, double timeout_seconds) {
+  return guard([&] {
+    Engine& e = engine();
+    Operation& op = find(e, handle);
+    if (!e.wait(op, timeout_seconds)) throw Error(Code::timeout, "", "the operation is still under way");
+    raise(op);
+  });
+}
+
+int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
+  return guard([&] {
+    need(data, "data");
+    need(shape, "shape");
+    need(ndim, "ndim");
+    Operation& op = find(engine(), handle);
+    if (!op.done()) throw Error(Code::usage, "hvd_take", "the operation is still under way", "hvd_wait first");
+    raise(op);
+    if (!op.result) throw Error(Code::usage, "hvd_take", "there is no result to take, or it was taken before");
+    *data = std::exchange(op.result, nullptr);
+    *ndim = static_cast<int32_t>(op.result_shape.size());
+    std::copy(op.result_shape.begin(), op.result_shape.end(), shape);
+  });
+}
+
+void hvd_free(void* data) { std::free(data); }
+
+int hvd_release(hvd_handle handle) {
+  return guard([&] {
+    Engine& e = engine();
+    e.operations().release(find(e, handle));
+  });
+}
+
+int hvd_run(const hvd_request* request) {
+  return guard([&] {
+    Engine& e = engine();
+    const Prepared p = hvd::core::prepare(request, e.world());
+    if (p.signature.operation() == hvd::Kind::allgather)
+      throw Error(Code::usage, "hvd_run", "an allgather has a result to take", "use hvd_submit, hvd_wait, hvd_take");
+    Operation& op = e.run(p);
+    const int status = op.status;
+    const std::string error = status == HVD_OK ? std::string() : op.error;
+    e.operations().release(op);
+    if (status != HVD_OK) throw Error(static_cast<Code>(status), "", error);
+  });
+}
+
+int hvd_timeline_start(const char*, int) {
+  return guard([] { throw Error(Code::unavailable, "timeline", "arrives in a later version"); });
+}
+int hvd_timeline_stop(void) { return HVD_OK; }
+
+int hvd_built(const char* what) {
+  if (!what) return 0;
+  if (std::strcmp(what, "mpi") == 0) return hvd::api::mpi_available() ? 1 : 0;
+  return std::strcmp(what, "shm") == 0 ? 1 : 0;
+}
+
+const char* hvd_last_error(void) { return hvd::last_error().c_str(); }
+const char* hvd_version(void) { return HVD_VERSION; }

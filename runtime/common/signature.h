@@ -1,0 +1,46 @@
+/// @file signature.h — everything about an operation on which all ranks must agree.
+///
+/// A plain value without padding, so that two of them are equal when their bytes
+/// are.  It is what a record carries to the conductor and what a known name is
+/// compared with at every submit.
+#pragma once
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "common/types.h"
+
+namespace hvd {
+
+inline constexpr int max_dims = 64;
+
+struct Signature {
+  std::uint8_t kind = 0, dtype = 0, reduce = 0, ndim = 0;
+  std::int32_t root = 0;         ///< broadcast only, else 0
+  std::int32_t device = -1;      ///< HVD_HOST_DEVICE or a CUDA ordinal
+  std::uint32_t group_size = 0;  ///< 0: not grouped
+  std::uint64_t group = 0;       ///< hash of the names of the whole group
+  double before = 1, after = 1;  ///< scale factors
+  std::int64_t dims[max_dims];   ///< [ndim]; allgather: dims[0] is -1, each rank has its own
+
+  std::size_t bytes() const { return offsetof(Signature, dims) + sizeof(std::int64_t) * ndim; }
+  std::string_view blob() const { return {reinterpret_cast<const char*>(this), bytes()}; }
+
+  bool operator==(const Signature& o) const { return ndim == o.ndim && std::memcmp(this, &o, bytes()) == 0; }
+  Kind operation() const { return static_cast<Kind>(kind); }
+  DType type() const { return static_cast<DType>(dtype); }
+  Reduce reduction() const { return static_cast<Reduce>(reduce); }
+
+  /// Product of the dimensions; an unknown first one counts as 1.
+  std::int64_t elements() const {
+    std::int64_t n = 1;
+    for (int i = 0; i < ndim; ++i)
+      if (dims[i] >= 0) n *= dims[i];
+    return n;
+  }
+  std::int64_t payload_bytes() const { return elements() * static_cast<std::int64_t>(element_bytes(type())); }
+};
+static_assert(offsetof(Signature, dims) == 40, "a signature has no padding: its bytes are compared and sent");
+
+}  // namespace hvd

@@ -1,0 +1,72 @@
+/// @file types.h — kinds, dtypes and reductions as the runtime names them.
+///
+/// The numbers are those of hvd.h; the tables here are the only place that knows
+/// sizes and printable names.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "hvd/hvd.h"
+
+namespace hvd {
+
+enum class Kind : std::uint8_t {
+  allreduce = HVD_ALLREDUCE,
+  allgather = HVD_ALLGATHER,
+  broadcast = HVD_BROADCAST,
+  alltoall = HVD_ALLTOALL,
+  reducescatter = HVD_REDUCESCATTER,
+  barrier = HVD_BARRIER,
+  join = HVD_JOIN
+};
+inline constexpr int num_kinds = 7;
+
+enum class DType : std::uint8_t {
+  u8 = HVD_U8,
+  i8 = HVD_I8,
+  u16 = HVD_U16,
+  i16 = HVD_I16,
+  i32 = HVD_I32,
+  i64 = HVD_I64,
+  f16 = HVD_F16,
+  f32 = HVD_F32,
+  f64 = HVD_F64,
+  boolean = HVD_BOOL,
+  bf16 = HVD_BF16
+};
+inline constexpr int num_dtypes = 11;
+
+enum class Reduce : std::uint8_t {
+  average = HVD_AVERAGE,
+  sum = HVD_SUM,
+  adasum = HVD_ADASUM,
+  min = HVD_MIN,
+  max = HVD_MAX,
+  product = HVD_PRODUCT
+};
+inline constexpr int num_reduces = 6;
+
+inline constexpr std::size_t element_bytes(DType d) {
+  constexpr std::uint8_t bytes[num_dtypes] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2};
+  return bytes[static_cast<int>(d)];
+}
+
+inline const char* name_of(DType d) {
+  static constexpr const char* names[num_dtypes] = {"uint8",   "int8",    "uint16",  "int16", "int32",   "int64",
+                                                    "float16", "float32", "float64", "bool",  "bfloat16"};
+  return names[static_cast<int>(d)];
+}
+
+inline const char* name_of(Kind k) {
+  static constexpr const char* names[num_kinds] = {"allreduce",     "allgather", "broadcast", "alltoall",
+                                                   "reducescatter", "barrier",   "join"};
+  return names[static_cast<int>(k)];
+}
+
+inline const char* name_of(Reduce r) {
+  static constexpr const char* names[num_reduces] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  return names[static_cast<int>(r)];
+}
+
+}  // namespace hvd

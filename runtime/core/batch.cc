@@ -1,0 +1,169 @@
+#include "core/batch.h"
+
+#include <cstdlib>
+
+#include "core/set.h"
+#include "ops/shm/broadcast.h"
+#include "ops/shm/eager.h"
+#include "ops/shm/gather.h"
+
+namespace hvd::core {
+namespace {
+
+void* allocate(std::size_t bytes) {
+  void* p = std::malloc(bytes > 0 ? bytes : 1);
+  if (!p) throw Error(Code::unavailable, "allgather", "no memory for a result of " + std::to_string(bytes) + " bytes");
+  return p;
+}
+
+/// allgather on one node: first the lengths, then the data.
+class NodeAllgather final : public ops::Stage {
+ public:
+  NodeAllgather(ops::Rings& rings, Operation& op)
+      : rings_(rings), op_(op), first_dims_(static_cast<std::size_t>(rings.ranks)) {
+    std::vector<unsigned char*> to;
+    for (std::int64_t& d : first_dims_) to.push_back(reinterpret_cast<unsigned char*>(&d));
+    lengths_ = std::make_unique<ops::ShmGather>(
+        rings, &op.dim0, std::vector<std::size_t>(first_dims_.size(), sizeof(std::int64_t)), std::move(to));
+  }
+  bool step() override {
+    if (!data_) {
+      if (!lengths_->step()) return false;
+      if (lengths_->done()) begin_data();
+      return true;
+    }
+    return data_->step();
+  }
+  bool done() const override { return data_ && data_->done(); }
+
+ private:
+  void begin_data() {
+    const Signature& s = op_.entry->signature;
+    const std::size_t row = static_cast<std::size_t>(s.payload_bytes());
+    std::vector<std::size_t> bytes;
+    std::size_t total = 0;
+    std::int64_t rows = 0;
+    for (std::int64_t d : first_dims_) {
+      bytes.push_back(row * static_cast<std::size_t>(d));
+      total += bytes.back();
+      rows += d;
+    }
+    op_.result = allocate(total);
+    op_.result_shape.assign(s.dims, s.dims + s.ndim);
+    op_.result_shape[0] = rows;
+    std::vector<unsigned char*> to;
+    auto* at = static_cast<unsigned char*>(op_.result);
+    for (std::size_t b : bytes) {
+      to.push_back(at);
+      at += b;
+    }
+    data_ = std::make_unique<ops::ShmGather>(rings_, op_.in, std::move(bytes), std::move(to));
+  }
+  ops::Rings& rings_;
+  Operation& op_;
+  std::vector<std::int64_t> first_dims_;
+  std::unique_ptr<ops::ShmGather> lengths_, data_;
+};
+
+}  // namespace
+
+Batch::Batch(const World& world, const memory::Node& node, transport::Transport& transport, End end)
+    : world_(world), node_(node), transport_(transport), end_(std::move(end)), rings_(node), allreduce_(rings_) {}
+
+ops::Item Batch::item_of(const Operation& op) const {
+  const Signature& s = op.entry->signature;
+  ops::Item item;
+  item.in = static_cast<const unsigned char*>(op.in);
+  item.out = static_cast<unsigned char*>(op.out);
+  item.bytes = static_cast<std::size_t>(s.payload_bytes());
+  item.element_bytes = element_bytes(s.type());
+  item.reduce = ops::reducer(s.type(), s.reduction());
+  item.scale = {s.before, s.after, s.reduction() == Reduce::average ? world_.size : 1};
+  return item;
+}
+
+void Batch::begin(std::span<Operation* const> ops, bool eager) {
+  ops_.assign(ops.begin(), ops.end());
+  running_ = true;
+  if (eager)
+    run_eager();
+  else
+    begin_stream();
+}
+
+void Batch::run_eager() {
+  for (Operation* op : ops_) {
+    ops::eager_reduce(node_, item_of(*op), op->entry->slot, op->parity);
+    end_(*op, HVD_OK, {});
+  }
+  running_ = false;
+}
+
+void Batch::begin_stream() {
+  stream_.clear();
+  streamed_.clear();
+  single_.clear();
+  for (Operation* op : ops_) {
+    if (op->entry->signature.operation() == Kind::allreduce) {
+      stream_.add(item_of(*op));
+      streamed_.push_back(op);
+    } else {
+      single_.push_back(op);
+    }
+  }
+  allreduce_.begin(stream_, node_.ranks, nullptr);
+  streaming_ = true;
+  at_ = 0;
+  stage_.reset();
+}
+
+std::unique_ptr<ops::Stage> Batch::stage_of(Operation& op) {
+  const Signature& s = op.entry->signature;
+  switch (s.operation()) {
+    case Kind::broadcast:
+      return std::make_unique<ops::ShmBroadcast>(
+          rings_, world_.local_of[static_cast<std::size_t>(s.root)], static_cast<const unsigned char*>(op.in),
+          static_cast<unsigned char*>(op.out), static_cast<std::size_t>(s.payload_bytes()));
+    case Kind::allgather:
+      return std::make_unique<NodeAllgather>(rings_, op);
+    default:
+      return nullptr;  // barrier: that all have submitted it is all there is to do
+  }
+}
+
+bool Batch::step() {
+  if (!running_) return false;
+  if (streaming_) {
+    const bool moved = allreduce_.step();
+    if (!allreduce_.done()) return moved;
+    streaming_ = false;
+    for (Operation* op : streamed_) end_(*op, HVD_OK, {});
+    running_ = at_ < single_.size();
+    return true;
+  }
+  return next_stage();
+}
+
+bool Batch::next_stage() {
+  Operation& op = *single_[at_];
+  bool moved = false;
+  if (!stage_) {
+    stage_ = stage_of(op);
+    moved = true;
+  }
+  if (stage_ && !stage_->done()) {
+    moved |= stage_->step();
+    if (!stage_->done()) return moved;
+  }
+  stage_.reset();
+  end_(op, HVD_OK, {});
+  running_ = ++at_ < single_.size();
+  return true;
+}
+
+void Batch::drop() {
+  running_ = streaming_ = false;
+  stage_.reset();
+}
+
+}  // namespace hvd::core

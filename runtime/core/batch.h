@@ -1,0 +1,49 @@
+/// @file batch.h — the operations that run together, as a state object.
+#pragma once
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/operation.h"
+#include "core/world.h"
+#include "ops/shm/allreduce.h"
+#include "ops/shm/rings.h"
+#include "transport/transport.h"
+
+namespace hvd::core {
+
+class Batch {
+ public:
+  using End = std::function<void(Operation&, int status, const std::string& error)>;
+  Batch(const World& world, const memory::Node& node, transport::Transport& transport, End end);
+
+  /// @p ops in the order of the conductor; entry set.  eager: all inputs are in their slots.
+  void begin(std::span<Operation* const> ops, bool eager);
+  /// True when anything moved.  Ends operations as their part is done.
+  bool step();
+  bool running() const { return running_; }
+  /// After a lost peer: forgets everything under way, without ending operations.
+  void drop();
+
+ private:
+  void run_eager();
+  void begin_stream();
+  bool next_stage();
+  ops::Item item_of(const Operation& op) const;
+  std::unique_ptr<ops::Stage> stage_of(Operation& op);
+
+  const World& world_;
+  const memory::Node& node_;
+  transport::Transport& transport_;
+  End end_;
+  ops::Rings rings_;
+  std::vector<Operation*> ops_, streamed_, single_;
+  ops::Stream stream_;
+  ops::ShmAllreduce allreduce_;
+  std::unique_ptr<ops::Stage> stage_;  ///< of single_[at_]
+  std::size_t at_ = 0;
+  bool running_ = false, streaming_ = false;
+};
+
+}  // namespace hvd::core

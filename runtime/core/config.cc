@@ -1,0 +1,53 @@
+#include "core/config.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "base/error.h"
+
+namespace hvd::core {
+namespace {
+
+double number(const char* name, double fallback, double least, double most) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return fallback;
+  char* end = nullptr;
+  const double x = std::strtod(text, &end);
+  if (*end != 0 || !(x >= least && x <= most))
+    throw Error(
+        Code::usage, name,
+        "'" + std::string(text) + "' is not a number from " + std::to_string(least) + " to " + std::to_string(most));
+  return x;
+}
+
+bool flag(const char* name, bool fallback) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return fallback;
+  std::string t = text;
+  for (char& c : t) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+  if (t == "1" || t == "true" || t == "yes" || t == "on") return true;
+  if (t == "0" || t == "false" || t == "no" || t == "off") return false;
+  throw Error(Code::usage, name, "'" + std::string(text) + "' is not a boolean", "write 1 or 0");
+}
+
+}  // namespace
+
+Config Config::from_environment() {
+  Config c;
+  c.cache_capacity = static_cast<std::uint32_t>(number("HOROVOD_CACHE_CAPACITY", c.cache_capacity, 0, 1 << 20));
+  c.fusion_bytes =
+      static_cast<std::int64_t>(number("HOROVOD_FUSION_THRESHOLD", static_cast<double>(c.fusion_bytes), 0, 1e15));
+  c.hold_ns = static_cast<std::int64_t>(number("HOROVOD_CYCLE_TIME", 1, 0, 1e6) * 1e6);
+  c.stall_warn_ns = static_cast<std::int64_t>(number("HOROVOD_STALL_CHECK_TIME_SECONDS", 60, 0, 1e9) * 1e9);
+  if (flag("HOROVOD_STALL_CHECK_DISABLE", false)) c.stall_warn_ns = 0;
+  c.stall_shutdown_ns = static_cast<std::int64_t>(number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, 0, 1e9) * 1e9);
+  c.start_limit_seconds = number("HVD_INIT_TIMEOUT", c.start_limit_seconds, 0.001, 1e9);
+  c.ranks_per_node = static_cast<int>(number("HVD_RANKS_PER_NODE", 0, 0, 1 << 20));
+  c.mpi_threads = !flag("HOROVOD_MPI_THREADS_DISABLE", false);
+  const char* timeline = std::getenv("HOROVOD_TIMELINE");
+  c.timeline = timeline && *timeline && std::string(timeline) != "DYNAMIC";
+  return c;
+}
+
+}  // namespace hvd::core

@@ -1,0 +1,22 @@
+/// @file config.h — what the environment says, read once at every init.
+#pragma once
+#include <cstdint>
+
+namespace hvd::core {
+
+struct Config {
+  std::uint32_t cache_capacity = 1024;       ///< HOROVOD_CACHE_CAPACITY: names that keep an id
+  std::int64_t fusion_bytes = 128ll << 20;   ///< HOROVOD_FUSION_THRESHOLD; 0: nothing is fused
+  std::int64_t hold_ns = 1000000;            ///< HOROVOD_CYCLE_TIME (ms): longest hold for fusion
+  std::int64_t stall_warn_ns = 60000000000;  ///< HOROVOD_STALL_CHECK_TIME_SECONDS; 0: HOROVOD_STALL_CHECK_DISABLE
+  std::int64_t stall_shutdown_ns = 0;        ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
+  double start_limit_seconds = 600;          ///< how long init waits for the other ranks
+  int ranks_per_node = 0;                    ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
+  bool mpi_threads = true;                   ///< HOROVOD_MPI_THREADS_DISABLE off
+  bool timeline = false;                     ///< HOROVOD_TIMELINE is set and not DYNAMIC
+
+  /// Throws Error{usage} naming the variable.
+  static Config from_environment();
+};
+
+}  // namespace hvd::core

@@ -1,0 +1,73 @@
+/// @file leader.h — the work of a node's lowest rank: gather what its node announces, publish orders in its node.
+///
+/// On the set's lowest rank it also holds the conductor; other leaders exchange
+/// messages with that one.  Drive side only.
+#pragma once
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/world.h"
+#include "memory/node.h"
+#include "memory/queue.h"
+#include "negotiate/conductor.h"
+#include "negotiate/gather.h"
+#include "transport/transport.h"
+
+namespace hvd::core {
+
+class Leader {
+ public:
+  Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node);
+  ~Leader();
+  bool step();
+  /// Something is held back or on its way: step() must be called again soon.
+  bool busy() const;
+  /// This rank leaves: the other nodes are told.
+  void announce_departure(const std::string& text);
+  void gone(int rank, std::uint32_t code, const std::string& text);
+  /// Warns about operations that only some ranks have submitted; throws Error{timeout} when they have waited too long.
+  void check_stalls(std::int64_t now_ns);
+  bool conducts() const { return conductor_ != nullptr; }
+
+ private:
+  struct Send {
+    transport::Ticket ticket;
+    std::shared_ptr<std::string> body;
+  };
+  void order(negotiate::Order type, std::string_view body);
+  bool write_order(std::uint32_t type, std::string_view body);
+  bool flush_orders();
+  bool receive_up();
+  bool receive_down();
+  void send(int to, transport::Tag tag, std::shared_ptr<std::string> body);
+  bool flush_sends();
+  bool send_up();
+  void ring_members();
+
+  struct Stall {
+    std::int64_t since_ns = 0, warned_ns = 0;
+    bool seen = false;
+  };
+
+  const World& world_;
+  const Config& config_;
+  transport::Transport& transport_;
+  const memory::Node& node_;
+  negotiate::Gather gather_;
+  memory::OrderWriter writer_;
+  std::unique_ptr<negotiate::Conductor> conductor_;
+  std::deque<std::pair<std::uint32_t, std::string>> backlog_;  ///< orders without room in the ring yet
+  std::string down_;                                           ///< orders for the other nodes, since the last send
+  negotiate::Writer up_;                                       ///< news for the conductor
+  std::uint64_t reported_executed_ = 0;
+  std::vector<std::uint64_t> executed_of_;  ///< [nodes], on the conductor
+  std::deque<Send> sends_;
+  bool wrote_ = false;
+  std::unordered_map<std::string, Stall> stalls_;
+};
+
+}  // namespace hvd::core

@@ -1,0 +1,103 @@
+/// @file operation.h — one submitted tensor, and the table of handles.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/signature.h"
+#include "memory/futex.h"
+
+namespace hvd::core {
+
+struct Entry;
+
+/// Lives in a slab: its address stays valid as long as the engine, whatever happens to the handle.
+struct Operation {
+  enum State : std::uint32_t { under_way = 0, ended = 1, awaited = 2 };  ///< awaited: under way, and somebody sleeps
+  std::atomic<std::uint32_t> state{under_way};
+  std::atomic<std::uint32_t> generation{1};  ///< part of the handle: stale ones are told apart
+  std::atomic<int> holders{0};               ///< the handle and the engine; whoever lets go last recycles it
+  std::uint32_t index = 0;
+
+  int status = 0;  ///< hvd_status; written before state becomes ended, like all below
+  std::string error;
+  Entry* entry = nullptr;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::int64_t dim0 = 0;   ///< allgather: this rank's own first dimension
+  unsigned parity = 0;     ///< which of its two slots an eager tensor is in
+  bool by_bit = false;     ///< announced by its ready bit, not by a record
+  void* result = nullptr;  ///< malloc'd; owned until taken
+  std::vector<std::int64_t> result_shape;
+
+  bool done() const { return state.load(std::memory_order_acquire) == ended; }
+
+  /// Sleeps until the operation has ended, at most limit_ns.
+  void sleep(std::int64_t limit_ns) {
+    std::uint32_t now = under_way;
+    if (state.compare_exchange_strong(now, awaited) || now == awaited) memory::futex_wait(state, awaited, limit_ns);
+  }
+};
+
+/// Handles are slab index and generation.  Thread-safe.
+class Operations {
+ public:
+  ~Operations() {
+    for (Operation& op : slab_) std::free(op.result);
+  }
+  Operation& take() {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) {
+      Operation& fresh = slab_.emplace_back();
+      fresh.index = static_cast<std::uint32_t>(slab_.size() - 1);
+      free_.push_back(&fresh);
+    }
+    Operation& op = *free_.back();
+    free_.pop_back();
+    op.state.store(Operation::under_way, std::memory_order_relaxed);
+    op.holders.store(2, std::memory_order_relaxed);
+    op.status = 0;
+    op.error.clear();
+    op.result_shape.clear();
+    return op;
+  }
+  static std::int64_t handle(const Operation& op) {
+    return static_cast<std::int64_t>(op.generation.load(std::memory_order_relaxed)) << 32 | (op.index + 1);
+  }
+  /// nullptr when the handle was never given out or has been released.
+  Operation* find(std::int64_t handle) {
+    const std::uint64_t index = static_cast<std::uint64_t>(handle) & 0xffffffffu;
+    std::lock_guard lock(mutex_);
+    if (handle <= 0 || index == 0 || index > slab_.size()) return nullptr;
+    Operation& op = slab_[index - 1];
+    return op.generation.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(handle >> 32) ? &op : nullptr;
+  }
+  /// The handle's hold ends: it is stale from now on.
+  void release(Operation& op) {
+    {
+      std::lock_guard lock(mutex_);
+      const std::uint32_t g = op.generation.load(std::memory_order_relaxed);
+      op.generation.store((g + 1) & 0x7fffffffu ? (g + 1) & 0x7fffffffu : 1, std::memory_order_relaxed);
+    }
+    let_go(op);
+  }
+  /// One hold ends.
+  void let_go(Operation& op) {
+    if (op.holders.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    std::free(op.result);
+    op.result = nullptr;
+    std::lock_guard lock(mutex_);
+    free_.push_back(&op);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Operation> slab_;
+  std::vector<Operation*> free_;
+};
+
+}  // namespace hvd::core

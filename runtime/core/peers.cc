@@ -1,0 +1,73 @@
+#include "core/peers.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+
+namespace hvd::core {
+
+void PidFdTraits::abandon(int fd) noexcept { ::close(fd); }
+
+std::string Card::text() const { return std::to_string(pid) + " " + std::to_string(host); }
+
+Card Card::of(const std::string& text) {
+  Card c;
+  char* end = nullptr;
+  c.pid = std::strtoll(text.c_str(), &end, 10);
+  c.host = std::strtoull(end, nullptr, 10);
+  return c;
+}
+
+Card Card::mine() {
+  Card c;
+  c.pid = getpid();
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat ns {};
+  if (stat("/proc/self/ns/pid", &ns) == 0) boot += ":" + std::to_string(ns.st_ino);
+  c.host = std::hash<std::string>{}(boot);
+  return c;
+}
+
+Peers::Peers(const World& world, std::vector<Card> cards)
+    : world_(world), cards_(std::move(cards)), fds_(cards_.size()) {
+  const Card me = Card::mine();
+  for (std::size_t r = 0; r < cards_.size(); ++r) {
+    if (cards_[r].host != me.host || cards_[r].pid == me.pid) continue;
+#ifdef SYS_pidfd_open
+    // Opened while the rank is certainly alive: a pid that is used again later cannot fool us.
+    fds_[r] = Handle<PidFdTraits>(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(cards_[r].pid), 0)));
+#endif
+  }
+}
+
+std::optional<Peers::Gone> Peers::find(const memory::Node& node) {
+  const auto& locals = world_.locals();
+  for (std::size_t i = 0; i < locals.size(); ++i)
+    if (locals[i] != world_.rank && node.presence(static_cast<int>(i)).departed.load(std::memory_order_acquire))
+      return Gone{locals[i], "rank " + std::to_string(locals[i]) + " has shut down while this rank waits for it", true};
+  const Card me = Card::mine();
+  for (std::size_t r = 0; r < cards_.size(); ++r) {
+    if (cards_[r].host != me.host || cards_[r].pid == me.pid) continue;
+    bool dead = false;
+    if (fds_[r]) {
+      pollfd p{fds_[r].get(), POLLIN, 0};
+      dead = poll(&p, 1, 0) > 0;
+    } else {
+      dead = kill(static_cast<pid_t>(cards_[r].pid), 0) != 0 && errno == ESRCH;
+    }
+    if (dead)
+      return Gone{static_cast<int>(r),
+                  "rank " + std::to_string(r) + " (pid " + std::to_string(cards_[r].pid) + ") is gone", false};
+  }
+  return std::nullopt;
+}
+
+}  // namespace hvd::core

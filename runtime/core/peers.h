@@ -1,0 +1,48 @@
+/// @file peers.h — which ranks of this host are still there.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/handle.h"
+#include "core/world.h"
+#include "memory/node.h"
+
+namespace hvd::core {
+
+/// What each rank tells the others at init, so that they can watch it.
+struct Card {
+  std::int64_t pid = 0;
+  std::uint64_t host = 0;  ///< boot and pid namespace: a pid means something only there
+  std::string text() const;
+  static Card mine();
+  static Card of(const std::string& text);
+};
+
+struct PidFdTraits {
+  using type = int;
+  static int null() noexcept { return -1; }
+  static void abandon(int fd) noexcept;
+};
+
+/// Asked only while somebody waits without progress; costs nothing before.
+class Peers {
+ public:
+  Peers(const World& world, std::vector<Card> cards);
+
+  struct Gone {
+    int rank;
+    std::string text;  ///< one line
+    bool departed;     ///< in order, else it died
+  };
+  /// The first rank found to have died or shut down.
+  std::optional<Gone> find(const memory::Node& node);
+
+ private:
+  const World& world_;
+  std::vector<Card> cards_;
+  std::vector<Handle<PidFdTraits>> fds_;  ///< [size]; null: same process, another host, or not supported
+};
+
+}  // namespace hvd::core

@@ -1,0 +1,103 @@
+#include "core/prepare.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace hvd::core {
+namespace {
+
+constexpr std::size_t longest_name = 4096;
+
+[[noreturn]] void refuse(const hvd_request& q, const std::string& what, const std::string& hint = {}) {
+  std::string where = q.kind >= 0 && q.kind < num_kinds ? name_of(static_cast<Kind>(q.kind)) : "request";
+  if (q.name) where += " '" + std::string(q.name, strnlen(q.name, 200)) + "'";
+  throw Error(Code::usage, where, what, hint);
+}
+
+void check_kind(const hvd_request& q) {
+  if (q.kind < 0 || q.kind >= num_kinds) refuse(q, "unknown kind " + std::to_string(q.kind));
+  const auto kind = static_cast<Kind>(q.kind);
+  if (kind == Kind::alltoall || kind == Kind::reducescatter || kind == Kind::join)
+    refuse(q, "arrives in a later version");
+  if (q.set != HVD_GLOBAL_SET) refuse(q, "process sets other than the global one arrive in a later version");
+  if (q.device != HVD_HOST_DEVICE) refuse(q, "device memory arrives in a later version", "copy the tensor to the host");
+  if (q.dtype < 0 || q.dtype >= num_dtypes) refuse(q, "unknown dtype " + std::to_string(q.dtype));
+  if (q.name && strnlen(q.name, longest_name + 1) > longest_name) refuse(q, "the name is longer than 4096 bytes");
+}
+
+void copy_shape(const hvd_request& q, Prepared& p) {
+  Signature& s = p.signature;
+  if (q.ndim < 0 || q.ndim > max_dims) refuse(q, "ndim " + std::to_string(q.ndim) + " is not from 0 to 64");
+  if (q.ndim > 0 && !q.shape) refuse(q, "shape is NULL");
+  s.ndim = static_cast<std::uint8_t>(q.ndim);
+  const auto size = static_cast<std::int64_t>(element_bytes(s.type()));
+  std::int64_t bytes = size;
+  for (int i = 0; i < q.ndim; ++i) {
+    if (q.shape[i] < 0) refuse(q, "dimension " + std::to_string(i) + " is negative");
+    s.dims[i] = q.shape[i];
+    // A dimension of 0 anywhere makes the tensor empty, but the others must still make sense by themselves.
+    const std::int64_t d = q.shape[i] > 0 ? q.shape[i] : 1;
+    if (bytes > INT64_MAX / 2 / d) refuse(q, "the shape has more bytes than an address can count");
+    bytes *= d;
+  }
+}
+
+}  // namespace
+
+Prepared prepare(const hvd_request* request, const World& world) {
+  if (!request) throw Error(Code::usage, "request", "is NULL");
+  if (request->struct_size != sizeof(hvd_request))
+    throw Error(
+        Code::usage, "request",
+        "struct_size is " + std::to_string(request->struct_size) + ", expected " + std::to_string(sizeof(hvd_request)),
+        "set it to sizeof(hvd_request)");
+  const hvd_request& q = *request;
+  check_kind(q);
+  Prepared p;
+  Signature& s = p.signature;
+  if (q.name) p.name = q.name;
+  p.in = q.in;
+  p.out = q.out;
+  s.kind = static_cast<std::uint8_t>(q.kind);
+  s.device = q.device;
+  if (s.operation() == Kind::barrier) return p;
+  s.dtype = static_cast<std::uint8_t>(q.dtype);
+  copy_shape(q, p);
+  const bool empty = s.payload_bytes() == 0;
+  if (!empty && !q.in && !(s.operation() == Kind::broadcast && world.rank != q.root)) refuse(q, "in is NULL");
+  if (s.operation() == Kind::allgather) {
+    if (s.ndim == 0) refuse(q, "a scalar has no first dimension to gather along", "reshape it to [1]");
+    p.dim0 = s.dims[0];
+    s.dims[0] = -1;
+    return p;
+  }
+  if (!empty && !q.out) refuse(q, "out is NULL");
+  if (s.operation() == Kind::broadcast) {
+    if (q.root < 0 || q.root >= world.size)
+      refuse(q, "root rank " + std::to_string(q.root) + " is not from 0 to " + std::to_string(world.size - 1));
+    s.root = q.root;
+    return p;
+  }
+  if (q.reduce < 0 || q.reduce >= num_reduces) refuse(q, "unknown reduce op " + std::to_string(q.reduce));
+  if (q.reduce == HVD_ADASUM) refuse(q, "Adasum is not in this version", "use Average");
+  s.reduce = static_cast<std::uint8_t>(q.reduce);
+  const bool unset = q.prescale == 0 && q.postscale == 0;
+  s.before = unset ? 1 : q.prescale;
+  s.after = unset ? 1 : q.postscale;
+  return p;
+}
+
+void make_group(std::vector<Prepared>& requests) {
+  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a over all names, so that all ranks find the same number
+  for (const Prepared& p : requests)
+    for (std::size_t i = 0; i <= p.name.size(); ++i)
+      hash = (hash ^ (i < p.name.size() ? static_cast<unsigned char>(p.name[i]) : 0u)) * 1099511628211ull;
+  for (Prepared& p : requests) {
+    p.signature.group = hash;
+    p.signature.group_size = static_cast<std::uint32_t>(requests.size());
+  }
+}
+
+}  // namespace hvd::core

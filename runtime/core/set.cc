@@ -1,0 +1,298 @@
+#include "core/set.h"
+
+#include <cstring>
+
+#include "memory/wake.h"
+#include "ops/shm/eager.h"
+
+namespace hvd::core {
+
+using negotiate::no_slot;
+using negotiate::Order;
+using negotiate::Reader;
+
+Set::Set(const World& world, const Config& config, transport::Transport& transport, memory::Node node,
+         Operations& operations)
+    : world_(world),
+      node_(std::move(node)),
+      operations_(operations),
+      ids_(node_.geometry.words * 64),
+      by_id_(ids_),
+      pending_(ids_),
+      flips_(node_.geometry.words),
+      orders_(node_),
+      batch_(world_, node_, transport,
+             [this](Operation& op, int status, const std::string& error) { end(op, status, error); }) {
+  if (world.leader()) leader_ = std::make_unique<Leader>(world_, config, transport, node_);
+}
+
+// ---- submit side
+
+std::string Set::make_name(const Signature& s) {
+  return std::string(name_of(s.operation())) + ".noname." + std::to_string(made_names_[s.kind]++);
+}
+
+Entry& Set::entry(std::string_view name) {
+  thread_local std::string key;  // keeps its capacity: no allocation for a known name
+  key.assign(name);
+  auto it = names_.find(key);
+  if (it == names_.end()) {
+    it = names_.emplace(key, std::make_unique<Entry>()).first;
+    it->second->name = key;
+  }
+  return *it->second;
+}
+
+void Set::submit(std::span<const Prepared> requests, Operation** ops) {
+  std::lock_guard lock(mutex_);
+  if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
+  std::vector<std::string> made;
+  for (std::size_t i = 0; i < requests.size(); ++i) {  // all or nothing: look before anything is taken
+    if (requests[i].name.empty()) continue;
+    Entry& e = entry(requests[i].name);
+    if (e.in_flight.load(std::memory_order_acquire))
+      throw Error(Code::usage, "'" + e.name + "'", "an operation of this name is already under way on this rank",
+                  "wait for it, or give each its own name");
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Prepared& p = requests[i];
+    Entry& e = p.name.empty() ? entry(make_name(p.signature)) : entry(p.name);
+    if (e.in_flight.load(std::memory_order_relaxed)) {  // twice in this very call
+      for (std::size_t j = 0; j < i; ++j) {
+        Operation& taken = *ops[j];
+        taken.entry->in_flight.store(false);
+        taken.entry->operation = nullptr;
+        operations_.let_go(taken);
+        operations_.release(taken);
+      }
+      throw Error(Code::usage, "'" + e.name + "'", "the same name twice in one call");
+    }
+    Operation& op = operations_.take();
+    op.entry = &e;
+    op.in = p.in;
+    op.out = p.out;
+    op.dim0 = p.dim0;
+    e.operation = &op;
+    e.in_flight.store(true, std::memory_order_relaxed);
+    ops[i] = &op;
+  }
+  outstanding_.fetch_add(static_cast<int>(requests.size()), std::memory_order_seq_cst);
+  bool records = false;
+  std::uint32_t words = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Operation& op = *ops[i];
+    Entry& e = *op.entry;
+    if (e.id != no_slot && e.signature == requests[i].signature) {
+      op.by_bit = true;
+      op.parity = e.round++;
+      if (e.slot != no_slot) {
+        const auto bytes = static_cast<std::size_t>(e.signature.payload_bytes());
+        std::memcpy(ops::slot(node_, node_.me, e.slot, bytes, op.parity), op.in, bytes);
+      }
+      pending_[e.id] = &op;
+      flips_[e.id / 64] |= 1ull << (e.id % 64);
+      words = std::max(words, e.id / 64 + 1);
+    } else {
+      op.by_bit = false;
+      std::memcpy(static_cast<void*>(&e.signature), &requests[i].signature, requests[i].signature.bytes());
+      e.id = no_slot;
+      send_record(e);
+      records = true;
+    }
+  }
+  bool last = records;
+  for (std::uint32_t w = 0; w < words; ++w) {
+    if (!flips_[w]) continue;
+    const std::uint64_t mine = node_.word(node_.me, w).fetch_xor(flips_[w], std::memory_order_seq_cst) ^ flips_[w];
+    std::uint64_t complete = flips_[w];  // ids that all local ranks have set now: their bits are equal
+    for (int r = 0; r < node_.ranks && complete; ++r)
+      if (r != node_.me) complete &= ~(node_.word(r, w).load(std::memory_order_seq_cst) ^ mine);
+    flips_[w] = 0;
+    last |= complete != 0;
+  }
+  if (last) memory::ring(node_.bell(0));  // local rank 0 is the node's leader
+}
+
+void Set::send_record(Entry& e) {
+  negotiate::append_record(outbox_, node_.board(node_.me).executed.load(std::memory_order_relaxed), e.signature,
+                           e.name);
+  flush_records();
+}
+
+/// Under mutex_.
+bool Set::flush_records() {
+  const std::size_t n = memory::post_records(node_, outbox_);
+  outbox_.erase(0, n);
+  outbox_waits_.store(!outbox_.empty(), std::memory_order_release);
+  return n > 0;
+}
+
+std::string Set::names_under_way() {
+  std::lock_guard lock(mutex_);
+  std::string text;
+  int count = 0;
+  for (const auto& [name, e] : names_) {
+    if (!e->in_flight.load()) continue;
+    if (++count > 5) continue;
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  if (count > 5) text += ", and " + std::to_string(count - 5) + " more";
+  return text;
+}
+
+std::string Set::broken() {
+  std::lock_guard lock(mutex_);
+  return broken_text_;
+}
+
+// ---- drive side
+
+bool Set::step() {
+  bool any = false;
+  if (outbox_waits_.load(std::memory_order_acquire)) {
+    std::lock_guard lock(mutex_);
+    any |= flush_records();
+    if (any) memory::ring(node_.bell(0));
+  }
+  if (leader_) any |= leader_->step();
+  for (;;) {
+    if (batch_.running()) {
+      any |= batch_.step();
+      if (batch_.running()) return any;
+      executed();
+    }
+    const std::uint32_t type = orders_.read(order_);
+    if (type == 0) return any;
+    any = true;
+    if (!carry_out(type)) return any;
+  }
+}
+
+/// False when a batch has begun and is not over.
+bool Set::carry_out(std::uint32_t type) {
+  Reader r(order_);
+  switch (static_cast<Order>(type)) {
+    case Order::batch:
+      start_batch(r);
+      break;
+    case Order::assign:
+      assign(r);
+      break;
+    case Order::evict:
+      evict(r);
+      break;
+    case Order::fail:
+      fail(r);
+      break;
+    case Order::fail_group:
+      fail_group(r);
+      break;
+    case Order::gone: {
+      const int code = static_cast<int>(r.get<std::uint32_t>());
+      r.get<std::uint32_t>();
+      fail_all(code, std::string(r.rest()));
+      break;
+    }
+  }
+  if (batch_.running()) return false;
+  executed();
+  return true;
+}
+
+void Set::executed() { node_.board(node_.me).executed.store(++executed_, std::memory_order_seq_cst); }
+
+void Set::start_batch(Reader& r) {
+  const auto flags = r.get<std::uint32_t>();
+  const auto count = r.get<std::uint32_t>();
+  thread_local std::vector<Operation*> ops;
+  ops.clear();
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Operation* op = std::exchange(pending_[r.get<std::uint32_t>()], nullptr);
+    if (op) ops.push_back(op);  // none only after fail_all
+  }
+  if (ops.size() == count) batch_.begin(ops, flags & negotiate::batch_eager);
+}
+
+void Set::assign(Reader& r) {
+  std::lock_guard lock(mutex_);
+  const auto id = r.get<std::uint32_t>();
+  const auto slot = r.get<std::uint32_t>();
+  Entry& e = entry(r.rest());
+  e.id = id;
+  e.slot = slot;
+  e.round = 0;
+  by_id_[id] = &e;
+  pending_[id] = e.operation;
+}
+
+void Set::evict(Reader& r) {
+  std::lock_guard lock(mutex_);
+  const auto id = r.get<std::uint32_t>();
+  Entry* e = std::exchange(by_id_[id], nullptr);
+  if (!e) return;
+  const bool current = e->id == id;  // else this rank has already sent a record for the name
+  if (current) e->id = no_slot;
+  if (!e->in_flight.load(std::memory_order_acquire)) {
+    names_.erase(e->name);
+    return;
+  }
+  if (!current || pending_[id] == nullptr) return;
+  // Submitted, but not everywhere: the bit goes back, a record goes up instead.
+  node_.word(node_.me, id / 64).fetch_xor(1ull << (id % 64), std::memory_order_seq_cst);
+  pending_[id] = nullptr;
+  e->operation->by_bit = false;
+  send_record(*e);
+  memory::ring(node_.bell(0));
+}
+
+void Set::fail(Reader& r) {
+  std::lock_guard lock(mutex_);
+  const int code = static_cast<int>(r.get<std::uint32_t>());
+  r.get<std::uint32_t>();
+  Entry& e = entry(r.text());
+  if (e.in_flight.load() && e.operation && !e.operation->by_bit) end(*e.operation, code, std::string(r.rest()));
+}
+
+void Set::fail_group(Reader& r) {
+  std::lock_guard lock(mutex_);
+  const int code = static_cast<int>(r.get<std::uint32_t>());
+  const auto group = r.get<std::uint64_t>();
+  const std::string text(r.rest());
+  for (auto& [name, e] : names_)
+    if (e->in_flight.load() && e->signature.group_size && e->signature.group == group) end(*e->operation, code, text);
+}
+
+void Set::end(Operation& op, int status, const std::string& error) {
+  op.status = status;
+  if (status != HVD_OK) op.error = error;
+  Entry& e = *op.entry;
+  e.operation = nullptr;
+  e.in_flight.store(false, std::memory_order_release);
+  outstanding_.fetch_sub(1, std::memory_order_seq_cst);
+  if (op.state.exchange(Operation::ended, std::memory_order_acq_rel) == Operation::awaited)
+    memory::futex_wake(op.state);
+  operations_.let_go(op);
+}
+
+void Set::fail_all(int code, const std::string& text) {
+  std::lock_guard lock(mutex_);
+  if (!broken_code_) {
+    broken_code_ = code;
+    broken_text_ = text;
+  }
+  batch_.drop();
+  for (auto& [name, e] : names_)
+    if (e->in_flight.load() && e->operation) end(*e->operation, broken_code_, broken_text_);
+  for (Operation*& op : pending_) op = nullptr;
+}
+
+bool Set::busy() const {
+  return batch_.running() || orders_.waiting() || outbox_waits_.load(std::memory_order_acquire) ||
+         (leader_ && leader_->busy());
+}
+
+bool Set::can_end_without(std::uint64_t orders) const {
+  return orders > executed_ && (batch_.running() || orders_.waiting());
+}
+
+}  // namespace hvd::core

@@ -1,0 +1,111 @@
+/// @file set.h — one process set as one rank sees it: names, negotiation, the batch under way.
+///
+/// Two sides.  The submit side (any thread, under mutex_) looks names up and
+/// announces operations.  The drive side (one thread at a time, under the
+/// engine's drive lock) carries out orders, and on node leaders gathers and
+/// publishes.  They meet in atomics, and in mutex_ when an order changes names.
+#pragma once
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/error.h"
+#include "core/batch.h"
+#include "core/config.h"
+#include "core/leader.h"
+#include "core/operation.h"
+#include "core/world.h"
+#include "memory/node.h"
+#include "memory/queue.h"
+
+namespace hvd::core {
+
+/// What this rank knows about a name.
+struct Entry {
+  std::string name;
+  Signature signature;
+  std::uint32_t id = negotiate::no_slot;    ///< none until the conductor assigns one
+  std::uint32_t slot = negotiate::no_slot;  ///< offset of its eager slots
+  unsigned round = 0;                       ///< parity of the next submit
+  std::atomic<bool> in_flight{false};
+  Operation* operation = nullptr;  ///< the one in flight
+};
+
+/// A checked request.
+struct Prepared {
+  Signature signature;
+  std::string_view name;  ///< empty: make one
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::int64_t dim0 = 0;
+};
+
+class Set {
+ public:
+  Set(const World& world, const Config& config, transport::Transport& transport, memory::Node node,
+      Operations& operations);
+
+  /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].
+  void submit(std::span<const Prepared> requests, Operation** ops);
+  /// Operations of this rank that have not ended.
+  int outstanding() const { return outstanding_.load(std::memory_order_seq_cst); }
+
+  // Drive side.
+  bool step();
+  /// step() would do something now, or must be called again soon though nobody will ring.
+  bool busy() const;
+  bool in_batch() const { return batch_.running(); }
+  /// Ends every operation under way, and every later one, with @p code.
+  void fail_all(int code, const std::string& text);
+  /// A local rank that has carried out @p orders and is gone: can what is under way here still end without it?
+  bool can_end_without(std::uint64_t orders) const;
+  Leader* leader() { return leader_.get(); }
+  memory::Node& node() { return node_; }
+  /// Names under way here, a few of them, for messages.
+  std::string names_under_way();
+  std::string broken();
+
+ private:
+  Entry& entry(std::string_view name);
+  void announce(Entry& e, Operation& op, std::vector<std::uint64_t>* flips);
+  void send_record(Entry& e);
+  bool flush_records();
+  bool carry_out(std::uint32_t type);
+  void assign(negotiate::Reader& r);
+  void evict(negotiate::Reader& r);
+  void fail(negotiate::Reader& r);
+  void fail_group(negotiate::Reader& r);
+  void start_batch(negotiate::Reader& r);
+  void end(Operation& op, int status, const std::string& error);
+  void executed();
+  std::string make_name(const Signature& s);
+
+  const World& world_;
+  memory::Node node_;
+  Operations& operations_;
+  const std::uint32_t ids_;
+
+  std::mutex mutex_;  ///< guards the names and everything else of the submit side
+  std::unordered_map<std::string, std::unique_ptr<Entry>> names_;
+  std::vector<Entry*> by_id_;         ///< [ids]; changed by orders under mutex_
+  std::vector<Operation*> pending_;   ///< [ids]: submitted by bit or assigned, not yet ended
+  std::vector<std::uint64_t> flips_;  ///< [words] scratch of submit
+  std::string outbox_;                ///< records that did not fit the queue
+  std::atomic<bool> outbox_waits_{false};
+  std::uint64_t made_names_[num_kinds] = {};
+  int broken_code_ = 0;
+  std::string broken_text_;
+
+  std::atomic<int> outstanding_{0};
+  std::uint64_t executed_ = 0;
+  memory::OrderReader orders_;
+  std::string order_;  ///< body of the order being carried out
+  std::unique_ptr<Leader> leader_;
+  Batch batch_;
+};
+
+}  // namespace hvd::core

@@ -1,0 +1,46 @@
+#include "core/world.h"
+
+#include <map>
+#include <utility>
+
+namespace hvd::core {
+
+World World::of(int rank, const std::vector<int>& hosts, int ranks_per_node) {
+  World w;
+  w.rank = rank;
+  w.size = static_cast<int>(hosts.size());
+  std::map<int, int> seen;  // ranks so far, by host
+  std::map<std::pair<int, int>, int> number;
+  for (int r = 0; r < w.size; ++r) {
+    const int host = hosts[static_cast<std::size_t>(r)];
+    const int index = seen[host]++;
+    const std::pair key{host, ranks_per_node > 0 ? index / ranks_per_node : 0};
+    const auto [it, fresh] = number.emplace(key, static_cast<int>(w.nodes.size()));
+    if (fresh) w.nodes.emplace_back();
+    auto& node = w.nodes[static_cast<std::size_t>(it->second)];
+    w.node_of.push_back(it->second);
+    w.local_of.push_back(static_cast<int>(node.size()));
+    node.push_back(r);
+  }
+  return w;
+}
+
+bool World::homogeneous() const {
+  for (const auto& n : nodes)
+    if (n.size() != nodes.front().size()) return false;
+  return true;
+}
+
+int World::cross_rank() const {
+  int before = 0;
+  for (int n = 0; n < node(); ++n) before += static_cast<int>(nodes[static_cast<std::size_t>(n)].size()) > local_rank();
+  return before;
+}
+
+int World::cross_size() const {
+  int count = 0;
+  for (const auto& n : nodes) count += static_cast<int>(n.size()) > local_rank();
+  return count;
+}
+
+}  // namespace hvd::core

@@ -1,0 +1,28 @@
+/// @file world.h — which ranks there are and which of them share a node.
+#pragma once
+#include <vector>
+
+namespace hvd::core {
+
+struct World {
+  int rank = 0, size = 1;
+  std::vector<int> node_of;             ///< [size]
+  std::vector<int> local_of;            ///< [size]: index within its node
+  std::vector<std::vector<int>> nodes;  ///< ranks of each node, ascending; nodes in order of their lowest rank
+
+  int node() const { return node_of[static_cast<std::size_t>(rank)]; }
+  int local_rank() const { return local_of[static_cast<std::size_t>(rank)]; }
+  const std::vector<int>& locals() const { return nodes[static_cast<std::size_t>(node())]; }
+  int local_size() const { return static_cast<int>(locals().size()); }
+  bool leader() const { return local_rank() == 0; }
+  bool homogeneous() const;
+  /// Index of this node among those that have a rank at this local index, and their number.
+  int cross_rank() const;
+  int cross_size() const;
+
+  /// @param hosts           [size] any number per host
+  /// @param ranks_per_node  splits hosts into nodes of at most so many ranks; 0: not
+  static World of(int rank, const std::vector<int>& hosts, int ranks_per_node);
+};
+
+}  // namespace hvd::core

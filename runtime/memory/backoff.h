@@ -1,0 +1,46 @@
+/// @file backoff.h — how a thread passes the time while it waits for another rank.
+///
+/// Spin for about the price of a sleep and a wake-up, then yield, then give up
+/// spinning altogether: measured, see CONTRIBUTING ("Waiting").
+#pragma once
+#include <sched.h>
+
+#include "memory/futex.h"
+
+namespace hvd::memory {
+
+class Backoff {
+ public:
+  /// @param crowded  more ranks than cores on this node: whoever we wait for may need our core.
+  explicit Backoff(bool crowded) : spins_(crowded ? 50 : 2000) {}
+
+  void reset() { pauses_ = 0, since_ = 0; }
+
+  /// One pause.  False once about a millisecond has passed since reset(): time to sleep.
+  bool pause() {
+    if (pauses_ < spins_) {
+      ++pauses_;
+      cpu_relax();
+      return true;
+    }
+    const std::int64_t now = now_ns();
+    if (since_ == 0) since_ = now;
+    if (now - since_ > 1000000) return false;
+    sched_yield();
+    return true;
+  }
+
+  /// Only the spinning part: false as soon as that is over.
+  bool spin() {
+    if (pauses_ >= spins_) return false;
+    ++pauses_;
+    cpu_relax();
+    return true;
+  }
+
+ private:
+  int spins_, pauses_ = 0;
+  std::int64_t since_ = 0;
+};
+
+}  // namespace hvd::memory

@@ -1,0 +1,117 @@
+/// @file node.h — what lies where in the memory that the ranks of one node share, for one process set.
+///
+/// Every word has one writer unless said otherwise, and every rank's words have
+/// lines of their own (128 bytes: the neighbour line is fetched along).
+/// Everything starts as zero.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace hvd::memory {
+
+inline constexpr std::size_t line_bytes = 128;
+
+/// Who sleeps, who polls.  See wake.h for the protocol.
+struct alignas(line_bytes) Bell {
+  std::atomic<std::uint32_t> sleeping;  ///< futex word: 1 while the rank's engine thread sleeps; wakers take it
+  std::atomic<std::uint32_t> polling;   ///< callers of this rank that drive the engine right now
+};
+
+/// How far a rank is with the chunks that stream through the rings (counts since init, never reset).
+struct alignas(line_bytes) Progress {
+  std::atomic<std::uint64_t> in;       ///< chunks copied into its ring
+  std::atomic<std::uint64_t> used;     ///< chunks whose ring contents it no longer needs from anybody
+  std::atomic<std::uint64_t> reduced;  ///< chunks whose slice it has finished in the result ring
+  std::atomic<std::uint64_t> out;      ///< chunks copied out of the result ring
+};
+
+struct alignas(line_bytes) Presence {
+  std::atomic<std::uint64_t> read;       ///< bytes of the order ring that it has read
+  std::atomic<std::uint32_t> departed;   ///< 1 after an orderly shutdown
+  std::atomic<std::uint64_t> ping;       ///< for measuring the flag round trip
+  std::atomic<std::uint32_t> want_tick;  ///< waits long: the conductor should look for stalls
+};
+
+/// A rank's side of negotiation: what the conductor polls, on one line for small worlds.
+struct Public {
+  std::atomic<std::uint64_t> executed;  ///< orders carried out
+  std::atomic<std::uint64_t> posted;    ///< bytes ever written to its record queue
+  std::atomic<std::uint64_t> board[1];  ///< [words] ready bits by id, as parity: a bit flips once per round
+};
+
+/// How large the parts are; equal on all ranks of a node.
+struct Geometry {
+  int ranks = 1;
+  std::uint32_t words = 32;             ///< 64 ids each
+  std::size_t chunk_bytes = 512 << 10;  ///< one buffer of a ring
+  std::size_t eager_bytes = 4 << 20;    ///< a rank's slots for small tensors
+  std::size_t record_bytes = 64 << 10;  ///< a rank's queue to the node leader
+  std::size_t order_bytes = 256 << 10;  ///< the ring in which orders are published
+};
+
+/// The view that one rank has of the segment.
+class Node {
+ public:
+  Node(Geometry g, int me) : geometry(g), me(me), ranks(g.ranks) {
+    auto take = [this](std::size_t bytes) {
+      const std::size_t at = total_;
+      total_ += (bytes + line_bytes - 1) / line_bytes * line_bytes;
+      return at;
+    };
+    public_stride_ = (sizeof(Public) + 8 * (g.words - 1) + line_bytes - 1) / line_bytes * line_bytes;
+    const auto n = static_cast<std::size_t>(g.ranks);
+    bells_ = take(n * sizeof(Bell));
+    progress_ = take(n * sizeof(Progress));
+    presence_ = take(n * sizeof(Presence));
+    public_ = take(n * public_stride_);
+    taken_ = take(n * line_bytes);
+    orders_ = take(g.order_bytes);
+    records_ = take(n * g.record_bytes);
+    total_ = (total_ + 4095) / 4096 * 4096;
+    results_ = take(2 * g.chunk_bytes);
+    rings_ = take(n * 2 * g.chunk_bytes);
+    eager_ = take(n * g.eager_bytes);
+    total_ = (total_ + 4095) / 4096 * 4096;
+  }
+  std::size_t total_bytes() const { return total_; }
+  void attach(std::shared_ptr<void> memory) {
+    memory_ = std::move(memory);
+    base_ = static_cast<unsigned char*>(memory_.get());
+  }
+
+  Bell& bell(int r) const { return at<Bell>(bells_)[r]; }
+  Progress& progress(int r) const { return at<Progress>(progress_)[r]; }
+  Presence& presence(int r) const { return at<Presence>(presence_)[r]; }
+  Public& board(int r) const {
+    return *reinterpret_cast<Public*>(base_ + public_ + public_stride_ * static_cast<std::size_t>(r));
+  }
+  std::atomic<std::uint64_t>& word(int r, std::uint32_t w) const { return board(r).board[w]; }
+  /// Bytes that the leader has taken from r's record queue.
+  std::atomic<std::uint64_t>& taken(int r) const {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(base_ + taken_ + line_bytes * static_cast<std::size_t>(r));
+  }
+  unsigned char* orders() const { return base_ + orders_; }
+  unsigned char* records(int r) const { return base_ + records_ + geometry.record_bytes * static_cast<std::size_t>(r); }
+  unsigned char* result(std::uint64_t chunk) const { return base_ + results_ + (chunk & 1) * geometry.chunk_bytes; }
+  unsigned char* ring(int r, std::uint64_t chunk) const {
+    return base_ + rings_ + (2 * static_cast<std::size_t>(r) + (chunk & 1)) * geometry.chunk_bytes;
+  }
+  unsigned char* eager(int r) const { return base_ + eager_ + geometry.eager_bytes * static_cast<std::size_t>(r); }
+
+  const Geometry geometry;
+  const int me, ranks;
+
+ private:
+  template <class T>
+  T* at(std::size_t offset) const {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+  std::shared_ptr<void> memory_;
+  unsigned char* base_ = nullptr;
+  std::size_t total_ = 0, public_stride_ = 0;
+  std::size_t bells_, progress_, presence_, public_, taken_, orders_, records_, results_, rings_, eager_;
+};
+
+}  // namespace hvd::memory

@@ -1,0 +1,116 @@
+/// @file queue.h — the two byte queues in a node's shared memory: records up, orders down.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "memory/node.h"
+
+namespace hvd::memory {
+
+/// Copies between a buffer and a ring of @p size bytes at stream position @p at.
+inline void ring_write(unsigned char* ring, std::size_t size, std::uint64_t at, const void* data, std::size_t bytes) {
+  const std::size_t begin = at % size, first = std::min(bytes, size - begin);
+  std::memcpy(ring + begin, data, first);
+  std::memcpy(ring, static_cast<const unsigned char*>(data) + first, bytes - first);
+}
+inline void ring_read(const unsigned char* ring, std::size_t size, std::uint64_t at, void* data, std::size_t bytes) {
+  const std::size_t begin = at % size, first = std::min(bytes, size - begin);
+  std::memcpy(data, ring + begin, first);
+  std::memcpy(static_cast<unsigned char*>(data) + first, ring, bytes - first);
+}
+
+/// Writes as much of @p bytes as there is room for to this rank's record queue; returns how much.
+inline std::size_t post_records(const Node& node, std::string_view bytes) {
+  auto& posted = node.board(node.me).posted;
+  const std::uint64_t at = posted.load(std::memory_order_relaxed);
+  const std::size_t size = node.geometry.record_bytes;
+  const std::size_t room = size - (at - node.taken(node.me).load(std::memory_order_acquire));
+  const std::size_t n = std::min(room, bytes.size());
+  if (n == 0) return 0;
+  ring_write(node.records(node.me), size, at, bytes.data(), n);
+  posted.store(at + n, std::memory_order_seq_cst);
+  return n;
+}
+
+/// Appends to @p into what rank @p r has posted; false when there was nothing.
+inline bool take_records(const Node& node, int r, std::string& into) {
+  auto& taken = node.taken(r);
+  const std::uint64_t at = taken.load(std::memory_order_relaxed);
+  const std::uint64_t end = node.board(r).posted.load(std::memory_order_acquire);
+  if (at == end) return false;
+  const std::size_t old = into.size();
+  into.resize(old + (end - at));
+  ring_read(node.records(r), node.geometry.record_bytes, at, into.data() + old, end - at);
+  taken.store(end, std::memory_order_seq_cst);
+  return true;
+}
+
+/// One order in the ring: an 8-byte header, then the body, padded to 8 bytes.
+/// A header is written last and is never 0; the place of the next header is zeroed before, so that a reader polls
+/// one word and finds the order's first words on the same line.
+struct OrderHeader {
+  std::uint32_t bytes;  ///< of the body
+  std::uint32_t type;   ///< negotiate/order.h, never 0
+};
+static_assert(sizeof(OrderHeader) == 8);
+
+/// The node leader's end.
+class OrderWriter {
+ public:
+  explicit OrderWriter(const Node& node) : node_(node) {}
+  /// Largest body that fits at all.
+  std::size_t largest() const { return node_.geometry.order_bytes / 2 - 64; }
+  /// False when a reader is so far behind that there is no room.
+  bool write(std::uint32_t type, std::string_view body) {
+    const std::size_t size = node_.geometry.order_bytes;
+    const std::size_t need = 8 + (body.size() + 7) / 8 * 8;
+    if (at_ + need + 8 - slowest_ > size) {
+      slowest_ = at_;
+      for (int r = 0; r < node_.ranks; ++r)
+        slowest_ = std::min(slowest_, node_.presence(r).read.load(std::memory_order_acquire));
+      if (at_ + need + 8 - slowest_ > size) return false;
+    }
+    ring_write(node_.orders(), size, at_ + 8, body.data(), body.size());
+    header(at_ + need).store(0, std::memory_order_relaxed);
+    header(at_).store(std::uint64_t{type} << 32 | body.size(), std::memory_order_seq_cst);
+    at_ += need;
+    return true;
+  }
+
+ private:
+  std::atomic<std::uint64_t>& header(std::uint64_t at) const {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(node_.orders() + at % node_.geometry.order_bytes);
+  }
+  const Node& node_;
+  std::uint64_t at_ = 0, slowest_ = 0;
+};
+
+/// A member's end.
+class OrderReader {
+ public:
+  explicit OrderReader(const Node& node) : node_(node) {}
+  bool waiting() const { return header() != 0; }
+  /// The next order's type, its body in @p body; 0 when none waits.
+  std::uint32_t read(std::string& body) {
+    const std::uint64_t h = header();
+    if (h == 0) return 0;
+    const auto bytes = static_cast<std::size_t>(h & 0xffffffffu);
+    body.resize(bytes);
+    ring_read(node_.orders(), node_.geometry.order_bytes, at_ + 8, body.data(), bytes);
+    at_ += 8 + (bytes + 7) / 8 * 8;
+    node_.presence(node_.me).read.store(at_, std::memory_order_release);
+    return static_cast<std::uint32_t>(h >> 32);
+  }
+
+ private:
+  std::uint64_t header() const {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(node_.orders() + at_ % node_.geometry.order_bytes)
+        ->load(std::memory_order_seq_cst);
+  }
+  const Node& node_;
+  std::uint64_t at_ = 0;
+};
+
+}  // namespace hvd::memory

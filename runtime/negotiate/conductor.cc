@@ -1,0 +1,240 @@
+#include "negotiate/conductor.h"
+
+#include <algorithm>
+#include <set>
+
+namespace hvd::negotiate {
+
+Conductor::Conductor(ConductorOptions options, Publish publish) : options_(options), publish_(std::move(publish)) {
+  ids_.resize(options_.ids);
+  for (std::uint32_t id = options_.ids; id-- > 0;) free_.push_back(id);
+  candidates_.reserve(options_.ids);
+  eager_.reserve(options_.ids);
+  streamed_.reserve(options_.ids);
+}
+
+void Conductor::publish(Order order, Writer& w) {
+  ++published_;
+  publish_(order, w.bytes());
+}
+
+void Conductor::ready(std::uint32_t id) {
+  if (!live(id)) return;  // evicted meanwhile: records will come
+  Id& i = ids_[id];
+  if (++i.nodes_ready < options_.nodes) return;
+  i.nodes_ready = 0;
+  candidate(id);
+}
+
+void Conductor::candidate(std::uint32_t id) {
+  const Signature& s = ids_[id].signature;
+  if (s.group_size == 0) {
+    candidates_.push_back(id);
+    return;
+  }
+  Group& group = groups_[s.group];
+  group.ready.push_back(id);
+  if (group.ready.size() < s.group_size) return;
+  candidates_.insert(candidates_.end(), group.ready.begin(), group.ready.end());
+  groups_.erase(s.group);
+}
+
+void Conductor::record(int rank, const Record& r, std::int64_t now_ns) {
+  if (auto poison = poisoned_.find(r.signature.group); r.signature.group_size && poison != poisoned_.end()) {
+    if (r.executed < poison->second) return;  // it was under way when its group failed, and has failed with it
+  }
+  if (auto known = id_of_.find(r.name); known != id_of_.end()) evict(known->second);
+  Announced& a = announced_[r.name];
+  if (a.claims.empty()) a.since_ns = now_ns;
+  a.claims.push_back({rank, r.signature});
+  if (static_cast<int>(a.claims.size()) < options_.ranks) return;
+  Announced all = std::move(a);
+  announced_.erase(r.name);
+  settle(r.name, all);
+}
+
+void Conductor::settle(const std::string& name, Announced& announced) {
+  const std::vector<Claim>& claims = announced.claims;
+  const bool equal = std::all_of(claims.begin(), claims.end(),
+                                 [&](const Claim& c) { return c.signature == claims.front().signature; });
+  if (equal) {
+    agreed_.emplace_back(name, claims.front().signature);
+    return;
+  }
+  std::vector<Claim> sorted = claims;
+  std::sort(sorted.begin(), sorted.end(), [](const Claim& a, const Claim& b) { return a.rank < b.rank; });
+  const std::string text = disagreement(name, sorted);
+  Writer w;
+  w.put(std::uint32_t{HVD_MISMATCH}).put(std::uint32_t{0}).text(name).raw(text);
+  publish(Order::fail, w);
+  std::set<std::uint64_t> groups;
+  for (const Claim& c : claims)
+    if (c.signature.group_size) groups.insert(c.signature.group);
+  for (std::uint64_t g : groups) fail_group(g, text);
+}
+
+void Conductor::fail_group(std::uint64_t group, const std::string& text) {
+  for (std::uint32_t id = 0; id < options_.ids; ++id)
+    if (ids_[id].live && ids_[id].signature.group_size && ids_[id].signature.group == group) evict(id);
+  groups_.erase(group);
+  for (auto it = announced_.begin(); it != announced_.end();) {
+    auto& claims = it->second.claims;
+    std::erase_if(claims, [&](const Claim& c) { return c.signature.group_size && c.signature.group == group; });
+    it = claims.empty() ? announced_.erase(it) : std::next(it);
+  }
+  std::erase_if(agreed_, [&](const auto& a) { return a.second.group_size && a.second.group == group; });
+  Writer w;
+  w.put(std::uint32_t{HVD_MISMATCH}).put(group).raw(text);
+  publish(Order::fail_group, w);
+  poisoned_[group] = published_;
+}
+
+void Conductor::evict(std::uint32_t id) {
+  Id& i = ids_[id];
+  Writer w;
+  w.put(id);
+  publish(Order::evict, w);
+  id_of_.erase(i.name);
+  if (i.slot != no_slot) free_slots_[static_cast<std::uint32_t>((i.bytes + 63) / 64 * 64)].push_back(i.slot);
+  if (i.signature.group_size)
+    if (auto g = groups_.find(i.signature.group); g != groups_.end()) std::erase(g->second.ready, id);
+  i = Id{};
+  --live_;
+  evicted_.emplace_back(published_, id);
+}
+
+/// Of the ids that nobody waits for at this moment, the one used longest ago.
+bool Conductor::evict_oldest() {
+  std::uint32_t oldest = no_slot;
+  for (std::uint32_t id = 0; id < options_.ids; ++id) {
+    const Id& i = ids_[id];
+    if (!i.live || i.nodes_ready > 0) continue;
+    if (std::find(candidates_.begin(), candidates_.end(), id) != candidates_.end()) continue;
+    if (i.signature.group_size && groups_.count(i.signature.group)) continue;
+    if (oldest == no_slot || i.used < ids_[oldest].used) oldest = id;
+  }
+  if (oldest == no_slot) return false;
+  evict(oldest);
+  return true;
+}
+
+void Conductor::executed(std::uint64_t orders) {
+  executed_ = std::max(executed_, orders);
+  while (!evicted_.empty() && evicted_.front().first <= executed_) {
+    free_.push_back(evicted_.front().second);
+    evicted_.pop_front();
+  }
+}
+
+void Conductor::gone(int rank, std::uint32_t code, const std::string& text) {
+  Writer w;
+  w.put(code).put(static_cast<std::uint32_t>(rank)).raw(text);
+  publish(Order::gone, w);
+}
+
+std::uint32_t Conductor::take_slot(std::int64_t bytes) {
+  if (bytes <= 0 || bytes > static_cast<std::int64_t>(options_.eager_limit)) return no_slot;
+  const auto stride = static_cast<std::uint32_t>((bytes + 63) / 64 * 64);
+  auto& free = free_slots_[stride];
+  if (!free.empty()) {
+    const std::uint32_t slot = free.back();
+    free.pop_back();
+    return slot;
+  }
+  if (slots_used_ + 2 * stride > options_.eager_bytes) return no_slot;
+  const auto slot = static_cast<std::uint32_t>(slots_used_);
+  slots_used_ += 2 * stride;
+  return slot;
+}
+
+bool Conductor::assign_waiting() {
+  bool any = false;
+  while (!agreed_.empty()) {
+    // Names that came last push out those not used for longest; a full house without a spare id waits.
+    while (live_ > 0 && live_ >= std::max(options_.capacity, 1u) && evict_oldest()) any = true;
+    if (free_.empty() && evicted_.empty() && evict_oldest()) any = true;
+    if (free_.empty()) return any;
+    const std::uint32_t id = free_.back();
+    free_.pop_back();
+    auto [name, signature] = std::move(agreed_.front());
+    agreed_.pop_front();
+    Id& i = ids_[id];
+    i.live = true;
+    i.fresh = true;
+    i.signature = signature;
+    i.bytes = signature.payload_bytes();
+    i.slot = signature.operation() == Kind::allreduce && signature.device < 0 ? take_slot(i.bytes) : no_slot;
+    i.used = last_batch_;
+    i.name = name;
+    id_of_[name] = id;
+    ++live_;
+    Writer w;
+    w.put(id).put(i.slot).raw(name);
+    publish(Order::assign, w);
+    candidate(id);
+    any = true;
+  }
+  return any;
+}
+
+void Conductor::publish_batch(const std::vector<std::uint32_t>& ids, bool eager) {
+  constexpr std::size_t most = 8192;  // an order must fit the ring
+  std::size_t at = 0;
+  while (at < ids.size()) {
+    std::int64_t bytes = 0;
+    std::size_t end = at;
+    while (end < ids.size() && end - at < most && (end == at || bytes + ids_[ids[end]].bytes <= options_.fusion_bytes))
+      bytes += ids_[ids[end++]].bytes;
+    Writer w;
+    w.put(eager ? batch_eager : 0u).put(static_cast<std::uint32_t>(end - at));
+    w.raw({reinterpret_cast<const char*>(ids.data() + at), (end - at) * sizeof(std::uint32_t)});
+    publish(Order::batch, w);
+    last_batch_ = published_;
+    for (; at < end; ++at) ids_[ids[at]].used = published_, ids_[ids[at]].fresh = false;
+  }
+}
+
+bool Conductor::decide(bool under_way, std::int64_t now_ns) {
+  bool any = !agreed_.empty() && assign_waiting();
+  if (candidates_.empty()) return any;
+  if (under_way) {
+    std::int64_t bytes = 0;
+    for (std::uint32_t id : candidates_) bytes += ids_[id].bytes;
+    if (held_since_ == 0) held_since_ = now_ns;
+    if (bytes < options_.fusion_bytes && now_ns - held_since_ < options_.hold_ns) return any;
+  }
+  held_since_ = 0;
+  std::sort(candidates_.begin(), candidates_.end());
+  eager_.clear(), streamed_.clear();
+  for (std::uint32_t id : candidates_) (eager_now(ids_[id]) ? eager_ : streamed_).push_back(id);
+  candidates_.clear();
+  // Everybody reads everybody's slots: from some size on slices are cheaper.
+  std::int64_t eager_bytes = 0;
+  for (std::uint32_t id : eager_) eager_bytes += ids_[id].bytes;
+  if (eager_bytes * options_.ranks > options_.eager_work) {
+    streamed_.insert(streamed_.end(), eager_.begin(), eager_.end());
+    std::sort(streamed_.begin(), streamed_.end());
+    eager_.clear();
+  }
+  if (!eager_.empty()) publish_batch(eager_, true);
+  if (!streamed_.empty()) publish_batch(streamed_, false);
+  if (options_.capacity == 0)  // caching is off: a name keeps its id for one batch only
+    for (auto* list : {&eager_, &streamed_})
+      for (std::uint32_t id : *list) evict(id);
+  return true;
+}
+
+std::vector<Straggler> Conductor::incomplete() const {
+  std::vector<Straggler> all;
+  for (const auto& [name, announced] : announced_) {
+    Straggler s{name, {}, no_slot, announced.since_ns};
+    std::set<int> here;
+    for (const Claim& c : announced.claims) here.insert(c.rank);
+    for (int r = 0; r < options_.ranks; ++r)
+      if (!here.count(r)) s.missing.push_back(r);
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+}  // namespace hvd::negotiate

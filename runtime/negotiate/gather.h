@@ -1,0 +1,88 @@
+/// @file gather.h — the node leader's view of its node: which ids all local members have set, which records came.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "memory/node.h"
+#include "memory/queue.h"
+#include "negotiate/order.h"
+
+namespace hvd::negotiate {
+
+/// Ready bits are parities: a member flips its bit at every submit.  An id is ready when all local bits differ from
+/// the latch; the latch then follows.  Nobody flips again before the id was published, so nothing is missed.
+class Gather {
+ public:
+  explicit Gather(const memory::Node& node)
+      : node_(node),
+        latched_(node.geometry.words),
+        live_(node.geometry.words),
+        inbox_(static_cast<std::size_t>(node.ranks)) {}
+
+  /// Calls on_ready(id) and on_record(local rank, record) for what is new.  True if there was anything.
+  template <class OnReady, class OnRecord>
+  bool poll(OnReady&& on_ready, OnRecord&& on_record) {
+    bool any = false;
+    for (std::uint32_t w = 0; w < words_; ++w) {
+      std::uint64_t fresh = live_[w];
+      for (int r = 0; r < node_.ranks && fresh; ++r)
+        fresh &= node_.word(r, w).load(std::memory_order_seq_cst) ^ latched_[w];
+      if (!fresh) continue;
+      any = true;
+      latched_[w] ^= fresh;
+      for (; fresh; fresh &= fresh - 1) on_ready(w * 64 + static_cast<std::uint32_t>(__builtin_ctzll(fresh)));
+    }
+    for (int r = 0; r < node_.ranks; ++r) {
+      std::string& inbox = inbox_[static_cast<std::size_t>(r)];
+      if (!memory::take_records(node_, r, inbox)) continue;
+      any = true;
+      std::string_view left = inbox;
+      Record record;
+      while (next_record(left, record)) on_record(r, record);
+      inbox.erase(0, inbox.size() - left.size());
+    }
+    return any;
+  }
+
+  /// Before the order `assign` of this id is written to the node's ring: all local bits are equal now.
+  void assigned(std::uint32_t id) {
+    const std::uint64_t bit = 1ull << (id % 64);
+    latched_[id / 64] = (latched_[id / 64] & ~bit) | (node_.word(0, id / 64).load(std::memory_order_seq_cst) & bit);
+    live_[id / 64] |= bit;
+    words_ = std::max(words_, id / 64 + 1);
+  }
+  void evicted(std::uint32_t id) { live_[id / 64] &= ~(1ull << (id % 64)); }
+
+  /// The fewest orders that any local member has carried out.
+  std::uint64_t executed() const {
+    std::uint64_t least = ~0ull;
+    for (int r = 0; r < node_.ranks; ++r)
+      least = std::min(least, node_.board(r).executed.load(std::memory_order_acquire));
+    return least;
+  }
+
+  /// Calls f(id, bits of the local ranks that have submitted it) for ids that some, not all, have submitted.
+  template <class F>
+  void partial(F&& f) const {
+    for (std::uint32_t w = 0; w < words_; ++w) {
+      std::uint64_t some = 0;
+      for (int r = 0; r < node_.ranks; ++r) some |= (node_.word(r, w).load() ^ latched_[w]) & live_[w];
+      for (; some; some &= some - 1) {
+        const int b = __builtin_ctzll(some);
+        std::vector<bool> here(static_cast<std::size_t>(node_.ranks));
+        for (int r = 0; r < node_.ranks; ++r)
+          here[static_cast<std::size_t>(r)] = (node_.word(r, w).load() ^ latched_[w]) >> b & 1;
+        f(w * 64 + static_cast<std::uint32_t>(b), here);
+      }
+    }
+  }
+
+ private:
+  const memory::Node& node_;
+  std::vector<std::uint64_t> latched_, live_;
+  std::vector<std::string> inbox_;
+  std::uint32_t words_ = 0;
+};
+
+}  // namespace hvd::negotiate

@@ -1,0 +1,86 @@
+#include "negotiate/mismatch.h"
+
+#include <cstdio>
+#include <functional>
+#include <map>
+
+namespace hvd::negotiate {
+namespace {
+
+std::string shape_text(const Signature& s) {
+  std::string text = "[";
+  for (int i = 0; i < s.ndim; ++i) {
+    if (i) text += ", ";
+    text += s.dims[i] < 0 ? "*" : std::to_string(s.dims[i]);
+  }
+  return text + "]";
+}
+
+std::string number(double x) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%g", x);
+  return text;
+}
+
+struct Field {
+  const char* name;
+  std::string (*value)(const Signature&);
+};
+
+/// In the order in which they are reported: a difference of kind explains all others.
+const Field fields[] = {
+    {"operation", [](const Signature& s) -> std::string { return name_of(s.operation()); }},
+    {"dtype", [](const Signature& s) -> std::string { return name_of(s.type()); }},
+    {"shape", shape_text},
+    {"reduce op", [](const Signature& s) -> std::string { return name_of(s.reduction()); }},
+    {"root rank", [](const Signature& s) { return std::to_string(s.root); }},
+    {"device", [](const Signature& s) { return s.device < 0 ? "cpu" : "cuda:" + std::to_string(s.device); }},
+    {"prescale factor", [](const Signature& s) { return number(s.before); }},
+    {"postscale factor", [](const Signature& s) { return number(s.after); }},
+    {"group",
+     [](const Signature& s) {
+       return s.group_size == 0 ? std::string("none")
+                                : std::to_string(s.group_size) + " tensors (#" + std::to_string(s.group % 10000) + ")";
+     }},
+};
+
+/// "rank 3", "ranks 0-2, 5"
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (i) text += ", ";
+    text += std::to_string(ranks[i]);
+    if (last > i) text += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string disagreement(const std::string& name, const std::vector<Claim>& claims) {
+  for (const Field& field : fields) {
+    std::map<std::string, std::vector<int>> by_value;
+    std::vector<std::string> order;
+    for (const Claim& claim : claims) {
+      auto& ranks = by_value[field.value(claim.signature)];
+      if (ranks.empty()) order.push_back(field.value(claim.signature));
+      ranks.push_back(claim.rank);
+    }
+    if (order.size() < 2) continue;
+    std::string text = std::string(name_of(claims.front().signature.operation())) + " '" + name +
+                       "': ranks disagree on " + field.name + ": ";
+    constexpr std::size_t most = 4;
+    for (std::size_t i = 0; i < order.size() && i < most; ++i) {
+      if (i) text += ", ";
+      text += order[i] + " on " + ranks_text(by_value[order[i]]);
+    }
+    if (order.size() > most) text += ", and " + std::to_string(order.size() - most) + " more values";
+    return text;
+  }
+  return {};
+}
+
+}  // namespace hvd::negotiate

@@ -1,0 +1,105 @@
+/// @file order.h — what the conductor tells the members, and what a member tells the conductor.
+///
+/// Never leaves the machines of one job, all of one version: plain bytes in host order.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "common/signature.h"
+
+namespace hvd::negotiate {
+
+/// Orders, carried out by every member in the same sequence.
+enum class Order : std::uint32_t {
+  batch = 1,   ///< u32 flags, u32 count, u32 id[count]: run these together
+  assign,      ///< u32 id, u32 slot offset, name: the operation of this name gets an id (a batch follows)
+  evict,       ///< u32 id: forget it; who has submitted it sends a record again
+  fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
+  fail_group,  ///< u32 code, u64 group, text: everything under way in this group ends with an error
+  gone,        ///< u32 code, u32 rank, text: that rank will not take part any more
+};
+
+inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slots
+inline constexpr std::uint32_t no_slot = 0xffffffffu;
+
+/// Appends plain values and text.
+class Writer {
+ public:
+  template <class T>
+  Writer& put(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  Writer& text(std::string_view s) {
+    put(static_cast<std::uint32_t>(s.size()));
+    bytes_ += s;
+    return *this;
+  }
+  Writer& raw(std::string_view s) {
+    bytes_ += s;
+    return *this;
+  }
+  std::string& bytes() { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+/// Takes them off again; throws when there are too few bytes.
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : left_(bytes) {}
+  template <class T>
+  T get() {
+    T value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::string_view text() { return take(get<std::uint32_t>()); }
+  std::string_view take(std::size_t n) {
+    if (n > left_.size()) throw std::runtime_error("negotiation: a message is too short");
+    std::string_view head = left_.substr(0, n);
+    left_.remove_prefix(n);
+    return head;
+  }
+  std::string_view rest() const { return left_; }
+  bool empty() const { return left_.empty(); }
+
+ private:
+  std::string_view left_;
+};
+
+/// A member's announcement of an operation without an id.
+struct Record {
+  std::uint64_t executed = 0;  ///< orders that the sender had carried out
+  Signature signature;
+  std::string name;
+};
+
+/// With its length in front, so that a byte queue can carry it.
+inline void append_record(std::string& to, std::uint64_t executed, const Signature& s, std::string_view name) {
+  Writer w;
+  w.put(static_cast<std::uint32_t>(sizeof(std::uint64_t) + 4 + s.bytes() + name.size())).put(executed);
+  w.text(s.blob()).raw(name);
+  to += w.bytes();
+}
+
+/// Takes one whole record off the front of @p bytes; false when there is none.
+inline bool next_record(std::string_view& bytes, Record& record) {
+  std::uint32_t length;
+  if (bytes.size() < sizeof length) return false;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  if (bytes.size() < sizeof length + length) return false;
+  Reader r(bytes.substr(sizeof length, length));
+  bytes.remove_prefix(sizeof length + length);
+  record.executed = r.get<std::uint64_t>();
+  const std::string_view blob = r.text();
+  std::memcpy(static_cast<void*>(&record.signature), blob.data(), std::min(blob.size(), sizeof(Signature)));
+  record.name = r.rest();
+  return true;
+}
+
+}  // namespace hvd::negotiate

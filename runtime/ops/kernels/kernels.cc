@@ -1,0 +1,65 @@
+/// @file kernels.cc — which instruction set this process uses, and copies past the caches.
+#include "ops/kernels/kernels.h"
+
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+namespace hvd::ops {
+
+ReduceFn reducer_baseline(DType, Reduce);
+#ifdef HVD_WITH_AVX2
+ReduceFn reducer_avx2(DType, Reduce);
+
+namespace {
+bool has_avx2() {
+  static const bool yes = [] {
+    __builtin_cpu_init();
+    unsigned f16c = 0;
+    asm volatile("cpuid" : "=c"(f16c) : "a"(1), "c"(0) : "ebx", "edx");
+    return __builtin_cpu_supports("avx2") && (f16c >> 29 & 1u);
+  }();
+  return yes;
+}
+}  // namespace
+
+ReduceFn reducer(DType d, Reduce r) { return has_avx2() ? reducer_avx2(d, r) : reducer_baseline(d, r); }
+const char* kernels_in_use() { return has_avx2() ? "avx2" : "baseline"; }
+#else
+ReduceFn reducer(DType d, Reduce r) { return reducer_baseline(d, r); }
+const char* kernels_in_use() { return "baseline"; }
+#endif
+
+#if defined(__x86_64__)
+void copy_streaming(void* dst, const void* src, std::size_t bytes) {
+  auto* d = static_cast<unsigned char*>(dst);
+  auto* s = static_cast<const unsigned char*>(src);
+  // Whole lines only: a partly written line costs more than it saves.
+  const std::size_t head = (64 - reinterpret_cast<std::uintptr_t>(d) % 64) % 64;
+  if (bytes < head + 64) {
+    std::memcpy(d, s, bytes);
+    return;
+  }
+  std::memcpy(d, s, head);
+  d += head, s += head, bytes -= head;
+  for (; bytes >= 64; bytes -= 64, d += 64, s += 64) {
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(s));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(s + 16));
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(s + 32));
+    const __m128i e = _mm_loadu_si128(reinterpret_cast<const __m128i*>(s + 48));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(d), a);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(d + 16), b);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(d + 32), c);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(d + 48), e);
+  }
+  std::memcpy(d, s, bytes);
+}
+void store_fence() { _mm_sfence(); }
+#else
+void copy_streaming(void* dst, const void* src, std::size_t bytes) { std::memcpy(dst, src, bytes); }
+void store_fence() {}
+#endif
+
+}  // namespace hvd::ops

@@ -1,0 +1,32 @@
+/// @file kernels.h — arithmetic on memory: reduce, scale, copy.  Picked once per CPU.
+#pragma once
+#include <cstddef>
+
+#include "common/types.h"
+
+namespace hvd::ops {
+
+/// What is done to each element besides reducing it.
+struct Scale {
+  double before = 1;  ///< multiplies every input
+  double after = 1;   ///< multiplies the result
+  int divisor = 1;    ///< then it is divided by this: the ranks, for Average
+  bool plain() const { return before == 1 && after == 1 && divisor == 1; }
+};
+
+/// dst[i] = scale(src[0][i] op src[1][i] op …), in this order.  src: [n][count], n >= 1; dst may be one of them.
+/// f16 and bf16 are accumulated in f32 and rounded once; 8- and 16-bit integers in 32 bits, 32-bit ones in 64.
+/// Integers divide and truncate.  bool: any element that is not 0 counts as 1.
+using ReduceFn = void (*)(const void* const* src, int n, void* dst, std::size_t count, const Scale& scale);
+
+/// nullptr for Adasum, which is not one pass.  Average is Sum with a divisor.
+ReduceFn reducer(DType dtype, Reduce reduce);
+
+/// Copies past the caches.  Call store_fence() before a flag publishes what was written.
+void copy_streaming(void* dst, const void* src, std::size_t bytes);
+void store_fence();
+
+/// "avx2" or "baseline".
+const char* kernels_in_use();
+
+}  // namespace hvd::ops

@@ -1,0 +1,6 @@
+/// @file reduce_avx2.cc — the reductions for x86-64 with AVX2 and F16C; compiled with those flags.
+#include "ops/kernels/reduce.inc"
+
+namespace hvd::ops {
+ReduceFn reducer_avx2(DType d, Reduce r) { return pick(d, r); }
+}  // namespace hvd::ops

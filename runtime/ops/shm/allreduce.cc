@@ -1,0 +1,124 @@
+#include "ops/shm/allreduce.h"
+
+#include <algorithm>
+
+namespace hvd::ops {
+namespace {
+
+using memory::Progress;
+constexpr std::size_t block_bytes = 8 << 10;     ///< reduced piece by piece in the first cache, then stored twice
+constexpr std::size_t streaming_from = 4 << 20;  ///< outputs that large leave the caches anyway
+constexpr int max_local = 512;
+
+}  // namespace
+
+void ShmAllreduce::begin(const Stream& stream, int carriers, SliceHook* hook) {
+  stream_ = &stream;
+  hook_ = hook;
+  cut_ = Cut::of(stream.bytes, rings_.chunk_bytes(), carriers);
+  base_ = rings_.next;
+  rings_.next += cut_.chunks();
+  in_ = used_ = reduced_ = out_ = 0;
+  // In place the lines are still in the cache, and plain stores win; measured both ways.
+  streaming_out_ =
+      stream.bytes >= streaming_from && !stream.items.empty() && stream.items.front().in != stream.items.front().out;
+}
+
+bool ShmAllreduce::step() {
+  const std::uint64_t chunks = cut_.chunks();
+  bool moved = false;
+  if (in_ < chunks && rings_.may_write_ring(base_ + in_)) {
+    copy_in(in_++);
+    rings_.post(&Progress::in, base_ + in_);
+    moved = true;
+  }
+  if (step_reduce()) moved = true;
+  if (out_ < reduced_ && rings_.all(&Progress::reduced, base_ + out_ + 1)) {
+    copy_out(out_++);
+    rings_.post(&Progress::out, base_ + out_);
+    if (out_ == chunks && streaming_out_) store_fence();
+    moved = true;
+  }
+  return moved;
+}
+
+bool ShmAllreduce::step_reduce() {
+  bool moved = false;
+  // At most two slices are between reduced-here and published: there are two result buffers.
+  if (used_ < in_ && rings_.may_write_result(base_ + used_) && rings_.all(&Progress::in, base_ + used_ + 1)) {
+    reduce(used_++);
+    rings_.post(&Progress::used, base_ + used_);
+    moved = true;
+  }
+  if (reduced_ < used_ && (hook_ == nullptr || hook_->finished())) {
+    publish(reduced_++);
+    moved = true;
+  }
+  return moved;
+}
+
+void ShmAllreduce::copy_in(std::uint64_t k) {
+  unsigned char* ring = rings_.node.ring(rings_.me, base_ + k);
+  const std::size_t chunk = cut_.begin(k);
+  auto put = [&](std::size_t begin, std::size_t end) {
+    stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+      rings_.put(ring + (at - chunk), item.in + from, bytes);
+    });
+  };
+  put(chunk, my_begin(k));
+  put(my_end(k), cut_.end(k));
+}
+
+void ShmAllreduce::reduce(std::uint64_t k) {
+  const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
+  unsigned char* result = rings_.node.result(base_ + k);
+  alignas(64) unsigned char block[block_bytes];
+  const unsigned char* ring[max_local];
+  const void* source[max_local];
+  for (int r = 0; r < rings_.ranks; ++r) ring[r] = rings_.node.ring(r, base_ + k);
+  stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+    const Scale scale = hook_ ? Scale{item.scale.before, 1, 1} : item.scale;
+    for (std::size_t done = 0; done < bytes; done += block_bytes) {
+      const std::size_t n = std::min(block_bytes, bytes - done);
+      for (int r = 0; r < rings_.ranks; ++r)
+        source[r] = r == rings_.me ? item.in + from + done : ring[r] + (at + done - chunk);
+      item.reduce(source, rings_.ranks, block, n / item.element_bytes, scale);
+      if (!hook_) {
+        if (streaming_out_)
+          copy_streaming(item.out + from + done, block, n);
+        else
+          std::memcpy(item.out + from + done, block, n);
+      }
+      rings_.put(result + (at + done - chunk), block, n);
+    }
+  });
+  if (hook_) hook_->start(k, result + (begin - chunk), begin, end);
+}
+
+void ShmAllreduce::publish(std::uint64_t k) {
+  if (hook_) {  // what came back from the other nodes belongs in this rank's tensor too
+    const unsigned char* result = rings_.node.result(base_ + k);
+    const std::size_t chunk = cut_.begin(k);
+    stream_->pieces(my_begin(k), my_end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+      std::memcpy(item.out + from, result + (at - chunk), bytes);
+    });
+  }
+  rings_.post(&Progress::reduced, base_ + k + 1);
+}
+
+void ShmAllreduce::copy_out(std::uint64_t k) {
+  const unsigned char* result = rings_.node.result(base_ + k);
+  const std::size_t chunk = cut_.begin(k);
+  auto get = [&](std::size_t begin, std::size_t end) {
+    stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+      if (streaming_out_)
+        copy_streaming(item.out + from, result + (at - chunk), bytes);
+      else
+        std::memcpy(item.out + from, result + (at - chunk), bytes);
+    });
+  };
+  get(chunk, my_begin(k));
+  get(my_end(k), cut_.end(k));
+}
+
+}  // namespace hvd::ops

@@ -1,0 +1,91 @@
+/// @file stage.h — one part of a batch, as a small state machine.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ops/kernels/kernels.h"
+
+namespace hvd::ops {
+
+/// Runs in pieces so that one thread can serve several sets and two ranks never wait for each other in opposite
+/// orders.  All ranks of the set go through the same stages in the same order.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  /// Does what can be done without waiting.  True when anything moved.
+  virtual bool step() = 0;
+  virtual bool done() const = 0;
+};
+
+/// One tensor of a fused allreduce.
+struct Item {
+  const unsigned char* in = nullptr;
+  unsigned char* out = nullptr;
+  std::size_t bytes = 0;
+  std::size_t at = 0;  ///< where it begins in the stream of the batch, a multiple of 64
+  std::size_t element_bytes = 1;
+  ReduceFn reduce = nullptr;
+  Scale scale;
+};
+
+/// The tensors of a batch laid end to end, each at a multiple of 64 bytes: any cut at a multiple of 64 falls between
+/// elements of any dtype.
+struct Stream {
+  std::vector<Item> items;
+  std::size_t bytes = 0;  ///< whole length, with the gaps
+
+  void clear() { items.clear(), bytes = 0; }
+  void add(Item item) {
+    if (item.bytes == 0) return;
+    item.at = bytes;
+    bytes += (item.bytes + 63) / 64 * 64;
+    items.push_back(item);
+  }
+
+  /// Calls f(item, offset in the item, position in the stream, length) for each piece of [begin, end).
+  template <class F>
+  void pieces(std::size_t begin, std::size_t end, F&& f) const {
+    std::size_t low = 0, high = items.size();
+    while (low < high) {  // first item that ends behind begin
+      const std::size_t middle = (low + high) / 2;
+      if (items[middle].at + items[middle].bytes > begin)
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    for (std::size_t i = low; i < items.size() && items[i].at < end; ++i) {
+      const Item& item = items[i];
+      const std::size_t from = begin > item.at ? begin - item.at : 0;
+      const std::size_t to = end - item.at < item.bytes ? end - item.at : item.bytes;
+      f(item, from, item.at + from, to - from);
+    }
+  }
+};
+
+/// How a stream is cut: chunks of equal size, each divided among the carriers in whole lines.
+struct Cut {
+  std::size_t bytes = 0, chunk = 0;
+  int carriers = 1;
+
+  /// At least four chunks where that leaves them 32 KiB, so that copying and adding overlap.
+  static Cut of(std::size_t bytes, std::size_t largest, int carriers) {
+    std::size_t chunk = (bytes / 4 + 63) / 64 * 64;
+    if (chunk < (32 << 10)) chunk = 32 << 10;
+    if (chunk > largest) chunk = largest;
+    return {bytes, chunk, carriers};
+  }
+  std::uint64_t chunks() const { return (bytes + chunk - 1) / chunk; }
+  std::size_t begin(std::uint64_t k) const { return k * chunk; }
+  std::size_t end(std::uint64_t k) const { return (k + 1) * chunk < bytes ? (k + 1) * chunk : bytes; }
+  /// Where slice s of chunk k begins; slice `carriers` begins where the chunk ends.
+  std::size_t slice(std::uint64_t k, int s) const {
+    const std::size_t length = end(k) - begin(k);
+    const std::size_t each =
+        ((length + static_cast<std::size_t>(carriers) - 1) / static_cast<std::size_t>(carriers) + 63) / 64 * 64;
+    const std::size_t at = each * static_cast<std::size_t>(s);
+    return begin(k) + (at < length ? at : length);
+  }
+};
+
+}  // namespace hvd::ops

@@ -1,0 +1,176 @@
+/// @file mpi_transport.cc — libhvd_mpi.so: the transport over MPI.
+///
+/// Only point-to-point calls on one duplicate of MPI_COMM_WORLD, made once for
+/// the life of the process: a world of fewer ranks, or a re-initialised one, is
+/// a table of ranks and another range of tags.  Nothing here is collective after
+/// the first open(), so a rank that is gone cannot hang the others.
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "base/error.h"
+#include "transport/transport.h"
+
+namespace hvd::transport {
+namespace {
+
+void check(int rc, const char* call) {
+  if (rc == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(rc, text, &length) != MPI_SUCCESS) length = 0;
+  throw Error(Code::peer_lost, call,
+              length ? std::string(text, static_cast<std::size_t>(length)) : "unknown MPI error");
+}
+
+/// What lasts as long as the process.
+struct Life {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0, size = 1, provided = MPI_THREAD_SINGLE;
+  bool ours = false;      ///< we called MPI_Init
+  int epochs = 0;         ///< worlds opened so far; all ranks count alike
+  std::vector<int> host;  ///< [size] lowest rank that shares memory
+};
+Life life;
+
+void start_mpi(bool threads) {
+  int done = 0, finalized = 0;
+  check(MPI_Initialized(&done), "MPI_Initialized");
+  check(MPI_Finalized(&finalized), "MPI_Finalized");
+  if (finalized) throw Error(Code::unavailable, "MPI", "was finalized in this process and cannot be started again");
+  if (done) {
+    check(MPI_Query_thread(&life.provided), "MPI_Query_thread");
+    if (life.provided < MPI_THREAD_SERIALIZED)
+      throw Error(Code::unavailable, "MPI", "was initialised without thread support",
+                  "ask for MPI_THREAD_MULTIPLE where it is initialised");
+    return;
+  }
+  const int wanted = threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SERIALIZED;
+  check(MPI_Init_thread(nullptr, nullptr, wanted, &life.provided), "MPI_Init_thread");
+  life.ours = true;
+}
+
+void begin(bool threads) {
+  if (life.comm != MPI_COMM_NULL) return;
+  start_mpi(threads);
+  MPI_Comm comm = MPI_COMM_NULL, node = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+  check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_rank(comm, &life.rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm, &life.size), "MPI_Comm_size");
+  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, life.rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
+  int lowest = life.rank;
+  check(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
+  check(MPI_Comm_free(&node), "MPI_Comm_free");
+  life.host.resize(static_cast<std::size_t>(life.size));
+  check(MPI_Allgather(&lowest, 1, MPI_INT, life.host.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  life.comm = comm;
+}
+
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(std::vector<int> ranks) : world_(std::move(ranks)), epoch_(++life.epochs) {
+    for (std::size_t i = 0; i < world_.size(); ++i) {
+      if (world_[i] < 0 || world_[i] >= life.size)
+        throw Error(Code::usage, "init", "there is no rank " + std::to_string(world_[i]) + " in this launch");
+      if (world_[i] == life.rank) rank_ = static_cast<int>(i);
+      host_.push_back(life.host[static_cast<std::size_t>(world_[i])]);
+      index_[world_[i]] = static_cast<int>(i);
+    }
+    if (rank_ < 0)
+      throw Error(Code::usage, "init",
+                  "rank " + std::to_string(life.rank) + " of the launch is not among the given ranks");
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(world_.size()); }
+  const std::vector<int>& host_of() const override { return host_; }
+  bool threads_multiple() const override { return life.provided == MPI_THREAD_MULTIPLE; }
+
+  Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
+    MPI_Request r;
+    check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, world(to), wire_tag(tag), life.comm, &r), "MPI_Isend");
+    return keep(r);
+  }
+  Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) override {
+    MPI_Request r;
+    check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, world(from), wire_tag(tag), life.comm, &r), "MPI_Irecv");
+    return keep(r);
+  }
+  bool test(Ticket ticket) override {
+    if (ticket == 0) return true;
+    MPI_Request& r = requests_[ticket - 1];
+    if (r == MPI_REQUEST_NULL) return true;
+    int done = 0;
+    check(MPI_Test(&r, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done) free_.push_back(ticket);
+    return done != 0;
+  }
+  void abandon(Ticket ticket) override {
+    if (ticket == 0 || requests_[ticket - 1] == MPI_REQUEST_NULL) return;
+    MPI_Cancel(&requests_[ticket - 1]);
+    MPI_Request_free(&requests_[ticket - 1]);
+  }
+  std::optional<Message> poll(Tag tag) override {
+    int there = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, wire_tag(tag), life.comm, &there, &status), "MPI_Iprobe");
+    if (!there) return std::nullopt;
+    int bytes = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    Message m{index_[status.MPI_SOURCE], std::string(static_cast<std::size_t>(bytes), 0)};
+    check(MPI_Recv(m.body.data(), bytes, MPI_BYTE, status.MPI_SOURCE, wire_tag(tag), life.comm, MPI_STATUS_IGNORE),
+          "MPI_Recv");
+    return m;
+  }
+
+ private:
+  int world(int r) const { return world_[static_cast<std::size_t>(r)]; }
+  /// Tags of different epochs differ, so that what an earlier world left behind is never taken for ours.
+  int wire_tag(Tag tag) const { return (epoch_ % 2000) * 8 + static_cast<int>(tag); }
+  Ticket keep(MPI_Request r) {
+    if (free_.empty()) {
+      requests_.push_back(r);
+      return requests_.size();
+    }
+    const Ticket t = free_.back();
+    free_.pop_back();
+    requests_[t - 1] = r;
+    return t;
+  }
+  std::vector<int> world_;  ///< [size] rank in the launch
+  int epoch_, rank_ = -1;
+  std::vector<int> host_;
+  std::map<int, int> index_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Ticket> free_;
+};
+
+}  // namespace
+}  // namespace hvd::transport
+
+#define HVD_PLUGIN extern "C" __attribute__((visibility("default")))
+
+HVD_PLUGIN hvd::transport::Transport* hvd_mpi_open(const int* ranks, int count, int threads, char* error,
+                                                   std::size_t error_bytes) {
+  using namespace hvd::transport;
+  try {
+    begin(threads != 0);
+    std::vector<int> all;
+    for (int r = 0; r < (ranks ? count : life.size); ++r) all.push_back(ranks ? ranks[r] : r);
+    return new MpiTransport(std::move(all));
+  } catch (const std::exception& e) {
+    std::snprintf(error, error_bytes, "%s", e.what());
+    return nullptr;
+  }
+}
+
+HVD_PLUGIN void hvd_mpi_finalize() {
+  using hvd::transport::life;
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (life.ours && !finalized) MPI_Finalize();
+}

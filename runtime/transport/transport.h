@@ -1,0 +1,66 @@
+/// @file transport.h — how ranks reach each other outside shared memory.
+///
+/// A seam of few calls: tagged byte messages between ranks, in order per
+/// (sender, receiver, tag), never blocking.  libhvd_mpi.so implements it over
+/// MPI; loopback.h is its twin for ranks that are threads of one process.
+/// Thread: one thread at a time (the engine's drive lock sees to that).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hvd::transport {
+
+/// Message streams that must not mix.
+enum class Tag : int { exchange = 1, share = 2, up = 3, down = 4, data = 5, gone = 6 };
+
+struct Message {
+  int from = 0;
+  std::string body;
+};
+
+/// Names a send or receive under way; 0 is none.
+using Ticket = std::uint64_t;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// [size]: ranks with the same number can share memory.
+  virtual const std::vector<int>& host_of() const = 0;
+  /// Other libraries may use the same messaging library from other threads.
+  virtual bool threads_multiple() const = 0;
+
+  /// @p data must stay valid until test() says the ticket is done.  Throws Error{peer_lost}.
+  virtual Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) = 0;
+  /// Exactly @p bytes bytes are expected.
+  virtual Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) = 0;
+  /// True once the ticket is done; it is then void.  0 is done.
+  virtual bool test(Ticket ticket) = 0;
+  /// Gives up a ticket whose peer may be gone; never blocks.
+  virtual void abandon(Ticket ticket) = 0;
+  /// The next whole message of this tag from anybody, or nothing.  Not for Tag::data.
+  virtual std::optional<Message> poll(Tag tag) = 0;
+
+  /// Zeroed memory that all of @p members (this rank too, same order everywhere) see, when the
+  /// transport has a way of its own; nullptr: use a shared-memory file.
+  virtual std::shared_ptr<void> share_in_process(const std::vector<int>& members, std::size_t bytes) {
+    (void)members, (void)bytes;
+    return nullptr;
+  }
+};
+
+/// Everybody's text, by rank.  Collective over all ranks; throws Error{timeout} after @p limit_seconds, naming who is
+/// missing.
+std::vector<std::string> exchange(Transport& t, const std::string& mine, double limit_seconds);
+
+/// Sends and waits until the bytes are out of our hands.  Throws Error{timeout}.
+void send_blocking(Transport& t, int to, Tag tag, const std::string& body, double limit_seconds);
+/// Waits for one message of @p tag.  Throws Error{timeout} that says @p waiting_for.
+Message receive_blocking(Transport& t, Tag tag, double limit_seconds, const std::string& waiting_for);
+
+}  // namespace hvd::transport

@@ -1,0 +1,191 @@
+/// @file world.cc — every operation over real processes: started by mpirun with any number of ranks, or alone.
+///
+/// Uses only the C interface.  Exit code 0 when every value on this rank is right.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "hvd/hvd.h"
+
+namespace {
+
+int failures = 0;
+hvd_world world;
+
+#define EXPECT(condition)                                                                            \
+  do {                                                                                               \
+    if (!(condition)) {                                                                              \
+      std::fprintf(stderr, "rank %d: %s:%d: %s  [%s]\n", world.rank, __FILE__, __LINE__, #condition, \
+                   hvd_last_error());                                                                \
+      if (++failures > 10) std::exit(1);                                                             \
+    }                                                                                                \
+  } while (0)
+
+hvd_request request(hvd_kind kind, const char* name, const std::vector<int64_t>& shape, const void* in, void* out) {
+  hvd_request q{};
+  q.struct_size = sizeof q;
+  q.kind = kind;
+  q.dtype = HVD_F32;
+  q.reduce = HVD_SUM;
+  q.name = name;
+  q.shape = shape.data();
+  q.ndim = static_cast<int32_t>(shape.size());
+  q.device = HVD_HOST_DEVICE;
+  q.in = in;
+  q.out = out;
+  return q;
+}
+
+float value(int rank, std::size_t i) { return static_cast<float>((rank + 1) * static_cast<int>(i % 13 + 1)); }
+
+void allreduce_sizes() {
+  const float total = static_cast<float>(world.size * (world.size + 1) / 2);
+  for (std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{1000}, std::size_t{5000},
+                        std::size_t{300000}, std::size_t{3000001}})
+    for (int round = 0; round < 3; ++round)
+      for (bool in_place : {false, true}) {
+        std::vector<float> in(n), out(n);
+        for (std::size_t i = 0; i < n; ++i) in[i] = value(world.rank, i);
+        const std::vector<int64_t> shape{static_cast<int64_t>(n)};
+        const std::string name = "sizes." + std::to_string(n);
+        hvd_request q = request(HVD_ALLREDUCE, name.c_str(), shape, in.data(), in_place ? in.data() : out.data());
+        EXPECT(hvd_run(&q) == HVD_OK);
+        const float* got = in_place ? in.data() : out.data();
+        for (std::size_t i = 0; i < n; ++i)
+          if (got[i] != total * static_cast<float>(i % 13 + 1)) {
+            EXPECT(got[i] == total * static_cast<float>(i % 13 + 1));
+            break;
+          }
+      }
+}
+
+void many() {
+  constexpr int count = 300;
+  std::vector<std::vector<float>> tensors;
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) {
+    tensors.emplace_back(static_cast<std::size_t>(i * 7 + 1), static_cast<float>(world.rank + i));
+    names.push_back("many." + std::to_string(i));
+  }
+  for (int round = 0; round < 20; ++round) {
+    std::vector<hvd_handle> handles(count);
+    for (int j = 0; j < count; ++j) {
+      const int i = (j * 7 + world.rank * 11) % count;  // another order on every rank
+      std::fill(tensors[static_cast<std::size_t>(i)].begin(), tensors[static_cast<std::size_t>(i)].end(),
+                static_cast<float>(world.rank + i));
+      const std::vector<int64_t> shape{static_cast<int64_t>(tensors[static_cast<std::size_t>(i)].size())};
+      float* data = tensors[static_cast<std::size_t>(i)].data();
+      hvd_request q = request(HVD_ALLREDUCE, names[static_cast<std::size_t>(i)].c_str(), shape, data, data);
+      q.reduce = HVD_AVERAGE;
+      EXPECT(hvd_submit(&q, &handles[static_cast<std::size_t>(i)]) == HVD_OK);
+    }
+    for (int i = 0; i < count; ++i) {
+      EXPECT(hvd_wait(handles[static_cast<std::size_t>(i)], 60) == HVD_OK);
+      const float expected = static_cast<float>(i) + static_cast<float>(world.size - 1) / 2;
+      EXPECT(tensors[static_cast<std::size_t>(i)].front() == expected &&
+             tensors[static_cast<std::size_t>(i)].back() == expected);
+      EXPECT(hvd_release(handles[static_cast<std::size_t>(i)]) == HVD_OK);
+    }
+  }
+}
+
+void broadcasts() {
+  for (std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{700000}})
+    for (int root = 0; root < world.size; ++root) {
+      std::vector<float> data(n, static_cast<float>(world.rank));
+      const std::vector<int64_t> shape{static_cast<int64_t>(n)};
+      hvd_request q = request(HVD_BROADCAST, nullptr, shape, data.data(), data.data());
+      q.root = root;
+      EXPECT(hvd_run(&q) == HVD_OK);
+      for (float x : data)
+        if (x != static_cast<float>(root)) {
+          EXPECT(x == static_cast<float>(root));
+          break;
+        }
+    }
+}
+
+void allgathers() {
+  for (std::size_t unit : {std::size_t{0}, std::size_t{1}, std::size_t{50000}})
+    for (int round = 0; round < 3; ++round) {
+      const std::size_t rows = unit * static_cast<std::size_t>(world.rank + round);
+      std::vector<float> in(rows * 3, static_cast<float>(world.rank));
+      const std::vector<int64_t> shape{static_cast<int64_t>(rows), 3};
+      const std::string name = "gather." + std::to_string(unit);
+      hvd_request q = request(HVD_ALLGATHER, name.c_str(), shape, in.data(), nullptr);
+      hvd_handle h = 0;
+      EXPECT(hvd_submit(&q, &h) == HVD_OK);
+      EXPECT(hvd_wait(h, 60) == HVD_OK);
+      void* data = nullptr;
+      int64_t got[64];
+      int32_t ndim = 0;
+      EXPECT(hvd_take(h, &data, got, &ndim) == HVD_OK);
+      std::size_t total = 0;
+      for (int r = 0; r < world.size; ++r) total += unit * static_cast<std::size_t>(r + round);
+      EXPECT(ndim == 2 && got[0] == static_cast<int64_t>(total) && got[1] == 3);
+      const float* f = static_cast<const float*>(data);
+      std::size_t at = 0;
+      bool right = true;
+      for (int r = 0; r < world.size; ++r)
+        for (std::size_t i = 0; i < 3 * unit * static_cast<std::size_t>(r + round); ++i)
+          right &= f[at++] == static_cast<float>(r);
+      EXPECT(right);
+      EXPECT(hvd_take(h, &data, got, &ndim) == HVD_USAGE);
+      hvd_free(const_cast<float*>(f));
+      EXPECT(hvd_release(h) == HVD_OK);
+      EXPECT(hvd_release(h) == HVD_USAGE);
+    }
+}
+
+void mismatches() {
+  if (world.size < 2) return;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<float> data(20, 1);
+    const std::vector<int64_t> shape{world.rank == 1 ? 10 : 20};
+    hvd_request q = request(HVD_ALLREDUCE, "odd", shape, data.data(), data.data());
+    EXPECT(hvd_run(&q) == HVD_MISMATCH);
+    const std::string text = hvd_last_error();
+    EXPECT(text.find("odd") != std::string::npos && text.find("[10] on rank 1") != std::string::npos &&
+           text.find("[20]") != std::string::npos);
+    const std::vector<int64_t> same{20};
+    hvd_request ok = request(HVD_ALLREDUCE, "odd", same, data.data(), data.data());
+    EXPECT(hvd_run(&ok) == HVD_OK);
+    EXPECT(hvd_run(&ok) == HVD_OK);
+  }
+}
+
+void barriers() {
+  for (int i = 0; i < 100; ++i) {
+    hvd_request q = request(HVD_BARRIER, nullptr, {}, nullptr, nullptr);
+    EXPECT(hvd_run(&q) == HVD_OK);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int times = argc > 1 ? std::atoi(argv[1]) : 3;
+  alarm(static_cast<unsigned>(argc > 2 ? std::atoi(argv[2]) : 120));  // never hang
+  EXPECT(hvd_get_world(&world) == HVD_USAGE);
+  for (int i = 0; i < times; ++i) {
+    EXPECT(hvd_init(nullptr) == HVD_OK);
+    if (!hvd_is_initialized()) return 1;
+    EXPECT(hvd_get_world(&world) == HVD_OK);
+    if (i < 3) {
+      allreduce_sizes();
+      many();
+      broadcasts();
+      allgathers();
+      mismatches();
+    }
+    barriers();
+    EXPECT(hvd_shutdown() == HVD_OK);
+    EXPECT(!hvd_is_initialized());
+  }
+  if (failures == 0 && world.rank == 0) std::printf("ok: %d ranks\n", world.size);
+  return failures ? 1 : 0;
+}
