@@ -175,6 +175,11 @@ void Session::died(int rank, wire::DeathRecord record) {
   record.rank = rank;
   record.host = manifest(rank).host;
   record.time_ns = state.clock.known() && !state.gone ? record.time_ns - state.clock.offset_ns() : monotonic_ns();
+  if (record.cause == wire::Cause::stopped && !stopping_) {  // not by us: somebody ended it or its mpirun
+    record.cause = wire::Cause::vanished;
+    if (record.text.empty()) record.text = "it was ended from outside";
+    if (record.code > 128) record.code -= 128;
+  }
   if (record.phase.empty()) record.phase = state.phase;
   state.stage = std::max(state.stage, Stage::ended);
   state.death = std::move(record);

@@ -9,15 +9,29 @@ using Words = std::vector<std::string>;
 
 void append(Words& to, const Words& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-std::string host_list(const Plan& plan) {
+/// Open MPI 4 fills its own machine's slots first wherever -H names it; its sequential mapper keeps the order, and
+/// wants a host for each rank.
+bool needs_sequence(Flavour flavour, const Plan& plan) {
+  if (flavour != Flavour::openmpi4) return false;
+  for (std::size_t h = 1; h < plan.hosts.size(); ++h)
+    if (plan.hosts[h].local) return true;
+  return false;
+}
+
+std::string host_list(const Plan& plan, bool sequence) {
   Words hosts;
+  if (sequence) {
+    for (const RankPlace& p : plan.ranks) hosts.push_back(plan.host_of(p.rank).name);
+    return join(hosts, ",");
+  }
   for (const PlanHost& h : plan.hosts) hosts.push_back(h.name + ":" + std::to_string(h.ranks));
   return join(hosts, ",");
 }
 
 /// The slots were checked by us, and each rank binds itself: mpirun shall do neither.
-Words mapping(Flavour flavour) {
-  if (flavour == Flavour::openmpi4) return {"--bind-to", "none", "--map-by", "slot", "--oversubscribe"};
+Words mapping(Flavour flavour, bool sequence) {
+  if (flavour == Flavour::openmpi4)
+    return {"--bind-to", "none", "--map-by", sequence ? "seq" : "slot", "--oversubscribe"};
   return {"--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"};
 }
 
@@ -62,10 +76,11 @@ Words network(const Mpirun& mpirun, const MpirunOptions& options) {
 }  // namespace
 
 std::vector<std::string> mpirun_command(const Mpirun& mpirun, const Plan& plan, const MpirunOptions& options) {
+  const bool sequence = options.binding.empty() && needs_sequence(mpirun.flavour, plan);
   Words command{mpirun.program};
   if (options.as_root) command.push_back("--allow-run-as-root");
-  append(command, {"-np", std::to_string(plan.ranks.size()), "-H", host_list(plan)});
-  append(command, options.binding.empty() ? mapping(mpirun.flavour) : options.binding);
+  append(command, {"-np", std::to_string(plan.ranks.size()), "-H", host_list(plan, sequence)});
+  append(command, options.binding.empty() ? mapping(mpirun.flavour, sequence) : options.binding);
   if (!plan.all_local()) {
     append(command, remote(mpirun.flavour, join(options.agent, " ")));
     for (const char* name : {"HVD_CONTROL", "HVD_SERVER_KEY", "HVD_JOB"}) append(command, {"-x", name});

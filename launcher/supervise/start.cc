@@ -118,6 +118,7 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
   env["HVD_SERVER_KEY"] = server.public_key;
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
   env["HVD_JOB_DIR"] = folder_.path();
+  env["TMPDIR"] = folder_.path();  // mpirun's own session folder goes with the job's, however the job ends
   if (job_.plan.all_local()) return env;
 
   const std::optional<int> port = job_.settings.integer("ssh-port");

@@ -45,8 +45,13 @@ int Supervisor::run() {
 SessionEvents Supervisor::events() {
   SessionEvents e;
   e.hello = [this](const wire::Hello& h) {
+    const PlanHost& planned = job_.plan.host_of(h.rank);
+    if (h.local != planned.local)
+      throw Error(Code::unavailable, "mpirun",
+                  "put rank " + std::to_string(h.rank) + " on " + h.host + " instead of " + planned.name,
+                  "do --mpi-args or OMPI_ variables change the mapping?");
     detail("rank " + std::to_string(h.rank) + " is there, process " + std::to_string(h.pid) + " on " + h.host);
-    if (timeline_) timeline_->rank_started(h.rank, job_.plan.host_of(h.rank).name, h.local);
+    if (timeline_) timeline_->rank_started(h.rank, planned.name, h.local);
   };
   e.started = [this](int rank, const wire::Started& s) {
     const std::string where = s.cpus.empty() ? "unbound" : "cores " + ranges(s.cpus);

@@ -37,6 +37,13 @@ TEST_CASE("mpirun: remote hosts go through our agent, one by one, and get the pu
         " --leave-session-attached -x HVD_CONTROL -x HVD_SERVER_KEY -x HVD_JOB /opt/hvdrank");
 }
 
+TEST_CASE("mpirun: the given order of hosts is kept when this machine is not the first") {
+  CHECK(command(Flavour::openmpi4, "b:2,a:1", {false, true}, {})
+            .starts_with("/opt/mpirun -np 3 -H b,b,a --bind-to none --map-by seq --oversubscribe --mca plm rsh"));
+  CHECK(command(Flavour::openmpi5, "b:2,a:1", {false, true}, {})
+            .starts_with("/opt/mpirun -np 3 -H b:2,a:1 --bind-to none --map-by slot:OVERSUBSCRIBE"));
+}
+
 TEST_CASE("mpirun: the user's own arguments") {
   CHECK(command(Flavour::openmpi4, "a:1", {true},
                 {.tcp = true, .interfaces = "eth0", .extra = {"--mca", "x", "1"}, .binding = {"--bind-to", "core"}}) ==
