@@ -11,11 +11,12 @@ from __future__ import annotations
 import argparse
 import time
 
-import horovod.torch as hvd
 import torch
 from sklearn.datasets import load_digits  # type: ignore[import-untyped, unused-ignore]
 from torch import nn
 from torch.nn import functional
+
+import horovod.torch as hvd
 
 
 def load_data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:

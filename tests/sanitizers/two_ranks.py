@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-import hvd.numpy as hvd
 import numpy as np
+
+import hvd.numpy as hvd
 
 
 def operations(rank: int, size: int) -> None:

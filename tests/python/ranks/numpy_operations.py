@@ -1,7 +1,8 @@
 """Every operation against NumPy itself, on NumPy arrays: two or more ranks, every dtype."""
 
-import hvd.numpy as hvd
 import numpy as np
+
+import hvd.numpy as hvd
 
 try:
     hvd.rank()

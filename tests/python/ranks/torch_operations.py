@@ -3,8 +3,9 @@
 import copy
 import pickle
 
-import horovod.torch as hvd
 import torch
+
+import horovod.torch as hvd
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

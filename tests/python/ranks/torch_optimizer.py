@@ -4,9 +4,10 @@ import copy
 import pickle
 import warnings
 
-import horovod.torch as hvd
 import torch
 from torch import nn
+
+import horovod.torch as hvd
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
