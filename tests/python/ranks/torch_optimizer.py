@@ -308,7 +308,7 @@ def check_broadcast_of_the_state():
         if RANK == 0:  # the others' state is empty
             for x, y in batches(2):
 
-                def closure(x=x, y=y):
+                def closure(x=x, y=y, model=model, optimizer=optimizer):
                     optimizer.zero_grad()
                     loss = ((model(x) - y) ** 2).mean()
                     loss.backward()
