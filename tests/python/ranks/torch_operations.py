@@ -35,7 +35,7 @@ def raises(kind, call, *words):
         for word in words:
             assert word in str(error), f"{word!r} is not in {error}"
         return error
-    raise AssertionError(f"no {kind.__name__}")
+    raise AssertionError(f"no {kind}")
 
 
 def check_every_dtype():
@@ -248,7 +248,7 @@ def check_wrong_arguments():
     raises(ValueError, lambda: hvd.broadcast_(torch.zeros(2), SIZE + 3))
     raises(ValueError, lambda: hvd.allreduce_(torch.zeros(2, device="meta")), "meta")
     for call in (hvd.alltoall, hvd.reducescatter):
-        raises(RuntimeError, lambda call=call: call(torch.zeros(4)))
+        raises((RuntimeError, ValueError), lambda call=call: call(torch.zeros(4)))
     raises(RuntimeError, lambda: hvd.add_process_set([0]))
     raises(ValueError, lambda: hvd.add_process_set(list(range(SIZE))), "exists")
     raises(ValueError, lambda: hvd.allreduce(torch.zeros(2), process_set=hvd.ProcessSet([0])), "process set")

@@ -29,13 +29,11 @@ class TorchAdapter:
             if tensor.is_cpu:
                 if tensor.is_contiguous():
                     return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, -1
-                return None
-            if tensor.is_cuda:
+            elif tensor.is_cuda:
                 if self._cuda and tensor.is_contiguous():
                     # The runtime reads the memory from its own stream: what was queued before must have ended.
                     torch.cuda.current_stream(tensor.device).synchronize()
                     return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, tensor.get_device()
-                return None
         except KeyError:
             raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged (possible: {', '.join(DTYPES)})") from None
         except (AttributeError, RuntimeError):
