@@ -1,0 +1,369 @@
+"""hvd.run from a script, a REPL and a notebook cell; its errors; and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from python.harness import environment, has, python
+
+pytestmark = pytest.mark.skipif(
+    not (Path(environment().get("HVD_RUN_PROGRAM", "/nowhere")).exists() or Path(sys.executable).with_name("hvdrun").exists()),
+    reason="hvdrun is not built",
+)
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "job.py"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def run_script(folder: Path, text: str, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python(), str(script(folder, text))],
+        env=environment(),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def gone(pids: list[int], seconds: float) -> list[int]:
+    """Waits until the processes have ended; those that have not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = [pid for pid in pids if Path(f"/proc/{pid}").exists() and "Z" not in _state(pid)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.05)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def test_script(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import os
+        import hvd
+
+        FACTOR = 100
+
+        def work(a, b=0):
+            print("working", os.environ["HVD_RANK"], flush=True)
+            return {"rank": int(os.environ["HVD_RANK"]), "value": FACTOR * a + b}
+
+        print("results", hvd.run(work, (3,), {"b": 7}, num_proc=3))
+        print("again", hvd.run(lambda: os.environ["HVD_SIZE"], np=2, hosts="localhost:2"))
+        print("alone", hvd.run(len, ([1, 2],)))
+        """,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected = [{"rank": rank, "value": 307} for rank in range(3)]
+    assert f"results {expected}" in done.stdout
+    assert "again ['2', '2']" in done.stdout
+    assert "alone [2]" in done.stdout
+    for rank in range(3):
+        assert f"working {rank}" in done.stdout
+
+
+def test_collectives_inside(tmp_path: Path) -> None:
+    if not has("numpy"):
+        pytest.skip(f"{python()} has no numpy")
+    done = run_script(
+        tmp_path,
+        """
+        import horovod
+
+        def total():
+            import numpy as np
+            import hvd.numpy as hvd
+
+            hvd.init()
+            return float(hvd.allreduce(np.array([hvd.rank() + 1.0]), op=hvd.Sum)[0])
+
+        if __name__ == "__main__":
+            print("totals", horovod.run(total, np=2))
+        """,
+    )
+    assert "totals [3.0, 3.0]" in done.stdout, done.stdout + done.stderr
+
+
+def test_output_is_live(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        """
+        import hvd
+
+        def slow():
+            import time
+            print("first", flush=True)
+            time.sleep(30)
+
+        hvd.run(slow, num_proc=1)
+        """,
+    )
+    process = subprocess.Popen([python(), str(path)], env=environment(), stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        start = time.monotonic()
+        while "first" not in process.stdout.readline():
+            assert time.monotonic() - start < 25, "the line did not come while the job ran"
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=40)
+
+
+def test_modules_beside_the_script(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("def work():\n    return 'from the neighbour'\n")
+    done = run_script(tmp_path, "import hvd, neighbour\nprint(hvd.run(neighbour.work, np=2))\n")
+    assert "['from the neighbour', 'from the neighbour']" in done.stdout, done.stdout + done.stderr
+
+
+def test_large_results(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import hvd
+
+        def big(data):
+            import os
+            return data + bytes([int(os.environ["HVD_RANK"])]) * 20_000_000
+
+        results = hvd.run(big, (b"x" * 5_000_000,), np=2)
+        print([(len(r), r[0], r[-1]) for r in results])
+        """,
+    )
+    assert "[(25000000, 120, 0), (25000000, 120, 1)]" in done.stdout, done.stdout + done.stderr
+
+
+def test_failure_names_the_rank(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import hvd
+
+        def fail():
+            import os, time
+            if os.environ["HVD_RANK"] == "1":
+                raise KeyError("the reason")
+            time.sleep(60)
+
+        try:
+            hvd.run(fail, np=2)
+        except RuntimeError as error:
+            print("CAUGHT", error)
+        """,
+    )
+    caught = done.stdout[done.stdout.index("CAUGHT") :]
+    assert "rank 1" in caught and "KeyError: 'the reason'" in caught and "in fail" in caught, done.stdout + done.stderr
+    assert "rank 0" not in caught
+
+
+def test_exit_code_and_signal(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import os, signal, sys
+        import hvd
+
+        for end in (lambda: sys.exit(7), lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: (i for i in ())):
+            try:
+                print(hvd.run(end, np=2))
+            except RuntimeError as error:
+                print("CAUGHT", " ".join(str(error).split()))
+        """,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("CAUGHT")]
+    assert len(lines) == 3, done.stdout + done.stderr
+    assert "7" in lines[0] and "9" in lines[1] and "pickle" in lines[2], lines
+
+
+def test_what_cannot_be_pickled(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import threading
+        import hvd
+
+        LOCK = threading.Lock()
+
+        def use():
+            return LOCK
+
+        def inner():
+            mine = threading.Lock()
+            return lambda: mine
+
+        for call in (
+            lambda: hvd.run(use),
+            lambda: hvd.run(inner()),
+            lambda: hvd.run(print, (1, LOCK)),
+            lambda: hvd.run(print, kwargs={"end": LOCK}),
+        ):
+            try:
+                call()
+            except TypeError as error:
+                print("CAUGHT", error)
+        """,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("CAUGHT")]
+    assert len(lines) == 4, done.stdout + done.stderr
+    for line, word in zip(lines, ("'LOCK'", "'mine'", "argument 1", "argument end=")):
+        assert word in line and "lock" in line, line
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import hvd
+
+        for arguments in (dict(np=0), dict(num_proc=2, np=3), dict(np=2, hosts="a b:x"), dict(np=4, hosts="localhost:2")):
+            try:
+                hvd.run(print, **arguments)
+            except ValueError as error:
+                print("CAUGHT", " ".join(str(error).split()))
+        try:
+            hvd.run(3)
+        except TypeError as error:
+            print("CAUGHT", error)
+        """,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("CAUGHT")]
+    assert len(lines) == 5, done.stdout + done.stderr
+    assert "4" in lines[3] and "2" in lines[3], lines[3]
+
+
+SLEEPER = """
+import hvd
+
+def sleep(folder):
+    import os, subprocess, time
+    child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    with open(os.path.join(folder, "pids." + os.environ["HVD_RANK"]), "w") as file:
+        file.write(f"{os.getpid()} {child.pid} ")
+    time.sleep(300)
+
+hvd.run(sleep, (__FOLDER__,), np=2)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left(tmp_path: Path, how: signal.Signals) -> None:
+    path = script(tmp_path, SLEEPER.replace("__FOLDER__", repr(str(tmp_path))))
+    env = environment(TMPDIR=str(tmp_path))
+    env.pop("XDG_RUNTIME_DIR", None)
+    process = subprocess.Popen([python(), str(path)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pids: list[int] = []
+    deadline = time.monotonic() + 60
+    while len(pids) < 4:
+        assert time.monotonic() < deadline and process.poll() is None, "the ranks did not start"
+        time.sleep(0.05)
+        pids = [int(word) for file in tmp_path.glob("pids.*") for word in file.read_text().split()]
+    process.send_signal(how)
+    output, _ = process.communicate(timeout=40)
+    assert not gone(pids, 10), f"processes are left: {gone(pids, 0)}"
+    if how == signal.SIGINT:
+        assert "KeyboardInterrupt" in output
+        assert not list(tmp_path.glob("hvd-run-*")), "the payload's folder is left"
+
+
+def read_until(master: int, text: str, seconds: float) -> str:
+    """Reads a terminal until the text has come."""
+    seen, deadline = "", time.monotonic() + seconds
+    while text not in seen:
+        ready, _, _ = select.select([master], [], [], max(0.0, deadline - time.monotonic()))
+        assert ready, f"{text!r} did not come:\n{seen}"
+        seen += os.read(master, 65536).decode(errors="replace")
+    return seen
+
+
+def test_repl() -> None:
+    """Functions typed at the prompt; Ctrl-C at the terminal; and the prompt works afterwards."""
+    master, slave = pty.openpty()
+    env = environment(TERM="dumb", PYTHON_BASIC_REPL="1")
+    process = subprocess.Popen(
+        [python(), "-q", "-i"], env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, close_fds=True
+    )
+    os.close(slave)
+
+    def type_line(line: str) -> None:
+        os.write(master, (line + "\n").encode())
+
+    try:
+        read_until(master, ">>> ", 30)
+        type_line("import hvd, os, time")
+        read_until(master, ">>> ", 30)
+        type_line("def work(n): print('at', os.environ['HVD_RANK'], flush=True); time.sleep(n); return os.getpid()\n")
+        read_until(master, ">>> ", 30)
+        type_line("'two', len(set(hvd.run(work, (0,), np=2)))")
+        seen = read_until(master, "('two', 2)", 60)
+        assert "at 0" in seen and "at 1" in seen, seen
+        read_until(master, ">>> ", 30)
+        type_line("hvd.run(work, (120,), np=2)")
+        read_until(master, "at 1", 60)
+        process.send_signal(signal.SIGINT)
+        read_until(master, "KeyboardInterrupt", 40)
+        type_line("print('still', 'here')")
+        read_until(master, "still here", 30)
+        type_line("exit()")
+        process.wait(20)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        os.close(master)
+
+
+def test_notebook(tmp_path: Path) -> None:
+    """A cell's function; its output appears in the cell; an interrupt of the kernel ends the job."""
+    if not has("ipykernel"):
+        pytest.skip(f"{python()} has no ipykernel")
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    cells = [
+        "import hvd, os\n\ndef work(n):\n    print('in rank', os.environ['HVD_RANK'], flush=True)\n    return n * 2",
+        "hvd.run(work, (21,), np=2)",
+        "def fail():\n    raise ValueError('in a cell')\n\n"
+        "try:\n    hvd.run(fail, np=2)\nexcept RuntimeError as error:\n    print('CAUGHT', error)",
+    ]
+    kernels = tmp_path / "kernels" / "ranks"
+    kernels.mkdir(parents=True)
+    command = f'["{python()}", "-m", "ipykernel_launcher", "-f", "{{connection_file}}"]'
+    (kernels / "kernel.json").write_text(f'{{"argv": {command}, "display_name": "ranks", "language": "python"}}')
+    notebook: Any = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    env = environment(JUPYTER_PATH=str(tmp_path), IPYTHONDIR=str(tmp_path))
+    before = dict(os.environ)
+    os.environ.update(env)
+    try:
+        nbclient.NotebookClient(
+            notebook, timeout=120, kernel_name="ranks", resources={"metadata": {"path": tmp_path}}
+        ).execute()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    streams = ["".join(out.get("text", "") for out in cell.outputs if out.output_type == "stream") for cell in notebook.cells]
+    assert "in rank 0" in streams[1] and "in rank 1" in streams[1], notebook.cells[1].outputs
+    results = [out.data["text/plain"] for out in notebook.cells[1].outputs if out.output_type == "execute_result"]
+    assert results == ["[42, 42]"]
+    assert "ValueError: in a cell" in streams[2] and "CAUGHT rank" in streams[2], streams[2]
