@@ -145,10 +145,12 @@ int hvd_run(const hvd_request* request) {
   });
 }
 
-int hvd_timeline_start(const char*, int) {
-  return guard([] { throw Error(Code::unavailable, "timeline", "arrives in a later version"); });
+int hvd_timeline_start(const char* path, int mark_cycles) {
+  return guard([&] { hvd::api::start_timeline(path, mark_cycles != 0); });
 }
-int hvd_timeline_stop(void) { return HVD_OK; }
+int hvd_timeline_stop(void) {
+  return guard([] { hvd::api::stop_timeline(); });
+}
 
 int hvd_built(const char* what) {
   if (!what) return 0;

@@ -9,6 +9,8 @@
 
 #include "api/mpi_plugin.h"
 #include "base/error.h"
+#include "trace/file_sink.h"
+#include "trace/link_sink.h"
 #include "transport/loopback.h"
 
 namespace hvd::api {
@@ -63,7 +65,35 @@ std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* opt
   return transport::LoopbackWorld::make(1)->open(0);
 }
 
+void start_trace(core::Engine& e, const trace::Settings& settings, const std::string& path, bool mark_cycles) {
+  const core::World& w = e.world();
+  const char* link = std::getenv("HVD_LINK_FD");
+  std::unique_ptr<trace::Sink> sink;
+  if (settings.collected && link) {
+    sink = std::make_unique<trace::LinkSink>(std::atoi(link));
+  } else {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    sink = trace::make_file_sink({path, w.rank, w.size, host});
+  }
+  e.tracer().start(std::move(sink), mark_cycles);
+}
+
 }  // namespace
+
+void start_timeline(const char* path, bool mark_cycles) {
+  std::lock_guard lock(mutex);
+  core::Engine* e = engine_now.load();
+  if (!e) throw Error(Code::usage, "timeline", "the runtime is not initialised", "call init() first");
+  const trace::Settings settings = trace::settings_from_environment();
+  if (!settings.collected && (!path || !*path)) throw Error(Code::usage, "timeline", "no file name was given");
+  start_trace(*e, settings, path ? path : "", mark_cycles);
+}
+
+void stop_timeline() {
+  std::lock_guard lock(mutex);
+  if (core::Engine* e = engine_now.load()) e->tracer().stop();
+}
 
 void init(const hvd_init_options* options) {
   if (forked.load())
@@ -78,7 +108,10 @@ void init(const hvd_init_options* options) {
   const core::Config config = core::Config::from_environment();
   auto transport = open_transport(options, config);
   set_hooks();  // after MPI has set its own, so that ours run first
-  engine_now.store(new core::Engine(std::move(transport), config));
+  const trace::Settings settings = trace::settings_from_environment();
+  auto fresh = std::make_unique<core::Engine>(std::move(transport), config);
+  if (settings.start == trace::Settings::Start::now) start_trace(*fresh, settings, settings.path, settings.mark_cycles);
+  engine_now.store(fresh.release());
 }
 
 void shutdown() {

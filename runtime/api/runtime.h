@@ -13,6 +13,9 @@ core::Engine* current() noexcept;
 
 void init(const hvd_init_options* options);
 void shutdown();
+/// @p path: where no launcher collects the timeline.
+void start_timeline(const char* path, bool mark_cycles);
+void stop_timeline();
 bool mpi_available() noexcept;
 
 }  // namespace hvd::api

@@ -67,8 +67,15 @@ class NodeAllgather final : public ops::Stage {
 
 }  // namespace
 
-Batch::Batch(const World& world, const memory::Node& node, transport::Transport& transport, End end)
-    : world_(world), node_(node), transport_(transport), end_(std::move(end)), rings_(node), allreduce_(rings_) {}
+Batch::Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer,
+             End end)
+    : world_(world),
+      node_(node),
+      transport_(transport),
+      tracer_(tracer),
+      end_(std::move(end)),
+      rings_(node),
+      allreduce_(rings_) {}
 
 ops::Item Batch::item_of(const Operation& op) const {
   const Signature& s = op.entry->signature;
@@ -91,11 +98,24 @@ void Batch::begin(std::span<Operation* const> ops, bool eager) {
     begin_stream();
 }
 
+void Batch::trace_begin(std::span<Operation* const> ops) {
+  if (!tracer_.enabled()) return;
+  tracer_.batch_begin(++traced_);
+  for (const Operation* op : ops) tracer_.batch_tensor(op->entry->track);
+  tracer_.phase_begin(traced_, world_.nodes.size() > 1 ? trace::Phase::mpi : trace::Phase::shm);
+}
+
+void Batch::trace_end() {
+  if (!tracer_.enabled()) return;
+  tracer_.phase_end(traced_, world_.nodes.size() > 1 ? trace::Phase::mpi : trace::Phase::shm);
+  tracer_.batch_end(traced_);
+}
+
 void Batch::run_eager() {
-  for (Operation* op : ops_) {
-    ops::eager_reduce(node_, item_of(*op), op->entry->slot, op->parity);
-    end_(*op, HVD_OK, {});
-  }
+  trace_begin(ops_);
+  for (Operation* op : ops_) ops::eager_reduce(node_, item_of(*op), op->entry->slot, op->parity);
+  trace_end();
+  for (Operation* op : ops_) end_(*op, HVD_OK, {});
   running_ = false;
 }
 
@@ -113,7 +133,9 @@ void Batch::begin_stream() {
   }
   allreduce_.begin(stream_, node_.ranks, nullptr);
   streaming_ = true;
+  if (!streamed_.empty()) trace_begin(streamed_);
   at_ = 0;
+  begun_ = false;
   stage_.reset();
 }
 
@@ -137,6 +159,7 @@ bool Batch::step() {
     const bool moved = allreduce_.step();
     if (!allreduce_.done()) return moved;
     streaming_ = false;
+    if (!streamed_.empty()) trace_end();
     for (Operation* op : streamed_) end_(*op, HVD_OK, {});
     running_ = at_ < single_.size();
     return true;
@@ -147,7 +170,9 @@ bool Batch::step() {
 bool Batch::next_stage() {
   Operation& op = *single_[at_];
   bool moved = false;
-  if (!stage_) {
+  if (!begun_) {
+    begun_ = true;
+    trace_begin({&single_[at_], 1});
     stage_ = stage_of(op);
     moved = true;
   }
@@ -156,13 +181,15 @@ bool Batch::next_stage() {
     if (!stage_->done()) return moved;
   }
   stage_.reset();
+  begun_ = false;
+  trace_end();
   end_(op, HVD_OK, {});
   running_ = ++at_ < single_.size();
   return true;
 }
 
 void Batch::drop() {
-  running_ = streaming_ = false;
+  running_ = streaming_ = begun_ = false;
   stage_.reset();
 }
 

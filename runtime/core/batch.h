@@ -9,6 +9,7 @@
 #include "core/world.h"
 #include "ops/shm/allreduce.h"
 #include "ops/shm/rings.h"
+#include "trace/trace.h"
 #include "transport/transport.h"
 
 namespace hvd::core {
@@ -16,7 +17,7 @@ namespace hvd::core {
 class Batch {
  public:
   using End = std::function<void(Operation&, int status, const std::string& error)>;
-  Batch(const World& world, const memory::Node& node, transport::Transport& transport, End end);
+  Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer, End end);
 
   /// @p ops in the order of the conductor; entry set.  eager: all inputs are in their slots.
   void begin(std::span<Operation* const> ops, bool eager);
@@ -27,6 +28,8 @@ class Batch {
   void drop();
 
  private:
+  void trace_begin(std::span<Operation* const> ops);
+  void trace_end();
   void run_eager();
   void begin_stream();
   bool next_stage();
@@ -36,6 +39,8 @@ class Batch {
   const World& world_;
   const memory::Node& node_;
   transport::Transport& transport_;
+  trace::Tracer& tracer_;
+  std::uint32_t traced_ = 0;  ///< number of the part that runs, for the timeline
   End end_;
   ops::Rings rings_;
   std::vector<Operation*> ops_, streamed_, single_;
@@ -43,7 +48,7 @@ class Batch {
   ops::ShmAllreduce allreduce_;
   std::unique_ptr<ops::Stage> stage_;  ///< of single_[at_]
   std::size_t at_ = 0;
-  bool running_ = false, streaming_ = false;
+  bool running_ = false, streaming_ = false, begun_ = false;
 };
 
 }  // namespace hvd::core

@@ -45,8 +45,6 @@ Config Config::from_environment() {
   c.start_limit_seconds = number("HVD_INIT_TIMEOUT", c.start_limit_seconds, 0.001, 1e9);
   c.ranks_per_node = static_cast<int>(number("HVD_RANKS_PER_NODE", 0, 0, 1 << 20));
   c.mpi_threads = !flag("HOROVOD_MPI_THREADS_DISABLE", false);
-  const char* timeline = std::getenv("HOROVOD_TIMELINE");
-  c.timeline = timeline && *timeline && std::string(timeline) != "DYNAMIC";
   return c;
 }
 

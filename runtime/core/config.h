@@ -13,7 +13,6 @@ struct Config {
   double start_limit_seconds = 600;          ///< how long init waits for the other ranks
   int ranks_per_node = 0;                    ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
   bool mpi_threads = true;                   ///< HOROVOD_MPI_THREADS_DISABLE off
-  bool timeline = false;                     ///< HOROVOD_TIMELINE is set and not DYNAMIC
 
   /// Throws Error{usage} naming the variable.
   static Config from_environment();

@@ -47,7 +47,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   memory::Node node(geometry_of(world_, config_), world_.local_rank());
   node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.start_limit_seconds));
   crowded_ = world_.local_size() > cores();
-  set_ = std::make_unique<Set>(world_, config_, *transport_, std::move(node), operations_);
+  set_ = std::make_unique<Set>(world_, config_, *transport_, std::move(node), operations_, tracer_);
   bell_ = &set_->node().bell(world_.local_rank());
   peers_ = std::make_unique<Peers>(world_, std::move(cards));
   thread_ = std::thread([this] { run(); });

@@ -16,6 +16,7 @@
 #include "core/peers.h"
 #include "core/set.h"
 #include "core/world.h"
+#include "trace/trace.h"
 #include "transport/transport.h"
 
 namespace hvd::core {
@@ -30,6 +31,7 @@ class Engine {
   const World& world() const { return world_; }
   bool threads_multiple() const { return transport_->threads_multiple(); }
   Set& set() { return *set_; }
+  trace::Tracer& tracer() { return tracer_; }
   Operations& operations() { return operations_; }
 
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
@@ -53,6 +55,7 @@ class Engine {
   bool crowded() const;
 
   Operations operations_;
+  trace::Tracer tracer_;
   World world_;
   const Config config_;
   std::unique_ptr<transport::Transport> transport_;

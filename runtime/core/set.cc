@@ -12,16 +12,17 @@ using negotiate::Order;
 using negotiate::Reader;
 
 Set::Set(const World& world, const Config& config, transport::Transport& transport, memory::Node node,
-         Operations& operations)
+         Operations& operations, trace::Tracer& tracer)
     : world_(world),
       node_(std::move(node)),
       operations_(operations),
+      tracer_(tracer),
       ids_(node_.geometry.words * 64),
       by_id_(ids_),
       pending_(ids_),
       flips_(node_.geometry.words),
       orders_(node_),
-      batch_(world_, node_, transport,
+      batch_(world_, node_, transport, tracer,
              [this](Operation& op, int status, const std::string& error) { end(op, status, error); }) {
   if (world.leader()) leader_ = std::make_unique<Leader>(world_, config, transport, node_);
 }
@@ -82,7 +83,13 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Operation& op = *ops[i];
     Entry& e = *op.entry;
-    if (e.id != no_slot && e.signature == requests[i].signature) {
+    const bool same = e.signature == requests[i].signature;
+    if (!same) {
+      std::memcpy(static_cast<void*>(&e.signature), &requests[i].signature, requests[i].signature.bytes());
+      e.track = {};
+    }
+    if (tracer_.enabled()) trace_submitted(e, requests[i]);
+    if (e.id != no_slot && same) {
       op.by_bit = true;
       op.parity = e.round++;
       if (e.slot != no_slot) {
@@ -94,7 +101,6 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
       words = std::max(words, e.id / 64 + 1);
     } else {
       op.by_bit = false;
-      std::memcpy(static_cast<void*>(&e.signature), &requests[i].signature, requests[i].signature.bytes());
       e.id = no_slot;
       send_record(e);
       records = true;
@@ -117,6 +123,14 @@ void Set::send_record(Entry& e) {
   negotiate::append_record(outbox_, node_.board(node_.me).executed.load(std::memory_order_relaxed), e.signature,
                            e.name);
   flush_records();
+}
+
+void Set::trace_submitted(Entry& e, const Prepared& p) {
+  std::int64_t dims[max_dims];
+  const Signature& s = e.signature;
+  std::copy(s.dims, s.dims + s.ndim, dims);
+  if (s.operation() == Kind::allgather) dims[0] = p.dim0;
+  tracer_.submitted(e.track, {e.name, static_cast<trace::TraceOp>(s.kind), s.dtype, {dims, s.ndim}, 0});
 }
 
 /// Under mutex_.
@@ -210,6 +224,7 @@ void Set::start_batch(Reader& r) {
     Operation* op = std::exchange(pending_[r.get<std::uint32_t>()], nullptr);
     if (op) ops.push_back(op);  // none only after fail_all
   }
+  tracer_.cycle();
   if (ops.size() == count) batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
@@ -250,7 +265,9 @@ void Set::fail(Reader& r) {
   const int code = static_cast<int>(r.get<std::uint32_t>());
   r.get<std::uint32_t>();
   Entry& e = entry(r.text());
-  if (e.in_flight.load() && e.operation && !e.operation->by_bit) end(*e.operation, code, std::string(r.rest()));
+  if (!e.in_flight.load() || !e.operation || e.operation->by_bit) return;
+  tracer_.failed(e.track);
+  end(*e.operation, code, std::string(r.rest()));
 }
 
 void Set::fail_group(Reader& r) {
@@ -259,7 +276,10 @@ void Set::fail_group(Reader& r) {
   const auto group = r.get<std::uint64_t>();
   const std::string text(r.rest());
   for (auto& [name, e] : names_)
-    if (e->in_flight.load() && e->signature.group_size && e->signature.group == group) end(*e->operation, code, text);
+    if (e->in_flight.load() && e->signature.group_size && e->signature.group == group) {
+      tracer_.failed(e->track);
+      end(*e->operation, code, text);
+    }
 }
 
 void Set::end(Operation& op, int status, const std::string& error) {
@@ -282,7 +302,10 @@ void Set::fail_all(int code, const std::string& text) {
   }
   batch_.drop();
   for (auto& [name, e] : names_)
-    if (e->in_flight.load() && e->operation) end(*e->operation, broken_code_, broken_text_);
+    if (e->in_flight.load() && e->operation) {
+      tracer_.failed(e->track);
+      end(*e->operation, broken_code_, broken_text_);
+    }
   for (Operation*& op : pending_) op = nullptr;
 }
 

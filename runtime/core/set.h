@@ -21,6 +21,7 @@
 #include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
+#include "trace/trace.h"
 
 namespace hvd::core {
 
@@ -32,6 +33,7 @@ struct Entry {
   std::uint32_t slot = negotiate::no_slot;  ///< offset of its eager slots
   unsigned round = 0;                       ///< parity of the next submit
   std::atomic<bool> in_flight{false};
+  trace::Track track;              ///< zeroed when the signature changes
   Operation* operation = nullptr;  ///< the one in flight
 };
 
@@ -47,7 +49,7 @@ struct Prepared {
 class Set {
  public:
   Set(const World& world, const Config& config, transport::Transport& transport, memory::Node node,
-      Operations& operations);
+      Operations& operations, trace::Tracer& tracer);
 
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].
   void submit(std::span<const Prepared> requests, Operation** ops);
@@ -73,6 +75,7 @@ class Set {
   Entry& entry(std::string_view name);
   void announce(Entry& e, Operation& op, std::vector<std::uint64_t>* flips);
   void send_record(Entry& e);
+  void trace_submitted(Entry& e, const Prepared& p);
   bool flush_records();
   bool carry_out(std::uint32_t type);
   void assign(negotiate::Reader& r);
@@ -87,6 +90,7 @@ class Set {
   const World& world_;
   memory::Node node_;
   Operations& operations_;
+  trace::Tracer& tracer_;
   const std::uint32_t ids_;
 
   std::mutex mutex_;  ///< guards the names and everything else of the submit side
