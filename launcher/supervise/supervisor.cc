@@ -236,6 +236,21 @@ void Supervisor::abandon() noexcept {
   } catch (...) {}
 }
 
+/// mpirun ends all ranks when the way to one of its daemons breaks, and only its words tell why.
+void Supervisor::look_for_lost_daemon() {
+  const std::string& words = mpirun_->output();
+  if (job_.plan.all_local() || words.find("daemon") == std::string::npos) return;
+  std::vector<std::string> named, remote;
+  for (const PlanHost& h : job_.plan.hosts) {
+    if (h.local) continue;
+    remote.push_back(h.name);
+    if (words.find(h.name) != std::string::npos) named.push_back(h.name);
+  }
+  if (remote.size() > 4) remote = {"a remote host"};
+  ended_.mpirun_fault = "lost its connection to " + join(named.empty() ? remote : named, " or ");
+  ended_.mpirun_code = static_cast<int>(Code::peer_lost);
+}
+
 int Supervisor::conclude() {
   std::vector<wire::DeathRecord> deaths;
   bool all_well = true;
@@ -248,6 +263,7 @@ int Supervisor::conclude() {
 
   if (timeline_)
     if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
+  if (ended_.mpirun_fault.empty() && escalation_ == 0) look_for_lost_daemon();
   const Verdict verdict = judge(deaths, static_cast<int>(job_.plan.ranks.size()), ended_);
   for (const wire::DeathRecord& d : deaths)  // for the record, also those that nobody is shown
     if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))

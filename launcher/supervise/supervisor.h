@@ -46,6 +46,7 @@ class Supervisor {
   void drain();
   [[noreturn]] void fail_start(bool timed_out);
   void abandon() noexcept;
+  void look_for_lost_daemon();
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
