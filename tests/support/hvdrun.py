@@ -1,0 +1,131 @@
+"""hvdrun as tests use it: which one, bounded runs, and what a job left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MISSING = 127
+
+
+def program() -> str:
+    """hvdrun of the build folder, else the installed one."""
+    build = pathlib.Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build"))
+    built = build / "launcher/hvdrun"
+    found = str(built) if built.exists() else shutil.which("hvdrun")
+    assert found, f"no hvdrun: build it in {build} or set HVD_BUILD_DIR"
+    return found
+
+
+def mpiruns() -> list[Any]:
+    """Parameters: Debian's Open MPI 4.1 and, where HVD_TEST_OPENMPI5 names it, Open MPI 5."""
+    rows = []
+    for name, path in (
+        ("openmpi4", shutil.which("mpirun", path="/usr/bin")),
+        ("openmpi5", os.environ.get("HVD_TEST_OPENMPI5")),
+    ):
+        there = bool(path) and os.access(str(path), os.X_OK)
+        absent = pytest.mark.skip(reason=f"{name} is not there: {path} (HVD_TEST_OPENMPI5)")
+        rows.append(pytest.param(path, id=name, marks=[] if there else [absent]))
+    return rows
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Ours without what an outer job or a user's settings would change."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_", "PRTE_"))}
+    for name in ("HVD_GRACE", "HVD_MPIRUN", "HVD_PYTHON", "NO_COLOR"):
+        kept.pop(name, None)
+    return {**kept, **extra}
+
+
+def run(*args: str, timeout: float = 60, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+    """hvdrun to its end."""
+    return subprocess.run(
+        [program(), *args],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=environment(**(env or {})),
+        **options,
+    )
+
+
+@contextlib.contextmanager
+def started(*args: str, env: dict[str, str] | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """hvdrun under way; killed when the block ends."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    process = subprocess.Popen(
+        [program(), *args],
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env=environment(**(env or {})),
+        **options,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def python_args() -> list[str]:
+    """This interpreter for the ranks."""
+    return ["--python", sys.executable]
+
+
+class Sleepers:
+    """A command whose processes can be found again, children that run away (setsid, env -i) included."""
+
+    def __init__(self) -> None:
+        self.mark = f"9{uuid.uuid4().int % 10**9}"  # seconds to sleep: unique, and long
+
+    def command(self) -> list[str]:
+        """For the ranks: three processes each, two of them in sessions of their own."""
+        return ["sh", "-c", f"setsid sh -c 'sleep {self.mark}; true' & env -i setsid sleep {self.mark} & sleep {self.mark}"]
+
+    def alive(self) -> list[int]:
+        """Its processes."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if not entry.name.isdigit():
+                    continue
+                command = (entry / "cmdline").read_bytes()
+                if self.mark.encode() in command and b"hvdrun" not in command.split(b"\0")[0]:
+                    found.append(int(entry.name))
+        return found
+
+    def wait_for(self, count: int, limit_seconds: float = 30) -> None:
+        """Until so many are there (0: none)."""
+        deadline = time.monotonic() + limit_seconds
+        while (len(self.alive()) < count) if count else self.alive():
+            assert time.monotonic() < deadline, f"{len(self.alive())} processes instead of {count}: {self.alive()}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """So that a failed test leaves nothing."""
+        for pid in self.alive():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def children(pid: int) -> list[int]:
+    """Child processes of a process."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            found += [int(word) for word in (task / "children").read_text().split()]
+    return found
