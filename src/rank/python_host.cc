@@ -102,7 +102,11 @@ char* take(const char* name) {
 
 int main(int argc, char** argv) {
   const char* path = take("HVD_LIBPYTHON");
-  void* library = path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : nullptr;
+  if (path == nullptr) {
+    fputs("hvdrank-python: is started by hvdrank, not by hand\n", stderr);
+    return 2;
+  }
+  void* library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
   int (*append)(const char*, PyObject* (*)()) = nullptr;
   int (*python_main)(int, char**) = nullptr;
   const bool whole =

@@ -1,0 +1,106 @@
+#include "rank/output.h"
+
+#include <doctest/doctest.h>
+
+using namespace hvd::rank;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string trace =
+    "Traceback (most recent call last):\n"
+    "  File \"a.py\", line 1, in f\n"
+    "    g()\n"
+    "ValueError: one\ntwo\n";
+const std::string chain = "\nDuring handling of the above exception, another exception occurred:\n\n";
+
+struct Bench {
+  Tail tail;
+  Output err{tail, true};
+  Clock::time_point now = Clock::now();
+  std::string take(const std::string& s) { return err.take(s, now); }
+};
+
+}  // namespace
+
+TEST_CASE("output: passes at once what is no traceback, whole lines or not") {
+  Bench b;
+  CHECK(b.take("progress 10%\r") == "progress 10%\r");
+  CHECK(b.take("x\ny") == "x\ny");
+  CHECK(b.take("z\n") == "z\n");
+  CHECK(b.err.deadline() == Clock::time_point::max());
+  CHECK(b.tail.lines() == std::vector<std::string>{"progress 10%\rx", "yz"});
+}
+
+TEST_CASE("output: a traceback before the end goes to the record, whole, chain and message included") {
+  Bench b;
+  CHECK(b.take("before\n" + trace) == "before\n");
+  CHECK(b.take(chain + trace) == "");
+  CHECK(b.take("something printed at exit\n") == "");
+  std::string rest = "unset";
+  CHECK(b.err.finish(&rest) == trace + chain + trace + "something printed at exit\n");
+  CHECK(rest == "unset");
+}
+
+TEST_CASE("output: byte by byte it comes to the same") {
+  Bench b;
+  std::string out;
+  for (const char c : "log\n" + trace + chain + trace) out += b.take(std::string(1, c));
+  std::string rest;
+  CHECK(out == "log\n");
+  CHECK(b.err.finish(&rest) == trace + chain + trace);
+}
+
+TEST_CASE("output: a traceback that the rank survives goes out in order, after a while") {
+  Bench b;
+  CHECK(b.take(trace) == "");
+  CHECK(b.take("going on\n") == "");
+  CHECK(b.err.expire(b.now + 1s) == "");
+  CHECK(b.err.deadline() == b.now + Output::longest_hold);
+  CHECK(b.err.expire(b.now + 3s) == trace + "going on\n");
+  CHECK(b.take("more\n") == "more\n");
+  CHECK(b.err.shown_traceback() == trace + "going on\n");
+  std::string rest;
+  CHECK(b.err.finish(&rest) == "");
+}
+
+TEST_CASE("output: of two tracebacks that are no chain the first is ordinary output") {
+  Bench b;
+  CHECK(b.take(trace + "retrying\n") == "");
+  CHECK(b.take(trace) == trace + "retrying\n");
+  std::string rest;
+  CHECK(b.err.finish(&rest) == trace);
+}
+
+TEST_CASE("output: a line that only begins like a traceback is held for a moment at most") {
+  Bench b;
+  CHECK(b.take("Trace") == "");
+  CHECK(b.err.expire(b.now + 200ms) == "Trace");
+  CHECK(b.take("route\n") == "route\n");
+  CHECK(b.take("Traceb") == "");
+  CHECK(b.take("uster\n") == "Tracebuster\n");
+  CHECK(b.take("Tr") == "");
+  std::string rest;
+  CHECK(b.err.finish(&rest) == "");
+  CHECK(rest == "Tr");
+}
+
+TEST_CASE("output: what is held is bounded") {
+  Bench b;
+  b.take("Traceback (most recent call last):\n");
+  std::string out;
+  for (int i = 0; i < 3000; ++i) out += b.take("  File \"recursive.py\", line 1, in f and a long line of it all\n");
+  CHECK(out.size() > Output::most_held_bytes);
+}
+
+TEST_CASE("output: stdout is never held; long lines are cut in the tail only") {
+  Tail tail;
+  Output out(tail, false);
+  CHECK(out.take(trace, Clock::now()) == trace);
+  const std::string line(100000, 'x');
+  CHECK(out.take(line + "\n", Clock::now()) == line + "\n");
+  CHECK(tail.lines().back().size() == Tail::most_line_bytes);
+  for (int i = 0; i < 50; ++i) out.take(std::to_string(i) + "\n", Clock::now());
+  CHECK(tail.lines().size() == Tail::most_lines);
+  CHECK(tail.lines().back() == "49");
+}

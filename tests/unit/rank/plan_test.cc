@@ -1,0 +1,126 @@
+/// Placement, environment, and how to become Python.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "rank/environment.h"
+#include "rank/placement.h"
+#include "rank/python_plan.h"
+
+using namespace hvd;
+using namespace hvd::rank;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Folder {
+  Folder() {
+    char path[] = "/tmp/hvd-plan-XXXXXX";
+    root = mkdtemp(path);
+  }
+  ~Folder() { fs::remove_all(root); }
+  fs::path file(const std::string& name, const std::string& text = "", int mode = 0755) const {
+    fs::create_directories((root / name).parent_path());
+    std::ofstream(root / name) << text;
+    chmod((root / name).c_str(), static_cast<mode_t>(mode));
+    return root / name;
+  }
+  fs::path root;
+};
+
+const std::string elf =
+    "\x7f"
+    "ELF...";
+
+}  // namespace
+
+TEST_CASE("share: whole cores, neighbours, equal, the first ones get what is left over") {
+  const std::vector<Core> cores{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}};
+  CHECK(share(cores, 0, 2) == std::vector<int>{0, 1, 2, 8, 9, 10});
+  CHECK(share(cores, 1, 2) == std::vector<int>{3, 4, 11, 12});
+  CHECK(share(cores, 4, 5) == std::vector<int>{4, 12});
+  CHECK(share(cores, 0, 1).size() == 10);
+  CHECK(share(cores, 0, 6).empty());
+}
+
+TEST_CASE("binding: the plan of hvdrun, else a share; --bind none leaves the mask") {
+  wire::RankManifest m;
+  m.placement.cpus = {3, 4};
+  CHECK(plan_binding(m).cpus == std::vector<int>{3, 4});
+  CHECK(plan_binding(m).threads == 2);
+  m.placement.threads = 7;
+  CHECK(plan_binding(m).threads == 7);
+  m.placement.bind = false;
+  CHECK(plan_binding(m).cpus.empty());
+  m.placement = {};
+  m.local_size = 4096;
+  CHECK(plan_binding(m).cpus.empty());
+  CHECK(plan_binding(m).threads == 1);
+}
+
+TEST_CASE("environment: the launcher's variables win, the job's secrets never get through") {
+  wire::RankManifest m;
+  m.job = "j";
+  m.rank = 1;
+  m.size = 2;
+  m.host = "h";
+  m.env = {{"PATH", "/bin"},      {"OMPI_COMM_WORLD_RANK", "9"}, {"HVD_JOB_KEYS", "secret"},
+           {"HVD_JOB_DIR", "/x"}, {"OMP_NUM_THREADS", "3"},      {"HVD_TIMELINE_COLLECT", "1"}};
+  const Environment mine{
+      {"OMPI_COMM_WORLD_RANK", "1"}, {"PMIX_RANK", "1"}, {"HVD_JOB_KEYS", "secret"}, {"HOME", "/no"}};
+  const Environment env = rank_environment(m, mine, 8);
+  CHECK(env.at("OMPI_COMM_WORLD_RANK") == "1");
+  CHECK(env.at("PMIX_RANK") == "1");
+  CHECK(env.at("OMP_NUM_THREADS") == "3");
+  CHECK(env.at("HVD_RANK") == "1");
+  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HOME", "HVD_TIMELINE_COLLECT", "PYTHONUNBUFFERED"})
+    CHECK(env.count(name) == 0);
+}
+
+TEST_CASE("python: found by path, by name, relative to the working folder; else it says so") {
+  const Folder f;
+  f.file("bin/python3", "#!/bin/sh\n");
+  CHECK(plan_python((f.root / "bin/python3").string(), "", "/").interpreter == f.root / "bin/python3");
+  CHECK(plan_python("python3", "/nowhere:" + (f.root / "bin").string(), "/").interpreter == f.root / "bin/python3");
+  CHECK(plan_python("bin/python3", "", f.root.string()).interpreter == f.root / "bin/python3");
+  CHECK(plan_python("bin/python3", "", f.root.string()).libpython.empty());
+  CHECK_THROWS_AS(plan_python("python9", "/bin", "/"), Error);
+  CHECK_THROWS_AS(plan_python(f.root.string(), "/bin", "/"), Error);
+}
+
+TEST_CASE("libpython: beside the interpreter that a venv's link leads to") {
+  const Folder f;
+  const fs::path real = f.file("base/bin/python3.12", elf);
+  const std::string library = f.file("base/lib/libpython3.12.so.1.0");
+  fs::create_directories(f.root / "venv/bin");
+  fs::create_symlink(real, f.root / "venv/bin/python");
+  CHECK(find_libpython((f.root / "venv/bin/python").string()) == library);
+  f.file("base/lib/libpython3.11.so.1.0");
+  CHECK(find_libpython(real.string()) == library);
+}
+
+TEST_CASE("libpython: a copied venv says its version and home; a bare python3 has only one library") {
+  const Folder f;
+  f.file("copy/bin/python", elf);
+  f.file("copy/pyvenv.cfg", "home = " + (f.root / "base/bin").string() + "\nversion = 3.10.4\n");
+  const std::string library = f.file("base/lib/libpython3.10.so.1.0");
+  CHECK(find_libpython((f.root / "copy/bin/python").string()) == library);
+  f.file("base/bin/python3", elf);
+  CHECK(find_libpython((f.root / "base/bin/python3").string()) == library);
+  f.file("base/lib/libpython3.11.so.1.0");
+  CHECK(find_libpython((f.root / "base/bin/python3").string()).empty());
+}
+
+TEST_CASE("libpython: none for scripts and for builds whose objects are laid out otherwise") {
+  const Folder f;
+  f.file("p/lib/libpython3.13.so.1.0");
+  f.file("p/lib/libpython3.13t.so.1.0");
+  CHECK(find_libpython(f.file("p/bin/python3.13", "#!/bin/sh\n").string()).empty());
+  CHECK(find_libpython(f.file("p/bin/python3.13t", elf).string()).empty());
+  CHECK(find_libpython("/nonexistent/python3.13").empty());
+}
