@@ -82,7 +82,7 @@ TEST_CASE("timeline file: readable while the job runs, without a close") {
     text = read_file(path, 1u << 24);
   }
   REQUIRE(text.ends_with("},\n"));
-  CHECK_NOTHROW(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]"));
+  CHECK(nlohmann::json::accept(text.substr(0, text.size() - 2) + "]"));
   CHECK(text.find("\"ALLREDUCE\"") != std::string::npos);
 }
 
@@ -177,7 +177,7 @@ TEST_CASE("file sink: a rank alone writes its own file, which may be cut anywher
     text = read_file(path, 1u << 24);
   }
   REQUIRE(text.ends_with("},\n"));
-  CHECK_NOTHROW(nlohmann::json::parse(text.substr(0, text.size() - 2) + "]"));
+  CHECK(nlohmann::json::accept(text.substr(0, text.size() - 2) + "]"));
   for (int i = 0; i < 200 && text.find("NEGOTIATE_BROADCAST") == std::string::npos; ++i) {  // it hangs: shown
     std::this_thread::sleep_for(milliseconds(20));
     text = read_file(path, 1u << 24);

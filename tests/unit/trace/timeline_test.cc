@@ -116,7 +116,7 @@ TEST_CASE("json: strings of any bytes") {
   CHECK(json_text("\xc0\x80 \xed\xa0\x80").size() == 2 + 5 * 3 + 1);  // overlong, a surrogate
   std::string all;
   for (int i = 0; i < 256; ++i) all += static_cast<char>(i);
-  CHECK_NOTHROW(nlohmann::json::parse(json_text(all)));
+  CHECK(nlohmann::json::accept(json_text(all)));
 }
 
 TEST_CASE("json: microseconds keep their nanoseconds") {
@@ -230,7 +230,7 @@ TEST_CASE_FIXTURE(Fixture, "timeline: valid at every line, names of any bytes, c
   timeline.rank_ended(0, "killed by SIGKILL", 9000);
   timeline.flush();
   for (std::size_t line = text.find("},\n"); line != std::string::npos; line = text.find("},\n", line + 1))
-    CHECK_NOTHROW(nlohmann::json::parse(text.substr(0, line + 1) + "]"));
+    CHECK(nlohmann::json::accept(text.substr(0, line + 1) + "]"));
   timeline.show_all();
   text += wire::Timeline::ending("en\"d");
   const auto whole = nlohmann::json::parse(text);
