@@ -1,0 +1,80 @@
+"""Jobs that leave timelines, and what stands in those."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build")).resolve()
+FAKE_RANK = BUILD / "tests/trace/fake_rank"
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """This process's environment without settings of ours, plus changes."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HVD_", "HOROVOD_", "OMPI_", "PMIX_"))}
+    return {**kept, "HVD_RANK_PROGRAM": str(BUILD / "src/rank/hvdrank"), **changes}
+
+
+class Job:
+    """hvdrun with two ranks, in the background."""
+
+    def __init__(self, timeline: pathlib.Path, command: list[str], flags: list[str], env: dict[str, str], log: pathlib.Path):
+        self.timeline = timeline
+        self.log = log
+        argv = [str(BUILD / "launcher/hvdrun"), "-np", "2", "--timeline-filename", str(timeline), *flags, "--", *command]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment(**env)
+            )
+
+    def wait(self, limit_seconds: float = 60) -> int:
+        return self.process.wait(limit_seconds)
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def processes(self) -> list[tuple[int, int, str]]:
+        """(pid, parent, name) of what hvdrun has started, parents first."""
+        parents: dict[int, tuple[int, str]] = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit():
+                    head, _, rest = (entry / "stat").read_text().rpartition(")")
+                    parents[int(entry.name)] = (int(rest.split()[1]), head.partition("(")[2])
+            except OSError:
+                continue
+        found: list[tuple[int, int, str]] = []
+        known = [self.process.pid]
+        while known:
+            parent = known.pop(0)
+            for pid, (its_parent, name) in parents.items():
+                if its_parent == parent:
+                    found.append((pid, parent, name))
+                    known.append(pid)
+        return found
+
+    def wait_for_events(self, limit_seconds: float = 30) -> None:
+        """Until both ranks' operations are in the file."""
+        deadline = time.monotonic() + limit_seconds
+        while time.monotonic() < deadline:
+            if {event["pid"] for event in read_events(self.timeline) if event.get("name") == "ALLREDUCE"} == {0, 1}:
+                return
+            assert self.process.poll() is None, self.output()
+            time.sleep(0.1)
+        pytest.fail(f"no events of both ranks in {limit_seconds} s\n{self.output()}")
+
+
+def read_events(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The whole events of a timeline that may stop anywhere."""
+    text = path.read_text(errors="replace") if path.exists() else ""
+    if not text.endswith("]\n"):
+        text = text[: text.rfind("},\n") + 1] + "]"
+    events: list[dict[str, Any]] = json.loads(text) if text.startswith("[") else []
+    return events

@@ -1,0 +1,109 @@
+"""hvd-timeline: numbers, and what it says of files that are none."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+RunTool = Callable[..., "subprocess.CompletedProcess[str]"]
+
+EVENTS = [
+    '{"ph":"M","name":"process_name","pid":0,"args":{"name":"rank 0 (a)"}}',
+    '{"ph":"M","name":"process_name","pid":1,"args":{"name":"rank 1 (b)"}}',
+    '{"ph":"X","name":"NEGOTIATE_ALLREDUCE","ts":10.000,"dur":20.000,"pid":0,"tid":1}',
+    '{"ph":"i","s":"t","name":"0","ts":10.000,"pid":0,"tid":1}',
+    '{"ph":"i","s":"t","name":"1","ts":25.000,"pid":0,"tid":1}',
+    '{"ph":"X","name":"ALLREDUCE","ts":30.000,"dur":5.000,"pid":0,"tid":1,"args":{"dtype":"float32","shape":"[2, 3]"}}',
+    '{"ph":"X","name":"ALLREDUCE","ts":30.000,"dur":7.000,"pid":1,"tid":1,"args":{"dtype":"float32","shape":"[2, 3]"}}',
+    '{"ph":"B","name":"NEGOTIATE_BROADCAST","ts":50.000,"pid":0,"tid":2}',
+]
+
+
+@pytest.fixture
+def trace(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "t.json"
+    path.write_text("[\n" + ",\n".join(EVENTS) + "\n]\n")
+    return path
+
+
+def test_report_counts(trace: pathlib.Path, run_tool: RunTool) -> None:
+    done = run_tool("report", "--json", trace)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    kinds = {kind["name"]: kind for kind in report["events"]}
+    assert kinds["ALLREDUCE"] == {
+        "name": "ALLREDUCE", "count": 2, "total_us": 12.0, "mean_us": 6.0, "p99_us": 7.0, "max_us": 7.0, "bytes": 48,
+    }  # fmt: skip
+    assert (report["ranks"], report["unfinished"], report["cut_off"]) == (2, 1, False)
+    assert report["arrivals"] == [{"rank": 1, "last": 1, "others_waited_us": 15.0}]
+    text = run_tool("report", trace).stdout
+    assert "1 operations began and never ended" in text
+    assert "others waited" in text
+
+
+@pytest.mark.parametrize("cut", [3, 30, 100, 200, 400])
+def test_a_cut_file_is_read(cut: int, trace: pathlib.Path, run_tool: RunTool) -> None:
+    trace.write_bytes(trace.read_bytes()[:-cut])
+    done = run_tool("report", trace)
+    assert done.returncode == 0, done.stderr
+    assert "ends early" in done.stdout
+
+
+def test_horovods_own_format(tmp_path: pathlib.Path, run_tool: RunTool) -> None:
+    path = tmp_path / "horovod.json"
+    path.write_text(
+        "[\n"
+        '{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "t"}},\n'
+        '{"name": "process_sort_index", "ph": "M", "pid": 1, "args": {"sort_index": 1}},\n'
+        '{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 5, "pid": 1},\n'
+        '{"ph": "X", "name": "0", "ts": 6, "pid": 1, "dur": 0},\n'
+        '{"ph": "X", "name": "1", "ts": 8, "pid": 1, "dur": 0},\n'
+        '{"ph": "E", "ts": 9, "pid": 1},\n'
+        '{"ph": "B", "name": "ALLREDUCE", "ts": 10, "pid": 1},\n'
+        '{"ph": "E", "ts": 14, "pid": 1, "args": {"dtype": "float32", "shape": "[8]"}},\n'
+    )
+    report = json.loads(run_tool("report", "--json", path).stdout)
+    kinds = {kind["name"]: (kind["count"], kind["total_us"], kind["bytes"]) for kind in report["events"]}
+    assert kinds == {"NEGOTIATE_ALLREDUCE": (1, 4.0, 0), "ALLREDUCE": (1, 4.0, 32)}
+    assert report["arrivals"] == [{"rank": 1, "last": 1, "others_waited_us": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file"),
+        ("", "is empty"),
+        ("hello\n", "does not begin with ["),
+        ('{"traceEvents":[]}', "does not begin with ["),
+        ("[\nnonsense,\n{},\n{}\n]\n", "t.json:2: is no event"),
+    ],
+)
+def test_what_is_no_timeline(content: str | None, says: str, tmp_path: pathlib.Path, run_tool: RunTool) -> None:
+    path = tmp_path / "t.json"
+    if content is not None:
+        path.write_text(content)
+    for arguments in (("report", path), ("merge", path, "-o", tmp_path / "out.json")):
+        done = run_tool(*arguments)
+        assert done.returncode == 2
+        assert done.stderr.startswith("hvd-timeline: ")
+        assert done.stderr.count("\n") == 1
+        if arguments[0] == "report":
+            assert says in done.stderr
+
+
+def test_merge_refuses_a_file_of_all_ranks(trace: pathlib.Path, run_tool: RunTool) -> None:
+    done = run_tool("merge", trace, "-o", trace.with_name("out.json"))
+    assert done.returncode == 2
+    assert "written by a rank alone" in done.stderr
+
+
+def test_help_and_usage(run_tool: RunTool) -> None:
+    assert "merge" in run_tool("--help").stdout
+    assert run_tool("merge", "--help").returncode == 0
+    assert run_tool().returncode == 2
+    assert run_tool("report").returncode == 2
+    assert run_tool("--version").stdout.startswith("hvd-timeline ")
