@@ -1,0 +1,193 @@
+"""SIGKILL of any process of a job, at any moment: three seconds later nothing of it is left.
+
+First hvdrank alone, under the stand-in of tests/rank, then whole jobs under hvdrun.
+HVD_KILL_ROUNDS=100 repeats each case; a quick run tries a few moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build"))
+HVDRUN = BUILD / "launcher/hvdrun"
+ROUNDS = int(os.environ.get("HVD_KILL_ROUNDS", "4"))
+sys.path.insert(0, str(ROOT / "tests/rank"))
+from rank_bench import DRIVER, HVDRANK, manifest  # noqa: E402
+
+
+def processes(mark: str) -> dict[int, str]:
+    """Living processes with @p mark in their command line or environment, but not this one."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            if mark.encode() in command or mark.encode() in (entry / "environ").read_bytes():
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                if state not in "ZX":
+                    found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")[:120]
+        except OSError:
+            continue
+    return found
+
+
+def gone_within(mark: str, seconds: float) -> dict[int, str]:
+    """What is left after @p seconds; returns as soon as it is nothing."""
+    end = time.monotonic() + seconds
+    while (left := processes(mark)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return left
+
+
+def wait_for(condition, seconds: float = 15.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.01)
+    raise AssertionError("it did not come to pass")
+
+
+@pytest.fixture
+def mark():
+    """A word that marks every process of a test; whatever is left is ended by pid."""
+    word = "31" + str(uuid.uuid4().int)[:12]
+    yield word
+    for pid in processes(word):
+        os.kill(pid, signal.SIGKILL)
+
+
+def family(mark: str) -> str:
+    """A rank with every kind of runaway: setsid, an empty environment, double forks."""
+    nap = f"sleep {mark}"
+    return f"setsid {nap} & env -i /usr/bin/setsid {nap} & (setsid sh -c '{nap} & {nap}' &) ; trap '' TERM; {nap} & {nap}"
+
+
+def children(pid: int) -> list[int]:
+    try:
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        return [int(c) for t in tasks for c in (t / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def tree(pid: int) -> list[int]:
+    found = [pid]
+    for p in found:
+        found += children(p)
+    return found
+
+
+def named(pids: list[int], name: str) -> list[int]:
+    out = []
+    for pid in pids:
+        try:
+            if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == name:
+                out.append(pid)
+        except OSError:
+            continue
+    return out
+
+
+@pytest.mark.parametrize("victim", ["guard", "keeper", "launcher"])
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> None:
+    m = manifest(name="sh", args=["-c", family(mark)], env={"MARK": mark})
+    (tmp_path / "m").write_text(json.dumps(m))
+    moment = random.Random(f"{victim}{round_}").choice([0, 0.005, 0.02, 0.05, 0.1, 0.5])
+    env = {**os.environ, "MARK": mark}
+    driver = subprocess.Popen([DRIVER, HVDRANK, tmp_path / "m"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        keeper = wait_for(lambda: named(children(driver.pid), "hvdrank"))[0]
+        guard = wait_for(lambda: children(keeper)) if victim == "guard" else []
+        time.sleep(moment)
+        os.kill({"guard": guard[0] if guard else 0, "keeper": keeper, "launcher": driver.pid}[victim], signal.SIGKILL)
+        if victim != "launcher":
+            # The stand-in lives on, as hvdrun would, but it has no rank left and ends.
+            driver.wait(10)
+        assert not gone_within(mark, 3), f"{victim} killed {moment} s after it was there"
+    finally:
+        driver.kill()
+        driver.wait()
+
+
+def start_job(mark: str, payload: list[str], tmp_path: Path) -> subprocess.Popen:
+    env = {**os.environ, "MARK": mark, "HVD_RANK_PROGRAM": str(HVDRANK)}
+    log = (tmp_path / "log").open("w")
+    return subprocess.Popen(
+        [HVDRUN, "-np", "2", *payload], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=tmp_path
+    )
+
+
+def pick(victim: str, job: int) -> int:
+    """The pid of that process of the job, as soon as it is there."""
+    if victim == "hvdrun":
+        return job
+    names = {"mpirun": ("mpirun", "orterun", "prterun", "prte")}.get(victim, ("hvdrank",))
+
+    def look() -> int:
+        mpiruns = [p for name in ("mpirun", "orterun", "prterun", "prte") for p in named(tree(job), name)]
+        if victim == "mpirun":
+            return mpiruns[0] if mpiruns else 0
+        keepers = [p for m in mpiruns for p in named(children(m), "hvdrank")]
+        if victim == "keeper":
+            return keepers[-1] if keepers else 0
+        guards = [p for k in keepers for p in named(children(k), "hvdrank")]
+        return guards[-1] if guards else 0
+
+    assert names
+    return wait_for(look)
+
+
+@pytest.mark.skipif(not HVDRUN.exists(), reason="hvdrun is not built here")
+@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "keeper", "guard"])
+@pytest.mark.parametrize("round_", range(ROUNDS))
+def test_a_whole_job(victim: str, round_: int, mark: str, tmp_path: Path) -> None:
+    job = start_job(mark, ["--", "sh", "-c", family(mark)], tmp_path)
+    moment = random.Random(f"{victim}{round_}").choice([0, 0.01, 0.03, 0.1, 0.2, 0.6])
+    try:
+        pid = pick(victim, job.pid)
+        time.sleep(moment)
+        os.kill(pid, signal.SIGKILL)
+        left = gone_within(mark, 3)
+        assert not left, f"{victim} killed {moment} s after it was there: {left}\n{(tmp_path / 'log').read_text()}"
+        job.wait(5)
+    finally:
+        job.kill()
+        job.wait()
+
+
+SLOW_IMPORT = """
+import os, subprocess, sys, time
+subprocess.Popen(["env", "-i", "/usr/bin/setsid", "sleep", os.environ["MARK"]])
+print("importing", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not HVDRUN.exists(), reason="hvdrun is not built here")
+@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "guard"])
+def test_before_mpi_init(victim: str, mark: str, tmp_path: Path) -> None:
+    """A rank that is still importing: mpirun alone would leave it alive."""
+    (tmp_path / "slow.py").write_text(SLOW_IMPORT)
+    job = start_job(mark, ["--python", sys.executable, "slow.py"], tmp_path)
+    try:
+        wait_for(lambda: (tmp_path / "log").read_text().count("importing") == 2)
+        os.kill(pick(victim, job.pid), signal.SIGKILL)
+        assert not gone_within(mark, 3)
+        job.wait(5)
+    finally:
+        job.kill()
+        job.wait()
