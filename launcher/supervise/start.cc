@@ -119,6 +119,8 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
   env["HVD_JOB_DIR"] = folder_.path();
   env["TMPDIR"] = folder_.path();  // mpirun's own session folder goes with the job's, however the job ends
+  // Its look at the topology would open displays, GPUs and their drivers: up to seconds, for nothing that we ask of it.
+  env.try_emplace("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero");
   if (job_.plan.all_local()) return env;
 
   const std::optional<int> port = job_.settings.integer("ssh-port");
