@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "core/set.h"
-#include "ops/shm/broadcast.h"
+#include "ops/hierarchical/broadcast.h"
+#include "ops/hierarchical/gather.h"
 #include "ops/shm/eager.h"
-#include "ops/shm/gather.h"
 
 namespace hvd::core {
 namespace {
@@ -16,23 +16,23 @@ void* allocate(std::size_t bytes) {
   return p;
 }
 
-/// allgather on one node: first the lengths, then the data.
-class NodeAllgather final : public ops::Stage {
+/// allgather: first everybody's first dimension, then the data.
+class Allgather final : public ops::Stage {
  public:
-  NodeAllgather(ops::Rings& rings, Operation& op)
-      : rings_(rings), op_(op), first_dims_(static_cast<std::size_t>(rings.ranks)) {
+  Allgather(ops::Rings& rings, const ops::Nodes& nodes, transport::Transport& transport, Operation& op)
+      : rings_(rings), nodes_(nodes), transport_(transport), op_(op), first_dims_(nodes.node_of.size()) {
     std::vector<unsigned char*> to;
     for (std::int64_t& d : first_dims_) to.push_back(reinterpret_cast<unsigned char*>(&d));
-    lengths_ = std::make_unique<ops::ShmGather>(
-        rings, &op.dim0, std::vector<std::size_t>(first_dims_.size(), sizeof(std::int64_t)), std::move(to));
+    lengths_ = std::make_unique<ops::CrossGather>(rings, nodes, transport, &op.dim0,
+                                                  std::vector<std::size_t>(first_dims_.size(), sizeof(std::int64_t)),
+                                                  std::move(to));
   }
   bool step() override {
-    if (!data_) {
-      if (!lengths_->step()) return false;
-      if (lengths_->done()) begin_data();
-      return true;
-    }
-    return data_->step();
+    if (data_) return data_->step();
+    const bool moved = lengths_->step();
+    if (!lengths_->done()) return moved;
+    begin_data();
+    return true;
   }
   bool done() const override { return data_ && data_->done(); }
 
@@ -57,12 +57,14 @@ class NodeAllgather final : public ops::Stage {
       to.push_back(at);
       at += b;
     }
-    data_ = std::make_unique<ops::ShmGather>(rings_, op_.in, std::move(bytes), std::move(to));
+    data_ = std::make_unique<ops::CrossGather>(rings_, nodes_, transport_, op_.in, std::move(bytes), std::move(to));
   }
   ops::Rings& rings_;
+  const ops::Nodes& nodes_;
+  transport::Transport& transport_;
   Operation& op_;
   std::vector<std::int64_t> first_dims_;
-  std::unique_ptr<ops::ShmGather> lengths_, data_;
+  std::unique_ptr<ops::CrossGather> lengths_, data_;
 };
 
 }  // namespace
@@ -74,7 +76,9 @@ Batch::Batch(const World& world, const memory::Node& node, transport::Transport&
       transport_(transport),
       tracer_(tracer),
       end_(std::move(end)),
+      nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
+      exchange_(nodes_, transport),
       allreduce_(rings_) {}
 
 ops::Item Batch::item_of(const Operation& op) const {
@@ -131,7 +135,8 @@ void Batch::begin_stream() {
       single_.push_back(op);
     }
   }
-  allreduce_.begin(stream_, node_.ranks, nullptr);
+  exchange_.begin(stream_);
+  allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &exchange_ : nullptr);
   streaming_ = true;
   if (!streamed_.empty()) trace_begin(streamed_);
   at_ = 0;
@@ -143,11 +148,11 @@ std::unique_ptr<ops::Stage> Batch::stage_of(Operation& op) {
   const Signature& s = op.entry->signature;
   switch (s.operation()) {
     case Kind::broadcast:
-      return std::make_unique<ops::ShmBroadcast>(
-          rings_, world_.local_of[static_cast<std::size_t>(s.root)], static_cast<const unsigned char*>(op.in),
+      return std::make_unique<ops::CrossBroadcast>(
+          rings_, nodes_, transport_, s.root, static_cast<const unsigned char*>(op.in),
           static_cast<unsigned char*>(op.out), static_cast<std::size_t>(s.payload_bytes()));
     case Kind::allgather:
-      return std::make_unique<NodeAllgather>(rings_, op);
+      return std::make_unique<Allgather>(rings_, nodes_, transport_, op);
     default:
       return nullptr;  // barrier: that all have submitted it is all there is to do
   }
@@ -190,7 +195,8 @@ bool Batch::next_stage() {
 
 void Batch::drop() {
   running_ = streaming_ = begun_ = false;
-  stage_.reset();
+  exchange_.drop();
+  (void)stage_.release();  // a message may still arrive in its memory
 }
 
 }  // namespace hvd::core

@@ -7,6 +7,7 @@
 
 #include "core/operation.h"
 #include "core/world.h"
+#include "ops/hierarchical/exchange.h"
 #include "ops/shm/allreduce.h"
 #include "ops/shm/rings.h"
 #include "trace/trace.h"
@@ -42,9 +43,11 @@ class Batch {
   trace::Tracer& tracer_;
   std::uint32_t traced_ = 0;  ///< number of the part that runs, for the timeline
   End end_;
+  const ops::Nodes nodes_;
   ops::Rings rings_;
   std::vector<Operation*> ops_, streamed_, single_;
   ops::Stream stream_;
+  ops::Exchange exchange_;
   ops::ShmAllreduce allreduce_;
   std::unique_ptr<ops::Stage> stage_;  ///< of single_[at_]
   std::size_t at_ = 0;

@@ -40,7 +40,6 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
     : config_(config), transport_(std::move(transport)) {
   world_ = World::of(transport_->rank(), transport_->host_of(), config_.ranks_per_node);
   many_nodes_ = world_.nodes.size() > 1;
-  if (many_nodes_) throw Error(Code::unavailable, "init", "ranks on several nodes arrive in a later version");
   std::vector<Card> cards;
   for (const std::string& text : exchange(*transport_, Card::mine().text(), config_.start_limit_seconds))
     cards.push_back(Card::of(text));
@@ -60,9 +59,33 @@ Engine::~Engine() {
   std::lock_guard lock(drive_);
   memory::Node& node = set_->node();
   set_->fail_all(HVD_PEER_LOST, "the runtime was shut down");
+  leave_message();
   node.presence(node.me).departed.store(1, std::memory_order_seq_cst);
   for (int r = 0; r < node.ranks; ++r)
     if (r != node.me) memory::ring_always(node.bell(r));
+}
+
+/// To the other nodes: a leader tells through the conductor, others tell the conductor themselves.
+void Engine::leave_message() {
+  if (!many_nodes_) return;
+  const std::string text = "rank " + std::to_string(world_.rank) + " has shut down while this rank waits for it";
+  try {
+    if (Leader* leader = set_->leader()) {
+      leader->announce_departure(text);
+      return;
+    }
+    // The message outlives this engine if need be: it may be on its way for a while.
+    auto* body = new std::string(Leader::departure(text));
+    const transport::Ticket t = transport_->isend(0, transport::Tag::up, body->data(), body->size());
+    const std::int64_t end = now_ns() + 1'000'000'000;
+    bool sent = false;
+    while (!(sent = transport_->test(t)) && now_ns() < end) sched_yield();
+    if (sent)
+      delete body;
+    else
+      transport_->abandon(t);
+  } catch (const Error&) {  // the others are gone already, or will see it otherwise
+  }
 }
 
 bool Engine::step() {
@@ -188,7 +211,7 @@ void Engine::sleep() {
     }
     const bool waits = set_->outstanding() > 0;
     std::int64_t limit = waits ? watch_after_ns : -1;
-    if (many_nodes_) {
+    if (many_nodes_ && set_->leader()) {  // nobody rings for a message from another node
       naps_ = std::min(naps_ + 1, 100);
       limit = std::min<std::int64_t>(naps_ * 50'000, waits ? 1'000'000 : farthest_poll_ns);
     }
@@ -212,7 +235,12 @@ void Engine::watch() {
   idle_since_ns_ = now;
   std::lock_guard lock(drive_);
   const auto gone = peers_->find(set_->node());
-  if (!gone) return;
+  if (!gone) {
+    missed_ = 0;
+    return;
+  }
+  // How far a rank of another node came is not known here: give what it sent a second to arrive.
+  if (world_.node_of[static_cast<std::size_t>(gone->rank)] != world_.node() && ++missed_ < 10) return;
   const memory::Node& node = set_->node();
   if (world_.node_of[static_cast<std::size_t>(gone->rank)] == world_.node() &&
       set_->can_end_without(node.board(world_.local_of[static_cast<std::size_t>(gone->rank)]).executed.load()))

@@ -52,6 +52,7 @@ class Engine {
   void run();
   void sleep();
   void watch();
+  void leave_message();
   bool crowded() const;
 
   Operations operations_;
@@ -66,7 +67,7 @@ class Engine {
   std::mutex drive_;
   std::atomic<bool> stop_{false};
   std::int64_t idle_since_ns_ = 0;  ///< the engine thread's: last time something moved
-  int naps_ = 0;
+  int naps_ = 0, missed_ = 0;
   std::thread thread_;
 };
 

@@ -48,7 +48,10 @@ Leader::Leader(const World& world, const Config& config, transport::Transport& t
 }
 
 Leader::~Leader() {
-  for (Send& s : sends_) transport_.abandon(s.ticket);
+  for (Send& s : sends_) {
+    transport_.abandon(s.ticket);
+    new std::shared_ptr<std::string>(s.body);  // may still be read: kept until the end of the process
+  }
 }
 
 /// From the conductor: to this node's ring and to the other leaders.
@@ -189,6 +192,27 @@ bool Leader::flush_sends() {
   const std::size_t before = sends_.size();
   std::erase_if(sends_, [this](const Send& s) { return transport_.test(s.ticket); });
   return sends_.size() != before;
+}
+
+std::string Leader::departure(const std::string& text) {
+  negotiate::Writer w;
+  w.put(Up::gone).put(static_cast<std::uint32_t>(HVD_PEER_LOST)).text(text);
+  return std::move(w.bytes());
+}
+
+void Leader::announce_departure(const std::string& text) {
+  if (world_.nodes.size() == 1) return;  // the node sees it in its shared memory
+  if (conductor_) {
+    conductor_->gone(0, HVD_PEER_LOST, text);
+    auto body = std::make_shared<std::string>(std::move(down_));
+    for (std::size_t n = 1; n < world_.nodes.size(); ++n) send(world_.nodes[n].front(), Tag::down, body);
+  } else {
+    up_.raw(departure(text));
+    send(0, Tag::up, std::make_shared<std::string>(std::move(up_.bytes())));
+  }
+  ring_members();
+  const std::int64_t end = memory::now_ns() + 1'000'000'000;
+  while (!sends_.empty() && memory::now_ns() < end) flush_sends();
 }
 
 void Leader::gone(int rank, std::uint32_t code, const std::string& text) {

@@ -28,6 +28,8 @@ class Leader {
   bool busy() const;
   /// This rank leaves: the other nodes are told.
   void announce_departure(const std::string& text);
+  /// The same from a rank that leads nothing: the body of a message to rank 0, Tag::up.
+  static std::string departure(const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// Warns about operations that only some ranks have submitted; throws Error{timeout} when they have waited too long.
   void check_stalls(std::int64_t now_ns);

@@ -15,7 +15,7 @@
 namespace hvd::transport {
 
 /// Message streams that must not mix.
-enum class Tag : int { exchange = 1, share = 2, up = 3, down = 4, data = 5, gone = 6 };
+enum class Tag : int { exchange = 1, share = 2, up = 3, down = 4, data = 5, second = 6 };
 
 struct Message {
   int from = 0;

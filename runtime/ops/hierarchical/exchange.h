@@ -1,0 +1,53 @@
+/// @file exchange.h — the step between nodes of an allreduce: each local rank carries its own slice.
+///
+/// The carriers with the same local index, one a node, reduce their slice among
+/// themselves, always in the order of the nodes: like within a node, the bits do
+/// not depend on what was fused.  Two nodes, or small slices: everybody sends all
+/// it has and reduces it all, one round.  Else each reduces one part and sends
+/// the result round, two rounds, each byte crosses a node's link once each way.
+/// (Partial sums travel in the tensor's own dtype: f16 is rounded once a node.)
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "ops/hierarchical/links.h"
+#include "ops/shm/allreduce.h"
+
+namespace hvd::ops {
+
+class Exchange final : public SliceHook {
+ public:
+  Exchange(const Nodes& nodes, transport::Transport& transport) : nodes_(nodes), transport_(transport) {}
+  /// Before ShmAllreduce::begin.  @p stream must outlive the operation.
+  void begin(const Stream& stream) { stream_ = &stream; }
+  void start(std::uint64_t k, unsigned char* slice, std::size_t begin, std::size_t end) override;
+  bool finished() override;
+  /// After a lost peer.  What messages may still write to is kept until the end of the process.
+  void drop();
+
+ private:
+  struct Slice {
+    explicit Slice(transport::Transport& t) : first(t), second(t, transport::Tag::second) {}
+    unsigned char* data = nullptr;   ///< in the result ring
+    std::size_t begin = 0, end = 0;  ///< in the stream
+    bool whole = true;               ///< one round
+    bool reduced = false;
+    std::size_t part_bytes = 0;       ///< of the part that this rank reduces
+    std::vector<unsigned char> from;  ///< [nodes][part_bytes]: what the others sent
+    /// Rounds have tags of their own: a later slice may be in its first while this one is in its second.
+    Messages first, second;
+  };
+  /// Where node n's part of a slice begins, relative to it.  In one round everything is everybody's.
+  std::size_t part(const Slice& s, int n) const;
+  std::size_t part_end(const Slice& s, int n) const { return s.whole ? s.end - s.begin : part(s, n + 1); }
+  void reduce(Slice& s);
+  void send_round(Slice& s);
+
+  const Nodes& nodes_;
+  transport::Transport& transport_;
+  const Stream* stream_ = nullptr;
+  std::deque<std::unique_ptr<Slice>> slices_;
+};
+
+}  // namespace hvd::ops
