@@ -32,7 +32,7 @@ constexpr Sign ssh_signs[] = {
     {"orted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
     {"prted: not found", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
     {"prted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
-    {"cannot run ssh", "ssh is not installed here", "apt install openssh-client"},
+    {"hvdrun: cannot run", "ssh cannot be run here", "apt install openssh-client, or correct --ssh-program"},
 };
 
 std::string with_host(std::string_view text, const std::string& host) {

@@ -1,0 +1,147 @@
+"""Jobs over two hosts through real ssh: where ranks land, what goes wrong, and that nothing is left on either host."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from netns.cluster import Cluster
+from support import hvdrun
+
+mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+WHO = "echo $HVD_RANK $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $HVD_CROSS_RANK/$HVD_CROSS_SIZE $OMPI_COMM_WORLD_RANK $(hostname)"
+
+
+def run(hosts: Cluster, *args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """hvdrun on alpha."""
+    return hosts.run("alpha", [hvdrun.program(), "--start-timeout", "25", *args], timeout=90, **options)
+
+
+def nothing_left(hosts: Cluster, limit_seconds: float = 6.0) -> None:
+    """No process of a job on either host, within 3 s on an idle machine."""
+    deadline = time.monotonic() + limit_seconds
+    while left := {h: p for h in hosts.names if (p := hosts.processes(h))}:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+@mpirun
+@pytest.mark.parametrize(
+    ("where", "lines"),
+    [
+        ("alpha:1,beta:2", ["0 0/1 0/2 0 alpha", "1 0/2 1/2 1 beta", "2 1/2 0/1 2 beta"]),
+        ("beta:2,alpha:1", ["0 0/2 0/2 0 beta", "1 1/2 0/1 1 beta", "2 0/1 1/2 2 alpha"]),
+        ("10.77.0.2:2", ["0 0/2 0/1 0 beta", "1 1/2 0/1 1 beta"]),
+    ],
+)
+def test_ranks_land_where_planned(two_hosts: Cluster, mpirun: str, where: str, lines: list[str]) -> None:
+    """In the order of -H, whichever host hvdrun runs on."""
+    done = run(two_hosts, "--mpirun", mpirun, "-H", where, "--", "sh", "-c", WHO)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split("] ", 1)[1] for line in done.stdout.splitlines()) == lines
+    nothing_left(two_hosts)
+
+
+@mpirun
+def test_a_pickle_is_only_where_hvdrun_starts(two_hosts: Cluster, mpirun: str) -> None:
+    """Several frames of it; its host's second rank gets it from the first."""
+    (two_hosts.tmp("alpha") / "job.pkl").write_bytes(pickle.dumps((len, ("x" * 9_000_000,), {}), protocol=5))
+    args = ["--mpirun", mpirun, "-H", "alpha:2,beta:2", "--python", sys.executable, "--results", "/tmp/results", "/tmp/job.pkl"]
+    done = run(two_hosts, *args)
+    assert done.returncode == 0, done.stderr
+    records = (two_hosts.tmp("alpha") / "results").read_bytes()
+    assert records.count(pickle.dumps(9_000_000, protocol=5)[2:]) == 4
+    (two_hosts.tmp("alpha") / "results").unlink()
+
+
+@mpirun
+def test_a_remote_ranks_exit_code(two_hosts: Cluster, mpirun: str) -> None:
+    """Named with its host; the rest is stopped."""
+    script = '[ "$HVD_RANK" = 2 ] && { echo bad >&2; exit 9; }; sleep 100'
+    done = run(two_hosts, "--mpirun", mpirun, "-H", "alpha:1,beta:2", "--", "sh", "-c", script)
+    assert done.returncode == 9
+    assert "[2 beta] bad\n" in done.stderr
+    assert "hvdrun: rank 2 on beta ended with exit code 9\n        ranks 0-1 were stopped\n" in done.stderr
+    nothing_left(two_hosts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-p", "2223"], "hvdrun: beta: nothing listens for ssh on beta\n        is sshd running there?"),
+        (
+            [
+                "--ssh-program",
+                "ssh -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null",
+            ],
+            "hvdrun: beta: the ssh key of beta is not known here\n        ssh beta once by hand",
+        ),
+        (
+            ["--ssh-program", "ssh -F none -o StrictHostKeyChecking=no -o IdentityFile=/none -o IdentitiesOnly=yes"],
+            "hvdrun: beta: beta refused the ssh login\n        ssh-copy-id beta",
+        ),
+        (["--ssh-program", "/nowhere/ssh"], "hvdrun: beta: ssh cannot be run here"),
+    ],
+)
+@mpirun
+def test_ssh_troubles_are_told_with_the_host(two_hosts: Cluster, mpirun: str, options: list[str], message: str) -> None:
+    """And quickly: mpirun ends as soon as its agent fails."""
+    done = run(two_hosts, "--mpirun", mpirun, *options, "-H", "alpha:1,beta:1", "--", "true")
+    assert done.stderr.startswith(message), done.stderr
+    assert done.returncode == 4
+    nothing_left(two_hosts)
+
+
+@mpirun
+def test_a_host_that_never_answers(two_hosts: Cluster, mpirun: str) -> None:
+    """The time-out names its ranks; mpirun, which would wait for ever, is killed."""
+    slow = ["--start-timeout", "4", "--ssh-program", "sh -c 'sleep 100' --"]
+    done = run(two_hosts, "--mpirun", mpirun, *slow, "-H", "alpha:1,beta:2", "--", "true")
+    assert done.returncode == 6
+    assert "waiting for 3 ranks to come up on alpha, beta" in done.stderr
+    assert "did not come up within 4 s" in done.stderr
+    nothing_left(two_hosts)
+
+
+@mpirun
+@pytest.mark.parametrize("who", ["hvdrun", "mpirun", "ssh"])
+def test_kill_9_leaves_nothing_on_any_host(two_hosts: Cluster, mpirun: str, who: str, tmp_path: pathlib.Path) -> None:
+    """Children that ran away included."""
+    runaways = "setsid sleep 778 & env -i setsid sleep 778 & sleep 778"
+    argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:1,beta:2", "--", "sh", "-c", runaways]
+    with (tmp_path / "err").open("w") as err, two_hosts.popen("alpha", argv, stdin=subprocess.DEVNULL, stderr=err) as job:
+        deadline = time.monotonic() + 40
+        while sum(line == "sleep 778" for h in two_hosts.names for line in two_hosts.processes(h).values()) < 9:
+            assert time.monotonic() < deadline, (tmp_path / "err").read_text()
+            time.sleep(0.1)
+        pattern = {"hvdrun": hvdrun.program(), "mpirun": "mpirun", "ssh": "ssh "}[who]
+        victims = [p for p, line in two_hosts.processes("alpha").items() if line.startswith(pattern)]
+        if who == "mpirun":
+            victims = [p for p, line in two_hosts.processes("alpha").items() if "allow-run-as-root" in line]
+        os.kill(victims[0], signal.SIGKILL)
+        assert job.wait(20) != 0
+    nothing_left(two_hosts)
+    if who == "ssh":
+        assert "hvdrun: mpirun lost its connection to beta" in (tmp_path / "err").read_text()
+
+
+@mpirun
+def test_ctrl_c_over_two_hosts(two_hosts: Cluster, mpirun: str) -> None:
+    """Once is enough there, too."""
+    argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "beta:2,alpha:1", "--", "sh", "-c", "echo up; sleep 100"]
+    with two_hosts.popen(
+        "alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        for _ in range(3):
+            assert job.stdout.readline().endswith("] up\n")
+        two_hosts.signal(job, signal.SIGINT)
+        assert job.wait(20) == 130
+    nothing_left(two_hosts)
