@@ -141,15 +141,17 @@ def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
 
 
 def run_meson_tests(
-    context: Context, build: pathlib.Path, env: dict[str, str] | None = None, wrapper: Sequence[str] = ()
+    context: Context, build: pathlib.Path, env: dict[str, str] | None = None, wrapper: Sequence[str] = (), suite: str = ""
 ) -> Tally:
-    """Builds a configured folder and runs its tests, one after the other (their threads need both cores)."""
-    code, _ = context.command(["ninja", "-C", str(build)], 1200)
+    """Builds a configured folder and runs its tests, or one suite of them, one after the other: their threads need both cores."""
+    _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
+    tests = [test for test in json.loads(listing) if not suite or any(name.endswith(f":{suite}") for name in test["suite"])]
+    targets = [os.path.relpath(test["cmd"][0], build.resolve()) for test in tests] if suite else []
+    code, _ = context.command(["ninja", "-C", str(build), *targets], 1200)
     if code != 0:
         return Tally(failed=[f"{build}: does not build"])
-    _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
     tally = Tally()
-    for name in [test["name"] for test in json.loads(listing)]:
+    for name in [test["name"] for test in tests]:
         argv = ["meson", "test", "-C", str(build), "--no-rebuild", "-v", "--num-processes=1", "--timeout-multiplier=3"]
         if wrapper:
             argv.append("--wrapper=" + " ".join(wrapper))
@@ -213,7 +215,7 @@ def run_tsan(context: Context) -> Tally:
     if build is None:
         return Tally(failed=["tsan: meson setup failed"])
     env = absolute({"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:suppressions=tests/sanitizers/threads.txt"})
-    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"])
+    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], suite="unit")
 
 
 # ---- pytest suites --------------------------------------------------------------------------------------------------
