@@ -143,7 +143,7 @@ def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
 def run_meson_tests(
     context: Context, build: pathlib.Path, env: dict[str, str] | None = None, wrapper: Sequence[str] = (), suite: str = ""
 ) -> Tally:
-    """Builds a configured folder and runs its tests, or one suite of them, one after the other: their threads need both cores."""
+    """Builds a configured folder and runs its tests, or one suite, one after the other: their threads need both cores."""
     _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
     tests = [test for test in json.loads(listing) if not suite or any(name.endswith(f":{suite}") for name in test["suite"])]
     targets = [os.path.relpath(test["cmd"][0], build.resolve()) for test in tests] if suite else []
