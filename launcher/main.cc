@@ -16,9 +16,11 @@ namespace {
 const char* environment(const char* name) { return std::getenv(name); }
 
 int check_build() {
-  std::printf("hvdrun " HVD_VERSION
-              "\n\nControllers\n  [X] MPI (Open MPI 4.1, 5.x)\n  [ ] Gloo\n\nPayloads\n"
-              "  [X] .pkl  [X] .py  [X] -m module  [X] command\n");
+  std::printf(
+      "hvdrun " HVD_VERSION
+      "\n\nControllers\n  [X] MPI (Open MPI 4.1, 5.x)\n  [ ] Gloo\n\nOperations\n  [X] shared memory\n  [X] MPI\n"
+      "  [ ] NCCL (CUDA headers: not used by this build)\n\nPayloads\n"
+      "  [X] .pkl  [X] .py  [X] -m module  [X] command\n");
   try {
     const Mpirun mpirun = find_mpirun("", std::getenv("PATH") ? std::getenv("PATH") : "", own_folder());
     std::printf("\nmpirun\n  %s (Open MPI %s)\n", mpirun.program.c_str(),

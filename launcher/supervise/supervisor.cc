@@ -268,6 +268,7 @@ int Supervisor::conclude() {
   for (const wire::DeathRecord& d : deaths)  // for the record, also those that nobody is shown
     if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))
       printer_.rank_file(d.rank, d.traceback);
+  if (ended_.signal == SIGINT && printer_.stderr_outlet().is_terminal()) say("");  // after the terminal's own ^C
   for (const std::string& line : verdict.lines) say(line);
   if (verdict.first_cause && !verdict.first_cause->traceback.empty())
     printer_.rank_text(verdict.first_cause->rank, verdict.first_cause->traceback,

@@ -30,7 +30,7 @@ def test_check_build() -> None:
     """-cb says what is there."""
     done = hvdrun.run("-cb")
     assert done.returncode == 0
-    assert "[X] MPI" in done.stdout
+    assert "[X] MPI (Open MPI" in done.stdout
 
 
 def test_the_table_of_options_is_complete() -> None:
