@@ -144,13 +144,14 @@ def run_meson_tests(
     context: Context, build: pathlib.Path, env: dict[str, str] | None = None, wrapper: Sequence[str] = (), suite: str = ""
 ) -> Tally:
     """Builds a configured folder and runs its tests, or one suite, one after the other: their threads need both cores."""
+    context.command(["ninja", "-C", str(build), "build.ninja"], 120)  # so that what follows sees the options as they are now
     _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
     tests = [test for test in json.loads(listing) if not suite or any(name.endswith(f":{suite}") for name in test["suite"])]
     targets = [os.path.relpath(test["cmd"][0], build.resolve()) for test in tests] if suite else []
     code, _ = context.command(["ninja", "-C", str(build), *targets], 1200)
     if code != 0:
         return Tally(failed=[f"{build}: does not build"])
-    tally = Tally()
+    tally = Tally() if tests else Tally(failed=[f"{build}: has no tests"])
     for name in [test["name"] for test in tests]:
         argv = ["meson", "test", "-C", str(build), "--no-rebuild", "-v", "--num-processes=1", "--timeout-multiplier=3"]
         if wrapper:
