@@ -144,6 +144,7 @@ void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& re
     case TraceTag::name:
       return control ? parse_name(reader) : void(reader.bad = true);
     case TraceTag::reset:
+      if (control) return start();
       stream = Stream{true, 0, 0, 0, {}};
       return;
     case TraceTag::submitted: {
@@ -194,6 +195,15 @@ void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& re
   reader.bad = true;
 }
 
+/// The control stream itself goes on: it has no differences.
+void TraceDecoder::start() {
+  for (std::size_t i = trace_control_stream + 1u; i < streams_.size(); ++i) streams_[i] = Stream{};
+  clocks_seen_ = 0;
+  tracks_ = 0;
+  name_bytes_ = 0;
+  listener_.on_start();
+}
+
 void TraceDecoder::parse_clock(Reader& reader) {
   const std::uint64_t ticks = reader.fixed_u64();
   const auto ns = static_cast<std::int64_t>(reader.fixed_u64());
@@ -220,7 +230,6 @@ void TraceDecoder::parse_name(Reader& reader) {
   if (!reader.good()) return;
   track.name = reader.text(bytes);
   if (reader.ended) return;
-  if (id <= tracks_ && id != 0) return;  // told again after a new start
   name_bytes_ += track.name.size() + track.shape.size() * sizeof(track.shape[0]) + sizeof track;
   if (id != tracks_ + 1u || tracks_ == max_tracks || name_bytes_ > max_name_bytes) {
     reader.bad = true;

@@ -25,6 +25,8 @@ struct TraceTrack {
 class TraceListener {
  public:
   virtual ~TraceListener() = default;
+  /// Recording starts (again): tracks are numbered from 1 again, nothing is under way.
+  virtual void on_start() = 0;
   virtual void on_track(std::uint32_t track, TraceTrack description) = 0;
   virtual void on_submitted(std::uint32_t track, std::int64_t ns) = 0;
   virtual void on_batch_begin(std::uint32_t batch, std::int64_t ns) = 0;
@@ -68,6 +70,7 @@ class TraceDecoder {
   bool feed_section(std::uint16_t number, std::span<const std::uint8_t> bytes);
   std::size_t parse(std::uint16_t number, Stream& stream, std::span<const std::uint8_t> bytes);
   void parse_record(std::uint16_t number, Stream& stream, Reader& reader);
+  void start();
   void parse_clock(Reader& reader);
   void parse_name(Reader& reader);
   std::int64_t read_time(Stream& stream, Reader& reader);

@@ -36,7 +36,8 @@ enum class TraceTag : std::uint8_t {
   failed = 9,        ///< time, track: negotiation ended in an error
   cycle = 10,        ///< time: CYCLE_START
   lost = 11,         ///< count: records that a full ring dropped here
-  reset = 12,        ///< differences start at zero again; what stands in a stream before its first reset is void
+  reset = 12,        ///< differences start at zero again; what stands in a stream before its first reset is void.
+                     ///< In the control stream: recording starts (again), all streams and tracks begin anew
 };
 
 /// The operation that a track shows.  The first seven are hvd_kind's numbers.

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t pending_shown_after_ns = 1'000'000'000;
 constexpr std::size_t flush_bytes = 64u << 10;
+constexpr std::size_t max_rows_bytes = 256u << 20;  ///< names of all rows; more share row 0
 constexpr std::size_t max_open_batches = 1024, max_phases = 1024, max_waiting = 1u << 17;
 /// Clocks of two cores may differ by this much.
 constexpr std::int64_t same_time_ns = 10'000;
@@ -40,6 +41,7 @@ class Timeline::Rank : public TraceListener {
   TraceDecoder& decoder() { return decoder_; }
   const TraceClock& clock() const { return clock_; }
 
+  void on_start() override;
   void on_track(std::uint32_t track, TraceTrack description) override;
   void on_submitted(std::uint32_t track, std::int64_t ns) override;
   void on_batch_begin(std::uint32_t batch, std::int64_t ns) override;
@@ -148,6 +150,11 @@ void Timeline::Rank::mark(std::string_view text, std::int64_t ns) {
   timeline_.append_time(R"(,"ts":)", ns);
   out += place(number_, 0) + "},\n";
   timeline_.end_line();
+}
+
+void Timeline::Rank::on_start() {
+  rows_.clear();
+  batches_.clear();
 }
 
 void Timeline::Rank::on_track(std::uint32_t, TraceTrack track) {
@@ -361,7 +368,11 @@ Timeline::Rank& Timeline::rank(int number) {
 
 std::uint32_t Timeline::row(const TraceTrack& track) {
   std::string key = std::to_string(track.home) + ' ' + track.name;
-  return rows_.try_emplace(std::move(key), static_cast<std::uint32_t>(rows_.size() + 1)).first->second;
+  if (rows_bytes_ > max_rows_bytes && !rows_.contains(key)) return 0;
+  const std::size_t bytes = key.size();
+  const auto [place, fresh] = rows_.try_emplace(std::move(key), static_cast<std::uint32_t>(rows_.size() + 1));
+  if (fresh) rows_bytes_ += bytes;
+  return place->second;
 }
 
 void Timeline::append_time(std::string_view key, std::int64_t ns) {

@@ -71,6 +71,7 @@ class Timeline {
   std::string text_;
   std::map<int, std::unique_ptr<Rank>> ranks_;
   std::unordered_map<std::string, std::uint32_t> rows_;
+  std::size_t rows_bytes_ = 0;
   std::uint64_t events_ = 0, lost_ = 0;
 };
 

@@ -6,10 +6,10 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
+from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build")).resolve()
@@ -19,7 +19,13 @@ FAKE_RANK = BUILD / "tests/trace/fake_rank"
 def environment(**changes: str) -> dict[str, str]:
     """This process's environment without settings of ours, plus changes."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HVD_", "HOROVOD_", "OMPI_", "PMIX_"))}
-    return {**kept, "HVD_RANK_PROGRAM": str(BUILD / "src/rank/hvdrank"), **changes}
+    package = BUILD / "src/python"
+    ours = {
+        "HVD_RANK_PROGRAM": str(BUILD / "src/rank/hvdrank"),
+        "PYTHONPATH": f"{package}{os.pathsep}{kept.get('PYTHONPATH', '')}".rstrip(os.pathsep),
+        "OMP_NUM_THREADS": "1",
+    }
+    return {**kept, **ours, **changes}
 
 
 class Job:
@@ -60,15 +66,24 @@ class Job:
                     known.append(pid)
         return found
 
-    def wait_for_events(self, limit_seconds: float = 30) -> None:
-        """Until both ranks' operations are in the file."""
+    def wait_for(self, holds: Callable[[list[dict[str, Any]]], bool], limit_seconds: float = 30) -> None:
+        """Until that holds for the events in the file."""
         deadline = time.monotonic() + limit_seconds
-        while time.monotonic() < deadline:
-            if {event["pid"] for event in read_events(self.timeline) if event.get("name") == "ALLREDUCE"} == {0, 1}:
-                return
+        while not holds(read_events(self.timeline)):
             assert self.process.poll() is None, self.output()
+            assert time.monotonic() < deadline, f"not within {limit_seconds} s\n{self.output()}"
             time.sleep(0.1)
-        pytest.fail(f"no events of both ranks in {limit_seconds} s\n{self.output()}")
+
+    def wait_for_events(self) -> None:
+        """Until both ranks' operations are in the file."""
+        self.wait_for(lambda events: {event["pid"] for event in events if event["name"] == "ALLREDUCE"} == {0, 1})
+
+
+def python_with(*modules: str) -> str | None:
+    """An interpreter for ranks that has them: HVD_TEST_PYTHON, or this one."""
+    python = os.environ.get("HVD_TEST_PYTHON", sys.executable)
+    code = f"import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, {modules!r})))"
+    return python if subprocess.run([python, "-c", code], timeout=60).returncode == 0 else None
 
 
 def read_events(path: pathlib.Path) -> list[dict[str, Any]]:

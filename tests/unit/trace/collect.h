@@ -39,7 +39,9 @@ class Lines : public wire::TraceListener {
   std::vector<wire::TraceTrack> tracks;
   std::vector<std::int64_t> times;
   std::uint64_t lost = 0;
+  int starts = 0;
 
+  void on_start() override { ++starts; }
   void on_track(std::uint32_t id, wire::TraceTrack track) override {
     lines.push_back("track " + std::to_string(id) + " " + track.name);
     tracks.push_back(std::move(track));

@@ -101,6 +101,20 @@ TEST_CASE("tracer: a second start tells the names again and begins anew") {
   }
 }
 
+TEST_CASE("tracer: another tracer may go on in the same place") {
+  MemorySink::Store store;
+  for (const char* name : {"a", "b"}) {
+    Tracer tracer;
+    tracer.start(std::make_unique<MemorySink>(store), false);
+    Track track;
+    tracer.submitted(track, {name, TraceOp::allreduce, 7, shape, 0});
+  }
+  Lines got;
+  decode(store, got);
+  CHECK(got.starts == 2);
+  CHECK(got.lines == std::vector<std::string>{"track 1 a", "submitted 1", "track 1 b", "submitted 1"});
+}
+
 TEST_CASE("tracer: a full ring drops, counts, and goes on") {
   MemorySink::Store store;
   Tracer tracer(Tracer::Options{1024, 60'000});
