@@ -77,7 +77,7 @@ TEST_CASE("timeline file: readable while the job runs, without a close") {
   file.rank_started(0, "host", true);
   for (const auto& frame : recording(10)) file.append(0, body(frame));
   std::string text;
-  for (int i = 0; i < 200 && text.find("\"ALLREDUCE\"") == std::string::npos; ++i) {
+  for (int i = 0; i < 1500 && text.find("\"ALLREDUCE\"") == std::string::npos; ++i) {
     std::this_thread::sleep_for(milliseconds(20));
     text = read_file(path, 1u << 24);
   }
@@ -172,13 +172,13 @@ TEST_CASE("file sink: a rank alone writes its own file, which may be cut anywher
   tracer.submitted(track, {"a", trace::TraceOp::broadcast, 7, {}, 0});
   const std::string path = folder.path + "/t.rank1.json";
   std::string text;
-  for (int i = 0; i < 200 && text.find("thread_name\",\"pid\":1,\"tid\":1") == std::string::npos; ++i) {
+  for (int i = 0; i < 1500 && text.find("thread_name\",\"pid\":1,\"tid\":1") == std::string::npos; ++i) {
     std::this_thread::sleep_for(milliseconds(20));
     text = read_file(path, 1u << 24);
   }
   REQUIRE(text.ends_with("},\n"));
   CHECK(nlohmann::json::accept(text.substr(0, text.size() - 2) + "]"));
-  for (int i = 0; i < 200 && text.find("NEGOTIATE_BROADCAST") == std::string::npos; ++i) {  // it hangs: shown
+  for (int i = 0; i < 1500 && text.find("NEGOTIATE_BROADCAST") == std::string::npos; ++i) {  // it hangs: shown
     std::this_thread::sleep_for(milliseconds(20));
     text = read_file(path, 1u << 24);
   }
