@@ -3,113 +3,58 @@
 
 A framework's package makes one ``Collectives(adapter)`` and publishes its bound
 methods.  The adapter knows what a tensor is; this file knows what the
-operations are; _native moves the bytes.
-
-Lifetime: the runtime reads and writes tensors' memory until an operation has
-ended, so ``_pending`` owns them from submission to synchronize().
+operations are; _submission.py hands tensors over; _native moves the bytes.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from typing import Any, Callable, Generic, Protocol, TypeVar
+from typing import Any
 
-from hvd import _native, _world
+from hvd import _native
+from hvd._submission import (
+    ALLREDUCE,
+    ALLTOALL,
+    BARRIER,
+    BROADCAST,
+    DTYPES,
+    JOIN,
+    REDUCESCATTER,
+    Adapter,
+    Adasum,
+    Average,
+    Handle,
+    Max,
+    Min,
+    Product,
+    Submissions,
+    Sum,
+    T,
+    View,
+    member_name,
+    reduce_op,
+)
 from hvd.process_sets import ProcessSet, global_process_set
 
-T = TypeVar("T")
-Handle = int
-
-# hvd_kind
-ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER, BARRIER, JOIN = range(7)
-
-# hvd_reduce, Horovod's numbers
-Average, Sum, Adasum, Min, Max, Product = range(6)
-
-# hvd_dtype by name, and the bytes of one element
-DTYPES = {
-    "uint8": 0,
-    "int8": 1,
-    "uint16": 2,
-    "int16": 3,
-    "int32": 4,
-    "int64": 5,
-    "float16": 6,
-    "float32": 7,
-    "float64": 8,
-    "bool": 9,
-    "bfloat16": 10,
-}
-ITEM_BYTES = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2)
-_U8, _I32 = DTYPES["uint8"], DTYPES["int32"]
-_HOST = -1
-
-# address, dtype, shape, device
-View = tuple[int, int, tuple[int, ...], int]
+__all__ = [
+    "DTYPES",
+    "Adapter",
+    "Adasum",
+    "Average",
+    "Collectives",
+    "Handle",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "View",
+    "reduce_op",
+]
 
 
-class Adapter(Protocol[T]):
-    """What a framework must tell about its tensors."""
-
-    framework: str
-
-    def view(self, tensor: T) -> View | None:
-        """The tensor's memory, when the runtime can use it where it lies (dense, row-major); else None.
-
-        TypeError or ValueError for what no operation can take.
-        """
-
-    def pack(self, tensor: T) -> T:
-        """A dense copy that view() accepts."""
-
-    def like(self, tensor: T) -> T:
-        """An uninitialised dense tensor of the same shape, dtype and device."""
-
-    def assign(self, into: T, value: T) -> None:
-        """Copies value into a tensor of the same shape, whatever its layout or device."""
-
-    def adopt(self, capsule: Any, shape: tuple[int, ...], like: T) -> T:
-        """A tensor of that shape, with like's dtype and device, over the bytes of a DLPack capsule, which it owns."""
-
-
-def reduce_op(op: int | None, average: bool | None) -> int:
-    """The reduce op of a call: op, or the older `average` flag, or Average.  ValueError when both are given."""
-    if average is None:
-        if op is None:
-            return Average
-        if op.__class__ is int and 0 <= op <= Product:
-            return op
-        raise ValueError(f"op is {op!r}: it must be one of Average, Sum, Adasum, Min, Max, Product")
-    if op is not None:
-        raise ValueError("op and average are both given: average is the older name of the same thing, leave it out")
-    return Average if average else Sum
-
-
-def member_name(name: str | None, index: int) -> str | None:
-    """The name of one tensor of a group."""
-    return None if name is None else f"{name}.{index}"
-
-
-class _Pending(Generic[T]):
-    """One call under way: its handles, what it reads, and how its result is made."""
-
-    __slots__ = ("handles", "owner", "result")
-
-    def __init__(self, handles: list[int], owner: Any, result: Callable[[], Any]) -> None:
-        self.handles = handles
-        self.owner = owner
-        self.result = result
-
-
-class Collectives(Generic[T]):
+class Collectives(Submissions[T]):
     """All operations over one adapter.  Any thread; a handle is synchronised once."""
-
-    def __init__(self, adapter: Adapter[T]) -> None:
-        self._adapter = adapter
-        self._view = adapter.view
-        # Either (owner, output), whose handle is the key, or a _Pending.
-        self._pending: dict[Handle, Any] = {}
-        _world.tables_of_handles.append(self._pending)
 
     # ---- allreduce
 
@@ -208,8 +153,8 @@ class Collectives(Generic[T]):
         process_set: ProcessSet = global_process_set,
     ) -> T:
         """The reduction of tensor over all ranks, as a new tensor of the same shape.  See allreduce_."""
-        handle = self.allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-        return self.synchronize(handle)
+        reduce = reduce_op(op, average)
+        return self._run_into_new(ALLREDUCE, tensor, name, reduce, 0, prescale_factor, postscale_factor, process_set)
 
     # ---- grouped allreduce
 
@@ -283,7 +228,13 @@ class Collectives(Generic[T]):
 
     def broadcast_(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """Overwrites tensor with root_rank's, and returns it.  The same shape and dtype on all ranks."""
-        return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
+        view = self._view(tensor)
+        if view is None:
+            return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
+        address, dtype, shape, device = view
+        group = process_set.process_set_id
+        _native.run(BROADCAST, dtype, Sum, name, shape, root_rank, group, device, 1.0, 1.0, address, address, tensor)
+        return tensor
 
     def broadcast_async(
         self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
@@ -293,7 +244,7 @@ class Collectives(Generic[T]):
 
     def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """A new tensor with root_rank's values.  The same shape and dtype on all ranks."""
-        return self.synchronize(self.broadcast_async(tensor, root_rank, name, process_set))
+        return self._run_into_new(BROADCAST, tensor, name, Sum, root_rank, 1.0, 1.0, process_set)
 
     def broadcast_many_async_(
         self,
@@ -406,193 +357,14 @@ class Collectives(Generic[T]):
             self.grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor)
         )
 
-    # ---- handles
-
-    def poll(self, handle: Any) -> bool:
-        """Whether the operation has ended.  False right after the call: nothing is finished inside it."""
-        entry = self._pending.get(handle)
-        if entry is None:
-            raise ValueError(f"handle {handle!r} is unknown here, or was synchronised already")
-        if entry.__class__ is tuple:
-            return _native.poll(handle)
-        return all(_native.poll(one) for one in entry.handles)
-
-    def synchronize(self, handle: Any) -> Any:
-        """Waits for the operation and returns its result: a tensor, or a list of them for a grouped one.
-
-        A handle that was synchronised already gives None.
-        """
-        entry = self._pending.get(handle)
-        if entry is None:
-            return handle() if callable(handle) else None
-        try:
-            if entry.__class__ is tuple:
-                _native.finish(handle)
-                result = entry[1]
-            else:
-                result = entry.result()
-        except KeyboardInterrupt:
-            raise  # still under way: its tensors must stay
-        except BaseException:
-            del self._pending[handle]
-            raise
-        del self._pending[handle]
-        return result
-
     def join(self, device: int = -1) -> int:
         """Says that this rank has no more data; returns the last rank to join."""
         last = bytearray(4)
-        address = _address_of(last)
-        _native.run(JOIN, _I32, Sum, None, (), 0, 0, device, 1.0, 1.0, address, address, last)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(last))
+        _native.run(JOIN, DTYPES["int32"], Sum, None, (), 0, 0, device, 1.0, 1.0, address, address, last)
         return int.from_bytes(last, "little", signed=True)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Returns when all ranks of the set have called it."""
         group = process_set.process_set_id
-        _native.run(BARRIER, _U8, Sum, None, (0,), 0, group, _HOST, 1.0, 1.0, 0, 0, None)
-
-    # ---- how they are made
-
-    def _staged(self, tensor: T) -> tuple[T, View]:
-        work = self._adapter.pack(tensor)
-        view = self._view(work)
-        if view is None:
-            raise ValueError(f"a {self._adapter.framework} tensor could not be made dense for the runtime")
-        return work, view
-
-    def _into_new(
-        self,
-        kind: int,
-        tensor: T,
-        name: str | None,
-        reduce: int,
-        root: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> Handle:
-        view = self._view(tensor)
-        out = self._adapter.like(tensor)
-        work = tensor
-        if view is None:
-            work, view = self._staged(tensor)
-            target = view[0]
-        else:
-            target = self._view(out)[0]  # type: ignore[index]
-        address, dtype, shape, device = view
-        group = process_set.process_set_id
-        handle = _native.submit(
-            kind,
-            dtype,
-            reduce,
-            name,
-            shape,
-            root,
-            group,
-            device,
-            prescale,
-            postscale,
-            address,
-            target,
-        )
-        self._pending[handle] = (tensor, out) if work is tensor else self._copying_back([handle], [work], [out], False)
-        return handle
-
-    def _group(
-        self,
-        kind: int,
-        tensors: Sequence[T],
-        in_place: bool,
-        name: str | None,
-        reduce: int,
-        prescale: float,
-        postscale: float,
-        process_set: ProcessSet,
-    ) -> Handle:
-        group = process_set.process_set_id
-        works, outs, requests = [], [], []
-        for index, tensor in enumerate(tensors):
-            view = self._view(tensor)
-            out = tensor if in_place else self._adapter.like(tensor)
-            if view is None:
-                work, view = self._staged(tensor)
-                target = view[0]
-            else:
-                work = out
-                target = view[0] if in_place else self._view(out)[0]  # type: ignore[index]
-            address, dtype, shape, device = view
-            works.append(work)
-            outs.append(out)
-            member = member_name(name, index)
-            requests.append((kind, dtype, reduce, member, shape, 0, group, device, prescale, postscale, address, target))
-        if not requests:
-            raise ValueError("a grouped operation needs at least one tensor")
-        handles = _native.submit_many(requests, _native.GROUP)
-        entry = self._copying_back(handles, works, outs, True)
-        entry.owner = (tensors, works)
-        self._pending[handles[0]] = entry
-        return handles[0]
-
-    def _copying_back(self, handles: list[int], works: list[T], outs: Sequence[T], many: bool) -> _Pending[T]:
-        def result() -> Any:
-            _native.finish_many(handles)
-            for work, out in zip(works, outs):
-                if work is not out:
-                    self._adapter.assign(out, work)
-            return list(outs) if many else outs[0]
-
-        return _Pending(handles, works, result)
-
-    def _gather(
-        self,
-        tensors: Sequence[T],
-        names: Sequence[str | None],
-        process_set: ProcessSet,
-        many: bool,
-        kind: int = ALLGATHER,
-        reduce: int = Sum,
-        prescale: float = 1.0,
-        postscale: float = 1.0,
-    ) -> Handle:
-        group = process_set.process_set_id
-        works, requests, sizes = [], [], []
-        for tensor, name in zip(tensors, names):
-            view = self._view(tensor)
-            work = tensor
-            if view is None:
-                work, view = self._staged(tensor)
-            address, dtype, shape, device = view
-            works.append(work)
-            sizes.append(ITEM_BYTES[dtype])
-            requests.append((kind, dtype, reduce, name, shape, 0, group, device, prescale, postscale, address, 0))
-        if not requests:
-            raise ValueError("a grouped operation needs at least one tensor")
-        handles = _native.submit_many(requests, _native.GROUP if many else 0)
-
-        def result() -> Any:
-            outs = self._take_all(handles, sizes, tensors)
-            return outs if many else outs[0]
-
-        self._pending[handles[0]] = _Pending(handles, works, result)
-        return handles[0]
-
-    def _take_all(self, handles: list[int], sizes: list[int], tensors: Sequence[T]) -> list[T]:
-        outs: list[T] = []
-        error: Exception | None = None
-        for handle, item_bytes, tensor in zip(handles, sizes, tensors):
-            try:
-                _native.wait(handle)
-            except Exception as failure:
-                error = error or failure
-                _native.release(handle)
-                continue
-            outs.append(self._adapter.adopt(*_native.take(handle, item_bytes), tensor))
-        if error:
-            raise error
-        return outs
-
-
-def _address_of(buffer: bytearray) -> int:
-    import ctypes
-
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+        _native.run(BARRIER, DTYPES["uint8"], Sum, None, (0,), 0, group, -1, 1.0, 1.0, 0, 0, None)

@@ -13,6 +13,8 @@ from hvd import _native
 from hvd._collectives import DTYPES, View
 
 # torch.uint16 came with torch 2.3.
+# What torch.utils.dlpack.from_dlpack calls for a capsule.
+_from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
 _CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
 
 
@@ -26,14 +28,12 @@ class TorchAdapter:
 
     def view(self, tensor: torch.Tensor) -> View | None:
         try:
-            if tensor.is_cpu:
-                if tensor.is_contiguous():
-                    return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, -1
-            elif tensor.is_cuda:
-                if self._cuda and tensor.is_contiguous():
-                    # The runtime reads the memory from its own stream: what was queued before must have ended.
-                    torch.cuda.current_stream(tensor.device).synchronize()
-                    return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, tensor.get_device()
+            if tensor.is_cpu and tensor.is_contiguous():
+                return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, -1
+            if self._cuda and tensor.is_cuda and tensor.is_contiguous():
+                # The runtime reads the memory from its own stream: what was queued before must have ended.
+                torch.cuda.current_stream(tensor.device).synchronize()
+                return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, tensor.get_device()
         except KeyError:
             raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged (possible: {', '.join(DTYPES)})") from None
         except (AttributeError, RuntimeError):
@@ -62,6 +62,6 @@ class TorchAdapter:
             into.copy_(value)
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-        flat = torch.utils.dlpack.from_dlpack(capsule)
+        flat = _from_dlpack(capsule)
         tensor = flat.view(like.dtype).reshape(shape)
         return tensor if like.is_cpu else tensor.to(like.device)

@@ -17,7 +17,7 @@ from typing import Any, Callable
 import torch
 
 from hvd import _native
-from hvd._collectives import ALLREDUCE, View
+from hvd._submission import ALLREDUCE, View
 from hvd.process_sets import ProcessSet
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives, sparse_allreduce_async
