@@ -302,8 +302,16 @@ def test_repl() -> None:
     """Functions typed at the prompt; Ctrl-C at the terminal; and the prompt works afterwards."""
     master, slave = pty.openpty()
     env = environment(TERM="dumb", PYTHON_BASIC_REPL="1")
+    # Without readline, which throws away what is typed before it is ready.
+    plain = "import sys; del sys.__interactivehook__"
     process = subprocess.Popen(
-        [python(), "-q", "-i"], env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, close_fds=True
+        [python(), "-q", "-i", "-c", plain],
+        env=env,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        close_fds=True,
     )
     os.close(slave)
 
