@@ -288,14 +288,26 @@ def test_nothing_is_left(tmp_path: Path, how: signal.Signals) -> None:
         assert not list(tmp_path.glob("hvd-run-*")), "the payload's folder is left"
 
 
-def read_until(master: int, text: str, seconds: float) -> str:
-    """Reads a terminal until the text has come."""
-    seen, deadline = "", time.monotonic() + seconds
-    while text not in seen:
-        ready, _, _ = select.select([master], [], [], max(0.0, deadline - time.monotonic()))
-        assert ready, f"{text!r} did not come:\n{seen}"
-        seen += os.read(master, 65536).decode(errors="replace")
-    return seen
+class Terminal:
+    """The far end of a pseudo-terminal."""
+
+    def __init__(self, master: int) -> None:
+        self.master = master
+        self.unread = ""
+
+    def until(self, text: str, seconds: float = 30) -> str:
+        """What came up to and with the text; what follows stays for the next call."""
+        deadline = time.monotonic() + seconds
+        while text not in self.unread:
+            ready, _, _ = select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, f"{text!r} did not come:\n{self.unread}"
+            self.unread += os.read(self.master, 65536).decode(errors="replace")
+        seen, _, self.unread = self.unread.partition(text)
+        return seen + text
+
+    def type(self, line: str) -> None:
+        """Types a line."""
+        os.write(self.master, (line + "\n").encode())
 
 
 def test_repl() -> None:
@@ -315,26 +327,24 @@ def test_repl() -> None:
     )
     os.close(slave)
 
-    def type_line(line: str) -> None:
-        os.write(master, (line + "\n").encode())
-
+    terminal = Terminal(master)
     try:
-        read_until(master, ">>> ", 30)
-        type_line("import hvd, os, time")
-        read_until(master, ">>> ", 30)
-        type_line("def work(n): print('at', os.environ['HVD_RANK'], flush=True); time.sleep(n); return os.getpid()\n")
-        read_until(master, ">>> ", 30)
-        type_line("'two', len(set(hvd.run(work, (0,), np=2)))")
-        seen = read_until(master, "('two', 2)", 60)
+        terminal.until(">>> ")
+        terminal.type("import hvd, os, time")
+        terminal.until(">>> ")
+        terminal.type("def work(n): print('at', os.environ['HVD_RANK'], flush=True); time.sleep(n); return os.getpid()\n")
+        terminal.until(">>> ")
+        terminal.type("'two', len(set(hvd.run(work, (0,), np=2)))")
+        seen = terminal.until("('two', 2)", 60)
         assert "at 0" in seen and "at 1" in seen, seen
-        read_until(master, ">>> ", 30)
-        type_line("hvd.run(work, (120,), np=2)")
-        read_until(master, "at 1", 60)
+        terminal.until(">>> ")
+        terminal.type("hvd.run(work, (120,), np=2)")
+        terminal.until("at 1", 60)
         process.send_signal(signal.SIGINT)
-        read_until(master, "KeyboardInterrupt", 40)
-        type_line("print('still', 'here')")
-        read_until(master, "still here", 30)
-        type_line("exit()")
+        terminal.until("KeyboardInterrupt", 40)
+        terminal.type("print('still', 'here')")
+        terminal.until("still here")
+        terminal.type("exit()")
         process.wait(20)
     finally:
         if process.poll() is None:

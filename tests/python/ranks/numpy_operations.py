@@ -1,5 +1,9 @@
 """Every operation against NumPy itself, on NumPy arrays: two or more ranks, every dtype."""
 
+import signal
+import threading
+import time
+
 import numpy as np
 
 import hvd.numpy as hvd
@@ -249,6 +253,51 @@ def check_mismatch_of_rows():
 def check_barrier():
     for _ in range(20):
         hvd.barrier()
+
+
+def check_signals_reach_a_wait():
+    """Ctrl-C while peers are missing: a handler's exception ends the wait, and the operation goes on."""
+
+    def alarm(*_):
+        raise KeyboardInterrupt("the alarm")
+
+    hvd.barrier()
+    if RANK == 0:
+        signal.signal(signal.SIGALRM, alarm)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        start = time.monotonic()
+        raises(KeyboardInterrupt, lambda: hvd.allreduce_(np.ones(1000), name="interrupted", op=hvd.Sum))
+        handle = hvd.allreduce_async(np.ones(1000), name="kept", op=hvd.Sum)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        raises(KeyboardInterrupt, lambda: hvd.synchronize(handle))
+        assert time.monotonic() - start < 5
+        assert hvd.allgather_object("now", name="meeting") == ["now"] * SIZE
+        np.testing.assert_array_equal(hvd.synchronize(handle), SIZE)
+    else:
+        assert hvd.allgather_object("now", name="meeting") == ["now"] * SIZE
+        for name in ("interrupted", "kept"):
+            np.testing.assert_array_equal(hvd.allreduce(np.ones(1000), name=name, op=hvd.Sum), SIZE)
+    hvd.barrier()
+
+
+def check_threads():
+    """Operations from several threads at the same time."""
+    failures = []
+
+    def work(number):
+        try:
+            for step in range(30):
+                out = hvd.allreduce(np.full(50, float(number)), name=f"thread.{number}", op=hvd.Sum)
+                assert (out == number * SIZE).all(), (number, step)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
 
 
 def check_init_again():
