@@ -224,6 +224,7 @@ class ZmqConnection : public Connection {
   bool send(const Frame& frame) override { return send_frame(socket_, frame); }
 
   bool connected() override {
+    zmq::get_int(socket_, ZMQ_EVENTS);  // takes the wake-up off fd(), or a poll() of it before contact never sleeps
     update();
     return connected_;
   }
