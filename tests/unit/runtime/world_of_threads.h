@@ -1,0 +1,117 @@
+/// @file world_of_threads.h — ranks as threads over the loopback transport.
+#pragma once
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "core/engine.h"
+#include "core/prepare.h"
+#include "transport/loopback.h"
+
+namespace hvd::testing {
+
+/// One rank: what a caller of the C interface would have.
+class Rank {
+ public:
+  Rank(std::shared_ptr<transport::LoopbackWorld> world, int rank, const core::Config& config)
+      : engine_(std::make_unique<core::Engine>(world->open(rank), config)), rank_(rank) {}
+
+  int rank() const { return rank_; }
+  int size() const { return engine_->world().size; }
+  core::Engine& engine() { return *engine_; }
+  void shutdown() { engine_.reset(); }
+
+  static hvd_request request(hvd_kind kind, const char* name, const std::vector<std::int64_t>& shape, const void* in,
+                             void* out, hvd_dtype dtype = HVD_F32, hvd_reduce reduce = HVD_SUM) {
+    thread_local std::deque<std::vector<std::int64_t>> shapes;  // requests point into it: the last ones stay alive
+    shapes.push_back(shape);
+    if (shapes.size() > 500) shapes.pop_front();
+    hvd_request q{};
+    q.struct_size = sizeof q;
+    q.kind = kind;
+    q.dtype = dtype;
+    q.reduce = reduce;
+    q.name = name;
+    q.shape = shapes.back().data();
+    q.ndim = static_cast<int>(shape.size());
+    q.device = HVD_HOST_DEVICE;
+    q.in = in;
+    q.out = out;
+    return q;
+  }
+  core::Operation& submit(const hvd_request& q) {
+    const core::Prepared p = core::prepare(&q, engine_->world());
+    core::Operation* op = nullptr;
+    engine_->set().submit({&p, 1}, &op);
+    return *op;
+  }
+  std::vector<core::Operation*> submit_group(const std::vector<hvd_request>& qs) {
+    std::vector<core::Prepared> p;
+    for (const hvd_request& q : qs) p.push_back(core::prepare(&q, engine_->world()));
+    core::make_group(p);
+    std::vector<core::Operation*> ops(qs.size());
+    engine_->set().submit(p, ops.data());
+    return ops;
+  }
+  /// Waits with a limit, forgets the operation, returns its status; *text gets its error.
+  int finish(core::Operation& op, std::string* text = nullptr, double limit = 60) {
+    if (!engine_->wait(op, limit)) return HVD_TIMEOUT;
+    const int status = op.status;
+    if (text) *text = op.error;
+    engine_->operations().release(op);
+    return status;
+  }
+  /// Status of an operation that may already be refused at submit.
+  int try_run(const hvd_request& q, std::string* text, double limit) {
+    try {
+      return finish(submit(q), text, limit);
+    } catch (const Error& e) {
+      *text = e.what();
+      return static_cast<int>(e.code);
+    }
+  }
+  int run(const hvd_request& q, std::string* text = nullptr) { return finish(submit(q), text); }
+
+ private:
+  std::unique_ptr<core::Engine> engine_;
+  int rank_;
+};
+
+/// Runs f on every rank at once.  f must not use doctest's macros that throw; failures are counted by EXPECT.
+inline void run_world(int size, int per_node, const std::function<void(Rank&)>& f, core::Config config = {}) {
+  config.ranks_per_node = per_node;
+  config.start_limit_seconds = 60;
+  auto world = transport::LoopbackWorld::make(size);
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::string failure;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        Rank rank(world, r, config);
+        f(rank);
+      } catch (const std::exception& e) {
+        std::lock_guard lock(mutex);
+        failure += "rank " + std::to_string(r) + ": " + e.what() + "\n";
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  CHECK(failure == "");
+}
+
+/// Throws inside a rank's thread, where CHECK must not be used.
+#define EXPECT(condition)                                                                               \
+  do {                                                                                                  \
+    if (!(condition))                                                                                   \
+      throw std::runtime_error(std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #condition); \
+  } while (0)
+
+}  // namespace hvd::testing
