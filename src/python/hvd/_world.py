@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,7 +53,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         _world = World(*_native.world())
         _sets.world_changed(_world.rank, _world.size)
         if not _at_exit:
-            atexit.register(_leave_at_exit)
+            atexit.register(_keep_at_exit)
             _at_exit = True
     if process_sets and not isinstance(process_sets, str):
         for process_set in process_sets:
@@ -91,19 +90,12 @@ def shutdown() -> None:
 tables_of_handles: list[dict[int, Any]] = []
 
 
-def _leave_at_exit() -> None:
-    if _world is None:
-        return
-    if getattr(sys, "last_value", None) is not None:
-        # A rank that an exception ends does not wait in a collective: it goes at once, so that it is seen to be the first.
-        # The runtime's thread still writes to the tensors that it has, so these are never freed.
-        for table in tables_of_handles:
-            _native.leak(table)
-        return
-    try:
-        shutdown()
-    except (RuntimeError, ValueError):
-        pass  # the peers are gone: nothing is left to leave
+def _keep_at_exit() -> None:
+    # libhvd leaves the world by itself when the process exits, after the interpreter is gone, and without waiting for
+    # peers when the exit code is not 0: so a rank that fails is seen to be the first.  Until then the runtime's thread
+    # may write to the tensors that it has.
+    for table in tables_of_handles:
+        _native.leak(table)
 
 
 def is_initialized() -> bool:

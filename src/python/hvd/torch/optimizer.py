@@ -49,7 +49,7 @@ class _Distributed(_Base):
     def _hvd_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for at, group in enumerate(self.param_groups):
             for index, parameter in enumerate(group["params"]):
-                yield self._hvd_names.setdefault(id(parameter), f"allreduce.noname.{at}.{index}"), parameter
+                yield self._hvd_names.setdefault(id(parameter), f"gradient.{at}.{index}"), parameter
 
     # ---- Horovod's additions
 
