@@ -36,8 +36,12 @@ void leave() {
 /// At exit.  MPI_Finalize waits for everybody; a rank that fails must not wait, or nobody would learn that it failed.
 void at_exit(int status) {
   if (forked.load()) return;
+  if (status != 0) {  // dies as it is: "has shut down" would make the others fail first, and hide whose fault it was
+    if (core::Engine* e = engine_now.load()) e->tracer().stop();
+    return;
+  }
   leave();
-  if (mpi_used && status == 0) MpiPlugin::finalize();
+  if (mpi_used) MpiPlugin::finalize();
 }
 
 void set_hooks() {

@@ -186,6 +186,7 @@ void Engine::run() {
       }
       if (backoff.spin()) continue;
       watch();
+      check_stalls();
       bool busy;
       {
         std::lock_guard lock(drive_);
@@ -209,7 +210,7 @@ void Engine::sleep() {
       std::lock_guard lock(drive_);
       moved = step() || set_->busy();
     }
-    const bool waits = set_->outstanding() > 0;
+    const bool waits = set_->outstanding() > 0 || stalls_;
     std::int64_t limit = waits ? watch_after_ns : -1;
     if (many_nodes_ && set_->leader()) {  // nobody rings for a message from another node
       naps_ = std::min(naps_ + 1, 100);
@@ -218,6 +219,16 @@ void Engine::sleep() {
     if (!moved && !stop_.load(std::memory_order_seq_cst)) memory::futex_wait(bell_->sleeping, 1, limit);
   }
   bell_->sleeping.store(0, std::memory_order_seq_cst);
+}
+
+/// Rank 0's thread, whenever it is awake or rung because somebody waits.
+void Engine::check_stalls() {
+  if (world_.rank != 0 || config_.stall_warn_ns <= 0) return;
+  const std::int64_t now = now_ns();
+  if (now - stalls_checked_ns_ < watch_after_ns) return;
+  stalls_checked_ns_ = now;
+  std::lock_guard lock(drive_);
+  stalls_ = set_->leader()->check_stalls(now);
 }
 
 /// While operations wait and nothing moves: are the others still there?
@@ -233,6 +244,7 @@ void Engine::watch() {
   }
   if (now - idle_since_ns_ < watch_after_ns) return;
   idle_since_ns_ = now;
+  memory::ring_always(set_->node().bell(0));  // the stall check wants to know that somebody waits
   std::lock_guard lock(drive_);
   const auto gone = peers_->find(set_->node());
   if (!gone) {

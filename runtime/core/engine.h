@@ -52,6 +52,7 @@ class Engine {
   void run();
   void sleep();
   void watch();
+  void check_stalls();
   void leave_message();
   bool crowded() const;
 
@@ -67,6 +68,8 @@ class Engine {
   std::mutex drive_;
   std::atomic<bool> stop_{false};
   std::int64_t idle_since_ns_ = 0;  ///< the engine thread's: last time something moved
+  std::int64_t stalls_checked_ns_ = 0;
+  bool stalls_ = false;  ///< something is incomplete: look again soon
   int naps_ = 0, missed_ = 0;
   std::thread thread_;
 };

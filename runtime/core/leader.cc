@@ -94,7 +94,7 @@ bool Leader::step() {
   bool any = flush_orders();
   const bool many = world_.nodes.size() > 1;
   if (conductor_) {
-    any |= gather_.poll([this](std::uint32_t id) { conductor_->ready(id); },
+    any |= gather_.poll([this](std::uint32_t id) { conductor_->ready(0, id); },
                         [this](int r, const Record& record) {
                           conductor_->record(world_.locals()[static_cast<std::size_t>(r)], record, memory::now_ns());
                         });
@@ -147,7 +147,7 @@ bool Leader::receive_up() {
     for (Reader r(m->body); !r.empty();) {
       switch (r.get<Up>()) {
         case Up::ready:
-          conductor_->ready(r.get<std::uint32_t>());
+          conductor_->ready(static_cast<int>(node), r.get<std::uint32_t>());
           break;
         case Up::record: {
           const int rank = r.get<int>();

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/config.h"
@@ -31,8 +32,9 @@ class Leader {
   /// The same from a rank that leads nothing: the body of a message to rank 0, Tag::up.
   static std::string departure(const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
-  /// Warns about operations that only some ranks have submitted; throws Error{timeout} when they have waited too long.
-  void check_stalls(std::int64_t now_ns);
+  /// The stall check, on the conductor: warns on stderr about operations that only some ranks have submitted, and ends
+  /// the world when they have waited too long.  True while there are any: ask again soon.
+  bool check_stalls(std::int64_t now_ns);
   bool conducts() const { return conductor_ != nullptr; }
 
  private:
@@ -52,8 +54,10 @@ class Leader {
 
   struct Stall {
     std::int64_t since_ns = 0, warned_ns = 0;
+    std::vector<int> missing;
     bool seen = false;
   };
+  void collect_stalls(std::int64_t now_ns);
 
   const World& world_;
   const Config& config_;

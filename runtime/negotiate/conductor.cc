@@ -18,11 +18,16 @@ void Conductor::publish(Order order, Writer& w) {
   publish_(order, w.bytes());
 }
 
-void Conductor::ready(std::uint32_t id) {
+void Conductor::ready(int node, std::uint32_t id) {
   if (!live(id)) return;  // evicted meanwhile: records will come
   Id& i = ids_[id];
-  if (++i.nodes_ready < options_.nodes) return;
+  if (++i.nodes_ready < options_.nodes) {
+    i.ready_at.resize(static_cast<std::size_t>(options_.nodes));
+    i.ready_at[static_cast<std::size_t>(node)] = true;
+    return;
+  }
   i.nodes_ready = 0;
+  i.ready_at.clear();
   candidate(id);
 }
 
@@ -227,11 +232,18 @@ bool Conductor::decide(bool under_way, std::int64_t now_ns) {
 std::vector<Straggler> Conductor::incomplete() const {
   std::vector<Straggler> all;
   for (const auto& [name, announced] : announced_) {
-    Straggler s{name, {}, no_slot, announced.since_ns};
+    Straggler s{name, {}, {}};
     std::set<int> here;
     for (const Claim& c : announced.claims) here.insert(c.rank);
     for (int r = 0; r < options_.ranks; ++r)
       if (!here.count(r)) s.missing.push_back(r);
+    all.push_back(std::move(s));
+  }
+  for (const Id& id : ids_) {
+    if (!id.live || id.nodes_ready == 0) continue;
+    Straggler s{id.name, {}, {}};
+    for (int n = 0; n < options_.nodes; ++n)
+      if (!id.ready_at[static_cast<std::size_t>(n)]) s.nodes.push_back(n);
     all.push_back(std::move(s));
   }
   return all;

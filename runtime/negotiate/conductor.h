@@ -37,9 +37,8 @@ struct ConductorOptions {
 /// Who has not submitted what; for the stall check.
 struct Straggler {
   std::string name;
-  std::vector<int> missing;  ///< ranks, as far as records tell; empty: ask the boards about `id`
-  std::uint32_t id = no_slot;
-  std::int64_t since_ns = 0;
+  std::vector<int> missing;  ///< ranks that have sent no record; empty when it is about nodes
+  std::vector<int> nodes;    ///< nodes that are not ready
 };
 
 class Conductor {
@@ -47,8 +46,8 @@ class Conductor {
   using Publish = std::function<void(Order, std::string_view body)>;
   Conductor(ConductorOptions options, Publish publish);
 
-  /// All members of one more node have submitted @p id.
-  void ready(std::uint32_t id);
+  /// All members of @p node have submitted @p id.
+  void ready(int node, std::uint32_t id);
   void record(int rank, const Record& record, std::int64_t now_ns);
   /// Every member has carried out this many orders.
   void executed(std::uint64_t orders);
@@ -62,13 +61,14 @@ class Conductor {
   std::uint64_t last_batch() const { return last_batch_; }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
   const std::string& name(std::uint32_t id) const { return ids_[id].name; }
-  /// Names that some ranks, not all, have announced by records.
+  /// Names that some ranks have announced by records, or all of some nodes by bits, but not all.
   std::vector<Straggler> incomplete() const;
 
  private:
   struct Id {
     bool live = false, grouped_ready = false;
     int nodes_ready = 0;
+    std::vector<bool> ready_at;  ///< [nodes] where it is ready; only kept when there are several
     std::string name;
     Signature signature;
     std::int64_t bytes = 0;
