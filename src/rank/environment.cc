@@ -51,6 +51,12 @@ Call take_call() {
   if (c.rank < 0)
     throw Error(Code::usage, "hvdrank", "mpirun set none of OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID");
   c.client = {keys.substr(0, 40), keys.substr(41)};
+  c.host = get("HVD_HOST");
+  if (c.host.empty()) {
+    char name[256] = {};
+    gethostname(name, sizeof name - 1);
+    c.host = name;
+  }
   const std::string folder = get("HVD_JOB_DIR");
   if (!folder.empty() && access((folder + "/control.sock").c_str(), W_OK) == 0) {
     c.local = true;

@@ -18,6 +18,7 @@ struct Call {
   std::vector<std::string> addresses;  ///< where hvdrun listens; the unix socket alone on its own host
   bool local = false;                  ///< addresses is the unix socket
   std::string server_key;
+  std::string host;  ///< as hvdrun calls this host, if it said; else the machine's own name
   wire::KeyPair client;
 };
 

@@ -120,13 +120,11 @@ class Guard {
   }
 
   void say_hello() {
-    char host[256] = {};
-    gethostname(host, sizeof host - 1);
     wire::Hello h;
     h.protocol = wire::protocol_version;
     h.rank = call_.rank;
     h.pid = getpid();
-    h.host = host;
+    h.host = call_.host;
     h.local = call_.local;
     h.version = HVD_VERSION;
     h.mono_ns = mono_ns();

@@ -32,7 +32,7 @@ void Tail::add(std::string_view line) {
 
 std::string Output::release() {
   if (in_traceback_) shown_ = held_;
-  in_traceback_ = chained_ = false;
+  in_traceback_ = chained_ = goes_on_ = false;
   return std::exchange(held_, {});
 }
 
@@ -47,6 +47,7 @@ void Output::end_of_line() {
 
 std::string Output::take(std::string_view bytes, Clock::time_point now) {
   std::string out;
+  goes_on_ = goes_on_ || (in_traceback_ && now - since_ > std::chrono::milliseconds(500));
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view piece = bytes.substr(0, newline == bytes.npos ? bytes.npos : newline + 1);
@@ -65,6 +66,7 @@ std::string Output::take(std::string_view bytes, Clock::time_point now) {
         held_ = begun;
       }
       since_ = now;
+      goes_on_ = false;
       in_traceback_ = true;
       held_ += piece;
     } else if (in_traceback_ || (hold_ && !whole && may_become_header(line_))) {
@@ -84,7 +86,8 @@ std::string Output::expire(Clock::time_point now) { return now < deadline() ? st
 
 Clock::time_point Output::deadline() const {
   if (held_.empty()) return Clock::time_point::max();
-  return since_ + (in_traceback_ ? longest_hold : std::chrono::milliseconds(100));
+  if (!in_traceback_) return since_ + std::chrono::milliseconds(100);
+  return since_ + (goes_on_ ? hold_when_it_goes_on : longest_hold);
 }
 
 std::string Output::finish(std::string* rest) {

@@ -30,7 +30,9 @@ class Tail {
 class Output {
  public:
   static constexpr std::size_t most_held_bytes = 128u << 10;
-  static constexpr auto longest_hold = std::chrono::milliseconds(2000);
+  /// Python may need seconds to end after its last traceback; a rank that prints more lives on.
+  static constexpr auto longest_hold = std::chrono::milliseconds(10000);
+  static constexpr auto hold_when_it_goes_on = std::chrono::milliseconds(2000);
 
   /// @p tail is shared by both streams and outlives this.  @p hold: look for tracebacks (stderr).
   Output(Tail& tail, bool hold) : tail_(tail), hold_(hold) {}
@@ -57,6 +59,7 @@ class Output {
   std::string held_;   ///< from the first byte held
   std::string shown_;  ///< the last traceback that was released
   bool in_traceback_ = false;
+  bool goes_on_ = false;  ///< more came well after the traceback
   bool chained_ = false;  ///< the line before announced another traceback of the same chain
   Clock::time_point since_{};
 };

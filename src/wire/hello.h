@@ -9,7 +9,7 @@ struct Hello {
   int protocol = 1;  ///< protocol_version of the guard
   int rank = 0;
   std::int64_t pid = 0;
-  std::string host;          ///< the machine's own name
+  std::string host;          ///< HVD_HOST where hvdrun set it, else the machine's own name
   bool local = false;        ///< on hvdrun's own host (reached through its unix socket)
   std::string version;       ///< of hvdrank
   std::int64_t mono_ns = 0;  ///< CLOCK_MONOTONIC when it was sent

@@ -54,9 +54,10 @@ TEST_CASE("output: byte by byte it comes to the same") {
 TEST_CASE("output: a traceback that the rank survives goes out in order, after a while") {
   Bench b;
   CHECK(b.take(trace) == "");
-  CHECK(b.take("going on\n") == "");
-  CHECK(b.err.expire(b.now + 1s) == "");
   CHECK(b.err.deadline() == b.now + Output::longest_hold);
+  CHECK(b.err.take("going on\n", b.now + 1s) == "");
+  CHECK(b.err.expire(b.now + 1s) == "");
+  CHECK(b.err.deadline() == b.now + Output::hold_when_it_goes_on);
   CHECK(b.err.expire(b.now + 3s) == trace + "going on\n");
   CHECK(b.take("more\n") == "more\n");
   CHECK(b.err.shown_traceback() == trace + "going on\n");
