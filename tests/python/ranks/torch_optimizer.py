@@ -358,6 +358,23 @@ def check_sparse_gradients():
             torch.testing.assert_close(model.weight, reference.weight)
 
 
+def check_missing_sparse_gradients():
+    """A table of words that only one rank used, in the first step too."""
+    for steps in (1, 3):
+        torch.manual_seed(2)
+        tables = nn.ModuleList([nn.Embedding(6, 2, sparse=True) for _ in range(SIZE)])
+        before = copy.deepcopy(tables)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(tables.parameters(), lr=1.0), tables.named_parameters())
+        for _ in range(steps):
+            optimizer.zero_grad()
+            tables[RANK](torch.tensor([RANK])).sum().backward()
+            optimizer.step()
+        for rank, (now, then) in enumerate(zip(tables, before)):
+            expected = then.weight.detach().clone()
+            expected[rank] -= steps / SIZE
+            torch.testing.assert_close(now.weight.detach(), expected)
+
+
 def check_new_parameters():
     model, extra = make_model(), nn.Linear(3, 3).double()
     with torch.no_grad():

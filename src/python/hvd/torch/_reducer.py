@@ -17,19 +17,21 @@ from typing import Any, Callable
 import torch
 
 from hvd import _native
-from hvd._submission import ALLREDUCE, View
+from hvd._submission import ALLREDUCE, Sum, View
+from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives, sparse_allreduce_async
 
 # Owns what the runtime reads and writes, also when the optimizer is gone before the operations have ended.
 _pending = collectives._pending
+_MARK = torch.uint8  # no gradient has this dtype
 
 
 class _Slot:
     """One parameter: how many passes it still waits for, and what is under way."""
 
-    __slots__ = ("context", "group", "handle", "hook", "name", "parameter", "passes_left", "sparse", "work")
+    __slots__ = ("context", "group", "handle", "hook", "lacking", "mark", "name", "parameter", "passes_left", "sparse", "work")
 
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
         self.parameter = parameter
@@ -38,6 +40,8 @@ class _Slot:
         self.handle = 0  # 0: nothing under way
         self.work: Any = None  # what the runtime reads and writes
         self.context: Any = None  # the compressor's
+        self.mark = 0  # what tells the others that this gradient is sparse
+        self.lacking = False  # there was no gradient on this rank
         self.sparse: Callable[[], torch.Tensor] | None = None
         self.group: _Group | None = None
         self.hook: Any = None
@@ -167,12 +171,37 @@ class Reducer:
     def _submit(self, slot: _Slot) -> None:
         gradient = slot.parameter.grad
         if gradient is not None and gradient.is_sparse and not self.settings.sparse_as_dense:
-            # The values of a sparse gradient go by allgather: see sparse_allreduce_async.
-            slot.sparse = sparse_allreduce_async(gradient, slot.name, self.settings.op, self.settings.process_set)
+            # A rank without this gradient cannot know that it is sparse, and sends dense zeros under its name.  It finds
+            # out by disagreeing with this mark (see _settle).
+            slot.mark = collectives.allreduce_async_(
+                torch.zeros(0, dtype=_MARK), None, slot.name, Sum, process_set=self.settings.process_set
+            )
+            self._submit_sparse(slot, gradient)
             return
+        slot.lacking = gradient is None
         handle = _native.submit(*self._request(slot))
         slot.handle = handle
         _pending[handle] = slot.work
+
+    def _submit_sparse(self, slot: _Slot, gradient: torch.Tensor) -> None:
+        """Indices and values go by allgather: see sparse_allreduce_async."""
+        slot.sparse = sparse_allreduce_async(gradient, slot.name, self.settings.op, self.settings.process_set)
+
+    def _settle(self, slot: _Slot) -> None:
+        """Waits for the zeros of a gradient that this rank lacks; joins in with no entries when the others' are sparse."""
+        handle, slot.handle = slot.handle, 0
+        try:
+            _native.finish(handle)
+        except HorovodInternalError as error:
+            if error.code != "mismatch" or "uint8" not in str(error):
+                raise
+            parameter = slot.parameter
+            indices = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
+            empty = torch.sparse_coo_tensor(indices, parameter.new_zeros((0, *parameter.shape[1:])), parameter.shape)
+            parameter.grad = empty
+            self._submit_sparse(slot, empty)
+        finally:
+            _pending.pop(handle, None)
 
     def _submit_group(self, group: _Group) -> None:
         requests = [self._request(slot) for slot in group.slots]
@@ -193,6 +222,9 @@ class Reducer:
             else:
                 self._submit(slot)
         try:
+            for slot in slots:
+                if slot.lacking:
+                    self._settle(slot)
             _native.finish_many([slot.handle for slot in slots if slot.handle])
             for slot in slots:
                 self._store(slot)
@@ -206,6 +238,12 @@ class Reducer:
     def _store(self, slot: _Slot) -> None:
         gradient: Any = slot.parameter.grad
         if slot.sparse:
+            if slot.mark:
+                try:
+                    collectives.synchronize(slot.mark)
+                except HorovodInternalError as error:
+                    if error.code != "mismatch":
+                        raise
             slot.parameter.grad = slot.sparse().to(gradient.dtype)
         elif slot.work is not gradient:
             reduced = self.settings.compression.decompress(slot.work, slot.context)
@@ -219,7 +257,8 @@ class Reducer:
         passes = self.settings.passes
         for slot in self.slots.values():
             _pending.pop(slot.handle, None)
-            slot.handle = 0
+            slot.handle = slot.mark = 0
+            slot.lacking = False
             slot.work = slot.context = slot.sparse = None
             slot.passes_left = passes
             if slot.group:

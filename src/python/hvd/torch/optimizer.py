@@ -256,8 +256,6 @@ def DistributedOptimizer(
     groups: a number of groups, or lists of parameters, whose gradients run together (num_groups: its older name).
     sparse_as_dense: reduce sparse gradients as dense ones.
     Errors: ValueError for names that are missing or double, and other wrong arguments.
-
-    Known gap: a parameter with sparse gradients needs one on every rank in each step, unless sparse_as_dense is set.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor works with op=Average only")
