@@ -163,7 +163,7 @@ def load(boot, data):
 
 def refused(boot, error):
     """Why the unpickler itself gave up."""
-    name, why = boot["name"], str(error) or type(error).__name__
+    name, why = boot["name"], " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, AttributeError) and "cloudpickle" in why:
         return Unstarted(
             4,

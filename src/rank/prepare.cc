@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using wire::PayloadKind;
 
+/// Asked only when it is needed: the name service loads libraries.
 std::string home_folder() {
   const passwd* user = getpwuid(getuid());
   return user && user->pw_dir ? user->pw_dir : "/";
@@ -70,7 +71,8 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
   l.env = rank_environment(m, mine, binding.threads);
   l.env[wire::link::fd_variable] = std::to_string(link_fd);
   l.cwd = m.cwd;
-  l.fallback_cwd = home_folder();
+  std::error_code ec;
+  if (!fs::is_directory(m.cwd, ec)) l.fallback_cwd = home_folder();
   l.cpus = binding.cpus;
   l.keep_fds = {link_fd};
   if (m.payload.kind == PayloadKind::command) {
@@ -80,8 +82,7 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
     return p;
   }
 
-  std::error_code ec;
-  const std::string cwd = fs::is_directory(m.cwd, ec) ? m.cwd : l.fallback_cwd;
+  const std::string cwd = l.fallback_cwd.empty() ? m.cwd : l.fallback_cwd;
   const std::string path = value_in(l.env, "PATH", "/usr/local/bin:/usr/bin:/bin");
   const PythonPlan plan = plan_python(m.python.empty() ? "python3" : m.python, path, cwd);
   const bool forced_exec = value_in(l.env, "HVD_RANK_EXEC", value_in(mine, "HVD_RANK_EXEC", "").c_str()) == "1";
