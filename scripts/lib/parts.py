@@ -269,10 +269,9 @@ def run_repeat(context: Context) -> Tally:
 PARTS = [
     Part("format", "clang-format and ruff format", run_format),
     Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint),
-    Part("unit", "unit tests", run_unit),
+    Part("unit", "unit tests; libhvd over MPI", run_unit),
     Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher")),
     Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
-    Part("runtime", "libhvd over MPI", suite("tests/runtime")),
     Part("python", "the Python package", suite("tests/python")),
     Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
     Part("failures", "what fails, and what is said then", suite("tests/failures")),
