@@ -46,7 +46,10 @@ SessionEvents Supervisor::events() {
   SessionEvents e;
   e.hello = [this](const wire::Hello& h) {
     const PlanHost& planned = job_.plan.host_of(h.rank);
-    if (h.local != planned.local)
+    const bool elsewhere =
+        h.host != planned.name && std::any_of(job_.plan.hosts.begin(), job_.plan.hosts.end(),
+                                              [&](const PlanHost& p) { return !p.local && p.name == h.host; });
+    if (h.local != planned.local || elsewhere)
       throw Error(Code::unavailable, "mpirun",
                   "put rank " + std::to_string(h.rank) + " on " + h.host + " instead of " + planned.name,
                   "do --mpi-args or OMPI_ variables change the mapping?");
