@@ -10,6 +10,8 @@
 namespace hvd::core {
 namespace {
 
+constexpr std::size_t streaming_from = 16 << 10, measured_from = 4 << 20;
+
 void* allocate(std::size_t bytes) {
   void* p = std::malloc(bytes > 0 ? bytes : 1);
   if (!p) throw Error(Code::unavailable, "allgather", "no memory for a result of " + std::to_string(bytes) + " bytes");
@@ -135,6 +137,10 @@ void Batch::begin_stream() {
       single_.push_back(op);
     }
   }
+  // Large batches are worth a look at how far the other core is, smaller ones now and then.
+  if (stream_.bytes >= streaming_from && (stream_.bytes >= measured_from || streams_++ % 32 == 0))
+    distance_.measure(node_);
+  rings_.streaming = stream_.bytes >= streaming_from && distance_.far();
   exchange_.begin(stream_);
   allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &exchange_ : nullptr);
   streaming_ = true;

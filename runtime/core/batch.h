@@ -9,6 +9,7 @@
 #include "core/world.h"
 #include "ops/hierarchical/exchange.h"
 #include "ops/shm/allreduce.h"
+#include "ops/shm/distance.h"
 #include "ops/shm/rings.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
@@ -45,11 +46,13 @@ class Batch {
   End end_;
   const ops::Nodes nodes_;
   ops::Rings rings_;
+  ops::Distance distance_;
   std::vector<Operation*> ops_, streamed_, single_;
   ops::Stream stream_;
   ops::Exchange exchange_;
   ops::ShmAllreduce allreduce_;
   std::unique_ptr<ops::Stage> stage_;  ///< of single_[at_]
+  std::uint64_t streams_ = 0;          ///< counted alike on all ranks
   std::size_t at_ = 0;
   bool running_ = false, streaming_ = false, begun_ = false;
 };
