@@ -45,7 +45,7 @@ std::optional<Error> from_ssh(const StartFacts& facts) {
   for (const auto& [host, log] : facts.ssh_logs)
     for (const Sign& sign : ssh_signs)
       if (log.find(sign.text) != std::string::npos)
-        return Error(Code::unavailable, host, with_host(sign.what, host), with_host(sign.hint, host));
+        return Error(Code::unavailable, "", with_host(sign.what, host), with_host(sign.hint, host));
   return std::nullopt;
 }
 

@@ -75,19 +75,19 @@ def test_a_remote_ranks_exit_code(two_hosts: Cluster, mpirun: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-p", "2223"], "hvdrun: beta: nothing listens for ssh on beta\n        is sshd running there?"),
+        (["-p", "2223"], "hvdrun: nothing listens for ssh on beta\n        is sshd running there?"),
         (
             [
                 "--ssh-program",
                 "ssh -o StrictHostKeyChecking=yes -o UserKnownHostsFile=/dev/null -o GlobalKnownHostsFile=/dev/null",
             ],
-            "hvdrun: beta: the ssh key of beta is not known here\n        ssh beta once by hand",
+            "hvdrun: the ssh key of beta is not known here\n        ssh beta once by hand",
         ),
         (
             ["--ssh-program", "ssh -F none -o StrictHostKeyChecking=no -o IdentityFile=/none -o IdentitiesOnly=yes"],
-            "hvdrun: beta: beta refused the ssh login\n        ssh-copy-id beta",
+            "hvdrun: beta refused the ssh login\n        ssh-copy-id beta",
         ),
-        (["--ssh-program", "/nowhere/ssh"], "hvdrun: beta: ssh cannot be run here"),
+        (["--ssh-program", "/nowhere/ssh"], "hvdrun: ssh cannot be run here"),
     ],
 )
 @mpirun

@@ -58,9 +58,9 @@ TEST_CASE("start: what ssh says is told with the host and the way out") {
     return std::string(e.what()) + " (" + e.hint + ")";
   };
   CHECK(said("No ECDSA host key is known\nHost key verification failed.\n") ==
-        "n2: the ssh key of n2 is not known here (ssh n2 once by hand and accept its key)");
-  CHECK(said("root@n2: Permission denied (publickey).\n").starts_with("n2: n2 refused the ssh login"));
-  CHECK(said("sh: 1: orted: not found").starts_with("n2: Open MPI is not installed on n2"));
+        "the ssh key of n2 is not known here (ssh n2 once by hand and accept its key)");
+  CHECK(said("root@n2: Permission denied (publickey).\n").starts_with("n2 refused the ssh login"));
+  CHECK(said("sh: 1: orted: not found").starts_with("Open MPI is not installed on n2"));
   facts.ssh_logs.clear();
   facts.mpirun_output = "-----\n  strange words\n-----\n";
   CHECK(std::string(start_failure(facts).what()) ==
