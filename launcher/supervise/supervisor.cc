@@ -273,9 +273,9 @@ int Supervisor::conclude() {
       printer_.rank_file(d.rank, d.traceback);
   if (ended_.signal == SIGINT && printer_.stderr_outlet().is_terminal()) say("");  // after the terminal's own ^C
   for (const std::string& line : verdict.lines) say(line);
-  if (verdict.first_cause && !verdict.first_cause->traceback.empty())
-    printer_.rank_text(verdict.first_cause->rank, verdict.first_cause->traceback,
-                       !verdict.first_cause->traceback_shown);
+  // Shown already: the rank lived on for so long after it that its guard did not take it for the end.
+  if (verdict.first_cause && !verdict.first_cause->traceback_shown && !verdict.first_cause->traceback.empty())
+    printer_.rank_text(verdict.first_cause->rank, verdict.first_cause->traceback, true);
   if (job_.settings.has("results"))
     write_results(job_.settings.text("results"), session_->ranks(), verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);
