@@ -69,6 +69,9 @@ void Tracer::State::start(std::unique_ptr<Sink> sink) {
   frame_.reserve(wire::trace_frame_bytes);
   barrier_works_ = register_barrier();
   run_.fetch_add(1);
+  const std::uint8_t reset = static_cast<std::uint8_t>(TraceTag::reset);
+  put(wire::trace_control_stream, {&reset, 1});
+  put_clock();  // the first of the two that the first records' times lie between
   const BlockedSignals blocked;
   writer_ = std::thread([this] { write_loop(); });
 }
@@ -92,9 +95,6 @@ void Tracer::State::wake_writer() noexcept {
 void Tracer::State::write_loop() {
   pthread_setname_np(pthread_self(), "hvd-trace");
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);  // the program's threads go first
-  const std::uint8_t reset = static_cast<std::uint8_t>(TraceTag::reset);
-  put(wire::trace_control_stream, {&reset, 1});
-  put_clock();  // the first of the two that the first records' times lie between
   send_frame();
   int quiet = 0;
   while (true) {

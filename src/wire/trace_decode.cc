@@ -207,8 +207,12 @@ void TraceDecoder::start() {
 void TraceDecoder::parse_clock(Reader& reader) {
   const std::uint64_t ticks = reader.fixed_u64();
   const auto ns = static_cast<std::int64_t>(reader.fixed_u64());
+  if (ns < 0 || ns > std::int64_t{1} << 62) reader.bad = true;
   if (!reader.good()) return;
-  clocks_[0] = clocks_[1];
+  // Two readings close to each other make a poor slope: the older one stays until the newer is far from it.
+  constexpr std::int64_t far_ns = 10'000'000;
+  if (clocks_seen_ < 2 || clocks_[1].ns - clocks_[0].ns >= far_ns || clocks_[1].ns < clocks_[0].ns)
+    clocks_[0] = clocks_[1];
   clocks_[1] = {ticks, ns};
   ++clocks_seen_;
   const auto passed = static_cast<double>(static_cast<std::int64_t>(ticks - clocks_[0].ticks));
@@ -258,8 +262,7 @@ std::uint32_t TraceDecoder::read_track(Stream& stream, Reader& reader) {
 std::int64_t TraceDecoder::to_ns(std::uint64_t ticks) const {
   constexpr double year_ns = 3.2e16;
   const double past = static_cast<double>(static_cast<std::int64_t>(clocks_[1].ticks - ticks)) * ns_per_tick_;
-  const std::int64_t base = std::clamp<std::int64_t>(clocks_[1].ns, 0, std::int64_t{1} << 62);
-  return std::max<std::int64_t>(0, base - static_cast<std::int64_t>(std::clamp(past, -year_ns, year_ns)));
+  return std::max<std::int64_t>(0, clocks_[1].ns - static_cast<std::int64_t>(std::clamp(past, -year_ns, year_ns)));
 }
 
 }  // namespace hvd::wire

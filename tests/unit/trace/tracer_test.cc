@@ -165,7 +165,7 @@ TEST_CASE("tracer: many threads, more than have rings of their own") {
 TEST_CASE("tracer: the engine's batch is never ahead of the submission it holds") {
   MemorySink::Store store;
   {
-    Tracer tracer(Tracer::Options{1u << 16, 1});
+    Tracer tracer(Tracer::Options{1u << 20, 1});
     tracer.start(std::make_unique<MemorySink>(store), false);
     std::atomic<int> submitted{0}, done{0};
     Track track;
