@@ -18,7 +18,7 @@ using memory::now_ns;
 
 constexpr std::int64_t watch_after_ns =
     100'000'000;  ///< without progress for so long: look whether the peers are there
-constexpr std::int64_t farthest_poll_ns = 5'000'000;  ///< several nodes: an idle leader looks for messages so often
+constexpr std::int64_t farthest_poll_ns = 10'000'000;  ///< several nodes: an idle leader looks for messages so often
 
 memory::Geometry geometry_of(const World& world, const Config& config) {
   memory::Geometry g;
@@ -197,12 +197,12 @@ void Engine::run() {
         continue;
       }
     }
-    sleep();
-    backoff.reset();
+    if (sleep()) backoff.reset();  // only a ring promises work; a time-out is no reason to spin
   }
 }
 
-void Engine::sleep() {
+/// True when somebody rang.
+bool Engine::sleep() {
   bell_->sleeping.store(1, std::memory_order_seq_cst);
   bool moved = false;
   if (!stop_.load(std::memory_order_seq_cst)) {
@@ -213,12 +213,12 @@ void Engine::sleep() {
     const bool waits = set_->outstanding() > 0 || stalls_;
     std::int64_t limit = waits ? watch_after_ns : -1;
     if (many_nodes_ && set_->leader()) {  // nobody rings for a message from another node
-      naps_ = std::min(naps_ + 1, 100);
+      naps_ = std::min(naps_ + 1, 200);
       limit = std::min<std::int64_t>(naps_ * 50'000, waits ? 1'000'000 : farthest_poll_ns);
     }
     if (!moved && !stop_.load(std::memory_order_seq_cst)) memory::futex_wait(bell_->sleeping, 1, limit);
   }
-  bell_->sleeping.store(0, std::memory_order_seq_cst);
+  return bell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0 || moved;
 }
 
 /// Rank 0's thread, whenever it is awake or rung because somebody waits.

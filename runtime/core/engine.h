@@ -50,7 +50,7 @@ class Engine {
   bool drive(bool& moved);
   bool step();
   void run();
-  void sleep();
+  bool sleep();
   void watch();
   void check_stalls();
   void leave_message();
