@@ -46,6 +46,7 @@ def test_the_capture_finds_what_is_sent_in_clear(two_hosts: Cluster) -> None:
 def test_nothing_stays(tmp_path: pathlib.Path) -> None:
     with Cluster(hosts=2) as cluster:
         cluster.run("alpha", ["sh", "-c", "setsid sleep 321 >/dev/null 2>&1 & true"])
+        wait_for(lambda: "sleep 321" in cluster.processes("alpha").values(), 5, "the sleeper")
         pids = [cluster.init_pid("alpha"), cluster.init_pid("beta"), *cluster.processes("alpha")]
         assert len(pids) == 3
     assert not cluster.state.exists()
