@@ -104,23 +104,45 @@ void Batch::begin(std::span<Operation* const> ops, bool eager) {
     begin_stream();
 }
 
-void Batch::trace_begin(std::span<Operation* const> ops) {
-  if (!tracer_.enabled()) return;
-  tracer_.batch_begin(++traced_);
+trace::Phase Batch::transfer() const { return world_.nodes.size() > 1 ? trace::Phase::mpi : trace::Phase::shm; }
+
+/// One row of operations in the timeline, in its first phase.  Returns its number.
+std::uint32_t Batch::trace_begin(std::span<Operation* const> ops, trace::Phase phase) {
+  const std::uint32_t number = ++traced_;
+  if (!tracer_.enabled()) return number;
+  tracer_.batch_begin(number);
   for (const Operation* op : ops) tracer_.batch_tensor(op->entry->track);
-  tracer_.phase_begin(traced_, world_.nodes.size() > 1 ? trace::Phase::mpi : trace::Phase::shm);
+  tracer_.phase_begin(number, phase);
+  return number;
 }
 
-void Batch::trace_end() {
+void Batch::trace_next(std::uint32_t number, trace::Phase from, trace::Phase to) {
   if (!tracer_.enabled()) return;
-  tracer_.phase_end(traced_, world_.nodes.size() > 1 ? trace::Phase::mpi : trace::Phase::shm);
-  tracer_.batch_end(traced_);
+  tracer_.phase_end(number, from);
+  tracer_.phase_begin(number, to);
+}
+
+void Batch::trace_end(std::uint32_t number, trace::Phase phase) {
+  if (!tracer_.enabled()) return;
+  tracer_.phase_end(number, phase);
+  tracer_.batch_end(number);
+}
+
+/// Chunks overlap in the pipeline, so the copies show only where nothing else runs: while it fills and while it drains.
+void Batch::trace_stream() {
+  using trace::Phase;
+  auto advance = [this](Phase to) {
+    trace_next(stream_number_, stream_phase_, to);
+    stream_phase_ = to;
+  };
+  if (stream_phase_ == Phase::memcpy_in_fusion_buffer && allreduce_.entered()) advance(transfer());
+  if (stream_phase_ == transfer() && allreduce_.reduced()) advance(Phase::memcpy_out_fusion_buffer);
 }
 
 void Batch::run_eager() {
-  trace_begin(ops_);
+  const std::uint32_t number = trace_begin(ops_, trace::Phase::shm);
   for (Operation* op : ops_) ops::eager_reduce(node_, item_of(*op), op->entry->slot, op->parity);
-  trace_end();
+  trace_end(number, trace::Phase::shm);
   for (Operation* op : ops_) end_(*op, HVD_OK, {});
   running_ = false;
 }
@@ -144,7 +166,10 @@ void Batch::begin_stream() {
   exchange_.begin(stream_);
   allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &exchange_ : nullptr);
   streaming_ = true;
-  if (!streamed_.empty()) trace_begin(streamed_);
+  stream_phase_ = trace::Phase::memcpy_in_fusion_buffer;
+  if (!streamed_.empty()) stream_number_ = trace_begin(streamed_, stream_phase_);
+  queued_ = traced_;
+  for (Operation*& op : single_) trace_begin({&op, 1}, trace::Phase::queue);
   at_ = 0;
   begun_ = false;
   stage_.reset();
@@ -168,9 +193,10 @@ bool Batch::step() {
   if (!running_) return false;
   if (streaming_) {
     const bool moved = allreduce_.step();
+    if (moved && !streamed_.empty()) trace_stream();
     if (!allreduce_.done()) return moved;
     streaming_ = false;
-    if (!streamed_.empty()) trace_end();
+    if (!streamed_.empty()) trace_end(stream_number_, stream_phase_);
     for (Operation* op : streamed_) end_(*op, HVD_OK, {});
     running_ = at_ < single_.size();
     return true;
@@ -180,10 +206,11 @@ bool Batch::step() {
 
 bool Batch::next_stage() {
   Operation& op = *single_[at_];
+  const std::uint32_t number = queued_ + 1 + static_cast<std::uint32_t>(at_);
   bool moved = false;
   if (!begun_) {
     begun_ = true;
-    trace_begin({&single_[at_], 1});
+    trace_next(number, trace::Phase::queue, transfer());
     stage_ = stage_of(op);
     moved = true;
   }
@@ -193,7 +220,7 @@ bool Batch::next_stage() {
   }
   stage_.reset();
   begun_ = false;
-  trace_end();
+  trace_end(number, transfer());
   end_(op, HVD_OK, {});
   running_ = ++at_ < single_.size();
   return true;

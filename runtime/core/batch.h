@@ -30,8 +30,11 @@ class Batch {
   void drop();
 
  private:
-  void trace_begin(std::span<Operation* const> ops);
-  void trace_end();
+  trace::Phase transfer() const;
+  std::uint32_t trace_begin(std::span<Operation* const> ops, trace::Phase phase);
+  void trace_next(std::uint32_t number, trace::Phase from, trace::Phase to);
+  void trace_end(std::uint32_t number, trace::Phase phase);
+  void trace_stream();
   void run_eager();
   void begin_stream();
   bool next_stage();
@@ -42,7 +45,9 @@ class Batch {
   const memory::Node& node_;
   transport::Transport& transport_;
   trace::Tracer& tracer_;
-  std::uint32_t traced_ = 0;  ///< number of the part that runs, for the timeline
+  std::uint32_t traced_ = 0;                      ///< parts numbered for the timeline so far
+  std::uint32_t stream_number_ = 0, queued_ = 0;  ///< of the stream; of the part before the first single one
+  trace::Phase stream_phase_ = trace::Phase::memcpy_in_fusion_buffer;
   End end_;
   const ops::Nodes nodes_;
   ops::Rings rings_;

@@ -30,6 +30,9 @@ class ShmAllreduce final : public Stage {
   void begin(const Stream& stream, int carriers, SliceHook* hook);
   bool step() override;
   bool done() const override { return out_ == cut_.chunks(); }
+  /// This rank's first chunk is in the ring; its last slice is reduced.
+  bool entered() const { return in_ > 0; }
+  bool reduced() const { return reduced_ == cut_.chunks(); }
 
  private:
   void copy_in(std::uint64_t k);
