@@ -2,13 +2,28 @@
 
 #include <hwloc.h>
 
+#include <cstdlib>
 #include <memory>
 
 namespace hvd::launcher {
+namespace {
+
+/// hwloc_topology_init without hwloc's plugins: they look for devices, and bring X11, OpenCL and more into the process.
+hwloc_topology_t new_topology() {
+  constexpr const char* path = "HWLOC_PLUGINS_PATH";
+  const bool ours = std::getenv(path) == nullptr;
+  if (ours) setenv(path, "/nonexistent", 0);
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) topology = nullptr;
+  if (ours) unsetenv(path);
+  return topology;
+}
+
+}  // namespace
 
 std::vector<Core> cores_of_this_machine() {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return {};
+  const hwloc_topology_t raw = new_topology();
+  if (raw == nullptr) return {};
   const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(raw, hwloc_topology_destroy);
   // Cores, threads and memory nodes are all that is asked for here.
   hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);

@@ -121,7 +121,11 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
   env["TMPDIR"] = folder_.path();  // mpirun's own session folder goes with the job's, however the job ends
   // Its look at the topology would open displays, GPUs and their drivers: up to seconds, for nothing that we ask of it.
   env.try_emplace("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero");
-  if (job_.plan.all_local()) return env;
+  if (job_.plan.all_local()) {
+    env.try_emplace("HWLOC_PLUGINS_PATH",
+                    folder_.path());  // no plugins: they only find devices, and loading them takes 5 ms
+    return env;
+  }
 
   const std::optional<int> port = job_.settings.integer("ssh-port");
   const int timeout = std::clamp(static_cast<int>(job_.settings.number("start-timeout")) - 2, 1, 20);
