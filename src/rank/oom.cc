@@ -35,13 +35,23 @@ std::int64_t limit_of(const std::string& path) {
 
 bool exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
-/// Inside a container the path of /proc/PID/cgroup may be the host's; what is mounted is then the group itself.
-MemoryGroup read_group(const std::string& mount, const std::string& path, const char* counter, const char* limit) {
-  for (const std::string& directory : {mount + path, mount}) {
-    if (!exists(directory + "/" + counter)) continue;
-    return {directory, value_of(directory + "/" + counter, "oom_kill"), limit_of(directory + "/" + limit)};
+/// The group at @p directory; without a directory where no memory is counted.
+MemoryGroup read_directory(const std::string& directory) {
+  struct Files {
+    const char *counter, *limit;
+  };
+  for (const Files& files : {Files{"/memory.oom_control", "/memory.limit_in_bytes"},  // v1
+                             Files{"/memory.events", "/memory.max"}}) {               // v2
+    if (directory.empty() || !exists(directory + files.counter)) continue;
+    return {directory, value_of(directory + files.counter, "oom_kill"), limit_of(directory + files.limit)};
   }
   return {};
+}
+
+/// Inside a container the path of /proc/PID/cgroup may be the host's; what is mounted is then the group itself.
+MemoryGroup read_group(const std::string& mount, const std::string& path) {
+  MemoryGroup group = read_directory(mount + path);
+  return group.directory.empty() ? read_directory(mount) : group;
 }
 
 std::string human(std::int64_t bytes) {
@@ -76,18 +86,15 @@ MemoryGroup memory_group(pid_t pid) {
     const std::vector<std::string> part = split(line, ':');  // id:controllers:path
     if (part.size() < 3) continue;
     const std::string path = part[2] == "/" ? "" : part[2];
-    if (part[1] == "memory")
-      return read_group("/sys/fs/cgroup/memory", path, "memory.oom_control", "memory.limit_in_bytes");
-    if (part[1].empty()) found = read_group("/sys/fs/cgroup", path, "memory.events", "memory.max");
+    if (part[1] == "memory") return read_group("/sys/fs/cgroup/memory", path);
+    if (part[1].empty()) found = read_group("/sys/fs/cgroup", path);
   }
   return found;
 }
 
 std::string oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes) {
-  const MemoryGroup now = memory_group(pid);
-  const std::int64_t kills_before = now.directory == before.directory ? before.kills : 0;
-  const bool counted = now.kills > 0 && now.kills > kills_before;
-  if (!counted && !log_names(pid)) return {};
+  const MemoryGroup now = read_directory(before.directory);
+  if (now.kills <= before.kills && !log_names(pid)) return {};
   std::string text = "killed by the kernel's out-of-memory killer";
   if (peak_bytes > 0) text += " when it held " + human(peak_bytes);
   if (now.limit_bytes > 0) text += "; its cgroup may hold " + human(now.limit_bytes);

@@ -16,11 +16,13 @@ struct MemoryGroup {
   std::int64_t limit_bytes = 0;  ///< 0: no limit
 };
 
-/// The memory cgroup of @p pid (a zombie still has one) as it stands now.
+/// The memory cgroup of @p pid as it stands now.  Not for a zombie: under v1 it is in the root group already.
 MemoryGroup memory_group(pid_t pid);
 
 /// One line that says so when @p pid, just killed by SIGKILL and not yet reaped, was killed for memory; else "".
-/// @p before  memory_group() when the rank was started.   @p peak_bytes  its largest resident size.
+/// @p before  memory_group() of its guard when the rank was started.  @p peak_bytes  its largest resident size.
+/// Known gap: of a rank that moved itself to another group, only the kernel's log tells, where it can be read and
+/// counts processes as this one does (not in a process namespace).
 std::string oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
 
 }  // namespace hvd::rank
