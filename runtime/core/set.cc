@@ -275,6 +275,8 @@ void Set::fail_group(Reader& r) {
   const int code = static_cast<int>(r.get<std::uint32_t>());
   const auto group = r.get<std::uint64_t>();
   const std::string text(r.rest());
+  // Counted before anybody wakes: a caller that submits the group again at once must not seem to be of the failed one.
+  node_.board(node_.me).executed.store(executed_ + 1, std::memory_order_seq_cst);
   for (auto& [name, e] : names_)
     if (e->in_flight.load() && e->signature.group_size && e->signature.group == group) {
       tracer_.failed(e->track);
