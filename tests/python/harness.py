@@ -109,6 +109,9 @@ def checks_of(file: str, ranks: int = 2, needs: tuple[str, ...] = (), **env: str
         said = sorted(found.get(check, []))
         for rank, text in said:
             assert text is None, f"rank {rank}:\n{text}"
+        failed = [name for name, ranks_said in found.items() if any(text for _, text in ranks_said)]
+        if failed and not said:
+            pytest.fail(f"not run: {failed[0]} failed before it", pytrace=False)
         assert [rank for rank, _ in said] == list(range(ranks)), f"not all ranks finished it:\n{output[-4000:]}"
 
     return test

@@ -1,7 +1,7 @@
 """The program that ranks run: in_ranks.py FILE calls the check_* functions of FILE in order.
 
 A line per check and rank: MARK and JSON [rank, name, null or traceback].  A check that fails on one rank may leave the
-others waiting in a collective; the harness's limit ends them.
+others waiting in a collective, and every later one out of step: the rank ends with an error, which ends the launch.
 """
 
 import faulthandler
@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import sys
+import time
 import traceback
 
 
@@ -27,6 +28,9 @@ def main() -> None:
             text = traceback.format_exc()
         # One write per line: the ranks' lines must not mix.
         os.write(1, ("#check " + json.dumps([rank, name, text]) + "\n").encode())
+        if text:
+            time.sleep(1)  # the others may have failed as well, and should be able to say so
+            os._exit(1)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class Submissions(Generic[T]):
     # ---- handles
 
     def poll(self, handle: Any) -> bool:
-        """Whether the operation has ended.  False right after the call: nothing is finished inside it."""
+        """Whether the operation has ended.  False right after the call: the first look at the newest handle is."""
         entry = self._pending.get(handle)
         if entry is None:
             raise ValueError(f"handle {handle!r} is unknown here, or was synchronised already")
