@@ -92,6 +92,10 @@ ops::Item Batch::item_of(const Operation& op) const {
   item.element_bytes = element_bytes(s.type());
   item.reduce = ops::reducer(s.type(), s.reduction());
   item.scale = {s.before, s.after, s.reduction() == Reduce::average ? world_.size : 1};
+  const bool sums = s.reduction() == Reduce::sum || s.reduction() == Reduce::average;
+  // Half precision ends at 65504: a node's part of a sum is made small before it is rounded, not when it is infinite.
+  item.part = s.type() == DType::f16 && sums ? item.scale : ops::Scale{s.before, 1, 1};
+  item.whole = s.type() == DType::f16 && sums ? ops::Scale{} : ops::Scale{1, s.after, item.scale.divisor};
   return item;
 }
 
@@ -151,10 +155,14 @@ void Batch::begin_stream() {
   stream_.clear();
   streamed_.clear();
   single_.clear();
+  widened_.clear();
   for (Operation* op : ops_) {
     if (op->entry->signature.operation() == Kind::allreduce) {
-      stream_.add(item_of(*op));
       streamed_.push_back(op);
+      if (nodes_.count() > 1 && Widened::needed(op->entry->signature))
+        stream_.add(widened_.emplace_back(*op).item(item_of(*op)));
+      else
+        stream_.add(item_of(*op));
     } else {
       single_.push_back(op);
     }
@@ -196,6 +204,8 @@ bool Batch::step() {
     if (moved && !streamed_.empty()) trace_stream();
     if (!allreduce_.done()) return moved;
     streaming_ = false;
+    for (Widened& w : widened_) w.narrow();
+    widened_.clear();
     if (!streamed_.empty()) trace_end(stream_number_, stream_phase_);
     for (Operation* op : streamed_) end_(*op, HVD_OK, {});
     running_ = at_ < single_.size();
@@ -229,6 +239,7 @@ bool Batch::next_stage() {
 void Batch::drop() {
   running_ = streaming_ = begun_ = false;
   exchange_.drop();
+  widened_.clear();
   (void)stage_.release();  // a message may still arrive in its memory
 }
 

@@ -1,11 +1,13 @@
 /// @file batch.h — the operations that run together, as a state object.
 #pragma once
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "core/operation.h"
+#include "core/widened.h"
 #include "core/world.h"
 #include "ops/hierarchical/exchange.h"
 #include "ops/shm/allreduce.h"
@@ -54,6 +56,7 @@ class Batch {
   ops::Distance distance_;
   std::vector<Operation*> ops_, streamed_, single_;
   ops::Stream stream_;
+  std::deque<Widened> widened_;  ///< those of streamed_ that travel in 64 bits
   ops::Exchange exchange_;
   ops::ShmAllreduce allreduce_;
   std::unique_ptr<ops::Stage> stage_;  ///< of single_[at_]

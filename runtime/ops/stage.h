@@ -26,7 +26,9 @@ struct Item {
   std::size_t at = 0;  ///< where it begins in the stream of the batch, a multiple of 64
   std::size_t element_bytes = 1;
   ReduceFn reduce = nullptr;
-  Scale scale;
+  Scale scale;  ///< within one node
+  /// Across nodes: what is applied to each node's part, and to the sum of the parts.
+  Scale part, whole;
 };
 
 /// The tensors of a batch laid end to end, each at a multiple of 64 bytes: any cut at a multiple of 64 falls between

@@ -299,6 +299,7 @@ PARTS = [
     Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher")),
     Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
     Part("python", "the Python package", suite("tests/python")),
+    Part("property", "random operations against a model in NumPy", suite("tests/property")),
     Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
     Part("failures", "what fails, and what is said then", suite("tests/failures")),
     Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),

@@ -43,8 +43,7 @@ void Exchange::reduce(Slice& s) {
     unsigned char* result = s.data + (at - s.begin);
     for (std::size_t n = 0; n < source.size(); ++n) source[n] = s.from.data() + s.part_bytes * n + (at - mine);
     source[static_cast<std::size_t>(nodes_.node)] = result;
-    item.reduce(source.data(), nodes_.count(), result, bytes / item.element_bytes,
-                Scale{1, item.scale.after, item.scale.divisor});
+    item.reduce(source.data(), nodes_.count(), result, bytes / item.element_bytes, item.whole);
   });
   s.reduced = true;
 }

@@ -77,7 +77,7 @@ void ShmAllreduce::reduce(std::uint64_t k) {
   const void* source[max_local];
   for (int r = 0; r < rings_.ranks; ++r) ring[r] = rings_.node.ring(r, base_ + k);
   stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
-    const Scale scale = hook_ ? Scale{item.scale.before, 1, 1} : item.scale;
+    const Scale scale = hook_ ? item.part : item.scale;
     for (std::size_t done = 0; done < bytes; done += block_bytes) {
       const std::size_t n = std::min(block_bytes, bytes - done);
       for (int r = 0; r < rings_.ranks; ++r)

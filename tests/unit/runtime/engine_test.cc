@@ -75,6 +75,23 @@ TEST_CASE("engine: scale factors, scalars and shapes") {
     });
 }
 
+TEST_CASE("engine: an average does not wrap on its way, on one node or several") {
+  for (const Split& s : {Split{2, 0}, Split{4, 0}, Split{2, 1}, Split{4, 2}, Split{3, 1}, Split{5, 2}})
+    run_world(s.size, s.per_node, [](Rank& rank) {
+      std::uint8_t bytes[3] = {250, 200, 7}, all[2] = {1, rank.rank() != 0};
+      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "u8", {3}, bytes, bytes, HVD_U8, HVD_AVERAGE)) == HVD_OK);
+      EXPECT(bytes[0] == 250 && bytes[1] == 200 && bytes[2] == 7);
+      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "bool", {2}, all, all, HVD_BOOL, HVD_AVERAGE)) == HVD_OK);
+      EXPECT(all[0] == 1 && all[1] == 0);  // truncated: true only where it is so on all ranks
+      std::int32_t large = 2000000000;
+      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "i32", {}, &large, &large, HVD_I32, HVD_AVERAGE)) == HVD_OK);
+      EXPECT(large == 2000000000);
+      std::uint16_t half = 0x7a00;  // float16's 49152, whose double is infinity; off by two roundings at most
+      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "f16", {}, &half, &half, HVD_F16, HVD_AVERAGE)) == HVD_OK);
+      EXPECT(half >= 0x79fe && half <= 0x7a02);
+    });
+}
+
 TEST_CASE("engine: fused or alone, the bits are the same") {
   for (const Split& s : {Split{2, 0}, Split{3, 0}, Split{4, 2}, Split{3, 1}})
     run_world(s.size, s.per_node, [](Rank& rank) {

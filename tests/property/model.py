@@ -1,0 +1,125 @@
+"""What the operations mean, in plain NumPy: no communication, all ranks' inputs at hand.
+
+Exact for integers and bool.  For floats the sum is formed in float64 and comes with a bound: how far a right answer may
+be from it, derived from the roundings that the contract allows (f16 and bf16 are added up in f32 and rounded once, and
+once more for every node's part where there are several).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
+BF16 = "bfloat16"  # NumPy has none: its arrays are uint16 here
+UNIT = {"float16": 2.0**-11, BF16: 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+TINY = {"float16": 2.0**-24, BF16: 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
+
+
+def from_bf16(bits: np.ndarray) -> np.ndarray:
+    """uint16 with bfloat16's bits -> float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def to_bf16(values: np.ndarray) -> np.ndarray:
+    """float32 -> the nearest bfloat16 (ties to even), as uint16."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded).reshape(np.shape(values))
+
+
+def is_float(dtype: str) -> bool:
+    return dtype in UNIT
+
+
+def storage(dtype: str) -> str:
+    """NumPy's dtype that holds it."""
+    return "uint16" if dtype == BF16 else dtype
+
+
+def wide(array: np.ndarray, dtype: str) -> np.ndarray:
+    """As float64."""
+    return (from_bf16(array) if dtype == BF16 else array).astype(np.float64)
+
+
+def reduce(inputs: list[np.ndarray], dtype: str, op: int, before: float, after: float, nodes: int):
+    """(result, bound) of an allreduce; the bound is None where the result must be exact.
+
+    inputs: the members' tensors in rank order.  A float result is float64, others have the dtype itself.
+    """
+    if dtype == "bool":
+        return _truth(inputs, op), None
+    if not is_float(dtype):
+        return _integers(inputs, dtype, op, before, after), None
+    with np.errstate(all="ignore"):
+        return _floats(inputs, dtype, op, before, after, nodes)
+
+
+def _truth(inputs, op):
+    stack = np.stack(inputs)
+    return stack.any(0) if op in (SUM, MAX) else stack.all(0)  # the average truncates: 1 only where all are
+
+
+def _truncated(values, factor):
+    return values if factor == 1 else np.trunc(values.astype(np.float64) * factor).astype(np.int64)
+
+
+def _integers(inputs, dtype, op, before, after):
+    parts = [_truncated(array.astype(np.int64), before) for array in inputs]
+    with np.errstate(over="ignore"):
+        total = parts[0]
+        for part in parts[1:]:
+            total = {MIN: np.minimum, MAX: np.maximum, PRODUCT: np.multiply}.get(op, np.add)(total, part)
+        count = len(inputs) if op == AVERAGE else 1
+        if after != 1:
+            total = _truncated(total, after / count)
+        elif count > 1:
+            total = np.sign(total) * (np.abs(total) // count)  # towards zero
+        return total.astype(dtype)
+
+
+def _floats(inputs, dtype, op, before, after, nodes):
+    stack = np.stack([wide(array, dtype) for array in inputs]) * before
+    count = len(inputs) if op == AVERAGE else 1
+    scale = after / count
+    if op in (MIN, MAX):
+        result = (stack.min(0) if op == MIN else stack.max(0)) * scale
+        size = np.abs(stack).max(0) * abs(scale)
+    elif op == PRODUCT:
+        result = stack.prod(0) * scale
+        size = np.abs(result)
+    else:
+        result = stack.sum(0) * scale
+        size = np.abs(stack).sum(0) * abs(scale)
+    inner = UNIT["float32"] if dtype in ("float16", BF16) else UNIT[dtype]
+    roundings = 2 * len(inputs) + 4
+    parts = (len(inputs) if op == PRODUCT else 2) if nodes > 1 else 0  # a node's part is rounded to the dtype
+    bound = size * (inner * roundings + UNIT[dtype] * (1.0 + parts)) + TINY[dtype] * (1 + nodes * max(abs(after), 1.0))
+    return result, bound
+
+
+def mismatch(got: np.ndarray, want: np.ndarray, bound, dtype: str) -> str | None:
+    """None when got is right, else one line about the worst element."""
+    if got.shape != want.shape:
+        return f"shape {got.shape} instead of {want.shape}"
+    if got.dtype != np.dtype(storage(dtype)):
+        return f"dtype {got.dtype} instead of {dtype}"
+    if got.size == 0:
+        return None
+    if bound is None:
+        bad = got != want if got.dtype.kind != "f" else ~((got == want) | ((got != got) & (want != want)))
+        shown = got
+    else:
+        shown = wide(got, dtype)
+        with np.errstate(all="ignore"):
+            limit = {"float16": 65504.0, BF16: 3.3895e38, "float32": 3.4028e38}.get(dtype, np.inf)
+            good = (np.abs(shown - want) <= bound) | (shown == want) | (np.isnan(shown) & np.isnan(want))
+            # Beyond the largest number there is infinity; right at the edge either will do.
+            good |= np.isinf(shown) & (np.abs(want) + bound >= limit) & (np.sign(shown) == np.sign(want))
+        bad = ~good
+    wrong = np.flatnonzero(bad)
+    if wrong.size == 0:
+        return None
+    at = wrong[0]
+    allowed = "" if bound is None else f" (± {np.ravel(bound)[at]:.3g})"
+    first = f"[{at}] is {np.ravel(shown)[at]} instead of {np.ravel(want)[at]}{allowed}"
+    return f"{wrong.size} of {got.size} elements are wrong: {first}"
