@@ -41,7 +41,7 @@ std::string dry_run_text(const JobPlan& job) {
   for (const PlanHost& h : job.plan.hosts) width = std::max(width, h.name.size());
   std::string out = count_of(static_cast<long long>(job.plan.ranks.size()), "rank") + " on " +
                     count_of(static_cast<long long>(job.plan.hosts.size()), "host") + ", from " + job.plan.source +
-                    "\n";
+                    ": " + job.why + "\n";
   char line[512];
   std::snprintf(line, sizeof line, "%6s  %-*s  %9s  %9s  %s\n", "rank", static_cast<int>(width), "host", "local",
                 "cross", "cores");
@@ -79,6 +79,8 @@ std::string dry_run_json(const JobPlan& job) {
   const ordered_json document = {
       {"np", job.plan.ranks.size()},
       {"source", job.plan.source},
+      {"why", job.why},
+      {"launch_agent", job.launch_agent},
       {"hosts", hosts},
       {"ranks", ranks},
       {"payload",

@@ -6,8 +6,12 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
+#include "launcher/alloc/batch.h"
+#include "launcher/alloc/manifest.h"
 #include "launcher/alloc/resolve.h"
+#include "launcher/supervise/capture.h"
 
 namespace hvd::launcher {
 
@@ -56,6 +60,51 @@ bool travels(const std::string& name) {
          std::find(std::begin(kept_back), std::end(kept_back), name) == std::end(kept_back);
 }
 
+constexpr std::size_t most_alloc_bytes = 16u << 20;
+
+/// Runs the user's program, which prints hosts.
+Allocation discover(const Settings& settings) {
+  const std::string program = settings.text("host-discovery-script");
+  const double limit = settings.number("start-timeout");
+  const Captured done = capture({program}, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
+  if (!done.started)
+    throw Error(Code::usage, program, "cannot be executed: " + done.err, "name it with its path, and chmod +x it");
+  if (done.timed_out)
+    throw Error(Code::unavailable, program, "did not end within " + settings.text("start-timeout") + " s",
+                "try it by hand, or give more time with --start-timeout");
+  if (done.code != 0) {
+    const std::string said(trim(done.err));
+    throw Error(Code::unavailable, program,
+                "ended with exit code " + std::to_string(done.code) + (said.empty() ? "" : ": " + said),
+                "try it by hand");
+  }
+  return parse_discovered(done.out, settings.integer("slots-per-host").value_or(1), program);
+}
+
+Sources sources(const Settings& settings, const Environment& environment) {
+  Sources from;
+  from.np = settings.integer("num-proc");
+  // Each may come from another place (flag, variable, config file): the strongest counts.
+  std::string chosen;
+  const Setting* strongest = nullptr;
+  for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"})
+    if (const Setting* s = settings.find(id); s && !s->value.empty() && (!strongest || s->source > strongest->source))
+      chosen = id, strongest = s;
+  if (chosen == "hosts") from.hosts = strongest->value;
+  if (chosen == "hostfile") from.hostfile = strongest->value;
+  if (chosen == "manifest")
+    from.explicitly = parse_manifest(read_file(strongest->value, most_alloc_bytes), strongest->value);
+  if (chosen == "host-discovery-script") from.explicitly = discover(settings);
+  try {
+    from.found =
+        find_allocation(environment, [](const std::string& path) { return read_file(path, most_alloc_bytes); });
+  } catch (const Error&) {
+    // What is given counts; a broken allocation beside it is nobody's concern.
+    if (from.hosts.empty() && from.hostfile.empty() && !from.explicitly) throw;
+  }
+  return from;
+}
+
 }  // namespace
 
 std::string own_folder() {
@@ -69,8 +118,9 @@ JobPlan prepare(CommandLine line, const Environment& environment) {
   job.settings = std::move(line.settings);
   const Settings& settings = job.settings;
   wire::Payload payload = classify(line.marker, line.payload);
-  const Wanted wanted =
-      decide_allocation(settings.integer("num-proc"), settings.text("hosts"), settings.text("hostfile"));
+  const Wanted wanted = decide_allocation(sources(settings, environment));
+  job.why = wanted.why;
+  if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
   job.cwd = current_folder();
 
   const std::vector<ResolvedHost> hosts = resolve(wanted.allocation);

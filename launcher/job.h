@@ -15,7 +15,9 @@ struct JobPlan {
   Plan plan;
   std::vector<std::string> reach_us;  ///< our own addresses towards the remote hosts, each once
   LoadedPayload payload;
-  std::string python;  ///< empty for a command
+  std::string python;                     ///< empty for a command
+  std::string why;                        ///< why this allocation
+  std::vector<std::string> launch_agent;  ///< runs a shell on a host; empty: ssh
   Mpirun mpirun;
   std::string rank_program;          ///< hvdrank
   std::vector<std::string> command;  ///< mpirun's

@@ -1,5 +1,7 @@
 #include "launcher/alloc/allocation.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -10,15 +12,6 @@ namespace hvd::launcher {
 namespace {
 
 constexpr std::size_t most_hostfile_bytes = 16u << 20;
-
-void add(Allocation& allocation, const std::string& host, int slots, const std::string& where) {
-  for (HostSlots& h : allocation.hosts)
-    if (h.host == host) {
-      h.slots += slots;
-      return;
-    }
-  allocation.hosts.push_back({host, slots, where});
-}
 
 /// "slots=4 max_slots=8 # comment", what may follow a host in a hostfile.
 int read_keys(HostReader& line, int slots, bool have_slots) {
@@ -55,6 +48,15 @@ long long Allocation::total_slots() const {
   return total;
 }
 
+void add_host(Allocation& allocation, const std::string& host, int slots, const std::string& where) {
+  for (HostSlots& h : allocation.hosts)
+    if (h.host == host) {
+      h.slots += slots;
+      return;
+    }
+  allocation.hosts.push_back({host, slots, where});
+}
+
 Allocation parse_hosts(std::string_view text) {
   Allocation allocation;
   allocation.source = "-H";
@@ -64,7 +66,7 @@ Allocation parse_hosts(std::string_view text) {
     const std::string where = reader.place(reader.column());
     const std::vector<std::string> names = reader.hosts();
     const int slots = reader.take(':') ? reader.slots() : 1;
-    for (const std::string& name : names) add(allocation, name, slots, where);
+    for (const std::string& name : names) add_host(allocation, name, slots, where);
     reader.skip_blanks();
   } while (reader.take(','));
   if (!reader.at_end())
@@ -88,33 +90,66 @@ Allocation parse_hostfile(std::string_view text, const std::string& name) {
     const bool colon = reader.take(':');
     int slots = colon ? reader.slots() : 1;
     slots = read_keys(reader, slots, colon);
-    for (const std::string& host : names) add(allocation, host, slots, where);
+    for (const std::string& host : names) add_host(allocation, host, slots, where);
   }
   if (allocation.hosts.empty()) throw Error(Code::usage, name, "names no host", "write one a line: host slots=n");
   return allocation;
 }
 
-Wanted decide_allocation(std::optional<int> np, const std::string& hosts, const std::string& hostfile) {
-  if (np && *np < 1)
-    throw Error(Code::usage, "-np", "there must be at least 1 rank, not " + std::to_string(*np),
+Allocation parse_discovered(std::string_view text, int slots, const std::string& name) {
+  Allocation allocation;
+  allocation.source = "host discovery script " + name;
+  std::size_t number = 0;
+  for (const std::string& line : split(text, '\n')) {
+    ++number;
+    if (trim(line).empty()) continue;
+    HostReader reader(
+        line, [&](std::size_t column) { return name + ":" + std::to_string(number) + ":" + std::to_string(column); });
+    reader.skip_blanks();
+    const std::string where = reader.place(reader.column());
+    const std::vector<std::string> names = reader.hosts();
+    const int own = reader.take(':') ? reader.slots() : slots;
+    reader.skip_blanks();
+    if (!reader.at_end())
+      reader.fail(reader.column(), std::string("'") + reader.peek() + "' is not expected here",
+                  "print one host a line: host:slots");
+    for (const std::string& host : names) add_host(allocation, host, own, where);
+  }
+  if (allocation.hosts.empty()) throw Error(Code::usage, name, "printed no host", "print one host a line: host:slots");
+  return allocation;
+}
+
+Wanted decide_allocation(const Sources& from) {
+  if (from.np && *from.np < 1)
+    throw Error(Code::usage, "-np", "there must be at least 1 rank, not " + std::to_string(*from.np),
                 "write for example -np 2");
   Wanted wanted;
-  if (!hosts.empty()) {
-    wanted.allocation = parse_hosts(hosts);
-  } else if (!hostfile.empty()) {
-    wanted.allocation = parse_hostfile(read_file(hostfile, most_hostfile_bytes), hostfile);
+  const bool given = !from.hosts.empty() || !from.hostfile.empty() || from.explicitly;
+  if (given) {
+    wanted.allocation = !from.hosts.empty() ? parse_hosts(from.hosts)
+                        : !from.hostfile.empty()
+                            ? parse_hostfile(read_file(from.hostfile, most_hostfile_bytes), from.hostfile)
+                            : *from.explicitly;
+    wanted.why = "given";
+    if (from.found) wanted.why += "; " + from.found->source + " is there too, but given beats found";
+  } else if (from.found) {
+    wanted.allocation = *from.found;
+    wanted.why = "found in the environment; no hosts were given";
   } else {
-    if (!np)
-      throw Error(Code::usage, "-np", "the number of ranks is missing", "write for example hvdrun -np 2 train.py");
-    wanted.allocation = {{{"localhost", *np, "default"}}, "localhost (default)"};
+    const int slots = from.np.value_or(std::max(1, from.gpus));
+    wanted.allocation = {{{"localhost", slots, "default"}}, "localhost (default)", {}};
+    wanted.why = from.np         ? "no hosts were given, and no allocation was found"
+                 : from.gpus > 0 ? "neither ranks nor hosts were given: one rank for each GPU"
+                                 : "neither ranks nor hosts were given, and there is no GPU: one rank";
   }
   const long long slots = wanted.allocation.total_slots();
-  wanted.np = np.value_or(static_cast<int>(std::min(slots, 1LL << 20)));
+  wanted.np = from.np.value_or(static_cast<int>(std::min(slots, 1LL << 20)));
   if (wanted.np > slots)
     throw Error(Code::usage, "-np",
                 count_of(wanted.np, "rank") + " asked for, but " + wanted.allocation.source + " has only " +
                     count_of(slots, "slot"),
-                "give more slots (host:" + std::to_string(wanted.np) + ") or a smaller -np");
+                given ? "give more slots (host:" + std::to_string(wanted.np) + ") or a smaller -np"
+                      : "ask for more there, or give a smaller -np or hosts of your own (-H)");
   return wanted;
 }
 

@@ -17,7 +17,9 @@ struct HostSlots {
 
 struct Allocation {
   std::vector<HostSlots> hosts;  ///< in the given order, each name once
-  std::string source;            ///< "-H", "hostfile hosts", "localhost (default)"
+  std::string source;            ///< "-H", "hostfile hosts", "Slurm job 17", "localhost (default)"
+  /// Words that run a shell on a host, "{host}" in one of them; empty: ssh.
+  std::vector<std::string> launch_agent;
 
   long long total_slots() const;
 };
@@ -29,12 +31,29 @@ Allocation parse_hosts(std::string_view text);
 /// @param name  for messages: name:line:column
 Allocation parse_hostfile(std::string_view text, const std::string& name);
 
-/// Allocation and number of ranks that the options ask for; -np may be left out when hosts are given.
+/// What host discovery prints: `host` or `host:slots` a line.
+/// @param slots  of a host without its own number
+Allocation parse_discovered(std::string_view text, int slots, const std::string& name);
+
+/// Adds @p slots to the host of that name, or the host at the end.
+void add_host(Allocation& allocation, const std::string& host, int slots, const std::string& where);
+
+/// Where a job may run, as asked for and as found.
+struct Sources {
+  std::optional<int> np;
+  std::string hosts, hostfile;           ///< -H and --hostfile; explicit, at most one of them and of `explicitly`
+  std::optional<Allocation> explicitly;  ///< --manifest, --host-discovery-script
+  std::optional<Allocation> found;       ///< of a resource manager
+  int gpus = 0;                          ///< of this machine, for a job that names neither np nor hosts
+};
+
+/// Allocation and number of ranks: explicit beats found, found beats localhost.  -np may be left out but for nothing.
 /// Throws Error{usage} with both numbers when there are too few slots, and for np < 1.
 struct Wanted {
   Allocation allocation;
   int np = 0;
+  std::string why;  ///< why this allocation, for --dry-run: "given; Slurm job 17 is there too, but given beats found"
 };
-Wanted decide_allocation(std::optional<int> np, const std::string& hosts, const std::string& hostfile);
+Wanted decide_allocation(const Sources& sources);
 
 }  // namespace hvd::launcher

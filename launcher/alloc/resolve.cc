@@ -64,6 +64,18 @@ std::string source_towards(const addrinfo& to) {
   return numeric(reinterpret_cast<sockaddr*>(&own), length);
 }
 
+/// By which the rest of the world reaches us; empty without a default route.
+std::string own_main_address() {
+  sockaddr_in far{};
+  far.sin_family = AF_INET;
+  far.sin_addr.s_addr = htonl(0xc6336401);  // 198.51.100.1, for documentation: nothing is sent there
+  addrinfo to{};
+  to.ai_family = AF_INET;
+  to.ai_addr = reinterpret_cast<sockaddr*>(&far);
+  to.ai_addrlen = sizeof far;
+  return source_towards(to);
+}
+
 /// Empty on success, else the reason.
 std::string look_up(ResolvedHost& host, const std::set<std::string>& own) {
   addrinfo hints{};
@@ -107,6 +119,10 @@ std::vector<ResolvedHost> resolve(const Allocation& allocation) {
       for (std::size_t i; (i = next++) < unknown.size();) reasons[unknown[i]] = look_up(hosts[unknown[i]], own);
     });
   threads.clear();  // joins
+
+  if (!allocation.launch_agent.empty())
+    for (const std::size_t i : unknown)
+      if (!reasons[i].empty()) reasons[i].clear(), hosts[i].reach_us = own_main_address();
 
   std::vector<std::string> bad;
   std::string first;

@@ -16,6 +16,7 @@ struct ResolvedHost {
 
 /// Looks all names up at once (a few threads).  Throws Error{unavailable} that names every unknown host.
 /// Names of this machine by which no look-up is needed (localhost, 127.…, ::1, the host's name) make no look-up.
+/// With a launch agent of its own an unknown name is no error: that agent need not go by the name service.
 std::vector<ResolvedHost> resolve(const Allocation& allocation);
 
 }  // namespace hvd::launcher

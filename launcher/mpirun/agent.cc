@@ -13,10 +13,13 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "launcher/options/settings.h"
+#include "launcher/supervise/capture.h"
 
 namespace hvd::launcher {
 
 namespace {
+
+constexpr auto munge_limit = std::chrono::seconds(10);
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -36,9 +39,26 @@ std::string log_path(const std::string& folder, const std::string& host) {
 std::string remote_script(const std::string& host, const std::string& cwd, const std::string& job_keys,
                           const std::vector<std::string>& daemon) {
   // The daemon's words are shell text with their own quotes.  Its stdin must not be the rest of this script.
-  return "HVD_JOB_KEYS=" + shell_quote(job_keys) + "\nHVD_HOST=" + shell_quote(host) +
-         "\nexport HVD_JOB_KEYS HVD_HOST\ncd " + shell_quote(cwd) + " 2>/dev/null || cd\n{ " + join(daemon, " ") +
-         "\n} </dev/null\n";
+  return "HVD_JOB_KEYS=" + job_keys + "\nHVD_HOST=" + shell_quote(host) + "\nexport HVD_JOB_KEYS HVD_HOST\ncd " +
+         shell_quote(cwd) + " 2>/dev/null || cd\n{ " + join(daemon, " ") + "\n} </dev/null\n";
+}
+
+std::string unseal_text(const std::string& credential) {
+  return "\"$(unmunge --metadata=/dev/null <<'END_OF_CREDENTIAL'\n" + std::string(trim(credential)) +
+         "\nEND_OF_CREDENTIAL\n)\"";
+}
+
+std::vector<std::string> shell_on(const std::vector<std::string>& words, const std::string& host) {
+  std::vector<std::string> out;
+  bool named = false;
+  for (std::string w : words) {
+    for (std::size_t at = 0; (at = w.find("{host}", at)) != std::string::npos; at += host.size(), named = true)
+      w.replace(at, 6, host);
+    out.push_back(std::move(w));
+  }
+  if (!named) out.insert(out.end(), {"--", host});
+  out.emplace_back("/bin/sh");
+  return out;
 }
 
 std::vector<std::string> ssh_command(const std::string& program, const std::string& port, const std::string& identity,
@@ -63,15 +83,23 @@ int remote_agent(const std::vector<std::string>& args) {
     const Fd log(::open(log_path(folder, host).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (log) ::dup2(log.get(), 2);
   }
-  const std::string script =
-      remote_script(host, variable(AgentVariables::cwd), variable("HVD_JOB_KEYS"), {args.begin() + 1, args.end()});
+  std::string keys = shell_quote(variable("HVD_JOB_KEYS"));
+  if (variable(AgentVariables::seal) == "munge") {
+    const Captured sealed = capture({"munge", "--restrict-uid=" + std::to_string(::getuid()), "--ttl=300"},
+                                    variable("HVD_JOB_KEYS"), munge_limit);
+    if (!sealed.ok()) {
+      std::fprintf(stderr, "hvdrun: munge cannot seal the job's key: %s\n", sealed.err.c_str());
+      return 4;
+    }
+    keys = unseal_text(sealed.out);
+  }
+  const std::string script = remote_script(host, variable(AgentVariables::cwd), keys, {args.begin() + 1, args.end()});
   const Fd file(::memfd_create("hvdrun-agent", MFD_CLOEXEC));
   if (!file || !write_all(file.get(), script) || ::lseek(file.get(), 0, SEEK_SET) != 0 || ::dup2(file.get(), 0) < 0) {
     std::fprintf(stderr, "hvdrun: cannot hand the job's key to ssh: %s\n", errno_text(errno).c_str());
     return 4;
   }
-  std::vector<std::string> words = shell_words(variable(AgentVariables::ssh), AgentVariables::ssh);
-  words.insert(words.end(), {"--", host, "/bin/sh"});
+  std::vector<std::string> words = shell_on(shell_words(variable(AgentVariables::ssh), AgentVariables::ssh), host);
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);

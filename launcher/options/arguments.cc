@@ -106,12 +106,9 @@ CommandLine parse_arguments(const std::vector<std::string>& args) {
     else
       app.add_option(name, values.back())->expected(values_of(row))->take_last();
   }
-  app.get_option("--hosts")->excludes("--hostfile");
   std::reverse(parts.ours.begin(), parts.ours.end());  // CLI11 takes a vector from its end
   try {
     app.parse(parts.ours);
-  } catch (const CLI::ExcludesError&) {
-    throw Error(Code::usage, "--hostfile", "cannot be given together with -H", "keep one of them");
   } catch (const CLI::ParseError& e) { throw Error(Code::usage, "command line", e.what()); }
   CommandLine line;
   std::size_t i = 0;
@@ -123,6 +120,14 @@ CommandLine parse_arguments(const std::vector<std::string>& args) {
     const bool is_flag = row.kind == Kind::flag || row.kind == Kind::negatable;
     const std::string value = is_flag ? (flags[index] > 0 ? "1" : "0") : join(values[index], " ");
     line.settings.set(row, {value, Source::flag, where});
+  }
+  std::string first;
+  for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"}) {
+    const Setting* given = line.settings.find(id);
+    if (!given) continue;
+    if (!first.empty())
+      throw Error(Code::usage, "--" + std::string(id), "cannot be given together with " + first, "keep one of them");
+    first = std::string(id) == "hosts" ? "-H" : "--" + std::string(id);
   }
   line.marker = parts.marker;
   line.payload = std::move(parts.payload);

@@ -23,9 +23,10 @@ constexpr std::string_view no_autotune = "autotune is not built yet; the job run
 constexpr auto table = std::to_array<Option>({
     // where
     {.id = "num-proc", .spellings = "-np,-n,--num-proc", .kind = integer, .group = where, .metavar = "N", .yaml = "hosts.num_proc", .help = "number of ranks"},
-    {.id = "hosts", .spellings = "-H,--hosts", .kind = text, .group = where, .metavar = "h1:2,h2:2", .yaml = "hosts.hosts", .help = "hosts and how many ranks each takes (default localhost:N)"},
+    {.id = "hosts", .spellings = "-H,--hosts", .kind = text, .group = where, .metavar = "h1:2,h2:2", .yaml = "hosts.hosts", .help = "hosts and how many ranks each takes (default: what is found, else localhost)"},
     {.id = "hostfile", .spellings = "-hostfile,--hostfile", .kind = text, .group = where, .metavar = "FILE", .yaml = "hosts.hostfile", .help = "the same, one host a line: host slots=2"},
-    {.id = "host-discovery-script", .spellings = "--host-discovery-script", .kind = text, .group = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .help = "program that prints the hosts of an elastic job", .support = later, .remark = no_elastic},
+    {.id = "host-discovery-script", .spellings = "--host-discovery-script", .kind = text, .group = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .help = "program that prints the hosts, one a line: host or host:slots"},
+    {.id = "manifest", .spellings = "--manifest", .kind = text, .group = where, .metavar = "FILE", .variable = "HVD_MANIFEST", .yaml = "hosts.manifest", .help = "hosts as another program wrote them down: hvdrun-manifest(5)"},
     {.id = "ssh-port", .spellings = "-p,--ssh-port", .kind = integer, .group = where, .metavar = "PORT", .yaml = "ssh.port", .help = "port of sshd on the hosts", .least = 1},
     {.id = "ssh-identity-file", .spellings = "-i,--ssh-identity-file", .kind = text, .group = where, .metavar = "FILE", .yaml = "ssh.identity_file", .help = "private key for ssh"},
     {.id = "ssh-program", .spellings = "--ssh-program", .kind = text, .group = network, .metavar = "COMMAND", .variable = "HVD_SSH", .fallback = "ssh", .yaml = "ssh.program", .help = "the ssh to run, with its own options"},
@@ -76,7 +77,7 @@ constexpr auto table = std::to_array<Option>({
     // elastic
     {.id = "min-np", .spellings = "--min-np,--min-num-proc", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.min_np", .help = "fewest ranks to go on with", .support = later, .remark = no_elastic},
     {.id = "max-np", .spellings = "--max-np,--max-num-proc", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.max_np", .help = "most ranks to grow to", .support = later, .remark = no_elastic},
-    {.id = "slots-per-host", .spellings = "--slots-per-host,--slots", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.slots_per_host", .help = "ranks on each discovered host", .support = later, .remark = no_elastic},
+    {.id = "slots-per-host", .spellings = "--slots-per-host,--slots", .kind = integer, .group = where, .metavar = "N", .fallback = "1", .yaml = "elastic.slots_per_host", .help = "ranks on each discovered host that comes without a number", .least = 1},
     {.id = "elastic-timeout", .spellings = "--elastic-timeout", .kind = number, .group = elastic, .metavar = "S", .variable = "HOROVOD_ELASTIC_TIMEOUT", .fallback = "600", .yaml = "elastic.timeout", .help = "longest wait for ranks after a change", .support = later, .remark = no_elastic},
     {.id = "reset-limit", .spellings = "--reset-limit", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.reset_limit", .help = "most changes of the world", .support = later, .remark = no_elastic},
     {.id = "blacklist-cooldown-range", .spellings = "--blacklist-cooldown-range", .kind = pair, .group = elastic, .metavar = "MIN MAX", .yaml = "elastic.blacklist_cooldown_range", .help = "seconds before a failed host is tried again", .support = later, .remark = no_elastic},

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launcher/alloc/batch.h"
 #include "launcher/mpirun/agent.h"
 #include "launcher/place/cores.h"
 #include "launcher/supervise/supervisor.h"
@@ -113,7 +114,8 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
                                                                   const wire::KeyPair& client) const {
   std::map<std::string, std::string> env;
   for (const std::string& line : environ_lines())
-    if (const std::size_t equals = line.find('='); equals != std::string::npos)
+    if (const std::size_t equals = line.find('=');
+        equals != std::string::npos && !belongs_to_manager(line.substr(0, equals)))
       env[line.substr(0, equals)] = line.substr(equals + 1);
   env["HVD_SERVER_KEY"] = server.public_key;
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
@@ -127,6 +129,15 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
     return env;
   }
 
+  if (!job_.launch_agent.empty()) {
+    std::vector<std::string> agent;
+    for (const std::string& w : job_.launch_agent) agent.push_back(shell_quote(w));
+    env[AgentVariables::ssh] = join(agent, " ");
+    env[AgentVariables::cwd] = job_.cwd;
+    env[AgentVariables::log_folder] = folder_.path();
+    if (job_.launch_agent[0] == "srun") env[AgentVariables::seal] = "munge";  // srun carries stdin in clear
+    return env;
+  }
   const std::optional<int> port = job_.settings.integer("ssh-port");
   const int timeout = std::clamp(static_cast<int>(job_.settings.number("start-timeout")) - 2, 1, 20);
   std::vector<std::string> quoted;

@@ -123,7 +123,7 @@ def run_lint(context: Context) -> Tally:
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
     tally += optional(context, "shellcheck", ["shellcheck", "-x", "-e", "SC2086,SC2046,SC1091", *shells])
-    pages = [str(path) for path in pathlib.Path("man").glob("*.1")]
+    pages = [str(path) for path in pathlib.Path("man").glob("*.[1-9]")]
     tally += optional(context, "mandoc", ["mandoc", "-T", "lint", "-W", "warning", *pages])
     tally += context.good("the manual has every option", [sys.executable, "scripts/man-options", "--check"])
     return tally

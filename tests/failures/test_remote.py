@@ -49,6 +49,23 @@ def test_ranks_land_where_planned(two_hosts: Cluster, mpirun: str, where: str, l
     nothing_left(two_hosts)
 
 
+def test_a_manifest_with_an_agent_of_its_own(two_hosts: Cluster) -> None:
+    """What --manifest says is run in place of ssh, with the job's secret on its stdin."""
+    (two_hosts.tmp("alpha") / "agent").write_text('#!/bin/sh\necho "$1" >>/tmp/agent.log\nexec ssh -T -o BatchMode=yes "$@"\n')
+    (two_hosts.tmp("alpha") / "agent").chmod(0o755)
+    hosts = '[{"address": "alpha"}, {"address": "10.77.0.2", "slots": 2}]'
+    text = '{"version": 1, "source": "test", "launch_agent": ["/tmp/agent", "{host}"], "hosts": ' + hosts + "}"
+    (two_hosts.tmp("alpha") / "m.json").write_text(text)
+    done = run(two_hosts, "--manifest", "/tmp/m.json", "--", "sh", "-c", WHO)
+    assert done.returncode == 0, done.stderr
+    lines = ["0 0/1 0/2 0 alpha", "1 0/2 1/2 1 beta", "2 1/2 0/1 2 beta"]
+    assert sorted(line.split("] ", 1)[1] for line in done.stdout.splitlines()) == lines
+    assert (two_hosts.tmp("alpha") / "agent.log").read_text() == "10.77.0.2\n"
+    for name in ("agent", "agent.log", "m.json"):
+        (two_hosts.tmp("alpha") / name).unlink()
+    nothing_left(two_hosts)
+
+
 @mpirun
 def test_a_pickle_is_only_where_hvdrun_starts(two_hosts: Cluster, mpirun: str) -> None:
     """Several frames of it; its host's second rank gets it from the first."""

@@ -68,6 +68,7 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "folder.py").mkdir()
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     (tmp_path / "hosts").write_text("# ours\nlocalhost slots=2\nother slots=0\n")
+    (tmp_path / "m.json").write_text('{"version":1,"source":"x","hosts":[{"address":"a","slots":0}]}')
     (tmp_path / "c.yaml").write_text("params:\n  cycle_time: 2\n")
     return tmp_path
 
@@ -75,7 +76,7 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
 MISTAKES = [
     ([], 2, "hvdrun: nothing to run"),
     (["-np", "2"], 2, "hvdrun: nothing to run"),
-    (["train.py"], 2, "hvdrun: -np: the number of ranks is missing"),
+    (["train.py"], 2, "hvdrun: train.py: there is no such file"),
     (["-np", "0", "true"], 2, "hvdrun: -np: there must be at least 1 rank, not 0"),
     (["-np", "-1", "true"], 2, "hvdrun: -np: there must be at least 1 rank, not -1"),
     (["-np", "two", "true"], 2, "hvdrun: -np: 'two' is not a whole number"),
@@ -88,8 +89,11 @@ MISTAKES = [
     (
         ["-np", "2", "--host-discovery-script", "x", "true"],
         2,
-        "hvdrun: --host-discovery-script: elastic jobs are not built yet",
+        "hvdrun: x: cannot be executed: No such file or directory",
     ),
+    (["--host-discovery-script", "false", "true"], 4, "hvdrun: false: ended with exit code 1\n        try it by hand"),
+    (["-H", "a", "--manifest", "m.json", "true"], 2, "hvdrun: --manifest: cannot be given together with -H"),
+    (["--manifest", "m.json", "true"], 2, "hvdrun: m.json:1:59: 'slots' must be a whole number, at least 1"),
     (["-np", "2", "absent.py"], 2, "hvdrun: absent.py: there is no such file\n        looked in "),
     (["-np", "2", "absent.pkl"], 2, "hvdrun: absent.pkl: there is no such file\n        looked in "),
     (["-np", "2", "folder.py"], 2, "hvdrun: folder.py: is a folder, not a file to run"),

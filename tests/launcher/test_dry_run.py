@@ -86,3 +86,32 @@ def test_the_interpreter(tmp_path: pathlib.Path) -> None:
     assert chosen(**venv) == str(tmp_path / "venv/bin/python")
     if not (pathlib.Path(hvdrun.program()).parent.parent / "pyvenv.cfg").exists():
         assert chosen() == str(tmp_path / "path/python3")
+
+
+def where_it_runs(tmp_path: pathlib.Path, *args: str, **env: str) -> dict[str, object]:
+    """What --dry-run --json says about the allocation."""
+    mpirun = fake_mpirun(tmp_path / str(len(list(tmp_path.iterdir()))), 4)
+    env = {"HVD_RANK_PROGRAM": "/opt/hvdrank", **env}
+    done = hvdrun.run("--mpirun", mpirun, *args, "--dry-run", "--json", "--", "echo", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_allocations(tmp_path: pathlib.Path) -> None:
+    """Found where nothing is given; given beats found, and --dry-run says so."""
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "localhost", "SLURM_TASKS_PER_NODE": "3"}
+    got = where_it_runs(tmp_path, **slurm)
+    assert (got["np"], got["source"], got["why"]) == (3, "Slurm job 17", "found in the environment; no hosts were given")
+    got = where_it_runs(tmp_path, "-H", "localhost:2", **slurm)
+    assert (got["np"], got["source"]) == (2, "-H")
+    assert got["why"] == "given; Slurm job 17 is there too, but given beats found"
+    (tmp_path / "nodes").write_text("localhost\nlocalhost\n")
+    got = where_it_runs(tmp_path, PBS_NODEFILE="nodes", PBS_JOBID="4")
+    assert (got["np"], got["source"]) == (2, "PBS job 4")
+    (tmp_path / "m.yaml").write_text("version: 1\nsource: spark\nhosts: [{address: localhost, gpus: 4}]\n")
+    got = where_it_runs(tmp_path, HVD_MANIFEST="m.yaml")
+    assert (got["np"], got["source"]) == (4, "manifest m.yaml of spark")
+    (tmp_path / "find").write_text("#!/bin/sh\necho localhost\n")
+    (tmp_path / "find").chmod(0o755)
+    got = where_it_runs(tmp_path, "--host-discovery-script", "./find", "--slots", "2")
+    assert (got["np"], got["source"]) == (2, "host discovery script ./find")

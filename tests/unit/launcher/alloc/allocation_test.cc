@@ -63,12 +63,45 @@ TEST_CASE("alloc: mistakes in a hostfile") {
   CHECK(file_error("# nothing\n") == "hosts: names no host (write one a line: host slots=n)");
 }
 
+namespace {
+Sources asked(std::optional<int> np, const std::string& hosts = {}, int gpus = 0) {
+  Sources from;
+  from.np = np, from.hosts = hosts, from.gpus = gpus;
+  return from;
+}
+}  // namespace
+
 TEST_CASE("alloc: the number of ranks") {
-  CHECK(decide_allocation(2, "", "").allocation.hosts[0].slots == 2);
-  CHECK(decide_allocation(std::nullopt, "a:2,b:3", "").np == 5);
-  CHECK(error_of([] { decide_allocation(4, "a:2,b:1", ""); }) ==
+  CHECK(decide_allocation(asked(2)).allocation.hosts[0].slots == 2);
+  CHECK(decide_allocation(asked(std::nullopt, "a:2,b:3")).np == 5);
+  CHECK(error_of([] { decide_allocation(asked(4, "a:2,b:1")); }) ==
         "-np: 4 ranks asked for, but -H has only 3 slots (give more slots (host:4) or a smaller -np)");
-  CHECK(error_of([] { decide_allocation(0, "", ""); }).starts_with("-np: there must be at least 1 rank, not 0"));
-  CHECK(error_of([] { decide_allocation(-3, "a:1", ""); }).starts_with("-np: there must be at least 1 rank, not -3"));
-  CHECK(error_of([] { decide_allocation(std::nullopt, "", ""); }).starts_with("-np: the number of ranks is missing"));
+  CHECK(error_of([] { decide_allocation(asked(0)); }).starts_with("-np: there must be at least 1 rank, not 0"));
+  CHECK(
+      error_of([] { decide_allocation(asked(-3, "a:1")); }).starts_with("-np: there must be at least 1 rank, not -3"));
+  CHECK(decide_allocation(asked(std::nullopt)).np == 1);
+  CHECK(decide_allocation(asked(std::nullopt, "", 4)).np == 4);
+}
+
+TEST_CASE("alloc: given beats found, found beats localhost") {
+  Sources from = asked(std::nullopt, "a:2");
+  from.found = Allocation{{{"n1", 3, ""}}, "Slurm job 7", {}};
+  const Wanted given = decide_allocation(from);
+  CHECK(given.allocation.source == "-H");
+  CHECK(given.why == "given; Slurm job 7 is there too, but given beats found");
+  from.hosts.clear();
+  const Wanted found = decide_allocation(from);
+  CHECK(found.np == 3);
+  CHECK(found.allocation.source == "Slurm job 7");
+  from.np = 4;
+  CHECK(error_of([&] { decide_allocation(from); }) ==
+        "-np: 4 ranks asked for, but Slurm job 7 has only 3 slots (ask for more there, or give a smaller -np or hosts "
+        "of your own (-H))");
+}
+
+TEST_CASE("alloc: what a discovery script prints") {
+  CHECK(text_of(parse_discovered("a:2\n\n b \nn[1-2]:3\r\n", 5, "find")) == "a=2 b=5 n1=3 n2=3 ");
+  CHECK(error_of([] { parse_discovered("a:2\nb c\n", 1, "find"); }) ==
+        "find:2:3: 'c' is not expected here (print one host a line: host:slots)");
+  CHECK(error_of([] { parse_discovered("\n", 1, "find"); }).starts_with("find: printed no host"));
 }
