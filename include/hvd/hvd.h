@@ -141,6 +141,12 @@ HVD_API int hvd_poll(hvd_handle handle, int* done);
  *  (negative: no limit), then the handle is still under way.  The waiting thread may run the engine itself. */
 HVD_API int hvd_wait(hvd_handle handle, double timeout_seconds);
 
+/** Has ended(context) called once, when the operation has ended, or here and now when it has already.  The calling thread
+ *  is whichever ended it, often the runtime's own and in the midst of other work: ended must return at once, and must call
+ *  nothing of libhvd but hand the news to another thread.  For frameworks that must not block a thread of theirs in
+ *  hvd_wait.  Once per handle: HVD_USAGE the second time. */
+HVD_API int hvd_notify(hvd_handle handle, void (*ended)(void* context), void* context);
+
 /** The result of a finished operation whose size only the ranks together know (allgather, alltoall, reducescatter).
  *  *data: [prod(shape)], malloc'd, now the caller's: hvd_free.  shape: [64] is filled, *ndim set.  Works once. */
 HVD_API int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim);

@@ -107,6 +107,14 @@ int hvd_wait(hvd_handle handle, double timeout_seconds) {
   });
 }
 
+int hvd_notify(hvd_handle handle, void (*ended)(void*), void* context) {
+  return guard([&] {
+    if (!ended) throw Error(Code::usage, "hvd_notify", "ended is NULL");
+    if (!find(engine(), handle).listen(ended, context))
+      throw Error(Code::usage, "hvd_notify", "the handle has somebody to tell already");
+  });
+}
+
 int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
   return guard([&] {
     need(data, "data");

@@ -34,7 +34,32 @@ struct Operation {
   void* result = nullptr;  ///< malloc'd; owned until taken
   std::vector<std::int64_t> result_shape;
 
+  /// Who wants to be told of the end.  The two words are written before listener becomes `set`.
+  enum Listener : std::uint32_t { none = 0, set = 1, told = 2 };
+  std::atomic<std::uint32_t> listener{none};
+  void (*tell)(void*) = nullptr;
+  void* tell_context = nullptr;
+
   bool done() const { return state.load(std::memory_order_acquire) == ended; }
+
+  /// False when somebody listens already.  Calls `ended` itself when the operation has ended.
+  bool listen(void (*ended)(void*), void* context) {
+    std::uint32_t now = listener.load(std::memory_order_acquire);
+    if (now == set) return false;
+    if (now == none) {
+      tell = ended;
+      tell_context = context;
+      if (listener.compare_exchange_strong(now, set, std::memory_order_acq_rel)) return true;
+    }
+    ended(context);
+    return true;
+  }
+
+  /// The operation has ended: tells whoever sleeps or listens.
+  void announce() {
+    if (state.exchange(ended, std::memory_order_acq_rel) == awaited) memory::futex_wake(state);
+    if (listener.exchange(told, std::memory_order_acq_rel) == set) tell(tell_context);
+  }
 
   /// Sleeps until the operation has ended, at most limit_ns.
   void sleep(std::int64_t limit_ns) {
@@ -59,6 +84,7 @@ class Operations {
     Operation& op = *free_.back();
     free_.pop_back();
     op.state.store(Operation::under_way, std::memory_order_relaxed);
+    op.listener.store(Operation::none, std::memory_order_relaxed);
     op.holders.store(2, std::memory_order_relaxed);
     op.status = 0;
     op.error.clear();

@@ -291,8 +291,7 @@ void Set::end(Operation& op, int status, const std::string& error) {
   e.operation = nullptr;
   e.in_flight.store(false, std::memory_order_release);
   outstanding_.fetch_sub(1, std::memory_order_seq_cst);
-  if (op.state.exchange(Operation::ended, std::memory_order_acq_rel) == Operation::awaited)
-    memory::futex_wake(op.state);
+  op.announce();
   operations_.let_go(op);
 }
 

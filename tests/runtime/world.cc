@@ -3,10 +3,13 @@
 /// Uses only the C interface.  Exit code 0 when every value on this rank is right.
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hvd/hvd.h"
@@ -89,6 +92,41 @@ void many() {
       EXPECT(tensors[static_cast<std::size_t>(i)].front() == expected &&
              tensors[static_cast<std::size_t>(i)].back() == expected);
       EXPECT(hvd_release(handles[static_cast<std::size_t>(i)]) == HVD_OK);
+    }
+  }
+}
+
+void notified() {
+  constexpr int count = 200;
+  static std::atomic<int> told{0};
+  const std::vector<int64_t> shape{1};
+  const auto ended = [](void* context) {
+    static_cast<std::atomic<int>*>(context)->fetch_add(1);
+    told.fetch_add(1);
+  };
+  for (int round = 0; round < 20; ++round) {
+    told = 0;
+    std::vector<float> data(count, 1.0f);
+    std::vector<hvd_handle> handles(count);
+    std::vector<std::atomic<int>> times(count);
+    for (int i = 0; i < count; ++i) {
+      const std::string name = "notified." + std::to_string(i);
+      hvd_request q = request(HVD_ALLREDUCE, name.c_str(), shape, &data[static_cast<std::size_t>(i)],
+                              &data[static_cast<std::size_t>(i)]);
+      EXPECT(hvd_submit(&q, &handles[static_cast<std::size_t>(i)]) == HVD_OK);
+      EXPECT(hvd_notify(handles[static_cast<std::size_t>(i)], ended, &times[static_cast<std::size_t>(i)]) == HVD_OK);
+    }
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (told < count && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    EXPECT(told == count);
+    for (int i = 0; i < count; ++i) {
+      const hvd_handle h = handles[static_cast<std::size_t>(i)];
+      EXPECT(times[static_cast<std::size_t>(i)] == 1);
+      EXPECT(hvd_wait(h, 0) == HVD_OK);
+      EXPECT(hvd_notify(h, ended, &times[static_cast<std::size_t>(i)]) == HVD_OK);  // here and now
+      EXPECT(times[static_cast<std::size_t>(i)] == 2);
+      EXPECT(hvd_notify(h, nullptr, nullptr) == HVD_USAGE);
+      EXPECT(hvd_release(h) == HVD_OK);
     }
   }
 }
@@ -178,6 +216,7 @@ int main(int argc, char** argv) {
     if (i < 3) {
       allreduce_sizes();
       many();
+      notified();
       broadcasts();
       allgathers();
       mismatches();
