@@ -152,6 +152,13 @@ HVD_API int hvd_notify(hvd_handle handle, void (*ended)(void* context), void* co
 HVD_API int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim);
 HVD_API void hvd_free(void* data);
 
+/** Registered memory: zeroed, page-aligned, populated at once, seen by all ranks of this node.  An allreduce whose
+ * tensor lies there on every rank of the node is done straight between the ranks' arrays; nothing else about it
+ * differs.  Works before hvd_init, after hvd_shutdown and in a world of one; where the system allows none it is
+ * ordinary memory. hvd_free gives it back, when no operation on it is under way.  After fork() parent and child share
+ * it. HVD_UNAVAILABLE when there is not so much memory. */
+HVD_API int hvd_alloc(size_t bytes, void** data);
+
 /** Forgets a handle.  One that is under way is forgotten when it ends. */
 HVD_API int hvd_release(hvd_handle handle);
 

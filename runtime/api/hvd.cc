@@ -10,6 +10,7 @@
 #include "api/runtime.h"
 #include "base/guard.h"
 #include "core/prepare.h"
+#include "memory/arena.h"
 
 using hvd::Code;
 using hvd::Error;
@@ -18,6 +19,7 @@ using hvd::core::Engine;
 using hvd::core::Operation;
 using hvd::core::Operations;
 using hvd::core::Prepared;
+using hvd::memory::Arena;
 
 namespace {
 
@@ -130,7 +132,23 @@ int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
   });
 }
 
-void hvd_free(void* data) { std::free(data); }
+void hvd_free(void* data) {
+  if (data && !Arena::process().free(data)) std::free(data);
+}
+
+int hvd_alloc(size_t bytes, void** data) {
+  return guard([&] {
+    need(data, "data");
+    *data = Arena::process().allocate(bytes);
+    if (*data) return;
+    constexpr std::size_t page = 4096;
+    if (bytes > SIZE_MAX - page) throw Error(Code::unavailable, "hvd_alloc", "more bytes than an address can count");
+    const std::size_t rounded = std::max<std::size_t>((bytes + page - 1) / page, 1) * page;
+    if (!(*data = std::aligned_alloc(page, rounded)))
+      throw Error(Code::unavailable, "hvd_alloc", "no memory for " + std::to_string(bytes) + " bytes");
+    std::memset(*data, 0, rounded);
+  });
+}
 
 int hvd_release(hvd_handle handle) {
   return guard([&] {

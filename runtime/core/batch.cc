@@ -10,8 +10,6 @@
 namespace hvd::core {
 namespace {
 
-constexpr std::size_t streaming_from = 16 << 10, measured_from = 4 << 20;
-
 void* allocate(std::size_t bytes) {
   void* p = std::malloc(bytes > 0 ? bytes : 1);
   if (!p) throw Error(Code::unavailable, "allgather", "no memory for a result of " + std::to_string(bytes) + " bytes");
@@ -81,7 +79,9 @@ Batch::Batch(const World& world, const memory::Node& node, transport::Transport&
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
       exchange_(nodes_, transport),
-      allreduce_(rings_) {}
+      allreduce_(rings_),
+      places_(node),
+      direct_(rings_) {}
 
 ops::Item Batch::item_of(const Operation& op) const {
   const Signature& s = op.entry->signature;
@@ -151,15 +151,24 @@ void Batch::run_eager() {
   running_ = false;
 }
 
+/// The same on all ranks.  What has an eager slot says nothing about its place; what came by record neither.
+bool Batch::lies_registered(const Operation& op) {
+  return nodes_.count() == 1 && op.by_bit && op.entry->slot == negotiate::no_slot &&
+         places_.registered(op.entry->id, op.parity);
+}
+
 void Batch::begin_stream() {
   stream_.clear();
+  direct_.clear();
   streamed_.clear();
   single_.clear();
   widened_.clear();
   for (Operation* op : ops_) {
     if (op->entry->signature.operation() == Kind::allreduce) {
       streamed_.push_back(op);
-      if (nodes_.count() > 1 && Widened::needed(op->entry->signature))
+      if (lies_registered(*op))
+        direct_.add(item_of(*op), op->entry->id, op->parity);
+      else if (nodes_.count() > 1 && Widened::needed(op->entry->signature))
         stream_.add(widened_.emplace_back(*op).item(item_of(*op)));
       else
         stream_.add(item_of(*op));
@@ -167,10 +176,8 @@ void Batch::begin_stream() {
       single_.push_back(op);
     }
   }
-  // Large batches are worth a look at how far the other core is, smaller ones now and then.
-  if (stream_.bytes >= streaming_from && (stream_.bytes >= measured_from || streams_++ % 32 == 0))
-    distance_.measure(node_);
-  rings_.streaming = stream_.bytes >= streaming_from && distance_.far();
+  rings_.streaming = distance_.streaming(node_, stream_.bytes);
+  direct_.begin();
   exchange_.begin(stream_);
   allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &exchange_ : nullptr);
   streaming_ = true;
@@ -200,9 +207,10 @@ std::unique_ptr<ops::Stage> Batch::stage_of(Operation& op) {
 bool Batch::step() {
   if (!running_) return false;
   if (streaming_) {
-    const bool moved = allreduce_.step();
+    bool moved = allreduce_.step();
     if (moved && !streamed_.empty()) trace_stream();
-    if (!allreduce_.done()) return moved;
+    moved |= direct_.step();
+    if (!allreduce_.done() || !direct_.done()) return moved;
     streaming_ = false;
     for (Widened& w : widened_) w.narrow();
     widened_.clear();

@@ -11,6 +11,7 @@
 #include "core/world.h"
 #include "ops/hierarchical/exchange.h"
 #include "ops/shm/allreduce.h"
+#include "ops/shm/direct.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/rings.h"
 #include "trace/trace.h"
@@ -39,6 +40,7 @@ class Batch {
   void trace_stream();
   void run_eager();
   void begin_stream();
+  bool lies_registered(const Operation& op);
   bool next_stage();
   ops::Item item_of(const Operation& op) const;
   std::unique_ptr<ops::Stage> stage_of(Operation& op);
@@ -59,8 +61,9 @@ class Batch {
   std::deque<Widened> widened_;  ///< those of streamed_ that travel in 64 bits
   ops::Exchange exchange_;
   ops::ShmAllreduce allreduce_;
+  ops::Places places_;
+  ops::DirectAllreduce direct_;
   std::unique_ptr<ops::Stage> stage_;  ///< of single_[at_]
-  std::uint64_t streams_ = 0;          ///< counted alike on all ranks
   std::size_t at_ = 0;
   bool running_ = false, streaming_ = false, begun_ = false;
 };

@@ -43,7 +43,9 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   std::vector<Card> cards;
   for (const std::string& text : exchange(*transport_, Card::mine().text(), config_.start_limit_seconds))
     cards.push_back(Card::of(text));
+  for (int r : world_.locals()) arenas_.push_back(memory::map_arena(cards[static_cast<std::size_t>(r)].arena));
   memory::Node node(geometry_of(world_, config_), world_.local_rank());
+  node.attach_arenas(arenas_);
   node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.start_limit_seconds));
   crowded_ = world_.local_size() > cores();
   set_ = std::make_unique<Set>(world_, config_, *transport_, std::move(node), operations_, tracer_);

@@ -61,6 +61,7 @@ class Engine {
   World world_;
   const Config config_;
   std::unique_ptr<transport::Transport> transport_;
+  std::vector<std::shared_ptr<unsigned char>> arenas_;  ///< of this node's ranks; nullptr: cannot be mapped
   std::unique_ptr<Set> set_;
   std::unique_ptr<Peers> peers_;
   memory::Bell* bell_ = nullptr;

@@ -15,13 +15,23 @@ namespace hvd::core {
 
 void PidFdTraits::abandon(int fd) noexcept { ::close(fd); }
 
-std::string Card::text() const { return std::to_string(pid) + " " + std::to_string(host); }
+std::string Card::text() const {
+  std::string text;
+  for (std::uint64_t n :
+       {static_cast<std::uint64_t>(pid), host, static_cast<std::uint64_t>(arena.fd), arena.bytes, arena.inode})
+    text += std::to_string(n) + " ";
+  return text;
+}
 
 Card Card::of(const std::string& text) {
   Card c;
   char* end = nullptr;
   c.pid = std::strtoll(text.c_str(), &end, 10);
-  c.host = std::strtoull(end, nullptr, 10);
+  c.host = std::strtoull(end, &end, 10);
+  c.arena.pid = c.pid;
+  c.arena.fd = static_cast<int>(std::strtoull(end, &end, 10));
+  c.arena.bytes = std::strtoull(end, &end, 10);
+  c.arena.inode = std::strtoull(end, &end, 10);
   return c;
 }
 
@@ -33,6 +43,7 @@ Card Card::mine() {
   struct stat ns {};
   if (stat("/proc/self/ns/pid", &ns) == 0) boot += ":" + std::to_string(ns.st_ino);
   c.host = std::hash<std::string>{}(boot);
+  c.arena = memory::Arena::process().name();
   return c;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/handle.h"
 #include "core/world.h"
+#include "memory/arena.h"
 #include "memory/node.h"
 
 namespace hvd::core {
@@ -15,6 +16,7 @@ namespace hvd::core {
 struct Card {
   std::int64_t pid = 0;
   std::uint64_t host = 0;  ///< boot and pid namespace: a pid means something only there
+  memory::ArenaName arena;
   std::string text() const;
   static Card mine();
   static Card of(const std::string& text);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "memory/arena.h"
 #include "memory/wake.h"
 #include "ops/shm/eager.h"
 
@@ -24,6 +25,7 @@ Set::Set(const World& world, const Config& config, transport::Transport& transpo
       orders_(node_),
       batch_(world_, node_, transport, tracer,
              [this](Operation& op, int status, const std::string& error) { end(op, status, error); }) {
+  node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
   if (world.leader()) leader_ = std::make_unique<Leader>(world_, config, transport, node_);
 }
 
@@ -95,6 +97,8 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
       if (e.slot != no_slot) {
         const auto bytes = static_cast<std::size_t>(e.signature.payload_bytes());
         std::memcpy(ops::slot(node_, node_.me, e.slot, bytes, op.parity), op.in, bytes);
+      } else {
+        tell_place(e, op);
       }
       pending_[e.id] = &op;
       flips_[e.id / 64] |= 1ull << (e.id % 64);
@@ -117,6 +121,20 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
     last |= complete != 0;
   }
   if (last) memory::ring(node_.bell(0));  // local rank 0 is the node's leader
+}
+
+/// Where a larger tensor lies, for the other ranks of the node; before its ready bit.
+void Set::tell_place(const Entry& e, const Operation& op) {
+  if (e.signature.operation() != Kind::allreduce) return;
+  const memory::Arena& arena = memory::Arena::process();
+  const auto bytes = static_cast<std::size_t>(e.signature.payload_bytes());
+  const auto in = arena.offset(op.in, bytes), out = arena.offset(op.out, bytes);
+  memory::Place& place = node_.place(node_.me, e.id, op.parity);
+  auto tell = [](std::atomic<std::uint64_t>& word, std::uint64_t value) {  // others read the line: no needless store
+    if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
+  };
+  tell(place.in, in && out ? *in + 1 : 0);
+  tell(place.out, in && out ? *out + 1 : 0);
 }
 
 void Set::send_record(Entry& e) {

@@ -74,6 +74,7 @@ class Set {
  private:
   Entry& entry(std::string_view name);
   void announce(Entry& e, Operation& op, std::vector<std::uint64_t>* flips);
+  void tell_place(const Entry& e, const Operation& op);
   void send_record(Entry& e);
   void trace_submitted(Entry& e, const Prepared& p);
   bool flush_records();

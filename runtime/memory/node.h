@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace hvd::memory {
 
@@ -25,6 +26,7 @@ struct alignas(line_bytes) Progress {
   std::atomic<std::uint64_t> used;     ///< chunks whose ring contents it no longer needs from anybody
   std::atomic<std::uint64_t> reduced;  ///< chunks whose slice it has finished in the result ring
   std::atomic<std::uint64_t> out;      ///< chunks copied out of the result ring
+  std::atomic<std::uint64_t> direct;   ///< batches whose registered tensors it has reduced its slice of
 };
 
 struct alignas(line_bytes) Presence {
@@ -32,6 +34,13 @@ struct alignas(line_bytes) Presence {
   std::atomic<std::uint32_t> departed;   ///< 1 after an orderly shutdown
   std::atomic<std::uint64_t> ping;       ///< for measuring the flag round trip
   std::atomic<std::uint32_t> want_tick;  ///< waits long: the conductor should look for stalls
+  std::atomic<std::uint32_t> reach;      ///< it has mapped all arenas of the node; before its first ready bit
+};
+
+/// Where a rank's tensor lies in its arena (arena.h), by id and parity of the round; as with the eager slots, it is
+/// written before the ready bit and read after the batch was published.  0: in private memory; else offset + 1.
+struct Place {
+  std::atomic<std::uint64_t> in, out;
 };
 
 /// A rank's side of negotiation: what the conductor polls, on one line for small worlds.
@@ -69,6 +78,7 @@ class Node {
     taken_ = take(n * line_bytes);
     orders_ = take(g.order_bytes);
     records_ = take(n * g.record_bytes);
+    places_ = take(n * places_bytes());
     total_ = (total_ + 4095) / 4096 * 4096;
     results_ = take(2 * g.chunk_bytes);
     rings_ = take(n * 2 * g.chunk_bytes);
@@ -92,6 +102,18 @@ class Node {
   std::atomic<std::uint64_t>& taken(int r) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(base_ + taken_ + line_bytes * static_cast<std::size_t>(r));
   }
+  Place& place(int r, std::uint32_t id, unsigned parity) const {
+    return at<Place>(places_ + places_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
+  }
+  /// The arenas of this node's ranks; nullptr for one that this rank cannot map.
+  void attach_arenas(std::vector<std::shared_ptr<unsigned char>> arenas) { arenas_ = std::move(arenas); }
+  unsigned char* arena(int r) const { return arenas_[static_cast<std::size_t>(r)].get(); }
+  bool reaches_all() const {
+    bool all = arenas_.size() == static_cast<std::size_t>(ranks);
+    for (const auto& a : arenas_) all &= a != nullptr;
+    return all;
+  }
+
   unsigned char* orders() const { return base_ + orders_; }
   unsigned char* records(int r) const { return base_ + records_ + geometry.record_bytes * static_cast<std::size_t>(r); }
   unsigned char* result(std::uint64_t chunk) const { return base_ + results_ + (chunk & 1) * geometry.chunk_bytes; }
@@ -108,10 +130,12 @@ class Node {
   T* at(std::size_t offset) const {
     return reinterpret_cast<T*>(base_ + offset);
   }
+  std::size_t places_bytes() const { return std::size_t{geometry.words} * 64 * 2 * sizeof(Place); }
   std::shared_ptr<void> memory_;
+  std::vector<std::shared_ptr<unsigned char>> arenas_;
   unsigned char* base_ = nullptr;
   std::size_t total_ = 0, public_stride_ = 0;
-  std::size_t bells_, progress_, presence_, public_, taken_, orders_, records_, results_, rings_, eager_;
+  std::size_t bells_, progress_, presence_, public_, taken_, orders_, records_, places_, results_, rings_, eager_;
 };
 
 }  // namespace hvd::memory

@@ -66,6 +66,29 @@ void allreduce_sizes() {
       }
 }
 
+/// Memory that everybody on the node sees, on all ranks, on some, and in turns; values as with any other.
+void registered(float* kept, std::size_t n) {
+  const float total = static_cast<float>(world.size * (world.size + 1) / 2);
+  const std::vector<int64_t> shape{static_cast<int64_t>(n)};
+  for (int round = 0; round < 16; ++round) {
+    void* fresh = nullptr;
+    EXPECT(hvd_alloc(n * sizeof(float), &fresh) == HVD_OK);
+    std::vector<float> plain(round % 4 == 3 ? n : 0);
+    float* data = round % 2 ? static_cast<float*>(fresh) : kept;
+    if (round % 4 == 3 && world.rank == round / 4 % world.size) data = plain.data();
+    for (std::size_t i = 0; i < n; ++i) data[i] = value(world.rank, i);
+    float* out = round % 8 == 4 ? static_cast<float*>(fresh) : data;
+    hvd_request q = request(HVD_ALLREDUCE, "registered", shape, data, out);
+    EXPECT(hvd_run(&q) == HVD_OK);
+    for (std::size_t i = 0; i < n; ++i)
+      if (out[i] != total * static_cast<float>(i % 13 + 1)) {
+        EXPECT(out[i] == total * static_cast<float>(i % 13 + 1));
+        break;
+      }
+    hvd_free(fresh);  // at once: the others may still have it mapped
+  }
+}
+
 void many() {
   constexpr int count = 300;
   std::vector<std::vector<float>> tensors;
@@ -209,6 +232,9 @@ int main(int argc, char** argv) {
   const int times = argc > 1 ? std::atoi(argv[1]) : 3;
   alarm(static_cast<unsigned>(argc > 2 ? std::atoi(argv[2]) : 120));  // never hang
   EXPECT(hvd_get_world(&world) == HVD_USAGE);
+  constexpr std::size_t kept_elements = 700000;
+  void* kept = nullptr;
+  EXPECT(hvd_alloc(kept_elements * sizeof(float), &kept) == HVD_OK);  // before init, used in every life
   for (int i = 0; i < times; ++i) {
     EXPECT(hvd_init(nullptr) == HVD_OK);
     if (!hvd_is_initialized()) return 1;
@@ -217,6 +243,7 @@ int main(int argc, char** argv) {
       allreduce_sizes();
       many();
       notified();
+      registered(static_cast<float*>(kept), kept_elements);
       broadcasts();
       allgathers();
       mismatches();
@@ -225,6 +252,8 @@ int main(int argc, char** argv) {
     EXPECT(hvd_shutdown() == HVD_OK);
     EXPECT(!hvd_is_initialized());
   }
+  EXPECT(*static_cast<float*>(kept) > 0);  // and it is still there
+  hvd_free(kept);
   if (failures == 0 && world.rank == 0) std::printf("ok: %d ranks\n", world.size);
   return failures ? 1 : 0;
 }

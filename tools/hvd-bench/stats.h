@@ -8,14 +8,17 @@ namespace hvd::bench {
 struct Stats {
   std::vector<double> us;
   void add(double microseconds) { us.push_back(microseconds); }
-  double at(double quantile) {
+  /// 0 when nothing was measured.
+  double at(double quantile) const {
     if (us.empty()) return 0;
-    std::sort(us.begin(), us.end());
-    return us[std::min(us.size() - 1, static_cast<std::size_t>(quantile * static_cast<double>(us.size())))];
+    std::vector<double> sorted = us;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[std::min(sorted.size() - 1, static_cast<std::size_t>(quantile * static_cast<double>(sorted.size())))];
   }
-  double min() { return at(0); }
-  double median() { return at(0.5); }
-  double p99() { return at(0.99); }
+  double min() const { return at(0); }
+  double median() const { return at(0.5); }
+  double p90() const { return at(0.9); }
+  double p99() const { return at(0.99); }
 };
 
 }  // namespace hvd::bench

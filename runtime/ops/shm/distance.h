@@ -40,9 +40,18 @@ class Distance {
     far_ = best > far_ns;
   }
   bool far() const { return far_; }
+  /// Whether a stream of so many bytes is copied past the caches.  Every rank asks for every stream of the node: large
+  /// ones are worth a look at how far the other core is, smaller ones now and then.
+  bool streaming(const memory::Node& node, std::size_t bytes) {
+    if (bytes < streaming_from) return false;
+    if (bytes >= measured_from || streams_++ % 32 == 0) measure(node);
+    return far_;
+  }
 
  private:
+  static constexpr std::size_t streaming_from = 16 << 10, measured_from = 4 << 20;
   std::uint64_t attempt_ = 0;  ///< both count alike
+  std::uint64_t streams_ = 0;  ///< counted alike on all ranks
   bool far_ = true;            ///< until measured: bypassing costs less when wrong
 };
 

@@ -1,0 +1,173 @@
+/// The rows that compare allreduce through the C interface with MPI_Allreduce, and with memcpy.
+///
+/// Contenders take turns, round by round, since machines change speed by
+/// themselves.  Buffers rotate, so that no size lives in the caches alone.
+#include <mpi.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+
+#include "bench.h"
+
+namespace hvd::bench {
+namespace {
+
+constexpr std::size_t kib = 1 << 10, mib = 1 << 20;
+enum class Memory { plain, registered };
+
+struct Case {
+  std::string key, title;
+  std::size_t bytes = 0;  ///< of each tensor
+  int tensors = 1;
+  int rounds = 6, repeats = 5;  ///< rounds change sides; repeats are timed one by one
+  bool in_place = true;
+  bool copies = false;  ///< memcpy of the size by all ranks at once takes part
+  Memory memory = Memory::plain;
+  bool many_calls = false;  ///< hvd_submit for each tensor, not hvd_submit_many
+};
+
+float* make(std::size_t bytes, Memory memory) {
+  void* p = nullptr;
+  bytes = std::max<std::size_t>(bytes, 64);
+  if (memory == Memory::registered)
+    need(hvd_alloc(bytes, &p), "hvd_alloc");
+  else if (posix_memalign(&p, 64, bytes) != 0)
+    stop("memory");
+  std::memset(p, 0, bytes);
+  return static_cast<float*>(p);
+}
+
+class Bench {
+ public:
+  explicit Bench(const Case& c) : c_(c), shape_(static_cast<std::int64_t>(c.bytes / sizeof(float))) {
+    const auto tensors = static_cast<std::size_t>(c.tensors);
+    // Up to sixteen sets of buffers, unless that would be more than 192 MiB.
+    sets_ = std::clamp<std::size_t>(192 * mib / (c.bytes * tensors + 1), 1, 16);
+    for (std::size_t i = 0; i < sets_ * tensors; ++i) {
+      buffers_.push_back(make(c.bytes, c.memory));
+      outs_.push_back(c.in_place ? buffers_.back() : make(c.bytes, c.memory));
+    }
+    for (int t = 0; t < c.tensors; ++t) names_.push_back(c.key + "." + std::to_string(t));
+    requests_.resize(tensors);
+    handles_.resize(tensors);
+    if (c.copies) copy_ = {make(c.bytes, Memory::plain), make(c.bytes, Memory::plain)};
+  }
+  ~Bench() {
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      if (outs_[i] != buffers_[i]) hvd_free(outs_[i]);
+      hvd_free(buffers_[i]);
+    }
+    std::free(copy_.first);
+    std::free(copy_.second);
+  }
+
+  Row run() {
+    std::vector<std::function<void()>> sides = {[this] { ours(); }, [this] { theirs(); }};
+    Row row{c_.key, c_.title, {{"hvd", {}}, {"MPI", {}}}, {}, 0, {}};
+    if (c_.copies) {
+      sides.push_back([this] { std::memcpy(copy_.first, copy_.second, c_.bytes); });
+      row.times.push_back({"memcpy", {}});
+    }
+    for (std::size_t i = 0; i < std::max<std::size_t>(3, sets_); ++i) ours(), theirs();
+    for (int r = 0; r < c_.rounds; ++r)
+      for (std::size_t s = 0; s < sides.size(); ++s) measure(row.times[s].second, sides[s]);
+    return row;
+  }
+
+ private:
+  void measure(Stats& stats, const std::function<void()>& f) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    f();
+    for (int i = 0; i < c_.repeats; ++i) {
+      const auto start = Clock::now();
+      f();
+      stats.add(since_us(start));
+    }
+  }
+  std::size_t next() {
+    turn_ = (turn_ + 1) % sets_;
+    return turn_ * static_cast<std::size_t>(c_.tensors);
+  }
+  void ours() {
+    const std::size_t at = next(), count = requests_.size();
+    for (std::size_t t = 0; t < count; ++t)
+      requests_[t] = sum(names_[t].c_str(), &shape_, buffers_[at + t], outs_[at + t]);
+    if (count == 1) return need(hvd_run(requests_.data()), "hvd_run");
+    if (c_.many_calls)
+      for (std::size_t t = 0; t < count; ++t) need(hvd_submit(&requests_[t], &handles_[t]), "hvd_submit");
+    else
+      need(hvd_submit_many(requests_.data(), count, 0, handles_.data()), "hvd_submit_many");
+    for (hvd_handle h : handles_) need(hvd_wait(h, -1), "hvd_wait");
+    for (hvd_handle h : handles_) need(hvd_release(h), "hvd_release");
+  }
+  void theirs() {
+    const std::size_t at = next();
+    for (std::size_t t = 0; t < requests_.size(); ++t)
+      MPI_Allreduce(c_.in_place ? MPI_IN_PLACE : buffers_[at + t], outs_[at + t], static_cast<int>(shape_), MPI_FLOAT,
+                    MPI_SUM, MPI_COMM_WORLD);
+  }
+
+  Case c_;
+  std::int64_t shape_ = 0;
+  std::size_t sets_ = 1, turn_ = 0;
+  std::vector<float*> buffers_, outs_;
+  std::pair<float*, float*> copy_{nullptr, nullptr};
+  std::vector<std::string> names_;
+  std::vector<hvd_request> requests_;
+  std::vector<hvd_handle> handles_;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list = {
+      {.key = "4B", .title = "4 B", .bytes = 4, .rounds = 10, .repeats = 1000},
+      {.key = "sweep", .title = "1 KiB", .bytes = kib, .repeats = 300},
+      {.key = "sweep", .title = "8 KiB", .bytes = 8 * kib, .repeats = 300},
+      {.key = "sweep", .title = "16 KiB", .bytes = 16 * kib, .repeats = 200},
+      {.key = "sweep", .title = "64 KiB", .bytes = 64 * kib, .repeats = 200},
+      {.key = "sweep", .title = "256 KiB", .bytes = 256 * kib, .rounds = 10, .repeats = 60},
+      {.key = "1MiB", .title = "1 MiB", .bytes = mib, .rounds = 12, .repeats = 30},
+      {.key = "8MiB", .title = "8 MiB", .bytes = 8 * mib, .rounds = 10, .repeats = 6},
+      {.key = "64MiB", .title = "64 MiB, in place", .bytes = 64 * mib, .rounds = 10, .repeats = 3, .copies = true},
+      {.key = "64MiB-out",
+       .title = "64 MiB, out of place",
+       .bytes = 64 * mib,
+       .rounds = 10,
+       .repeats = 3,
+       .in_place = false,
+       .copies = true},
+      {.key = "1MiB-registered",
+       .title = "1 MiB, registered",
+       .bytes = mib,
+       .rounds = 12,
+       .repeats = 30,
+       .memory = Memory::registered},
+      {.key = "64MiB-registered",
+       .title = "64 MiB, registered",
+       .bytes = 64 * mib,
+       .rounds = 10,
+       .repeats = 3,
+       .memory = Memory::registered},
+      {.key = "200x4KB", .title = "200 x 4 KB, one call", .bytes = 4096, .tensors = 200, .rounds = 10, .repeats = 10},
+      {.key = "200x4KB",
+       .title = "200 x 4 KB, a call each",
+       .bytes = 4096,
+       .tensors = 200,
+       .rounds = 10,
+       .repeats = 10,
+       .many_calls = true},
+      {.key = "160x640KB", .title = "160 x 640 KB", .bytes = 655360, .tensors = 160, .repeats = 3},
+      {.key = "1000", .title = "1 000 x 4 B, known", .bytes = 4, .tensors = 1000, .rounds = 10, .repeats = 10},
+  };
+  return list;
+}
+
+}  // namespace
+
+void allreduce_rows(Report& report, const std::string& only) {
+  for (const Case& c : cases())
+    if (only.empty() || only == c.key) report.add(Bench(c).run());
+}
+
+}  // namespace hvd::bench

@@ -1,0 +1,151 @@
+/// The shared-memory backend by itself, without names and negotiation, beside MPI_Allreduce.
+///
+/// The only file of the tools that knows the runtime's inside: it drives the
+/// stages of ops/shm on memory that MPI shares.  Ranks of one node only.
+#include <mpi.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "bench.h"
+#include "memory/backoff.h"
+#include "ops/shm/allreduce.h"
+#include "ops/shm/distance.h"
+#include "ops/shm/eager.h"
+
+namespace hvd::bench {
+namespace {
+
+class Backend {
+ public:
+  Backend() : node_(geometry(), rank), rings_(node_), allreduce_(rings_) {
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm_);
+    const auto bytes = static_cast<MPI_Aint>(node_.total_bytes() + 4096);
+    void* mine = nullptr;
+    MPI_Win_allocate_shared(rank == 0 ? bytes : 0, 1, MPI_INFO_NULL, comm_, &mine, &window_);
+    MPI_Aint length;
+    int unit;
+    void* base = nullptr;
+    MPI_Win_shared_query(window_, 0, &length, &unit, &base);
+    base = reinterpret_cast<void*>((reinterpret_cast<std::uintptr_t>(base) + 4095) / 4096 * 4096);
+    if (rank == 0) std::memset(base, 0, node_.total_bytes());
+    MPI_Barrier(comm_);
+    node_.attach(std::shared_ptr<void>(base, [](void*) {}));
+  }
+  ~Backend() {
+    MPI_Win_free(&window_);
+    MPI_Comm_free(&comm_);
+  }
+
+  void allreduce(float* data, std::size_t bytes) {
+    ops::Item item;
+    item.in = item.out = reinterpret_cast<unsigned char*>(data);
+    item.in = item.out;
+    item.bytes = bytes;
+    item.element_bytes = sizeof(float);
+    item.reduce = reduce_;
+    if (bytes <= ops::eager_limit) return small(item);
+    stream_.clear();
+    stream_.add(item);
+    rings_.streaming = distance_.streaming(node_, bytes);
+    allreduce_.begin(stream_, size, nullptr);
+    memory::Backoff backoff(false);
+    while (!allreduce_.done())
+      if (allreduce_.step())
+        backoff.reset();
+      else
+        backoff.pause();
+  }
+
+ private:
+  static memory::Geometry geometry() {
+    memory::Geometry g;
+    g.ranks = size;
+    g.words = 1;
+    g.eager_bytes = 64 << 10;
+    g.record_bytes = g.order_bytes = 4096;
+    return g;
+  }
+  /// As an eager batch runs, but with a counter in place of the ready bits.
+  void small(const ops::Item& item) {
+    const unsigned parity = static_cast<unsigned>(++round_ & 1);
+    std::memcpy(ops::slot(node_, rank, 0, item.bytes, parity), item.in, item.bytes);
+    node_.presence(rank).read.store(round_, std::memory_order_release);
+    for (int r = 0; r < size; ++r)
+      while (node_.presence(r).read.load(std::memory_order_acquire) < round_) memory::cpu_relax();
+    ops::eager_reduce(node_, item, 0, parity);
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Win window_ = MPI_WIN_NULL;
+  memory::Node node_;
+  ops::Rings rings_;
+  ops::ShmAllreduce allreduce_;
+  ops::Distance distance_;
+  ops::Stream stream_;
+  const ops::ReduceFn reduce_ = ops::reducer(DType::f32, Reduce::sum);
+  std::uint64_t round_ = 0;
+};
+
+std::string size_name(std::size_t bytes) {
+  if (bytes >= 1 << 20) return std::to_string(bytes >> 20) + " MiB";
+  if (bytes >= 1 << 10) return std::to_string(bytes >> 10) + " KiB";
+  return std::to_string(bytes) + " B";
+}
+
+Row compare(Backend& backend, std::size_t bytes) {
+  Row row{"backend", "backend alone, " + size_name(bytes), {{"hvd", {}}, {"MPI", {}}}, {}, 0, {}};
+  const std::size_t sets = std::clamp<std::size_t>((64u << 20) / bytes, 2, 16);
+  std::vector<float*> buffers;
+  for (std::size_t i = 0; i < sets; ++i) {
+    void* p = nullptr;
+    if (posix_memalign(&p, 64, std::max<std::size_t>(bytes, 64)) != 0) stop("memory");
+    std::memset(p, 0, bytes);
+    buffers.push_back(static_cast<float*>(p));
+  }
+  std::size_t turn = 0;
+  const int repeats = bytes <= 65536 ? 400 : bytes <= 1 << 20 ? 40 : bytes <= 8 << 20 ? 8 : 3;
+  for (int round = 0; round < 11; ++round)
+    for (auto& [who, stats] : row.times) {
+      MPI_Barrier(MPI_COMM_WORLD);
+      for (int i = -2; i < repeats; ++i) {
+        float* data = buffers[++turn % sets];
+        const auto start = Clock::now();
+        if (who == "hvd")
+          backend.allreduce(data, bytes);
+        else
+          MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(bytes / sizeof(float)), MPI_FLOAT, MPI_SUM,
+                        MPI_COMM_WORLD);
+        if (i >= 0 && round > 0) stats.add(since_us(start));
+      }
+    }
+  for (float* p : buffers) std::free(p);
+  return row;
+}
+
+}  // namespace
+
+void backend_rows(Report& report, const std::string& only) {
+  if (!only.empty() && only != "backend") return;
+  Backend backend;
+  double log_sum = 0, least = 1e9;
+  std::string least_at;
+  int count = 0;
+  for (std::size_t bytes = 8; bytes <= std::size_t{64} << 20; bytes *= 2) {
+    const Row row = compare(backend, bytes);
+    report.add(row);
+    const double ratio = row.times[1].second.min() / row.times[0].second.min();
+    log_sum += std::log(ratio);
+    ++count;
+    if (ratio < least) least = ratio, least_at = size_name(bytes);
+  }
+  const double mean = std::exp(log_sum / count);
+  char text[160];
+  std::snprintf(text, sizeof text, "MPI / backend: geometric mean %.2f, least %.2f at %s", mean, least,
+                least_at.c_str());
+  report.add({"backend", "backend alone, 8 B-64 MiB", {}, text, mean, "geometric mean"});
+  report.add({"backend", "backend alone, least", {}, text, least, "least ratio"});
+}
+
+}  // namespace hvd::bench

@@ -1,0 +1,66 @@
+/// @file bench.h — what all rows of hvd-bench share: this rank, its clock, requests, and the report.
+///
+/// One thread; MPI is initialised.  Times are rank 0's, in microseconds.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hvd/hvd.h"
+#include "stats.h"
+
+namespace hvd::bench {
+
+extern int rank, size;
+
+using Clock = std::chrono::steady_clock;
+inline double since_us(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// Ends all ranks with hvd_last_error().
+[[noreturn]] void stop(const char* what);
+inline void need(int status, const char* what) {
+  if (status != HVD_OK) stop(what);
+}
+
+/// A float32 sum of @p elements.  shape: must outlive the request.
+hvd_request sum(const char* name, const std::int64_t* elements, const void* in, void* out);
+
+/// A flag there and back between ranks 0 and 1, nanoseconds; 0 where they do not share memory.  Collective.
+double flag_round_trip();
+
+/// One line of the table: us by contender, "hvd" first; or one number.
+struct Row {
+  std::string key, title;
+  std::vector<std::pair<std::string, Stats>> times;
+  std::string value;  ///< instead of times: what was found, in words
+  double number = 0;  ///< the same as a number
+  std::string unit;   ///< of number
+};
+
+/// Prints rows as they come, or keeps them for one JSON object.
+class Report {
+ public:
+  explicit Report(bool json) : json_(json) {}
+  void begin(double flag_ns);
+  void add(const Row& row);
+  void end(double flag_ns);
+
+ private:
+  const bool json_;
+  std::string rows_;
+  double before_ = 0;
+};
+
+// The rows.  only: the row's key, or "" for all.
+void allreduce_rows(Report& report, const std::string& only);
+void backend_rows(Report& report, const std::string& only);
+void engine_rows(Report& report, const std::string& only);
+/// The runtime's own memory: private_kib() before hvd_init, the row right after it.
+double private_kib();
+void staging_row(Report& report, double private_kib_before);
+
+}  // namespace hvd::bench

@@ -1,0 +1,153 @@
+/// The rows about the engine itself: how it wakes, what it does when idle, what it keeps in memory.
+#include <mpi.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "bench.h"
+
+namespace hvd::bench {
+namespace {
+
+void line(Report& report, const std::string& key, const std::string& title, double number, const char* unit,
+          const char* format) {
+  char text[200];
+  std::snprintf(text, sizeof text, format, number);
+  report.add({key, title, {}, text, number, unit});
+}
+
+/// 4 B by submit and wait: the last rank's submit rings the engine's thread, which is still spinning.
+void woken_spinning(Report& report) {
+  Row row{"woken", "4 B, woken while spinning", {{"hvd", {}}}, {}, 0, {}};
+  const std::int64_t one = 1;
+  float x = 0;
+  for (int i = -100; i < 5000; ++i) {
+    const hvd_request q = sum("woken", &one, &x, &x);
+    hvd_handle h = 0;
+    const auto start = Clock::now();
+    need(hvd_submit(&q, &h), "hvd_submit");
+    need(hvd_wait(h, -1), "hvd_wait");
+    if (i >= 0) row.times[0].second.add(since_us(start));
+    need(hvd_release(h), "hvd_release");
+  }
+  report.add(row);
+}
+
+/// 4 B while the engines' threads sleep, and no caller drives: it only looks whether the operation has ended.
+void woken_asleep(Report& report) {
+  Row row{"woken", "4 B, woken from sleep", {{"hvd", {}}}, {}, 0, {}};
+  const std::int64_t one = 1;
+  float x = 0;
+  for (int i = -5; i < 300; ++i) {
+    usleep(3000);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const hvd_request q = sum("woken", &one, &x, &x);
+    hvd_handle h = 0;
+    const auto start = Clock::now();
+    need(hvd_submit(&q, &h), "hvd_submit");
+    for (int done = 0; !done; sched_yield()) need(hvd_poll(h, &done), "hvd_poll");
+    if (i >= 0) row.times[0].second.add(since_us(start));
+    need(hvd_release(h), "hvd_release");
+  }
+  report.add(row);
+}
+
+/// Context switches of all threads of this process but the calling one; -1 where /proc does not say.
+long switches() {
+  long total = 0;
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
+    if (task.path().filename() == std::to_string(gettid())) continue;
+    std::ifstream status(task.path() / "status");
+    for (std::string word; status >> word;)
+      if (word == "voluntary_ctxt_switches:" || word == "nonvoluntary_ctxt_switches:") {
+        long n = 0;
+        status >> n;
+        total += n;
+      }
+  }
+  return error ? -1 : total;
+}
+
+void idle(Report& report) {
+  usleep(300000);
+  MPI_Barrier(MPI_COMM_WORLD);
+  const long before = switches();
+  timespec a{}, b{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
+  usleep(3000000);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
+  // MPI's own threads may wake for reasons of their own: with none but ours it is what the runtime does.
+  const long mine = switches() - before;
+  long most = 0;
+  MPI_Allreduce(&mine, &most, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
+  line(report, "idle", "idle, 3 s", static_cast<double>(most) / 3, "wake-ups a second",
+       "%.2f wake-ups a second of the rank that has most (all threads but the caller's)");
+  line(report, "idle", "idle, processor",
+       100 * (static_cast<double>(b.tv_sec - a.tv_sec) + 1e-9 * static_cast<double>(b.tv_nsec - a.tv_nsec)) / 3,
+       "% of a core", "%.4f %% of a core on rank 0");
+}
+
+/// KiB of a line of /proc/self/FILE; 0 when it is not there.
+double kib_of(const char* file, const std::string& name) {
+  std::ifstream in(std::string("/proc/self/") + file);
+  for (std::string word; in >> word;)
+    if (word == name + ":") {
+      double kib = 0;
+      in >> kib;
+      return kib;
+    }
+  return 0;
+}
+
+/// MiB of this process's maps whose name begins so.
+double mapped_mib(const char* name) {
+  std::ifstream in("/proc/self/maps");
+  double bytes = 0;
+  for (std::string text; std::getline(in, text);) {
+    unsigned long long from = 0, to = 0;
+    if (text.find(name) == std::string::npos || std::sscanf(text.c_str(), "%llx-%llx", &from, &to) != 2) continue;
+    bytes += static_cast<double>(to - from);
+  }
+  return bytes / (1 << 20);
+}
+
+/// What the runtime keeps for itself: the node's segment, shared among its ranks, and private pages, after 256 MiB.
+void staging(Report& report, double private_before) {
+  const std::size_t bytes = std::size_t{256} << 20;
+  const auto elements = static_cast<std::int64_t>(bytes / sizeof(float));
+  auto* data = static_cast<float*>(std::malloc(bytes));
+  if (!data) stop("memory");
+  std::memset(data, 0, bytes);
+  const hvd_request q = sum("staging", &elements, data, data);
+  for (int i = 0; i < 3; ++i) need(hvd_run(&q), "hvd_run");
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double own = kib_of("smaps_rollup", "Pss_Anon") - private_before - static_cast<double>(bytes >> 10);
+  line(report, "staging", "staging, shared", mapped_mib("/dev/shm/hvd.") / size, "MiB a rank",
+       "%.2f MiB a rank: its part of the node's shared segment");
+  line(report, "staging", "staging, private", own / 1024, "MiB a rank",
+       "%.2f MiB a rank of its own after 256 MiB went through");
+  std::free(data);
+}
+
+}  // namespace
+
+void engine_rows(Report& report, const std::string& only) {
+  auto wanted = [&](const char* key) { return only.empty() || only == key; };
+  if (wanted("woken")) {
+    woken_spinning(report);
+    woken_asleep(report);
+  }
+  if (wanted("idle")) idle(report);
+}
+
+double private_kib() { return kib_of("smaps_rollup", "Pss_Anon"); }
+
+void staging_row(Report& report, double private_kib_before) { staging(report, private_kib_before); }
+
+}  // namespace hvd::bench
