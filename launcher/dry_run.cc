@@ -30,8 +30,9 @@ const char* kind_name(wire::PayloadKind kind) {
 }
 
 std::string cores_text(const JobPlan& job, const RankPlace& place) {
-  if (!place.cpus.empty()) return ranges(place.cpus);
-  return job.plan.host_of(place.rank).local ? "any" : "its share";
+  if (!place.share) return "its share";
+  const std::string cores = place.share->cpus.empty() || !job.settings.flag("bind") ? "any" : ranges(place.share->cpus);
+  return place.share->gpu ? cores + ", GPU " + std::to_string(place.share->gpu->index) : cores;
 }
 
 }  // namespace
@@ -74,7 +75,8 @@ std::string dry_run_json(const JobPlan& job) {
                      {"local_size", p.local_size},
                      {"cross_rank", p.cross_rank},
                      {"cross_size", p.cross_size},
-                     {"cpus", p.cpus}});
+                     {"cpus", p.share ? p.share->cpus : std::vector<int>{}},
+                     {"gpu", p.share && p.share->gpu ? p.share->gpu->pci : ""}});
   const wire::Payload& payload = job.payload.wire;
   const ordered_json document = {
       {"np", job.plan.ranks.size()},

@@ -11,6 +11,7 @@
 #include "launcher/alloc/batch.h"
 #include "launcher/alloc/manifest.h"
 #include "launcher/alloc/resolve.h"
+#include "launcher/place/topology.h"
 #include "launcher/supervise/capture.h"
 
 namespace hvd::launcher {
@@ -84,6 +85,7 @@ Allocation discover(const Settings& settings) {
 Sources sources(const Settings& settings, const Environment& environment) {
   Sources from;
   from.np = settings.integer("num-proc");
+  if (!from.np) from.gpus = static_cast<int>(usable_gpus(environment).size());
   // Each may come from another place (flag, variable, config file): the strongest counts.
   std::string chosen;
   const Setting* strongest = nullptr;
@@ -113,25 +115,49 @@ std::string own_folder() {
   return error ? std::string(".") : self.parent_path().string();
 }
 
+void place_ranks(JobPlan& job, const Environment& environment) {
+  const Settings& settings = job.settings;
+  if (!place::gpu_mode(settings.text("gpus")))
+    throw Error(Code::usage, "--gpus", "'" + settings.text("gpus") + "' is not a choice", "write all, own or none");
+  const Wanted wanted = decide_allocation(sources(settings, environment));
+  job.why = wanted.why;
+  if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
+  std::vector<bool> local(wanted.allocation.hosts.size());
+  // Planned for another kind of machine, its hosts need not be known here.
+  const bool imagined = settings.has("topology") && (settings.flag("show-map") || settings.flag("dry-run"));
+  const std::vector<ResolvedHost> hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    local[i] = hosts[i].local;
+    if (!hosts[i].local && !hosts[i].reach_us.empty() &&
+        std::find(job.reach_us.begin(), job.reach_us.end(), hosts[i].reach_us) == job.reach_us.end())
+      job.reach_us.push_back(hosts[i].reach_us);
+  }
+  job.plan = plan_ranks(wanted.allocation, local, wanted.np);
+}
+
+void share_out(JobPlan& job, const Environment& environment) {
+  const Settings& settings = job.settings;
+  job.machines.resize(job.plan.hosts.size());
+  const std::string file = settings.text("topology");
+  for (std::size_t h = 0; h < job.plan.hosts.size(); ++h) {
+    if (!file.empty())
+      job.machines[h] = machine_in_file(file);
+    else if (job.plan.hosts[h].local)
+      job.machines[h] = machine_here(environment);
+  }
+  share_hosts(job.plan, job.machines, *place::gpu_mode(settings.text("gpus")), settings.flag("share-gpus"));
+}
+
 JobPlan prepare(CommandLine line, const Environment& environment) {
   JobPlan job;
   job.settings = std::move(line.settings);
   const Settings& settings = job.settings;
   wire::Payload payload = classify(line.marker, line.payload);
-  const Wanted wanted = decide_allocation(sources(settings, environment));
-  job.why = wanted.why;
-  if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
+  if (settings.has("topology") && !settings.flag("dry-run"))
+    throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
+                "a job runs on the machines that there are");
+  place_ranks(job, environment);
   job.cwd = current_folder();
-
-  const std::vector<ResolvedHost> hosts = resolve(wanted.allocation);
-  std::vector<bool> local;
-  for (const ResolvedHost& h : hosts) {
-    local.push_back(h.local);
-    if (!h.local && !h.reach_us.empty() &&
-        std::find(job.reach_us.begin(), job.reach_us.end(), h.reach_us) == job.reach_us.end())
-      job.reach_us.push_back(h.reach_us);
-  }
-  job.plan = plan_ranks(wanted.allocation, local, wanted.np);
 
   const char* path = environment("PATH");
   const std::string search_path = path ? path : "/usr/local/bin:/usr/bin:/bin";

@@ -6,13 +6,14 @@
 #include "launcher/mpirun/mpirun.h"
 #include "launcher/options/settings.h"
 #include "launcher/payload/payload.h"
-#include "launcher/place/plan.h"
+#include "launcher/place/map.h"
 
 namespace hvd::launcher {
 
 struct JobPlan {
   Settings settings;
   Plan plan;
+  Machines machines;                  ///< [plan.hosts]; this machine, or --topology's for all
   std::vector<std::string> reach_us;  ///< our own addresses towards the remote hosts, each once
   LoadedPayload payload;
   std::string python;                     ///< empty for a command
@@ -29,6 +30,11 @@ std::string own_folder();
 
 /// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
 JobPlan prepare(CommandLine line, const Environment& environment);
+
+/// The first part of it: hosts and ranks, without a payload.
+void place_ranks(JobPlan& job, const Environment& environment);
+/// The second: cores and GPUs, for the hosts that can be looked at from here.  Throws Error{usage} for too few GPUs.
+void share_out(JobPlan& job, const Environment& environment);
 
 /// Who runs where and the exact command, for people or as JSON.
 std::string dry_run_text(const JobPlan& job);

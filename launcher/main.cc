@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "launcher/job.h"
 #include "launcher/mpirun/agent.h"
-#include "launcher/place/cores.h"
 #include "launcher/supervise/supervise.h"
 
 namespace hvd::launcher {
@@ -29,6 +28,17 @@ int check_build() {
   return 0;
 }
 
+int show_map(Settings settings) {
+  JobPlan job;
+  job.settings = std::move(settings);
+  place_ranks(job, environment);
+  share_out(job, environment);
+  const std::string text = job.settings.flag("json")  ? map_json(job.plan, job.machines)
+                           : job.settings.flag("svg") ? map_svg(job.plan, job.machines)
+                                                      : map_text(job.plan, job.machines);
+  return std::fputs(text.c_str(), stdout) < 0;
+}
+
 int run(const std::vector<std::string>& args) {
   CommandLine line = read_command_line(args, environment);
   const Settings& given = line.settings;
@@ -40,9 +50,10 @@ int run(const std::vector<std::string>& args) {
   if (const auto parent = given.integer("parent")) end_with_parent(*parent);
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", remark.c_str());
 
+  if (given.flag("show-map")) return show_map(std::move(line.settings));
   JobPlan job = prepare(std::move(line), environment);
   if (!job.settings.flag("dry-run")) return supervise(job);
-  share_cores(job.plan, cores_of_this_machine());
+  share_out(job, environment);
   const std::string text = job.settings.flag("json") ? dry_run_json(job) : dry_run_text(job);
   return std::fputs(text.c_str(), stdout) < 0;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace hvd::launcher {
 
 bool Plan::all_local() const {
@@ -38,19 +40,15 @@ Plan plan_ranks(const Allocation& allocation, const std::vector<bool>& local, in
   return plan;
 }
 
-std::vector<int> core_share(const std::vector<Core>& cores, int index, int count) {
-  const std::size_t n = cores.size(), i = static_cast<std::size_t>(index), k = static_cast<std::size_t>(count);
-  std::vector<int> cpus;
-  if (k > n) return cpus;
-  for (std::size_t c = i * n / k; c < (i + 1) * n / k; ++c) cpus.insert(cpus.end(), cores[c].begin(), cores[c].end());
-  std::sort(cpus.begin(), cpus.end());
-  return cpus;
-}
-
-void share_cores(Plan& plan, const std::vector<Core>& cores) {
+void share_hosts(Plan& plan, const std::vector<std::optional<place::Machine>>& machines, place::GpuMode mode,
+                 bool share_gpus) {
+  std::vector<std::vector<place::Share>> shares(plan.hosts.size());
+  for (std::size_t h = 0; h < plan.hosts.size() && h < machines.size(); ++h) try {
+      if (machines[h]) shares[h] = place::share_machine(*machines[h], plan.hosts[h].ranks, mode, share_gpus);
+    } catch (const Error& e) { throw Error(e.code, plan.hosts[h].name, e.what(), e.hint); }
   for (RankPlace& place : plan.ranks)
-    if (plan.hosts[static_cast<std::size_t>(place.host)].local)
-      place.cpus = core_share(cores, place.local_rank, place.local_size);
+    if (const auto& host = shares[static_cast<std::size_t>(place.host)]; !host.empty())
+      place.share = host[static_cast<std::size_t>(place.local_rank)];
 }
 
 }  // namespace hvd::launcher

@@ -1,9 +1,11 @@
 /// @file plan.h — which rank goes where.  Pure.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/alloc/allocation.h"
+#include "place/share.h"
 
 namespace hvd::launcher {
 
@@ -12,7 +14,7 @@ struct RankPlace {
   int host = 0;  ///< index into Plan::hosts
   int local_rank = 0, local_size = 1;
   int cross_rank = 0, cross_size = 1;
-  std::vector<int> cpus;  ///< logical CPUs; empty: that host decides
+  std::optional<place::Share> share;  ///< cores, GPU, card; nothing: that host decides
 };
 
 struct PlanHost {
@@ -36,14 +38,9 @@ struct Plan {
 /// local_rank.  @p local[i] says whether hosts[i] is this machine; several names of this machine become one host.
 Plan plan_ranks(const Allocation& allocation, const std::vector<bool>& local, int np);
 
-/// One core as hwloc numbers it: the logical CPUs (hardware threads) that it has and this process may use.
-using Core = std::vector<int>;
-
-/// The share of local rank @p index of @p count: neighbouring cores, sizes that differ by at most one core; empty when
-/// there are more ranks than cores (then nobody is bound).
-std::vector<int> core_share(const std::vector<Core>& cores, int index, int count);
-
-/// Fills in cpus for the ranks of this machine.
-void share_cores(Plan& plan, const std::vector<Core>& cores);
+/// Fills in the shares of the ranks on hosts[i] from machines[i], for those hosts whose machine is known.
+/// Throws Error{usage} naming the host when it has fewer GPUs than ranks.
+void share_hosts(Plan& plan, const std::vector<std::optional<place::Machine>>& machines, place::GpuMode mode,
+                 bool share_gpus);
 
 }  // namespace hvd::launcher

@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "launcher/alloc/batch.h"
 #include "launcher/mpirun/agent.h"
-#include "launcher/place/cores.h"
 #include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {
@@ -104,7 +103,7 @@ void Supervisor::start() {
   detail("started " + job_.mpirun.program + " as process " + std::to_string(mpirun_->pid()));
 
   // While mpirun starts: what only the manifests need.
-  share_cores(job_.plan, cores_of_this_machine());
+  share_out(job_, [](const char* name) -> const char* { return std::getenv(name); });
   std::vector<wire::RankManifest> all = manifests();
   for (wire::RankManifest& m : all) m.job = job_id;
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
@@ -163,7 +162,14 @@ std::vector<wire::RankManifest> Supervisor::manifests() const {
     m.python = job_.python;
     m.env = rank_environment(job_, p, lines);
     m.payload = job_.payload.wire;
-    m.placement.cpus = p.cpus;
+    if (p.share) {
+      const place::Share& share = *p.share;
+      const auto mode = *place::gpu_mode(job_.settings.text("gpus"));
+      m.placement = {true, share.cpus, share.threads, "", place::visible_devices(share, mode)};
+      if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
+    }
+    m.placement.gpu_mode = job_.settings.text("gpus");
+    m.placement.share_gpus = job_.settings.flag("share-gpus");
     m.placement.bind = job_.settings.flag("bind");
     m.grace_seconds = grace_seconds_;
     m.collect_results = job_.settings.has("results");

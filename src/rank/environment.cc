@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "placement.h"
 
 namespace hvd::rank {
 namespace {
@@ -76,7 +77,7 @@ Environment current_environment() {
   return out;
 }
 
-Environment rank_environment(const wire::RankManifest& m, const Environment& mine, int threads) {
+Environment rank_environment(const wire::RankManifest& m, const Environment& mine, const Binding& binding) {
   Environment env = m.env;
   for (const auto& [name, value] : mine)
     if (is_launchers(name)) env[name] = value;
@@ -89,11 +90,17 @@ Environment rank_environment(const wire::RankManifest& m, const Environment& min
   env["HVD_CROSS_RANK"] = std::to_string(m.cross_rank);
   env["HVD_CROSS_SIZE"] = std::to_string(m.cross_size);
   env["HVD_HOST"] = m.host;
-  env.emplace("OMP_NUM_THREADS", std::to_string(threads));
+  env.emplace("OMP_NUM_THREADS", std::to_string(binding.threads));
   env.erase("HVD_TIMELINE_COLLECT");
   if (m.timeline) env["HVD_TIMELINE_COLLECT"] = "1";
   // hvdrun sends it only to its own host; elsewhere the host's own word counts.
   if (const auto own = mine.find("CUDA_VISIBLE_DEVICES"); own != mine.end()) env.insert(*own);
+  if (binding.visible_gpus) env["CUDA_VISIBLE_DEVICES"] = *binding.visible_gpus;
+  env.erase("HVD_GPU");
+  if (!binding.gpu.empty()) {
+    env["HVD_GPU"] = binding.gpu;
+    env.emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // the order of the plan
+  }
   // A pipe would make Python keep back output by the block: live output is what people expect.
   if (m.payload.kind != wire::PayloadKind::command) env.emplace("PYTHONUNBUFFERED", "1");
   return env;

@@ -22,13 +22,15 @@ struct Call {
   wire::KeyPair client;
 };
 
+struct Binding;  // placement.h
+
 /// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, its
 /// copy in /proc/PID/environ included.  Throws Error{usage} when hvdrun did not start this process.
 Call take_call();
 
 /// The rank's whole environment: manifest.env, then mpirun's own variables from @p mine, then ours.
-/// @p threads  OMP_NUM_THREADS, unless the user set it.
-Environment rank_environment(const wire::RankManifest& m, const Environment& mine, int threads);
+/// OMP_NUM_THREADS and the GPUs come from @p binding; a thread number that the user set stays.
+Environment rank_environment(const wire::RankManifest& m, const Environment& mine, const Binding& binding);
 
 /// This process's environment.
 Environment current_environment();

@@ -1,30 +1,27 @@
-/// @file placement.h — which logical CPUs this rank gets when hvdrun did not say.
+/// @file placement.h — what this rank is bound to, and its GPU, when hvdrun did not say.
 ///
-/// Read from the affinity mask and sysfs rather than through hwloc, whose discovery
+/// Read from the affinity mask, sysfs and the driver's files rather than through hwloc, whose discovery
 /// costs more than everything else that the guard does before the rank runs.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "environment.h"
 #include "wire/manifest.h"
 
 namespace hvd::rank {
 
-/// One physical core: its logical CPUs that this process may use, in order.
-using Core = std::vector<int>;
-
-/// The cores that this process may use, neighbours next to each other.  @p sysfs is for tests.
-std::vector<Core> allowed_cores(const std::string& sysfs = "/sys/devices/system/cpu");
-
-/// An equal share of @p cores for @p local_rank of @p local_size: whole cores, contiguous; the first
-/// ones get one more.  Empty (do not bind) when there are more ranks than cores.
-std::vector<int> share(const std::vector<Core>& cores, int local_rank, int local_size);
-
-/// What to bind to and OMP_NUM_THREADS for it.
 struct Binding {
-  std::vector<int> cpus;  ///< empty: leave the mask as it is
-  int threads = 1;
+  std::vector<int> cpus;                    ///< empty: leave the mask as it is
+  int threads = 1;                          ///< OMP_NUM_THREADS
+  std::string gpu;                          ///< planned: UUID, else PCI address; empty: none
+  std::optional<std::string> visible_gpus;  ///< CUDA_VISIBLE_DEVICES; nothing: as it is
 };
-Binding plan_binding(const wire::RankManifest& m);
+
+/// hvdrun's plan, else this host's own by the same function.
+/// @param mine  the guard's environment, for CUDA_VISIBLE_DEVICES
+/// Throws Error{usage} when there are more ranks than GPUs here.
+Binding plan_binding(const wire::RankManifest& m, const Environment& mine);
 
 }  // namespace hvd::rank

@@ -68,7 +68,7 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
                  int payload_fd) {
   Prepared p;
   Launch& l = p.launch;
-  l.env = rank_environment(m, mine, binding.threads);
+  l.env = rank_environment(m, mine, binding);
   l.env[wire::link::fd_variable] = std::to_string(link_fd);
   l.cwd = m.cwd;
   std::error_code ec;

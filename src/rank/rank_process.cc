@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "wire/link.h"
 
 namespace hvd::rank {
@@ -37,14 +38,17 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
     throw Error(Code::unavailable, "socketpair", errno_text(errno));
   link_fd_ = Fd(pair[0]);
   const Fd theirs(pair[1]);
-  const Binding binding = plan_binding(m);
+  const Binding binding = plan_binding(m, mine);
   const Prepared p = prepare(m, mine, binding, theirs.get(), payload_fd);
   phase_ = p.python.empty() ? "" : "python";
   Spawned s = spawn(p.launch);
   pid_ = s.pid;
   out_fd_ = std::move(s.out);
   err_fd_ = std::move(s.err);
-  started_ = {pid_, binding.cpus, binding.threads, "", p.python, ""};
+  started_ = {pid_, binding.cpus, binding.threads, binding.gpu, p.python, ""};
+  if (s.bound_otherwise)
+    started_.warning = "it could not be bound to the cores planned for it (" + ranges(binding.cpus) +
+                       "): does a cgroup or --mpi-args keep it elsewhere?";
   if (s.used_fallback_cwd)
     started_.warning = "the working folder " + m.cwd + " is not on " + m.host + ": running in " + p.launch.fallback_cwd;
 }

@@ -25,7 +25,7 @@ Pipe make_pipe() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
-enum class Stage : int { cwd_fallback, cwd, exec };
+enum class Stage : int { cwd_fallback, cwd, exec, bound_otherwise };
 /// What the child says before, or instead of, its exec.
 struct Note {
   Stage stage;
@@ -56,7 +56,7 @@ class Child {
     dup2(out_, STDOUT_FILENO);
     dup2(err_, STDERR_FILENO);
     close_others();
-    if (!launch_.cpus.empty()) sched_setaffinity(0, mask_bytes(), mask_.data());  // best effort: speed, not meaning
+    bind();
     enter_folder();
     environ = envp_.data();
     execvpe(launch_.program.c_str(), argv_.data(), envp_.data());
@@ -90,6 +90,18 @@ class Child {
     for (const int fd : launch_.keep_fds) fcntl(fd, F_SETFD, 0);
   }
 
+  /// Best effort, for it is about speed and not meaning; but somebody should know.
+  void bind() {
+    if (launch_.cpus.empty()) return;
+    if (sched_setaffinity(0, mask_bytes(), mask_.data()) != 0) return say(Stage::bound_otherwise, errno);
+    // A cgroup's cpuset narrows the mask silently.
+    if (sched_getaffinity(0, got_.size() * sizeof(cpu_set_t), got_.data()) < 0) return;
+    for (std::size_t cpu = 0; cpu < mask_bytes() * 8; ++cpu)
+      if (CPU_ISSET_S(cpu, mask_bytes(), mask_.data()) &&
+          !CPU_ISSET_S(cpu, got_.size() * sizeof(cpu_set_t), got_.data()))
+        return say(Stage::bound_otherwise, 0);
+  }
+
   void enter_folder() const {
     if (launch_.cwd.empty() || chdir(launch_.cwd.c_str()) == 0) return;
     const int error = errno;
@@ -106,7 +118,7 @@ class Child {
   const pid_t guard_;
   std::vector<char*> argv_, envp_;
   std::vector<std::string> variables_;
-  std::vector<cpu_set_t> mask_;
+  std::vector<cpu_set_t> mask_, got_ = std::vector<cpu_set_t>(16);  ///< got_: as the kernel has it, up to 16384 CPUs
 };
 
 [[noreturn]] void fail(const Launch& launch, const Note& note) {
@@ -135,6 +147,10 @@ Spawned spawn(const Launch& launch) {
     if (n < 0 && errno == EINTR) continue;
     if (n == sizeof note && note.stage == Stage::cwd_fallback) {
       s.used_fallback_cwd = true;
+      continue;
+    }
+    if (n == sizeof note && note.stage == Stage::bound_otherwise) {
+      s.bound_otherwise = true;
       continue;
     }
     waitpid(s.pid, nullptr, 0);

@@ -25,6 +25,7 @@ struct Spawned {
   pid_t pid = -1;
   Fd out, err;  ///< read ends, non-blocking
   bool used_fallback_cwd = false;
+  bool bound_otherwise = false;  ///< the kernel gave other CPUs than asked for
 };
 
 /// Starts the rank in a session of its own; it is killed when this process dies.  Returns after its exec.

@@ -45,11 +45,24 @@ Payload payload_from(const Fields& f) {
   return p;
 }
 
+Json placement_to_json(const Placement& p) {
+  Json out{
+      {"cpus", p.cpus},         {"threads", p.threads},      {"bind", p.bind}, {"planned", p.planned}, {"gpu", p.gpu},
+      {"gpu_mode", p.gpu_mode}, {"share_gpus", p.share_gpus}};
+  if (p.visible_gpus) out["visible_gpus"] = from_bytes(*p.visible_gpus);
+  return out;
+}
+
 Placement placement_from(const Fields& f) {
   Placement p;
   p.cpus = f.integers("cpus", 0, 1 << 20);
   p.threads = static_cast<int>(f.integer("threads", 0, 1 << 20));
   p.bind = f.boolean("bind");
+  p.planned = f.boolean("planned");
+  p.gpu = f.bytes("gpu");
+  p.gpu_mode = f.bytes("gpu_mode");
+  p.share_gpus = f.boolean("share_gpus");
+  if (f.has("visible_gpus")) p.visible_gpus = f.bytes("visible_gpus");
   return p;
 }
 
@@ -77,24 +90,23 @@ int count(const Fields& f, const char* field, int lowest, int highest) {
 }  // namespace
 
 std::string to_json(const RankManifest& m) {
-  return dump(
-      Json{{"protocol", protocol_version},
-           {"job", m.job},
-           {"rank", m.rank},
-           {"size", m.size},
-           {"local_rank", m.local_rank},
-           {"local_size", m.local_size},
-           {"cross_rank", m.cross_rank},
-           {"cross_size", m.cross_size},
-           {"host", from_bytes(m.host)},
-           {"cwd", from_bytes(m.cwd)},
-           {"python", from_bytes(m.python)},
-           {"env", env_to_json(m.env)},
-           {"payload", payload_to_json(m.payload)},
-           {"placement", {{"cpus", m.placement.cpus}, {"threads", m.placement.threads}, {"bind", m.placement.bind}}},
-           {"grace_seconds", m.grace_seconds},
-           {"collect_results", m.collect_results},
-           {"timeline", m.timeline}});
+  return dump(Json{{"protocol", protocol_version},
+                   {"job", m.job},
+                   {"rank", m.rank},
+                   {"size", m.size},
+                   {"local_rank", m.local_rank},
+                   {"local_size", m.local_size},
+                   {"cross_rank", m.cross_rank},
+                   {"cross_size", m.cross_size},
+                   {"host", from_bytes(m.host)},
+                   {"cwd", from_bytes(m.cwd)},
+                   {"python", from_bytes(m.python)},
+                   {"env", env_to_json(m.env)},
+                   {"payload", payload_to_json(m.payload)},
+                   {"placement", placement_to_json(m.placement)},
+                   {"grace_seconds", m.grace_seconds},
+                   {"collect_results", m.collect_results},
+                   {"timeline", m.timeline}});
 }
 
 RankManifest manifest_from_json(const std::string& text) {

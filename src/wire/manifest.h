@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +20,16 @@ struct Payload {
   std::string path;  ///< pickle and not deliver: where the host's copy is; empty: wait for another manifest
 };
 
-/// Where the rank runs: planned by hvdrun, or by the guard when cpus is empty (remote host).
+/// Where the rank runs: planned by hvdrun, or by the guard (remote host) with the same function, place/share.h.
 struct Placement {
-  std::vector<int> cpus;  ///< logical CPU numbers to bind to; empty: equal share of this host's allowed cores
-  int threads = 0;        ///< OMP_NUM_THREADS unless the user set it; 0: number of cores in cpus
+  bool planned = false;                       ///< the fields down to `visible_gpus` hold the plan
+  std::vector<int> cpus;                      ///< logical CPU numbers to bind to; empty: unbound
+  int threads = 0;                            ///< OMP_NUM_THREADS unless the user set it; 0: number of cpus
+  std::string gpu;                            ///< UUID, else PCI address, of the GPU for this rank; empty: none
+  std::optional<std::string> visible_gpus{};  ///< CUDA_VISIBLE_DEVICES; nothing: as it is
   bool bind = true;
+  std::string gpu_mode = "all";  ///< all, own, none
+  bool share_gpus = false;       ///< more ranks than GPUs are fine
 };
 
 struct RankManifest {

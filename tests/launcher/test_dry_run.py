@@ -1,10 +1,11 @@
-"""--dry-run: the map and the exact command, for both Open MPIs.  Installations are made of empty files."""
+"""--dry-run and --show-map: the map and the exact command, for both Open MPIs.  Installations are made of empty files."""
 
 from __future__ import annotations
 
 import json
 import pathlib
 import re
+import xml.etree.ElementTree
 
 import pytest
 
@@ -115,3 +116,54 @@ def test_allocations(tmp_path: pathlib.Path) -> None:
     (tmp_path / "find").chmod(0o755)
     got = where_it_runs(tmp_path, "--host-discovery-script", "./find", "--slots", "2")
     assert (got["np"], got["source"]) == (2, "host discovery script ./find")
+
+
+MAPS = {
+    "nvidiaDGX2": 16,
+    "power8gpudistances": 4,
+    "32em64t-2n8c2t-pci-normalio": 3,
+    "96em64t-4n4d3ca2co-pci": 6,
+}
+
+
+@pytest.mark.parametrize("machine", MAPS)
+def test_maps_of_real_machines(machine: str) -> None:
+    """Two hosts of the kind, the second with half as many ranks, against golden files."""
+    np = MAPS[machine]
+    topology = GOLDEN.parent / f"topologies/{machine}.xml"
+    where = ["-H", f"a:{np},b:{np // 2}", "--topology", str(topology)]
+    done = hvdrun.run("--show-map", *where)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (GOLDEN / f"map_{machine}.txt").read_text()
+    document = json.loads(hvdrun.run("--show-map", "--json", *where).stdout)
+    ranks = [rank for host in document["hosts"] for rank in host["ranks"]]
+    assert [rank["rank"] for rank in ranks] == list(range(np + np // 2))
+    picture = xml.etree.ElementTree.fromstring(hvdrun.run("--show-map", "--svg", *where).stdout)
+    boxes = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert all(host in boxes for host in ("a", "b"))
+    gpus = sum(bool(rank["gpu"]) for rank in ranks)
+    assert sum("\u2192" in str(text) for text in boxes) == gpus
+
+
+def test_gpus_and_ranks_must_fit() -> None:
+    """Both numbers, and what to do; allowed when asked for."""
+    topology = ["--topology", str(GOLDEN.parent / "topologies/power8gpudistances.xml"), "-np", "5"]
+    done = hvdrun.run("--show-map", *topology, env={"HVD_SHARE_GPUS": "0"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("hvdrun: localhost: 5 ranks on a host with 4 GPUs\n        start fewer there")
+    for allowed in ("--share-gpus", "--gpus=none"):
+        assert hvdrun.run("--show-map", *topology, allowed, env={"HVD_SHARE_GPUS": "0"}).returncode == 0
+    done = hvdrun.run("--show-map", "--gpus", "some", *topology)
+    assert done.stderr.startswith("hvdrun: --gpus: 'some' is not a choice\n        write all, own or none")
+
+
+def test_a_map_of_this_machine() -> None:
+    """Cores as the ranks get them; a topology is only for plans."""
+    done = hvdrun.run("--show-map", "-np", "1", "--json")
+    (host,) = json.loads(done.stdout)["hosts"]
+    assert host["known"]
+    assert host["ranks"][0]["threads"] >= 1
+    done = hvdrun.run("-np", "1", "--topology", "x.xml", "true")
+    assert done.returncode == 2
+    done = hvdrun.run("--show-map", "-np", "1", "--topology", "nowhere.xml")
+    assert done.stderr.startswith("hvdrun: nowhere.xml: is not a topology that hwloc can read\n")

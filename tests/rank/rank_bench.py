@@ -17,6 +17,15 @@ BUILD = Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build"))
 HVDRANK = BUILD / "src/rank/hvdrank"
 DRIVER = BUILD / "tests/rank/rank_driver"
 LIMIT = 30.0
+PLACEMENT = {
+    "cpus": [],
+    "threads": 0,
+    "bind": True,
+    "planned": False,
+    "gpu": "",
+    "gpu_mode": "none",
+    "share_gpus": False,
+}
 
 
 def manifest(**changes: Any) -> dict[str, Any]:
@@ -41,7 +50,7 @@ def manifest(**changes: Any) -> dict[str, Any]:
         "python": "python3",
         "env": [f"{k}={v}" for k, v in env.items()],
         "payload": payload,
-        "placement": {"cpus": [], "threads": 0, "bind": True},
+        "placement": PLACEMENT,
         "grace_seconds": 2,
         "collect_results": False,
         "timeline": False,

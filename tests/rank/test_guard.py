@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rank_bench import HVDRANK, Driver, manifest
+from rank_bench import HVDRANK, PLACEMENT, Driver, manifest
 
 
 def sh(script: str, **changes):
@@ -148,10 +148,10 @@ def test_a_working_folder_that_is_not_there(run) -> None:
 def test_placement(run) -> None:
     allowed = sorted(os.sched_getaffinity(0))
     show = "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THREADS"
-    d = run(sh(show, placement={"cpus": allowed[-1:], "threads": 0, "bind": True}))
+    d = run(sh(show, placement={**PLACEMENT, "planned": True, "cpus": allowed[-1:]}))
     assert d.text() == f"Cpus_allowed_list:\t{allowed[-1]}\n1\n"
     assert d.started()["cpus"] == allowed[-1:]
-    d = run(sh(show, env={"OMP_NUM_THREADS": "5"}, placement={"cpus": [], "threads": 0, "bind": False}))
+    d = run(sh(show, env={"OMP_NUM_THREADS": "5"}, placement={**PLACEMENT, "bind": False}))
     assert d.text().endswith("\n5\n")
     if len(allowed) >= 2:
         two = [sh(show, rank=r, size=2, local_rank=r, local_size=2) for r in (0, 1)]

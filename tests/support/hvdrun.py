@@ -47,6 +47,7 @@ def environment(**extra: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_", "PRTE_"))}
     for name in ("HVD_GRACE", "HVD_MPIRUN", "HVD_PYTHON", "NO_COLOR"):
         kept.pop(name, None)
+    kept["HVD_SHARE_GPUS"] = "1"  # tests start as many ranks as they like, also where there is one GPU
     return {**kept, **extra}
 
 

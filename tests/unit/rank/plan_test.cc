@@ -39,28 +39,36 @@ const std::string elf =
 
 }  // namespace
 
-TEST_CASE("share: whole cores, neighbours, equal, the first ones get what is left over") {
-  const std::vector<Core> cores{{0, 8}, {1, 9}, {2, 10}, {3, 11}, {4, 12}};
-  CHECK(share(cores, 0, 2) == std::vector<int>{0, 1, 2, 8, 9, 10});
-  CHECK(share(cores, 1, 2) == std::vector<int>{3, 4, 11, 12});
-  CHECK(share(cores, 4, 5) == std::vector<int>{4, 12});
-  CHECK(share(cores, 0, 1).size() == 10);
-  CHECK(share(cores, 0, 6).empty());
+TEST_CASE("binding: the plan of hvdrun, else a share; --no-bind leaves the mask") {
+  wire::RankManifest m;
+  m.placement.planned = true;
+  m.placement.cpus = {3, 4};
+  CHECK(plan_binding(m, {}).cpus == std::vector<int>{3, 4});
+  CHECK(plan_binding(m, {}).threads == 2);
+  m.placement.threads = 7;
+  CHECK(plan_binding(m, {}).threads == 7);
+  m.placement.bind = false;
+  CHECK(plan_binding(m, {}).cpus.empty());
+  m.placement = {};
+  m.placement.gpu_mode = "none";
+  m.local_size = 4096;
+  CHECK(plan_binding(m, {}).cpus.empty());
+  CHECK(plan_binding(m, {}).threads == 1);
+  CHECK(plan_binding(m, {}).visible_gpus == "");
 }
 
-TEST_CASE("binding: the plan of hvdrun, else a share; --bind none leaves the mask") {
+TEST_CASE("environment: the planned GPU") {
   wire::RankManifest m;
-  m.placement.cpus = {3, 4};
-  CHECK(plan_binding(m).cpus == std::vector<int>{3, 4});
-  CHECK(plan_binding(m).threads == 2);
-  m.placement.threads = 7;
-  CHECK(plan_binding(m).threads == 7);
-  m.placement.bind = false;
-  CHECK(plan_binding(m).cpus.empty());
-  m.placement = {};
-  m.local_size = 4096;
-  CHECK(plan_binding(m).cpus.empty());
-  CHECK(plan_binding(m).threads == 1);
+  m.env["CUDA_VISIBLE_DEVICES"] = "0,1";
+  Binding binding{{}, 2, "GPU-1", "GPU-1"};
+  Environment env = rank_environment(m, {}, binding);
+  CHECK(env["CUDA_VISIBLE_DEVICES"] == "GPU-1");
+  CHECK(env["HVD_GPU"] == "GPU-1");
+  CHECK(env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID");
+  binding.visible_gpus.reset(), binding.gpu.clear();
+  env = rank_environment(m, {}, binding);
+  CHECK(env["CUDA_VISIBLE_DEVICES"] == "0,1");
+  CHECK(env.count("HVD_GPU") + env.count("CUDA_DEVICE_ORDER") == 0);
 }
 
 TEST_CASE("environment: the launcher's variables win, the job's secrets never get through") {
@@ -73,7 +81,7 @@ TEST_CASE("environment: the launcher's variables win, the job's secrets never ge
            {"HVD_JOB_DIR", "/x"}, {"OMP_NUM_THREADS", "3"},      {"HVD_TIMELINE_COLLECT", "1"}};
   const Environment mine{
       {"OMPI_COMM_WORLD_RANK", "1"}, {"PMIX_RANK", "1"}, {"HVD_JOB_KEYS", "secret"}, {"HOME", "/no"}};
-  const Environment env = rank_environment(m, mine, 8);
+  const Environment env = rank_environment(m, mine, {{}, 8, "", {}});
   CHECK(env.at("OMPI_COMM_WORLD_RANK") == "1");
   CHECK(env.at("PMIX_RANK") == "1");
   CHECK(env.at("OMP_NUM_THREADS") == "3");

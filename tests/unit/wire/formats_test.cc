@@ -30,7 +30,7 @@ RankManifest sample() {
   m.env = {{"LATIN", "caf\xe9"}, {"EMPTY", ""}, {"WITH_EQ", "a=b=c"}, {"\xff", "odd name"}, {"LINES", "a\nb"}};
   m.payload = {
       PayloadKind::pickle, "train.pkl", {"--lr", "0.1", "\xfe"}, std::string(64, 'a'), 123456789012ull, true, ""};
-  m.placement = {{4, 5}, 2, true};
+  m.placement = {true, {4, 5}, 2, "GPU-1", "", true, "own", true};
   m.grace_seconds = 7.5;
   m.collect_results = true;
   m.timeline = true;
@@ -58,6 +58,11 @@ TEST_CASE("manifest: comes back as it went, bytes that are no UTF-8 included") {
   CHECK(r.payload.kind == PayloadKind::pickle);
   CHECK(r.payload.deliver);
   CHECK(r.placement.cpus == m.placement.cpus);
+  CHECK(r.placement.planned);
+  CHECK(r.placement.visible_gpus == "");
+  CHECK(r.placement.gpu == "GPU-1");
+  CHECK(r.placement.gpu_mode == "own");
+  CHECK(r.placement.share_gpus);
   CHECK(r.cwd == m.cwd);
   CHECK(r.grace_seconds == 7.5);
   CHECK(to_json(r) == to_json(m));

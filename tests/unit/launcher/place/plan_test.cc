@@ -28,17 +28,3 @@ TEST_CASE("place: two names of this machine are one host") {
   CHECK(text_of(plan) == "0@localhost 0/3 0/2\n1@localhost 1/3 0/1\n2@localhost 2/3 0/1\n3@b 0/1 1/2\n");
   CHECK_FALSE(plan.all_local());
 }
-
-TEST_CASE("place: shares of cores") {
-  const std::vector<Core> cores = {{0, 4}, {1, 5}, {2, 6}, {3, 7}};
-  CHECK(core_share(cores, 0, 2) == std::vector<int>{0, 1, 4, 5});
-  CHECK(core_share(cores, 1, 2) == std::vector<int>{2, 3, 6, 7});
-  CHECK(core_share(cores, 2, 3) == std::vector<int>{2, 3, 6, 7});
-  CHECK(core_share(cores, 0, 5).empty());
-  CHECK(core_share({}, 0, 1).empty());
-  for (int count = 1; count <= 4; ++count) {
-    std::size_t total = 0;
-    for (int i = 0; i < count; ++i) total += core_share(cores, i, count).size();
-    CHECK(total == 8);
-  }
-}

@@ -1,0 +1,121 @@
+#include "launcher/place/topology.h"
+
+#include <hwloc.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "base/error.h"
+
+namespace hvd::launcher {
+namespace {
+
+using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, decltype(&hwloc_topology_destroy)>;
+
+/// hwloc_topology_init without hwloc's plugins: they look for devices, and bring X11, OpenCL and more into the process.
+Topology new_topology() {
+  constexpr const char* path = "HWLOC_PLUGINS_PATH";
+  const bool ours = std::getenv(path) == nullptr;
+  if (ours) setenv(path, "/nonexistent", 0);
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) topology = nullptr;
+  if (ours) unsetenv(path);
+  return {topology, hwloc_topology_destroy};
+}
+
+/// The one node of a set; -1 where there are several.
+int node_of(hwloc_const_bitmap_t nodeset) {
+  return nodeset && hwloc_bitmap_weight(nodeset) == 1 ? hwloc_bitmap_first(nodeset) : -1;
+}
+
+std::vector<place::Core> cores_of(hwloc_topology_t topology) {
+  std::vector<place::Core> cores;
+  const hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(topology);
+  const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+  for (int i = 0; i < count; ++i) {
+    const hwloc_obj_t object = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, static_cast<unsigned>(i));
+    place::Core core;
+    core.node = std::max(0, node_of(object->nodeset));
+    unsigned id = 0;
+    hwloc_bitmap_foreach_begin(id, object->cpuset) if (hwloc_bitmap_isset(allowed, id))
+        core.cpus.push_back(static_cast<int>(id));
+    hwloc_bitmap_foreach_end();
+    if (!core.cpus.empty()) cores.push_back(std::move(core));
+  }
+  return cores;
+}
+
+std::string info(hwloc_obj_t object, const char* key) {
+  const char* text = hwloc_obj_get_info_by_name(object, key);
+  return text ? text : "";
+}
+
+/// Children of a PCI device that stand for what the system makes of it.
+void read_os_devices(hwloc_obj_t device, place::Gpu& gpu, std::vector<place::Nic>& nics, int node) {
+  for (hwloc_obj_t child = device->io_first_child; child; child = child->next_sibling) {
+    if (child->type != HWLOC_OBJ_OS_DEVICE) continue;
+    if (const std::string uuid = info(child, "NVIDIAUUID"); !uuid.empty()) gpu.uuid = uuid;
+    if (const std::string model = info(child, "GPUModel"); !model.empty()) gpu.name = model;
+    const auto type = child->attr->osdev.type;
+    if ((type == HWLOC_OBJ_OSDEV_NETWORK || type == HWLOC_OBJ_OSDEV_OPENFABRICS) && child->name)
+      nics.push_back({child->name, node, type == HWLOC_OBJ_OSDEV_OPENFABRICS});
+  }
+}
+
+void read_devices(hwloc_topology_t topology, place::Machine& machine) {
+  constexpr unsigned nvidia = 0x10de, vga = 0x0300, three_d = 0x0302;
+  for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
+    const auto& pci = device->attr->pcidev;
+    const hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(topology, device);
+    place::Gpu gpu;
+    gpu.node = parent ? node_of(parent->nodeset) : -1;
+    gpu.name = info(device, "PCIDevice");
+    read_os_devices(device, gpu, machine.nics, gpu.node);
+    if (pci.vendor_id != nvidia || (pci.class_id != three_d && pci.class_id != vga)) continue;
+    char address[32];
+    std::snprintf(address, sizeof address, "%04x:%02x:%02x.%01x", static_cast<unsigned>(pci.domain), pci.bus, pci.dev,
+                  pci.func);
+    gpu.pci = address;
+    machine.gpus.push_back(std::move(gpu));
+  }
+  std::sort(machine.gpus.begin(), machine.gpus.end(), [](const auto& a, const auto& b) { return a.pci < b.pci; });
+  for (std::size_t i = 0; i < machine.gpus.size(); ++i) machine.gpus[i].index = static_cast<int>(i);
+}
+
+}  // namespace
+
+std::vector<place::Gpu> usable_gpus(const Environment& environment) {
+  std::vector<place::Gpu> gpus = place::read_gpus();
+  const char* visible = environment("CUDA_VISIBLE_DEVICES");
+  return visible ? place::visible_gpus(gpus, visible) : gpus;
+}
+
+place::Machine machine_here(const Environment& environment) {
+  place::Machine machine;
+  machine.gpus = usable_gpus(environment);
+  machine.nics = place::read_nics();
+  const Topology topology = new_topology();
+  if (!topology) return machine;
+  // Cores, threads and memory nodes are all that is asked for here.
+  hwloc_topology_set_all_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_type_filter(topology.get(), HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+  if (hwloc_topology_load(topology.get()) == 0) machine.cores = cores_of(topology.get());
+  return machine;
+}
+
+place::Machine machine_in_file(const std::string& path) {
+  const Topology topology = new_topology();
+  place::Machine machine;
+  if (!topology || hwloc_topology_set_xml(topology.get(), path.c_str()) != 0 ||
+      hwloc_topology_set_io_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
+      hwloc_topology_load(topology.get()) != 0)
+    throw Error(Code::usage, path, "is not a topology that hwloc can read", "write one with: lstopo machine.xml");
+  machine.cores = cores_of(topology.get());
+  read_devices(topology.get(), machine);
+  return machine;
+}
+
+}  // namespace hvd::launcher
