@@ -1,7 +1,12 @@
-"""What each rank of scripts/compare does: ranks.py hvd|gloo allreduce|fused|idle.  Rank 0 prints one JSON line.
+"""What each rank of scripts/compare does in Python: ranks.py WHO JOB [ARGUMENT …].  Rank 0 prints one line, FIGURES and JSON.
 
-`hvd` imports horovod.torch, so that the same lines measure this project and Horovod. Every figure is that of one round: the
-caller runs many, in turn with the others'.
+WHO is hvd (whatever answers to horovod.torch: this project or Horovod), gloo (torch.distributed), ddp, or none.
+JOB is one of
+  sizes                      blocking allreduce of 4 B, 1 MiB, 8 MiB and 64 MiB, microseconds a call
+  fused COUNT BYTES STEPS    COUNT tensors submitted, then all awaited, microseconds a step
+  train                      a step of 16.8 M parameters, microseconds
+  idle                       processor time of a rank with nothing to do, percent
+Figures are [min, median, p99] by name.  They are those of one round: the caller runs many, in turn with the others'.
 """
 
 from __future__ import annotations
@@ -15,7 +20,26 @@ from typing import Any
 
 import torch
 
-SMALL, LARGE = 1, (64 << 20) // 4  # float32 elements: 4 B and 64 MiB
+Figures = dict[str, list[float]]
+ROTATED_BYTES = 128 << 20  # tensors take turns, so that no size lives in the caches alone
+
+
+def summary(seconds: list[float]) -> list[float]:
+    """[min, median, p99] in microseconds."""
+    seconds = sorted(seconds)
+    return [seconds[min(len(seconds) - 1, int(len(seconds) * q))] * 1e6 for q in (0.0, 0.5, 0.99)]
+
+
+def timed(step: Callable[[int], Any], count: int, warm_up: int) -> list[float]:
+    """[min, median, p99] of count calls step(i)."""
+    for i in range(warm_up):
+        step(i)
+    times = []
+    for i in range(count):
+        start = time.perf_counter()
+        step(i)
+        times.append(time.perf_counter() - start)
+    return summary(times)
 
 
 def hvd_world() -> tuple[int, Callable[[torch.Tensor], Any]]:
@@ -26,64 +50,90 @@ def hvd_world() -> tuple[int, Callable[[torch.Tensor], Any]]:
     return hvd.rank(), lambda tensor: hvd.allreduce_(tensor, op=hvd.Sum, name=f"t{tensor.numel()}")
 
 
-def gloo_world() -> tuple[int, Callable[[torch.Tensor], Any]]:
-    """The same by torch.distributed over gloo, started by mpirun."""
+def start_gloo() -> int:
+    """Joins torch.distributed's world over gloo, started by mpirun; this rank."""
     import torch.distributed as dist
 
     rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{os.environ['COMPARE_MEETING']}", rank=rank, world_size=size)
-    return rank, dist.all_reduce
+    return rank
 
 
-def seconds_a_call(reduce: Callable[[torch.Tensor], Any], elements: int, calls: int) -> float:
-    """Mean seconds of a blocking call, after a warm-up.  Two tensors take turns, so that no cache flatters."""
-    tensors = [torch.zeros(elements), torch.zeros(elements)]
-    for i in range(calls // 10 + 3):
-        reduce(tensors[i % 2])
-    start = time.perf_counter()
-    for i in range(calls):
-        reduce(tensors[i % 2])
-    return (time.perf_counter() - start) / calls
+def gloo_world() -> tuple[int, Callable[[torch.Tensor], Any]]:
+    """The same by torch.distributed."""
+    rank = start_gloo()
+    return rank, torch.distributed.all_reduce
 
 
-def allreduce(who: str) -> tuple[int, dict[str, float]]:
-    """Blocking calls from Python, best of three series each."""
+def sizes(who: str) -> tuple[int, Figures]:
+    """Blocking calls from Python."""
     rank, reduce = hvd_world() if who == "hvd" else gloo_world()
-    return rank, {
-        "small_us": min(seconds_a_call(reduce, SMALL, 500) for _ in range(3)) * 1e6,
-        "large_ms": min(seconds_a_call(reduce, LARGE, 5) for _ in range(3)) * 1e3,
-    }
+    figures = {}
+    for name, size, count in (("4 B", 4, 1000), ("1 MiB", 1 << 20, 60), ("8 MiB", 8 << 20, 20), ("64 MiB", 64 << 20, 6)):
+        tensors = [torch.zeros(size // 4) for _ in range(min(16, ROTATED_BYTES // size))]
+
+        def one(i: int, tensors: list[torch.Tensor] = tensors) -> None:
+            reduce(tensors[i % len(tensors)])
+
+        figures[name] = timed(one, count, max(3, len(tensors)))
+    return rank, figures
 
 
-def fused(_: str) -> tuple[int, dict[str, float]]:
-    """1000 tensors of 100 float32 each, submitted and then awaited: best and median of 100 steps."""
+def fused(_: str, count: str, size: str, steps: str) -> tuple[int, Figures]:
+    """All tensors submitted, then all awaited, as a training loop does it."""
     import horovod.torch as hvd
 
     hvd.init()
-    tensors = [torch.ones(100) for _ in range(1000)]
-    times = []
-    for _step in range(110):
-        start = time.perf_counter()
+    tensors = [torch.ones(int(size) // 4) for _ in range(int(count))]
+
+    def step(_: int) -> None:
         handles = [hvd.allreduce_async_(t, op=hvd.Average, name=f"t{i}") for i, t in enumerate(tensors)]
         for handle in handles:
             hvd.synchronize(handle)
-        times.append(time.perf_counter() - start)
-    times = sorted(times[10:])
-    return hvd.rank(), {"best_ms": times[0] * 1e3, "median_ms": times[len(times) // 2] * 1e3}
+
+    return hvd.rank(), {"step": timed(step, int(steps), 5)}
 
 
-def idle(_: str) -> tuple[int, dict[str, float]]:
+def train(who: str) -> tuple[int, Figures]:
+    """A step heavy in communication: 17 layers, 16.8 M parameters, batch 16.  `none` exchanges nothing: the floor."""
+    torch.manual_seed(0)
+    model: Any = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(16)], torch.nn.Linear(1024, 10))
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.01)
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+    if who == "hvd":
+        import horovod.torch as hvd
+
+        hvd.init()
+        rank = hvd.rank()
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        hvd.broadcast_parameters(model.state_dict(), 0)
+    elif who == "ddp":
+        rank = start_gloo()
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    x, y, loss = torch.randn(16, 1024), torch.randint(0, 10, (16,)), torch.nn.CrossEntropyLoss()
+
+    def step(_: int) -> None:
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+
+    return rank, {"step": timed(step, 30, 5)}
+
+
+def idle(_: str) -> tuple[int, Figures]:
     """Processor time of this rank, all threads, while it sleeps for three seconds after one operation."""
     rank, reduce = hvd_world()
     reduce(torch.zeros(4))
     time.sleep(0.5)
     before, start = time.process_time(), time.monotonic()
     time.sleep(3.0)
-    return rank, {"idle_percent": 100 * (time.process_time() - before) / (time.monotonic() - start)}
+    percent = 100 * (time.process_time() - before) / (time.monotonic() - start)
+    return rank, {"idle": [percent, percent, percent]}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    whose_rank, figures = {"allreduce": allreduce, "fused": fused, "idle": idle}[sys.argv[2]](sys.argv[1])
+    jobs: dict[str, Callable[..., tuple[int, Figures]]] = {"sizes": sizes, "fused": fused, "train": train, "idle": idle}
+    whose_rank, found = jobs[sys.argv[2]](sys.argv[1], *sys.argv[3:])
     if whose_rank == 0:
-        print("\nFIGURES " + json.dumps(figures), flush=True)
+        print("\nFIGURES " + json.dumps(found), flush=True)

@@ -83,7 +83,7 @@ using namespace hvd::bench;
 
 constexpr const char* keys[] = {
     "4B",      "sweep",     "1MiB", "8MiB",    "64MiB", "64MiB-out", "1MiB-registered", "64MiB-registered",
-    "200x4KB", "160x640KB", "1000", "backend", "woken", "idle",      "staging"};
+    "200x4KB", "160x640KB", "1000", "backend", "woken", "idle",      "staging",         "flag"};
 
 int usage(FILE* to, int code) {
   std::fprintf(to,
