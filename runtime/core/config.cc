@@ -44,6 +44,7 @@ Config Config::from_environment() {
   c.stall_shutdown_ns = static_cast<std::int64_t>(number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, 0, 1e9) * 1e9);
   c.start_limit_seconds = number("HVD_INIT_TIMEOUT", c.start_limit_seconds, 0.001, 1e9);
   c.ranks_per_node = static_cast<int>(number("HVD_RANKS_PER_NODE", 0, 0, 1 << 20));
+  c.arity = static_cast<int>(number("HVD_TREE_ARITY", 0, 0, 1 << 10));
   c.mpi_threads = !flag("HOROVOD_MPI_THREADS_DISABLE", false);
   return c;
 }

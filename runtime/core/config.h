@@ -12,6 +12,7 @@ struct Config {
   std::int64_t stall_shutdown_ns = 0;        ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
   double start_limit_seconds = 600;          ///< how long init waits for the other ranks
   int ranks_per_node = 0;                    ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
+  int arity = 0;                             ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
   bool mpi_threads = true;                   ///< HOROVOD_MPI_THREADS_DISABLE off
 
   /// Throws Error{usage} naming the variable.

@@ -67,7 +67,7 @@ Engine::~Engine() {
     if (r != node.me) memory::ring_always(node.bell(r));
 }
 
-/// To the other nodes: a leader tells through the conductor, others tell the conductor themselves.
+/// To the other nodes: a leader tells its neighbours in the tree, others tell their leader.
 void Engine::leave_message() {
   if (!many_nodes_) return;
   const std::string text = "rank " + std::to_string(world_.rank) + " has shut down while this rank waits for it";
@@ -77,8 +77,9 @@ void Engine::leave_message() {
       return;
     }
     // The message outlives this engine if need be: it may be on its way for a while.
-    auto* body = new std::string(Leader::departure(text));
-    const transport::Ticket t = transport_->isend(0, transport::Tag::up, body->data(), body->size());
+    auto* body = new std::string(Leader::departure(world_.rank, text));
+    const transport::Ticket t =
+        transport_->isend(world_.locals().front(), transport::Tag::up, body->data(), body->size());
     const std::int64_t end = now_ns() + 1'000'000'000;
     bool sent = false;
     while (!(sent = transport_->test(t)) && now_ns() < end) sched_yield();
@@ -223,9 +224,9 @@ bool Engine::sleep() {
   return bell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0 || moved;
 }
 
-/// Rank 0's thread, whenever it is awake or rung because somebody waits.
+/// A leader's thread, whenever it is awake or rung because somebody waits.
 void Engine::check_stalls() {
-  if (world_.rank != 0 || config_.stall_warn_ns <= 0) return;
+  if (!set_->leader() || config_.stall_warn_ns <= 0) return;
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;

@@ -15,13 +15,13 @@ using negotiate::Reader;
 using negotiate::Record;
 using transport::Tag;
 
-/// News from a leader to the conductor.
-enum class Up : std::uint8_t { ready = 1, record, executed, gone };
+/// Children of a leader.  Each one is a message per batch at the busiest node, each level a message's time: see the
+/// table that tools/hvd-sim prints.
+constexpr int arity = 4;
 
 negotiate::ConductorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
   negotiate::ConductorOptions o;
   o.ranks = world.size;
-  o.nodes = static_cast<int>(world.nodes.size());
   o.ids = g.words * 64;
   o.capacity = config.cache_capacity;
   o.fusion_bytes = config.fusion_bytes;
@@ -35,13 +35,11 @@ negotiate::ConductorOptions options_of(const World& world, const Config& config,
 }  // namespace
 
 Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node)
-    : world_(world),
-      config_(config),
-      transport_(transport),
-      node_(node),
-      gather_(node),
-      writer_(node),
-      executed_of_(world.nodes.size()) {
+    : world_(world), config_(config), transport_(transport), node_(node), gather_(node), writer_(node) {
+  if (world.nodes.size() > 1)
+    tree_ = std::make_unique<negotiate::TreeNode>(
+        negotiate::TreeShape{static_cast<int>(world.nodes.size()), config.arity > 0 ? config.arity : arity},
+        world.node(), world.nodes, node.geometry.words * 64);
   if (world.rank != 0) return;
   conductor_ = std::make_unique<negotiate::Conductor>(options_of(world, config, node.geometry),
                                                       [this](Order type, std::string_view body) { order(type, body); });
@@ -56,13 +54,19 @@ Leader::~Leader() {
 
 /// From the conductor: to this node's ring and to the other leaders.
 void Leader::order(Order type, std::string_view body) {
-  if (world_.nodes.size() > 1) {
+  if (tree_) {
     negotiate::Writer w;
-    w.put(static_cast<std::uint32_t>(type)).text(body);
+    w.varint(static_cast<std::uint32_t>(type)).varint(body.size()).raw(body);
     down_ += w.bytes();
   }
-  if (!backlog_.empty() || !write_order(static_cast<std::uint32_t>(type), body))
-    backlog_.emplace_back(static_cast<std::uint32_t>(type), body);
+  publish(static_cast<std::uint32_t>(type), body);
+}
+
+/// Every order, in sequence.
+void Leader::publish(std::uint32_t type, std::string_view body) {
+  if (!stalls_.empty()) settled(static_cast<Order>(type), body);
+  if (tree_) tree_->passing(static_cast<Order>(type), body);
+  if (!backlog_.empty() || !write_order(type, body)) backlog_.emplace_back(type, body);
 }
 
 bool Leader::write_order(std::uint32_t type, std::string_view body) {
@@ -92,80 +96,58 @@ void Leader::ring_members() {
 
 bool Leader::step() {
   bool any = flush_orders();
-  const bool many = world_.nodes.size() > 1;
-  if (conductor_) {
-    any |= gather_.poll([this](std::uint32_t id) { conductor_->ready(0, id); },
-                        [this](int r, const Record& record) {
-                          conductor_->record(world_.locals()[static_cast<std::size_t>(r)], record, memory::now_ns());
-                        });
-    if (many) any |= receive_up();
-    if (any || conductor_->holding()) {
-      std::uint64_t executed = gather_.executed();
-      const bool under_way = executed < conductor_->last_batch();
-      for (std::size_t n = 1; n < executed_of_.size(); ++n) executed = std::min(executed, executed_of_[n]);
-      conductor_->executed(executed);
-      any |= conductor_->decide(under_way, under_way ? memory::now_ns() : 0);
-    }
-    if (!down_.empty()) {
-      auto body = std::make_shared<std::string>(std::move(down_));
-      down_.clear();
-      for (std::size_t n = 1; n < world_.nodes.size(); ++n) send(world_.nodes[n].front(), Tag::down, body);
-    }
-  } else {
-    any |= gather_.poll([this](std::uint32_t id) { up_.put(Up::ready).put(id); },
-                        [this](int r, const Record& record) {
-                          std::string bytes;
-                          negotiate::append_record(bytes, record.executed, record.signature, record.name);
-                          up_.put(Up::record).put(world_.locals()[static_cast<std::size_t>(r)]).text(bytes);
-                        });
+  if (tree_) {
+    any |= gather_.poll(
+        [this](std::uint32_t id) { tree_->ready(id); },
+        [this](int r, const Record& record) { tree_->record(world_.locals()[static_cast<std::size_t>(r)], record); });
+    any |= receive_up();
     any |= receive_down();
-    any |= send_up();
+    tree_->executed(gather_.executed());
+  } else {
+    any |= gather_.poll([this](std::uint32_t id) { conductor_->ready(id); },
+                        [this](int r, const Record& record) {
+                          conductor_->record(negotiate::RankSet(world_.locals()[static_cast<std::size_t>(r)]),
+                                             record.executed, record.signature, record.name);
+                        });
   }
+  any |= conductor_ ? conduct() : report();
   ring_members();
   if (!sends_.empty()) any |= flush_sends();
   return any;
 }
 
-bool Leader::busy() const { return !backlog_.empty() || !sends_.empty() || (conductor_ && conductor_->holding()); }
-
-bool Leader::send_up() {
-  const std::uint64_t executed = gather_.executed();
-  // How far the node is goes along with other news, and by itself only now and then: it only frees ids.
-  if (up_.bytes().empty() && executed < reported_executed_ + 64) return false;
-  if (executed != reported_executed_) up_.put(Up::executed).put(executed);
-  reported_executed_ = executed;
-  send(0, Tag::up, std::make_shared<std::string>(std::move(up_.bytes())));
-  up_ = {};
+/// On the conductor: what came goes in, what it decides goes out.
+bool Leader::conduct() {
+  if (tree_) tree_->drain(*conductor_);
+  bool any = false;
+  if (conductor_->holding()) {
+    const std::uint64_t here = gather_.executed();
+    if (!tree_) conductor_->executed(here);
+    any = conductor_->decide(here, memory::now_ns);
+  }
+  if (down_.empty()) return any;
+  send_down(std::make_shared<std::string>(std::exchange(down_, {})));
   return true;
+}
+
+/// On the others: what is new goes up.
+bool Leader::report() {
+  std::string news = tree_->up(memory::now_ns);
+  if (news.empty()) return false;
+  send(world_.nodes[static_cast<std::size_t>(tree_->parent())].front(), Tag::up,
+       std::make_shared<std::string>(std::move(news)));
+  return true;
+}
+
+bool Leader::busy() const {
+  return !backlog_.empty() || !sends_.empty() || (conductor_ ? conductor_->holding() : tree_->holding());
 }
 
 bool Leader::receive_up() {
   bool any = false;
   while (auto m = transport_.poll(Tag::up)) {
     any = true;
-    const auto node = static_cast<std::size_t>(world_.node_of[static_cast<std::size_t>(m->from)]);
-    for (Reader r(m->body); !r.empty();) {
-      switch (r.get<Up>()) {
-        case Up::ready:
-          conductor_->ready(static_cast<int>(node), r.get<std::uint32_t>());
-          break;
-        case Up::record: {
-          const int rank = r.get<int>();
-          std::string_view bytes = r.text();
-          Record record;
-          if (negotiate::next_record(bytes, record)) conductor_->record(rank, record, memory::now_ns());
-          break;
-        }
-        case Up::executed:
-          executed_of_[node] = r.get<std::uint64_t>();
-          break;
-        case Up::gone: {
-          const auto code = r.get<std::uint32_t>();
-          conductor_->gone(m->from, code, std::string(r.text()));
-          break;
-        }
-      }
-    }
+    tree_->from_below(world_.node_of[static_cast<std::size_t>(m->from)], m->body);
   }
   return any;
 }
@@ -174,13 +156,19 @@ bool Leader::receive_down() {
   bool any = false;
   while (auto m = transport_.poll(Tag::down)) {
     any = true;
-    for (Reader r(m->body); !r.empty();) {
-      const auto type = r.get<std::uint32_t>();
-      const std::string_view body = r.text();
-      if (!backlog_.empty() || !write_order(type, body)) backlog_.emplace_back(type, body);
+    auto body = std::make_shared<std::string>(std::move(m->body));
+    send_down(body);  // first: the farthest nodes wait longest
+    for (Reader r(*body); !r.empty();) {
+      const auto type = static_cast<std::uint32_t>(r.varint());
+      publish(type, r.take(r.varint()));
     }
   }
   return any;
+}
+
+void Leader::send_down(std::shared_ptr<std::string> body) {
+  for (int child = tree_->first_child(); child < tree_->end_child(); ++child)
+    send(world_.nodes[static_cast<std::size_t>(child)].front(), Tag::down, body);
 }
 
 void Leader::send(int to, Tag tag, std::shared_ptr<std::string> body) {
@@ -194,23 +182,22 @@ bool Leader::flush_sends() {
   return sends_.size() != before;
 }
 
-std::string Leader::departure(const std::string& text) {
-  negotiate::Writer w;
-  w.put(Up::gone).put(static_cast<std::uint32_t>(HVD_PEER_LOST)).text(text);
-  return std::move(w.bytes());
+std::string Leader::departure(int rank, const std::string& text) {
+  return negotiate::TreeNode::departure({rank, HVD_PEER_LOST, text});
 }
 
 void Leader::announce_departure(const std::string& text) {
-  if (world_.nodes.size() == 1) return;  // the node sees it in its shared memory
-  if (conductor_) {
-    conductor_->gone(0, HVD_PEER_LOST, text);
-    auto body = std::make_shared<std::string>(std::move(down_));
-    for (std::size_t n = 1; n < world_.nodes.size(); ++n) send(world_.nodes[n].front(), Tag::down, body);
-  } else {
-    up_.raw(departure(text));
-    send(0, Tag::up, std::make_shared<std::string>(std::move(up_.bytes())));
+  if (!tree_) return;  // the node sees it in its shared memory
+  // The children cannot hear it from the conductor any more: what comes from there comes through here.
+  negotiate::Writer gone;
+  gone.put(std::uint32_t{HVD_PEER_LOST}).put(static_cast<std::uint32_t>(world_.rank)).raw(text);
+  negotiate::Writer w;
+  w.raw(down_).varint(static_cast<std::uint32_t>(Order::gone)).varint(gone.bytes().size()).raw(gone.bytes());
+  send_down(std::make_shared<std::string>(std::move(w.bytes())));
+  if (!conductor_) {
+    send(world_.nodes[static_cast<std::size_t>(tree_->parent())].front(), Tag::up,
+         std::make_shared<std::string>(departure(world_.rank, text)));
   }
-  ring_members();
   const std::int64_t end = memory::now_ns() + 1'000'000'000;
   while (!sends_.empty() && memory::now_ns() < end) flush_sends();
 }

@@ -1,7 +1,8 @@
 /// @file leader.h — the work of a node's lowest rank: gather what its node announces, publish orders in its node.
 ///
-/// On the set's lowest rank it also holds the conductor; other leaders exchange
-/// messages with that one.  Drive side only.
+/// On the set's lowest rank it also holds the conductor.  The leaders of several
+/// nodes form a tree (negotiate/tree.h): one message up and one down a node and
+/// batch.  Drive side only.
 #pragma once
 #include <deque>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "memory/queue.h"
 #include "negotiate/conductor.h"
 #include "negotiate/gather.h"
+#include "negotiate/tree.h"
 #include "transport/transport.h"
 
 namespace hvd::core {
@@ -29,11 +31,12 @@ class Leader {
   bool busy() const;
   /// This rank leaves: the other nodes are told.
   void announce_departure(const std::string& text);
-  /// The same from a rank that leads nothing: the body of a message to rank 0, Tag::up.
-  static std::string departure(const std::string& text);
+  /// The same from a rank that leads nothing: the body of a message to its node's leader, Tag::up.
+  static std::string departure(int rank, const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
-  /// The stall check, on the conductor: warns on stderr about operations that only some ranks have submitted, and ends
-  /// the world when they have waited too long.  True while there are any: ask again soon.
+  /// The stall check.  Leaders tell upwards what waits in their nodes, and for whom; the conductor warns on stderr
+  /// about operations that only some ranks have submitted, and ends the world when they have waited too long. True
+  /// while there are any: ask again soon.
   bool check_stalls(std::int64_t now_ns);
   bool conducts() const { return conductor_ != nullptr; }
 
@@ -43,21 +46,29 @@ class Leader {
     std::shared_ptr<std::string> body;
   };
   void order(negotiate::Order type, std::string_view body);
+  void publish(std::uint32_t type, std::string_view body);
   bool write_order(std::uint32_t type, std::string_view body);
   bool flush_orders();
+  bool conduct();
+  bool report();
   bool receive_up();
   bool receive_down();
   void send(int to, transport::Tag tag, std::shared_ptr<std::string> body);
+  void send_down(std::shared_ptr<std::string> body);
   bool flush_sends();
-  bool send_up();
   void ring_members();
 
   struct Stall {
-    std::int64_t since_ns = 0, warned_ns = 0;
-    std::vector<int> missing;
+    std::int64_t since_ns = 0, told_ns = 0;
+    std::uint32_t id = negotiate::no_slot;
+    negotiate::RankSet here;  ///< ranks that have submitted it
     bool seen = false;
   };
   void collect_stalls(std::int64_t now_ns);
+  void tell_stalls(std::int64_t now_ns);
+  bool warn_of_stalls(std::int64_t now_ns);
+  void settled(negotiate::Order type, std::string_view body);
+  const std::string* name(std::uint32_t id) const;
 
   const World& world_;
   const Config& config_;
@@ -68,12 +79,11 @@ class Leader {
   std::unique_ptr<negotiate::Conductor> conductor_;
   std::deque<std::pair<std::uint32_t, std::string>> backlog_;  ///< orders without room in the ring yet
   std::string down_;                                           ///< orders for the other nodes, since the last send
-  negotiate::Writer up_;                                       ///< news for the conductor
-  std::uint64_t reported_executed_ = 0;
-  std::vector<std::uint64_t> executed_of_;  ///< [nodes], on the conductor
+  std::unique_ptr<negotiate::TreeNode> tree_;                  ///< null on one node
   std::deque<Send> sends_;
   bool wrote_ = false;
   std::unordered_map<std::string, Stall> stalls_;
+  std::unordered_map<std::string, std::pair<std::int64_t, negotiate::RankSet>> told_;  ///< by other leaders, and when
 };
 
 }  // namespace hvd::core

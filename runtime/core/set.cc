@@ -4,6 +4,7 @@
 
 #include "memory/arena.h"
 #include "memory/wake.h"
+#include "negotiate/idset.h"
 #include "ops/shm/eager.h"
 
 namespace hvd::core {
@@ -238,10 +239,9 @@ void Set::start_batch(Reader& r) {
   const auto count = r.get<std::uint32_t>();
   thread_local std::vector<Operation*> ops;
   ops.clear();
-  for (std::uint32_t i = 0; i < count; ++i) {
-    Operation* op = std::exchange(pending_[r.get<std::uint32_t>()], nullptr);
-    if (op) ops.push_back(op);  // none only after fail_all
-  }
+  negotiate::get_ids(r, ids_, [this](std::uint32_t id) {
+    if (Operation* op = std::exchange(pending_[id], nullptr)) ops.push_back(op);  // none only after fail_all
+  });
   tracer_.cycle();
   if (ops.size() == count) batch_.begin(ops, flags & negotiate::batch_eager);
 }

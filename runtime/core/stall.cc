@@ -1,66 +1,127 @@
-/// @file stall.cc — the stall check of the conductor: who waits for whom.
+/// @file stall.cc — the stall check: who waits for whom.
 ///
 /// Costs nothing until somebody waits: a rank that has waited for a while rings
-/// the conductor, which then looks again and again until nothing is incomplete.
-/// Known gap: of another node it is known only that not all its ranks are ready.
+/// its node's leader, which then looks again and again until nothing is
+/// incomplete.  Leaders pass upwards who has announced what; what is merged on
+/// the way stays a few runs of ranks, and whoever is not among them is missing.
 #include <algorithm>
 #include <cstdio>
 
 #include "core/leader.h"
+#include "negotiate/idset.h"
 
 namespace hvd::core {
+
+using negotiate::Order;
+
 namespace {
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > 16) text += ", and " + std::to_string(ranks.size() - 16) + " more";
-  return text;
+/// Leaders tell no more often than this, and a fourth of the time after which the conductor warns.
+std::int64_t tell_every(std::int64_t warn_ns) {
+  return std::clamp<std::int64_t>(warn_ns / 4, 50'000'000, 1'000'000'000);
 }
+
+/// What a leader told counts for so many times that long: it is told again while it holds, and batches settle it
+/// sooner.
+constexpr int told_lasts = 20;
 
 }  // namespace
 
+/// What is incomplete as far as this leader knows.  On the conductor that is all there is.
 void Leader::collect_stalls(std::int64_t now_ns) {
   for (auto& [name, stall] : stalls_) stall.seen = false;
-  auto note = [&](const std::string& name, std::vector<int> missing) {
+  auto note = [&](std::uint32_t id, const std::string& name, const negotiate::RankSet& here) {
     Stall& s = stalls_[name];
     if (s.since_ns == 0) s.since_ns = now_ns;
+    if (!s.seen) s.here = {};
     s.seen = true;
-    s.missing = std::move(missing);
+    s.id = id;
+    s.here.merge(here);
   };
-  for (negotiate::Straggler& s : conductor_->incomplete()) {
-    for (int n : s.nodes)
-      for (int r : world_.nodes[static_cast<std::size_t>(n)]) s.missing.push_back(r);
-    note(s.name, std::move(s.missing));
-  }
-  gather_.partial([&](std::uint32_t id, const std::vector<bool>& here) {
-    std::vector<int> missing;
-    for (std::size_t l = 0; l < here.size(); ++l)
-      if (!here[l]) missing.push_back(world_.locals()[l]);
-    if (!missing.empty() && conductor_->live(id)) note(conductor_->name(id), std::move(missing));
+  if (tree_) tree_->held(note);
+  if (conductor_)
+    conductor_->incomplete(
+        [&](const std::string& name, const negotiate::RankSet& here) { note(negotiate::no_slot, name, here); });
+  gather_.partial([&](std::uint32_t id, const std::vector<bool>& bits) {
+    std::vector<int> here;
+    for (std::size_t l = 0; l < bits.size(); ++l)
+      if (bits[l]) here.push_back(world_.locals()[l]);
+    const std::string* name = this->name(id);
+    if (name && here.size() < bits.size()) note(id, *name, negotiate::RankSet::of(std::move(here)));
   });
+  if (tree_ && conductor_) {
+    for (auto& [name, here] : tree_->take_waits()) told_[name] = {now_ns, std::move(here)};
+    std::erase_if(
+        told_, [&](const auto& t) { return now_ns - t.second.first > told_lasts * tell_every(config_.stall_warn_ns); });
+    for (const auto& [name, t] : told_) note(negotiate::no_slot, name, t.second);
+  }
   std::erase_if(stalls_, [](const auto& s) { return !s.second.seen; });
 }
 
+const std::string* Leader::name(std::uint32_t id) const {
+  if (tree_) return tree_->name(id);
+  return conductor_->live(id) ? &conductor_->name(id) : nullptr;
+}
+
+/// The wait for these names is over: the next one, perhaps soon, is another.
+void Leader::settled(Order type, std::string_view body) {
+  auto forget = [this](const std::string& name) {
+    stalls_.erase(name);
+    told_.erase(name);
+  };
+  if (type != Order::batch && type != Order::fail && type != Order::assign) return;
+  negotiate::Reader r(body);  // all three begin with two numbers
+  r.get<std::uint32_t>();
+  r.get<std::uint32_t>();
+  if (type == Order::batch)
+    negotiate::get_ids(r, node_.geometry.words * 64, [&](std::uint32_t id) {
+      if (const std::string* n = name(id)) forget(*n);
+    });
+  else if (type == Order::fail)
+    forget(std::string(r.text()));
+  else if (type == Order::assign)
+    forget(std::string(r.rest()));
+}
+
 bool Leader::check_stalls(std::int64_t now_ns) {
-  if (!conductor_ || config_.stall_warn_ns <= 0) return false;
+  if (config_.stall_warn_ns <= 0) return false;
   collect_stalls(now_ns);
+  if (conductor_) return warn_of_stalls(now_ns);
+  tell_stalls(now_ns);
+  return !stalls_.empty();
+}
+
+/// To the parent: what has waited for a while, the oldest first, a limited number of them.
+void Leader::tell_stalls(std::int64_t now_ns) {
+  constexpr int most = 64;
+  const std::int64_t every = tell_every(config_.stall_warn_ns);
+  int told = 0;
+  for (auto& [name, s] : stalls_) {
+    if (now_ns - s.since_ns < every || (s.told_ns && now_ns - s.told_ns < every)) continue;
+    if (++told > most) break;
+    s.told_ns = now_ns;
+    tree_->waits(s.id, name, s.here);
+  }
+}
+
+bool Leader::warn_of_stalls(std::int64_t now_ns) {
   std::string warning;
   int names = 0;
   for (auto& [name, s] : stalls_) {
     const std::int64_t waited = now_ns - s.since_ns;
+    const negotiate::RankSet missing = s.here.complement(world_.size);
     if (config_.stall_shutdown_ns > 0 && waited >= config_.stall_shutdown_ns) {
-      conductor_->gone(s.missing.empty() ? 0 : s.missing.front(), HVD_TIMEOUT,
-                       "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for rank(s) " +
-                           ranks_text(s.missing) + " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
+      conductor_->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
+                       "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
+                           missing.text(16) + " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
       stalls_.clear();
       return true;
     }
-    if (waited < config_.stall_warn_ns || (s.warned_ns && now_ns - s.warned_ns < config_.stall_warn_ns)) continue;
-    s.warned_ns = now_ns;
+    if (waited < config_.stall_warn_ns || (s.told_ns && now_ns - s.told_ns < config_.stall_warn_ns)) continue;
+    s.told_ns = now_ns;
     if (++names <= 8)
-      warning += "\n  '" + name + "' for " + std::to_string(waited / 1000000000) + " s, not submitted by rank(s) " +
-                 ranks_text(s.missing);
+      warning +=
+          "\n  '" + name + "' for " + std::to_string(waited / 1000000000) + " s, not submitted by " + missing.text(16);
   }
   if (names > 8) warning += "\n  and " + std::to_string(names - 8) + " more";
   if (!warning.empty())

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <set>
 
+#include "negotiate/idset.h"
+
 namespace hvd::negotiate {
 
 Conductor::Conductor(ConductorOptions options, Publish publish) : options_(options), publish_(std::move(publish)) {
   ids_.resize(options_.ids);
+  batch_.resize((options_.ids + 63) / 64);
   for (std::uint32_t id = options_.ids; id-- > 0;) free_.push_back(id);
   candidates_.reserve(options_.ids);
   eager_.reserve(options_.ids);
@@ -18,17 +21,8 @@ void Conductor::publish(Order order, Writer& w) {
   publish_(order, w.bytes());
 }
 
-void Conductor::ready(int node, std::uint32_t id) {
-  if (!live(id)) return;  // evicted meanwhile: records will come
-  Id& i = ids_[id];
-  if (++i.nodes_ready < options_.nodes) {
-    i.ready_at.resize(static_cast<std::size_t>(options_.nodes));
-    i.ready_at[static_cast<std::size_t>(node)] = true;
-    return;
-  }
-  i.nodes_ready = 0;
-  i.ready_at.clear();
-  candidate(id);
+void Conductor::ready(std::uint32_t id) {
+  if (live(id)) candidate(id);  // else evicted meanwhile: records will come
 }
 
 void Conductor::candidate(std::uint32_t id) {
@@ -44,31 +38,28 @@ void Conductor::candidate(std::uint32_t id) {
   groups_.erase(s.group);
 }
 
-void Conductor::record(int rank, const Record& r, std::int64_t now_ns) {
-  if (auto poison = poisoned_.find(r.signature.group); r.signature.group_size && poison != poisoned_.end()) {
-    if (r.executed < poison->second) return;  // it was under way when its group failed, and has failed with it
+void Conductor::record(const RankSet& ranks, std::uint64_t executed, const Signature& signature,
+                       const std::string& name) {
+  if (auto poison = poisoned_.find(signature.group); signature.group_size && poison != poisoned_.end()) {
+    if (executed < poison->second) return;  // it was under way when its group failed, and has failed with it
   }
-  if (auto known = id_of_.find(r.name); known != id_of_.end()) evict(known->second);
-  Announced& a = announced_[r.name];
-  if (a.claims.empty()) a.since_ns = now_ns;
-  a.claims.push_back({rank, r.signature});
-  if (static_cast<int>(a.claims.size()) < options_.ranks) return;
-  Announced all = std::move(a);
-  announced_.erase(r.name);
-  settle(r.name, all);
+  if (auto known = id_of_.find(name); known != id_of_.end()) evict(known->second);
+  Claims& claims = announced_[name];
+  claims.add(signature, ranks);
+  if (claims.ranks().count() < options_.ranks) return;
+  std::vector<Claim> all = std::move(claims.all);
+  announced_.erase(name);
+  settle(name, all);
 }
 
-void Conductor::settle(const std::string& name, Announced& announced) {
-  const std::vector<Claim>& claims = announced.claims;
-  const bool equal = std::all_of(claims.begin(), claims.end(),
-                                 [&](const Claim& c) { return c.signature == claims.front().signature; });
-  if (equal) {
+void Conductor::settle(const std::string& name, std::vector<Claim>& claims) {
+  if (claims.size() == 1) {
     agreed_.emplace_back(name, claims.front().signature);
     return;
   }
-  std::vector<Claim> sorted = claims;
-  std::sort(sorted.begin(), sorted.end(), [](const Claim& a, const Claim& b) { return a.rank < b.rank; });
-  const std::string text = disagreement(name, sorted);
+  std::sort(claims.begin(), claims.end(),
+            [](const Claim& a, const Claim& b) { return a.ranks.first() < b.ranks.first(); });
+  const std::string text = disagreement(name, claims);
   Writer w;
   w.put(std::uint32_t{HVD_MISMATCH}).put(std::uint32_t{0}).text(name).raw(text);
   publish(Order::fail, w);
@@ -83,9 +74,8 @@ void Conductor::fail_group(std::uint64_t group, const std::string& text) {
     if (ids_[id].live && ids_[id].signature.group_size && ids_[id].signature.group == group) evict(id);
   groups_.erase(group);
   for (auto it = announced_.begin(); it != announced_.end();) {
-    auto& claims = it->second.claims;
-    std::erase_if(claims, [&](const Claim& c) { return c.signature.group_size && c.signature.group == group; });
-    it = claims.empty() ? announced_.erase(it) : std::next(it);
+    it->second.drop_group(group);
+    it = it->second.all.empty() ? announced_.erase(it) : std::next(it);
   }
   std::erase_if(agreed_, [&](const auto& a) { return a.second.group_size && a.second.group == group; });
   Writer w;
@@ -113,7 +103,7 @@ bool Conductor::evict_oldest() {
   std::uint32_t oldest = no_slot;
   for (std::uint32_t id = 0; id < options_.ids; ++id) {
     const Id& i = ids_[id];
-    if (!i.live || i.nodes_ready > 0) continue;
+    if (!i.live) continue;
     if (std::find(candidates_.begin(), candidates_.end(), id) != candidates_.end()) continue;
     if (i.signature.group_size && groups_.count(i.signature.group)) continue;
     if (oldest == no_slot || i.used < ids_[oldest].used) oldest = id;
@@ -192,22 +182,31 @@ void Conductor::publish_batch(const std::vector<std::uint32_t>& ids, bool eager)
       bytes += ids_[ids[end++]].bytes;
     Writer w;
     w.put(eager ? batch_eager : 0u).put(static_cast<std::uint32_t>(end - at));
-    w.raw({reinterpret_cast<const char*>(ids.data() + at), (end - at) * sizeof(std::uint32_t)});
+    const std::size_t words = ids[end - 1] / 64 + 1;
+    for (std::size_t i = at; i < end; ++i) batch_[ids[i] / 64] |= 1ull << (ids[i] % 64);
+    put_ids(w, {batch_.data(), words});
+    std::fill_n(batch_.begin() + ids[at] / 64, words - ids[at] / 64, 0);
     publish(Order::batch, w);
     last_batch_ = published_;
+    under_way_.push_back(published_);
     for (; at < end; ++at) ids_[ids[at]].used = published_, ids_[ids[at]].fresh = false;
   }
 }
 
-bool Conductor::decide(bool under_way, std::int64_t now_ns) {
+/// While a batch is under way more gathers, that is the fusion: until there is enough, or for hold_ns.  With another
+/// one waiting behind it already, holding costs nothing.
+bool Conductor::hold(std::int64_t now_ns) {
+  if (under_way_.empty()) return false;
+  if (under_way_.size() > 1) return true;
+  std::int64_t bytes = 0;
+  for (std::uint32_t id : candidates_) bytes += ids_[id].bytes;
+  if (held_since_ == 0) held_since_ = now_ns;
+  return bytes < options_.fusion_bytes && now_ns - held_since_ < options_.hold_ns;
+}
+
+bool Conductor::decide_at(std::int64_t now_ns) {
   bool any = !agreed_.empty() && assign_waiting();
-  if (candidates_.empty()) return any;
-  if (under_way) {
-    std::int64_t bytes = 0;
-    for (std::uint32_t id : candidates_) bytes += ids_[id].bytes;
-    if (held_since_ == 0) held_since_ = now_ns;
-    if (bytes < options_.fusion_bytes && now_ns - held_since_ < options_.hold_ns) return any;
-  }
+  if (candidates_.empty() || hold(now_ns)) return any;
   held_since_ = 0;
   std::sort(candidates_.begin(), candidates_.end());
   eager_.clear(), streamed_.clear();
@@ -227,26 +226,6 @@ bool Conductor::decide(bool under_way, std::int64_t now_ns) {
     for (auto* list : {&eager_, &streamed_})
       for (std::uint32_t id : *list) evict(id);
   return true;
-}
-
-std::vector<Straggler> Conductor::incomplete() const {
-  std::vector<Straggler> all;
-  for (const auto& [name, announced] : announced_) {
-    Straggler s{name, {}, {}};
-    std::set<int> here;
-    for (const Claim& c : announced.claims) here.insert(c.rank);
-    for (int r = 0; r < options_.ranks; ++r)
-      if (!here.count(r)) s.missing.push_back(r);
-    all.push_back(std::move(s));
-  }
-  for (const Id& id : ids_) {
-    if (!id.live || id.nodes_ready == 0) continue;
-    Straggler s{id.name, {}, {}};
-    for (int n = 0; n < options_.nodes; ++n)
-      if (!id.ready_at[static_cast<std::size_t>(n)]) s.nodes.push_back(n);
-    all.push_back(std::move(s));
-  }
-  return all;
 }
 
 }  // namespace hvd::negotiate

@@ -44,30 +44,16 @@ const Field fields[] = {
      }},
 };
 
-/// "rank 3", "ranks 0-2, 5"
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (i) text += ", ";
-    text += std::to_string(ranks[i]);
-    if (last > i) text += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string disagreement(const std::string& name, const std::vector<Claim>& claims) {
   for (const Field& field : fields) {
-    std::map<std::string, std::vector<int>> by_value;
+    std::map<std::string, RankSet> by_value;
     std::vector<std::string> order;
     for (const Claim& claim : claims) {
       auto& ranks = by_value[field.value(claim.signature)];
       if (ranks.empty()) order.push_back(field.value(claim.signature));
-      ranks.push_back(claim.rank);
+      ranks.merge(claim.ranks);
     }
     if (order.size() < 2) continue;
     std::string text = std::string(name_of(claims.front().signature.operation())) + " '" + name +
@@ -75,7 +61,7 @@ std::string disagreement(const std::string& name, const std::vector<Claim>& clai
     constexpr std::size_t most = 4;
     for (std::size_t i = 0; i < order.size() && i < most; ++i) {
       if (i) text += ", ";
-      text += order[i] + " on " + ranks_text(by_value[order[i]]);
+      text += order[i] + " on " + by_value[order[i]].text();
     }
     if (order.size() > most) text += ", and " + std::to_string(order.size() - most) + " more values";
     return text;

@@ -14,7 +14,7 @@ namespace hvd::negotiate {
 
 /// Orders, carried out by every member in the same sequence.
 enum class Order : std::uint32_t {
-  batch = 1,   ///< u32 flags, u32 count, u32 id[count]: run these together
+  batch = 1,   ///< u32 flags, u32 count, ids (idset.h): run these together, in ascending order
   assign,      ///< u32 id, u32 slot offset, name: the operation of this name gets an id (a batch follows)
   evict,       ///< u32 id: forget it; who has submitted it sends a record again
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
@@ -31,6 +31,12 @@ class Writer {
   template <class T>
   Writer& put(T value) {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  /// Seven bits a byte, the lowest first: small numbers are one byte.
+  Writer& varint(std::uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
+    bytes_.push_back(static_cast<char>(value));
     return *this;
   }
   Writer& text(std::string_view s) {
@@ -57,6 +63,15 @@ class Reader {
     T value;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
+  }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(take(1).front());
+      value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    throw std::runtime_error("negotiation: a number is too long");
   }
   std::string_view text() { return take(get<std::uint32_t>()); }
   std::string_view take(std::size_t n) {

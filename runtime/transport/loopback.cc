@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "memory/futex.h"
 
 namespace hvd::transport {
 
@@ -20,7 +21,8 @@ class Loopback final : public Transport {
 
   Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
     std::lock_guard lock(world_->mutex_);
-    world_->mail_[{to, rank_, static_cast<int>(tag)}].emplace_back(static_cast<const char*>(data), bytes);
+    world_->mail_[{to, rank_, static_cast<int>(tag)}].push_back(
+        {std::string(static_cast<const char*>(data), bytes), world_->due()});
     return 0;
   }
 
@@ -37,10 +39,10 @@ class Loopback final : public Transport {
       if (earlier < ticket && r.from == it->second.from && r.tag == it->second.tag) return false;
     std::lock_guard lock(world_->mutex_);
     auto& box = world_->mail_[{rank_, it->second.from, static_cast<int>(it->second.tag)}];
-    if (box.empty()) return false;
-    if (box.front().size() != it->second.bytes)
+    if (!world_->arrived(box)) return false;
+    if (box.front().body.size() != it->second.bytes)
       throw Error(Code::internal, "loopback", "a message has another length than its receive");
-    std::memcpy(it->second.data, box.front().data(), it->second.bytes);
+    std::memcpy(it->second.data, box.front().body.data(), it->second.bytes);
     box.pop_front();
     receives_.erase(it);
     return true;
@@ -52,8 +54,8 @@ class Loopback final : public Transport {
     std::lock_guard lock(world_->mutex_);
     for (int from = 0; from < size(); ++from) {
       auto it = world_->mail_.find({rank_, from, static_cast<int>(tag)});
-      if (it == world_->mail_.end() || it->second.empty()) continue;
-      Message m{from, std::move(it->second.front())};
+      if (it == world_->mail_.end() || !world_->arrived(it->second)) continue;
+      Message m{from, std::move(it->second.front().body)};
       it->second.pop_front();
       return m;
     }
@@ -86,6 +88,22 @@ class Loopback final : public Transport {
   Ticket last_ = 0;
   std::map<Ticket, Receive> receives_;
 };
+
+void LoopbackWorld::delay(unsigned seed, std::int64_t most_ns) {
+  std::lock_guard lock(mutex_);
+  random_.seed(seed);
+  most_ns_ = most_ns;
+}
+
+/// Under mutex_.
+bool LoopbackWorld::arrived(const std::deque<Letter>& box) const {
+  return !box.empty() && (box.front().due_ns == 0 || memory::now_ns() >= box.front().due_ns);
+}
+
+/// Under mutex_.
+std::int64_t LoopbackWorld::due() {
+  return most_ns_ > 0 ? memory::now_ns() + static_cast<std::int64_t>(random_() % static_cast<unsigned>(most_ns_)) : 0;
+}
 
 std::unique_ptr<Transport> LoopbackWorld::open(int rank) {
   return std::make_unique<Loopback>(shared_from_this(), rank);

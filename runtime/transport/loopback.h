@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <random>
 #include <tuple>
 
 #include "transport/transport.h"
@@ -20,13 +21,23 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
     return std::make_shared<LoopbackWorld>(std::vector<int>(static_cast<std::size_t>(size), 0));
   }
   std::unique_ptr<Transport> open(int rank);
+  /// From now on a message arrives after a random time of up to @p most_ns (still in order per sender and tag).
+  void delay(unsigned seed, std::int64_t most_ns);
 
  private:
   friend class Loopback;
+  struct Letter {
+    std::string body;
+    std::int64_t due_ns = 0;  ///< 0: at once
+  };
+  bool arrived(const std::deque<Letter>& box) const;
+  std::int64_t due();
   using Key = std::tuple<int, int, int>;  ///< to, from, tag
   std::vector<int> hosts_;
   std::mutex mutex_;
-  std::map<Key, std::deque<std::string>> mail_;
+  std::map<Key, std::deque<Letter>> mail_;
+  std::mt19937 random_;
+  std::int64_t most_ns_ = 0;  ///< longest delay
   /// Memory by (first member, times shared): each member asks once in the same order.
   std::map<std::pair<int, int>, std::weak_ptr<void>> memory_;
 };

@@ -85,11 +85,14 @@ class Rank {
   int rank_;
 };
 
-/// Runs f on every rank at once.  f must not use doctest's macros that throw; failures are counted by EXPECT.
-inline void run_world(int size, int per_node, const std::function<void(Rank&)>& f, core::Config config = {}) {
+/// Runs f on every rank at once; messages between nodes take up to most_delay_ns.  f must not use doctest's macros that
+/// throw; failures are counted by EXPECT.
+inline void run_world(int size, int per_node, const std::function<void(Rank&)>& f, core::Config config = {},
+                      std::int64_t most_delay_ns = 0) {
   config.ranks_per_node = per_node;
   config.start_limit_seconds = 60;
   auto world = transport::LoopbackWorld::make(size);
+  if (most_delay_ns > 0) world->delay(static_cast<unsigned>(size), most_delay_ns);
   std::vector<std::thread> threads;
   std::mutex mutex;
   std::string failure;

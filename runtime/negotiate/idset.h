@@ -1,0 +1,81 @@
+/// @file idset.h — sets of tensor ids on the wire: a thousand of them are a handful of bytes when they lie together.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "negotiate/order.h"
+
+namespace hvd::negotiate {
+
+/// As runs (gap, length less one) or as a bitmap from the first byte that is not empty, whichever is shorter.
+/// varint length of the runs in bytes, or 0 for: varint first byte, varint bytes, bitmap.
+inline void put_ids(Writer& w, std::span<const std::uint64_t> words) {
+  Writer runs;
+  std::uint32_t next = 0;             // first id that no run has covered
+  std::int64_t first = -1;            // of the run under way
+  std::size_t low = ~0ull, high = 0;  // words that are not empty
+  auto close = [&](std::uint32_t end) {
+    runs.varint(static_cast<std::uint32_t>(first) - next).varint(end - 1 - static_cast<std::uint32_t>(first));
+    next = end;
+    first = -1;
+  };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::uint64_t word = words[i];
+    const auto base = static_cast<std::uint32_t>(i * 64);
+    if (word == 0) {
+      if (first >= 0) close(base);
+      continue;
+    }
+    if (low == ~0ull) low = i;
+    high = i;
+    if (word == ~0ull) {
+      if (first < 0) first = base;
+      continue;
+    }
+    for (std::uint32_t b = 0; b < 64; ++b) {
+      const bool set = word >> b & 1;
+      if (set && first < 0) first = base + b;
+      if (!set && first >= 0) close(base + b);
+    }
+  }
+  if (first >= 0) close(static_cast<std::uint32_t>(words.size() * 64));
+  if (low == ~0ull) low = high = 0;
+  const auto* bytes = reinterpret_cast<const char*>(words.data());
+  std::size_t begin = low * 8, end = words.empty() ? 0 : (high + 1) * 8;
+  while (begin < end && bytes[begin] == 0) ++begin;
+  while (begin < end && bytes[end - 1] == 0) --end;
+  if (begin == end || runs.bytes().size() <= end - begin + 3) {
+    w.varint(runs.bytes().size() + 1).raw(runs.bytes());
+  } else {
+    w.varint(0).varint(begin).varint(end - begin).raw({bytes + begin, end - begin});
+  }
+}
+
+/// Calls f(id) for each, ascending.  Throws on what put_ids() cannot have written and on ids from @p limit on.
+template <class F>
+void get_ids(Reader& r, std::uint32_t limit, F&& f) {
+  if (const std::uint64_t length = r.varint(); length > 0) {
+    Reader runs(r.take(length - 1));
+    std::uint64_t next = 0;
+    while (!runs.empty()) {
+      next += runs.varint();
+      const std::uint64_t end = next + runs.varint() + 1;
+      if (end > limit || next >= end) throw std::runtime_error("negotiation: an id that does not exist");
+      for (; next < end; ++next) f(static_cast<std::uint32_t>(next));
+    }
+    return;
+  }
+  const std::uint64_t begin = r.varint();
+  const std::string_view bytes = r.take(r.varint());
+  if (begin > limit) throw std::runtime_error("negotiation: an id that does not exist");
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    for (auto byte = static_cast<unsigned char>(bytes[i]); byte; byte &= static_cast<unsigned char>(byte - 1)) {
+      const auto id = static_cast<std::uint32_t>((begin + i) * 8 + static_cast<unsigned>(__builtin_ctz(byte)));
+      if (id >= limit) throw std::runtime_error("negotiation: an id that does not exist");
+      f(id);
+    }
+}
+
+}  // namespace hvd::negotiate

@@ -1,0 +1,113 @@
+/// @file rankset.h — a set of ranks in compact form: what a merged record says about who stands behind it.
+#pragma once
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "negotiate/order.h"
+
+namespace hvd::negotiate {
+
+/// Sorted runs that do not touch.  Ranks of neighbouring nodes are mostly one run, so a set costs a few bytes.
+class RankSet {
+ public:
+  struct Run {
+    int first, last;  ///< both included
+    bool operator==(const Run&) const = default;
+  };
+  RankSet() = default;
+  explicit RankSet(int rank) : runs_{{rank, rank}} {}
+  /// @param ranks  in any order, duplicates allowed
+  static RankSet of(std::vector<int> ranks) {
+    RankSet set;
+    std::sort(ranks.begin(), ranks.end());
+    for (int r : ranks) set.append({r, r});
+    return set;
+  }
+  static RankSet range(int first, int last) {
+    RankSet set;
+    if (first <= last) set.runs_.push_back({first, last});
+    return set;
+  }
+
+  void merge(const RankSet& other) {
+    if (other.runs_.empty()) return;
+    const std::vector<Run> mine = std::move(runs_);
+    runs_.clear();
+    std::size_t i = 0, j = 0;
+    while (i < mine.size() || j < other.runs_.size()) {
+      const bool take = j == other.runs_.size() || (i < mine.size() && mine[i].first < other.runs_[j].first);
+      append(take ? mine[i++] : other.runs_[j++]);
+    }
+  }
+  /// Those of [0, size) that are not in the set.
+  RankSet complement(int size) const {
+    RankSet set;
+    int next = 0;
+    for (const Run& run : runs_) {
+      if (run.first > next) set.runs_.push_back({next, run.first - 1});
+      next = run.last + 1;
+    }
+    if (next < size) set.runs_.push_back({next, size - 1});
+    return set;
+  }
+  bool contains(int rank) const {
+    return std::any_of(runs_.begin(), runs_.end(), [rank](const Run& r) { return r.first <= rank && rank <= r.last; });
+  }
+  int count() const {
+    int n = 0;
+    for (const Run& run : runs_) n += run.last - run.first + 1;
+    return n;
+  }
+  bool empty() const { return runs_.empty(); }
+  int first() const { return runs_.front().first; }
+  bool operator==(const RankSet&) const = default;
+
+  /// "rank 3", "ranks 0-2, 5"; after @p most runs "and 7 more".
+  std::string text(std::size_t most = 32) const {
+    std::string text = count() == 1 ? "rank " : "ranks ";
+    int left = count();
+    for (std::size_t i = 0; i < runs_.size(); ++i) {
+      if (i == most) return text + ", and " + std::to_string(left) + " more";
+      const Run& run = runs_[i];
+      if (i) text += ", ";
+      text += std::to_string(run.first);
+      if (run.last > run.first) text += "-" + std::to_string(run.last);
+      left -= run.last - run.first + 1;
+    }
+    return text;
+  }
+
+  /// Number of runs, then for each the gap to the one before and its length less one.
+  void put(Writer& w) const {
+    w.varint(runs_.size());
+    int next = 0;
+    for (const Run& run : runs_) {
+      w.varint(static_cast<std::uint64_t>(run.first - next)).varint(static_cast<std::uint64_t>(run.last - run.first));
+      next = run.last + 1;
+    }
+  }
+  static RankSet get(Reader& r) {
+    RankSet set;
+    int next = 0;
+    for (std::uint64_t n = r.varint(); n > 0; --n) {
+      const int first = next + static_cast<int>(r.varint());
+      const int last = first + static_cast<int>(r.varint());
+      set.append({first, last});
+      next = last + 1;
+    }
+    return set;
+  }
+
+ private:
+  /// Its first is not below that of any run so far.
+  void append(Run run) {
+    if (!runs_.empty() && run.first <= runs_.back().last + 1)
+      runs_.back().last = std::max(runs_.back().last, run.last);
+    else
+      runs_.push_back(run);
+  }
+  std::vector<Run> runs_;
+};
+
+}  // namespace hvd::negotiate

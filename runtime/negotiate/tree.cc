@@ -1,0 +1,250 @@
+#include "negotiate/tree.h"
+
+#include "negotiate/idset.h"
+
+namespace hvd::negotiate {
+namespace {
+
+/// What a message up consists of, in this order; each part only when its flag is set.
+enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits = 8 };
+
+/// How far a node is goes along with other news, and by itself only now and then: it only frees ids.  There are a
+/// thousand spare ones, so the levels of the tree may each be late by so much.
+constexpr std::uint64_t tell_executed_every = 64;
+
+}  // namespace
+
+TreeNode::TreeNode(TreeShape shape, int node, const std::vector<std::vector<int>>& ranks, std::uint32_t ids)
+    : shape_(shape), node_(node), names_(ids) {
+  below_.push_back(RankSet::of(ranks[static_cast<std::size_t>(node)]));
+  for (int child = first_child(); child < end_child(); ++child) {
+    std::vector<int> all;
+    shape_.subtree(child, [&](int first, int last) {
+      for (int n = first; n <= last; ++n)
+        all.insert(all.end(), ranks[static_cast<std::size_t>(n)].begin(), ranks[static_cast<std::size_t>(n)].end());
+    });
+    below_.push_back(RankSet::of(std::move(all)));
+  }
+  for (const RankSet& s : below_) everybody_.merge(s);
+  ranks_ = everybody_.count();
+  const std::size_t words = (ids + 63) / 64;
+  have_.assign(below_.size(), std::vector<std::uint64_t>(words));
+  live_.resize(words);
+  up_.resize(words);
+  executed_.resize(below_.size());
+}
+
+void TreeNode::ready(std::size_t source, std::uint32_t id) {
+  const std::size_t w = id / 64;
+  const std::uint64_t bit = 1ull << (id % 64);
+  if (!(live_[w] & bit)) return;  // evicted meanwhile: records will come
+  have_[source][w] |= bit;
+  for (const auto& words : have_)
+    if (!(words[w] & bit)) return;
+  for (auto& words : have_) words[w] &= ~bit;
+  up_[w] |= bit;
+  news_ = true;
+}
+
+void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name) {
+  if (s.group_size)
+    if (auto poison = poisoned_.find(s.group); poison != poisoned_.end() && executed < poison->second) return;
+  Held& h = held_[name];
+  h.all.add(s, ranks);
+  auto same = std::find_if(h.unsent.begin(), h.unsent.end(), [&](const Claimed& c) { return c.signature == s; });
+  if (same == h.unsent.end()) {
+    h.unsent.push_back({executed, s, ranks, name});
+  } else {
+    // Of one group all are older than its next failure, or all younger: which of them is kept makes no difference.
+    same->ranks.merge(ranks);
+    same->executed = std::max(same->executed, executed);
+  }
+  const bool complete = h.all.ranks().count() == ranks_;
+  if (!complete && !id_of_.count(name) && s.operation() != Kind::join) return;
+  for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
+  h.unsent.clear();
+  urgent_ = true;
+  if (complete) held_.erase(name);
+}
+
+void TreeNode::forget_group(std::uint64_t group) {
+  auto of_group = [group](const Claimed& c) { return c.signature.group_size && c.signature.group == group; };
+  std::erase_if(claims_, of_group);
+  for (auto it = held_.begin(); it != held_.end();) {
+    it->second.all.drop_group(group);
+    std::erase_if(it->second.unsent, of_group);
+    it = it->second.all.all.empty() ? held_.erase(it) : std::next(it);
+  }
+}
+
+void TreeNode::executed(std::uint64_t orders) {
+  executed_[0] = orders;
+  while (!under_way_.empty() && under_way_.front() <= orders) under_way_.pop_front();
+  if (*std::min_element(executed_.begin(), executed_.end()) >= told_executed_ + tell_executed_every) urgent_ = true;
+}
+
+void TreeNode::gone(Departure d) {
+  gone_.push_back(std::move(d));
+  urgent_ = true;
+}
+
+void TreeNode::waits(std::uint32_t id, const std::string& name, const RankSet& here) {
+  if (id != no_slot && !(live_[id / 64] >> (id % 64) & 1)) return;
+  waits_[id == no_slot ? name : names_[id]].merge(here);
+  urgent_ = true;
+}
+
+void TreeNode::clear(std::uint32_t id) {
+  const std::uint64_t bit = 1ull << (id % 64);
+  for (auto& words : have_) words[id / 64] &= ~bit;
+  up_[id / 64] &= ~bit;
+}
+
+void TreeNode::passing(Order type, std::string_view body) {
+  ++orders_;
+  Reader r(body);
+  switch (type) {
+    case Order::batch:
+      under_way_.push_back(orders_);
+      answered_ = true;
+      break;
+    case Order::assign: {
+      const auto id = r.get<std::uint32_t>();
+      r.get<std::uint32_t>();
+      clear(id);
+      live_[id / 64] |= 1ull << (id % 64);
+      names_[id] = r.rest();
+      id_of_[names_[id]] = id;
+      break;
+    }
+    case Order::evict: {
+      const auto id = r.get<std::uint32_t>();
+      clear(id);
+      live_[id / 64] &= ~(1ull << (id % 64));
+      id_of_.erase(names_[id]);
+      break;
+    }
+    case Order::fail_group: {
+      r.get<std::uint32_t>();
+      const auto group = r.get<std::uint64_t>();
+      poisoned_[group] = orders_;
+      forget_group(group);
+      break;
+    }
+    default:
+      break;
+  }
+}
+
+void TreeNode::write(Writer& w, const Claimed& c) {
+  w.varint(c.executed).varint(c.signature.bytes()).raw(c.signature.blob()).varint(c.name.size()).raw(c.name);
+  c.ranks.put(w);
+}
+
+TreeNode::Claimed TreeNode::read_claim(Reader& r) {
+  Claimed c;
+  c.executed = r.varint();
+  const std::string_view blob = r.take(r.varint());
+  std::memcpy(static_cast<void*>(&c.signature), blob.data(), std::min(blob.size(), sizeof(Signature)));
+  c.name = r.take(r.varint());
+  c.ranks = RankSet::get(r);
+  return c;
+}
+
+void TreeNode::write(Writer& w, const Departure& d) {
+  w.varint(static_cast<std::uint64_t>(d.rank)).varint(d.code).varint(d.text.size()).raw(d.text);
+}
+
+std::string TreeNode::departure(const Departure& d) {
+  Writer w;
+  write(w.put(static_cast<std::uint8_t>(part_gone)).varint(0).varint(1), d);
+  return std::move(w.bytes());
+}
+
+std::string TreeNode::take_up() {
+  Writer w;
+  const std::uint64_t executed = *std::min_element(executed_.begin(), executed_.end());
+  w.put(static_cast<std::uint8_t>((news_ ? part_ready : 0) | (claims_.empty() ? 0 : part_claims) |
+                                  (gone_.empty() ? 0 : part_gone) | (waits_.empty() ? 0 : part_waits)));
+  w.varint(executed - told_executed_);
+  told_executed_ = executed;
+  if (news_) {
+    put_ids(w, up_);
+    std::fill(up_.begin(), up_.end(), 0);
+    answered_ = false;
+  }
+  if (!claims_.empty()) {
+    w.varint(claims_.size());
+    for (const Claimed& c : claims_) write(w, c);
+    claims_.clear();
+  }
+  if (!gone_.empty()) {
+    w.varint(gone_.size());
+    for (const Departure& d : gone_) write(w, d);
+    gone_.clear();
+  }
+  if (!waits_.empty()) {
+    w.varint(waits_.size());
+    for (const auto& [name, here] : waits_) {
+      w.varint(name.size()).raw(name);
+      here.put(w);
+    }
+    waits_.clear();
+  }
+  news_ = urgent_ = false;
+  return std::move(w.bytes());
+}
+
+void TreeNode::from_below(int node, std::string_view message) {
+  if (node != node_ && (node < first_child() || node >= end_child()))
+    throw std::runtime_error("negotiation: a message from node " + std::to_string(node) + ", which is no child");
+  const std::size_t source = node == node_ ? 0 : static_cast<std::size_t>(node - first_child()) + 1;
+  Reader r(message);
+  const auto parts = r.get<std::uint8_t>();
+  if (const std::uint64_t more = r.varint(); source > 0 && more > 0) {
+    executed_[source] += more;
+    executed(executed_[0]);
+  }
+  if (parts & part_ready)
+    get_ids(r, static_cast<std::uint32_t>(names_.size()), [&](std::uint32_t id) { ready(source, id); });
+  if (parts & part_claims)
+    for (std::uint64_t n = r.varint(); n > 0; --n) {
+      const Claimed c = read_claim(r);
+      claim(c.executed, c.signature, c.ranks, c.name);
+    }
+  if (parts & part_gone)
+    for (std::uint64_t n = r.varint(); n > 0; --n) {
+      Departure d;
+      d.rank = static_cast<int>(r.varint());
+      d.code = static_cast<std::uint32_t>(r.varint());
+      d.text = r.take(r.varint());
+      gone(std::move(d));
+    }
+  if (parts & part_waits)
+    for (std::uint64_t n = r.varint(); n > 0; --n) {
+      const std::string name(r.take(r.varint()));
+      waits(no_slot, name, RankSet::get(r));
+    }
+}
+
+bool TreeNode::drain(Conductor& conductor) {
+  const bool any = news_ || urgent_;
+  if (news_)
+    for (std::size_t w = 0; w < up_.size(); ++w) {
+      // Each is taken before the conductor acts on it: its orders pass through here.
+      for (std::uint64_t bits = std::exchange(up_[w], 0); bits; bits &= bits - 1)
+        conductor.ready(static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
+    }
+  // A claim may fail its group, which drops claims from the list: take them one by one.
+  while (!claims_.empty()) {
+    const Claimed c = std::move(claims_.front());
+    claims_.pop_front();
+    conductor.record(c.ranks, c.executed, c.signature, c.name);
+  }
+  for (const Departure& d : std::exchange(gone_, {})) conductor.gone(d.rank, d.code, d.text);
+  news_ = urgent_ = false;
+  conductor.executed(*std::min_element(executed_.begin(), executed_.end()));
+  return any;
+}
+
+}  // namespace hvd::negotiate

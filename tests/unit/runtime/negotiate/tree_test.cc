@@ -1,0 +1,322 @@
+/// The tree of leaders: its parts by themselves, then whole worlds of it with messages that take their time.
+#include "negotiate/tree.h"
+
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "../world_of_threads.h"
+#include "negotiate/idset.h"
+
+using namespace hvd;
+using namespace hvd::negotiate;
+using namespace hvd::testing;
+
+TEST_CASE("negotiate: sets of ids survive the wire, and long runs are short") {
+  std::mt19937 random(7);
+  for (int round = 0; round < 400; ++round) {
+    std::vector<std::uint64_t> words(1 + random() % 40);
+    const unsigned how = random() % 4;
+    for (std::size_t i = 0; i < words.size() * 64; ++i)
+      if (how == 0 ? random() % 2 : how == 1 ? random() % 50 == 0 : how == 2 ? (i / 97) % 2 == 1 : i == round % 64u)
+        words[i / 64] |= 1ull << (i % 64);
+    Writer w;
+    put_ids(w, words);
+    std::vector<std::uint64_t> got(words.size());
+    std::uint32_t last = 0;
+    Reader r(w.bytes());
+    get_ids(r, static_cast<std::uint32_t>(words.size() * 64), [&](std::uint32_t id) {
+      CHECK((id == 0 || id > last || got[0] == 0));
+      last = id;
+      got[id / 64] |= 1ull << (id % 64);
+    });
+    REQUIRE(r.empty());
+    REQUIRE(got == words);
+    REQUIRE(w.bytes().size() <= words.size() * 8 + 6);
+  }
+  std::vector<std::uint64_t> all(16, ~0ull);
+  Writer w;
+  put_ids(w, all);
+  CHECK(w.bytes().size() <= 5);
+  Reader r(w.bytes());
+  CHECK_THROWS(get_ids(r, 1023, [](std::uint32_t) {}));
+}
+
+TEST_CASE("negotiate: sets of ranks") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 300; ++round) {
+    std::set<int> a, b;
+    for (unsigned i = random() % 60; i > 0; --i) a.insert(static_cast<int>(random() % 100));
+    for (unsigned i = random() % 60; i > 0; --i) b.insert(static_cast<int>(random() % 100));
+    RankSet x = RankSet::of({a.begin(), a.end()}), y = RankSet::of({b.begin(), b.end()});
+    x.merge(y);
+    a.insert(b.begin(), b.end());
+    CHECK(x == RankSet::of({a.begin(), a.end()}));
+    CHECK(x.count() == static_cast<int>(a.size()));
+    Writer w;
+    x.put(w);
+    Reader r(w.bytes());
+    CHECK(RankSet::get(r) == x);
+    const RankSet rest = x.complement(100);
+    CHECK(rest.count() == 100 - x.count());
+    for (int i = 0; i < 100; ++i) CHECK(x.contains(i) != rest.contains(i));
+  }
+  CHECK(RankSet::of({5, 0, 1, 2}).text() == "ranks 0-2, 5");
+  CHECK(RankSet::range(1, 27599).complement(27600).text() == "rank 0");
+}
+
+namespace {
+
+/// A tree whose messages are carried by hand.
+struct Carried {
+  std::vector<std::vector<int>> ranks;
+  std::vector<TreeNode> nodes;
+  Carried(int count, int arity, int per_node) {
+    for (int n = 0; n < count; ++n) {
+      ranks.emplace_back();
+      for (int l = 0; l < per_node; ++l) ranks.back().push_back(n * per_node + l);
+    }
+    for (int n = 0; n < count; ++n) nodes.emplace_back(TreeShape{count, arity}, n, ranks, 128);
+  }
+  void all_pass(Order type, const Writer& w) {
+    for (TreeNode& n : nodes) n.passing(type, const_cast<Writer&>(w).bytes());
+  }
+  void assign(std::uint32_t id, const char* name) {
+    Writer w;
+    all_pass(Order::assign, w.put(id).put(no_slot).raw(name));
+  }
+  /// Leaves first, so that one message a node is enough.  Returns their number.
+  int carry_up() {
+    int count = 0;
+    for (std::size_t n = nodes.size() - 1; n > 0; --n) {
+      const std::string news = nodes[n].up([] { return std::int64_t{1} << 40; });
+      if (news.empty()) continue;
+      ++count;
+      nodes[static_cast<std::size_t>(nodes[n].parent())].from_below(static_cast<int>(n), news);
+    }
+    return count;
+  }
+};
+
+Record record_of(const char* name, std::int64_t length) {
+  Record r;
+  r.signature.ndim = 1;
+  r.signature.dims[0] = length;
+  r.name = name;
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("tree: a message a node, and a thousand equal records are one") {
+  for (int arity : {1, 2, 3, 8}) {
+    Carried tree(40, arity, 3);
+    std::vector<std::string> orders;
+    Conductor conductor({.ranks = 120, .ids = 128}, [&](Order type, std::string_view body) {
+      orders.emplace_back(std::to_string(static_cast<int>(type)) + std::string(body));
+    });
+    for (int n = 39; n >= 0; --n)
+      for (int rank : tree.ranks[static_cast<std::size_t>(n)])
+        tree.nodes[static_cast<std::size_t>(n)].record(rank, record_of("x", rank == 77 ? 4 : 3));
+    CHECK(tree.carry_up() == 39);
+    tree.nodes[0].drain(conductor);
+    REQUIRE(orders.size() == 1);
+    CHECK(orders[0].find("[3] on ranks 0-76, 78-119") != std::string::npos);
+    CHECK(orders[0].find("[4] on rank 77") != std::string::npos);
+
+    tree.assign(70, "x");
+    for (int n = 39; n > 0; --n) tree.nodes[static_cast<std::size_t>(n)].ready(70);
+    CHECK(tree.carry_up() == 39);
+    int waiting = 0;
+    tree.nodes[0].held([&](std::uint32_t id, const std::string& name, const RankSet& here) {
+      ++waiting;
+      CHECK(id == 70);
+      CHECK(name == "x");
+      CHECK(here.complement(120).text() == "ranks 0-2");
+    });
+    CHECK(waiting == 1);
+  }
+}
+
+TEST_CASE("tree: a record for a name with an id does not wait for the others") {
+  Carried tree(7, 2, 1);
+  tree.assign(3, "x");
+  tree.nodes[6].record(6, record_of("x", 5));
+  CHECK(tree.carry_up() == 2);  // through node 2
+  Writer evict;
+  tree.all_pass(Order::evict, evict.put(std::uint32_t{3}));
+  tree.nodes[5].ready(3);  // stale: set before it saw the order
+  CHECK(tree.carry_up() == 0);
+  tree.nodes[5].record(5, record_of("x", 5));
+  CHECK(tree.carry_up() == 1);  // node 2's own is missing
+  tree.nodes[2].record(2, record_of("x", 5));
+  CHECK(tree.carry_up() == 1);
+  int held = 0;
+  tree.nodes[2].held([&](std::uint32_t, const std::string&, const RankSet&) { ++held; });
+  CHECK(held == 0);
+}
+
+TEST_CASE("tree: what a failed group left behind is dropped") {
+  Carried tree(3, 2, 1);
+  Record r = record_of("x", 5);
+  r.signature.group = 99;
+  r.signature.group_size = 2;
+  tree.nodes[0].record(0, r);
+  Writer fail;
+  tree.all_pass(Order::fail_group, fail.put(std::uint32_t{HVD_MISMATCH}).put(std::uint64_t{99}).raw("no"));
+  tree.nodes[1].record(1, r);  // from before
+  int held = 0;
+  for (TreeNode& n : tree.nodes) n.held([&](std::uint32_t, const std::string&, const RankSet&) { ++held; });
+  CHECK(held == 0);
+  r.executed = 1;
+  for (int n = 2; n >= 0; --n) tree.nodes[static_cast<std::size_t>(n)].record(n, r);
+  tree.carry_up();
+  int agreed = 0;
+  Conductor conductor({.ranks = 3, .ids = 128}, [&](Order type, std::string_view) { agreed += type == Order::assign; });
+  tree.nodes[0].drain(conductor);
+  conductor.decide(0, [] { return 0; });
+  CHECK(agreed == 1);
+}
+
+TEST_CASE("tree: messages that nobody can have sent are refused") {
+  Carried tree(7, 2, 1);
+  std::mt19937 random(11);
+  CHECK_THROWS(tree.nodes[1].from_below(6, ""));
+  for (int round = 0; round < 3000; ++round) {
+    std::string junk(random() % 40, 0);
+    for (char& c : junk) c = static_cast<char>(random() % (round % 2 ? 256 : 16));
+    try {
+      tree.nodes[0].from_below(1, junk);
+    } catch (const std::runtime_error&) {  // the one way out
+    }
+  }
+}
+
+namespace {
+
+/// What all ranks do in a round, drawn from a common seed: the same names in another order on every rank.
+struct Task {
+  std::string name;
+  std::int64_t length = 1;
+  int odd = -1;    ///< this rank has another length: an error on all
+  int group = -1;  ///< submitted together
+};
+
+std::vector<Task> tasks_of(std::mt19937& random, int ranks) {
+  std::vector<Task> tasks;
+  for (int i = 0; i < 12; ++i) {
+    if (random() % 4 == 0) continue;
+    Task t;
+    t.name = "n" + std::to_string(i);
+    t.length = 1 + random() % 3 % 2 * (random() % 5000);
+    if (random() % 12 == 0) t.odd = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    if (i >= 9) t.group = 0;
+    tasks.push_back(t);
+  }
+  return tasks;
+}
+
+void carry_out(Rank& rank, const std::vector<Task>& tasks, std::mt19937& mine) {
+  std::vector<std::vector<float>> data(tasks.size());
+  std::vector<hvd_request> requests;
+  bool group_fails = false;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const Task& t = tasks[i];
+    group_fails |= t.group >= 0 && t.odd >= 0;
+    data[i].assign(static_cast<std::size_t>(t.length + (t.odd == rank.rank())), static_cast<float>(rank.rank() + 1));
+    requests.push_back(Rank::request(HVD_ALLREDUCE, t.name.c_str(), {static_cast<std::int64_t>(data[i].size())},
+                                     data[i].data(), data[i].data()));
+  }
+  std::vector<std::size_t> order(tasks.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), mine);
+  std::vector<core::Operation*> ops(tasks.size());
+  bool grouped = false;
+  for (std::size_t i : order) {
+    if (mine() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(mine() % 300));
+    if (tasks[i].group < 0) {
+      ops[i] = &rank.submit(requests[i]);
+    } else if (!std::exchange(grouped, true)) {
+      std::vector<hvd_request> together;
+      for (std::size_t j = 0; j < tasks.size(); ++j)
+        if (tasks[j].group >= 0) together.push_back(requests[j]);
+      const std::vector<core::Operation*> got = rank.submit_group(together);
+      for (std::size_t j = 0, k = 0; j < tasks.size(); ++j)
+        if (tasks[j].group >= 0) ops[j] = got[k++];
+    }
+  }
+  const float sum = static_cast<float>(rank.size() * (rank.size() + 1)) / 2;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const bool fails = tasks[i].odd >= 0 || (tasks[i].group >= 0 && group_fails);
+    std::string text;
+    EXPECT(rank.finish(*ops[i], &text) == (fails ? HVD_MISMATCH : HVD_OK));
+    if (fails)
+      EXPECT(text.find(std::to_string(tasks[i].length)) != std::string::npos || tasks[i].odd < 0);
+    else
+      EXPECT(data[i].front() == sum && data[i].back() == sum);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("tree: random operations over random delays, two to sixteen nodes") {
+  struct World {
+    int ranks, per_node, arity;
+    std::uint32_t capacity;
+  };
+  for (const World& w : {World{2, 1, 0, 1024}, World{4, 2, 1, 6}, World{5, 1, 2, 1024}, World{7, 2, 1, 4},
+                         World{9, 1, 3, 8}, World{16, 1, 2, 1024}, World{16, 1, 0, 5}}) {
+    CAPTURE(w.ranks);
+    CAPTURE(w.arity);
+    core::Config config;
+    config.arity = w.arity;
+    config.cache_capacity = w.capacity;
+    run_world(
+        w.ranks, w.per_node,
+        [&](Rank& rank) {
+          std::mt19937 common(static_cast<unsigned>(w.ranks)), mine(static_cast<unsigned>(rank.rank()) + 1000);
+          for (int round = 0; round < 12; ++round) carry_out(rank, tasks_of(common, rank.size()), mine);
+        },
+        config, 400'000);
+  }
+}
+
+TEST_CASE("tree: a rank of any node that shuts down ends the waits of all") {
+  for (int leaver : {0, 1, 2, 3, 9, 15}) {
+    core::Config config;
+    config.arity = 2;
+    run_world(
+        16, 2,
+        [&](Rank& rank) {
+          float x = 1;
+          EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x)) == HVD_OK);
+          if (rank.rank() == leaver) return;
+          std::string text;
+          EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 30) == HVD_PEER_LOST);
+          EXPECT(text.find("shut down") != std::string::npos || text.find("rank") != std::string::npos);
+        },
+        config, 100'000);
+  }
+}
+
+TEST_CASE("tree: the stall check names the ranks of other nodes that are missing") {
+  core::Config config;
+  config.arity = 2;
+  config.stall_warn_ns = 200'000'000;
+  config.stall_shutdown_ns = 2'500'000'000;
+  run_world(
+      14, 2,
+      [](Rank& rank) {
+        float x = 1;
+        EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x)) == HVD_OK);
+        const bool missing = rank.rank() == 7 || rank.rank() == 12 || rank.rank() == 13;
+        std::string text;
+        if (!missing) {
+          EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 60) == HVD_TIMEOUT);
+          EXPECT(text.find("ranks 7, 12-13") != std::string::npos);
+        } else {
+          while (rank.engine().set().broken().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+      },
+      config);
+}
