@@ -95,8 +95,11 @@ typedef struct hvd_request {
   double prescale;      /**< multiplies the input; 0 is read as 1 only if postscale is 0 too */
   double postscale;     /**< multiplies the result */
   const void* in;       /**< [elements]; may be NULL when there are no elements */
-  void* out;            /**< allreduce, broadcast: [elements], may equal in. allgather: NULL, see hvd_take */
-} hvd_request;
+  void* out;            /**< allreduce, broadcast: [elements], may equal in. Others: NULL, see hvd_take */
+  const int64_t*
+      splits; /**< alltoall: [num_splits = size of the set] rows for each member; copied. NULL: equal parts */
+  int32_t num_splits;
+} hvd_request; /**< a shorter one without the last two members is accepted, by its struct_size */
 
 typedef int64_t hvd_handle; /**< > 0 */
 
@@ -141,11 +144,13 @@ HVD_API int hvd_poll(hvd_handle handle, int* done);
  *  (negative: no limit), then the handle is still under way.  The waiting thread may run the engine itself. */
 HVD_API int hvd_wait(hvd_handle handle, double timeout_seconds);
 
-/** Has ended(context) called once, when the operation has ended, or here and now when it has already.  The calling thread
- *  is whichever ended it, often the runtime's own and in the midst of other work: ended must return at once, and must call
- *  nothing of libhvd but hand the news to another thread.  For frameworks that must not block a thread of theirs in
- *  hvd_wait.  Once per handle: HVD_USAGE the second time. */
+/** Has ended(context) called once, when the operation has ended, or here and now when it has already.  The calling
+ * thread is whichever ended it, often the runtime's own and in the midst of other work: ended must return at once, and
+ * must call nothing of libhvd but hand the news to another thread.  For frameworks that must not block a thread of
+ * theirs in hvd_wait.  Once per handle: HVD_USAGE the second time. */
 HVD_API int hvd_notify(hvd_handle handle, void (*ended)(void* context), void* context);
+
+/** reducescatter: each member gets its part of the rows, in order; the first (rows mod size) get one more. */
 
 /** The result of a finished operation whose size only the ranks together know (allgather, alltoall, reducescatter).
  *  *data: [prod(shape)], malloc'd, now the caller's: hvd_free.  shape: [64] is filled, *ndim set.  Works once. */
@@ -158,6 +163,10 @@ HVD_API void hvd_free(void* data);
  * ordinary memory. hvd_free gives it back, when no operation on it is under way.  After fork() parent and child share
  * it. HVD_UNAVAILABLE when there is not so much memory. */
 HVD_API int hvd_alloc(size_t bytes, void** data);
+
+/** The rows that came from each member of the set in a finished alltoall (or allgather).
+ *  splits: [size of the set] is filled. */
+HVD_API int hvd_take_splits(hvd_handle handle, int64_t* splits);
 
 /** Forgets a handle.  One that is under way is forgotten when it ends. */
 HVD_API int hvd_release(hvd_handle handle);

@@ -150,6 +150,17 @@ int hvd_alloc(size_t bytes, void** data) {
   });
 }
 
+int hvd_take_splits(hvd_handle handle, int64_t* splits) {
+  return guard([&] {
+    need(splits, "splits");
+    Operation& op = find(engine(), handle);
+    if (!op.done()) throw Error(Code::usage, "hvd_take_splits", "the operation is still under way", "hvd_wait first");
+    raise(op);
+    if (op.received.empty()) throw Error(Code::usage, "hvd_take_splits", "only alltoall and allgather have splits");
+    std::copy(op.received.begin(), op.received.end(), splits);
+  });
+}
+
 int hvd_release(hvd_handle handle) {
   return guard([&] {
     Engine& e = engine();
@@ -161,8 +172,10 @@ int hvd_run(const hvd_request* request) {
   return guard([&] {
     Engine& e = engine();
     const Prepared p = hvd::core::prepare(request, e.world());
-    if (p.signature.operation() == hvd::Kind::allgather)
-      throw Error(Code::usage, "hvd_run", "an allgather has a result to take", "use hvd_submit, hvd_wait, hvd_take");
+    if (p.has_result())
+      throw Error(Code::usage, "hvd_run",
+                  std::string("an ") + name_of(p.signature.operation()) + " has a result to take",
+                  "use hvd_submit, hvd_wait, hvd_take");
     Operation& op = e.run(p);
     const int status = op.status;
     const std::string error = status == HVD_OK ? std::string() : op.error;

@@ -22,7 +22,7 @@ struct Signature {
   std::uint32_t group_size = 0;  ///< 0: not grouped
   std::uint64_t group = 0;       ///< hash of the names of the whole group
   double before = 1, after = 1;  ///< scale factors
-  std::int64_t dims[max_dims];   ///< [ndim]; allgather: dims[0] is -1, each rank has its own
+  std::int64_t dims[max_dims];   ///< [ndim]; allgather, alltoall: dims[0] is -1, each rank has its own
 
   std::size_t bytes() const { return offsetof(Signature, dims) + sizeof(std::int64_t) * ndim; }
   std::string_view blob() const { return {reinterpret_cast<const char*>(this), bytes()}; }

@@ -3,69 +3,15 @@
 #include <cstdlib>
 
 #include "core/set.h"
-#include "ops/hierarchical/broadcast.h"
-#include "ops/hierarchical/gather.h"
+#include "ops/hierarchical/delivery.h"
+#include "ops/hierarchical/lanes.h"
 #include "ops/shm/eager.h"
 
 namespace hvd::core {
 namespace {
 
-void* allocate(std::size_t bytes) {
-  void* p = std::malloc(bytes > 0 ? bytes : 1);
-  if (!p) throw Error(Code::unavailable, "allgather", "no memory for a result of " + std::to_string(bytes) + " bytes");
-  return p;
-}
-
-/// allgather: first everybody's first dimension, then the data.
-class Allgather final : public ops::Stage {
- public:
-  Allgather(ops::Rings& rings, const ops::Nodes& nodes, transport::Transport& transport, Operation& op)
-      : rings_(rings), nodes_(nodes), transport_(transport), op_(op), first_dims_(nodes.node_of.size()) {
-    std::vector<unsigned char*> to;
-    for (std::int64_t& d : first_dims_) to.push_back(reinterpret_cast<unsigned char*>(&d));
-    lengths_ = std::make_unique<ops::CrossGather>(rings, nodes, transport, &op.dim0,
-                                                  std::vector<std::size_t>(first_dims_.size(), sizeof(std::int64_t)),
-                                                  std::move(to));
-  }
-  bool step() override {
-    if (data_) return data_->step();
-    const bool moved = lengths_->step();
-    if (!lengths_->done()) return moved;
-    begin_data();
-    return true;
-  }
-  bool done() const override { return data_ && data_->done(); }
-
- private:
-  void begin_data() {
-    const Signature& s = op_.entry->signature;
-    const std::size_t row = static_cast<std::size_t>(s.payload_bytes());
-    std::vector<std::size_t> bytes;
-    std::size_t total = 0;
-    std::int64_t rows = 0;
-    for (std::int64_t d : first_dims_) {
-      bytes.push_back(row * static_cast<std::size_t>(d));
-      total += bytes.back();
-      rows += d;
-    }
-    op_.result = allocate(total);
-    op_.result_shape.assign(s.dims, s.dims + s.ndim);
-    op_.result_shape[0] = rows;
-    std::vector<unsigned char*> to;
-    auto* at = static_cast<unsigned char*>(op_.result);
-    for (std::size_t b : bytes) {
-      to.push_back(at);
-      at += b;
-    }
-    data_ = std::make_unique<ops::CrossGather>(rings_, nodes_, transport_, op_.in, std::move(bytes), std::move(to));
-  }
-  ops::Rings& rings_;
-  const ops::Nodes& nodes_;
-  transport::Transport& transport_;
-  Operation& op_;
-  std::vector<std::int64_t> first_dims_;
-  std::unique_ptr<ops::CrossGather> lengths_, data_;
-};
+const unsigned char* in_of(const Operation& op) { return static_cast<const unsigned char*>(op.in); }
+unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(op.out); }
 
 }  // namespace
 
@@ -75,180 +21,184 @@ Batch::Batch(const World& world, const memory::Node& node, transport::Transport&
       node_(node),
       transport_(transport),
       tracer_(tracer),
+      rows_(tracer),
       end_(std::move(end)),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
-      exchange_(nodes_, transport),
-      allreduce_(rings_),
-      places_(node),
-      direct_(rings_) {}
+      reduction_(rings_, distance_, nodes_, transport) {}
 
-ops::Item Batch::item_of(const Operation& op) const {
-  const Signature& s = op.entry->signature;
-  ops::Item item;
-  item.in = static_cast<const unsigned char*>(op.in);
-  item.out = static_cast<unsigned char*>(op.out);
-  item.bytes = static_cast<std::size_t>(s.payload_bytes());
-  item.element_bytes = element_bytes(s.type());
-  item.reduce = ops::reducer(s.type(), s.reduction());
-  item.scale = {s.before, s.after, s.reduction() == Reduce::average ? world_.size : 1};
-  const bool sums = s.reduction() == Reduce::sum || s.reduction() == Reduce::average;
-  // Half precision ends at 65504: a node's part of a sum is made small before it is rounded, not when it is infinite.
-  item.part = s.type() == DType::f16 && sums ? item.scale : ops::Scale{s.before, 1, 1};
-  item.whole = s.type() == DType::f16 && sums ? ops::Scale{} : ops::Scale{1, s.after, item.scale.divisor};
-  return item;
-}
+trace::Phase Batch::transfer() const { return nodes_.count() > 1 ? trace::Phase::mpi : trace::Phase::shm; }
 
 void Batch::begin(std::span<Operation* const> ops, bool eager) {
-  ops_.assign(ops.begin(), ops.end());
   running_ = true;
-  if (eager)
-    run_eager();
-  else
-    begin_stream();
-}
-
-trace::Phase Batch::transfer() const { return world_.nodes.size() > 1 ? trace::Phase::mpi : trace::Phase::shm; }
-
-/// One row of operations in the timeline, in its first phase.  Returns its number.
-std::uint32_t Batch::trace_begin(std::span<Operation* const> ops, trace::Phase phase) {
-  const std::uint32_t number = ++traced_;
-  if (!tracer_.enabled()) return number;
-  tracer_.batch_begin(number);
-  for (const Operation* op : ops) tracer_.batch_tensor(op->entry->track);
-  tracer_.phase_begin(number, phase);
-  return number;
-}
-
-void Batch::trace_next(std::uint32_t number, trace::Phase from, trace::Phase to) {
-  if (!tracer_.enabled()) return;
-  tracer_.phase_end(number, from);
-  tracer_.phase_begin(number, to);
-}
-
-void Batch::trace_end(std::uint32_t number, trace::Phase phase) {
-  if (!tracer_.enabled()) return;
-  tracer_.phase_end(number, phase);
-  tracer_.batch_end(number);
-}
-
-/// Chunks overlap in the pipeline, so the copies show only where nothing else runs: while it fills and while it drains.
-void Batch::trace_stream() {
-  using trace::Phase;
-  auto advance = [this](Phase to) {
-    trace_next(stream_number_, stream_phase_, to);
-    stream_phase_ = to;
-  };
-  if (stream_phase_ == Phase::memcpy_in_fusion_buffer && allreduce_.entered()) advance(transfer());
-  if (stream_phase_ == transfer() && allreduce_.reduced()) advance(Phase::memcpy_out_fusion_buffer);
-}
-
-void Batch::run_eager() {
-  const std::uint32_t number = trace_begin(ops_, trace::Phase::shm);
-  for (Operation* op : ops_) ops::eager_reduce(node_, item_of(*op), op->entry->slot, op->parity);
-  trace_end(number, trace::Phase::shm);
-  for (Operation* op : ops_) end_(*op, HVD_OK, {});
-  running_ = false;
-}
-
-/// The same on all ranks.  What has an eager slot says nothing about its place; what came by record neither.
-bool Batch::lies_registered(const Operation& op) {
-  return nodes_.count() == 1 && op.by_bit && op.entry->slot == negotiate::no_slot &&
-         places_.registered(op.entry->id, op.parity);
-}
-
-void Batch::begin_stream() {
-  stream_.clear();
-  direct_.clear();
-  streamed_.clear();
-  single_.clear();
-  widened_.clear();
-  for (Operation* op : ops_) {
-    if (op->entry->signature.operation() == Kind::allreduce) {
-      streamed_.push_back(op);
-      if (lies_registered(*op))
-        direct_.add(item_of(*op), op->entry->id, op->parity);
-      else if (nodes_.count() > 1 && Widened::needed(op->entry->signature))
-        stream_.add(widened_.emplace_back(*op).item(item_of(*op)));
-      else
-        stream_.add(item_of(*op));
-    } else {
-      single_.push_back(op);
+  if (eager) {
+    run_eager(ops);
+    return;
+  }
+  for (Part& p : parts_) p.ops.clear();
+  for (Operation* op : ops) {
+    switch (op->entry->signature.operation()) {
+      case Kind::allreduce:
+        parts_[reduced].ops.push_back(op);
+        break;
+      case Kind::reducescatter:
+        parts_[scattered].ops.push_back(op);
+        break;
+      case Kind::allgather:
+      case Kind::alltoall:
+      case Kind::broadcast:
+        parts_[delivered].ops.push_back(op);
+        break;
+      default: {  // barrier: that all have submitted it is all there is to do
+        const std::uint32_t row = rows_.begin({&op, 1}, trace::Phase::queue);
+        rows_.next(row, trace::Phase::queue, transfer());
+        rows_.end(row, transfer());
+        end_(*op, HVD_OK, {});
+      }
     }
   }
-  rings_.streaming = distance_.streaming(node_, stream_.bytes);
-  direct_.begin();
-  exchange_.begin(stream_);
-  allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &exchange_ : nullptr);
-  streaming_ = true;
-  stream_phase_ = trace::Phase::memcpy_in_fusion_buffer;
-  if (!streamed_.empty()) stream_number_ = trace_begin(streamed_, stream_phase_);
-  queued_ = traced_;
-  for (Operation*& op : single_) trace_begin({&op, 1}, trace::Phase::queue);
+  using trace::Phase;
+  for (std::size_t i = 0; i < parts; ++i)  // the first part does not queue
+    if (!parts_[i].ops.empty())
+      parts_[i].row = rows_.begin(parts_[i].ops, i == reduced ? Phase::memcpy_in_fusion_buffer : Phase::queue);
   at_ = 0;
-  begun_ = false;
-  stage_.reset();
+  start();
 }
 
-std::unique_ptr<ops::Stage> Batch::stage_of(Operation& op) {
-  const Signature& s = op.entry->signature;
-  switch (s.operation()) {
-    case Kind::broadcast:
-      return std::make_unique<ops::CrossBroadcast>(
-          rings_, nodes_, transport_, s.root, static_cast<const unsigned char*>(op.in),
-          static_cast<unsigned char*>(op.out), static_cast<std::size_t>(s.payload_bytes()));
-    case Kind::allgather:
-      return std::make_unique<Allgather>(rings_, nodes_, transport_, op);
-    default:
-      return nullptr;  // barrier: that all have submitted it is all there is to do
+void Batch::run_eager(std::span<Operation* const> ops) {
+  const std::uint32_t row = rows_.begin(ops, trace::Phase::shm);
+  for (Operation* op : ops) ops::eager_reduce(node_, item_of(*op, world_.size), op->entry->slot, op->parity);
+  rows_.end(row, trace::Phase::shm);
+  running_ = false;
+  for (Operation* op : ops) end_(*op, HVD_OK, {});
+}
+
+// ---- one part after the other
+
+/// Begins the next part that has operations.
+void Batch::start() {
+  while (at_ < parts && parts_[at_].ops.empty()) ++at_;
+  running_ = at_ < parts;
+  if (!running_) return;
+  if (at_ == reduced) {
+    reduction_.begin(parts_[reduced].ops);
+    stage_ = &reduction_;
+    phase_ = trace::Phase::memcpy_in_fusion_buffer;
+  } else {
+    phase_ = transfer();
+    rows_.next(parts_[at_].row, trace::Phase::queue, phase_);
+    owned_ = at_ == scattered ? reducescatter() : delivery();
+    stage_ = owned_.get();
   }
 }
 
 bool Batch::step() {
   if (!running_) return false;
-  if (streaming_) {
-    bool moved = allreduce_.step();
-    if (moved && !streamed_.empty()) trace_stream();
-    moved |= direct_.step();
-    if (!allreduce_.done() || !direct_.done()) return moved;
-    streaming_ = false;
-    for (Widened& w : widened_) w.narrow();
-    widened_.clear();
-    if (!streamed_.empty()) trace_end(stream_number_, stream_phase_);
-    for (Operation* op : streamed_) end_(*op, HVD_OK, {});
-    running_ = at_ < single_.size();
-    return true;
-  }
-  return next_stage();
-}
-
-bool Batch::next_stage() {
-  Operation& op = *single_[at_];
-  const std::uint32_t number = queued_ + 1 + static_cast<std::uint32_t>(at_);
-  bool moved = false;
-  if (!begun_) {
-    begun_ = true;
-    trace_next(number, trace::Phase::queue, transfer());
-    stage_ = stage_of(op);
-    moved = true;
-  }
-  if (stage_ && !stage_->done()) {
-    moved |= stage_->step();
+  if (!stage_->done()) {
+    const bool moved = stage_->step();
+    if (moved && at_ == reduced) trace_allreduce();
     if (!stage_->done()) return moved;
   }
-  stage_.reset();
-  begun_ = false;
-  trace_end(number, transfer());
-  end_(op, HVD_OK, {});
-  running_ = ++at_ < single_.size();
+  finish();
+  ++at_;
+  start();
   return true;
 }
 
+void Batch::finish() {
+  if (at_ == reduced) reduction_.finish();
+  if (at_ == scattered) take_scattered();
+  if (at_ == delivered) take_delivered();
+  owned_.reset();
+  rows_.end(parts_[at_].row, phase_);
+  for (Operation* op : parts_[at_].ops) end_(*op, HVD_OK, {});
+}
+
 void Batch::drop() {
-  running_ = streaming_ = begun_ = false;
-  exchange_.drop();
+  running_ = false;
+  reduction_.drop();
   widened_.clear();
-  (void)stage_.release();  // a message may still arrive in its memory
+  (void)owned_.release();  // a message may still arrive in its memory
+}
+
+// ---- the parts
+
+/// Chunks overlap in the pipeline, so the copies show only where nothing else runs: while it fills and while it drains.
+void Batch::trace_allreduce() {
+  using trace::Phase;
+  auto advance = [this](Phase to) {
+    rows_.next(parts_[reduced].row, phase_, to);
+    phase_ = to;
+  };
+  if (phase_ == Phase::memcpy_in_fusion_buffer && reduction_.entered()) advance(transfer());
+  if (phase_ == transfer() && reduction_.reduced()) advance(Phase::memcpy_out_fusion_buffer);
+}
+
+std::unique_ptr<ops::Stage> Batch::reducescatter() {
+  std::vector<ops::Divided> tensors;
+  std::size_t bytes = 0;
+  for (Operation* op : parts_[scattered].ops) {
+    const Signature& s = op->entry->signature;
+    const std::int64_t rows = s.dims[0];
+    op->result_shape.assign(s.dims, s.dims + s.ndim);
+    op->result_shape[0] = rows / world_.size + (world_.rank < rows % world_.size ? 1 : 0);
+    ops::Divided t{item_of(*op, world_.size), rows};
+    op->allocate(t.end(world_.rank, world_.size) - t.begin(world_.rank, world_.size));
+    t.item.out = static_cast<unsigned char*>(op->result);
+    if (nodes_.count() > 1 && Widened::needed(s)) {
+      t.item = widened_.emplace_back(*op).item(t.item);
+      t.item.out += t.begin(world_.rank, world_.size);
+    }
+    bytes += t.item.bytes;
+    tensors.push_back(t);
+  }
+  rings_.streaming = distance_.streaming(node_, bytes);
+  return std::make_unique<ops::Lanes>(rings_, nodes_, transport_, std::move(tensors));
+}
+
+void Batch::take_scattered() {
+  for (const Widened& w : widened_) {
+    const Operation& op = w.operation();
+    const ops::Divided t{item_of(op, world_.size), op.entry->signature.dims[0]};
+    const std::size_t begin = t.begin(world_.rank, world_.size), end = t.end(world_.rank, world_.size);
+    w.narrow(op.result, begin / t.item.element_bytes, (end - begin) / t.item.element_bytes);
+  }
+  widened_.clear();
+}
+
+std::unique_ptr<ops::Stage> Batch::delivery() {
+  std::vector<ops::Parcel> parcels;
+  std::size_t bytes = 0;  // what all ranks know of
+  for (const Operation* op : parts_[delivered].ops) {
+    const Signature& s = op->entry->signature;
+    ops::Parcel p;
+    p.kind = s.operation();
+    p.in = in_of(*op);
+    p.out = out_of(*op);
+    p.row_bytes = static_cast<std::size_t>(s.payload_bytes());
+    p.rows = op->dim0;
+    p.root = s.root;
+    p.splits = op->splits.data();
+    if (p.kind == Kind::broadcast) bytes += p.row_bytes;
+    parcels.push_back(std::move(p));
+  }
+  rings_.streaming = distance_.streaming(node_, bytes);
+  return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
+}
+
+void Batch::take_delivered() {
+  std::vector<ops::Parcel> parcels = static_cast<ops::Delivery&>(*owned_).take();
+  for (std::size_t i = 0; i < parcels.size(); ++i) {
+    ops::Parcel& p = parcels[i];
+    if (!p.result) continue;  // broadcast
+    Operation& op = *parts_[delivered].ops[i];
+    const Signature& s = op.entry->signature;
+    op.result = p.result;
+    op.received = std::move(p.received);
+    op.result_shape.assign(s.dims, s.dims + s.ndim);
+    op.result_shape[0] = 0;
+    for (std::int64_t rows : op.received) op.result_shape[0] += rows;
+  }
 }
 
 }  // namespace hvd::core

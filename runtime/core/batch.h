@@ -1,20 +1,21 @@
 /// @file batch.h — the operations that run together, as a state object.
+///
+/// A batch has up to three parts, one after the other: what is reduced for
+/// everybody, what is reduced for one rank each, what is moved as it is.  All
+/// operations of a part share one pass through the rings.
 #pragma once
-#include <deque>
+#include <array>
 #include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "core/batch_rows.h"
 #include "core/operation.h"
-#include "core/widened.h"
+#include "core/reduction.h"
 #include "core/world.h"
-#include "ops/hierarchical/exchange.h"
-#include "ops/shm/allreduce.h"
-#include "ops/shm/direct.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/rings.h"
-#include "trace/trace.h"
 #include "transport/transport.h"
 
 namespace hvd::core {
@@ -33,39 +34,38 @@ class Batch {
   void drop();
 
  private:
+  enum Kinds : std::size_t { reduced, scattered, delivered, parts };
+  struct Part {
+    std::vector<Operation*> ops;
+    std::uint32_t row = 0;
+  };
   trace::Phase transfer() const;
-  std::uint32_t trace_begin(std::span<Operation* const> ops, trace::Phase phase);
-  void trace_next(std::uint32_t number, trace::Phase from, trace::Phase to);
-  void trace_end(std::uint32_t number, trace::Phase phase);
-  void trace_stream();
-  void run_eager();
-  void begin_stream();
-  bool lies_registered(const Operation& op);
-  bool next_stage();
-  ops::Item item_of(const Operation& op) const;
-  std::unique_ptr<ops::Stage> stage_of(Operation& op);
+  void run_eager(std::span<Operation* const> ops);
+  void start();
+  void finish();
+  void trace_allreduce();
+  std::unique_ptr<ops::Stage> reducescatter();
+  std::unique_ptr<ops::Stage> delivery();
+  void take_scattered();
+  void take_delivered();
 
   const World& world_;
   const memory::Node& node_;
   transport::Transport& transport_;
   trace::Tracer& tracer_;
-  std::uint32_t traced_ = 0;                      ///< parts numbered for the timeline so far
-  std::uint32_t stream_number_ = 0, queued_ = 0;  ///< of the stream; of the part before the first single one
-  trace::Phase stream_phase_ = trace::Phase::memcpy_in_fusion_buffer;
+  BatchRows rows_;
   End end_;
   const ops::Nodes nodes_;
   ops::Rings rings_;
   ops::Distance distance_;
-  std::vector<Operation*> ops_, streamed_, single_;
-  ops::Stream stream_;
-  std::deque<Widened> widened_;  ///< those of streamed_ that travel in 64 bits
-  ops::Exchange exchange_;
-  ops::ShmAllreduce allreduce_;
-  ops::Places places_;
-  ops::DirectAllreduce direct_;
-  std::unique_ptr<ops::Stage> stage_;  ///< of single_[at_]
-  std::size_t at_ = 0;
-  bool running_ = false, streaming_ = false, begun_ = false;
+  Reduction reduction_;
+  std::deque<Widened> widened_;  ///< of the reducescatters
+  std::array<Part, parts> parts_;
+  std::size_t at_ = 0;                 ///< the part under way
+  ops::Stage* stage_ = nullptr;        ///< of that part
+  std::unique_ptr<ops::Stage> owned_;  ///< where the stage is made anew
+  trace::Phase phase_ = trace::Phase::queue;
+  bool running_ = false;
 };
 
 }  // namespace hvd::core

@@ -3,11 +3,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "common/signature.h"
 #include "memory/futex.h"
 
@@ -28,10 +30,12 @@ struct Operation {
   Entry* entry = nullptr;
   const void* in = nullptr;
   void* out = nullptr;
-  std::int64_t dim0 = 0;   ///< allgather: this rank's own first dimension
-  unsigned parity = 0;     ///< which of its two slots an eager tensor is in
-  bool by_bit = false;     ///< announced by its ready bit, not by a record
-  void* result = nullptr;  ///< malloc'd; owned until taken
+  std::int64_t dim0 = 0;               ///< allgather, alltoall: this rank's own first dimension
+  std::vector<std::int64_t> splits;    ///< alltoall: [size of the set] rows for each member
+  std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member
+  unsigned parity = 0;                 ///< which of its two slots an eager tensor is in
+  bool by_bit = false;                 ///< announced by its ready bit, not by a record
+  void* result = nullptr;              ///< malloc'd; owned until taken
   std::vector<std::int64_t> result_shape;
 
   /// Who wants to be told of the end.  The two words are written before listener becomes `set`.
@@ -39,6 +43,12 @@ struct Operation {
   std::atomic<std::uint32_t> listener{none};
   void (*tell)(void*) = nullptr;
   void* tell_context = nullptr;
+
+  /// Memory for the result; throws Error{unavailable}.
+  void allocate(std::size_t bytes) {
+    result = std::malloc(bytes > 0 ? bytes : 1);
+    if (!result) throw Error(Code::unavailable, "result", "no memory for " + std::to_string(bytes) + " bytes");
+  }
 
   bool done() const { return state.load(std::memory_order_acquire) == ended; }
 
@@ -89,6 +99,7 @@ class Operations {
     op.status = 0;
     op.error.clear();
     op.result_shape.clear();
+    op.received.clear();
     return op;
   }
   static std::int64_t handle(const Operation& op) {

@@ -1,6 +1,7 @@
 #include "core/prepare.h"
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "base/error.h"
@@ -19,8 +20,7 @@ constexpr std::size_t longest_name = 4096;
 void check_kind(const hvd_request& q) {
   if (q.kind < 0 || q.kind >= num_kinds) refuse(q, "unknown kind " + std::to_string(q.kind));
   const auto kind = static_cast<Kind>(q.kind);
-  if (kind == Kind::alltoall || kind == Kind::reducescatter || kind == Kind::join)
-    refuse(q, "arrives in a later version");
+  if (kind == Kind::join) refuse(q, "arrives in a later version");
   if (q.set != HVD_GLOBAL_SET) refuse(q, "process sets other than the global one arrive in a later version");
   if (q.device != HVD_HOST_DEVICE) refuse(q, "device memory arrives in a later version", "copy the tensor to the host");
   if (q.dtype < 0 || q.dtype >= num_dtypes) refuse(q, "unknown dtype " + std::to_string(q.dtype));
@@ -44,16 +44,66 @@ void copy_shape(const hvd_request& q, Prepared& p) {
   }
 }
 
+/// The request in today's layout, whatever the caller was compiled with.
+hvd_request widen(const hvd_request* request) {
+  if (!request) throw Error(Code::usage, "request", "is NULL");
+  const std::uint32_t size = request->struct_size;
+  if (size != sizeof(hvd_request) && size != offsetof(hvd_request, splits))
+    throw Error(Code::usage, "request",
+                "struct_size is " + std::to_string(size) + ", expected " + std::to_string(sizeof(hvd_request)),
+                "set it to sizeof(hvd_request)");
+  hvd_request q{};
+  std::memcpy(&q, request, size);
+  return q;
+}
+
+/// Each rank has its own first dimension: it is no part of what ranks agree on.
+void own_rows(const hvd_request& q, Prepared& p, const char* verb) {
+  if (p.signature.ndim == 0) refuse(q, std::string("a scalar has no first dimension to ") + verb, "reshape it to [1]");
+  p.dim0 = p.signature.dims[0];
+  p.signature.dims[0] = -1;
+}
+
+void check_splits(const hvd_request& q, Prepared& p, int size) {
+  const auto n = static_cast<std::size_t>(size);
+  if (!q.splits) {
+    if (p.dim0 % size != 0)
+      refuse(q,
+             "the first dimension, " + std::to_string(p.dim0) + ", is no multiple of the " + std::to_string(size) +
+                 " ranks",
+             "give splits");
+    p.splits.assign(n, p.dim0 / size);
+    return;
+  }
+  if (q.num_splits != size)
+    refuse(q, std::to_string(q.num_splits) + " splits were given for " + std::to_string(size) + " ranks");
+  std::int64_t sum = 0;
+  for (std::size_t r = 0; r < n; ++r) {
+    const std::int64_t rows = q.splits[r];
+    if (rows < 0) refuse(q, "splits[" + std::to_string(r) + "] is negative");
+    if (rows > p.dim0 - sum) refuse(q, "the splits add up to more than the first dimension, " + std::to_string(p.dim0));
+    sum += rows;
+  }
+  if (sum != p.dim0)
+    refuse(q, "the splits add up to " + std::to_string(sum) + ", the first dimension is " + std::to_string(p.dim0));
+  p.splits.assign(q.splits, q.splits + n);
+}
+
+void check_reduction(const hvd_request& q, Signature& s) {
+  if (q.reduce < 0 || q.reduce >= num_reduces) refuse(q, "unknown reduce op " + std::to_string(q.reduce));
+  if (q.reduce == HVD_ADASUM) refuse(q, "Adasum is not in this version", "use Average");
+  if (s.operation() == Kind::reducescatter && q.reduce != HVD_SUM && q.reduce != HVD_AVERAGE)
+    refuse(q, std::string(name_of(static_cast<Reduce>(q.reduce))) + " is not possible", "use Sum or Average");
+  s.reduce = static_cast<std::uint8_t>(q.reduce);
+  const bool unset = q.prescale == 0 && q.postscale == 0;
+  s.before = unset ? 1 : q.prescale;
+  s.after = unset ? 1 : q.postscale;
+}
+
 }  // namespace
 
 Prepared prepare(const hvd_request* request, const World& world) {
-  if (!request) throw Error(Code::usage, "request", "is NULL");
-  if (request->struct_size != sizeof(hvd_request))
-    throw Error(
-        Code::usage, "request",
-        "struct_size is " + std::to_string(request->struct_size) + ", expected " + std::to_string(sizeof(hvd_request)),
-        "set it to sizeof(hvd_request)");
-  const hvd_request& q = *request;
+  const hvd_request q = widen(request);
   check_kind(q);
   Prepared p;
   Signature& s = p.signature;
@@ -62,30 +112,36 @@ Prepared prepare(const hvd_request* request, const World& world) {
   p.out = q.out;
   s.kind = static_cast<std::uint8_t>(q.kind);
   s.device = q.device;
+  if (s.operation() != Kind::alltoall && q.splits) refuse(q, "splits are for alltoall only");
   if (s.operation() == Kind::barrier) return p;
   s.dtype = static_cast<std::uint8_t>(q.dtype);
   copy_shape(q, p);
   const bool empty = s.payload_bytes() == 0;
-  if (!empty && !q.in && !(s.operation() == Kind::broadcast && world.rank != q.root)) refuse(q, "in is NULL");
-  if (s.operation() == Kind::allgather) {
-    if (s.ndim == 0) refuse(q, "a scalar has no first dimension to gather along", "reshape it to [1]");
-    p.dim0 = s.dims[0];
-    s.dims[0] = -1;
-    return p;
-  }
-  if (!empty && !q.out) refuse(q, "out is NULL");
   if (s.operation() == Kind::broadcast) {
     if (q.root < 0 || q.root >= world.size)
       refuse(q, "root rank " + std::to_string(q.root) + " is not from 0 to " + std::to_string(world.size - 1));
     s.root = q.root;
-    return p;
   }
-  if (q.reduce < 0 || q.reduce >= num_reduces) refuse(q, "unknown reduce op " + std::to_string(q.reduce));
-  if (q.reduce == HVD_ADASUM) refuse(q, "Adasum is not in this version", "use Average");
-  s.reduce = static_cast<std::uint8_t>(q.reduce);
-  const bool unset = q.prescale == 0 && q.postscale == 0;
-  s.before = unset ? 1 : q.prescale;
-  s.after = unset ? 1 : q.postscale;
+  if (!empty && !q.in && !(s.operation() == Kind::broadcast && world.rank != q.root)) refuse(q, "in is NULL");
+  if (!empty && !q.out && !p.has_result()) refuse(q, "out is NULL");
+  switch (s.operation()) {
+    case Kind::allgather:
+      own_rows(q, p, "gather along");
+      break;
+    case Kind::alltoall:
+      own_rows(q, p, "split");
+      check_splits(q, p, world.size);
+      break;
+    case Kind::reducescatter:
+      if (s.ndim == 0) refuse(q, "a scalar has no first dimension to divide", "reshape it to [1]");
+      check_reduction(q, s);
+      break;
+    case Kind::allreduce:
+      check_reduction(q, s);
+      break;
+    default:
+      break;
+  }
   return p;
 }
 

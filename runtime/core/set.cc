@@ -76,6 +76,7 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
     op.in = p.in;
     op.out = p.out;
     op.dim0 = p.dim0;
+    op.splits = p.splits;
     e.operation = &op;
     e.in_flight.store(true, std::memory_order_relaxed);
     ops[i] = &op;
@@ -148,7 +149,7 @@ void Set::trace_submitted(Entry& e, const Prepared& p) {
   std::int64_t dims[max_dims];
   const Signature& s = e.signature;
   std::copy(s.dims, s.dims + s.ndim, dims);
-  if (s.operation() == Kind::allgather) dims[0] = p.dim0;
+  if (s.ndim > 0 && dims[0] < 0) dims[0] = p.dim0;
   tracer_.submitted(e.track, {e.name, static_cast<trace::TraceOp>(s.kind), s.dtype, {dims, s.ndim}, 0});
 }
 

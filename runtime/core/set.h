@@ -44,6 +44,13 @@ struct Prepared {
   const void* in = nullptr;
   void* out = nullptr;
   std::int64_t dim0 = 0;
+  std::vector<std::int64_t> splits;  ///< alltoall: [size of the set]
+
+  /// Its size is known only when it is done: the runtime allocates it.
+  bool has_result() const {
+    const Kind k = signature.operation();
+    return k == Kind::allgather || k == Kind::alltoall || k == Kind::reducescatter;
+  }
 };
 
 class Set {

@@ -57,10 +57,10 @@ ops::Item Widened::item(ops::Item narrow) {
   return narrow;
 }
 
-void Widened::narrow() const {
+void Widened::narrow(void* out, std::size_t first, std::size_t count) const {
   with_type(op_.entry->signature.type(), [&]<class T>(T*) {
-    T* to = static_cast<T*>(op_.out);
-    for (std::size_t i = 0; i < values_.size(); ++i) to[i] = static_cast<T>(values_[i]);
+    T* to = static_cast<T*>(out);
+    for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<T>(values_[first + i]);
   });
 }
 

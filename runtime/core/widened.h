@@ -16,14 +16,16 @@ namespace hvd::core {
 
 class Widened {
  public:
-  /// An allreduce whose parts must not be stored in the tensor's own dtype.
+  /// An allreduce or reducescatter whose parts must not be stored in the tensor's own dtype.
   static bool needed(const Signature& s);
   /// Copies the input.
   explicit Widened(const Operation& op);
   /// @p narrow for 64-bit integers in this object's memory, which must outlive the stream.
   ops::Item item(ops::Item narrow);
-  /// Copies the result out.
-  void narrow() const;
+  const Operation& operation() const { return op_; }
+  /// Copies the result out: all of it, or some elements.
+  void narrow() const { narrow(op_.out, 0, values_.size()); }
+  void narrow(void* out, std::size_t first, std::size_t count) const;
 
  private:
   const Operation& op_;

@@ -1,0 +1,26 @@
+/// @file batch_rows.h — the parts of a batch as rows of the timeline.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "core/operation.h"
+#include "trace/trace.h"
+
+namespace hvd::core {
+
+/// Numbers rows; records nothing while the tracer is off.
+class BatchRows {
+ public:
+  explicit BatchRows(trace::Tracer& tracer) : tracer_(tracer) {}
+
+  /// One row of operations, in its first phase.  Returns its number.
+  std::uint32_t begin(std::span<Operation* const> ops, trace::Phase phase);
+  void next(std::uint32_t row, trace::Phase from, trace::Phase to);
+  void end(std::uint32_t row, trace::Phase phase);
+
+ private:
+  trace::Tracer& tracer_;
+  std::uint32_t last_ = 0;
+};
+
+}  // namespace hvd::core

@@ -1,0 +1,73 @@
+#include "core/reduction.h"
+
+#include "core/set.h"
+
+namespace hvd::core {
+
+ops::Item item_of(const Operation& op, int size) {
+  const Signature& s = op.entry->signature;
+  ops::Item item;
+  item.in = static_cast<const unsigned char*>(op.in);
+  item.out = static_cast<unsigned char*>(op.out);
+  item.bytes = static_cast<std::size_t>(s.payload_bytes());
+  item.element_bytes = element_bytes(s.type());
+  item.reduce = ops::reducer(s.type(), s.reduction());
+  item.scale = {s.before, s.after, s.reduction() == Reduce::average ? size : 1};
+  const bool sums = s.reduction() == Reduce::sum || s.reduction() == Reduce::average;
+  // Half precision ends at 65504: a node's part of a sum is made small before it is rounded, not when it is infinite.
+  item.part = s.type() == DType::f16 && sums ? item.scale : ops::Scale{s.before, 1, 1};
+  item.whole = s.type() == DType::f16 && sums ? ops::Scale{} : ops::Scale{1, s.after, item.scale.divisor};
+  return item;
+}
+
+Reduction::Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes,
+                     transport::Transport& transport)
+    : rings_(rings),
+      distance_(distance),
+      nodes_(nodes),
+      exchange_(nodes, transport),
+      allreduce_(rings),
+      places_(rings.node),
+      direct_(rings) {}
+
+/// The same on all ranks.  What has an eager slot says nothing about its place; what came by record neither.
+bool Reduction::lies_registered(const Operation& op) {
+  return nodes_.count() == 1 && op.by_bit && op.entry->slot == negotiate::no_slot &&
+         places_.registered(op.entry->id, op.parity);
+}
+
+void Reduction::begin(std::span<Operation* const> ops) {
+  const int size = static_cast<int>(nodes_.node_of.size());
+  stream_.clear();
+  direct_.clear();
+  widened_.clear();
+  for (const Operation* op : ops) {
+    if (lies_registered(*op))
+      direct_.add(item_of(*op, size), op->entry->id, op->parity);
+    else if (nodes_.count() > 1 && Widened::needed(op->entry->signature))
+      stream_.add(widened_.emplace_back(*op).item(item_of(*op, size)));
+    else
+      stream_.add(item_of(*op, size));
+  }
+  rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
+  direct_.begin();
+  exchange_.begin(stream_);
+  allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &exchange_ : nullptr);
+}
+
+bool Reduction::step() {
+  const bool moved = allreduce_.step();
+  return direct_.step() || moved;
+}
+
+void Reduction::finish() {
+  for (const Widened& w : widened_) w.narrow();
+  widened_.clear();
+}
+
+void Reduction::drop() {
+  exchange_.drop();
+  widened_.clear();
+}
+
+}  // namespace hvd::core

@@ -1,0 +1,50 @@
+/// @file reduction.h — the allreduces of a batch: through the rings, or in place where tensors lie in registered
+/// memory.
+#pragma once
+#include <deque>
+#include <span>
+
+#include "core/operation.h"
+#include "core/widened.h"
+#include "ops/hierarchical/exchange.h"
+#include "ops/shm/allreduce.h"
+#include "ops/shm/direct.h"
+#include "ops/shm/distance.h"
+#include "ops/shm/rings.h"
+
+namespace hvd::core {
+
+/// What the kernels need to know of an operation in a set of @p size members.
+ops::Item item_of(const Operation& op, int size);
+
+/// Used again for every batch: nothing is allocated for known tensors.
+class Reduction final : public ops::Stage {
+ public:
+  Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes, transport::Transport& transport);
+
+  void begin(std::span<Operation* const> ops);
+  bool step() override;
+  bool done() const override { return allreduce_.done() && direct_.done(); }
+  /// Once done.
+  void finish();
+  /// This rank's first chunk is in the ring; its last slice is reduced.
+  bool entered() const { return allreduce_.entered(); }
+  bool reduced() const { return allreduce_.reduced(); }
+  /// After a lost peer.
+  void drop();
+
+ private:
+  bool lies_registered(const Operation& op);
+
+  ops::Rings& rings_;
+  ops::Distance& distance_;
+  const ops::Nodes& nodes_;
+  ops::Stream stream_;
+  std::deque<Widened> widened_;  ///< those that travel in 64 bits
+  ops::Exchange exchange_;
+  ops::ShmAllreduce allreduce_;
+  ops::Places places_;
+  ops::DirectAllreduce direct_;
+};
+
+}  // namespace hvd::core

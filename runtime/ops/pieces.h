@@ -1,0 +1,74 @@
+/// @file pieces.h — bytes that lie scattered in memory, seen as one stream.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+namespace hvd::ops {
+
+/// Pieces laid end to end.  A piece without an address is counted and passed over.
+class Pieces {
+ public:
+  void add(const void* at, std::size_t bytes) {
+    if (bytes == 0) return;
+    pieces_.push_back({static_cast<unsigned char*>(const_cast<void*>(at)), total_, bytes});
+    total_ += bytes;
+  }
+  void append(const Pieces& more) {
+    for (const Piece& p : more.pieces_) add(p.at, p.bytes);
+  }
+  std::size_t bytes() const { return total_; }
+
+  /// Calls f(address, position in the stream, length) for what of [begin, end) has an address.
+  template <class F>
+  void each(std::size_t begin, std::size_t end, F&& f) const {
+    auto i = std::upper_bound(pieces_.begin(), pieces_.end(), begin,
+                              [](std::size_t at, const Piece& p) { return at < p.begin + p.bytes; });
+    for (; i != pieces_.end() && i->begin < end; ++i) {
+      const std::size_t from = std::max(begin, i->begin), to = std::min(end, i->begin + i->bytes);
+      if (i->at) f(i->at + (from - i->begin), from, to - from);
+    }
+  }
+  /// Copies [begin, end) of the stream from or to a buffer.
+  void read(std::size_t begin, std::size_t end, unsigned char* to) const {
+    each(begin, end,
+         [&](unsigned char* at, std::size_t from, std::size_t n) { std::memcpy(to + (from - begin), at, n); });
+  }
+  void write(std::size_t begin, std::size_t end, const unsigned char* from) const {
+    each(begin, end,
+         [&](unsigned char* at, std::size_t to, std::size_t n) { std::memcpy(at, from + (to - begin), n); });
+  }
+
+  /// A cut of the stream into messages, the same for all who know the lengths of its pieces: long pieces travel from
+  /// and to where they lie, short neighbours are packed together.
+  struct Letter {
+    std::size_t begin = 0, end = 0;
+    unsigned char* direct = nullptr;  ///< nullptr: to be packed
+  };
+  std::vector<Letter> letters(std::size_t largest) const {
+    std::vector<Letter> all;
+    for (const Piece& p : pieces_) {
+      if (p.bytes >= alone_from) {
+        for (std::size_t at = 0; at < p.bytes; at += largest)
+          all.push_back({p.begin + at, p.begin + std::min(at + largest, p.bytes), p.at + at});
+      } else if (!all.empty() && !all.back().direct && all.back().end - all.back().begin + p.bytes <= largest) {
+        all.back().end += p.bytes;
+      } else {
+        all.push_back({p.begin, p.begin + p.bytes, nullptr});
+      }
+    }
+    return all;
+  }
+
+ private:
+  static constexpr std::size_t alone_from = 32 << 10;
+  struct Piece {
+    unsigned char* at;
+    std::size_t begin, bytes;
+  };
+  std::vector<Piece> pieces_;
+  std::size_t total_ = 0;
+};
+
+}  // namespace hvd::ops
