@@ -15,7 +15,6 @@ from typing import Any
 from hvd import _native
 from hvd._submission import (
     ALLREDUCE,
-    ALLTOALL,
     BARRIER,
     BROADCAST,
     DTYPES,
@@ -292,19 +291,27 @@ class Collectives(Submissions[T]):
         """grouped_allgather_async that waits; a list of gathered tensors."""
         return self.synchronize(self.grouped_allgather_async(tensors, name, process_set))
 
-    # ---- what libhvd has no kernels for yet; its error says so
+    # ---- alltoall
 
     def alltoall_async(
         self, tensor: T, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Handle:
-        """Sends slices of tensor to all ranks."""
-        return self._gather([tensor], [name], process_set, False, kind=ALLTOALL)
+        """alltoall that returns a handle at once; synchronize(handle) returns (tensor, received splits)."""
+        return self._alltoall(tensor, splits, name, process_set)
 
     def alltoall(
         self, tensor: T, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
-    ) -> T:
-        """alltoall_async that waits."""
-        return self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
+    ) -> Any:
+        """Sends rows to all ranks: splits[r] of them to rank r, in order, or equal parts when there are no splits.
+
+        Returns what all ranks sent here, in the order of the ranks: [sum of received rows, ...]; with splits a pair of
+        that and how many rows came from each rank.  Only the first dimension may differ between ranks.
+        ValueError when the splits do not add up to the first dimension.
+        """
+        out, received = self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
+        return out if splits is None else (out, received)
+
+    # ---- reducescatter
 
     def reducescatter_async(
         self,
@@ -315,7 +322,7 @@ class Collectives(Submissions[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> Handle:
-        """Reduces tensor over all ranks; each gets its share of the rows."""
+        """reducescatter that returns a handle at once."""
         return self._gather([tensor], [name], process_set, False, REDUCESCATTER, op, prescale_factor, postscale_factor)
 
     def reducescatter(
@@ -327,7 +334,10 @@ class Collectives(Submissions[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> T:
-        """reducescatter_async that waits."""
+        """The sum (or average) of tensor over all ranks, divided among them: [rows of this rank, ...].
+
+        The first (rows mod size) ranks get one row more.  op: Average or Sum.  A scalar is a ValueError.
+        """
         return self.synchronize(self.reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor))
 
     def grouped_reducescatter_async(

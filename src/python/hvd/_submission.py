@@ -7,6 +7,7 @@ ended, so ``_pending`` owns them from submission to synchronize().
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Callable, Generic, Protocol, TypeVar
 
@@ -67,6 +68,9 @@ class Adapter(Protocol[T]):
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: T) -> T:
         """A tensor of that shape, with like's dtype and device, over the bytes of a DLPack capsule, which it owns."""
 
+    def integers(self, values: tuple[int, ...], like: Any) -> T:
+        """A one-dimensional tensor on the host: like's dtype if like is a tensor of integers, else int32."""
+
 
 def reduce_op(op: int | None, average: bool | None) -> int:
     """The reduce op of a call: op, or the older `average` flag, or Average.  ValueError when both are given."""
@@ -79,6 +83,17 @@ def reduce_op(op: int | None, average: bool | None) -> int:
     if op is not None:
         raise ValueError("op and average are both given: average is the older name of the same thing, leave it out")
     return Average if average else Sum
+
+
+def split_rows(splits: Any) -> tuple[int, ...] | None:
+    """An alltoall's splits, a sequence or a one-dimensional tensor of integers, as the C module takes them."""
+    if splits is None:
+        return None
+    rows = splits.tolist() if hasattr(splits, "tolist") else splits
+    try:
+        return tuple(map(operator.index, rows))
+    except TypeError:
+        raise ValueError("splits must be a one-dimensional sequence of integers, one for each rank") from None
 
 
 def member_name(name: str | None, index: int) -> str | None:
@@ -287,6 +302,29 @@ class Submissions(Generic[T]):
 
         self._pending[handles[0]] = _Pending(handles, works, result)
         return handles[0]
+
+    def _alltoall(self, tensor: T, splits: Any, name: str | None, process_set: ProcessSet) -> Handle:
+        group, rows = process_set.process_set_id, split_rows(splits)
+        view = self._view(tensor)
+        work = tensor
+        if view is None:
+            work, view = self._staged(tensor)
+        address, dtype, shape, device = view
+        request = (ALLTOALL, dtype, Sum, name, shape, 0, group, device, 1.0, 1.0, address, 0, rows)
+        handle = _native.submit_many([request], 0)[0]
+
+        def result() -> Any:
+            try:
+                _native.wait(handle)
+                received = _native.take_splits(handle, process_set.size() or 0)
+            except Exception:
+                _native.release(handle)
+                raise
+            out = self._adapter.adopt(*_native.take(handle, ITEM_BYTES[dtype]), tensor)
+            return out, self._adapter.integers(received, splits)
+
+        self._pending[handle] = _Pending([handle], work, result)
+        return handle
 
     def _take_all(self, handles: list[int], sizes: list[int], tensors: Sequence[T]) -> list[T]:
         outs: list[T] = []

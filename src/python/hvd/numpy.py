@@ -72,6 +72,10 @@ class NumpyAdapter:
     def assign(self, into: Array, value: Array) -> None:
         into[...] = value
 
+    def integers(self, values: tuple[int, ...], like: Any) -> Array:
+        integer = isinstance(like, _np.ndarray) and like.dtype.kind in "iu"
+        return _np.array(values, dtype=like.dtype if integer else _np.int32)
+
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: Array) -> Array:
         flat = _np.from_dlpack(_Capsule(capsule))
         tensor = flat.view(like.dtype.newbyteorder("=")).reshape(shape)
@@ -92,10 +96,16 @@ allgather = _collectives.allgather
 allgather_async = _collectives.allgather_async
 grouped_allgather = _collectives.grouped_allgather
 grouped_allgather_async = _collectives.grouped_allgather_async
+alltoall = _collectives.alltoall
+alltoall_async = _collectives.alltoall_async
 broadcast = _collectives.broadcast
 broadcast_ = _collectives.broadcast_
 broadcast_async = _collectives.broadcast_async
 broadcast_async_ = _collectives.broadcast_async_
+reducescatter = _collectives.reducescatter
+reducescatter_async = _collectives.reducescatter_async
+grouped_reducescatter = _collectives.grouped_reducescatter
+grouped_reducescatter_async = _collectives.grouped_reducescatter_async
 barrier = _collectives.barrier
 join = _collectives.join
 poll = _collectives.poll
@@ -118,6 +128,8 @@ __all__ = [
     "allreduce_",
     "allreduce_async",
     "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
     "barrier",
     "broadcast",
     "broadcast_",
@@ -133,6 +145,8 @@ __all__ = [
     "grouped_allreduce_",
     "grouped_allreduce_async",
     "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
     "init",
     "is_homogeneous",
     "is_initialized",
@@ -142,6 +156,8 @@ __all__ = [
     "mpi_threads_supported",
     "poll",
     "rank",
+    "reducescatter",
+    "reducescatter_async",
     "remove_process_set",
     "shutdown",
     "size",

@@ -83,6 +83,26 @@ static PyObject* py_take(PyObject* self, PyObject* const* args, Py_ssize_t count
   return Py_BuildValue("(NN)", capsule, dims);
 }
 
+/* take_splits(handle, ranks) -> how many rows came from each.  Before take, which forgets the handle. */
+static PyObject* py_take_splits(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  hvd_handle handle;
+  if (count != 2) return wrong_count("take_splits", count);
+  if (handle_of(args[0], &handle)) return NULL;
+  const Py_ssize_t ranks = PyLong_AsSsize_t(args[1]);
+  if (ranks < 0 || ranks > INT32_MAX) return PyErr_Format(PyExc_ValueError, "take_splits: a number of ranks is needed");
+  hvd_world world = {0};
+  lib.get_world(&world); /* no set is larger: what is filled in always fits */
+  const size_t room = ranks > world.size ? (size_t)ranks : (size_t)world.size;
+  int64_t* splits = malloc((room + 1) * sizeof *splits);
+  if (!splits) return PyErr_NoMemory();
+  const int status = lib.take_splits(handle, splits);
+  PyObject* result = status == HVD_OK ? PyTuple_New(ranks) : raise_status(status);
+  for (Py_ssize_t i = 0; result && i < ranks; ++i) PyTuple_SetItem(result, i, PyLong_FromLongLong(splits[i]));
+  free(splits);
+  return result;
+}
+
 /* gather_bytes(name, data, set) -> the bytes of all ranks, one after the other. */
 static PyObject* py_gather_bytes(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
@@ -125,5 +145,6 @@ static PyObject* py_gather_bytes(PyObject* self, PyObject* const* args, Py_ssize
 
 PyMethodDef result_methods[] = {
     {"take", FAST(py_take), METH_FASTCALL, "take(handle, bytes per element) -> (DLPack capsule of bytes, shape)"},
+    {"take_splits", FAST(py_take_splits), METH_FASTCALL, "take_splits(handle, ranks) -> rows from each rank"},
     {"gather_bytes", FAST(py_gather_bytes), METH_FASTCALL, "gather_bytes(name, bytes, set) -> bytes"},
     {NULL, NULL, 0, NULL}};

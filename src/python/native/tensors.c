@@ -15,6 +15,7 @@ typedef struct request_box {
   hvd_request request;
   int64_t shape[MAX_DIMS];
   name_box name;
+  int64_t* splits; /* malloc'd, or NULL */
 } request_box;
 
 /* poll() right after a call is false, however fast the others were: scripts take "always true" for "not asynchronous".
@@ -81,10 +82,35 @@ static int fill_shape(request_box* box, PyObject* shape) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
+static void free_box(request_box* box) {
+  free(box->name.there);
+  free(box->splits);
+}
+
+/* splits: a tuple of integers, or None. */
+static int fill_splits(request_box* box, PyObject* splits) {
+  if (splits == Py_None) return 0;
+  const Py_ssize_t count = PyTuple_Check(splits) ? PyTuple_Size(splits) : -1;
+  if (count < 0 || count > INT32_MAX) {
+    PyErr_SetString(PyExc_TypeError, "splits must be a tuple");
+    return -1;
+  }
+  box->splits = malloc(((size_t)count + 1) * sizeof *box->splits);
+  if (!box->splits) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) box->splits[i] = PyLong_AsLongLong(PyTuple_GetItem(splits, i));
+  box->request.splits = box->splits;
+  box->request.num_splits = (int32_t)count;
+  return PyErr_Occurred() ? -1 : 0;
+}
+
 /* args: kind, dtype, reduce, name, shape, root, set, device, prescale, postscale, in, out. */
 static int fill_request(request_box* box, PyObject* const* args) {
   hvd_request* r = &box->request;
   memset(r, 0, sizeof *r);
+  box->splits = NULL;
   r->struct_size = sizeof *r;
   r->kind = (int32_t)PyLong_AsLong(args[0]);
   r->dtype = (int32_t)PyLong_AsLong(args[1]);
@@ -164,13 +190,15 @@ static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_han
   for (Py_ssize_t i = 0; i < total; ++i) {
     PyObject* item = PyList_GetItem(list, i);
     PyObject* args[REQUEST_ARGS];
-    if (!item || !PyTuple_Check(item) || PyTuple_Size(item) != REQUEST_ARGS) {
-      PyErr_SetString(PyExc_TypeError, "submit_many: each request is a tuple of 12");
+    const Py_ssize_t length = item && PyTuple_Check(item) ? PyTuple_Size(item) : 0;
+    if (length != REQUEST_ARGS && length != REQUEST_ARGS + 1) {
+      PyErr_SetString(PyExc_TypeError, "submit_many: each request is a tuple of 12, or of 13 with splits");
       return NULL;
     }
     for (int k = 0; k < REQUEST_ARGS; ++k) args[k] = PyTuple_GetItem(item, k);
     if (fill_request(&boxes[i], args)) return NULL;
     *filled = i + 1;
+    if (length > REQUEST_ARGS && fill_splits(&boxes[i], PyTuple_GetItem(item, REQUEST_ARGS))) return NULL;
     requests[i] = boxes[i].request;
   }
   const int status = lib.submit_many(requests, (size_t)total, flags, handles);
@@ -197,7 +225,7 @@ static PyObject* py_submit_many(PyObject* self, PyObject* const* args, Py_ssize_
     result = submit_boxes(boxes, requests, handles, args[0], total, flags, &filled);
   else
     PyErr_NoMemory();
-  for (Py_ssize_t i = 0; i < filled; ++i) free(boxes[i].name.there);
+  for (Py_ssize_t i = 0; i < filled; ++i) free_box(&boxes[i]);
   free(boxes);
   free(requests);
   free(handles);

@@ -61,6 +61,10 @@ class TorchAdapter:
         with torch.no_grad():
             into.copy_(value)
 
+    def integers(self, values: tuple[int, ...], like: Any) -> torch.Tensor:
+        dtype = like.dtype if isinstance(like, torch.Tensor) and not like.dtype.is_floating_point else torch.int32
+        return torch.tensor(values, dtype=dtype)
+
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         flat = _from_dlpack(capsule)
         tensor = flat.view(like.dtype).reshape(shape)

@@ -67,7 +67,6 @@ grouped_allgather_async = collectives.grouped_allgather_async
 broadcast_ = collectives.broadcast_
 broadcast_async = collectives.broadcast_async
 broadcast_async_ = collectives.broadcast_async_
-alltoall = collectives.alltoall
 alltoall_async = collectives.alltoall_async
 reducescatter_async = collectives.reducescatter_async
 grouped_reducescatter_async = collectives.grouped_reducescatter_async
@@ -206,6 +205,51 @@ class _Broadcast(torch.autograd.Function):
         return averaged, None, None, None
 
 
+class _Alltoall(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:  # type: ignore[override]
+        handle = collectives.alltoall_async(tensor, splits, name, process_set)
+        out, ctx.received = collectives.synchronize(handle)
+        ctx.name, ctx.process_set = name, process_set
+        ctx.mark_non_differentiable(ctx.received)
+        return out, ctx.received
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor, *_: Any) -> Any:  # type: ignore[override]
+        gradient, _ = alltoall(grad.contiguous(), ctx.received, _gradient_name(ctx.name), ctx.process_set)
+        return gradient, None, None, None
+
+
+def _scatter_gradients(ctx: Any, grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Every rank's rows of the gradient; for Sum times the number of ranks, as Horovod has it."""
+    op, process_set, before, after = ctx.call
+    factor = before * after * ((process_set.size() or 1) if op == Sum else 1)
+    scaled = [(grad * factor if factor != 1 else grad).contiguous() for grad in grads]
+    return grouped_allgather(scaled, _gradient_name(ctx.name), process_set)
+
+
+class _Reducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, *call: Any) -> torch.Tensor:  # type: ignore[override]
+        ctx.name, ctx.call = name, call
+        return collectives.reducescatter(tensor, name, *call)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
+        return (_scatter_gradients(ctx, [grad])[0],) + (None,) * 5
+
+
+class _GroupedReducescatter(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, name: str | None, call: Any, *tensors: torch.Tensor) -> Any:  # type: ignore[override]
+        ctx.name, ctx.call = name, call
+        return tuple(collectives.grouped_reducescatter(tensors, name, *call))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:  # type: ignore[override]
+        return (None, None, *_scatter_gradients(ctx, grads))
+
+
 def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -277,9 +321,18 @@ def broadcast(
     return collectives.broadcast(tensor, root_rank, name, process_set)
 
 
-def _compressed(call: Callable[..., Any], tensors: Sequence[torch.Tensor], compression: Any, *args: Any) -> list[Any]:
-    small, contexts = zip(*(compression.compress(tensor) for tensor in tensors)) if tensors else ((), ())
-    return [compression.decompress(out, ctx) for out, ctx in zip(call(small, *args), contexts)]
+def alltoall(
+    tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Sends splits[r] rows to rank r, in order (equal parts without splits), and returns what all sent here.
+
+    Returns the tensor, [sum of received rows, ...]; when splits were given a pair of it and the received splits, [size].
+    splits: 1-D integers on the host.  Differentiable.
+    """
+    if not _differentiable(tensor):
+        return collectives.alltoall(tensor, splits, name, process_set)
+    out, received = _Alltoall.apply(tensor, splits, name, process_set)
+    return out if splits is None else (out, received)
 
 
 def reducescatter(
@@ -291,12 +344,15 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Reduces tensor over all ranks; each gets its share of the rows."""
+    """The sum (or average) of tensor over all ranks, divided among them: [rows of this rank, ...].  Differentiable.
 
-    def call(small: Sequence[torch.Tensor], *args: Any) -> list[torch.Tensor]:
-        return [collectives.reducescatter(small[0], *args)]
-
-    return _compressed(call, [tensor], compression, name, op, process_set, prescale_factor, postscale_factor)[0]
+    The first (rows mod size) ranks get one row more.
+    """
+    small, ctx = compression.compress(tensor)
+    call = (op, process_set, prescale_factor, postscale_factor)
+    if _differentiable(small):
+        return compression.decompress(_Reducescatter.apply(small, name, *call), ctx)
+    return compression.decompress(collectives.reducescatter(small, name, *call), ctx)
 
 
 def grouped_reducescatter(
@@ -308,9 +364,14 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """reducescatter of several tensors that become ready, and run, together."""
-    args = (name, op, process_set, prescale_factor, postscale_factor)
-    return _compressed(collectives.grouped_reducescatter, tensors, compression, *args)
+    """reducescatter of several tensors that become ready, and run, together.  Differentiable."""
+    small, contexts = zip(*(compression.compress(tensor) for tensor in tensors)) if tensors else ((), ())
+    call = (op, process_set, prescale_factor, postscale_factor)
+    if any(map(_differentiable, small)):
+        outs = _GroupedReducescatter.apply(name, call, *small)
+    else:
+        outs = collectives.grouped_reducescatter(small, name, *call)
+    return [compression.decompress(out, ctx) for out, ctx in zip(outs, contexts)]
 
 
 def sparse_allreduce_async(
