@@ -45,6 +45,7 @@ typedef struct hvd_functions {
   int (*wait)(hvd_handle, double);
   int (*take)(hvd_handle, void**, int64_t*, int32_t*);
   int (*take_splits)(hvd_handle, int64_t*);
+  int (*alloc)(size_t, void**);
   void (*free)(void*);
   int (*release)(hvd_handle);
   int (*timeline_start)(const char*, int);

@@ -143,7 +143,22 @@ static PyObject* py_gather_bytes(PyObject* self, PyObject* const* args, Py_ssize
   return result;
 }
 
+/* alloc(bytes) -> capsule of registered memory [bytes], zeroed.  Whoever takes the capsule frees it. */
+static PyObject* py_alloc(PyObject* self, PyObject* arg) {
+  (void)self;
+  void* data = NULL;
+  const long long bytes = PyLong_AsLongLong(arg);
+  if (PyErr_Occurred()) return NULL;
+  if (bytes < 0) return PyErr_Format(PyExc_ValueError, "alloc: a negative number of bytes");
+  const int status = lib.alloc((size_t)bytes, &data);
+  if (status != HVD_OK) return raise_status(status);
+  PyObject* capsule = bytes_capsule(data, bytes);
+  if (!capsule) lib.free(data);
+  return capsule;
+}
+
 PyMethodDef result_methods[] = {
+    {"alloc", py_alloc, METH_O, "alloc(bytes) -> DLPack capsule of registered memory, zeroed"},
     {"take", FAST(py_take), METH_FASTCALL, "take(handle, bytes per element) -> (DLPack capsule of bytes, shape)"},
     {"take_splits", FAST(py_take_splits), METH_FASTCALL, "take_splits(handle, ranks) -> rows from each rank"},
     {"gather_bytes", FAST(py_gather_bytes), METH_FASTCALL, "gather_bytes(name, bytes, set) -> bytes"},

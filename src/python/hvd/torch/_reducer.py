@@ -16,10 +16,11 @@ from typing import Any, Callable
 
 import torch
 
-from hvd import _native
+from hvd import _native, _world
 from hvd._submission import ALLREDUCE, Sum, View
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
+from hvd.torch._registered import Home, home_for
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives, sparse_allreduce_async
 
@@ -31,7 +32,20 @@ _MARK = torch.uint8  # no gradient has this dtype
 class _Slot:
     """One parameter: how many passes it still waits for, and what is under way."""
 
-    __slots__ = ("context", "group", "handle", "hook", "lacking", "mark", "name", "parameter", "passes_left", "sparse", "work")
+    __slots__ = (
+        "context",
+        "group",
+        "handle",
+        "home",
+        "hook",
+        "lacking",
+        "mark",
+        "name",
+        "parameter",
+        "passes_left",
+        "sparse",
+        "work",
+    )
 
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
         self.parameter = parameter
@@ -45,6 +59,7 @@ class _Slot:
         self.sparse: Callable[[], torch.Tensor] | None = None
         self.group: _Group | None = None
         self.hook: Any = None
+        self.home: Home | None = None
 
 
 class _Group:
@@ -92,6 +107,8 @@ class Reducer:
                 slot = _Slot(parameter, name, self.settings.passes)
                 self.slots[id(parameter)] = slot
                 slot.hook = _after_accumulation(parameter, self._hook(slot))
+                if self.settings.compression is Compression.none and _world.local_size() == _world.size():
+                    slot.home = home_for(parameter)
 
     def group(self, groups: Iterable[Iterable[torch.Tensor]]) -> None:
         """Makes the gradients of each inner list run together."""
@@ -137,6 +154,8 @@ class Reducer:
                     f"{slot.name}: more backward passes than backward_passes_per_step={self.settings.passes} before step(); "
                     "set it to the number of backward() calls per step()"
                 )
+            if slot.home:
+                slot.home.take_in(slot.parameter)
             group = slot.group
             if group is None:
                 self._submit(slot)
