@@ -129,11 +129,23 @@ typedef struct hvd_world {
 } hvd_world;
 HVD_API int hvd_get_world(hvd_world* world);
 
+/** Process sets: some of the ranks, with operations of their own that never wait for those of another set.
+ *  In a set, ranks, root and splits count by the set's own order: its rank i is ranks[i].  HVD_GLOBAL_SET is the world.
+ *
+ *  Both are collective over the world, members and others, and may be called from several threads.  ranks: [count]
+ *  world ranks, distinct.  *set: a new number > 0, the same on all ranks.  HVD_USAGE on all ranks for the ranks of a
+ *  living set, in any order; HVD_UNAVAILABLE on all when one has no memory for it. */
+HVD_API int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set);
+/** Operations under way in the set end with HVD_USAGE.  So does this for the global set and for unknown ones. */
+HVD_API int hvd_set_remove(int32_t set);
+/** *rank: this rank's place in the set, -1: not a member.  ranks: [*size] world ranks, or NULL. */
+HVD_API int hvd_set_get(int32_t set, int32_t* rank, int32_t* size, int32_t* ranks);
+
 /** Hands one tensor to the runtime and returns at once.  HVD_USAGE when an operation of that name is under way. */
 HVD_API int hvd_submit(const hvd_request* request, hvd_handle* handle);
 
 /** Hands over count tensors in one call; with HVD_GROUP they become ready, and run, together.
- *  handles: [count].  All or nothing: on failure no tensor was taken. */
+ *  handles: [count].  All are for one process set.  All or nothing: on failure no tensor was taken. */
 #define HVD_GROUP 1u
 HVD_API int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles);
 

@@ -2,8 +2,10 @@
 #include "hvd/hvd.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -16,9 +18,11 @@ using hvd::Code;
 using hvd::Error;
 using hvd::guard;
 using hvd::core::Engine;
+using hvd::core::Known;
 using hvd::core::Operation;
 using hvd::core::Operations;
 using hvd::core::Prepared;
+using hvd::core::Set;
 using hvd::memory::Arena;
 
 namespace {
@@ -30,6 +34,17 @@ Engine& engine() {
 
 void need(const void* p, const char* what) {
   if (!p) throw Error(Code::usage, what, "is NULL");
+}
+
+/// The set that a request is for; @p hold keeps it while it is used.
+Set& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const Known>& hold) {
+  constexpr std::size_t needed = offsetof(hvd_request, set) + sizeof q->set;
+  if (!q || q->struct_size < needed || q->set == HVD_GLOBAL_SET) return e.set();
+  hold = e.known(q->set);
+  if (!hold->set)
+    throw Error(Code::usage, "process set " + std::to_string(q->set),
+                "rank " + std::to_string(e.world().rank) + " is not a member");
+  return *hold->set;
 }
 
 Operation& find(Engine& e, hvd_handle handle) {
@@ -69,9 +84,11 @@ int hvd_submit(const hvd_request* request, hvd_handle* handle) {
   return guard([&] {
     need(handle, "handle");
     Engine& e = engine();
-    const Prepared p = hvd::core::prepare(request, e.world());
+    std::shared_ptr<const Known> hold;
+    Set& set = set_of(e, request, hold);
+    const Prepared p = hvd::core::prepare(request, set.world());
     Operation* op = nullptr;
-    e.set().submit({&p, 1}, &op);
+    set.submit({&p, 1}, &op);
     *handle = Operations::handle(*op);
   });
 }
@@ -83,12 +100,18 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     need(handles, "handles");
     if (flags & ~HVD_GROUP) throw Error(Code::usage, "flags", "unknown bits");
     Engine& e = engine();
+    std::shared_ptr<const Known> hold;
+    Set& set = set_of(e, requests, hold);
     std::vector<Prepared> prepared;
     prepared.reserve(count);
-    for (size_t i = 0; i < count; ++i) prepared.push_back(hvd::core::prepare(requests + i, e.world()));
+    for (size_t i = 0; i < count; ++i) {
+      prepared.push_back(hvd::core::prepare(requests + i, set.world()));
+      if (requests[i].set != requests[0].set)
+        throw Error(Code::usage, "hvd_submit_many", "the requests are for different process sets", "one call for each");
+    }
     if (flags & HVD_GROUP) hvd::core::make_group(prepared);
     std::vector<Operation*> ops(count);
-    e.set().submit(prepared, ops.data());
+    set.submit(prepared, ops.data());
     for (size_t i = 0; i < count; ++i) handles[i] = Operations::handle(*ops[i]);
   });
 }
@@ -171,16 +194,42 @@ int hvd_release(hvd_handle handle) {
 int hvd_run(const hvd_request* request) {
   return guard([&] {
     Engine& e = engine();
-    const Prepared p = hvd::core::prepare(request, e.world());
+    std::shared_ptr<const Known> hold;
+    Set& set = set_of(e, request, hold);
+    const Prepared p = hvd::core::prepare(request, set.world());
     if (p.has_result())
       throw Error(Code::usage, "hvd_run",
                   std::string("an ") + name_of(p.signature.operation()) + " has a result to take",
                   "use hvd_submit, hvd_wait, hvd_take");
-    Operation& op = e.run(p);
+    Operation& op = e.run(set, p);
     const int status = op.status;
     const std::string error = status == HVD_OK ? std::string() : op.error;
     e.operations().release(op);
     if (status != HVD_OK) throw Error(static_cast<Code>(status), "", error);
+  });
+}
+
+int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set) {
+  return guard([&] {
+    need(set, "set");
+    if (count < 1) throw Error(Code::usage, "hvd_set_add", "there are no ranks in it");
+    need(ranks, "ranks");
+    *set = engine().add_set(std::vector<int>(ranks, ranks + count));
+  });
+}
+
+int hvd_set_remove(int32_t set) {
+  return guard([&] { engine().remove_set(set); });
+}
+
+int hvd_set_get(int32_t set, int32_t* rank, int32_t* size, int32_t* ranks) {
+  return guard([&] {
+    need(rank, "rank");
+    need(size, "size");
+    const auto known = engine().known(set);
+    *rank = known->rank;
+    *size = static_cast<int32_t>(known->ranks.size());
+    if (ranks) std::copy(known->ranks.begin(), known->ranks.end(), ranks);
   });
 }
 

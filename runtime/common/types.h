@@ -18,9 +18,10 @@ enum class Kind : std::uint8_t {
   alltoall = HVD_ALLTOALL,
   reducescatter = HVD_REDUCESCATTER,
   barrier = HVD_BARRIER,
-  join = HVD_JOIN
+  join = HVD_JOIN,
+  set_change,  ///< a process set comes or goes; never asked for by a request
 };
-inline constexpr int num_kinds = 7;
+inline constexpr int num_kinds = 7;  ///< of requests
 
 enum class DType : std::uint8_t {
   u8 = HVD_U8,
@@ -59,8 +60,8 @@ inline const char* name_of(DType d) {
 }
 
 inline const char* name_of(Kind k) {
-  static constexpr const char* names[num_kinds] = {"allreduce",     "allgather", "broadcast", "alltoall",
-                                                   "reducescatter", "barrier",   "join"};
+  static constexpr const char* names[num_kinds + 1] = {"allreduce",     "allgather", "broadcast", "alltoall",
+                                                       "reducescatter", "barrier",   "join",      "process set"};
   return names[static_cast<int>(k)];
 }
 

@@ -16,12 +16,12 @@ unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(
 }  // namespace
 
 Batch::Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer,
-             End end)
+             std::uint32_t& traced, End end)
     : world_(world),
       node_(node),
       transport_(transport),
       tracer_(tracer),
-      rows_(tracer),
+      rows_(tracer, traced),
       end_(std::move(end)),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
@@ -48,6 +48,9 @@ void Batch::begin(std::span<Operation* const> ops, bool eager) {
       case Kind::alltoall:
       case Kind::broadcast:
         parts_[delivered].ops.push_back(op);
+        break;
+      case Kind::set_change:
+        parts_[special].ops.push_back(op);
         break;
       default: {  // barrier: that all have submitted it is all there is to do
         const std::uint32_t row = rows_.begin({&op, 1}, trace::Phase::queue);
@@ -87,7 +90,9 @@ void Batch::start() {
   } else {
     phase_ = transfer();
     rows_.next(parts_[at_].row, trace::Phase::queue, phase_);
-    owned_ = at_ == scattered ? reducescatter() : delivery();
+    owned_ = at_ == scattered   ? reducescatter()
+             : at_ == delivered ? delivery()
+                                : special_(parts_[special].ops, rings_, nodes_);
     stage_ = owned_.get();
   }
 }

@@ -1,7 +1,8 @@
 /// @file batch.h — the operations that run together, as a state object.
 ///
-/// A batch has up to three parts, one after the other: what is reduced for
-/// everybody, what is reduced for one rank each, what is moved as it is.  All
+/// A batch has up to four parts, one after the other: what is reduced for
+/// everybody, what is reduced for one rank each, what is moved as it is, process sets
+/// that come or go.  All
 /// operations of a part share one pass through the rings.
 #pragma once
 #include <array>
@@ -23,7 +24,13 @@ namespace hvd::core {
 class Batch {
  public:
   using End = std::function<void(Operation&, int status, const std::string& error)>;
-  Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer, End end);
+  Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer,
+        std::uint32_t& traced, End end);
+
+  /// Makes the stage of operations that are no collectives: set_change.
+  using Special =
+      std::function<std::unique_ptr<ops::Stage>(std::span<Operation* const>, ops::Rings&, const ops::Nodes&)>;
+  void set_special(Special make) { special_ = std::move(make); }
 
   /// @p ops in the order of the conductor; entry set.  eager: all inputs are in their slots.
   void begin(std::span<Operation* const> ops, bool eager);
@@ -34,7 +41,7 @@ class Batch {
   void drop();
 
  private:
-  enum Kinds : std::size_t { reduced, scattered, delivered, parts };
+  enum Kinds : std::size_t { reduced, scattered, delivered, special, parts };
   struct Part {
     std::vector<Operation*> ops;
     std::uint32_t row = 0;
@@ -55,6 +62,7 @@ class Batch {
   trace::Tracer& tracer_;
   BatchRows rows_;
   End end_;
+  Special special_;
   const ops::Nodes nodes_;
   ops::Rings rings_;
   ops::Distance distance_;

@@ -11,7 +11,8 @@ namespace hvd::core {
 /// Numbers rows; records nothing while the tracer is off.
 class BatchRows {
  public:
-  explicit BatchRows(trace::Tracer& tracer) : tracer_(tracer) {}
+  /// @p last: the last number given away; shared by the sets of an engine, whose batches are under way together.
+  BatchRows(trace::Tracer& tracer, std::uint32_t& last) : tracer_(tracer), last_(last) {}
 
   /// One row of operations, in its first phase.  Returns its number.
   std::uint32_t begin(std::span<Operation* const> ops, trace::Phase phase);
@@ -20,7 +21,7 @@ class BatchRows {
 
  private:
   trace::Tracer& tracer_;
-  std::uint32_t last_ = 0;
+  std::uint32_t& last_;
 };
 
 }  // namespace hvd::core

@@ -20,15 +20,6 @@ constexpr std::int64_t watch_after_ns =
     100'000'000;  ///< without progress for so long: look whether the peers are there
 constexpr std::int64_t farthest_poll_ns = 10'000'000;  ///< several nodes: an idle leader looks for messages so often
 
-memory::Geometry geometry_of(const World& world, const Config& config) {
-  memory::Geometry g;
-  g.ranks = world.local_size();
-  // Evicted ids rest until everybody has forgotten them: some spare ones keep new names from waiting.
-  g.words = (config.cache_capacity + 1024 + 63) / 64;
-  g.eager_bytes = std::min<std::size_t>(4 << 20, (std::size_t{64} << 20) / static_cast<std::size_t>(g.ranks));
-  return g;
-}
-
 int cores() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -44,12 +35,24 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   for (const std::string& text : exchange(*transport_, Card::mine().text(), config_.start_limit_seconds))
     cards.push_back(Card::of(text));
   for (int r : world_.locals()) arenas_.push_back(memory::map_arena(cards[static_cast<std::size_t>(r)].arena));
-  memory::Node node(geometry_of(world_, config_), world_.local_rank());
+  memory::Node node(geometry_of(world_.local_size(), true, config_), world_.local_rank());
   node.attach_arenas(arenas_);
   node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.start_limit_seconds));
   crowded_ = world_.local_size() > cores();
-  set_ = std::make_unique<Set>(world_, config_, *transport_, std::move(node), operations_, tracer_);
-  bell_ = &set_->node().bell(world_.local_rank());
+  shared_.gone = [this](int rank, const std::string& text) { lost_.emplace(rank, Lost{text, 0}); };
+  shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
+    SetStage::Context c{world_, config_, *transport_, set().node(), arenas_, shared_, sets_, {}, {}};
+    c.opened = [this](std::shared_ptr<Set> s) { mine_.push_back(std::move(s)), listen(); };
+    c.closed = [this](const std::shared_ptr<Set>& s) { std::erase(mine_, s), listen(); };
+    // Their callers wait for the operations: what they asked for outlives the stage.
+    std::vector<SetChange*> changes;
+    for (const Operation* op : operations) changes.push_back(static_cast<SetChange*>(const_cast<void*>(op->in)));
+    return std::make_unique<SetStage>(std::move(c), std::move(changes), rings, nodes);
+  };
+  global_ = std::make_shared<Set>(world_, config_, transport_, std::move(node), shared_);
+  mine_.push_back(global_);
+  listen();
+  bell_ = &set().node().bell(world_.local_rank());
   peers_ = std::make_unique<Peers>(world_, std::move(cards));
   thread_ = std::thread([this] { run(); });
 }
@@ -59,9 +62,9 @@ Engine::~Engine() {
   memory::ring_always(*bell_);
   thread_.join();
   std::lock_guard lock(drive_);
-  memory::Node& node = set_->node();
-  set_->fail_all(HVD_PEER_LOST, "the runtime was shut down");
+  for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, "the runtime was shut down");
   leave_message();
+  memory::Node& node = set().node();
   node.presence(node.me).departed.store(1, std::memory_order_seq_cst);
   for (int r = 0; r < node.ranks; ++r)
     if (r != node.me) memory::ring_always(node.bell(r));
@@ -72,7 +75,7 @@ void Engine::leave_message() {
   if (!many_nodes_) return;
   const std::string text = "rank " + std::to_string(world_.rank) + " has shut down while this rank waits for it";
   try {
-    if (Leader* leader = set_->leader()) {
+    if (Leader* leader = set().leader()) {
       leader->announce_departure(text);
       return;
     }
@@ -91,21 +94,46 @@ void Engine::leave_message() {
   }
 }
 
-bool Engine::step() {
+bool Engine::step(Set& set) {
   try {
-    return set_->step();
-  } catch (const Error& e) { set_->fail_all(static_cast<int>(e.code), e.what()); } catch (const std::exception& e) {
-    set_->fail_all(HVD_INTERNAL, e.what());
+    return set.step();
+  } catch (const Error& e) { set.fail_all(static_cast<int>(e.code), e.what()); } catch (const std::exception& e) {
+    set.fail_all(HVD_INTERNAL, e.what());
   }
   return true;
 }
 
-/// False when somebody else drives.
-bool Engine::drive(bool& moved) {
+/// All sets, once.  The global one may open and close others.
+bool Engine::step() {
+  bool moved = false;
+  for (std::size_t i = 0; i < mine_.size(); ++i) {
+    const auto held = mine_[i];
+    moved |= step(*held);
+  }
+  return moved;
+}
+
+bool Engine::busy() const {
+  return std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->busy(); });
+}
+
+/// False when somebody else drives.  @p op: what the caller waits for; other sets get their turn less often.
+bool Engine::drive(const Operation* op, bool& moved) {
   std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) return false;
-  moved = step();
+  if (mine_.size() == 1)
+    moved = step(*global_);
+  else if (!op || ++turns_ % 8 == 0)
+    moved = step();
+  else if (!op->done())  // else its set may be gone
+    moved = step(*op->of_set);
   return true;
+}
+
+/// After mine_ has changed.
+void Engine::listen() {
+  listens_ =
+      std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->leader() && s->world().nodes.size() > 1; });
 }
 
 void Engine::begin_polling() { bell_->polling.fetch_add(1, std::memory_order_seq_cst); }
@@ -113,10 +141,10 @@ void Engine::begin_polling() { bell_->polling.fetch_add(1, std::memory_order_seq
 /// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
 void Engine::end_polling() {
   bell_->polling.fetch_sub(1, std::memory_order_seq_cst);
-  if (set_->outstanding() == 0 && !many_nodes_) return;
+  if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
   std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) return;  // who drives looks for himself
-  const bool more = step() || set_->busy();
+  const bool more = step() || busy();
   lock.unlock();
   if (more) memory::ring_always(*bell_);
 }
@@ -126,7 +154,7 @@ bool Engine::poll_for(Operation& op) {
   Backoff backoff(crowded_);
   while (!op.done()) {
     bool moved = false;
-    drive(moved);
+    drive(&op, moved);
     if (moved)
       backoff.reset();
     else if (!op.done() && !backoff.pause())
@@ -156,11 +184,11 @@ bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
   return true;
 }
 
-Operation& Engine::run(const Prepared& request) {
+Operation& Engine::run(Set& set, const Prepared& request) {
   Operation* op = nullptr;
   begin_polling();
   try {
-    set_->submit({&request, 1}, &op);
+    set.submit({&request, 1}, &op);
   } catch (...) {
     end_polling();
     throw;
@@ -177,28 +205,29 @@ void Engine::run() {
   while (!stop_.load(std::memory_order_seq_cst)) {
     bool moved = false;
     if (bell_->polling.load(std::memory_order_seq_cst) == 0) {
-      if (!drive(moved)) {
+      if (!drive(nullptr, moved)) {
         sched_yield();
         continue;
       }
       if (moved) {
         backoff.reset();
-        idle_since_ns_ = 0;
         naps_ = 0;
         continue;
       }
       if (backoff.spin()) continue;
       watch();
       check_stalls();
-      bool busy;
+      bool more;
       {
         std::lock_guard lock(drive_);
-        busy = set_->busy();
+        more = busy();
       }
-      if (busy) {  // in the midst of something, and nobody rings for that
+      if (more) {  // in the midst of something, and nobody rings for that
         if (!backoff.pause()) memory::futex_wait(bell_->sleeping, 0, std::min(++naps_, 10) * 50'000);
         continue;
       }
+    } else {
+      watch();
     }
     if (sleep()) backoff.reset();  // only a ring promises work; a time-out is no reason to spin
   }
@@ -211,11 +240,11 @@ bool Engine::sleep() {
   if (!stop_.load(std::memory_order_seq_cst)) {
     if (bell_->polling.load(std::memory_order_seq_cst) == 0) {
       std::lock_guard lock(drive_);
-      moved = step() || set_->busy();
+      moved = step() || busy();
     }
-    const bool waits = set_->outstanding() > 0 || stalls_;
+    const bool waits = shared_.outstanding.load(std::memory_order_seq_cst) > 0 || stalls_;
     std::int64_t limit = waits ? watch_after_ns : -1;
-    if (many_nodes_ && set_->leader()) {  // nobody rings for a message from another node
+    if (listens_) {
       naps_ = std::min(naps_ + 1, 200);
       limit = std::min<std::int64_t>(naps_ * 50'000, waits ? 1'000'000 : farthest_poll_ns);
     }
@@ -226,46 +255,119 @@ bool Engine::sleep() {
 
 /// A leader's thread, whenever it is awake or rung because somebody waits.
 void Engine::check_stalls() {
-  if (!set_->leader() || config_.stall_warn_ns <= 0) return;
+  if (config_.stall_warn_ns <= 0) return;
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;
   std::lock_guard lock(drive_);
-  stalls_ = set_->leader()->check_stalls(now);
+  stalls_ = false;
+  for (auto& s : mine_)
+    if (s->leader()) stalls_ |= s->leader()->check_stalls(now);
 }
 
-/// While operations wait and nothing moves: are the others still there?
+/// While operations wait and nothing moves in their set: are the others still there?
 void Engine::watch() {
-  if (set_->outstanding() == 0) {
-    idle_since_ns_ = 0;
-    return;
-  }
+  if (shared_.outstanding.load(std::memory_order_relaxed) == 0) return;
   const std::int64_t now = now_ns();
-  if (idle_since_ns_ == 0) {
-    idle_since_ns_ = now;
-    return;
-  }
-  if (now - idle_since_ns_ < watch_after_ns) return;
-  idle_since_ns_ = now;
-  memory::ring_always(set_->node().bell(0));  // the stall check wants to know that somebody waits
+  if (now - watched_ns_ < watch_after_ns) return;
+  watched_ns_ = now;
   std::lock_guard lock(drive_);
-  const auto gone = peers_->find(set_->node());
-  if (!gone) {
-    missed_ = 0;
+  std::vector<std::shared_ptr<Set>> stuck;
+  for (auto& s : mine_)
+    if (s->stuck()) stuck.push_back(s);
+  if (stuck.empty()) return;
+  for (Peers::Gone& g : peers_->find(set().node())) lost_.emplace(g.rank, Lost{std::move(g.text), 0});
+  for (auto& [rank, lost] : lost_) ++lost.looks;
+  for (auto& s : stuck) {
+    memory::ring_always(s->node().bell(0));  // the stall check wants to know that somebody waits
+    fail_if_lost(*s);
+  }
+}
+
+/// Whether @p set, in which nothing moves, waits for a rank that is gone.
+void Engine::fail_if_lost(Set& set) {
+  const World& w = set.world();
+  for (int r = 0; r < w.size; ++r) {
+    const auto lost = lost_.find(w.world_rank(r));
+    if (lost == lost_.end()) continue;
+    // How far a rank of another node came is not known here: give what it sent a second to arrive.
+    if (w.node_of[static_cast<std::size_t>(r)] != w.node()) {
+      if (lost->second.looks < 10) continue;
+    } else if (set.can_end_without(set.node().board(w.local_of[static_cast<std::size_t>(r)]).executed.load())) {
+      continue;
+    }
+    set.fail_all(HVD_PEER_LOST, lost->second.text + "; under way: " + set.names_under_way());
     return;
   }
-  // How far a rank of another node came is not known here: give what it sent a second to arrive.
-  if (world_.node_of[static_cast<std::size_t>(gone->rank)] != world_.node() && ++missed_ < 10) return;
-  const memory::Node& node = set_->node();
-  if (world_.node_of[static_cast<std::size_t>(gone->rank)] == world_.node() &&
-      set_->can_end_without(node.board(world_.local_of[static_cast<std::size_t>(gone->rank)]).executed.load()))
-    return;
-  set_->fail_all(HVD_PEER_LOST, gone->text + "; under way: " + set_->names_under_way());
 }
 
 void Engine::peer_lost(int rank, const std::string& text) {
   std::lock_guard lock(drive_);
-  set_->fail_all(HVD_PEER_LOST, "rank " + std::to_string(rank) + " is gone: " + text);
+  const std::string what = "rank " + std::to_string(rank) + " is gone: " + text;
+  lost_.emplace(rank, Lost{what, 0});
+  for (auto& s : mine_)
+    if (std::count(s->world().world_ranks.begin(), s->world().world_ranks.end(), rank))
+      s->fail_all(HVD_PEER_LOST, what);
+}
+
+// ---- process sets
+
+std::shared_ptr<const Known> Engine::known(int id) const {
+  if (id == HVD_GLOBAL_SET) {
+    auto global = std::make_shared<Known>();
+    global->ranks = world_.world_ranks;
+    global->rank = world_.rank;
+    global->set = global_;
+    return global;
+  }
+  auto k = sets_.find(id);
+  if (!k)
+    throw Error(Code::usage, "process set " + std::to_string(id), "does not exist, or was removed", "add it first");
+  return k;
+}
+
+void Engine::change(SetChange& change) {
+  const std::string name = change.name();
+  Prepared p;
+  p.signature.kind = static_cast<std::uint8_t>(Kind::set_change);
+  p.name = name;
+  p.in = &change;
+  Operation& op = run(set(), p);
+  const int status = op.status;
+  const std::string error = op.error;
+  operations().release(op);
+  if (status != HVD_OK) throw Error(static_cast<Code>(status), "", error);
+  if (change.status != HVD_OK) throw Error(static_cast<Code>(change.status), name, change.error);
+}
+
+int Engine::add_set(std::vector<int> ranks) {
+  SetChange c;
+  c.ranks = std::move(ranks);
+  if (c.ranks.empty()) throw Error(Code::usage, c.name(), "there are no ranks in it");
+  std::vector<bool> seen(static_cast<std::size_t>(world_.size));
+  for (int r : c.ranks) {
+    if (r < 0 || r >= world_.size)
+      throw Error(Code::usage, c.name(),
+                  "there is no rank " + std::to_string(r) + " in a world of " + std::to_string(world_.size));
+    if (seen[static_cast<std::size_t>(r)])
+      throw Error(Code::usage, c.name(), "rank " + std::to_string(r) + " is in it twice");
+    seen[static_cast<std::size_t>(r)] = true;
+  }
+  // The same on all ranks, whoever of them looks before or after the other set was added: the stage looks again.
+  const bool all = c.ranks.size() == seen.size();
+  if (const int id = all ? HVD_GLOBAL_SET : sets_.duplicate(c.ranks); id >= 0)
+    throw Error(Code::usage, c.name(), "these ranks are process set " + std::to_string(id) + " already");
+  change(c);
+  return c.id;
+}
+
+void Engine::remove_set(int id) {
+  if (id == HVD_GLOBAL_SET) throw Error(Code::usage, "process set 0", "is the world and cannot be removed");
+  known(id);
+  SetChange c;
+  c.add = false;
+  c.id = id;
+  change(c);
 }
 
 }  // namespace hvd::core

@@ -2,11 +2,16 @@
 ///
 /// No state outside the object: a test runs many ranks as threads of one process.
 ///
+/// Process sets.  Each has its own negotiation and its own batches, all stepped
+/// by whoever drives; no step waits, so a set that waits for somebody holds up
+/// no other.  A rank has one bell for all of them.
+///
 /// Who drives.  Whoever holds drive_ may step.  A caller that waits takes it when
 /// it is free; otherwise the engine's own thread does, which sleeps on its bell
 /// while there is nothing to do (memory/wake.h).  An idle rank uses no CPU.
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,7 +19,7 @@
 
 #include "core/config.h"
 #include "core/peers.h"
-#include "core/set.h"
+#include "core/sets.h"
 #include "core/world.h"
 #include "trace/trace.h"
 #include "transport/transport.h"
@@ -30,15 +35,23 @@ class Engine {
 
   const World& world() const { return world_; }
   bool threads_multiple() const { return transport_->threads_multiple(); }
-  Set& set() { return *set_; }
-  trace::Tracer& tracer() { return tracer_; }
-  Operations& operations() { return operations_; }
+  /// The global set.
+  Set& set() { return *global_; }
+  trace::Tracer& tracer() { return shared_.tracer; }
+  Operations& operations() { return shared_.operations; }
+  /// A living set by its id, the global one too.  Throws Error{usage}.
+  std::shared_ptr<const Known> known(int id) const;
+  /// Collective over the world.  @p ranks: [size of the set] distinct world ranks; rank i of the set is ranks[i].  The
+  /// id is the same on all ranks.  Throws Error: usage, also for the ranks of a living set, on all ranks; unavailable.
+  int add_set(std::vector<int> ranks);
+  /// Collective over the world.  What is under way in the set ends with an error.
+  void remove_set(int id);
 
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
   /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's
   /// thread meanwhile: the caller counts as polling from before its ready bit is set.
-  Operation& run(const Prepared& request);
+  Operation& run(Set& set, const Prepared& request);
   /// From outside (the launcher knows first): that rank is gone.
   void peer_lost(int rank, const std::string& text);
 
@@ -47,31 +60,42 @@ class Engine {
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();
   void end_polling();
-  bool drive(bool& moved);
+  bool drive(const Operation* op, bool& moved);
   bool step();
+  bool step(Set& set);
+  bool busy() const;
+  void change(SetChange& change);
+  void listen();
   void run();
   bool sleep();
   void watch();
+  void fail_if_lost(Set& set);
   void check_stalls();
   void leave_message();
-  bool crowded() const;
 
-  Operations operations_;
-  trace::Tracer tracer_;
+  Shared shared_;
   World world_;
   const Config config_;
-  std::unique_ptr<transport::Transport> transport_;
+  std::shared_ptr<transport::Transport> transport_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;  ///< of this node's ranks; nullptr: cannot be mapped
-  std::unique_ptr<Set> set_;
+  Sets sets_;
+  std::shared_ptr<Set> global_;
+  std::vector<std::shared_ptr<Set>> mine_;  ///< sets that this rank is in, the global one first; under drive_
   std::unique_ptr<Peers> peers_;
+  struct Lost {
+    std::string text;
+    int looks = 0;  ///< while somebody waits
+  };
+  std::map<int, Lost> lost_;  ///< by world rank; under drive_
   memory::Bell* bell_ = nullptr;
   bool crowded_ = false, many_nodes_ = false;
+  std::atomic<bool> listens_{false};  ///< messages from other nodes may come any time, and nobody rings for them
+  unsigned turns_ = 0;
   std::mutex drive_;
   std::atomic<bool> stop_{false};
-  std::int64_t idle_since_ns_ = 0;  ///< the engine thread's: last time something moved
-  std::int64_t stalls_checked_ns_ = 0;
+  std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
   bool stalls_ = false;  ///< something is incomplete: look again soon
-  int naps_ = 0, missed_ = 0;
+  int naps_ = 0;
   std::thread thread_;
 };
 

@@ -22,6 +22,7 @@ constexpr int arity = 4;
 negotiate::ConductorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
   negotiate::ConductorOptions o;
   o.ranks = world.size;
+  o.world_ranks = world.world_ranks;
   o.ids = g.words * 64;
   o.capacity = config.cache_capacity;
   o.fusion_bytes = config.fusion_bytes;

@@ -16,6 +16,7 @@
 namespace hvd::core {
 
 struct Entry;
+class Set;
 
 /// Lives in a slab: its address stays valid as long as the engine, whatever happens to the handle.
 struct Operation {
@@ -27,6 +28,7 @@ struct Operation {
 
   int status = 0;  ///< hvd_status; written before state becomes ended, like all below
   std::string error;
+  Set* of_set = nullptr;  ///< valid while under way
   Entry* entry = nullptr;
   const void* in = nullptr;
   void* out = nullptr;

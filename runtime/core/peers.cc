@@ -59,14 +59,19 @@ Peers::Peers(const World& world, std::vector<Card> cards)
   }
 }
 
-std::optional<Peers::Gone> Peers::find(const memory::Node& node) {
+std::vector<Peers::Gone> Peers::find(const memory::Node& node) {
+  std::vector<Gone> gone;
   const auto& locals = world_.locals();
-  for (std::size_t i = 0; i < locals.size(); ++i)
-    if (locals[i] != world_.rank && node.presence(static_cast<int>(i)).departed.load(std::memory_order_acquire))
-      return Gone{locals[i], "rank " + std::to_string(locals[i]) + " has shut down while this rank waits for it", true};
+  auto departed = [&](int r) {
+    return world_.node_of[static_cast<std::size_t>(r)] == world_.node() &&
+           node.presence(world_.local_of[static_cast<std::size_t>(r)]).departed.load(std::memory_order_acquire);
+  };
+  for (int r : locals)
+    if (r != world_.rank && departed(r))
+      gone.push_back({r, "rank " + std::to_string(r) + " has shut down while this rank waits for it", true});
   const Card me = Card::mine();
   for (std::size_t r = 0; r < cards_.size(); ++r) {
-    if (cards_[r].host != me.host || cards_[r].pid == me.pid) continue;
+    if (cards_[r].host != me.host || cards_[r].pid == me.pid || departed(static_cast<int>(r))) continue;
     bool dead = false;
     if (fds_[r]) {
       pollfd p{fds_[r].get(), POLLIN, 0};
@@ -75,10 +80,10 @@ std::optional<Peers::Gone> Peers::find(const memory::Node& node) {
       dead = kill(static_cast<pid_t>(cards_[r].pid), 0) != 0 && errno == ESRCH;
     }
     if (dead)
-      return Gone{static_cast<int>(r),
-                  "rank " + std::to_string(r) + " (pid " + std::to_string(cards_[r].pid) + ") is gone", false};
+      gone.push_back({static_cast<int>(r),
+                      "rank " + std::to_string(r) + " (pid " + std::to_string(cards_[r].pid) + ") is gone", false});
   }
-  return std::nullopt;
+  return gone;
 }
 
 }  // namespace hvd::core

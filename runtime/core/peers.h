@@ -1,7 +1,6 @@
 /// @file peers.h — which ranks of this host are still there.
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +37,8 @@ class Peers {
     std::string text;  ///< one line
     bool departed;     ///< in order, else it died
   };
-  /// The first rank found to have died or shut down.
-  std::optional<Gone> find(const memory::Node& node);
+  /// The ranks of this host that have died or shut down.  @p node: of the global set.
+  std::vector<Gone> find(const memory::Node& node);
 
  private:
   const World& world_;

@@ -21,7 +21,6 @@ void check_kind(const hvd_request& q) {
   if (q.kind < 0 || q.kind >= num_kinds) refuse(q, "unknown kind " + std::to_string(q.kind));
   const auto kind = static_cast<Kind>(q.kind);
   if (kind == Kind::join) refuse(q, "arrives in a later version");
-  if (q.set != HVD_GLOBAL_SET) refuse(q, "process sets other than the global one arrive in a later version");
   if (q.device != HVD_HOST_DEVICE) refuse(q, "device memory arrives in a later version", "copy the tensor to the host");
   if (q.dtype < 0 || q.dtype >= num_dtypes) refuse(q, "unknown dtype " + std::to_string(q.dtype));
   if (q.name && strnlen(q.name, longest_name + 1) > longest_name) refuse(q, "the name is longer than 4096 bytes");

@@ -6,7 +6,8 @@
 
 namespace hvd::core {
 
-/// Throws Error{usage} that names the operation and the field.  The name in the result points into @p request.
+/// @p world: of the process set.  Throws Error{usage} that names the operation and the field.  The name in the result
+/// points into @p request.
 Prepared prepare(const hvd_request* request, const World& world);
 
 /// Makes @p requests one group: they become ready together.

@@ -13,21 +13,24 @@ using negotiate::no_slot;
 using negotiate::Order;
 using negotiate::Reader;
 
-Set::Set(const World& world, const Config& config, transport::Transport& transport, memory::Node node,
-         Operations& operations, trace::Tracer& tracer)
-    : world_(world),
+Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport> transport, memory::Node node,
+         Shared& shared)
+    : world_(std::move(world)),
+      transport_(std::move(transport)),
       node_(std::move(node)),
-      operations_(operations),
-      tracer_(tracer),
+      shared_(shared),
+      operations_(shared.operations),
+      tracer_(shared.tracer),
       ids_(node_.geometry.words * 64),
       by_id_(ids_),
       pending_(ids_),
       flips_(node_.geometry.words),
       orders_(node_),
-      batch_(world_, node_, transport, tracer,
+      batch_(world_, node_, *transport_, tracer_, shared.traced,
              [this](Operation& op, int status, const std::string& error) { end(op, status, error); }) {
+  batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
-  if (world.leader()) leader_ = std::make_unique<Leader>(world_, config, transport, node_);
+  if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_);
 }
 
 // ---- submit side
@@ -72,6 +75,7 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
       throw Error(Code::usage, "'" + e.name + "'", "the same name twice in one call");
     }
     Operation& op = operations_.take();
+    op.of_set = this;
     op.entry = &e;
     op.in = p.in;
     op.out = p.out;
@@ -81,7 +85,8 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
     e.in_flight.store(true, std::memory_order_relaxed);
     ops[i] = &op;
   }
-  outstanding_.fetch_add(static_cast<int>(requests.size()), std::memory_order_seq_cst);
+  submitted_.store(submitted_.load(std::memory_order_relaxed) + requests.size(), std::memory_order_relaxed);
+  shared_.outstanding.fetch_add(static_cast<int>(requests.size()), std::memory_order_seq_cst);
   bool records = false;
   std::uint32_t words = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -150,7 +155,8 @@ void Set::trace_submitted(Entry& e, const Prepared& p) {
   const Signature& s = e.signature;
   std::copy(s.dims, s.dims + s.ndim, dims);
   if (s.ndim > 0 && dims[0] < 0) dims[0] = p.dim0;
-  tracer_.submitted(e.track, {e.name, static_cast<trace::TraceOp>(s.kind), s.dtype, {dims, s.ndim}, 0});
+  const auto op = s.operation() == Kind::set_change ? Kind::barrier : s.operation();
+  tracer_.submitted(e.track, {e.name, static_cast<trace::TraceOp>(op), s.dtype, {dims, s.ndim}, world_.world_rank(0)});
 }
 
 /// Under mutex_.
@@ -182,6 +188,17 @@ std::string Set::broken() {
 // ---- drive side
 
 bool Set::step() {
+  const bool any = advance();
+  moves_ += any;
+  return any;
+}
+
+bool Set::stuck() {
+  const bool moved = moves_ != std::exchange(moves_seen_, moves_);
+  return !moved && outstanding() > 0;
+}
+
+bool Set::advance() {
   bool any = false;
   if (outbox_waits_.load(std::memory_order_acquire)) {
     std::lock_guard lock(mutex_);
@@ -223,8 +240,10 @@ bool Set::carry_out(std::uint32_t type) {
       break;
     case Order::gone: {
       const int code = static_cast<int>(r.get<std::uint32_t>());
-      r.get<std::uint32_t>();
-      fail_all(code, std::string(r.rest()));
+      const auto rank = static_cast<int>(r.get<std::uint32_t>());
+      const std::string text(r.rest());
+      fail_all(code, text);
+      if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text);
       break;
     }
   }
@@ -309,7 +328,8 @@ void Set::end(Operation& op, int status, const std::string& error) {
   Entry& e = *op.entry;
   e.operation = nullptr;
   e.in_flight.store(false, std::memory_order_release);
-  outstanding_.fetch_sub(1, std::memory_order_seq_cst);
+  ended_.store(ended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  shared_.outstanding.fetch_sub(1, std::memory_order_seq_cst);
   op.announce();
   operations_.let_go(op);
 }
@@ -327,6 +347,11 @@ void Set::fail_all(int code, const std::string& text) {
       end(*e->operation, broken_code_, broken_text_);
     }
   for (Operation*& op : pending_) op = nullptr;
+}
+
+void Set::close(const std::string& why) {
+  fail_all(HVD_USAGE, why);
+  leader_.reset();
 }
 
 bool Set::busy() const {

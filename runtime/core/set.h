@@ -53,15 +53,30 @@ struct Prepared {
   }
 };
 
+/// What the sets of one engine have in common.
+struct Shared {
+  /// Told by the global set: that rank has left, or is lost.
+  std::function<void(int rank, const std::string& text)> gone;
+  Batch::Special special;  ///< of the global set
+  Operations operations;
+  trace::Tracer tracer;
+  std::uint32_t traced = 0;         ///< parts of batches numbered for the timeline so far
+  std::atomic<int> outstanding{0};  ///< operations of this rank that have not ended, in all sets
+};
+
 class Set {
  public:
-  Set(const World& world, const Config& config, transport::Transport& transport, memory::Node node,
-      Operations& operations, trace::Tracer& tracer);
+  /// @p world, @p transport, @p node: of the set, ranks numbered within it.
+  Set(World world, const Config& config, std::shared_ptr<transport::Transport> transport, memory::Node node,
+      Shared& shared);
+  const World& world() const { return world_; }
 
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].
   void submit(std::span<const Prepared> requests, Operation** ops);
   /// Operations of this rank that have not ended.
-  int outstanding() const { return outstanding_.load(std::memory_order_seq_cst); }
+  int outstanding() const {
+    return static_cast<int>(submitted_.load(std::memory_order_relaxed) - ended_.load(std::memory_order_relaxed));
+  }
 
   // Drive side.
   bool step();
@@ -70,6 +85,10 @@ class Set {
   bool in_batch() const { return batch_.running(); }
   /// Ends every operation under way, and every later one, with @p code.
   void fail_all(int code, const std::string& text);
+  /// The set is gone: ends what is under way, and touches the transport no more.
+  void close(const std::string& why);
+  /// Operations wait here and nothing has moved since the last call.
+  bool stuck();
   /// A local rank that has carried out @p orders and is gone: can what is under way here still end without it?
   bool can_end_without(std::uint64_t orders) const;
   Leader* leader() { return leader_.get(); }
@@ -79,6 +98,7 @@ class Set {
   std::string broken();
 
  private:
+  bool advance();
   Entry& entry(std::string_view name);
   void announce(Entry& e, Operation& op, std::vector<std::uint64_t>* flips);
   void tell_place(const Entry& e, const Operation& op);
@@ -95,8 +115,10 @@ class Set {
   void executed();
   std::string make_name(const Signature& s);
 
-  const World& world_;
+  const World world_;
+  const std::shared_ptr<transport::Transport> transport_;
   memory::Node node_;
+  Shared& shared_;
   Operations& operations_;
   trace::Tracer& tracer_;
   const std::uint32_t ids_;
@@ -112,11 +134,13 @@ class Set {
   int broken_code_ = 0;
   std::string broken_text_;
 
-  std::atomic<int> outstanding_{0};
+  std::atomic<std::uint64_t> submitted_{0};  ///< written under mutex_
+  std::atomic<std::uint64_t> ended_{0};      ///< written on the drive side
   std::uint64_t executed_ = 0;
   memory::OrderReader orders_;
   std::string order_;  ///< body of the order being carried out
   std::unique_ptr<Leader> leader_;
+  std::uint64_t moves_ = 0, moves_seen_ = 0;
   Batch batch_;
 };
 

@@ -113,15 +113,15 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
     if (config_.stall_shutdown_ns > 0 && waited >= config_.stall_shutdown_ns) {
       conductor_->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
                        "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
-                           missing.text(16) + " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
+                           missing.mapped(world_.world_ranks).text(16) + " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
       stalls_.clear();
       return true;
     }
     if (waited < config_.stall_warn_ns || (s.told_ns && now_ns - s.told_ns < config_.stall_warn_ns)) continue;
     s.told_ns = now_ns;
     if (++names <= 8)
-      warning +=
-          "\n  '" + name + "' for " + std::to_string(waited / 1000000000) + " s, not submitted by " + missing.text(16);
+      warning += "\n  '" + name + "' for " + std::to_string(waited / 1000000000) + " s, not submitted by " +
+                 missing.mapped(world_.world_ranks).text(16);
   }
   if (names > 8) warning += "\n  and " + std::to_string(names - 8) + " more";
   if (!warning.empty())

@@ -21,7 +21,20 @@ World World::of(int rank, const std::vector<int>& hosts, int ranks_per_node) {
     w.node_of.push_back(it->second);
     w.local_of.push_back(static_cast<int>(node.size()));
     node.push_back(r);
+    w.world_ranks.push_back(r);
   }
+  return w;
+}
+
+World World::subset(const std::vector<int>& members) const {
+  std::vector<int> hosts;
+  int mine = 0;
+  for (int m : members) {
+    if (m == rank) mine = static_cast<int>(hosts.size());
+    hosts.push_back(node_of[static_cast<std::size_t>(m)]);
+  }
+  World w = of(mine, hosts, 0);
+  for (std::size_t i = 0; i < members.size(); ++i) w.world_ranks[i] = world_rank(members[i]);
   return w;
 }
 

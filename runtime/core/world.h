@@ -1,4 +1,5 @@
-/// @file world.h — which ranks there are and which of them share a node.
+/// @file world.h — which ranks there are and which of them share a node; also of a process set, which is a world by
+/// itself.
 #pragma once
 #include <vector>
 
@@ -9,7 +10,9 @@ struct World {
   std::vector<int> node_of;             ///< [size]
   std::vector<int> local_of;            ///< [size]: index within its node
   std::vector<std::vector<int>> nodes;  ///< ranks of each node, ascending; nodes in order of their lowest rank
+  std::vector<int> world_ranks;         ///< [size]: what users call them; the ranks themselves but for a process set
 
+  int world_rank(int r) const { return world_ranks[static_cast<std::size_t>(r)]; }
   int node() const { return node_of[static_cast<std::size_t>(rank)]; }
   int local_rank() const { return local_of[static_cast<std::size_t>(rank)]; }
   const std::vector<int>& locals() const { return nodes[static_cast<std::size_t>(node())]; }
@@ -23,6 +26,8 @@ struct World {
   /// @param hosts           [size] any number per host
   /// @param ranks_per_node  splits hosts into nodes of at most so many ranks; 0: not
   static World of(int rank, const std::vector<int>& hosts, int ranks_per_node);
+  /// The process set of @p members, ranks of this world; member i is its rank i.  This rank must be one of them.
+  World subset(const std::vector<int>& members) const;
 };
 
 }  // namespace hvd::core

@@ -89,9 +89,16 @@ class Node {
   void attach(std::shared_ptr<void> memory) {
     memory_ = std::move(memory);
     base_ = static_cast<unsigned char*>(memory_.get());
+    bell_of_.clear();
+    for (int r = 0; r < ranks; ++r) bell_of_.push_back(at<Bell>(bells_) + r);
   }
 
-  Bell& bell(int r) const { return at<Bell>(bells_)[r]; }
+  /// A rank has one bell, whatever the number of its sets: that of the world's node.
+  Bell& bell(int r) const { return *bell_of_[static_cast<std::size_t>(r)]; }
+  /// This is the memory of a process set: its member l (from 0) is the local rank @p locals[l] of @p world.
+  void ring_at(const Node& world, const std::vector<int>& locals) {
+    for (std::size_t l = 0; l < locals.size(); ++l) bell_of_[l] = &world.bell(locals[l]);
+  }
   Progress& progress(int r) const { return at<Progress>(progress_)[r]; }
   Presence& presence(int r) const { return at<Presence>(presence_)[r]; }
   Public& board(int r) const {
@@ -133,6 +140,7 @@ class Node {
   std::size_t places_bytes() const { return std::size_t{geometry.words} * 64 * 2 * sizeof(Place); }
   std::shared_ptr<void> memory_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;
+  std::vector<Bell*> bell_of_;  ///< [ranks]
   unsigned char* base_ = nullptr;
   std::size_t total_ = 0, public_stride_ = 0;
   std::size_t bells_, progress_, presence_, public_, taken_, orders_, records_, places_, results_, rings_, eager_;

@@ -7,7 +7,8 @@
 
 namespace hvd::negotiate {
 
-Conductor::Conductor(ConductorOptions options, Publish publish) : options_(options), publish_(std::move(publish)) {
+Conductor::Conductor(ConductorOptions options, Publish publish)
+    : options_(std::move(options)), publish_(std::move(publish)) {
   ids_.resize(options_.ids);
   batch_.resize((options_.ids + 63) / 64);
   for (std::uint32_t id = options_.ids; id-- > 0;) free_.push_back(id);
@@ -57,9 +58,11 @@ void Conductor::settle(const std::string& name, std::vector<Claim>& claims) {
     agreed_.emplace_back(name, claims.front().signature);
     return;
   }
-  std::sort(claims.begin(), claims.end(),
+  std::vector<Claim> sorted = claims;
+  for (Claim& c : sorted) c.ranks = c.ranks.mapped(options_.world_ranks);
+  std::sort(sorted.begin(), sorted.end(),
             [](const Claim& a, const Claim& b) { return a.ranks.first() < b.ranks.first(); });
-  const std::string text = disagreement(name, claims);
+  const std::string text = disagreement(name, sorted);
   Writer w;
   w.put(std::uint32_t{HVD_MISMATCH}).put(std::uint32_t{0}).text(name).raw(text);
   publish(Order::fail, w);

@@ -25,6 +25,7 @@ namespace hvd::negotiate {
 
 struct ConductorOptions {
   int ranks = 1;                  ///< members of the set
+  std::vector<int> world_ranks;   ///< [ranks]: what messages call them; empty: the same
   std::uint32_t ids = 2048;       ///< bits on the boards
   std::uint32_t capacity = 1024;  ///< names that keep an id; HOROVOD_CACHE_CAPACITY
   std::int64_t fusion_bytes = 128 << 20;

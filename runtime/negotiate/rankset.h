@@ -51,6 +51,14 @@ class RankSet {
     if (next < size) set.runs_.push_back({next, size - 1});
     return set;
   }
+  /// Rank r becomes @p to[r]; @p to empty: as it is.
+  RankSet mapped(const std::vector<int>& to) const {
+    if (to.empty()) return *this;
+    std::vector<int> ranks;
+    for (const Run& run : runs_)
+      for (int r = run.first; r <= run.last; ++r) ranks.push_back(to[static_cast<std::size_t>(r)]);
+    return of(std::move(ranks));
+  }
   bool contains(int rank) const {
     return std::any_of(runs_.begin(), runs_.end(), [rank](const Run& r) { return r.first <= rank && rank <= r.last; });
   }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <numeric>
 
 #include "base/error.h"
 #include "memory/futex.h"
@@ -12,17 +13,28 @@ namespace hvd::transport {
 
 class Loopback final : public Transport {
  public:
-  Loopback(std::shared_ptr<LoopbackWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  /// @p members: [size] ranks of the world; @p rank: this one's index among them.
+  Loopback(std::shared_ptr<LoopbackWorld> world, std::vector<int> members, int rank, int stream)
+      : world_(std::move(world)), members_(std::move(members)), rank_(rank), stream_(stream) {
+    for (int m : members_) hosts_.push_back(world_->hosts_[static_cast<std::size_t>(m)]);
+  }
+  /// Whatever came and was never asked for goes with it.
+  ~Loopback() override {
+    std::lock_guard lock(world_->mutex_);
+    std::erase_if(world_->mail_, [this](const auto& box) {
+      return std::get<0>(box.first) == member(rank_) && std::get<2>(box.first) == stream_;
+    });
+    std::erase_if(world_->memory_, [](const auto& memory) { return memory.second.expired(); });
+  }
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(world_->hosts_.size()); }
-  const std::vector<int>& host_of() const override { return world_->hosts_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  const std::vector<int>& host_of() const override { return hosts_; }
   bool threads_multiple() const override { return true; }
 
   Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
     std::lock_guard lock(world_->mutex_);
-    world_->mail_[{to, rank_, static_cast<int>(tag)}].push_back(
-        {std::string(static_cast<const char*>(data), bytes), world_->due()});
+    world_->mail_[key(to, rank_, tag)].push_back({std::string(static_cast<const char*>(data), bytes), world_->due()});
     return 0;
   }
 
@@ -38,7 +50,7 @@ class Loopback final : public Transport {
     for (const auto& [earlier, r] : receives_)
       if (earlier < ticket && r.from == it->second.from && r.tag == it->second.tag) return false;
     std::lock_guard lock(world_->mutex_);
-    auto& box = world_->mail_[{rank_, it->second.from, static_cast<int>(it->second.tag)}];
+    auto& box = world_->mail_[key(rank_, it->second.from, it->second.tag)];
     if (!world_->arrived(box)) return false;
     if (box.front().body.size() != it->second.bytes)
       throw Error(Code::internal, "loopback", "a message has another length than its receive");
@@ -53,7 +65,7 @@ class Loopback final : public Transport {
   std::optional<Message> poll(Tag tag) override {
     std::lock_guard lock(world_->mutex_);
     for (int from = 0; from < size(); ++from) {
-      auto it = world_->mail_.find({rank_, from, static_cast<int>(tag)});
+      auto it = world_->mail_.find(key(rank_, from, tag));
       if (it == world_->mail_.end() || !world_->arrived(it->second)) continue;
       Message m{from, std::move(it->second.front().body)};
       it->second.pop_front();
@@ -62,9 +74,20 @@ class Loopback final : public Transport {
     return std::nullopt;
   }
 
+  std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) override {
+    std::vector<int> all;
+    int mine = -1;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (members[i] == rank_) mine = static_cast<int>(i);
+      all.push_back(member(members[i]));
+    }
+    return std::make_unique<Loopback>(world_, std::move(all), mine, stream);
+  }
+  int streams() const override { return 512; }
+
   std::shared_ptr<void> share_in_process(const std::vector<int>& members, std::size_t bytes) override {
     std::lock_guard lock(world_->mutex_);
-    auto& known = world_->memory_[{members.front(), shared_++}];
+    auto& known = world_->memory_[{stream_, member(members.front()), shared_++}];
     if (auto p = known.lock()) return p;
     const std::size_t rounded = (bytes + 4095) / 4096 * 4096;
     void* p = std::aligned_alloc(4096, rounded);
@@ -82,8 +105,14 @@ class Loopback final : public Transport {
     void* data;
     std::size_t bytes;
   };
+  int member(int r) const { return members_[static_cast<std::size_t>(r)]; }
+  LoopbackWorld::Key key(int to, int from, Tag tag) const {
+    return {member(to), member(from), stream_, static_cast<int>(tag)};
+  }
   std::shared_ptr<LoopbackWorld> world_;
-  int rank_;
+  const std::vector<int> members_;
+  std::vector<int> hosts_;
+  const int rank_, stream_;
   int shared_ = 0;
   Ticket last_ = 0;
   std::map<Ticket, Receive> receives_;
@@ -106,7 +135,9 @@ std::int64_t LoopbackWorld::due() {
 }
 
 std::unique_ptr<Transport> LoopbackWorld::open(int rank) {
-  return std::make_unique<Loopback>(shared_from_this(), rank);
+  std::vector<int> all(hosts_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return std::make_unique<Loopback>(shared_from_this(), std::move(all), rank, 0);
 }
 
 }  // namespace hvd::transport

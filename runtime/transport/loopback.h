@@ -32,14 +32,14 @@ class LoopbackWorld : public std::enable_shared_from_this<LoopbackWorld> {
   };
   bool arrived(const std::deque<Letter>& box) const;
   std::int64_t due();
-  using Key = std::tuple<int, int, int>;  ///< to, from, tag
+  using Key = std::tuple<int, int, int, int>;  ///< to, from (ranks of the world), stream, tag
   std::vector<int> hosts_;
   std::mutex mutex_;
   std::map<Key, std::deque<Letter>> mail_;
   std::mt19937 random_;
   std::int64_t most_ns_ = 0;  ///< longest delay
-  /// Memory by (first member, times shared): each member asks once in the same order.
-  std::map<std::pair<int, int>, std::weak_ptr<void>> memory_;
+  /// Memory by (stream, first member, times shared): each member asks once in the same order.
+  std::map<std::tuple<int, int, int>, std::weak_ptr<void>> memory_;
 };
 
 }  // namespace hvd::transport

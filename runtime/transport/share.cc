@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "base/error.h"
 #include "base/handle.h"
+#include "transport/limit.h"
 
 namespace hvd::transport {
 namespace {
@@ -21,14 +23,6 @@ struct FileTraits {
   static void abandon(int fd) noexcept { ::close(fd); }
 };
 using File = Handle<FileTraits>;
-
-/// Removes the name again, whatever happens.
-struct Name {
-  std::string text;
-  ~Name() {
-    if (!text.empty()) shm_unlink(text.c_str());
-  }
-};
 
 std::shared_ptr<void> map(int fd, std::size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
@@ -45,39 +39,85 @@ std::string random_name() {
 
 }  // namespace
 
-std::shared_ptr<void> share(Transport& t, const std::vector<int>& members, std::size_t bytes, double limit_seconds) {
-  if (auto p = t.share_in_process(members, bytes)) return p;
-  if (members.size() == 1) return map(-1, bytes);
-  const Tag tag = Tag::share;
-  if (t.rank() != members.front()) {
-    const std::string name = receive_blocking(t, tag, limit_seconds, "the node's shared memory").body;
-    if (name.empty()) throw Error(Code::unavailable, "init", "the node's first rank could not make shared memory");
-    File fd(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600));
-    if (!fd)
-      throw Error(Code::unavailable, "shm_open " + name, std::strerror(errno),
-                  "is /dev/shm shared by the ranks of this host?");
-    auto p = map(fd.get(), bytes);
-    send_blocking(t, members.front(), tag, "mapped", limit_seconds);
-    return p;
+Sharing::Sharing(Transport& t, std::vector<int> members, std::size_t bytes)
+    : transport_(t), members_(std::move(members)), bytes_(bytes) {}
+
+Sharing::~Sharing() {
+  if (!name_.empty()) shm_unlink(name_.c_str());
+  for (Send& s : sends_) {
+    transport_.abandon(s.ticket);
+    new std::shared_ptr<std::string>(s.body);  // may still be read: kept until the end of the process
   }
-  Name name;
-  auto tell = [&](const std::string& text) {
-    for (std::size_t i = 1; i < members.size(); ++i) send_blocking(t, members[i], tag, text, limit_seconds);
-  };
-  name.text = random_name();
-  File fd(shm_open(name.text.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  const int failed = fd ? posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)) : errno;
-  if (failed != 0) {
-    tell("");
+}
+
+void Sharing::send(int to, const std::string& text) {
+  auto body = std::make_shared<std::string>(text);
+  const Ticket ticket = transport_.isend(to, Tag::share, body->data(), body->size());
+  sends_.push_back({ticket, std::move(body)});
+}
+
+void Sharing::begin() {
+  begun_ = true;
+  memory_ = transport_.share_in_process(members_, bytes_);
+  if (memory_) return;
+  if (members_.size() == 1) {
+    memory_ = map(-1, bytes_);
+  } else if (transport_.rank() == members_.front()) {
+    left_ = static_cast<int>(members_.size()) - 1;
+    create();
+  } else {
+    left_ = 1;
+  }
+}
+
+/// The first member makes the file and tells its name; an empty one means that it could not.
+void Sharing::create() {
+  const std::string name = random_name();
+  File fd(shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (fd) name_ = name;
+  const int failed = fd ? posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes_)) : errno;
+  for (std::size_t i = 1; i < members_.size(); ++i) send(members_[i], failed ? "" : name);
+  if (failed != 0)
     throw Error(Code::unavailable, "/dev/shm",
-                "cannot reserve " + std::to_string(bytes >> 20) + " MiB: " + std::strerror(failed),
+                "cannot reserve " + std::to_string(bytes_ >> 20) + " MiB: " + std::strerror(failed),
                 "give the container more with --shm-size");
+  memory_ = map(fd.get(), bytes_);
+}
+
+void Sharing::open(const std::string& name) {
+  if (name.empty()) throw Error(Code::unavailable, "memory", "the node's first rank could not make shared memory");
+  File fd(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600));
+  const int failed = fd ? 0 : errno;
+  send(members_.front(), "opened");  // the name is no longer needed, well or not
+  if (failed != 0)
+    throw Error(Code::unavailable, "shm_open " + name, std::strerror(failed),
+                "is /dev/shm shared by the ranks of this host?");
+  memory_ = map(fd.get(), bytes_);
+}
+
+bool Sharing::step() {
+  bool moved = !begun_;
+  if (!begun_) begin();
+  while (left_ > 0) {
+    auto message = transport_.poll(Tag::share);
+    if (!message) break;
+    moved = true;
+    --left_;
+    if (transport_.rank() != members_.front()) open(message->body);
   }
-  auto p = map(fd.get(), bytes);
-  tell(name.text);
-  for (std::size_t i = 1; i < members.size(); ++i)
-    receive_blocking(t, tag, limit_seconds, "the ranks of this node to map its shared memory");
-  return p;
+  if (left_ == 0 && !name_.empty()) shm_unlink(std::exchange(name_, {}).c_str());
+  if (std::erase_if(sends_, [this](const Send& s) { return transport_.test(s.ticket); }) > 0) moved = true;
+  return moved;
+}
+
+std::shared_ptr<void> share(Transport& t, const std::vector<int>& members, std::size_t bytes, double limit_seconds) {
+  Sharing sharing(t, members, bytes);
+  Limit limit(limit_seconds);
+  for (sharing.step(); !sharing.done(); sharing.step())
+    if (!limit.pause())
+      throw Error(Code::timeout, "init", "waited too long for the ranks of this node to map its shared memory",
+                  "did every rank call init?");
+  return sharing.memory();
 }
 
 }  // namespace hvd::transport

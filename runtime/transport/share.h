@@ -8,6 +8,37 @@
 
 namespace hvd::transport {
 
+/// The steps to it, none of which waits.  Members exchange messages with Tag::share; nothing else may use that tag of
+/// @p t meanwhile.
+class Sharing {
+ public:
+  Sharing(Transport& t, std::vector<int> members, std::size_t bytes);
+  ~Sharing();
+  /// True when anything moved.  Throws Error{unavailable}; the other members then do so too, or have their memory.
+  bool step();
+  bool done() const { return memory_ && left_ == 0 && sends_.empty(); }
+  std::shared_ptr<void> memory() const { return memory_; }
+
+ private:
+  struct Send {
+    Ticket ticket;
+    std::shared_ptr<std::string> body;
+  };
+  void begin();
+  void create();
+  void open(const std::string& name);
+  void send(int to, const std::string& body);
+
+  Transport& transport_;
+  const std::vector<int> members_;
+  const std::size_t bytes_;
+  bool begun_ = false;
+  int left_ = 0;  ///< messages still to come
+  std::string name_;
+  std::shared_ptr<void> memory_;
+  std::vector<Send> sends_;
+};
+
 /// Zeroed memory of @p bytes bytes, page-aligned, seen by all of @p members (world ranks of one node, in the same
 /// order everywhere).  Collective over them; the lowest creates it.  Nothing is left in /dev/shm once it returns.
 /// Throws Error{unavailable} when there is not enough shared memory, Error{timeout} when a member does not come.

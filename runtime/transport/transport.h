@@ -3,6 +3,8 @@
 /// A seam of few calls: tagged byte messages between ranks, in order per
 /// (sender, receiver, tag), never blocking.  libhvd_mpi.so implements it over
 /// MPI; loopback.h is its twin for ranks that are threads of one process.
+/// A process set has a view of its own (split), in which its members are ranks
+/// from 0 and whose messages never mix with those of other sets.
 /// Thread: one thread at a time (the engine's drive lock sees to that).
 #pragma once
 #include <cstddef>
@@ -45,6 +47,12 @@ class Transport {
   virtual void abandon(Ticket ticket) = 0;
   /// The next whole message of this tag from anybody, or nothing.  Not for Tag::data.
   virtual std::optional<Message> poll(Tag tag) = 0;
+
+  /// The same transport as a process set sees it: member i is rank i.  @p members: [size of the set] ranks here, this
+  /// one among them.  @p stream: from 1 to streams() - 1, the same on all members and of no other living view.  Must
+  /// not outlive this transport.
+  virtual std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) = 0;
+  virtual int streams() const = 0;
 
   /// Zeroed memory that all of @p members (this rank too, same order everywhere) see, when the
   /// transport has a way of its own; nullptr: use a shared-memory file.

@@ -1,8 +1,8 @@
 /// @file mpi_transport.cc — libhvd_mpi.so: the transport over MPI.
 ///
 /// Only point-to-point calls on one duplicate of MPI_COMM_WORLD, made once for
-/// the life of the process: a world of fewer ranks, or a re-initialised one, is
-/// a table of ranks and another range of tags.  Nothing here is collective after
+/// the life of the process: a world of fewer ranks, a re-initialised one, or a
+/// process set is a table of ranks and another range of tags.  Nothing here is collective after
 /// the first open(), so a rank that is gone cannot hang the others.
 #include <mpi.h>
 
@@ -30,9 +30,10 @@ void check(int rc, const char* call) {
 struct Life {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0, size = 1, provided = MPI_THREAD_SINGLE;
-  bool ours = false;      ///< we called MPI_Init
-  int epochs = 0;         ///< worlds opened so far; all ranks count alike
-  std::vector<int> host;  ///< [size] lowest rank that shares memory
+  bool ours = false;                  ///< we called MPI_Init
+  int epochs = 0;                     ///< worlds opened so far; all ranks count alike
+  int streams = 32, tag_epochs = 64;  ///< how the tags are divided; MPI promises no more than 32767 of them
+  std::vector<int> host;              ///< [size] lowest rank that shares memory
 };
 Life life;
 
@@ -65,6 +66,10 @@ void begin(bool threads) {
   int lowest = life.rank;
   check(MPI_Bcast(&lowest, 1, MPI_INT, 0, node), "MPI_Bcast");
   check(MPI_Comm_free(&node), "MPI_Comm_free");
+  void* most = nullptr;
+  int known = 0;
+  check(MPI_Comm_get_attr(comm, MPI_TAG_UB, &most, &known), "MPI_Comm_get_attr");
+  if (known && *static_cast<int*>(most) >= (1 << 23) - 1) life.streams = 512, life.tag_epochs = 1024;
   life.host.resize(static_cast<std::size_t>(life.size));
   check(MPI_Allgather(&lowest, 1, MPI_INT, life.host.data(), 1, MPI_INT, comm), "MPI_Allgather");
   life.comm = comm;
@@ -72,7 +77,8 @@ void begin(bool threads) {
 
 class MpiTransport final : public Transport {
  public:
-  explicit MpiTransport(std::vector<int> ranks) : world_(std::move(ranks)), epoch_(++life.epochs) {
+  MpiTransport(std::vector<int> ranks, int epoch, int stream)
+      : world_(std::move(ranks)), epoch_(epoch), stream_(stream) {
     for (std::size_t i = 0; i < world_.size(); ++i) {
       if (world_[i] < 0 || world_[i] >= life.size)
         throw Error(Code::usage, "init", "there is no rank " + std::to_string(world_[i]) + " in this launch");
@@ -127,10 +133,20 @@ class MpiTransport final : public Transport {
     return m;
   }
 
+  std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) override {
+    std::vector<int> ranks;
+    for (int m : members) ranks.push_back(world(m));
+    return std::make_unique<MpiTransport>(std::move(ranks), epoch_, stream);
+  }
+  int streams() const override { return life.streams; }
+
  private:
+  static constexpr int tags_a_stream = 16;
   int world(int r) const { return world_[static_cast<std::size_t>(r)]; }
-  /// Tags of different epochs differ, so that what an earlier world left behind is never taken for ours.
-  int wire_tag(Tag tag) const { return (epoch_ % 2000) * 8 + static_cast<int>(tag); }
+  /// Tags of different epochs and sets differ, so that what an earlier world left behind is never taken for ours.
+  int wire_tag(Tag tag) const {
+    return ((epoch_ % life.tag_epochs) * life.streams + stream_) * tags_a_stream + static_cast<int>(tag);
+  }
   Ticket keep(MPI_Request r) {
     if (free_.empty()) {
       requests_.push_back(r);
@@ -142,7 +158,8 @@ class MpiTransport final : public Transport {
     return t;
   }
   std::vector<int> world_;  ///< [size] rank in the launch
-  int epoch_, rank_ = -1;
+  const int epoch_, stream_;
+  int rank_ = -1;
   std::vector<int> host_;
   std::map<int, int> index_;
   std::vector<MPI_Request> requests_;
@@ -161,7 +178,7 @@ HVD_PLUGIN hvd::transport::Transport* hvd_mpi_open(const int* ranks, int count, 
     begin(threads != 0);
     std::vector<int> all;
     for (int r = 0; r < (ranks ? count : life.size); ++r) all.push_back(ranks ? ranks[r] : r);
-    return new MpiTransport(std::move(all));
+    return new MpiTransport(std::move(all), ++life.epochs, 0);
   } catch (const std::exception& e) {
     std::snprintf(error, error_bytes, "%s", e.what());
     return nullptr;

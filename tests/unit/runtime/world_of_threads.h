@@ -48,9 +48,11 @@ class Rank {
     return q;
   }
   core::Operation& submit(const hvd_request& q) {
-    const core::Prepared p = core::prepare(&q, engine_->world());
+    const auto known = engine_->known(q.set);
+    if (!known->set) throw Error(Code::usage, "set", "not a member");
+    const core::Prepared p = core::prepare(&q, known->set->world());
     core::Operation* op = nullptr;
-    engine_->set().submit({&p, 1}, &op);
+    known->set->submit({&p, 1}, &op);
     return *op;
   }
   std::vector<core::Operation*> submit_group(const std::vector<hvd_request>& qs) {
@@ -77,6 +79,12 @@ class Rank {
       *text = e.what();
       return static_cast<int>(e.code);
     }
+  }
+  /// A sum of one number in a process set.
+  int sum(int set, const std::string& name, float* x) {
+    hvd_request q = request(HVD_ALLREDUCE, name.c_str(), {1}, x, x);
+    q.set = set;
+    return run(q);
   }
   int run(const hvd_request& q, std::string* text = nullptr) { return finish(submit(q), text); }
 

@@ -1,0 +1,211 @@
+#include "core/sets.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace hvd::core {
+
+memory::Geometry geometry_of(int local_size, bool global, const Config& config) {
+  memory::Geometry g;
+  g.ranks = local_size;
+  // Evicted ids rest until everybody has forgotten them: some spare ones keep new names from waiting.
+  g.words = (config.cache_capacity + 1024 + 63) / 64;
+  // There may be many other sets: they get less.
+  const std::size_t eager = global ? 4 << 20 : 1 << 20;
+  g.eager_bytes = std::min<std::size_t>(eager, (std::size_t{64} << 20) / static_cast<std::size_t>(g.ranks));
+  if (!global) g.order_bytes = 128 << 10;
+  return g;
+}
+
+// ---- the table
+
+std::string SetChange::name() const {
+  if (!add) return "remove process set " + std::to_string(id);
+  std::string text = "add process set [";
+  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a: a long list is named by it
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    hash = (hash ^ static_cast<std::uint64_t>(ranks[i])) * 1099511628211ull;
+    if (i < 32) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  }
+  return ranks.size() <= 32 ? text + "]" : text + ", …] #" + std::to_string(hash);
+}
+
+std::shared_ptr<const Known> Sets::find(int id) const {
+  std::lock_guard lock(mutex_);
+  const auto it = living_.find(id);
+  return it == living_.end() ? nullptr : it->second;
+}
+
+int Sets::duplicate(const std::vector<int>& ranks) const {
+  const auto sorted = [](std::vector<int> r) {
+    std::sort(r.begin(), r.end());
+    return r;
+  };
+  const std::vector<int> wanted = sorted(ranks);
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, known] : living_)
+    if (known->ranks.size() == wanted.size() && sorted(known->ranks) == wanted) return id;
+  return -1;
+}
+
+std::vector<std::shared_ptr<const Known>> Sets::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const Known>> known;
+  for (const auto& [id, k] : living_) known.push_back(k);
+  return known;
+}
+
+Known Sets::next(std::vector<int> ranks, int my_rank, int streams) {
+  std::lock_guard lock(mutex_);
+  Known k;
+  k.id = ++last_id_;
+  // In turn, so that what a removed set may have left on its way is long gone when its stream is used again.
+  for (int tries = 1;; ++tries) {
+    if (tries == streams)
+      throw Error(Code::unavailable, "process sets", "there can be no more than " + std::to_string(streams - 1));
+    last_stream_ = last_stream_ % (streams - 1) + 1;
+    if (std::none_of(living_.begin(), living_.end(), [&](const auto& s) { return s.second->stream == last_stream_; }))
+      break;
+  }
+  k.stream = last_stream_;
+  const auto mine = std::find(ranks.begin(), ranks.end(), my_rank);
+  if (mine != ranks.end()) k.rank = static_cast<int>(mine - ranks.begin());
+  k.ranks = std::move(ranks);
+  return k;
+}
+
+void Sets::insert(Known set) {
+  std::lock_guard lock(mutex_);
+  const int id = set.id;
+  living_[id] = std::make_shared<const Known>(std::move(set));
+}
+
+std::shared_ptr<const Known> Sets::erase(int id) {
+  std::lock_guard lock(mutex_);
+  const auto it = living_.find(id);
+  if (it == living_.end()) return nullptr;
+  auto known = std::move(it->second);
+  living_.erase(it);
+  return known;
+}
+
+// ---- the stage
+
+SetStage::SetStage(Context context, std::vector<SetChange*> changes, ops::Rings& rings, const ops::Nodes& nodes)
+    : context_(std::move(context)), changes_(std::move(changes)), rings_(rings), nodes_(nodes) {
+  next();
+}
+
+void SetStage::next() {
+  change_ = at_ < changes_.size() ? changes_[at_++] : nullptr;
+  if (!change_) return;
+  fresh_ = {};
+  node_.reset();
+  sharing_.reset();
+  answers_.reset();
+  mine_ = HVD_OK;
+  if (change_->add)
+    add();
+  else
+    remove();
+}
+
+/// Alike on all ranks, so nobody needs to be asked.
+void SetStage::refuse(int status, const std::string& error) {
+  change_->status = status;
+  change_->error = error;
+  next();
+}
+
+void SetStage::add() {
+  if (const int id = context_.sets.duplicate(change_->ranks); id >= 0)
+    return refuse(HVD_USAGE, "these ranks are process set " + std::to_string(id) + " already");
+  try {
+    fresh_ = context_.sets.next(change_->ranks, context_.world.rank, context_.transport.streams());
+  } catch (const Error& e) { return refuse(static_cast<int>(e.code), e.what()); }
+  if (fresh_.rank < 0) return agree();
+  world_ = context_.world.subset(fresh_.ranks);
+  transport_ = context_.transport.split(fresh_.ranks, fresh_.stream);
+  node_ = std::make_unique<memory::Node>(geometry_of(world_.local_size(), false, context_.config), world_.local_rank());
+  sharing_ = std::make_unique<transport::Sharing>(*transport_, world_.locals(), node_->total_bytes());
+}
+
+/// The memory is there.
+void SetStage::form() {
+  node_->attach(sharing_->memory());
+  std::vector<int> locals;
+  for (int r : world_.locals())
+    locals.push_back(context_.world.local_of[static_cast<std::size_t>(fresh_.ranks[static_cast<std::size_t>(r)])]);
+  node_->ring_at(context_.node, locals);
+  std::vector<std::shared_ptr<unsigned char>> arenas;
+  for (int l : locals) arenas.push_back(context_.arenas[static_cast<std::size_t>(l)]);
+  node_->attach_arenas(std::move(arenas));
+  fresh_.set = std::make_shared<Set>(world_, context_.config, transport_, std::move(*node_), context_.shared);
+}
+
+/// Everybody's part worked, or nobody has the set.
+void SetStage::agree() {
+  ops::Parcel p;
+  p.kind = Kind::allgather;
+  p.in = reinterpret_cast<const unsigned char*>(&mine_);
+  p.row_bytes = sizeof mine_;
+  p.rows = 1;
+  std::vector<ops::Parcel> parcels;
+  parcels.push_back(std::move(p));
+  answers_ = std::make_unique<ops::Delivery>(rings_, nodes_, context_.transport, std::move(parcels));
+}
+
+bool SetStage::step() {
+  if (!change_) return false;
+  if (answers_) {
+    const bool moved = answers_->step();
+    if (!answers_->done()) return moved;
+    finish();
+    return true;
+  }
+  try {
+    const bool moved = sharing_->step();
+    if (!sharing_->done()) return moved;
+    form();
+  } catch (const Error& e) {
+    if (e.code != Code::unavailable) throw;
+    mine_ = static_cast<std::int32_t>(e.code);
+    change_->error = e.what();
+  }
+  agree();
+  return true;
+}
+
+void SetStage::finish() {
+  const std::vector<ops::Parcel> parcels = answers_->take();
+  const std::unique_ptr<void, void (*)(void*)> owned(parcels.front().result, std::free);
+  const auto* answers = static_cast<const std::int32_t*>(owned.get());
+  for (int r = 0; r < context_.world.size && change_->status == HVD_OK; ++r) {
+    if (answers[r] == HVD_OK) continue;
+    change_->status = answers[r];
+    if (change_->error.empty()) change_->error = "rank " + std::to_string(r) + " could not make its shared memory";
+  }
+  if (change_->status == HVD_OK) {
+    change_->id = fresh_.id;
+    if (fresh_.set) context_.opened(fresh_.set);
+    context_.sets.insert(std::move(fresh_));
+  } else if (fresh_.set) {
+    fresh_.set->close("the process set could not be made");
+  }
+  next();
+}
+
+/// Everybody has asked for it: what is under way in the set will not end any more, here or elsewhere.
+void SetStage::remove() {
+  const auto known = context_.sets.erase(change_->id);
+  if (!known) return refuse(HVD_USAGE, "there is no process set " + std::to_string(change_->id));
+  if (known->set) {
+    known->set->close("process set " + std::to_string(change_->id) + " was removed");
+    context_.closed(known->set);
+  }
+  next();
+}
+
+}  // namespace hvd::core
