@@ -25,6 +25,7 @@ def clean_environment() -> dict[str, str]:
     kept["PATH"] = f"{root}/.venv/bin:{kept['PATH']}"
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
     kept["HVD_TEST_OPENMPI5"] = f"{root}/.cache/openmpi5/bin/mpirun"  # the other Open MPI, beside the one in PATH
+    kept["HVD_TEST_TENSORFLOW"] = f"{root}/.cache/tensorflow/bin/python"
     return kept
 
 

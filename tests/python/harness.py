@@ -6,6 +6,7 @@ seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
 
 HVD_BUILD_DIR: the build folder (default build/).  HVD_TEST_PYTHON: the ranks'
 interpreter, with torch or whatever a file needs (default this one).
+HVD_TEST_TENSORFLOW: an interpreter with TensorFlow (default HVD_TEST_PYTHON).
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ def python() -> str:
     return os.environ.get("HVD_TEST_PYTHON", sys.executable)
 
 
+def tensorflow() -> str:
+    """The interpreter of ranks that use TensorFlow."""
+    named = os.environ.get("HVD_TEST_TENSORFLOW", "")
+    return named if os.access(named, os.X_OK) else python()
+
+
 def environment(**extra: str) -> dict[str, str]:
     """The environment in which `import hvd` finds the package of this tree."""
     build = Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build")).absolute()
@@ -46,10 +53,11 @@ def environment(**extra: str) -> dict[str, str]:
     return {**env, **extra}
 
 
-def has(*modules: str) -> bool:
+@cache
+def has(*modules: str, interpreter: str | None = None) -> bool:
     """Whether the ranks' interpreter has them."""
     code = f"import sys; from importlib.util import find_spec as f; sys.exit(not all(map(f, {modules!r})))"
-    return subprocess.run([python(), "-c", code], env=environment(), timeout=60).returncode == 0
+    return subprocess.run([interpreter or python(), "-c", code], env=environment(), timeout=60).returncode == 0
 
 
 def mpirun(ranks: int) -> list[str]:
@@ -57,9 +65,11 @@ def mpirun(ranks: int) -> list[str]:
     return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
 
 
-def run_ranks(file: Path, *args: str, ranks: int = 2, timeout: float = 180, **env: str) -> subprocess.CompletedProcess[str]:
+def run_ranks(
+    file: Path, *args: str, ranks: int = 2, timeout: float = 180, interpreter: str | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Runs a Python file on ranks under plain mpirun; its whole process group ends with the limit."""
-    command = [*mpirun(ranks), python(), str(file), *args]
+    command = [*mpirun(ranks), interpreter or python(), str(file), *args]
     process = subprocess.Popen(
         command,
         env=environment(**env),
@@ -83,9 +93,9 @@ def run_ranks(file: Path, *args: str, ranks: int = 2, timeout: float = 180, **en
 
 
 @cache
-def _outcomes(file: str, ranks: int, env: tuple[tuple[str, str], ...]) -> tuple[dict[str, list[Any]], str]:
+def _outcomes(file: str, ranks: int, interpreter: str, env: tuple[tuple[str, str], ...]) -> tuple[dict[str, list[Any]], str]:
     """What each rank said about each check: [[rank, text or None], ...]; and the whole output."""
-    done = run_ranks(HERE / "in_ranks.py", file, ranks=ranks, **dict(env))
+    done = run_ranks(HERE / "in_ranks.py", file, ranks=ranks, interpreter=interpreter, **dict(env))
     found: dict[str, list[Any]] = {}
     for line in done.stdout.splitlines():
         if MARK in line:
@@ -94,18 +104,21 @@ def _outcomes(file: str, ranks: int, env: tuple[tuple[str, str], ...]) -> tuple[
     return found, done.stdout
 
 
-def checks_of(file: str, ranks: int = 2, needs: tuple[str, ...] = (), **env: str) -> Callable[..., None]:
+def checks_of(
+    file: str, ranks: int = 2, needs: tuple[str, ...] = (), interpreter: str | None = None, **env: str
+) -> Callable[..., None]:
     """A test for each check_* function of tests/python/ranks/<file>."""
     path = HERE / "ranks" / file
+    program = interpreter or python()
     names = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
 
     @pytest.mark.parametrize("check", [name for name in names if name.startswith("check_")])
     def test(check: str) -> None:
         if not shutil.which("mpirun"):
             pytest.skip("mpirun is not installed")
-        if needs and not has(*needs):
-            pytest.skip(f"{python()} lacks one of {', '.join(needs)}")
-        found, output = _outcomes(str(path), ranks, tuple(sorted(env.items())))
+        if needs and not has(*needs, interpreter=program):
+            pytest.skip(f"{program} lacks one of {', '.join(needs)}")
+        found, output = _outcomes(str(path), ranks, program, tuple(sorted(env.items())))
         said = sorted(found.get(check, []))
         for rank, text in said:
             assert text is None, f"rank {rank}:\n{text}"

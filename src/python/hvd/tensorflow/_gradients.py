@@ -1,0 +1,231 @@
+"""Reducing a list of gradients: what tapes and optimizers share.
+
+Dense gradients travel in batches: one TensorFlow op for as many as fill BATCH_BYTES, in the order in which backward makes
+them (the last layer's first), so that few ops are run and yet the first batches travel while backward still computes.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+from hvd import _world
+from hvd.process_sets import ProcessSet, global_process_set
+from hvd.tensorflow import _library
+from hvd.tensorflow.compression import Compression, Compressor
+from hvd.tensorflow.ops import Adasum, Average, Sum, allreduce, grouped_allreduce, many_allreduce
+
+BATCH_BYTES = int(os.environ.get("HVD_TENSORFLOW_BATCH_BYTES", 32 << 20))
+
+
+@dataclass
+class Settings:
+    """How gradients are reduced; checked when made."""
+
+    compression: type[Compressor] = Compression.none
+    sparse_as_dense: bool = False
+    op: int = Average
+    gradient_predivide_factor: float = 1.0
+    groups: Any = None  # a number of groups, or lists of variables
+    process_set: ProcessSet = global_process_set
+    scale_local_gradients: bool = True
+
+    def __post_init__(self) -> None:
+        if self.gradient_predivide_factor != 1.0 and self.op != Average:
+            raise ValueError("gradient_predivide_factor works with op=Average only")
+        if self.op == Adasum and self.groups:
+            raise ValueError("groups work with op=Average and op=Sum")
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """Pre- and postscale: the average is taken in two steps around the sum."""
+        return 1.0 / self.gradient_predivide_factor, float(self.gradient_predivide_factor)
+
+
+def checked_groups(num_groups: int, groups: Any) -> Any:
+    """groups, or its older name num_groups; None for none.  ValueError for what is neither."""
+    chosen = num_groups if groups is None and num_groups else groups
+    if chosen is None or (isinstance(chosen, int) and chosen == 0):
+        return None
+    if isinstance(chosen, int) and chosen > 0:
+        return chosen
+    if isinstance(chosen, (list, tuple)) and all(isinstance(group, (list, tuple)) for group in chosen):
+        return [list(group) for group in chosen]
+    raise ValueError("groups must be a number of groups, or a list of lists of variables")
+
+
+def key(variable: Any) -> Any:
+    """What tells variables apart, in graphs too."""
+    return variable.ref() if hasattr(variable, "ref") else id(variable)
+
+
+def _bytes(tensor: tf.Tensor) -> int:
+    return int(tensor.shape.num_elements() or 1) * int(tensor.dtype.size)
+
+
+def batches(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
+    """Which tensors go into one op: positions, from the last to the first.  The same on all ranks: shapes decide."""
+    made: list[list[int]] = []
+    room = 0
+    for i in reversed(range(len(tensors))):
+        size = _bytes(tensors[i])
+        if not made or size > room:
+            made.append([])
+            room = BATCH_BYTES
+        made[-1].append(i)
+        room -= size
+    return made
+
+
+def _user_groups(groups: Any, variables: Sequence[Any], positions: Sequence[int]) -> list[list[int]]:
+    """Positions by the caller's groups; what is in none comes last, each alone."""
+    if isinstance(groups, int):
+        count = min(groups, len(positions)) or 1
+        ends = [len(positions) * i // count for i in range(count + 1)]
+        return [list(positions[start:end]) for start, end in zip(ends, ends[1:])]
+    where = {key(variables[i]): i for i in positions}
+    found = [[where.pop(key(v)) for v in group if key(v) in where] for group in groups]
+    return [group for group in found if group] + [[i] for i in sorted(where.values())]
+
+
+def _name_of(tensors: Sequence[tf.Tensor], prefix: str) -> str | None:
+    """Eagerly, a name that is the same in every step; in a graph, the graph's own will do."""
+    if not tf.executing_eagerly():
+        return None
+    shapes = ";".join(f"{t.dtype.name}{t.shape}" for t in tensors)
+    return f"{prefix}.{zlib.crc32(shapes.encode()):08x}"
+
+
+def _reduce_dense(grads: Sequence[tf.Tensor], variables: Sequence[Any], settings: Settings, prefix: str) -> list[tf.Tensor]:
+    small, contexts = zip(*(settings.compression.compress(grad) for grad in grads))
+    pre, post = settings.factors
+    reduced: list[Any] = [None] * len(grads)
+    grouped = settings.groups is not None
+    plan = _user_groups(settings.groups, variables, range(len(grads))) if grouped else batches(small)
+    before: list[tf.Operation] = []
+    for number, positions in enumerate(plan):
+        tensors = [small[i] for i in positions]
+        name = _name_of(tensors, f"{prefix}.{number}")
+        with tf.control_dependencies(before):
+            if grouped:
+                outs = grouped_allreduce(
+                    tensors,
+                    op=settings.op,
+                    prescale_factor=pre,
+                    postscale_factor=post,
+                    name=name,
+                    process_set=settings.process_set,
+                )
+            else:
+                outs = many_allreduce(tensors, name, settings.op, pre, post, settings.process_set)
+        if not _library.ASYNCHRONOUS and not tf.executing_eagerly():
+            before = [outs[0].op]  # each takes a thread until it has ended: all ranks must begin with the same one
+        for i, out in zip(positions, outs):
+            reduced[i] = out
+    return [settings.compression.decompress(out, ctx) for out, ctx in zip(reduced, contexts)]
+
+
+@_library.unconverted
+def reduce_gradients(
+    grads: Sequence[Any],
+    variables: Sequence[Any],
+    settings: Settings,
+    local: frozenset[Any] = frozenset(),
+    prefix: str = "gradients",
+) -> list[Any]:
+    """The gradients of all ranks together, in the same order.  None stays None: it must be so on all ranks.
+
+    variables: what the gradients belong to.  local: key() of those whose gradients stay this rank's; they are divided by the
+    number of ranks when settings say so, as the others are by averaging.
+    """
+    results = list(grads)
+    size = settings.process_set.size()
+    if size is None:
+        _world.rank()  # says that init() is missing
+        raise ValueError("this process set does not exist (anymore): see add_process_set")
+    dense: list[int] = []
+    for i, grad in enumerate(grads):
+        if grad is None:
+            continue
+        if key(variables[i]) in local:
+            if settings.scale_local_gradients:
+                results[i] = _divided(grad, size)
+        elif not isinstance(grad, tf.IndexedSlices):
+            dense.append(i)
+        elif settings.sparse_as_dense:
+            results[i] = tf.convert_to_tensor(grad)
+            dense.append(i)
+    if size == 1 or settings.process_set.rank() is None:
+        return results
+    if dense:
+        chosen = [results[i] for i in dense]
+        for i, out in zip(dense, _reduce_dense(chosen, [variables[i] for i in dense], settings, prefix)):
+            results[i] = out
+    for i, grad in enumerate(results):
+        if isinstance(grad, tf.IndexedSlices) and key(variables[i]) not in local:
+            if settings.op not in (Average, Sum):
+                raise NotImplementedError("sparse gradients are reduced by Average and Sum; see sparse_as_dense")
+            name = f"{prefix}.sparse.{i}" if tf.executing_eagerly() else None
+            results[i] = allreduce(grad, op=settings.op, name=name, process_set=settings.process_set)
+    return results
+
+
+def _divided(grad: Any, by: int) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(grad.values / tf.cast(by, grad.values.dtype), grad.indices, grad.dense_shape)
+    return grad / tf.cast(by, grad.dtype)
+
+
+class Aggregation:
+    """Adds up the gradients of several backward passes, and has them reduced once.  Eagerly, in tf.function and in graphs."""
+
+    def __init__(self, passes: int, average: bool) -> None:
+        if not isinstance(passes, int) or passes < 1:
+            raise ValueError(f"backward_passes_per_step is {passes!r}: it must be at least 1")
+        self.passes = passes
+        self.average = average
+        self.count: Any = None
+        self.sums: list[Any] = []
+
+    def _prepare(self, grads: Sequence[Any]) -> None:
+        if self.count is not None:
+            return
+
+        def total(grad: Any) -> Any:
+            return None if grad is None else tf.Variable(tf.zeros(grad.shape, grad.dtype), trainable=False, name="hvd_gradient")
+
+        with tf.init_scope():
+            self.count = tf.Variable(0, trainable=False, dtype=tf.int64, name="hvd_backward_passes")
+            self.sums = [total(grad) for grad in grads]
+
+    def step(self, grads: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
+        """Adds grads; at every passes-th call, apply(sums).
+
+        Returns a tensor: whether it was applied.
+        """
+        grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        self._prepare(grads)
+        added: list[Any] = [total.assign_add(grad) for total, grad in zip(self.sums, grads) if grad is not None]
+        added.append(self.count.assign_add(1))
+        with _after(added):
+            due = tf.equal(self.count.read_value() % self.passes, 0)
+        return tf.cond(due, lambda: self._flush(apply), lambda: tf.constant(False))
+
+    def _flush(self, apply: Callable[[list[Any]], Any]) -> tf.Tensor:
+        scale = 1.0 / self.passes if self.average else 1.0
+        totals = [None if s is None else s.read_value() * tf.cast(scale, s.dtype) for s in self.sums]
+        read = [total for total in totals if total is not None]
+        applied = apply(totals)
+        with _after([*read, *([applied] if isinstance(applied, (tf.Operation, tf.Tensor)) else [])]):
+            cleared = [s.assign(tf.zeros_like(s)) for s in self.sums if s is not None]
+        with _after(cleared):
+            return tf.constant(True)
+
+
+def _after(values: Sequence[Any]) -> Any:
+    """In a graph, what is made in this context runs after values have been computed."""
+    return tf.control_dependencies([] if tf.executing_eagerly() else list(values))

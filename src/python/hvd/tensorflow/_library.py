@@ -1,0 +1,200 @@
+"""The op library: loading it, the names that its operations bear, and its errors as hvd's.
+
+Names.  Ranks find each other's tensors by name, whatever order TensorFlow runs
+ops in, so names must not depend on that order.  In a graph, a name is made when
+the op is put in: the traced function's name and a count of the operations in it,
+or the caller's own name.  Tracing follows the program, which ranks share; so a
+rank that traces a function once more (another shape) uses the same names again.
+Executed eagerly, operations run in the program's order, and libhvd counts them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import re
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tensorflow as tf
+from hvd import _native
+from hvd.exceptions import HorovodInternalError
+from hvd.process_sets import ProcessSet
+
+F = TypeVar("F", bound=Callable[..., Any])
+_path = Path(_native.__file__).parent / "libhvd_tensorflow.so"
+
+
+def _load() -> tuple[Any, bool]:
+    ops = tf.load_op_library(str(_path))
+    library = ctypes.CDLL(str(_path))
+    library.hvd_tensorflow_problem.restype = ctypes.c_char_p
+    problem = library.hvd_tensorflow_problem().decode()
+    if problem:
+        raise ImportError(f"hvd.tensorflow: {problem} (this is TensorFlow {tf.__version__})")
+    atexit.register(library.hvd_tensorflow_exiting)
+    return ops, bool(library.hvd_tensorflow_asynchronous())
+
+
+_ops, ASYNCHRONOUS = _load()
+
+
+def _run_side_by_side() -> None:
+    """Keeps tf.function from running our ops one after the other, as it does with stateful ones.
+
+    They must be stateful, or else they are folded and merged; but they need no order, as TensorFlow's own collectives,
+    whose list is extended here.  In loops, where one op runs many times, the kinds with InOrder in their names do.  Where
+    that fails, or the kernels block a thread (before TensorFlow 2.13), all run in the program's order: slower, but right.
+    """
+    try:
+        from tensorflow.python.framework import auto_control_deps
+
+        names = {f"Hvd{kind}" for kind in ("Allreduce", "Allgather", "Broadcast", "Reducescatter", "Alltoall")}
+        auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(auto_control_deps.ASYNC_STATEFUL_OPS) | names
+    except (ImportError, AttributeError):
+        pass
+
+
+if ASYNCHRONOUS:
+    _run_side_by_side()
+
+
+def unconverted(function: F) -> F:
+    """For what users call inside tf.function: AutoGraph is to leave it, and what it calls, as it is."""
+    return tf.autograph.experimental.do_not_convert(function)  # type: ignore[no-any-return]
+
+
+class _Usage(tf.errors.InvalidArgumentError, ValueError):  # type: ignore[misc]
+    pass
+
+
+class _Mismatch(tf.errors.FailedPreconditionError, HorovodInternalError):  # type: ignore[misc]
+    code = "mismatch"
+
+
+class _PeerLost(tf.errors.AbortedError, HorovodInternalError):  # type: ignore[misc]
+    code = "peer_lost"
+
+
+class _Timeout(tf.errors.DeadlineExceededError, HorovodInternalError):  # type: ignore[misc]
+    code = "timeout"
+
+
+class _Internal(tf.errors.UnknownError, HorovodInternalError):  # type: ignore[misc]
+    code = "internal"
+
+
+def translated(error: Any) -> Exception:
+    """hvd's exception for one of TensorFlow's that an op of ours raised; it is still one of TensorFlow's class."""
+    for kind in (_Usage, _Mismatch, _PeerLost, _Timeout, _Internal):
+        if isinstance(error, kind.__mro__[1]):
+            return kind(None, None, error.message)
+    return error  # type: ignore[no-any-return]
+
+
+def bits(factor: float) -> int:
+    """A factor as the ops take it: a double's bits, since their floats have 32."""
+    return int(struct.unpack("<q", struct.pack("<d", float(factor)))[0])
+
+
+def factor(value: int) -> float:
+    """The inverse of bits()."""
+    return float(struct.unpack("<d", struct.pack("<q", value))[0])
+
+
+def gradient_of(op: str) -> Callable[[F], F]:
+    """Registers a gradient for both kinds of an op."""
+
+    def register(function: F) -> F:
+        for name in (op, op + "InOrder"):
+            tf.RegisterGradient(name)(function)
+        return function
+
+    return register
+
+
+# Process sets by the id that is in a graph, for gradients.
+_sets: dict[int, ProcessSet] = {}
+
+
+def set_id(process_set: ProcessSet) -> int:
+    """Its id.  ValueError when it has not been added."""
+    number = process_set.process_set_id
+    if number is None:
+        raise ValueError("this process set does not exist (anymore): see add_process_set")
+    _sets[number] = process_set
+    return number
+
+
+def set_of(number: int) -> ProcessSet:
+    """The set with that id, which an op of ours was made with."""
+    return _sets[number]
+
+
+def _function_graph(graph: Any) -> Any:
+    """The graph of the traced function that a branch or a loop's body belongs to."""
+    while type(graph).__name__ != "FuncGraph" and getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    return graph
+
+
+def _in_control_flow(graph: Any) -> bool:
+    """Whether what is put into graph may run several times, or not at all, in one step."""
+    while graph is not None:
+        if hasattr(graph, "outer_graph") and type(graph).__name__ != "FuncGraph":
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def operation_name(graph: Any, kind: str, name: str | None) -> str:
+    """The name for the next operation that is put into a graph."""
+    graph = _function_graph(graph)
+    counts: dict[str, int] | None = getattr(graph, "_hvd_names", None)
+    if counts is None:
+        counts = graph._hvd_names = {}
+    if name is None:
+        # Forward and backward functions carry a number that says how much this process has traced.
+        function = re.sub(r"^__(inference|forward|backward)_(.*?)(_\d+)?$", r"\1_\2", getattr(graph, "name", "") or "graph")
+        name = f"{function}/{kind}"
+        again = counts[name] = counts.get(name, 0) + 1
+        return f"{name}.{again - 1}"
+    again = counts[name] = counts.get(name, 0) + 1
+    return name if again == 1 else f"{name}_{again - 1}"
+
+
+def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: Sequence[Any] = (), **attributes: Any) -> Any:
+    """Runs an op of the library (or puts it into the graph).  Its results have the tensors' shapes, but for the first
+    dimension where that is said.
+
+    Errors: ValueError and HorovodInternalError, at once when executing eagerly.  In a graph TensorFlow raises its own when
+    it runs: InvalidArgumentError, FailedPreconditionError (ranks disagree), AbortedError (a peer is gone).
+    """
+    eager = tf.executing_eagerly()
+    if tensors:
+        attributes["tensors"] = list(tensors)
+    if eager:
+        try:
+            return getattr(_ops, "hvd_" + op)(tensor_name=name or "", blocking=True, **attributes)
+        except tf.errors.OpError as error:
+            raise translated(error) from None
+    graph = tf.compat.v1.get_default_graph()
+    function = getattr(_ops, f"hvd_{op}_in_order" if _in_control_flow(graph) else f"hvd_{op}")
+    with tf.device("/device:CPU:0"):
+        results = function(tensor_name=operation_name(graph, op, name), blocking=False, **attributes)
+        if graph.building_function and tensors:
+            with tf.control_dependencies(results):
+                _ops.hvd_keep()
+    for tensor, result in zip(tensors, results if isinstance(results, list) else []):
+        shape = tensor.shape
+        if first_dimension and shape.rank is not None:
+            shape = tf.TensorShape([None]).concatenate(shape[1:])
+        result.set_shape(shape)
+    return results
+
+
+def world(what: int, name: str | None = None) -> tf.Tensor:
+    """Where this rank stands when the graph runs: [] int32."""
+    return _ops.hvd_world(what=what, name=name)

@@ -1,0 +1,392 @@
+"""The operations on TensorFlow tensors, and their gradients: eagerly, in tf.function and in TF1-style graphs.
+
+A loss is thought of as the sum over ranks of each rank's own loss; as in Horovod, the gradients of allgather and broadcast
+are averaged over the ranks instead, and reducescatter's with Sum is multiplied by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from hvd._submission import Adasum, Average, Max, Min, Product, Sum, reduce_op
+from hvd.process_sets import ProcessSet, global_process_set
+from hvd.tensorflow import _library
+from hvd.tensorflow._library import unconverted
+from hvd.tensorflow.compression import Compression, Compressor
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_reducescatter",
+    "local_rank_op",
+    "local_size_op",
+    "rank_op",
+    "reducescatter",
+    "size_op",
+]
+
+_REDUCIBLE = frozenset(
+    {"uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"}
+)
+_MOVABLE = _REDUCIBLE | {"uint32", "uint64", "complex64", "complex128"}
+
+
+def _tensors(values: Sequence[Any], possible: frozenset[str]) -> list[tf.Tensor]:
+    tensors = [tf.convert_to_tensor(value) for value in values]
+    if not tensors:
+        raise ValueError("a grouped operation needs at least one tensor")
+    for tensor in tensors:
+        if tensor.dtype.base_dtype.name not in possible:
+            raise ValueError(f"tensors of {tensor.dtype.name} cannot be exchanged so (possible: {', '.join(sorted(possible))})")
+    return tensors
+
+
+def _reduce(
+    kind: str,
+    values: Sequence[Any],
+    name: str | None,
+    group: bool,
+    op: int,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> list[tf.Tensor]:
+    return _library.call(  # type: ignore[no-any-return]
+        kind,
+        name,
+        tensors=_tensors(values, _REDUCIBLE),
+        first_dimension=kind == "reducescatter",
+        group=group,
+        reduce=reduce_op(op, None),
+        prescale_bits=_library.bits(prescale),
+        postscale_bits=_library.bits(postscale),
+        process_set=_library.set_id(process_set),
+    )
+
+
+@unconverted
+def many_allreduce(
+    tensors: Sequence[tf.Tensor],
+    name: str | None,
+    op: int,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """allreduce of several tensors in one TensorFlow op; unlike grouped_allreduce, each runs as soon as it is ready."""
+    return _reduce("allreduce", tensors, name, False, op, prescale_factor, postscale_factor, process_set)
+
+
+def _compressed(kind: str, tensors: Sequence[Any], compression: type[Compressor], *args: Any) -> list[tf.Tensor]:
+    small, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors)) if tensors else ((), ())
+    return [compression.decompress(out, ctx) for out, ctx in zip(_reduce(kind, small, *args), contexts)]
+
+
+def _sparse_allreduce(slices: tf.IndexedSlices, op: int, name: str | None, process_set: ProcessSet) -> tf.IndexedSlices:
+    """Gathers all ranks' rows: their sum, when rows of one index are added up, as users of IndexedSlices do."""
+    if op not in (Average, Sum):
+        raise NotImplementedError("IndexedSlices can be reduced by Sum and Average only (see sparse_as_dense)")
+    values, indices = grouped_allgather([slices.values, slices.indices], name=name, process_set=process_set)
+    if op == Average:
+        values = values / tf.cast(size_op() if process_set is global_process_set else process_set.size(), values.dtype)
+    return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
+
+
+@unconverted
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+) -> Any:
+    """The reduction of a tensor (any shape, the same on all ranks) over all ranks; Average when no op is given.
+
+    A tf.IndexedSlices is gathered: the result has the rows of all ranks, divided by their number for Average.
+    device_dense, device_sparse and ignore_name_scope are accepted as in Horovod and have no effect.
+    Errors: see hvd.tensorflow._library.call.
+    """
+    chosen = reduce_op(op, average)
+    if isinstance(tensor, tf.IndexedSlices):
+        return _sparse_allreduce(tensor, chosen, name, process_set)
+    args = (name, False, chosen, prescale_factor, postscale_factor, process_set)
+    return _compressed("allreduce", [tensor], compression, *args)[0]
+
+
+@unconverted
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    name: str | None = None,
+) -> list[Any]:
+    """allreduce of several tensors that become ready, and run, together."""
+    chosen = reduce_op(op, average)
+    dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
+    results: list[Any] = list(tensors)
+    if dense or not results:
+        args = (name, True, chosen, prescale_factor, postscale_factor, process_set)
+        for i, out in zip(dense, _compressed("allreduce", [tensors[i] for i in dense], compression, *args)):
+            results[i] = out
+    for i, tensor in enumerate(tensors):
+        if isinstance(tensor, tf.IndexedSlices):
+            results[i] = _sparse_allreduce(tensor, chosen, name and f"{name}.{i}", process_set)
+    return results
+
+
+def _gather(values: Sequence[Any], name: str | None, group: bool, process_set: ProcessSet) -> list[tf.Tensor]:
+    return _library.call(  # type: ignore[no-any-return]
+        "allgather",
+        name,
+        tensors=_tensors(values, _MOVABLE),
+        first_dimension=True,
+        group=group,
+        process_set=_library.set_id(process_set),
+    )
+
+
+@unconverted
+def allgather(
+    tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
+) -> tf.Tensor:
+    """All ranks' tensors, one after the other: [sum of dim 0, ...].  Only the first dimension may differ.  A scalar: [size]."""
+    return _gather([tensor], name, False, process_set)[0]
+
+
+@unconverted
+def grouped_allgather(
+    tensors: Sequence[Any],
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> list[tf.Tensor]:
+    """allgather of several tensors that become ready, and run, together."""
+    return _gather(tensors, name, True, process_set)
+
+
+def root_in(process_set: ProcessSet, root_rank: int) -> int:
+    """A rank of the world as a rank of the set.  ValueError when it is not in there."""
+    ranks = process_set.ranks or []
+    if root_rank not in ranks:
+        raise ValueError(f"root_rank is {root_rank}, but the ranks are {ranks}")
+    return ranks.index(root_rank)
+
+
+@unconverted
+def many_broadcast(
+    tensors: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[tf.Tensor]:
+    """broadcast of several tensors in one TensorFlow op."""
+    return _library.call(  # type: ignore[no-any-return]
+        "broadcast",
+        name,
+        tensors=_tensors(tensors, _MOVABLE),
+        root=root_in(process_set, root_rank),
+        process_set=_library.set_id(process_set),
+    )
+
+
+@unconverted
+def broadcast(
+    tensor: Any,
+    root_rank: int,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> tf.Tensor:
+    """A new tensor with root_rank's values.  The same shape and dtype on all ranks."""
+    return many_broadcast([tensor], root_rank, name, process_set)[0]
+
+
+@unconverted
+def broadcast_(
+    variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Overwrites variables with root_rank's; the variables, or in a graph the operations that do it."""
+    values = many_broadcast([tf.convert_to_tensor(v) for v in variables], root_rank, name, process_set)
+    done = [variable.assign(value) for variable, value in zip(variables, values)]
+    return variables if tf.executing_eagerly() else done
+
+
+@unconverted
+def reducescatter(
+    tensor: Any,
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+    ignore_name_scope: bool = False,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> tf.Tensor:
+    """Reduces tensor over all ranks; each gets its share of the rows, the first (rows mod size) ranks one more."""
+    args = (name, False, op, prescale_factor, postscale_factor, process_set)
+    return _compressed("reducescatter", [tensor], compression, *args)[0]
+
+
+@unconverted
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    device_dense: str = "",
+    compression: type[Compressor] = Compression.none,
+    op: int = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    name: str | None = None,
+) -> list[tf.Tensor]:
+    """reducescatter of several tensors that become ready, and run, together."""
+    args = (name, True, op, prescale_factor, postscale_factor, process_set)
+    return _compressed("reducescatter", tensors, compression, *args)
+
+
+@unconverted
+def barrier(process_set: ProcessSet = global_process_set, name: str | None = None) -> Any:
+    """Returns when all ranks of the set have called it; in a graph, the operation that does so."""
+    return _library.call("barrier", name, process_set=_library.set_id(process_set))
+
+
+@unconverted
+def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """The number of ranks when the graph runs: [] int32."""
+    if process_set_id != 0:
+        return tf.constant(_library.set_of(process_set_id).size(), tf.int32)
+    return _library.world(0, name)
+
+
+@unconverted
+def rank_op(name: str | None = None) -> tf.Tensor:
+    """This rank when the graph runs: [] int32."""
+    return _library.world(1, name)
+
+
+@unconverted
+def local_size_op(name: str | None = None) -> tf.Tensor:
+    """The number of this host's ranks when the graph runs: [] int32."""
+    return _library.world(2, name)
+
+
+@unconverted
+def local_rank_op(name: str | None = None) -> tf.Tensor:
+    """This rank among its host's when the graph runs: [] int32."""
+    return _library.world(3, name)
+
+
+# ---- gradients
+
+
+def _call_of(op: Any) -> tuple[str | None, int, float, float, ProcessSet]:
+    """The name for the gradient's operation, and what the operation was called with."""
+    before, after = (_library.factor(op.get_attr(what)) for what in ("prescale_bits", "postscale_bits"))
+    return _gradient_name(op), op.get_attr("reduce"), before, after, _library.set_of(op.get_attr("process_set"))
+
+
+def _gradient_name(op: Any) -> str | None:
+    name = op.get_attr("tensor_name")
+    name = name.decode() if isinstance(name, bytes) else name
+    return f"{name}.gradient" if name else None
+
+
+def _dense(op: Any, grads: Sequence[Any]) -> list[tf.Tensor]:
+    return [tf.zeros_like(out) if grad is None else tf.convert_to_tensor(grad) for out, grad in zip(op.outputs, grads)]
+
+
+def _part(name: str | None, part: str) -> str | None:
+    return name and f"{name}.{part}"
+
+
+def _extremum_gradients(inputs: Sequence[Any], totals: Sequence[Any], name: str | None, op: int, of: ProcessSet) -> list[Any]:
+    """Min, Max: the gradient goes to the ranks that hold the extremum, in equal parts."""
+    extrema = many_allreduce(inputs, _part(name, "extremum"), op, process_set=of)
+    holds = [tf.cast(tf.equal(x, e), total.dtype) for x, e, total in zip(inputs, extrema, totals)]
+    holders = many_allreduce(holds, _part(name, "holders"), Sum, process_set=of)
+    return [total * mine / everybody for total, mine, everybody in zip(totals, holds, holders)]
+
+
+def _product_gradients(inputs: Sequence[Any], totals: Sequence[Any], name: str | None, of: ProcessSet) -> list[Any]:
+    """Product: the gradient times the product of the other ranks' elements, right for zeros too."""
+    zero = [tf.cast(tf.equal(x, tf.zeros_like(x)), tf.int32) for x in inputs]
+    zeros = many_allreduce(zero, _part(name, "zeros"), Sum, process_set=of)
+    ones = [tf.where(tf.equal(z, 1), tf.ones_like(x), x) for x, z in zip(inputs, zero)]
+    products = many_allreduce(ones, _part(name, "others"), Product, process_set=of)
+    return [
+        total * tf.where(all_zeros > mine, tf.zeros_like(x), product / x)
+        for x, total, mine, all_zeros, product in zip(ones, totals, zero, zeros, products)
+    ]
+
+
+@_library.gradient_of("HvdAllreduce")
+def _allreduce_gradient(op: Any, *grads: Any) -> list[Any]:
+    name, reduce, before, after, of = _call_of(op)
+    dense, group = _dense(op, grads), op.get_attr("group")
+    if reduce in (Average, Sum, Adasum):
+        return _reduce("allreduce", dense, name, group, reduce, before, after, of)
+    totals = many_allreduce(dense, name, Sum, process_set=of)
+    if reduce == Product:
+        scale = before ** (of.size() or 1) * after
+        gradients = _product_gradients(op.inputs, totals, name, of)
+    else:
+        scale = before * after
+        gradients = _extremum_gradients(op.inputs, totals, name, reduce, of)
+    return gradients if scale == 1 else [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
+
+
+@_library.gradient_of("HvdAllgather")
+def _allgather_gradient(op: Any, *grads: Any) -> list[Any]:
+    """This rank's rows of the averaged gradients."""
+    name, of = _gradient_name(op), _library.set_of(op.get_attr("process_set"))
+    averaged = _reduce("allreduce", _dense(op, grads), name, op.get_attr("group"), Average, 1.0, 1.0, of)
+    rows = tf.stack([tf.shape(x)[0] if x.shape.rank else tf.constant(1) for x in op.inputs])
+    of_all = _gather([rows[tf.newaxis]], _part(name, "rows"), False, of)[0]  # [ranks, tensors]
+    first = tf.reduce_sum(of_all[: of.rank() or 0], 0)
+    mine = [grad[first[i] : first[i] + rows[i]] for i, grad in enumerate(averaged)]
+    return [tf.reshape(grad, tf.shape(x)) for grad, x in zip(mine, op.inputs)]
+
+
+@_library.gradient_of("HvdBroadcast")
+def _broadcast_gradient(op: Any, *grads: Any) -> list[Any]:
+    """The averaged gradients on root, zeros on the others."""
+    name, of = _gradient_name(op), _library.set_of(op.get_attr("process_set"))
+    averaged = many_allreduce(_dense(op, grads), name, Average, process_set=of)
+    return averaged if of.rank() == op.get_attr("root") else [tf.zeros_like(grad) for grad in averaged]
+
+
+@_library.gradient_of("HvdReducescatter")
+def _reducescatter_gradient(op: Any, *grads: Any) -> list[Any]:
+    name, reduce, before, after, of = _call_of(op)
+    if reduce not in (Average, Sum):
+        raise NotImplementedError("reducescatter has gradients for Sum and Average")
+    scale = before * after * ((of.size() or 1) if reduce == Sum else 1)
+    dense = [grad * tf.cast(scale, grad.dtype) for grad in _dense(op, grads)]
+    return _gather(dense, name, op.get_attr("group"), of)
+
+
+for _name in ("HvdWorld", "HvdKeep", "HvdBarrier", "HvdBarrierInOrder"):
+    tf.no_gradient(_name)

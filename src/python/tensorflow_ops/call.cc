@@ -1,0 +1,184 @@
+#include "call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace hvd::tensorflow {
+
+Wire wire_of(int tf_type) {
+  switch (tf_type) {
+    case tf_uint8:
+      return {HVD_U8, 1};
+    case tf_int8:
+      return {HVD_I8, 1};
+    case tf_uint16:
+      return {HVD_U16, 2};
+    case tf_int16:
+      return {HVD_I16, 2};
+    case tf_int32:
+      return {HVD_I32, 4};
+    case tf_int64:
+      return {HVD_I64, 8};
+    case tf_half:
+      return {HVD_F16, 2};
+    case tf_bfloat16:
+      return {HVD_BF16, 2};
+    case tf_float:
+      return {HVD_F32, 4};
+    case tf_double:
+      return {HVD_F64, 8};
+    case tf_bool:
+      return {HVD_BOOL, 1};
+    case tf_uint32:
+      return {HVD_U8, 4, true};
+    case tf_uint64:
+    case tf_complex64:
+      return {HVD_U8, 8, true};
+    case tf_complex128:
+      return {HVD_U8, 16, true};
+    default:
+      return {};
+  }
+}
+
+Call::Call(const Spec& spec, TF_OpKernelContext* context, Done done)
+    : spec_(spec), context_(context), done_(std::move(done)) {}
+
+Call::~Call() {
+  for (Part& part : parts_) {
+    if (part.in) tf.DeleteTensor(part.in);
+    if (part.out) tf.DeleteTensor(part.out);
+  }
+}
+
+void Call::fail(int status, const std::string& text) {
+  if (failed_ != HVD_OK) return;
+  failed_ = status;
+  why_ = text;
+}
+
+/// Inputs to requests, and outputs where their shapes are the inputs'.  False when it failed.
+bool Call::prepare(int input, int count) {
+  Part& part = parts_[static_cast<std::size_t>(input)];
+  Status status;
+  tf.GetInput(context_, input, &part.in, status);
+  if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
+  for (int i = 0; i < tf.NumDims(part.in); ++i) part.shape.push_back(tf.Dim(part.in, i));
+  part.wire = wire_of(tf.TensorType(part.in));
+  if (part.wire.bytes == 0) return fail(HVD_USAGE, "tensors of this dtype cannot be exchanged"), false;
+  if (spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_BROADCAST) {
+    // Our own hold would keep TensorFlow from giving us the input's memory for the output.
+    tf.DeleteTensor(std::exchange(part.in, nullptr));
+    int which = -1;
+    part.out = tf.ForwardInputOrAllocateOutput(context_, &input, 1, input, part.shape.data(),
+                                               static_cast<int>(part.shape.size()), &which, status);
+    if (status.ok()) tf.GetInput(context_, input, &part.in, status);
+    if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
+  }
+  if (part.shape.empty() && spec_.kind == HVD_ALLGATHER) part.shape.push_back(1);
+  if (part.wire.as_bytes) part.shape.push_back(part.wire.bytes);
+  part.name = spec_.name;
+  if (!part.name.empty() && (count > 1 || spec_.group)) part.name += "." + std::to_string(input);
+  return true;
+}
+
+bool Call::submit() {
+  std::vector<hvd_request> requests(parts_.size());
+  std::vector<hvd_handle> handles(parts_.size());
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    hvd_request& r = requests[i];
+    r.struct_size = sizeof r;
+    r.kind = spec_.kind;
+    r.dtype = part.wire.dtype;
+    r.reduce = spec_.reduce;
+    r.name = part.name.empty() ? nullptr : part.name.c_str();
+    r.shape = part.shape.data();
+    r.ndim = static_cast<std::int32_t>(part.shape.size());
+    r.root = spec_.root;
+    r.set = spec_.set;
+    r.device = HVD_HOST_DEVICE;
+    r.prescale = spec_.prescale;
+    r.postscale = spec_.postscale;
+    r.in = part.in ? tf.TensorData(part.in) : nullptr;
+    r.out = part.out ? tf.TensorData(part.out) : nullptr;
+  }
+  const int status = runtime.submit_many(requests.data(), requests.size(), spec_.group ? HVD_GROUP : 0, handles.data());
+  if (status != HVD_OK) return fail(status, runtime.last_error()), false;
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].handle = handles[i];
+  return true;
+}
+
+void Call::start(bool blocking) {
+  const int inputs = tf.NumInputs(context_);
+  const bool barrier = spec_.kind == HVD_BARRIER;
+  parts_.resize(static_cast<std::size_t>(barrier ? 1 : inputs));
+  bool well = true;
+  for (int i = 0; well && i < inputs; ++i) well = prepare(i, inputs);
+  if (barrier) {
+    parts_[0].shape = {0};
+    parts_[0].name = spec_.name;
+  }
+  if (!well || parts_.empty() || !submit()) return finish();
+  if (blocking) {
+    for (Part& part : parts_) runtime.wait(part.handle, -1);
+    return finish();
+  }
+  // One more than there are, so that the last of them to end cannot finish us while this loop still runs.
+  under_way_.store(static_cast<int>(parts_.size()) + 1);
+  for (const Part& part : parts_) {
+    const auto ended = [](void* call) { static_cast<Call*>(call)->one_ended(); };
+    if (runtime.notify(part.handle, ended, this) != HVD_OK) one_ended();  // shut down meanwhile: it has ended
+  }
+  one_ended();
+}
+
+void Call::one_ended() {
+  if (under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1) post(this);
+}
+
+/// Takes the outcome of one operation that has ended, and forgets it.
+void Call::await(Part& part) {
+  if (part.handle == 0) return;
+  const int status = runtime.wait(part.handle, 0);
+  if (status != HVD_OK) fail(status, runtime.last_error());
+}
+
+/// The result whose size only the ranks together know.
+void Call::collect(int output, Part& part) {
+  std::int64_t shape[64];
+  std::int32_t ndim = 0;
+  void* data = nullptr;
+  const int taken = runtime.take(part.handle, &data, shape, &ndim);
+  if (taken != HVD_OK) return fail(taken, runtime.last_error());
+  if (part.wire.as_bytes) --ndim;
+  std::size_t bytes = static_cast<std::size_t>(part.wire.bytes);
+  for (int i = 0; i < ndim; ++i) bytes *= static_cast<std::size_t>(shape[i]);
+  Status status;
+  part.out = tf.AllocateOutput(context_, output, tf.TensorType(part.in), shape, ndim, bytes, status);
+  if (!status.ok())
+    fail(HVD_INTERNAL, status.text());
+  else if (bytes)
+    std::memcpy(tf.TensorData(part.out), data, bytes);
+  runtime.free(data);
+}
+
+void Call::finish() {
+  for (Part& part : parts_) await(part);
+  const bool sized_by_ranks = spec_.kind == HVD_ALLGATHER || spec_.kind == HVD_REDUCESCATTER;
+  for (std::size_t i = 0; sized_by_ranks && failed_ == HVD_OK && i < parts_.size(); ++i)
+    collect(static_cast<int>(i), parts_[i]);
+  for (Part& part : parts_)
+    if (part.handle != 0) runtime.release(part.handle);
+  if (failed_ != HVD_OK) {
+    Status status;
+    status.set(tf_code(failed_), why_);
+    tf.OpKernelContext_Failure(context_, status);
+  }
+  const Done done = std::move(done_);
+  delete this;  // before done: what it starts may want the memory of our inputs
+  done();
+}
+
+}  // namespace hvd::tensorflow

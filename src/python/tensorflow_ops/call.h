@@ -1,0 +1,68 @@
+/// @file call.h — one execution of one of our asynchronous ops: tensors in, an operation of libhvd for each, tensors
+/// out.
+#pragma once
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "completion.h"
+#include "runtime.h"
+#include "tf_api.h"
+
+namespace hvd::tensorflow {
+
+/// A kernel's attributes: what is the same in all its executions.
+struct Spec {
+  hvd_kind kind = HVD_ALLREDUCE;
+  std::string name;  ///< with the operation's kind in front; empty: made from the order of the calls
+  std::int32_t reduce = HVD_SUM, root = 0, set = HVD_GLOBAL_SET;
+  double prescale = 1, postscale = 1;
+  bool group = false;  ///< the tensors become ready, and run, together
+  /// Executed eagerly, where the caller waits anyway: its thread then runs the runtime itself, which spares two
+  /// hand-overs.
+  bool blocking = false;
+};
+
+/// libhvd's number for a TensorFlow dtype.  What only moves and is no dtype of libhvd travels as bytes.
+struct Wire {
+  int dtype = HVD_U8;
+  int bytes = 0;  ///< of one element in TensorFlow; 0: not exchangeable
+  bool as_bytes = false;
+};
+Wire wire_of(int tf_type);
+
+/// Owned by itself: deleted by finish(), which runs once, when all its operations have ended.
+class Call final : public Ended {
+ public:
+  Call(const Spec& spec, TF_OpKernelContext* context, Done done);
+  ~Call() override;
+  /// Submits; finish() is called here (blocking, or what failed at once) or later on the completion thread.
+  void start(bool blocking);
+  void finish() override;
+
+ private:
+  struct Part {
+    TF_Tensor* in = nullptr;
+    TF_Tensor* out = nullptr;  ///< where the result's size is known beforehand
+    Wire wire;
+    std::vector<std::int64_t> shape;  ///< as libhvd is told
+    std::string name;
+    hvd_handle handle = 0;
+  };
+  bool prepare(int input, int count);
+  bool submit();
+  void await(Part& part);
+  void collect(int output, Part& part);
+  void fail(int status, const std::string& text);
+  void one_ended();
+
+  const Spec& spec_;
+  TF_OpKernelContext* context_;
+  Done done_;
+  std::vector<Part> parts_;
+  std::atomic<int> under_way_{0};
+  int failed_ = HVD_OK;
+  std::string why_;
+};
+
+}  // namespace hvd::tensorflow

@@ -1,0 +1,321 @@
+/// @file ops.cc — the ops' definitions and kernels, registered when tf.load_op_library opens this library.
+///
+/// All are stateful: none may be folded, merged with its like or left out, or the ranks would no longer do the same.
+/// hvd/tensorflow/_library.py keeps tf.function from running them one after the other for that; those with InOrder in
+/// their names, for loops, do run so.
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "call.h"
+#include "runtime.h"
+#include "tf_api.h"
+
+namespace hvd::tensorflow {
+namespace {
+
+constexpr const char* reducible = "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}";
+constexpr const char* movable =
+    "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool, uint32, uint64, complex64, "
+    "complex128}";
+
+// ---- shapes
+
+/// Shape functions only help: before 2.10, TensorFlow's C API could not tell the shape of any input but the first. What
+/// they leave unknown here, hvd/tensorflow/_library.py sets.
+bool input_shape(TF_ShapeInferenceContext* context, int i, TF_ShapeHandle* shape) {
+  Status status;
+  tf.ShapeInferenceContextGetInput(context, i, shape, status);
+  return status.ok() && tf.ShapeInferenceContextRankKnown(context, shape);
+}
+
+void output_shape(TF_ShapeInferenceContext* context, int i, TF_ShapeHandle* shape) {
+  Status ignored;
+  tf.ShapeInferenceContextSetOutput(context, i, shape, ignored);
+}
+
+void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
+  tf.ShapeInferenceContextSetUnknownShape(context, status);
+  TF_ShapeHandle* shape = tf.NewShapeHandle();
+  for (int i = 0; i < tf.ShapeInferenceContextNumInputs(context); ++i)
+    if (input_shape(context, i, shape)) output_shape(context, i, shape);
+  tf.DeleteShapeHandle(shape);
+}
+
+/// [d0, d1, ...] becomes [?, d1, ...], and a scalar [?].
+void other_first_dimension(TF_ShapeInferenceContext* context, TF_Status* status) {
+  tf.ShapeInferenceContextSetUnknownShape(context, status);
+  TF_ShapeHandle* shape = tf.NewShapeHandle();
+  TF_ShapeHandle* rows = tf.ShapeInferenceContextVectorFromSize(context, static_cast<std::size_t>(-1));  // unknown
+  for (int i = 0; i < tf.ShapeInferenceContextNumInputs(context); ++i) {
+    if (!input_shape(context, i, shape)) continue;
+    TF_ShapeHandle* rest = tf.NewShapeHandle();
+    TF_ShapeHandle* result = tf.NewShapeHandle();
+    Status joined;
+    if (tf.ShapeInferenceContextRank(context, shape) == 0) {
+      output_shape(context, i, rows);
+    } else {
+      tf.ShapeInferenceContextSubshape(context, shape, 1, INT64_MAX, rest, joined);
+      if (joined.ok()) tf.ShapeInferenceContextConcatenateShapes(context, rows, rest, result, joined);
+      if (joined.ok()) output_shape(context, i, result);
+    }
+    tf.DeleteShapeHandle(rest);
+    tf.DeleteShapeHandle(result);
+  }
+  tf.DeleteShapeHandle(rows);
+  tf.DeleteShapeHandle(shape);
+}
+
+void scalars(TF_ShapeInferenceContext* context, TF_Status* status) {
+  TF_ShapeHandle* shape = tf.ShapeInferenceContextScalar(context);
+  tf.ShapeInferenceContextSetOutput(context, 0, shape, status);
+  tf.DeleteShapeHandle(shape);
+}
+
+void no_shapes(TF_ShapeInferenceContext*, TF_Status*) {}
+
+// ---- attributes
+
+std::int64_t integer(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
+  std::int64_t value = 0;
+  if (tf.GetCode(status) == tf_ok) tf.OpKernelConstruction_GetAttrInt64(context, name, &value, status);
+  return value;
+}
+
+bool boolean(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
+  unsigned char value = 0;
+  if (tf.GetCode(status) == tf_ok) tf.OpKernelConstruction_GetAttrBool(context, name, &value, status);
+  return value != 0;
+}
+
+std::string text(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
+  std::int32_t length = -1, total = 0;
+  if (tf.GetCode(status) == tf_ok) tf.OpKernelConstruction_GetAttrSize(context, name, &length, &total, status);
+  std::string value(static_cast<std::size_t>(total > 0 ? total : 0), '\0');
+  if (tf.GetCode(status) == tf_ok && !value.empty())
+    tf.OpKernelConstruction_GetAttrString(context, name, value.data(), value.size(), status);
+  return value;
+}
+
+/// The op API's floats have 32 bits; factors travel as the 64 bits of a double.
+double real(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
+  const std::int64_t bits = integer(context, name, status);
+  double value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// ---- kernels of the collectives
+
+const char* const kind_names[] = {"allreduce",     "allgather", "broadcast", "alltoall",
+                                  "reducescatter", "barrier",   "join"};
+
+template <hvd_kind kind>
+void* create(TF_OpKernelConstruction* context) {
+  auto spec = std::make_unique<Spec>();
+  Status status;
+  spec->kind = kind;
+  spec->name = text(context, "tensor_name", status);
+  if (!spec->name.empty()) spec->name = std::string(kind_names[kind]) + "." + spec->name;
+  spec->set = static_cast<std::int32_t>(integer(context, "process_set", status));
+  spec->blocking = boolean(context, "blocking", status);
+  if (kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER) {
+    spec->reduce = static_cast<std::int32_t>(integer(context, "reduce", status));
+    spec->prescale = real(context, "prescale_bits", status);
+    spec->postscale = real(context, "postscale_bits", status);
+  }
+  if (kind == HVD_BROADCAST) spec->root = static_cast<std::int32_t>(integer(context, "root", status));
+  if (kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER || kind == HVD_ALLGATHER)
+    spec->group = boolean(context, "group", status);
+  if (!status.ok()) {
+    tf.OpKernelConstruction_Failure(context, status);
+    return nullptr;
+  }
+  return spec.release();
+}
+
+void remove(void* kernel) { delete static_cast<Spec*>(kernel); }
+
+void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
+  const Spec& spec = *static_cast<Spec*>(kernel);
+  (new Call(spec, context, copy_of(done)))->start(spec.blocking);
+}
+
+/// For a TensorFlow without asynchronous kernels in its C API: takes one of its threads until the operation has ended.
+/// hvd/tensorflow/_library.py then sees to it that all ranks run them in one order.
+void compute_blocking(void* kernel, TF_OpKernelContext* context) {
+  (new Call(*static_cast<Spec*>(kernel), context, [] {}))->start(true);
+}
+
+// ---- where this rank stands, asked when the graph runs
+
+enum class Question : std::int64_t { size, rank, local_size, local_rank };
+
+void* create_world(TF_OpKernelConstruction* context) {
+  Status status;
+  auto question = std::make_unique<Question>(static_cast<Question>(integer(context, "what", status)));
+  if (status.ok()) return question.release();
+  tf.OpKernelConstruction_Failure(context, status);
+  return nullptr;
+}
+
+void remove_world(void* kernel) { delete static_cast<Question*>(kernel); }
+
+void compute_world(void* kernel, TF_OpKernelContext* context) {
+  Status status;
+  hvd_world world{};
+  const int got = runtime.get_world(&world);
+  if (got != HVD_OK) {
+    status.set(tf_code(got), runtime.last_error());
+    return tf.OpKernelContext_Failure(context, status);
+  }
+  std::int32_t answer = 0;
+  switch (*static_cast<Question*>(kernel)) {
+    case Question::size:
+      answer = world.size;
+      break;
+    case Question::rank:
+      answer = world.rank;
+      break;
+    case Question::local_size:
+      answer = world.local_size;
+      break;
+    case Question::local_rank:
+      answer = world.local_rank;
+      break;
+  }
+  TF_Tensor* out = tf.AllocateOutput(context, 0, tf_int32, nullptr, 0, sizeof answer, status);
+  if (!status.ok()) return tf.OpKernelContext_Failure(context, status);
+  std::memcpy(tf.TensorData(out), &answer, sizeof answer);
+  tf.DeleteTensor(out);
+}
+
+// ---- registration
+
+struct Definition {
+  const char* name;
+  std::string inputs, outputs, types;  ///< "" where there are none
+  const char* attributes[8];           ///< up to a nullptr
+  ShapeFunction shapes;
+  CreateFunction create_function;
+};
+
+std::string define(const Definition& d, const std::string& name) {
+  TF_OpDefinitionBuilder* builder = tf.NewOpDefinitionBuilder(name.c_str());
+  if (!d.types.empty()) tf.OpDefinitionBuilderAddAttr(builder, ("T: list(" + d.types + ") >= 1").c_str());
+  for (const char* const* attribute = d.attributes; *attribute; ++attribute)
+    tf.OpDefinitionBuilderAddAttr(builder, *attribute);
+  if (!d.inputs.empty()) tf.OpDefinitionBuilderAddInput(builder, d.inputs.c_str());
+  if (!d.outputs.empty()) tf.OpDefinitionBuilderAddOutput(builder, d.outputs.c_str());
+  tf.OpDefinitionBuilderSetIsStateful(builder, true);
+  tf.OpDefinitionBuilderSetShapeInferenceFunction(builder, d.shapes);
+  Status status;
+  tf.RegisterOpDefinition(builder, status);
+  return status.ok() ? "" : name + ": " + status.text();
+}
+
+std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
+  Status status;
+  tf.RegisterKernelBuilder(op.c_str(), builder, status);
+  return status.ok() ? "" : op + ": " + status.text();
+}
+
+constexpr const char* name_attribute = "tensor_name: string = ''";
+constexpr const char* set_attribute = "process_set: int = 0";
+constexpr const char* blocking_attribute = "blocking: bool = false";
+constexpr const char* prescale_attribute = "prescale_bits: int";
+constexpr const char* postscale_attribute = "postscale_bits: int";
+constexpr const char* group_attribute = "group: bool = false";
+
+std::string register_all() {
+  const Definition definitions[] = {
+      {"HvdAllreduce",
+       "tensors: T",
+       "reduced: T",
+       reducible,
+       {name_attribute, set_attribute, blocking_attribute, group_attribute, "reduce: int = 1", prescale_attribute,
+        postscale_attribute, nullptr},
+       same_shapes,
+       create<HVD_ALLREDUCE>},
+      {"HvdAllgather",
+       "tensors: T",
+       "gathered: T",
+       movable,
+       {name_attribute, set_attribute, blocking_attribute, group_attribute, nullptr},
+       other_first_dimension,
+       create<HVD_ALLGATHER>},
+      {"HvdBroadcast",
+       "tensors: T",
+       "received: T",
+       movable,
+       {name_attribute, set_attribute, blocking_attribute, "root: int", nullptr},
+       same_shapes,
+       create<HVD_BROADCAST>},
+      {"HvdReducescatter",
+       "tensors: T",
+       "reduced: T",
+       reducible,
+       {name_attribute, set_attribute, blocking_attribute, group_attribute, "reduce: int = 1", prescale_attribute,
+        postscale_attribute, nullptr},
+       other_first_dimension,
+       create<HVD_REDUCESCATTER>},
+      {"HvdBarrier",
+       "",
+       "",
+       "",
+       {name_attribute, set_attribute, blocking_attribute, nullptr},
+       no_shapes,
+       create<HVD_BARRIER>},
+  };
+  std::string problem;
+  const auto first = [&](const std::string& text) {
+    if (problem.empty()) problem = text;
+  };
+  for (const Definition& d : definitions)
+    for (const std::string& name : {std::string(d.name), std::string(d.name) + "InOrder"}) {
+      first(define(d, name));
+      first(add_kernel(name,
+                       tf.NewAsyncKernelBuilder
+                           ? tf.NewAsyncKernelBuilder(name.c_str(), "CPU", d.create_function, compute, remove)
+                           : tf.NewKernelBuilder(name.c_str(), "CPU", d.create_function, compute_blocking, remove)));
+    }
+  first(define({"", "", "answer: int32", "", {"what: int", nullptr}, scalars, nullptr}, "HvdWorld"));
+  first(add_kernel("HvdWorld", tf.NewKernelBuilder("HvdWorld", "CPU", create_world, compute_world, remove_world)));
+  // Runs after an operation whose result nobody uses here: others may.
+  first(define({"", "", "", "", {nullptr}, no_shapes, nullptr}, "HvdKeep"));
+  first(add_kernel("HvdKeep", tf.NewKernelBuilder(
+                                  "HvdKeep", "CPU", [](TF_OpKernelConstruction*) -> void* { return nullptr; },
+                                  [](void*, TF_OpKernelContext*) {}, [](void*) {})));
+  return problem;
+}
+
+/// "" or why there are no ops.
+std::string& problem_at_load() {
+  static std::string* const problem = new std::string;
+  return *problem;
+}
+
+__attribute__((constructor)) void on_load() {
+  std::string problem = find_tensorflow();
+  if (problem.empty()) problem = find_runtime();
+  if (problem.empty()) problem = register_all();
+  problem_at_load() = problem;
+}
+
+}  // namespace
+}  // namespace hvd::tensorflow
+
+extern "C" {
+
+/// For hvd/tensorflow/_library.py.
+__attribute__((visibility("default"))) const char* hvd_tensorflow_problem() {
+  return hvd::tensorflow::problem_at_load().c_str();
+}
+
+/// Whether the kernels are asynchronous.
+__attribute__((visibility("default"))) int hvd_tensorflow_asynchronous() {
+  return hvd::tensorflow::tf.NewAsyncKernelBuilder != nullptr;
+}
+
+__attribute__((visibility("default"))) void hvd_tensorflow_exiting() { hvd::tensorflow::stop_completions(); }
+}

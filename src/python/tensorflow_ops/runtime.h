@@ -1,0 +1,28 @@
+/// @file runtime.h — libhvd as the op library sees it: the libhvd.so beside it, the same that hvd._native has opened.
+#pragma once
+#include <string>
+
+#include "hvd/hvd.h"
+
+namespace hvd::tensorflow {
+
+/// The functions of hvd.h.
+struct Runtime {
+  decltype(&hvd_get_world) get_world = nullptr;
+  decltype(&hvd_submit_many) submit_many = nullptr;
+  decltype(&hvd_notify) notify = nullptr;
+  decltype(&hvd_wait) wait = nullptr;
+  decltype(&hvd_take) take = nullptr;
+  decltype(&hvd_free) free = nullptr;
+  decltype(&hvd_release) release = nullptr;
+  decltype(&hvd_last_error) last_error = nullptr;
+};
+extern Runtime runtime;
+
+/// Fills in runtime.  "" or why it cannot.
+std::string find_runtime();
+
+/// The TF_Code that says what an hvd_status says.
+int tf_code(int hvd_status);
+
+}  // namespace hvd::tensorflow

@@ -1,0 +1,151 @@
+/// @file tf_api.h — the part of TensorFlow's C op and kernel API that our op library uses.
+///
+/// The prototypes are declared here, and the functions are looked up in the TensorFlow that the process has loaded: so
+/// one binary, built where no TensorFlow is, serves every version from 2.9 on.  Meaning and ownership are as
+/// TensorFlow's own c/ops.h, c/kernels.h and c/tf_tensor.h document them.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+extern "C" {
+struct TF_Status;
+struct TF_Tensor;
+struct TF_OpDefinitionBuilder;
+struct TF_KernelBuilder;
+struct TF_OpKernelConstruction;
+struct TF_OpKernelContext;
+struct TF_ShapeInferenceContext;
+struct TF_ShapeHandle;
+struct TF_AsyncOpKernelDoneCallback;
+}
+
+namespace hvd::tensorflow {
+
+/// TF_DataType, those that we exchange.  Frozen by TensorFlow's saved files.
+enum DataType : int {
+  tf_float = 1,
+  tf_double = 2,
+  tf_int32 = 3,
+  tf_uint8 = 4,
+  tf_int16 = 5,
+  tf_int8 = 6,
+  tf_complex64 = 8,
+  tf_int64 = 9,
+  tf_bool = 10,
+  tf_bfloat16 = 14,
+  tf_uint16 = 17,
+  tf_complex128 = 18,
+  tf_half = 19,
+  tf_uint32 = 22,
+  tf_uint64 = 23,
+};
+
+/// TF_Code.
+enum StatusCode : int {
+  tf_ok = 0,
+  tf_unknown = 2,
+  tf_invalid_argument = 3,
+  tf_deadline_exceeded = 4,
+  tf_failed_precondition = 9,
+  tf_aborted = 10,
+  tf_internal = 13,
+  tf_unavailable = 14,
+};
+
+using ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
+using CreateFunction = void* (*)(TF_OpKernelConstruction*);
+using ComputeFunction = void (*)(void* kernel, TF_OpKernelContext*);
+using ComputeAsyncFunction = void (*)(void* kernel, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*);
+using DeleteFunction = void (*)(void* kernel);
+
+// X(result, name without TF_, parameters)
+#define HVD_TF_FUNCTIONS(X)                                                                                            \
+  X(TF_Status*, NewStatus, ())                                                                                         \
+  X(void, DeleteStatus, (TF_Status*))                                                                                  \
+  X(void, SetStatus, (TF_Status*, int code, const char* text))                                                         \
+  X(int, GetCode, (const TF_Status*))                                                                                  \
+  X(const char*, Message, (const TF_Status*))                                                                          \
+  X(void, DeleteTensor, (TF_Tensor*))                                                                                  \
+  X(int, TensorType, (const TF_Tensor*))                                                                               \
+  X(int, NumDims, (const TF_Tensor*))                                                                                  \
+  X(std::int64_t, Dim, (const TF_Tensor*, int))                                                                        \
+  X(std::size_t, TensorByteSize, (const TF_Tensor*))                                                                   \
+  X(void*, TensorData, (const TF_Tensor*))                                                                             \
+  X(TF_OpDefinitionBuilder*, NewOpDefinitionBuilder, (const char* name))                                               \
+  X(void, RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                                                 \
+  X(void, OpDefinitionBuilderAddAttr, (TF_OpDefinitionBuilder*, const char*))                                          \
+  X(void, OpDefinitionBuilderAddInput, (TF_OpDefinitionBuilder*, const char*))                                         \
+  X(void, OpDefinitionBuilderAddOutput, (TF_OpDefinitionBuilder*, const char*))                                        \
+  X(void, OpDefinitionBuilderSetIsStateful, (TF_OpDefinitionBuilder*, bool))                                           \
+  X(void, OpDefinitionBuilderSetShapeInferenceFunction, (TF_OpDefinitionBuilder*, ShapeFunction))                      \
+  X(std::int64_t, ShapeInferenceContextNumInputs, (TF_ShapeInferenceContext*))                                         \
+  X(TF_ShapeHandle*, NewShapeHandle, ())                                                                               \
+  X(void, DeleteShapeHandle, (TF_ShapeHandle*))                                                                        \
+  X(void, ShapeInferenceContextGetInput, (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))                \
+  X(void, ShapeInferenceContextSetOutput, (TF_ShapeInferenceContext*, int, TF_ShapeHandle*, TF_Status*))               \
+  X(void, ShapeInferenceContextSetUnknownShape, (TF_ShapeInferenceContext*, TF_Status*))                               \
+  X(TF_ShapeHandle*, ShapeInferenceContextScalar, (TF_ShapeInferenceContext*))                                         \
+  X(TF_ShapeHandle*, ShapeInferenceContextVectorFromSize, (TF_ShapeInferenceContext*, std::size_t))                    \
+  X(int, ShapeInferenceContextRankKnown, (TF_ShapeInferenceContext*, TF_ShapeHandle*))                                 \
+  X(std::int64_t, ShapeInferenceContextRank, (TF_ShapeInferenceContext*, TF_ShapeHandle*))                             \
+  X(void, ShapeInferenceContextSubshape,                                                                               \
+    (TF_ShapeInferenceContext*, TF_ShapeHandle*, std::int64_t, std::int64_t, TF_ShapeHandle*, TF_Status*))             \
+  X(void, ShapeInferenceContextConcatenateShapes,                                                                      \
+    (TF_ShapeInferenceContext*, TF_ShapeHandle*, TF_ShapeHandle*, TF_ShapeHandle*, TF_Status*))                        \
+  X(TF_KernelBuilder*, NewKernelBuilder,                                                                               \
+    (const char* op, const char* device, CreateFunction, ComputeFunction, DeleteFunction))                             \
+  X(TF_KernelBuilder*, NewAsyncKernelBuilder,                                                                          \
+    (const char* op, const char* device, CreateFunction, ComputeAsyncFunction, DeleteFunction))                        \
+  X(void, RegisterKernelBuilder, (const char* kernel, TF_KernelBuilder*, TF_Status*))                                  \
+  X(void, OpKernelConstruction_GetAttrSize,                                                                            \
+    (TF_OpKernelConstruction*, const char*, std::int32_t*, std::int32_t*, TF_Status*))                                 \
+  X(void, OpKernelConstruction_GetAttrInt64, (TF_OpKernelConstruction*, const char*, std::int64_t*, TF_Status*))       \
+  X(void, OpKernelConstruction_GetAttrBool, (TF_OpKernelConstruction*, const char*, unsigned char*, TF_Status*))       \
+  X(void, OpKernelConstruction_GetAttrString, (TF_OpKernelConstruction*, const char*, char*, std::size_t, TF_Status*)) \
+  X(void, OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))                                        \
+  X(int, NumInputs, (TF_OpKernelContext*))                                                                             \
+  X(void, GetInput, (TF_OpKernelContext*, int, TF_Tensor**, TF_Status*))                                               \
+  X(TF_Tensor*, AllocateOutput,                                                                                        \
+    (TF_OpKernelContext*, int, int type, const std::int64_t* dims, int ndim, std::size_t bytes, TF_Status*))           \
+  X(TF_Tensor*, ForwardInputOrAllocateOutput,                                                                          \
+    (TF_OpKernelContext*, const int* inputs, int count, int output, const std::int64_t* dims, int ndim, int* which,    \
+     TF_Status*))                                                                                                      \
+  X(void, OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))
+
+struct Functions {
+#define HVD_TF_MEMBER(result, name, parameters) result(*name) parameters = nullptr;
+  HVD_TF_FUNCTIONS(HVD_TF_MEMBER)
+#undef HVD_TF_MEMBER
+};
+extern Functions tf;
+
+/// Fills in tf; NewAsyncKernelBuilder stays null before TensorFlow 2.13 or so.  "" or why it cannot.
+std::string find_tensorflow();
+
+/// A TF_Status of one's own.
+class Status {
+ public:
+  Status() : status_(tf.NewStatus()) {}
+  ~Status() { tf.DeleteStatus(status_); }
+  Status(const Status&) = delete;
+  Status& operator=(const Status&) = delete;
+  operator TF_Status*() { return status_; }
+  bool ok() const { return tf.GetCode(status_) == tf_ok; }
+  std::string text() const { return tf.Message(status_); }
+  void set(int code, const std::string& text) { tf.SetStatus(status_, code, text.c_str()); }
+
+ private:
+  TF_Status* status_;
+};
+
+/// What must be called once when an asynchronous kernel's outputs are there.
+///
+/// TF_AsyncOpKernelDoneCallback is a std::function<void()> on the stack of whoever called the kernel, gone as soon as
+/// the kernel's compute function returns; TF_RunAsyncOpKernelDoneCallback would then call through a dangling pointer.
+/// So it is copied: its layout is libstdc++'s ABI, which TensorFlow's Linux builds and ours share.
+using Done = std::function<void()>;
+inline Done copy_of(TF_AsyncOpKernelDoneCallback* done) { return *reinterpret_cast<Done*>(done); }
+
+}  // namespace hvd::tensorflow

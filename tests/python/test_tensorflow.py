@@ -1,0 +1,7 @@
+"""horovod.tensorflow on two ranks: the operations, then what trains with them."""
+
+from python.harness import checks_of, tensorflow
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+
+test_operations = checks_of("tensorflow_operations.py", needs=("tensorflow",), interpreter=tensorflow(), **QUIET)
