@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "launcher/job.h"
 #include "launcher/mpirun/agent.h"
+#include "launcher/supervise/live.h"
 #include "launcher/supervise/supervise.h"
 
 namespace hvd::launcher {
@@ -66,6 +67,8 @@ int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
     if (!args.empty() && args[0] == "--remote-agent") return launcher::remote_agent({args.begin() + 1, args.end()});
+    for (const char* word : {"ps", "stacks", "kill"})
+      if (!args.empty() && args[0] == word) return launcher::live_command(args);
     return launcher::run(args);
   } catch (const Error& e) {
     std::fprintf(stderr, "hvdrun: %s\n", e.what());

@@ -112,6 +112,9 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
         if (!state.local && events_.clock) events_.clock(rank, sent, now, theirs);
       }
       break;
+    case Type::stack:
+      if (events_.stack) events_.stack(rank, wire::stack_picture_from_json(frame.body));
+      break;
     case Type::stall:
       if (events_.stall) events_.stall(rank, body);
       break;
@@ -240,6 +243,13 @@ void Session::stop_all(const std::string& reason, double grace_seconds) {
 void Session::signal_all(int number) {
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == Stage::running) send(static_cast<int>(r), Type::signal, bytes_of(std::int32_t{number}));
+}
+
+bool Session::ask_stack(int rank, bool native) {
+  const RankState& state = at(rank);
+  if (state.gone || state.stage == Stage::absent || state.stage == Stage::clean) return false;
+  send(rank, Type::stacks, native ? "native" : "");
+  return true;
 }
 
 void Session::release_all() {

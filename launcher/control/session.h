@@ -30,6 +30,7 @@ struct SessionEvents {
   std::function<void(int rank, std::string_view body)> trace;
   std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
   std::function<void(int rank, std::string_view body)> stall;
+  std::function<void(int rank, const wire::StackPicture&)> stack;
   std::function<void(const std::string& line)> note;  ///< something odd, for --verbose
 };
 
@@ -70,6 +71,8 @@ class Session {
 
   void stop_all(const std::string& reason, double grace_seconds);
   void signal_all(int number);
+  /// Asks a rank where it is; the answer is the event `stack`.  False when its guard is not there to ask.
+  bool ask_stack(int rank, bool native);
   void release_all();
   /// The rank's guard is gone without a word; @p code is the signal, if known.
   void vanish(int rank, const std::string& text, int code = 0);

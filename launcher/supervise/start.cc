@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <random>
 
@@ -107,6 +108,11 @@ void Supervisor::start() {
   std::vector<wire::RankManifest> all = manifests();
   for (wire::RankManifest& m : all) m.job = job_id;
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
+  const wire::Payload& what = job_.payload.wire;
+  const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
+  live_ = std::make_unique<Live>(
+      *session_, job_.plan, folder_.path(), JobCard{job_id, title, started_wall_seconds_},
+      Live::Hands{[this](const std::string& line) { say(line); }, [this] { on_signal(SIGTERM); }});
 }
 
 std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::KeyPair& server,

@@ -72,6 +72,8 @@ SessionEvents Supervisor::events() {
       timeline_->clock_sample(rank, sent, received, theirs);
     };
   }
+  e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
+  e.stall = [this](int, std::string_view body) { live_->stall(body); };
   e.note = [this](const std::string& line) { detail(line); };
   return e;
 }
@@ -88,6 +90,7 @@ void Supervisor::loop() {
     // With nowhere to put output we stop reading, unless the job ends: then what nobody reads is given up.
     session_->pump([&] { return phase_ >= Phase::stopping || printer_.pending_bytes() < most_pending_output_bytes; });
     session_->tick();
+    live_->turn();
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
     if (printer_.stdout_outlet().closed() && phase_ < Phase::stopping) {

@@ -11,6 +11,7 @@
 #include "launcher/control/timeline_file.h"
 #include "launcher/job.h"
 #include "launcher/output/printer.h"
+#include "launcher/supervise/live.h"
 #include "launcher/supervise/process.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/verdict.h"
@@ -61,6 +62,7 @@ class Supervisor {
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Child> mpirun_;
+  std::unique_ptr<Live> live_;  ///< from the moment there is a session
 
   Phase phase_ = Phase::starting;
   Clock::time_point started_at_, next_progress_;

@@ -230,8 +230,20 @@ def hide_our_frames():
     sys.excepthook = hook
 
 
+def offer_stacks():
+    """As hvd._stacks does: hvdrun may ask where this rank is before the function imports hvd."""
+    import faulthandler
+
+    try:
+        number, fd = int(os.environ["HVD_STACK_SIGNAL"]), int(os.environ["HVD_STACK_FD"])
+        faulthandler.register(number, file=fd, all_threads=True, chain=False)
+    except (KeyError, ValueError, OSError, RuntimeError):
+        pass
+
+
 def main():
     boot, send = connect()
+    offer_stacks()
     sys.argv[0] = boot["name"]
     try:
         data = read_payload(boot)

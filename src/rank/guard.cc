@@ -18,6 +18,7 @@
 #include "rank_process.h"
 #include "signals.h"
 #include "wire/hello.h"
+#include "wire/small.h"
 
 namespace hvd::rank {
 namespace {
@@ -53,6 +54,7 @@ class Guard {
       if (connection_) exchange();
       watch_connection();
       if (process_) follow_rank();
+      if (process_ && process_->shooting()) process_->step_stack(outbox_);
       if (connection_) {
         outbox_.flush(*connection_);
         take_messages();  // a send may have swallowed the edge that announced them
@@ -77,6 +79,7 @@ class Guard {
     milliseconds most = tick;
     if (state_ == State::connecting) most = milliseconds(2);  // the handshake of a candidate wakes nobody
     if (state_ == State::ending) most = milliseconds(5);
+    if (process_ && process_->shooting()) most = milliseconds(10);
     if (!outbox_.empty()) most = std::min(most, milliseconds(20));
     Clock::time_point next = kill_at_;
     if (process_) next = std::min(next, process_->deadline());
@@ -162,6 +165,12 @@ class Guard {
         const std::int64_t now = mono_ns();
         return outbox_.add(Type::pong, body.substr(0, 8) + std::string(reinterpret_cast<const char*>(&now), 8));
       }
+      case Type::stacks:
+        if (state_ != State::running)
+          outbox_.add(Type::stack, to_json(wire::StackPicture{}));
+        else if (!process_->shooting())
+          process_->begin_stack(body == "native");
+        return;
       case Type::peer_lost:
         if (process_) process_->tell(type, body);
         return;

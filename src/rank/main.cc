@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
 #include "environment.h"
 #include "guard.h"
 #include "keeper.h"
+#include "stacks.h"
 
 namespace {
 
@@ -25,6 +27,7 @@ int main(int argc, char** argv) {
     std::puts("hvdrank " HVD_VERSION);
     return 0;
   }
+  if (argc > 2 && std::strcmp(argv[1], "--native-stack") == 0) return hvd::rank::print_native_stack(std::atoi(argv[2]));
   open_standard_streams();
   try {
     const hvd::rank::Call call = hvd::rank::take_call();

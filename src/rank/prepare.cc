@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "payload.h"
 #include "python_plan.h"
+#include "stacks.h"
 #include "wire/json.h"
 #include "wire/link.h"
 
@@ -65,7 +66,7 @@ void check_script(const wire::RankManifest& m, const std::string& cwd) {
 }  // namespace
 
 Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, int link_fd,
-                 int payload_fd) {
+                 int payload_fd, int stack_fd) {
   Prepared p;
   Launch& l = p.launch;
   l.env = rank_environment(m, mine, binding);
@@ -75,6 +76,11 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
   if (!fs::is_directory(m.cwd, ec)) l.fallback_cwd = home_folder();
   l.cpus = binding.cpus;
   l.keep_fds = {link_fd};
+  if (stack_fd >= 0) {
+    l.keep_fds.push_back(stack_fd);
+    l.env[stack_fd_variable] = std::to_string(stack_fd);
+    l.env[stack_signal_variable] = std::to_string(stack_signal);
+  }
   if (m.payload.kind == PayloadKind::command) {
     l.program = m.payload.name;
     l.argv = {m.payload.name};

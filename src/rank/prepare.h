@@ -16,9 +16,10 @@ struct Prepared {
 
 /// @p mine        the guard's own environment.
 /// @p link_fd     the rank's end of the link.
+/// @p stack_fd    where the rank writes its Python frames when asked; -1: nowhere.
 /// @p payload_fd  the .pkl's bytes; -1 for other payloads.
 /// Throws Error{usage, unavailable} with one line for the user.
 Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, int link_fd,
-                 int payload_fd);
+                 int payload_fd, int stack_fd);
 
 }  // namespace hvd::rank

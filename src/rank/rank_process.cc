@@ -39,7 +39,7 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   link_fd_ = Fd(pair[0]);
   const Fd theirs(pair[1]);
   const Binding binding = plan_binding(m, mine);
-  const Prepared p = prepare(m, mine, binding, theirs.get(), payload_fd);
+  const Prepared p = prepare(m, mine, binding, theirs.get(), payload_fd, stack_.fd());
   phase_ = p.python.empty() ? "" : "python";
   Spawned s = spawn(p.launch);
   pid_ = s.pid;
@@ -112,6 +112,10 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
 void RankProcess::expire(Outbox& outbox, Clock::time_point now) {
   const std::string out = err_.expire(now);
   if (!out.empty()) outbox.add(wire::Type::output, '\2' + out);
+}
+
+void RankProcess::step_stack(Outbox& outbox) {
+  if (auto picture = stack_.step()) outbox.add(wire::Type::stack, std::move(*picture));
 }
 
 bool RankProcess::reap() {

@@ -10,6 +10,7 @@
 #include "outbox.h"
 #include "output.h"
 #include "prepare.h"
+#include "stacks.h"
 #include "wire/death.h"
 #include "wire/small.h"
 
@@ -33,6 +34,11 @@ class RankProcess {
   Clock::time_point deadline() const { return err_.deadline(); }
   /// Lets a traceback go that has been held for too long.
   void expire(Outbox& outbox, Clock::time_point now);
+
+  /// Asks for a picture of its stack; step_stack() gives it as Type::stack, call that while shooting().
+  void begin_stack(bool native) { stack_.begin(pid_, native); }
+  bool shooting() const { return stack_.under_way(); }
+  void step_stack(Outbox& outbox);
 
   /// Looks whether it has ended, and reaps whatever else has.  True once, when it has.
   bool reap();
@@ -60,6 +66,7 @@ class RankProcess {
   Tail tail_;
   Output out_{tail_, false}, err_{tail_, true};
   MemoryGroup memory_;
+  StackShot stack_;
   wire::Started started_;
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;

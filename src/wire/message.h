@@ -28,6 +28,7 @@ enum class Type : std::uint16_t {
   started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got
   stall = 11,         ///< JSON, from the runtime: who waits for whom
   unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
+  stack = 13,      ///< JSON StackPicture (small.h): where the rank is
   // hvdrun → guard
   manifest = 32,   ///< JSON RankManifest (manifest.h)
   payload = 33,    ///< a piece of the payload, in order; an empty piece ends it
@@ -35,6 +36,7 @@ enum class Type : std::uint16_t {
   signal = 35,     ///< i32 signal number to pass on
   release = 36,    ///< the guard may exit
   ping = 37,       ///< i64 hvdrun CLOCK_MONOTONIC ns
+  stacks = 39,     ///< asks for a stack: "native", or empty for Python frames only
   peer_lost = 38,  ///< JSON {rank, cause}: raise the epoch so that waits end with HVD_PEER_LOST
 };
 

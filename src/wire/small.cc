@@ -74,6 +74,16 @@ Unstarted unstarted_from_json(const std::string& text) {
   return {static_cast<int>(f.integer("code", 1, 255)), f.bytes("text"), f.bytes("hint")};
 }
 
+std::string to_json(const StackPicture& p) {
+  return dump(Json{{"state", p.state}, {"python", from_bytes(p.python)}, {"native", from_bytes(p.native)}});
+}
+
+StackPicture stack_picture_from_json(const std::string& text) {
+  const Json json = parse_object(text, "stack");
+  const Fields f(json, "stack");
+  return {f.bytes("state"), f.bytes("python"), f.bytes("native")};
+}
+
 std::string payload_ready_to_json(const std::string& path) { return dump(Json{{"path", from_bytes(path)}}); }
 
 std::string payload_ready_from_json(const std::string& text) {

@@ -34,6 +34,15 @@ struct Unstarted {
 std::string to_json(const Unstarted& u);
 Unstarted unstarted_from_json(const std::string& text);
 
+/// guard → hvdrun: where the rank is.
+struct StackPicture {
+  std::string state;   ///< one letter as in ps(1): R, S, D, T (stopped); empty: it does not run
+  std::string python;  ///< as faulthandler writes it; empty: it cannot tell
+  std::string native;  ///< frames of all threads; empty: not asked for
+};
+std::string to_json(const StackPicture& p);
+StackPicture stack_picture_from_json(const std::string& text);
+
 /// guard → hvdrun: this host's copy of the payload.
 std::string payload_ready_to_json(const std::string& path);
 std::string payload_ready_from_json(const std::string& text);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hvd import _stacks
 from hvd.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HorovodInternalError", "__version__", "run"]
 __version__ = "0.1.0"
+
+
+_stacks.offer()
 
 
 def __getattr__(name: str) -> Any:

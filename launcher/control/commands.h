@@ -1,0 +1,63 @@
+/// @file commands.h — what other hvdrun processes of this user may ask a running job: one line in, one text out.
+///
+/// A unix socket in the job's folder (mode 0700), and the caller's user id is checked besides.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace hvd::launcher {
+
+/// The job's side.  Never blocks.  Thread: the event loop's.
+class CommandServer {
+ public:
+  static constexpr const char* socket_name = "/commands.sock";
+
+  /// @param folder  the job's.  A job whose socket cannot be made runs without one.
+  explicit CommandServer(const std::string& folder);
+
+  struct Call {
+    int id = 0;
+    std::string line;
+  };
+  /// Takes new callers, reads and writes what can be; the next whole line, or nothing.
+  std::optional<Call> next();
+  /// Answers a call and ends the connection once it is written.
+  void answer(int id, std::string text);
+  /// Bytes that callers have not taken yet.
+  std::size_t pending_bytes() const;
+
+ private:
+  struct Peer {
+    int id;
+    Fd fd;
+    std::string in, out;
+    bool asked = false, answered = false;
+    std::chrono::steady_clock::time_point since;
+  };
+  void accept_all();
+  bool serve(Peer& peer);
+
+  Fd listener_;
+  std::vector<Peer> peers_;
+  int next_id_ = 1;
+};
+
+/// A running job of this user on this machine.
+struct RunningJob {
+  std::string folder;
+  std::string status;  ///< its answer to "status", JSON
+};
+
+/// Every job that answers, whichever of the usual folders it is in.
+std::vector<RunningJob> running_jobs();
+
+/// Sends one line to the job in @p folder; its answer.  Throws Error{unavailable}, Error{timeout}.
+std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit);
+
+}  // namespace hvd::launcher

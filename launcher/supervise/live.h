@@ -1,0 +1,65 @@
+/// @file live.h — a running job answers questions: hvdrun ps, stacks, kill; and says by itself when it hangs.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/control/commands.h"
+#include "launcher/control/session.h"
+#include "launcher/supervise/hang.h"
+
+namespace hvd::launcher {
+
+/// What ps shows.
+struct JobCard {
+  std::string id, payload;
+  double started_seconds = 0;  ///< CLOCK_REALTIME
+};
+
+class Live {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Hands {
+    std::function<void(const std::string& line)> say;
+    std::function<void()> kill;
+  };
+
+  Live(Session& session, const Plan& plan, const std::string& folder, JobCard card, Hands hands);
+
+  /// One turn of the loop.
+  void turn();
+  /// Events of the session.
+  void stack(int rank, const wire::StackPicture& picture);
+  void stall(std::string_view body);
+
+ private:
+  /// Ranks are asked where they are, until all have answered or the limit is over.
+  struct Round {
+    std::set<int> open;
+    Pictures pictures;
+    Clock::time_point limit;
+    std::function<void(const Pictures&)> done;
+  };
+  void ask(const std::vector<int>& ranks, bool native, std::chrono::milliseconds limit,
+           std::function<void(const Pictures&)> done);
+  void obey(const CommandServer::Call& call);
+  std::string status() const;
+  std::string stacks_text(const Pictures& pictures) const;
+  std::vector<int> ended() const;
+
+  Session& session_;
+  const Plan& plan_;
+  CommandServer commands_;
+  const JobCard card_;
+  const Hands hands_;
+  std::vector<Round> rounds_;
+  std::set<std::string> told_;  ///< tensors whose hang is known to the user
+};
+
+/// hvdrun ps, stacks [JOB], kill [JOB].  @param words  the command and its argument.  Returns the exit code.
+int live_command(const std::vector<std::string>& words);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,25 @@
+"""Lets hvdrun ask this rank where it is: faulthandler writes all threads' frames to the guard's memory file.
+
+It works while the rank sits in C code or holds the GIL, and costs nothing until asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+
+_offered = False
+
+
+def offer() -> None:
+    """Registers the handler, once, where a guard named a signal and a descriptor of its own."""
+    global _offered
+    number, descriptor = os.environ.get("HVD_STACK_SIGNAL", ""), os.environ.get("HVD_STACK_FD", "")
+    if _offered or not (number.isdigit() and descriptor.isdigit()):
+        return
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        # A program that the rank started has the variables too, but under that number something else, or nothing.
+        if "hvdrank-stacks" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            faulthandler.register(int(number), file=int(descriptor), all_threads=True, chain=False)
+            _offered = True

@@ -1,0 +1,132 @@
+/// Native frames of another process through elfutils' libdw, loaded at run time: where it is not installed, the frames
+/// are missing and a line says so.  Declarations are those of libdwfl(3) 0.158 and newer, as far as they are used here.
+#include <dlfcn.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "stacks.h"
+
+namespace hvd::rank {
+
+namespace {
+
+struct Dwfl;
+struct Module;
+struct Thread;
+struct Frame;
+
+struct Callbacks {
+  int (*find_elf)(Module*, void**, const char*, std::uint64_t, char**, void**);
+  int (*find_debuginfo)(Module*, void**, const char*, std::uint64_t, const char*, const char*, std::uint32_t, char**);
+  int (*section_address)(Module*, void**, const char*, std::uint64_t, const char*, std::uint32_t, const void*,
+                         std::uint64_t*);
+  char** debuginfo_path;
+};
+
+constexpr int go_on = 0, stop = 1;
+constexpr int most_frames = 64;
+
+struct Library {
+  Dwfl* (*begin)(const Callbacks*) = nullptr;
+  void (*end)(Dwfl*) = nullptr;
+  int (*report)(Dwfl*, pid_t) = nullptr;
+  int (*report_end)(Dwfl*, int (*)(Module*, void*, const char*, std::uint64_t, void*), void*) = nullptr;
+  int (*attach)(Dwfl*, pid_t, bool) = nullptr;
+  int (*threads)(Dwfl*, int (*)(Thread*, void*), void*) = nullptr;
+  pid_t (*thread_id)(Thread*) = nullptr;
+  int (*frames)(Thread*, int (*)(Frame*, void*), void*) = nullptr;
+  bool (*pc)(Frame*, std::uint64_t*, bool*) = nullptr;
+  Module* (*module_at)(Dwfl*, std::uint64_t) = nullptr;
+  const char* (*name_at)(Module*, std::uint64_t) = nullptr;
+  const char* (*module_name)(Module*, void***, std::uint64_t*, std::uint64_t*, std::uint64_t*, std::uint64_t*,
+                             const char**, const char**) = nullptr;
+  const char* (*message)(int) = nullptr;
+  decltype(Callbacks::find_elf) find_elf = nullptr;
+
+  template <class F>
+  static bool find(void* library, const char* name, F* out) {
+    *out = reinterpret_cast<F>(dlsym(library, name));
+    return *out != nullptr;
+  }
+
+  bool load() {
+    void* l = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
+    return l && find(l, "dwfl_begin", &begin) && find(l, "dwfl_end", &end) &&
+           find(l, "dwfl_linux_proc_report", &report) && find(l, "dwfl_report_end", &report_end) &&
+           find(l, "dwfl_linux_proc_attach", &attach) && find(l, "dwfl_getthreads", &threads) &&
+           find(l, "dwfl_thread_tid", &thread_id) && find(l, "dwfl_thread_getframes", &frames) &&
+           find(l, "dwfl_frame_pc", &pc) && find(l, "dwfl_addrmodule", &module_at) &&
+           find(l, "dwfl_module_addrname", &name_at) && find(l, "dwfl_module_info", &module_name) &&
+           find(l, "dwfl_errmsg", &message) && find(l, "dwfl_linux_proc_find_elf", &find_elf);
+  }
+};
+
+struct Walk {
+  Library library;
+  Dwfl* dwfl = nullptr;
+  pid_t pid = 0;
+  int depth = 0;
+};
+
+/// Names of functions are enough; files with line numbers would be looked for all over the system.
+int no_debuginfo(Module*, void**, const char*, std::uint64_t, const char*, const char*, std::uint32_t, char**) {
+  return -1;
+}
+
+int one_frame(Frame* frame, void* data) {
+  Walk& walk = *static_cast<Walk*>(data);
+  std::uint64_t pc = 0;
+  bool exact = false;
+  if (!walk.library.pc(frame, &pc, &exact)) return stop;
+  const std::uint64_t at = exact ? pc : pc - 1;  // a return address belongs to the call before it
+  Module* module = walk.library.module_at(walk.dwfl, at);
+  const char* name = module ? walk.library.name_at(module, at) : nullptr;
+  const char* file =
+      module ? walk.library.module_name(module, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr)
+             : nullptr;
+  const std::string path = file ? file : "?";
+  std::printf("  #%-2d %s (%s)\n", walk.depth, name ? name : "?", path.substr(path.rfind('/') + 1).c_str());
+  return ++walk.depth < most_frames ? go_on : stop;
+}
+
+int one_thread(Thread* thread, void* data) {
+  Walk& walk = *static_cast<Walk*>(data);
+  const pid_t id = walk.library.thread_id(thread);
+  std::ifstream file("/proc/" + std::to_string(walk.pid) + "/task/" + std::to_string(id) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  std::printf("thread %d %s\n", static_cast<int>(id), name.c_str());
+  walk.depth = 0;
+  walk.library.frames(thread, one_frame, data);
+  return go_on;
+}
+
+}  // namespace
+
+int print_native_stack(pid_t pid) {
+  Walk walk;
+  walk.pid = pid;
+  if (!walk.library.load()) {
+    std::puts("no native frames: libdw.so.1 is not installed here (apt install libdw1)");
+    return 1;
+  }
+  const Callbacks callbacks{walk.library.find_elf, no_debuginfo, nullptr, nullptr};
+  walk.dwfl = walk.library.begin(&callbacks);
+  const bool attached = walk.dwfl && walk.library.report(walk.dwfl, pid) == 0 &&
+                        walk.library.report_end(walk.dwfl, nullptr, nullptr) == 0 &&
+                        walk.library.attach(walk.dwfl, pid, false) == 0;
+  if (attached) {
+    walk.library.threads(walk.dwfl, one_thread, &walk);
+  } else {
+    const char* why = walk.library.message(-1);
+    std::printf("no native frames: %s (may this user use ptrace here?)\n", why ? why : "the process cannot be read");
+  }
+  if (walk.dwfl) walk.library.end(walk.dwfl);
+  return attached ? 0 : 1;
+}
+
+}  // namespace hvd::rank

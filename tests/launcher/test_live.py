@@ -1,0 +1,105 @@
+"""hvdrun ps, stacks and kill, from outside of a running job; and the verdict on one that hangs."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from support import hvdrun
+
+BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute()
+PACKAGE = BUILD / "src/python"
+
+SCRIPT = """
+import json, os, socket, struct, sys, time
+import hvd
+rank = int(os.environ['HVD_RANK'])
+def ready():
+    open(f'ready.{rank}', 'w').close()
+    print('ready', os.getpid(), flush=True)
+def spin():
+    ready()
+    while True: pass
+def nap():
+    ready()
+    time.sleep(100)
+def stall():
+    while not (os.path.exists('ready.0') and os.path.exists('ready.1')): time.sleep(0.01)
+    body = json.dumps({'tensor': 'grad/3', 'waited_seconds': 5.1, 'missing': [0, 1]}).encode()
+    socket.socket(fileno=os.dup(int(os.environ['HVD_LINK_FD']))).send(struct.pack('<IHH', len(body), 11, 0) + body)
+    nap()
+[spin, nap, stall if 'stall' in sys.argv else nap][rank]()
+"""
+
+
+@pytest.fixture
+def env() -> dict[str, str]:
+    """In which `import hvd` works, or a skip."""
+    env = {"PYTHONPATH": str(PACKAGE)} if (PACKAGE / "hvd/_native.abi3.so").exists() else {}
+    if subprocess.run([sys.executable, "-c", "import hvd"], env={**os.environ, **env}, capture_output=True).returncode:
+        pytest.skip("hvd is neither built nor installed")
+    return env
+
+
+def ready(job: subprocess.Popen[str], ranks: int) -> dict[int, int]:
+    """Process ids by rank, once all have said so."""
+    pids: dict[int, int] = {}
+    assert job.stdout is not None
+    while len(pids) < ranks:
+        found = re.match(r"\[(\d) localhost\] ready (\d+)", job.stdout.readline())
+        assert found, job.stderr.read() if job.stderr else ""
+        pids[int(found[1])] = int(found[2])
+    return pids
+
+
+@pytest.fixture
+def job(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
+    """Three ranks: one loops, two sleep."""
+    (tmp_path / "hang.py").write_text(SCRIPT)
+    with hvdrun.started("-np", "3", *hvdrun.python_args(), "hang.py", cwd=tmp_path, env=env) as running:
+        yield running
+
+
+def test_ps_stacks_kill(job: subprocess.Popen[str]) -> None:
+    """The job's line; every rank's Python and native frames; its end."""
+    pids = ready(job, 3)
+    os.kill(pids[2], signal.SIGSTOP)
+    listed = [line.split() for line in hvdrun.run("ps").stdout.splitlines()]
+    (row,) = [words for words in listed if words[1] == str(job.pid)]
+    assert row[2] == "3"
+    assert row[4:] == ["localhost", "hang.py"]
+    stacks = hvdrun.run("stacks", row[0]).stdout
+    first, second, third = (part for part in re.split(r"^rank \d on localhost ", stacks, flags=re.M) if part)
+    assert first.startswith("runs\n")
+    assert re.search(r'hang.py", line \d+ in spin', first)
+    assert re.search(r'hang.py", line \d+ in nap', second)
+    assert third.startswith("is stopped\n  no Python frames")
+    if "no native frames" not in stacks:  # ptrace or libdw may be missing
+        assert "  thread " in second
+        assert re.search(r"#\d+ +\w+ \(", second)
+    assert hvdrun.run("kill", str(job.pid)).stdout == f"ending job {row[0]}\n"
+    assert job.wait(30) == 143
+    assert hvdrun.run("stacks", row[0]).stderr.startswith(f"hvdrun: {row[0]}: no such job of yours runs here\n")
+
+
+def test_a_hang_is_explained(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """When the runtime says who is missing, hvdrun says where they are, once."""
+    (tmp_path / "hang.py").write_text(SCRIPT)
+    args = ["-np", "3", *hvdrun.python_args(), "hang.py", "stall"]
+    with hvdrun.started(*args, cwd=tmp_path, env=env) as job:
+        assert job.stderr is not None
+        # A rank may be just before its loop: then it is in ready().
+        assert re.fullmatch(
+            r"hvdrun: rank 0 on localhost is in hang.py:\d+ \(\w+\); 1 rank has waited 5 s for grad/3\n", job.stderr.readline()
+        )
+        assert re.fullmatch(r" {8}rank 1 on localhost is in hang.py:\d+ \(\w+\)\n", job.stderr.readline())
+        job.send_signal(signal.SIGINT)
+        assert job.wait(30) == 130
+        assert "grad/3" not in job.stderr.read()
