@@ -232,18 +232,20 @@ class Collectives(Submissions[T]):
             return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
         address, dtype, shape, device = view
         group = process_set.process_set_id
-        _native.run(BROADCAST, dtype, Sum, name, shape, root_rank, group, device, 1.0, 1.0, address, address, tensor)
+        root = process_set.place_of(root_rank) if group else root_rank
+        _native.run(BROADCAST, dtype, Sum, name, shape, root, group, device, 1.0, 1.0, address, address, tensor)
         return tensor
 
     def broadcast_async(
         self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Handle:
         """broadcast that returns a handle at once."""
-        return self._into_new(BROADCAST, tensor, name, Sum, root_rank, 1.0, 1.0, process_set)
+        return self._into_new(BROADCAST, tensor, name, Sum, process_set.place_of(root_rank), 1.0, 1.0, process_set)
 
     def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """A new tensor with root_rank's values.  The same shape and dtype on all ranks."""
-        return self._run_into_new(BROADCAST, tensor, name, Sum, root_rank, 1.0, 1.0, process_set)
+        root = process_set.place_of(root_rank)
+        return self._run_into_new(BROADCAST, tensor, name, Sum, root, 1.0, 1.0, process_set)
 
     def broadcast_many_async_(
         self,
@@ -254,6 +256,7 @@ class Collectives(Submissions[T]):
     ) -> Handle:
         """broadcast_async_ of many tensors in one call; one handle.  synchronize returns the list, or the only one."""
         group = process_set.process_set_id
+        root = process_set.place_of(root_rank)
         works, requests = [], []
         for tensor, name in zip(tensors, names):
             view = self._view(tensor)
@@ -262,7 +265,7 @@ class Collectives(Submissions[T]):
                 work, view = self._staged(tensor)
             address, dtype, shape, device = view
             works.append(work)
-            requests.append((BROADCAST, dtype, Sum, name, shape, root_rank, group, device, 1.0, 1.0, address, address))
+            requests.append((BROADCAST, dtype, Sum, name, shape, root, group, device, 1.0, 1.0, address, address))
         if not requests:
             return 0  # nothing to wait for
         handles = _native.submit_many(requests, 0)

@@ -43,31 +43,32 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     """Joins the world that the launcher made; without a launcher, a world of one.  Collective.
 
     comm: None for all ranks, a list of ranks of the launch, or an mpi4py communicator.
-    process_sets: sets to create now, besides the global one.
+    process_sets: sets to make now, besides the global one; or "dynamic": add_process_set will make them (it always may).
     Calling it again when initialised does nothing.
     Errors: ValueError for ranks that do not exist; RuntimeError when MPI is missing where it is needed.
     """
     global _world, _at_exit
     if _world is None or not _native.is_initialized():
-        _native.init(_ranks_of(comm))
+        if isinstance(process_sets, str):
+            if process_sets.lower() != "dynamic":
+                raise ValueError(f'process_sets is {process_sets!r}: it must be a list of ProcessSet, or "dynamic"')
+            os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        ranks = _ranks_of(comm)
+        _native.init(ranks)
         _world = World(*_native.world())
-        _sets.world_changed(_world.rank, _world.size)
+        _sets.world_changed(_world.rank, _world.size, ranks)
         if not _at_exit:
             atexit.register(_keep_at_exit)
             _at_exit = True
-    if process_sets and not isinstance(process_sets, str):
-        for process_set in process_sets:
-            _sets.add_process_set(process_set)
+        if process_sets and not isinstance(process_sets, str):
+            _sets.add_at_init(process_sets)
 
 
 def _ranks_of(comm: Any) -> list[int] | None:
     if comm is None:
         return None
     if hasattr(comm, "Get_group"):  # mpi4py
-        from mpi4py import MPI  # type: ignore[import-not-found, unused-ignore]
-
-        group = comm.Get_group()
-        return list(group.Translate_ranks(list(range(group.Get_size())), MPI.COMM_WORLD.Get_group()))
+        return _sets.ranks_of_communicator(comm)
     if not isinstance(comm, Iterable):
         raise ValueError(f"comm must be a list of ranks or an mpi4py communicator, not {type(comm).__name__}")
     ranks = [int(rank) for rank in comm]

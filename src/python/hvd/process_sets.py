@@ -1,43 +1,75 @@
 """Process sets: groups of ranks that run operations of their own.
 
-Only the global set exists so far: hvd.h has no call to make another one yet,
-and add_process_set says so.
+Sets never wait for each other.  Operations in a set take it as process_set=;
+ranks and results count by the set's own order, which is that of the ranks, but
+root_rank is always a rank of the world.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from hvd import _native
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 
 _size = 0
 _rank = -1
+_launch: list[int] | None = None  # the launch's ranks that form the world, when it was not all of them
+_living: list[ProcessSet] = []  # added, and not removed
 
 
 class ProcessSet:
-    """Some of the ranks.  process_set_id is None until the set has been added."""
+    """Some of the ranks: a list of them, or an mpi4py communicator.
+
+    process_set_id is None until init(process_sets=) or add_process_set() has made the set, and after its removal.
+    """
 
     process_set_id: int | None = None
+    mpi_comm: Any = None
 
     def __init__(self, ranks_or_comm: Sequence[int] | Any) -> None:
-        self.ranks: list[int] | None = sorted(int(rank) for rank in ranks_or_comm)
+        self.ranks: list[int] | None = None
+        if hasattr(ranks_or_comm, "Get_group"):
+            self.mpi_comm = ranks_or_comm
+            return
+        if not isinstance(ranks_or_comm, Iterable):
+            raise ValueError(f"a process set is made of a list of ranks or an mpi4py communicator, not of {ranks_or_comm!r}")
+        ranks = list(ranks_or_comm)
+        for rank in ranks:
+            if not hasattr(rank, "__index__") or isinstance(rank, bool):
+                raise ValueError(f"process set {ranks}: {rank!r} is not a rank")
+        self.ranks = sorted(rank.__index__() for rank in ranks)
 
     def size(self) -> int | None:
         """How many ranks the set has; None before it is added or before init()."""
         return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
 
     def rank(self) -> int | None:
-        """This rank's place in the set; None when it is no member, or before init()."""
-        ranks = self.ranks if self.process_set_id is not None else None
-        return ranks.index(_rank) if ranks and _rank in ranks else None
+        """This rank's place in the set; None before it is added or before init().  ValueError when it is no member."""
+        if self.process_set_id is None or not self.ranks or _rank < 0:
+            return None
+        if _rank not in self.ranks:
+            raise ValueError(f"rank {_rank} is not a member of {self}")
+        return self.ranks.index(_rank)
 
     def included(self) -> bool | None:
-        """Whether this rank is a member; None before the set is added or before init()."""
-        return None if self.process_set_id is None or self.ranks is None else _rank in self.ranks
+        """Whether this rank is a member; None before init(), or while the ranks are not known."""
+        return None if self.ranks is None or _rank < 0 else _rank in self.ranks
+
+    def place_of(self, rank: int) -> int:
+        """Where a rank of the world stands in the set.  ValueError when it is no member."""
+        if self.ranks is None or self.process_set_id == 0:
+            return rank  # libhvd checks it
+        if rank not in self.ranks:
+            raise ValueError(f"root_rank {rank} is not a member of {self}: it is a rank of the world, not of the set")
+        return self.ranks.index(rank)
 
     def __str__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
     __repr__ = __str__
 
@@ -55,24 +87,91 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set: ProcessSet = _GlobalProcessSet()
 
 
-def world_changed(rank: int, size: int) -> None:
-    """Called by init and shutdown (then with -1, 0)."""
-    global _rank, _size
-    _rank, _size = rank, size
+def ranks_of_communicator(comm: Any) -> list[int]:
+    """The ranks of the launch that an mpi4py communicator has; none for COMM_NULL."""
+    from mpi4py import MPI  # type: ignore[import-not-found, unused-ignore]
+
+    if comm == MPI.COMM_NULL:
+        return []
+    group = comm.Get_group()
+    return list(group.Translate_ranks(list(range(group.Get_size())), MPI.COMM_WORLD.Get_group()))
+
+
+def world_changed(rank: int, size: int, launch: list[int] | None = None) -> None:
+    """Called by init and shutdown (then with -1, 0).  launch: ranks of the launch that form the world, None: all."""
+    global _rank, _size, _launch
+    _rank, _size, _launch = rank, size, launch
     global_process_set.ranks = list(range(size)) if size else None
+    for process_set in _living:
+        process_set.process_set_id = None
+    _living.clear()
+
+
+def _in_world(process_set: ProcessSet) -> list[int]:
+    """The world's ranks of a set that an mpi4py communicator gives on this rank; none where that is COMM_NULL."""
+    ranks = ranks_of_communicator(process_set.mpi_comm)
+    if _launch is None:
+        return sorted(ranks)
+    outside = [rank for rank in ranks if rank not in _launch]
+    if outside:
+        raise ValueError(f"rank {outside[0]} of the launch is in {process_set.mpi_comm}, but not in the world")
+    return sorted(_launch.index(rank) for rank in ranks)
+
+
+def _add(process_set: ProcessSet, ranks: list[int]) -> None:
+    number = _native.set_add(ranks)
+    process_set.process_set_id = number
+    process_set.ranks = ranks
+    _living.append(process_set)
+
+
+def _add_communicator(process_set: ProcessSet) -> None:
+    """Each rank has its own communicator: all different ones become sets, and each rank keeps the one that it gave."""
+    mine = _in_world(process_set)
+    gathered = _native.gather_bytes("process_set.communicators", (json.dumps(mine) + "\n").encode(), 0)
+    lists = [json.loads(line) for line in gathered.decode().splitlines()]
+    for ranks in sorted({tuple(ranks) for ranks in lists if ranks}):
+        _add(process_set if list(ranks) == mine else ProcessSet(ranks), list(ranks))
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Adds a set.  Collective.  ValueError for a duplicate; RuntimeError where libhvd has no sets but the global one."""
+    """Makes a set and returns it.  All ranks call it, members or not, in the same order.
+
+    ValueError for the ranks of a set that exists, for ranks that do not, and before init().
+    """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    if added.process_set_id is not None or added.ranks == list(range(_size)):
-        raise ValueError(f"a process set with these ranks exists already: {added}")
-    bad = [rank for rank in added.ranks or [] if not 0 <= rank < _size]
-    if bad:
-        raise ValueError(f"process set {added.ranks}: there is no rank {bad[0]} in a world of {_size}")
-    raise NotImplementedError(f"process set {added.ranks}: this version has the global process set only")
+    setting = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "1").lower()
+    if setting in ("0", "false", "no", "off"):
+        raise ValueError("HOROVOD_DYNAMIC_PROCESS_SETS is off: process sets can be given to init() only")
+    return _added(added)
+
+
+def _added(process_set: ProcessSet) -> ProcessSet:
+    if process_set.process_set_id is not None:
+        raise ValueError(f"this process set exists already: {process_set}")
+    if process_set.mpi_comm is not None:
+        _add_communicator(process_set)
+    else:
+        _add(process_set, list(process_set.ranks or []))
+    return process_set
+
+
+def add_at_init(process_sets: Iterable[ProcessSet]) -> None:
+    """The sets that init() was given.  ValueError for duplicates."""
+    for process_set in process_sets:
+        _added(process_set)
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set that was added.  The global set stays: False."""
-    return False
+    """Removes a set.  All ranks call it.  False when it was not added, or is the global one, which stays.
+
+    What is under way in the set ends with an error.
+    """
+    number = process_set.process_set_id
+    if not number:
+        return False
+    _native.set_remove(number)
+    process_set.process_set_id = None
+    if process_set in _living:
+        _living.remove(process_set)
+    return True

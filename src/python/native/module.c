@@ -3,26 +3,31 @@
 
 #include "native.h"
 
+/* A sequence of ranks as [*total], malloc'd.  NULL with an exception. */
+static int32_t* rank_list(PyObject* ranks, Py_ssize_t* total) {
+  *total = PySequence_Size(ranks);
+  if (*total < 0) return NULL;
+  int32_t* list = malloc(((size_t)*total + 1) * sizeof *list);
+  if (!list) {
+    PyErr_NoMemory();
+    return NULL;
+  }
+  for (Py_ssize_t i = 0; i < *total; ++i) {
+    PyObject* item = PySequence_GetItem(ranks, i);
+    list[i] = item ? (int32_t)PyLong_AsLong(item) : -1;
+    Py_XDECREF(item);
+  }
+  if (!PyErr_Occurred()) return list;
+  free(list);
+  return NULL;
+}
+
 static PyObject* py_init(PyObject* self, PyObject* ranks) {
   (void)self;
   int32_t* list = NULL;
   Py_ssize_t total = 0;
   if (usable()) return NULL;
-  if (ranks != Py_None) {
-    total = PySequence_Size(ranks);
-    if (total < 0) return NULL;
-    list = malloc(((size_t)total + 1) * sizeof *list);
-    if (!list) return PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < total; ++i) {
-      PyObject* item = PySequence_GetItem(ranks, i);
-      list[i] = item ? (int32_t)PyLong_AsLong(item) : -1;
-      Py_XDECREF(item);
-    }
-    if (PyErr_Occurred()) {
-      free(list);
-      return NULL;
-    }
-  }
+  if (ranks != Py_None && !(list = rank_list(ranks, &total))) return NULL;
   const hvd_init_options options = {sizeof options, list, (int32_t)total};
   int status;
   Py_BEGIN_ALLOW_THREADS;
@@ -57,6 +62,33 @@ static PyObject* py_world(PyObject* self, PyObject* unused) {
   if (status != HVD_OK) return raise_status(status);
   return Py_BuildValue("(iiiiiiii)", w.rank, w.size, w.local_rank, w.local_size, w.cross_rank, w.cross_size,
                        w.homogeneous, w.mpi_threads);
+}
+
+static PyObject* py_set_add(PyObject* self, PyObject* ranks) {
+  (void)self;
+  Py_ssize_t total = 0;
+  int32_t set = 0;
+  int status;
+  if (usable()) return NULL;
+  int32_t* list = rank_list(ranks, &total);
+  if (!list) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = lib.set_add(list, (int32_t)total, &set);
+  Py_END_ALLOW_THREADS;
+  free(list);
+  return status == HVD_OK ? PyLong_FromLong(set) : raise_status(status);
+}
+
+static PyObject* py_set_remove(PyObject* self, PyObject* arg) {
+  (void)self;
+  const int32_t set = (int32_t)PyLong_AsLong(arg);
+  int status;
+  if (PyErr_Occurred() || usable()) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = lib.set_remove(set);
+  Py_END_ALLOW_THREADS;
+  if (status != HVD_OK) return raise_status(status);
+  Py_RETURN_NONE;
 }
 
 static PyObject* py_timeline_start(PyObject* self, PyObject* args) {
@@ -100,6 +132,8 @@ static PyMethodDef world_methods[] = {
     {"shutdown", py_shutdown, METH_NOARGS, NULL},
     {"is_initialized", py_is_initialized, METH_NOARGS, NULL},
     {"world", py_world, METH_NOARGS, "rank, size, local rank and size, cross rank and size, homogeneous, mpi threads"},
+    {"set_add", py_set_add, METH_O, "set_add(ranks) -> number.  Collective"},
+    {"set_remove", py_set_remove, METH_O, "set_remove(number).  Collective"},
     {"timeline_start", py_timeline_start, METH_VARARGS, "timeline_start(path, mark_cycles)"},
     {"timeline_stop", py_timeline_stop, METH_NOARGS, NULL},
     {"built", py_built, METH_O, "built(what) -> int"},

@@ -48,6 +48,8 @@ typedef struct hvd_functions {
   int (*alloc)(size_t, void**);
   void (*free)(void*);
   int (*release)(hvd_handle);
+  int (*set_add)(const int32_t*, int32_t, int32_t*);
+  int (*set_remove)(int32_t);
   int (*timeline_start)(const char*, int);
   int (*timeline_stop)(void);
   int (*built)(const char*);

@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 import torch
 
+from hvd import _world
 from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum, reduce_op
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._adapter import TorchAdapter
@@ -200,7 +201,7 @@ class _Broadcast(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
         name = _gradient_name(ctx.name)
         averaged = collectives.allreduce(grad.contiguous(), None, name, Average, process_set=ctx.process_set)
-        if ctx.process_set.rank() != ctx.root_rank:
+        if _world.rank() != ctx.root_rank:
             averaged = torch.zeros_like(averaged)
         return averaged, None, None, None
 
