@@ -24,6 +24,14 @@ struct Signature {
   double before = 1, after = 1;  ///< scale factors
   std::int64_t dims[max_dims];   ///< [ndim]; allgather, alltoall: dims[0] is -1, each rank has its own
 
+  Signature() {}
+  // Most tensors have few dimensions: those there are not are not copied.
+  Signature(const Signature& o) noexcept { std::memcpy(static_cast<void*>(this), &o, o.bytes()); }
+  Signature& operator=(const Signature& o) noexcept {
+    std::memmove(static_cast<void*>(this), &o, o.bytes());
+    return *this;
+  }
+
   std::size_t bytes() const { return offsetof(Signature, dims) + sizeof(std::int64_t) * ndim; }
   std::string_view blob() const { return {reinterpret_cast<const char*>(this), bytes()}; }
 

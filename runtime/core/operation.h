@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -25,6 +24,7 @@ struct Operation {
   std::atomic<std::uint32_t> generation{1};  ///< part of the handle: stale ones are told apart
   std::atomic<int> holders{0};               ///< the handle and the engine; whoever lets go last recycles it
   std::uint32_t index = 0;
+  Operation* next_free = nullptr;
 
   int status = 0;  ///< hvd_status; written before state becomes ended, like all below
   std::string error;
@@ -80,29 +80,33 @@ struct Operation {
   }
 };
 
-/// Handles are slab index and generation.  Thread-safe.
+/// Handles are slab index and generation.  Thread-safe; only taking new ones needs the lock.
 class Operations {
  public:
+  Operations() = default;
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
   ~Operations() {
-    for (Operation& op : slab_) std::free(op.result);
+    for (std::uint32_t i = 0; i < made_.load(std::memory_order_relaxed); ++i) std::free(at(i).result);
+    for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
   }
-  Operation& take() {
+  /// ops: [count], filled.
+  void take(std::size_t count, Operation** ops) {
     std::lock_guard lock(mutex_);
-    if (free_.empty()) {
-      Operation& fresh = slab_.emplace_back();
-      fresh.index = static_cast<std::uint32_t>(slab_.size() - 1);
-      free_.push_back(&fresh);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!free_) free_ = returned_.exchange(nullptr, std::memory_order_acquire);
+      Operation& op = free_ ? *free_ : make();
+      free_ = op.next_free;
+      op.next_free = nullptr;
+      op.state.store(Operation::under_way, std::memory_order_relaxed);
+      op.listener.store(Operation::none, std::memory_order_relaxed);
+      op.holders.store(2, std::memory_order_relaxed);
+      op.status = 0;
+      op.error.clear();
+      op.result_shape.clear();
+      op.received.clear();
+      ops[i] = &op;
     }
-    Operation& op = *free_.back();
-    free_.pop_back();
-    op.state.store(Operation::under_way, std::memory_order_relaxed);
-    op.listener.store(Operation::none, std::memory_order_relaxed);
-    op.holders.store(2, std::memory_order_relaxed);
-    op.status = 0;
-    op.error.clear();
-    op.result_shape.clear();
-    op.received.clear();
-    return op;
   }
   static std::int64_t handle(const Operation& op) {
     return static_cast<std::int64_t>(op.generation.load(std::memory_order_relaxed)) << 32 | (op.index + 1);
@@ -110,18 +114,14 @@ class Operations {
   /// nullptr when the handle was never given out or has been released.
   Operation* find(std::int64_t handle) {
     const std::uint64_t index = static_cast<std::uint64_t>(handle) & 0xffffffffu;
-    std::lock_guard lock(mutex_);
-    if (handle <= 0 || index == 0 || index > slab_.size()) return nullptr;
-    Operation& op = slab_[index - 1];
+    if (handle <= 0 || index == 0 || index > made_.load(std::memory_order_acquire)) return nullptr;
+    Operation& op = at(static_cast<std::uint32_t>(index - 1));
     return op.generation.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(handle >> 32) ? &op : nullptr;
   }
   /// The handle's hold ends: it is stale from now on.
   void release(Operation& op) {
-    {
-      std::lock_guard lock(mutex_);
-      const std::uint32_t g = op.generation.load(std::memory_order_relaxed);
-      op.generation.store((g + 1) & 0x7fffffffu ? (g + 1) & 0x7fffffffu : 1, std::memory_order_relaxed);
-    }
+    const std::uint32_t g = op.generation.load(std::memory_order_relaxed);
+    op.generation.store((g + 1) & 0x7fffffffu ? (g + 1) & 0x7fffffffu : 1, std::memory_order_relaxed);
     let_go(op);
   }
   /// One hold ends.
@@ -129,14 +129,39 @@ class Operations {
     if (op.holders.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     std::free(op.result);
     op.result = nullptr;
-    std::lock_guard lock(mutex_);
-    free_.push_back(&op);
+    // Only whole lists are taken off: nothing can come back under a push.
+    op.next_free = returned_.load(std::memory_order_relaxed);
+    while (!returned_.compare_exchange_weak(op.next_free, &op, std::memory_order_release, std::memory_order_relaxed)) {}
   }
 
  private:
-  std::mutex mutex_;
-  std::deque<Operation> slab_;
-  std::vector<Operation*> free_;
+  static constexpr std::uint32_t first_chunk = 64;  ///< each further one is as large as all before it and this
+
+  /// Chunk c begins at index first_chunk * (2^c - 1).
+  Operation& at(std::uint32_t index) const {
+    const std::uint32_t scaled = index / first_chunk + 1;
+    const int c = 31 - __builtin_clz(scaled);
+    return chunks_[static_cast<std::size_t>(c)].load(
+        std::memory_order_acquire)[index - first_chunk * ((std::uint32_t{1} << c) - 1)];
+  }
+  /// Under the lock.
+  Operation& make() {
+    const std::uint32_t index = made_.load(std::memory_order_relaxed);
+    const int c = 31 - __builtin_clz(index / first_chunk + 1);
+    auto& chunk = chunks_[static_cast<std::size_t>(c)];
+    if (!chunk.load(std::memory_order_relaxed))
+      chunk.store(new Operation[std::size_t{first_chunk} << c], std::memory_order_release);
+    Operation& op = at(index);
+    op.index = index;
+    made_.store(index + 1, std::memory_order_release);
+    return op;
+  }
+
+  std::mutex mutex_;                           ///< of free_, and of making
+  Operation* free_ = nullptr;                  ///< a list by next_free
+  std::atomic<Operation*> returned_{nullptr};  ///< another, to which any thread adds
+  std::atomic<std::uint32_t> made_{0};
+  std::array<std::atomic<Operation*>, 26> chunks_{};
 };
 
 }  // namespace hvd::core

@@ -1,5 +1,7 @@
 #include "core/set.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "memory/arena.h"
@@ -50,31 +52,57 @@ Entry& Set::entry(std::string_view name) {
   return *it->second;
 }
 
+/// The same for submit.  Programs submit their names in the same order again and again: the one that followed last time
+/// is looked at first.
+Entry& Set::next_entry(std::string_view name) {
+  if (last_ && last_->after && last_->after_epoch == erased_ && last_->after->name == name)
+    return *(last_ = last_->after);
+  Entry& e = entry(name);
+  if (last_) {
+    last_->after = &e;
+    last_->after_epoch = erased_;
+  }
+  return *(last_ = &e);
+}
+
+/// Pointers to entries that other entries keep are void from now on.
+void Set::forget_name(const std::string& name) {
+  last_ = nullptr;
+  ++erased_;
+  names_.erase(name);
+}
+
+/// All or nothing: looks at every name before anything is taken.  Fills chosen_; throws Error{usage}.
+void Set::choose(std::span<const Prepared> requests) {
+  chosen_.clear();
+  std::array<std::uint64_t, num_kinds> made;
+  std::copy(std::begin(made_names_), std::end(made_names_), made.begin());
+  for (const Prepared& p : requests) {
+    Entry& e = next_entry(p.name.empty() ? make_name(p.signature) : p.name);
+    const bool under_way = e.in_flight.load(std::memory_order_acquire);
+    if (!under_way && !e.chosen) {
+      e.chosen = true;
+      chosen_.push_back(&e);
+      continue;
+    }
+    for (Entry* c : chosen_) c->chosen = false;
+    std::copy(made.begin(), made.end(), made_names_);
+    if (!under_way) throw Error(Code::usage, "'" + e.name + "'", "the same name twice in one call");
+    throw Error(Code::usage, "'" + e.name + "'", "an operation of this name is already under way on this rank",
+                "wait for it, or give each its own name");
+  }
+}
+
 void Set::submit(std::span<const Prepared> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
-  std::vector<std::string> made;
-  for (std::size_t i = 0; i < requests.size(); ++i) {  // all or nothing: look before anything is taken
-    if (requests[i].name.empty()) continue;
-    Entry& e = entry(requests[i].name);
-    if (e.in_flight.load(std::memory_order_acquire))
-      throw Error(Code::usage, "'" + e.name + "'", "an operation of this name is already under way on this rank",
-                  "wait for it, or give each its own name");
-  }
+  choose(requests);
+  operations_.take(requests.size(), ops);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Prepared& p = requests[i];
-    Entry& e = p.name.empty() ? entry(make_name(p.signature)) : entry(p.name);
-    if (e.in_flight.load(std::memory_order_relaxed)) {  // twice in this very call
-      for (std::size_t j = 0; j < i; ++j) {
-        Operation& taken = *ops[j];
-        taken.entry->in_flight.store(false);
-        taken.entry->operation = nullptr;
-        operations_.let_go(taken);
-        operations_.release(taken);
-      }
-      throw Error(Code::usage, "'" + e.name + "'", "the same name twice in one call");
-    }
-    Operation& op = operations_.take();
+    Operation& op = *ops[i];
+    Entry& e = *chosen_[i];
+    e.chosen = false;
     op.of_set = this;
     op.entry = &e;
     op.in = p.in;
@@ -83,7 +111,6 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
     op.splits = p.splits;
     e.operation = &op;
     e.in_flight.store(true, std::memory_order_relaxed);
-    ops[i] = &op;
   }
   submitted_.store(submitted_.load(std::memory_order_relaxed) + requests.size(), std::memory_order_relaxed);
   shared_.outstanding.fetch_add(static_cast<int>(requests.size()), std::memory_order_seq_cst);
@@ -286,7 +313,7 @@ void Set::evict(Reader& r) {
   const bool current = e->id == id;  // else this rank has already sent a record for the name
   if (current) e->id = no_slot;
   if (!e->in_flight.load(std::memory_order_acquire)) {
-    names_.erase(e->name);
+    forget_name(std::string(e->name));
     return;
   }
   if (!current || pending_[id] == nullptr) return;

@@ -28,23 +28,26 @@ namespace hvd::core {
 /// What this rank knows about a name.
 struct Entry {
   std::string name;
-  Signature signature;
+  Entry* after = nullptr;  ///< submitted after this one last time; void unless after_epoch is the set's
+  std::uint64_t after_epoch = 0;
   std::uint32_t id = negotiate::no_slot;    ///< none until the conductor assigns one
   std::uint32_t slot = negotiate::no_slot;  ///< offset of its eager slots
   unsigned round = 0;                       ///< parity of the next submit
   std::atomic<bool> in_flight{false};
-  trace::Track track;              ///< zeroed when the signature changes
+  bool chosen = false;             ///< while submit looks for names that come twice
   Operation* operation = nullptr;  ///< the one in flight
+  trace::Track track;              ///< zeroed when the signature changes
+  Signature signature;             ///< last: its unused dimensions are never touched
 };
 
 /// A checked request.
 struct Prepared {
-  Signature signature;
   std::string_view name;  ///< empty: make one
   const void* in = nullptr;
   void* out = nullptr;
   std::int64_t dim0 = 0;
   std::vector<std::int64_t> splits;  ///< alltoall: [size of the set]
+  Signature signature;               ///< last: its unused dimensions are never touched
 
   /// Its size is known only when it is done: the runtime allocates it.
   bool has_result() const {
@@ -100,6 +103,9 @@ class Set {
  private:
   bool advance();
   Entry& entry(std::string_view name);
+  Entry& next_entry(std::string_view name);
+  void forget_name(const std::string& name);
+  void choose(std::span<const Prepared> requests);
   void announce(Entry& e, Operation& op, std::vector<std::uint64_t>* flips);
   void tell_place(const Entry& e, const Operation& op);
   void send_record(Entry& e);
@@ -131,6 +137,9 @@ class Set {
   std::string outbox_;                ///< records that did not fit the queue
   std::atomic<bool> outbox_waits_{false};
   std::uint64_t made_names_[num_kinds] = {};
+  std::vector<Entry*> chosen_;  ///< scratch of submit: the entries of its requests
+  Entry* last_ = nullptr;       ///< submitted last
+  std::uint64_t erased_ = 0;    ///< names that were ever forgotten
   int broken_code_ = 0;
   std::string broken_text_;
 
