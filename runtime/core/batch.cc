@@ -111,7 +111,6 @@ bool Batch::step() {
 }
 
 void Batch::finish() {
-  if (at_ == reduced) reduction_.finish();
   if (at_ == scattered) take_scattered();
   if (at_ == delivered) take_delivered();
   owned_.reset();

@@ -6,6 +6,7 @@
 /// operations of a part share one pass through the rings.
 #pragma once
 #include <array>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 #include "core/batch_rows.h"
 #include "core/operation.h"
 #include "core/reduction.h"
+#include "core/widened.h"
 #include "core/world.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/rings.h"

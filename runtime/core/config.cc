@@ -45,6 +45,8 @@ Config Config::from_environment() {
   c.start_limit_seconds = number("HVD_INIT_TIMEOUT", c.start_limit_seconds, 0.001, 1e9);
   c.ranks_per_node = static_cast<int>(number("HVD_RANKS_PER_NODE", 0, 0, 1 << 20));
   c.arity = static_cast<int>(number("HVD_TREE_ARITY", 0, 0, 1 << 10));
+  flag("HVD_DETERMINISTIC",
+       false);  // a promise that is always kept (CONTRIBUTING, "One allreduce"); wrong text is an error
   c.mpi_threads = !flag("HOROVOD_MPI_THREADS_DISABLE", false);
   return c;
 }

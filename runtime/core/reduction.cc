@@ -1,6 +1,7 @@
 #include "core/reduction.h"
 
 #include "core/set.h"
+#include "core/widened.h"
 
 namespace hvd::core {
 
@@ -13,10 +14,7 @@ ops::Item item_of(const Operation& op, int size) {
   item.element_bytes = element_bytes(s.type());
   item.reduce = ops::reducer(s.type(), s.reduction());
   item.scale = {s.before, s.after, s.reduction() == Reduce::average ? size : 1};
-  const bool sums = s.reduction() == Reduce::sum || s.reduction() == Reduce::average;
-  // Half precision ends at 65504: a node's part of a sum is made small before it is rounded, not when it is infinite.
-  item.part = s.type() == DType::f16 && sums ? item.scale : ops::Scale{s.before, 1, 1};
-  item.whole = s.type() == DType::f16 && sums ? ops::Scale{} : ops::Scale{1, s.after, item.scale.divisor};
+  if (Widened::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
   return item;
 }
 
@@ -40,12 +38,9 @@ void Reduction::begin(std::span<Operation* const> ops) {
   const int size = static_cast<int>(nodes_.node_of.size());
   stream_.clear();
   direct_.clear();
-  widened_.clear();
   for (const Operation* op : ops) {
     if (lies_registered(*op))
       direct_.add(item_of(*op, size), op->entry->id, op->parity);
-    else if (nodes_.count() > 1 && Widened::needed(op->entry->signature))
-      stream_.add(widened_.emplace_back(*op).item(item_of(*op, size)));
     else
       stream_.add(item_of(*op, size));
   }
@@ -60,14 +55,6 @@ bool Reduction::step() {
   return direct_.step() || moved;
 }
 
-void Reduction::finish() {
-  for (const Widened& w : widened_) w.narrow();
-  widened_.clear();
-}
-
-void Reduction::drop() {
-  exchange_.drop();
-  widened_.clear();
-}
+void Reduction::drop() { exchange_.drop(); }
 
 }  // namespace hvd::core

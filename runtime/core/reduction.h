@@ -1,11 +1,9 @@
 /// @file reduction.h — the allreduces of a batch: through the rings, or in place where tensors lie in registered
 /// memory.
 #pragma once
-#include <deque>
 #include <span>
 
 #include "core/operation.h"
-#include "core/widened.h"
 #include "ops/hierarchical/exchange.h"
 #include "ops/shm/allreduce.h"
 #include "ops/shm/direct.h"
@@ -25,8 +23,6 @@ class Reduction final : public ops::Stage {
   void begin(std::span<Operation* const> ops);
   bool step() override;
   bool done() const override { return allreduce_.done() && direct_.done(); }
-  /// Once done.
-  void finish();
   /// This rank's first chunk is in the ring; its last slice is reduced.
   bool entered() const { return allreduce_.entered(); }
   bool reduced() const { return allreduce_.reduced(); }
@@ -40,7 +36,6 @@ class Reduction final : public ops::Stage {
   ops::Distance& distance_;
   const ops::Nodes& nodes_;
   ops::Stream stream_;
-  std::deque<Widened> widened_;  ///< those that travel in 64 bits
   ops::Exchange exchange_;
   ops::ShmAllreduce allreduce_;
   ops::Places places_;

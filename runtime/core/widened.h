@@ -1,12 +1,12 @@
-/// @file widened.h — integers that travel between nodes in 64 bits.
+/// @file widened.h — tensors that travel between nodes in a wider dtype as a whole.
 ///
-/// Within a node a sum of narrow integers is formed in wider ones and divided or
-/// scaled before it is stored, so that an average never wraps.  Between nodes a
-/// node's part would be stored in the tensor's dtype, and wrap.  So such tensors
-/// are copied out to 64 bits first, and the result back: the same on one node and
-/// on many.
+/// Within a node halves are added in f32, and narrow integers in wider ones,
+/// before the result is divided, scaled and stored; a node's part stored in the
+/// tensor's dtype would lose digits, or wrap.  An allreduce widens parts as they
+/// go out (Item::wide).  A reducescatter is widened before and narrowed behind:
+/// the same bits on one node and on many.
 #pragma once
-#include <cstdint>
+#include <cstddef>
 #include <vector>
 
 #include "core/operation.h"
@@ -16,20 +16,20 @@ namespace hvd::core {
 
 class Widened {
  public:
-  /// An allreduce or reducescatter whose parts must not be stored in the tensor's own dtype.
+  /// Parts of this reduction must not be stored in the tensor's own dtype.
   static bool needed(const Signature& s);
   /// Copies the input.
   explicit Widened(const Operation& op);
-  /// @p narrow for 64-bit integers in this object's memory, which must outlive the stream.
+  /// @p narrow for the wider dtype in this object's memory, which must outlive the stage.
   ops::Item item(ops::Item narrow);
   const Operation& operation() const { return op_; }
-  /// Copies the result out: all of it, or some elements.
-  void narrow() const { narrow(op_.out, 0, values_.size()); }
+  /// Copies some elements of the result out.
   void narrow(void* out, std::size_t first, std::size_t count) const;
 
  private:
   const Operation& op_;
-  std::vector<std::int64_t> values_;
+  const ops::WideReduce convert_;  ///< of one source: the conversion there and back
+  std::vector<unsigned char> values_;
 };
 
 }  // namespace hvd::core

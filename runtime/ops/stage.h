@@ -26,9 +26,14 @@ struct Item {
   std::size_t at = 0;  ///< where it begins in the stream of the batch, a multiple of 64
   std::size_t element_bytes = 1;
   ReduceFn reduce = nullptr;
-  Scale scale;  ///< within one node
-  /// Across nodes: what is applied to each node's part, and to the sum of the parts.
-  Scale part, whole;
+  Scale scale;
+  WideReduce wide;  ///< how nodes' parts travel; element_bytes 0: in the dtype
+
+  /// What @p length bytes of it take on the wire.
+  std::size_t wire_bytes(std::size_t length) const {
+    length = (length + 63) / 64 * 64;
+    return wide.element_bytes ? length / element_bytes * wide.element_bytes : length;
+  }
 };
 
 /// The tensors of a batch laid end to end, each at a multiple of 64 bytes: any cut at a multiple of 64 falls between

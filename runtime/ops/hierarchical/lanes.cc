@@ -181,7 +181,7 @@ void Lanes::reduce(std::size_t k) {
          send_finished(at);
          const Parcel& to = parcels_[parcel_];
          t.reduce(source, rings_.ranks, staging_.data() + to.staging + (at - to.begin), bytes / t.element_bytes,
-                  t.part);
+                  Scale{t.scale.before, 1, 1});
        });
   if (!alone_) send_finished(end);
 }
@@ -248,7 +248,8 @@ void Lanes::combine(std::size_t b) {
        [&](const Piece& p, std::size_t offset, std::size_t at, std::size_t bytes) {
          for (int n = 0; n < nodes_.count(); ++n)
            source[static_cast<std::size_t>(n)] = (n == nodes_.node ? mine : received(b, n)) + (at - b * block_);
-         last(p, offset, bytes, source.data(), nodes_.count(), tensors_[p.which].item.whole);
+         const Scale& scale = tensors_[p.which].item.scale;
+         last(p, offset, bytes, source.data(), nodes_.count(), Scale{1, scale.after, scale.divisor});
        });
 }
 

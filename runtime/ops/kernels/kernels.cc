@@ -10,8 +10,10 @@
 namespace hvd::ops {
 
 ReduceFn reducer_baseline(DType, Reduce);
+WideReduce wide_reducer_baseline(DType, Reduce);
 #ifdef HVD_WITH_AVX2
 ReduceFn reducer_avx2(DType, Reduce);
+WideReduce wide_reducer_avx2(DType, Reduce);
 
 namespace {
 bool has_avx2() {
@@ -26,9 +28,13 @@ bool has_avx2() {
 }  // namespace
 
 ReduceFn reducer(DType d, Reduce r) { return has_avx2() ? reducer_avx2(d, r) : reducer_baseline(d, r); }
+WideReduce wide_reducer(DType d, Reduce r) {
+  return has_avx2() ? wide_reducer_avx2(d, r) : wide_reducer_baseline(d, r);
+}
 const char* kernels_in_use() { return has_avx2() ? "avx2" : "baseline"; }
 #else
 ReduceFn reducer(DType d, Reduce r) { return reducer_baseline(d, r); }
+WideReduce wide_reducer(DType d, Reduce r) { return wide_reducer_baseline(d, r); }
 const char* kernels_in_use() { return "baseline"; }
 #endif
 

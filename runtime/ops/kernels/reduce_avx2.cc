@@ -3,4 +3,5 @@
 
 namespace hvd::ops {
 ReduceFn reducer_avx2(DType d, Reduce r) { return pick(d, r); }
+WideReduce wide_reducer_avx2(DType d, Reduce r) { return pick_wide(d, r); }
 }  // namespace hvd::ops

@@ -46,7 +46,7 @@ bool ShmAllreduce::step_reduce() {
   bool moved = false;
   // At most two slices are between reduced-here and published: there are two result buffers.
   if (used_ < in_ && rings_.may_write_result(base_ + used_) && rings_.all(&Progress::in, base_ + used_ + 1)) {
-    reduce(used_++);
+    hook_ ? reduce_part(used_++) : reduce(used_++);
     rings_.post(&Progress::used, base_ + used_);
     moved = true;
   }
@@ -77,22 +77,36 @@ void ShmAllreduce::reduce(std::uint64_t k) {
   const void* source[max_local];
   for (int r = 0; r < rings_.ranks; ++r) ring[r] = rings_.node.ring(r, base_ + k);
   stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
-    const Scale scale = hook_ ? item.part : item.scale;
     for (std::size_t done = 0; done < bytes; done += block_bytes) {
       const std::size_t n = std::min(block_bytes, bytes - done);
       for (int r = 0; r < rings_.ranks; ++r)
         source[r] = r == rings_.me ? item.in + from + done : ring[r] + (at + done - chunk);
-      item.reduce(source, rings_.ranks, block, n / item.element_bytes, scale);
-      if (!hook_) {
-        if (streaming_out_)
-          copy_streaming(item.out + from + done, block, n);
-        else
-          std::memcpy(item.out + from + done, block, n);
-      }
+      item.reduce(source, rings_.ranks, block, n / item.element_bytes, item.scale);
+      if (streaming_out_)
+        copy_streaming(item.out + from + done, block, n);
+      else
+        std::memcpy(item.out + from + done, block, n);
       rings_.put(result + (at + done - chunk), block, n);
     }
   });
-  if (hook_) hook_->start(k, result + (begin - chunk), begin, end);
+}
+
+/// This node's part of what other nodes add to: not divided or scaled yet, and wide where the dtype would lose
+/// something.
+void ShmAllreduce::reduce_part(std::uint64_t k) {
+  const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
+  unsigned char* result = rings_.node.result(base_ + k);
+  unsigned char* wide = hook_->wide(begin, end);
+  const void* source[max_local];
+  stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+    for (int r = 0; r < rings_.ranks; ++r)
+      source[r] = r == rings_.me ? item.in + from : rings_.node.ring(r, base_ + k) + (at - chunk);
+    unsigned char* to = wide ? wide : result + (at - chunk);
+    const ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
+    reduce(source, rings_.ranks, to, bytes / item.element_bytes, Scale{item.scale.before, 1, 1});
+    if (wide) wide += item.wire_bytes(bytes);
+  });
+  hook_->start(k, result + (begin - chunk), begin, end);
 }
 
 void ShmAllreduce::publish(std::uint64_t k) {

@@ -17,6 +17,9 @@ namespace hvd::ops {
 class SliceHook {
  public:
   virtual ~SliceHook() = default;
+  /// Before the slice is reduced: where its parts go one after the other, each Item::wire_bytes() long, when some of
+  /// them are wider than the dtype; nullptr: to the result ring.
+  virtual unsigned char* wide(std::size_t begin, std::size_t end) = 0;
   /// The slice [begin, end) of chunk @p k of this rank lies in the result ring at @p slice, reduced over this node.
   virtual void start(std::uint64_t k, unsigned char* slice, std::size_t begin, std::size_t end) = 0;
   /// True when the oldest started slice is reduced over all nodes and scaled.
@@ -37,6 +40,7 @@ class ShmAllreduce final : public Stage {
  private:
   void copy_in(std::uint64_t k);
   void reduce(std::uint64_t k);
+  void reduce_part(std::uint64_t k);
   void copy_out(std::uint64_t k);
   bool step_reduce();
   void publish(std::uint64_t k);
