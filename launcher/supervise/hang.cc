@@ -65,6 +65,7 @@ Stall stall_from_json(const std::string& text, int size) {
   stall.waited_seconds = f.number("waited_seconds", 0, 1e9);
   stall.missing = f.integers("missing", 0, size - 1);
   std::sort(stall.missing.begin(), stall.missing.end());
+  stall.size = f.has("size") ? static_cast<int>(f.integer("size", 1, size)) : size;
   if (f.has("more")) stall.more = static_cast<int>(f.integer("more", 0, size));
   return stall;
 }
@@ -96,7 +97,7 @@ std::vector<std::string> hang_lines(const Stall& stall, const Plan& plan, const 
     else
       same->second.push_back(rank);
   }
-  const long long waiting = static_cast<long long>(plan.ranks.size() - stall.missing.size()) - stall.more;
+  const long long waiting = stall.size - static_cast<long long>(stall.missing.size()) - stall.more;
   char since[32];
   std::snprintf(since, sizeof since, "%.0f s", stall.waited_seconds);
   const std::string wait =

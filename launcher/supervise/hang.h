@@ -14,6 +14,7 @@ struct Stall {
   std::string tensor;
   double waited_seconds = 0;
   std::vector<int> missing;  ///< ranks, sorted
+  int size = 0;              ///< members of the set that the operation is for
   int more = 0;              ///< missing ranks that are not in the list
 };
 

@@ -60,6 +60,7 @@ class Leader {
 
   struct Stall {
     std::int64_t since_ns = 0, told_ns = 0;
+    bool reported = false;  ///< to hvdrun
     std::uint32_t id = negotiate::no_slot;
     negotiate::RankSet here;  ///< ranks that have submitted it
     bool seen = false;

@@ -9,6 +9,7 @@
 
 #include "core/leader.h"
 #include "negotiate/idset.h"
+#include "wire/link.h"
 
 namespace hvd::core {
 
@@ -24,6 +25,29 @@ std::int64_t tell_every(std::int64_t warn_ns) {
 /// What a leader told counts for so many times that long: it is told again while it holds, and batches settle it
 /// sooner.
 constexpr int told_lasts = 20;
+
+std::string quoted(const std::string& name) {
+  std::string out = "\"";
+  for (const char c : name.substr(0, 400)) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+/// To hvdrun, which asks the missing ranks where they are.  It may be lost: the warning comes all the same.
+void tell_hvdrun(int link, const std::string& name, std::int64_t waited_ns, const negotiate::RankSet& missing,
+                 int size) {
+  constexpr int most = 64;
+  std::string list;
+  for (int rank = missing.first(), n = 0; n < most && n < missing.count(); ++rank)
+    if (missing.contains(rank)) list += (n++ ? "," : "") + std::to_string(rank);
+  const std::string body = "{\"tensor\":" + quoted(name) +
+                           ",\"waited_seconds\":" + std::to_string(static_cast<double>(waited_ns) / 1e9) +
+                           ",\"missing\":[" + list + "],\"size\":" + std::to_string(size) +
+                           ",\"more\":" + std::to_string(std::max(0, missing.count() - most)) + "}";
+  wire::link::send(link, wire::Type::stall, body.data(), body.size(), false);
+}
 
 }  // namespace
 
@@ -110,6 +134,10 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
   for (auto& [name, s] : stalls_) {
     const std::int64_t waited = now_ns - s.since_ns;
     const negotiate::RankSet missing = s.here.complement(world_.size);
+    if (config_.link >= 0 && !s.reported && waited >= config_.stall_tell_ns && !missing.empty()) {
+      s.reported = true;
+      tell_hvdrun(config_.link, name, waited, missing.mapped(world_.world_ranks), world_.size);
+    }
     if (config_.stall_shutdown_ns > 0 && waited >= config_.stall_shutdown_ns) {
       conductor_->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
                        "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +

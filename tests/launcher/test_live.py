@@ -103,3 +103,40 @@ def test_a_hang_is_explained(env: dict[str, str], tmp_path: pathlib.Path) -> Non
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
         assert "grad/3" not in job.stderr.read()
+
+
+HANGS = {  # what rank 1 does instead of the third allreduce, and what is said of it
+    "loops": ("while True: pass", r"is in hang.py:10 \(astray\)"),
+    "is stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", r"is stopped \(kill -CONT lets it go on\)"),
+    "takes another branch": ("hvd.allreduce(x, name='other')", r"is in hang.py:10 \(astray\)"),
+}
+
+
+@pytest.mark.parametrize("how", HANGS)
+def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path, how: str) -> None:
+    """From a collective that one rank does not join to the line in which that rank is."""
+    pytest.importorskip("numpy")
+    action, said = HANGS[how]
+    (tmp_path / "hang.py").write_text(
+        "import os, signal\n"
+        "import numpy\n"
+        "import hvd.numpy as hvd\n"
+        "hvd.init()\n"
+        "x = numpy.ones(4, 'f4')\n"
+        "for step in range(2):\n"
+        "    hvd.allreduce(x, name='grad/3')\n"
+        "def astray():\n"
+        "    x.fill(2)\n"
+        f"    {action}\n"
+        "astray() if hvd.rank() == 1 else hvd.allreduce(x, name='grad/3')\n"
+    )
+    where = ["-np", "3", "--grace", "1", "--stall-check-warning-time-seconds", "1"]
+    with hvdrun.started(*where, *hvdrun.python_args(), "hang.py", cwd=tmp_path, env=env) as job:
+        assert job.stderr is not None
+        line = ""
+        while "grad/3" not in line or not line.startswith("hvdrun: rank"):
+            line = job.stderr.readline()
+            assert line
+        assert re.fullmatch(rf"hvdrun: rank 1 on localhost {said}; 2 ranks have waited \d s for allreduce.grad/3\n", line)
+        job.send_signal(signal.SIGINT)
+        assert job.wait(30) == 130

@@ -39,13 +39,13 @@ TEST_CASE("hang: the user's own line, not a library's") {
 }
 
 TEST_CASE("hang: who is missing, where, and who waits") {
-  CHECK(told({"grad/layer3", 5.2, {3}, 0}, {{3, {"R", python, ""}}}) ==
+  CHECK(told({"grad/layer3", 5.2, {3}, 4, 0}, {{3, {"R", python, ""}}}) ==
         "hvdrun: rank 3 on b is in my loss.py:88 (forward); 3 ranks have waited 5 s for grad/layer3");
-  CHECK(told({"x", 7, {2, 3}, 0}, {{2, {"T", "", ""}}, {3, {"T", "", ""}}}) ==
+  CHECK(told({"x", 7, {2, 3}, 4, 0}, {{2, {"T", "", ""}}, {3, {"T", "", ""}}}) ==
         "hvdrun: ranks 2-3 on b are stopped (kill -CONT lets it go on); 2 ranks have waited 7 s for x");
-  CHECK(told({"x", 7, {0, 1, 3}, 0}, {{0, {"S", "", ""}}, {1, {"", "", ""}}}, {3}) ==
+  CHECK(told({"x", 7, {0, 1, 3}, 4, 0}, {{0, {"S", "", ""}}, {1, {"", "", ""}}}, {3}) ==
         "hvdrun: rank 0 on a waits; 1 rank has waited 7 s for x\n        ranks 1,3 have ended");
-  CHECK(told({"x", 7, {1}, 2}, {}) ==
+  CHECK(told({"x", 7, {1}, 4, 2}, {}) ==
         "hvdrun: rank 1 on a does not answer; 1 rank has waited 7 s for x\n        and 2 more ranks");
 }
 
