@@ -81,12 +81,12 @@ void ShmAllreduce::reduce(std::uint64_t k) {
       const std::size_t n = std::min(block_bytes, bytes - done);
       for (int r = 0; r < rings_.ranks; ++r)
         source[r] = r == rings_.me ? item.in + from + done : ring[r] + (at + done - chunk);
-      item.reduce(source, rings_.ranks, block, n / item.element_bytes, item.scale);
-      if (streaming_out_)
-        copy_streaming(item.out + from + done, block, n);
-      else
-        std::memcpy(item.out + from + done, block, n);
-      rings_.put(result + (at + done - chunk), block, n);
+      // Straight to the tensor where that is an ordinary store, and from there, still in the first cache, to the ring.
+      unsigned char* out = item.out + from + done;
+      unsigned char* to = streaming_out_ ? block : out;
+      item.reduce(source, rings_.ranks, to, n / item.element_bytes, item.scale);
+      if (streaming_out_) copy_streaming(out, block, n);
+      rings_.put(result + (at + done - chunk), to, n);
     }
   });
 }
