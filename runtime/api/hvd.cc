@@ -2,6 +2,7 @@
 #include "hvd/hvd.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,7 @@
 using hvd::Code;
 using hvd::Error;
 using hvd::guard;
+using hvd::api::Use;
 using hvd::core::Engine;
 using hvd::core::Known;
 using hvd::core::Operation;
@@ -27,10 +29,7 @@ using hvd::memory::Arena;
 
 namespace {
 
-Engine& engine() {
-  if (Engine* e = hvd::api::current()) return *e;
-  throw Error(Code::usage, "", "the runtime is not initialised", "call init() first");
-}
+constexpr size_t most_at_once = 1 << 20;  ///< tensors in one call
 
 void need(const void* p, const char* what) {
   if (!p) throw Error(Code::usage, what, "is NULL");
@@ -47,10 +46,30 @@ Set& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const Known>& hold)
   return *hold->set;
 }
 
-Operation& find(Engine& e, hvd_handle handle) {
-  Operation* op = e.operations().find(handle);
-  if (!op) throw Error(Code::usage, "handle " + std::to_string(handle), "is unknown, or was released");
-  return *op;
+[[noreturn]] void unknown(hvd_handle handle) {
+  throw Error(Code::usage, "handle " + std::to_string(handle), "is unknown, or was released");
+}
+
+/// An operation that stays what it is while a call uses it, whatever other threads do with the handle.
+class Held {
+ public:
+  Held(Engine& e, hvd_handle handle) : operations_(e.operations()), op_(operations_.hold(handle)) {
+    if (!op_) unknown(handle);
+  }
+  ~Held() { operations_.let_go(*op_); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  Operation& operator*() const { return *op_; }
+  Operation* operator->() const { return op_; }
+
+ private:
+  Operations& operations_;
+  Operation* op_;
+};
+
+/// The i-th of an array whose caller may know an older, shorter struct.  The first must have been checked.
+const hvd_request* nth(const hvd_request* requests, size_t i) {
+  return reinterpret_cast<const hvd_request*>(reinterpret_cast<const char*>(requests) + i * requests->struct_size);
 }
 
 /// The operation's own status, as this thread's failure.
@@ -68,24 +87,24 @@ int hvd_shutdown(void) {
   return guard([] { hvd::api::shutdown(); });
 }
 
-int hvd_is_initialized(void) { return hvd::api::current() ? 1 : 0; }
+int hvd_is_initialized(void) { return hvd::api::initialized() ? 1 : 0; }
 
 int hvd_get_world(hvd_world* world) {
   return guard([&] {
     need(world, "world");
-    const Engine& e = engine();
-    const auto& w = e.world();
+    const Use e;
+    const auto& w = e->world();
     *world = {w.rank,         w.size,         w.local_rank(),  w.local_size(),
-              w.cross_rank(), w.cross_size(), w.homogeneous(), e.threads_multiple()};
+              w.cross_rank(), w.cross_size(), w.homogeneous(), e->threads_multiple()};
   });
 }
 
 int hvd_submit(const hvd_request* request, hvd_handle* handle) {
   return guard([&] {
     need(handle, "handle");
-    Engine& e = engine();
+    const Use e;
     std::shared_ptr<const Known> hold;
-    Set& set = set_of(e, request, hold);
+    Set& set = set_of(*e, request, hold);
     const Prepared p = hvd::core::prepare(request, set.world());
     Operation* op = nullptr;
     set.submit({&p, 1}, &op);
@@ -98,17 +117,20 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     if (count == 0) return;
     need(requests, "requests");
     need(handles, "handles");
+    if (count > most_at_once)
+      throw Error(Code::usage, "count", std::to_string(count) + " is more than " + std::to_string(most_at_once));
     if (flags & ~HVD_GROUP) throw Error(Code::usage, "flags", "unknown bits");
-    Engine& e = engine();
+    const Use e;
     std::shared_ptr<const Known> hold;
-    Set& set = set_of(e, requests, hold);
+    Set& set = set_of(*e, requests, hold);
     thread_local std::vector<Prepared> prepared;  // half a megabyte for 1 000 tensors: not from the system each time
     thread_local std::vector<Operation*> ops;
     prepared.clear();
     prepared.reserve(count);
     for (size_t i = 0; i < count; ++i) {
-      prepared.push_back(hvd::core::prepare(requests + i, set.world()));
-      if (requests[i].set != requests[0].set)
+      const hvd_request* q = i == 0 ? requests : nth(requests, i);
+      prepared.push_back(hvd::core::prepare(q, set.world()));
+      if (q->struct_size != requests->struct_size || q->set != requests->set)
         throw Error(Code::usage, "hvd_submit_many", "the requests are for different process sets", "one call for each");
     }
     if (flags & HVD_GROUP) hvd::core::make_group(prepared);
@@ -121,23 +143,26 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
 int hvd_poll(hvd_handle handle, int* done) {
   return guard([&] {
     need(done, "done");
-    *done = find(engine(), handle).done() ? 1 : 0;
+    const Use e;
+    *done = Held(*e, handle)->done() ? 1 : 0;
   });
 }
 
 int hvd_wait(hvd_handle handle, double timeout_seconds) {
   return guard([&] {
-    Engine& e = engine();
-    Operation& op = find(e, handle);
-    if (!e.wait(op, timeout_seconds)) throw Error(Code::timeout, "", "the operation is still under way");
-    raise(op);
+    if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
+    const Use e;
+    const Held op(*e, handle);
+    if (!e->wait(*op, timeout_seconds)) throw Error(Code::timeout, "", "the operation is still under way");
+    raise(*op);
   });
 }
 
 int hvd_notify(hvd_handle handle, void (*ended)(void*), void* context) {
   return guard([&] {
     if (!ended) throw Error(Code::usage, "hvd_notify", "ended is NULL");
-    if (!find(engine(), handle).listen(ended, context))
+    const Use e;
+    if (!Held(*e, handle)->listen(ended, context))
       throw Error(Code::usage, "hvd_notify", "the handle has somebody to tell already");
   });
 }
@@ -147,13 +172,15 @@ int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
     need(data, "data");
     need(shape, "shape");
     need(ndim, "ndim");
-    Operation& op = find(engine(), handle);
-    if (!op.done()) throw Error(Code::usage, "hvd_take", "the operation is still under way", "hvd_wait first");
-    raise(op);
-    if (!op.result) throw Error(Code::usage, "hvd_take", "there is no result to take, or it was taken before");
-    *data = std::exchange(op.result, nullptr);
-    *ndim = static_cast<int32_t>(op.result_shape.size());
-    std::copy(op.result_shape.begin(), op.result_shape.end(), shape);
+    const Use e;
+    const Held op(*e, handle);
+    if (!op->done()) throw Error(Code::usage, "hvd_take", "the operation is still under way", "hvd_wait first");
+    raise(*op);
+    void* result = e->operations().take_result(*op);
+    if (!result) throw Error(Code::usage, "hvd_take", "there is no result to take, or it was taken before");
+    *data = result;
+    *ndim = static_cast<int32_t>(op->result_shape.size());
+    std::copy(op->result_shape.begin(), op->result_shape.end(), shape);
   });
 }
 
@@ -178,35 +205,36 @@ int hvd_alloc(size_t bytes, void** data) {
 int hvd_take_splits(hvd_handle handle, int64_t* splits) {
   return guard([&] {
     need(splits, "splits");
-    Operation& op = find(engine(), handle);
-    if (!op.done()) throw Error(Code::usage, "hvd_take_splits", "the operation is still under way", "hvd_wait first");
-    raise(op);
-    if (op.received.empty()) throw Error(Code::usage, "hvd_take_splits", "only alltoall and allgather have splits");
-    std::copy(op.received.begin(), op.received.end(), splits);
+    const Use e;
+    const Held op(*e, handle);
+    if (!op->done()) throw Error(Code::usage, "hvd_take_splits", "the operation is still under way", "hvd_wait first");
+    raise(*op);
+    if (op->received.empty()) throw Error(Code::usage, "hvd_take_splits", "only alltoall and allgather have splits");
+    std::copy(op->received.begin(), op->received.end(), splits);
   });
 }
 
 int hvd_release(hvd_handle handle) {
   return guard([&] {
-    Engine& e = engine();
-    e.operations().release(find(e, handle));
+    const Use e;
+    if (!e->operations().release(handle)) unknown(handle);
   });
 }
 
 int hvd_run(const hvd_request* request) {
   return guard([&] {
-    Engine& e = engine();
+    const Use e;
     std::shared_ptr<const Known> hold;
-    Set& set = set_of(e, request, hold);
+    Set& set = set_of(*e, request, hold);
     const Prepared p = hvd::core::prepare(request, set.world());
     if (p.has_result())
       throw Error(Code::usage, "hvd_run",
                   std::string("an ") + name_of(p.signature.operation()) + " has a result to take",
                   "use hvd_submit, hvd_wait, hvd_take");
-    Operation& op = e.run(set, p);
+    Operation& op = e->run(set, p);
     const int status = op.status;
     const std::string error = status == HVD_OK ? std::string() : op.error;
-    e.operations().release(op);
+    e->operations().release(op);
     if (status != HVD_OK) throw Error(static_cast<Code>(status), "", error);
   });
 }
@@ -216,19 +244,24 @@ int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set) {
     need(set, "set");
     if (count < 1) throw Error(Code::usage, "hvd_set_add", "there are no ranks in it");
     need(ranks, "ranks");
-    *set = engine().add_set(std::vector<int>(ranks, ranks + count));
+    const Use e;
+    *set = e->add_set(std::vector<int>(ranks, ranks + count));
   });
 }
 
 int hvd_set_remove(int32_t set) {
-  return guard([&] { engine().remove_set(set); });
+  return guard([&] {
+    const Use e;
+    e->remove_set(set);
+  });
 }
 
 int hvd_set_get(int32_t set, int32_t* rank, int32_t* size, int32_t* ranks) {
   return guard([&] {
     need(rank, "rank");
     need(size, "size");
-    const auto known = engine().known(set);
+    const Use e;
+    const auto known = e->known(set);
     *rank = known->rank;
     *size = static_cast<int32_t>(known->ranks.size());
     if (ranks) std::copy(known->ranks.begin(), known->ranks.end(), ranks);

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <thread>
 
 #include "api/mpi_plugin.h"
 #include "base/error.h"
@@ -19,6 +21,7 @@ namespace {
 std::mutex mutex;  ///< of init and shutdown
 /// Owned.  A pointer, so that nothing destroys it while the process exits with threads still inside.
 std::atomic<core::Engine*> engine_now{nullptr};
+std::atomic<int> inside{0};  ///< calls that use it right now
 std::atomic<bool> forked{false};
 bool hooks_set = false, mpi_used = false;
 
@@ -30,7 +33,14 @@ void in_child() {
 
 void leave() {
   std::lock_guard lock(mutex);
-  if (core::Engine* e = engine_now.exchange(nullptr)) delete e;
+  core::Engine* e = engine_now.exchange(nullptr);
+  if (!e) return;
+  e->leave();  // calls that wait end now
+  for (int ms = 0; inside.load() > 0; ++ms) {
+    if (ms > 5000) return;  // somebody is stuck in there: better a leak than a crash
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  delete e;
 }
 
 /// At exit.  MPI_Finalize waits for everybody; a rank that fails must not wait, or nobody would learn that it failed.
@@ -123,6 +133,18 @@ void shutdown() {
 }
 
 bool mpi_available() noexcept { return MpiPlugin::present(); }
-core::Engine* current() noexcept { return engine_now.load(std::memory_order_acquire); }
+bool initialized() noexcept { return engine_now.load(std::memory_order_acquire) != nullptr; }
+
+// Either leave() sees the count, or the call sees no engine: both sides are sequentially consistent.
+Use::Use() : engine_((inside.fetch_add(1), engine_now.load())) {
+  if (engine_) return;
+  inside.fetch_sub(1);
+  if (forked.load())
+    throw Error(Code::usage, "", "this process is a child of fork(), which cannot use the runtime of its parent",
+                "start processes with spawn");
+  throw Error(Code::usage, "", "the runtime is not initialised", "call init() first");
+}
+
+Use::~Use() { inside.fetch_sub(1); }
 
 }  // namespace hvd::api

@@ -7,9 +7,23 @@
 
 namespace hvd::api {
 
-/// The engine; nullptr when there is none.  hvd_shutdown must not run while a call uses it: that is the caller's
-/// business, as hvd.h says, but for calls that wait, which shutdown ends first.
-core::Engine* current() noexcept;
+/// The engine for the length of one call, from any thread.  A shutdown meanwhile ends what the call waits for, and
+/// deletes the engine when the last call has left it.
+class Use {
+ public:
+  /// Throws Error{usage} when there is none.
+  Use();
+  ~Use();
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  core::Engine& operator*() const { return *engine_; }
+  core::Engine* operator->() const { return engine_; }
+
+ private:
+  core::Engine* engine_;
+};
+
+bool initialized() noexcept;
 
 void init(const hvd_init_options* options);
 void shutdown();

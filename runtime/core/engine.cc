@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/error.h"
 #include "memory/backoff.h"
@@ -57,7 +58,10 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   thread_ = std::thread([this] { run(); });
 }
 
-Engine::~Engine() {
+Engine::~Engine() { leave(); }
+
+void Engine::leave() {
+  if (std::exchange(left_, true)) return;
   stop_.store(true, std::memory_order_seq_cst);
   memory::ring_always(*bell_);
   thread_.join();

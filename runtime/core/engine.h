@@ -30,8 +30,10 @@ class Engine {
  public:
   /// Collective over the transport's ranks.
   Engine(std::unique_ptr<transport::Transport> transport, const Config& config);
-  /// Collective in spirit, but never waits for others: leaves, ends what is under way with peer_lost.
   ~Engine();
+  /// Collective in spirit, but never waits for others: says goodbye, ends what is under way with peer_lost.  Threads
+  /// that wait in here come out; all must have done so before the destructor, which calls this too.
+  void leave();
 
   const World& world() const { return world_; }
   bool threads_multiple() const { return transport_->threads_multiple(); }
@@ -93,6 +95,7 @@ class Engine {
   unsigned turns_ = 0;
   std::mutex drive_;
   std::atomic<bool> stop_{false};
+  bool left_ = false;
   std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
   bool stalls_ = false;  ///< something is incomplete: look again soon
   int naps_ = 0;

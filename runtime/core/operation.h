@@ -21,8 +21,9 @@ class Set;
 struct Operation {
   enum State : std::uint32_t { under_way = 0, ended = 1, awaited = 2 };  ///< awaited: under way, and somebody sleeps
   std::atomic<std::uint32_t> state{under_way};
-  std::atomic<std::uint32_t> generation{1};  ///< part of the handle: stale ones are told apart
-  std::atomic<int> holders{0};               ///< the handle and the engine; whoever lets go last recycles it
+  /// Generation << 32 | holders.  The generation is part of the handle, and odd while there is one.  The handle and the
+  /// engine hold an operation, and each call that uses it; whoever lets go last recycles it.
+  std::atomic<std::uint64_t> life{0};
   std::uint32_t index = 0;
   Operation* next_free = nullptr;
 
@@ -100,7 +101,7 @@ class Operations {
       op.next_free = nullptr;
       op.state.store(Operation::under_way, std::memory_order_relaxed);
       op.listener.store(Operation::none, std::memory_order_relaxed);
-      op.holders.store(2, std::memory_order_relaxed);
+      op.life.store(next_generation(op.life.load(std::memory_order_relaxed)) | 2, std::memory_order_relaxed);
       op.status = 0;
       op.error.clear();
       op.result_shape.clear();
@@ -109,33 +110,66 @@ class Operations {
     }
   }
   static std::int64_t handle(const Operation& op) {
-    return static_cast<std::int64_t>(op.generation.load(std::memory_order_relaxed)) << 32 | (op.index + 1);
+    return static_cast<std::int64_t>((op.life.load(std::memory_order_relaxed) & ~holders_mask) | (op.index + 1));
   }
-  /// nullptr when the handle was never given out or has been released.
-  Operation* find(std::int64_t handle) {
-    const std::uint64_t index = static_cast<std::uint64_t>(handle) & 0xffffffffu;
-    if (handle <= 0 || index == 0 || index > made_.load(std::memory_order_acquire)) return nullptr;
-    Operation& op = at(static_cast<std::uint32_t>(index - 1));
-    return op.generation.load(std::memory_order_relaxed) == static_cast<std::uint32_t>(handle >> 32) ? &op : nullptr;
+  /// One more hold, to be let go; nullptr when the handle was never given out or has been released.
+  Operation* hold(std::int64_t handle) {
+    Operation* op = at_handle(handle);
+    return op && change(*op, handle, [](std::uint64_t life) { return life + 1; }) ? op : nullptr;
   }
   /// The handle's hold ends: it is stale from now on.
-  void release(Operation& op) {
-    const std::uint32_t g = op.generation.load(std::memory_order_relaxed);
-    op.generation.store((g + 1) & 0x7fffffffu ? (g + 1) & 0x7fffffffu : 1, std::memory_order_relaxed);
-    let_go(op);
+  void release(Operation& op) { release(handle(op)); }
+  /// The same; false when it was stale before, as for all but one of several threads that do this at once.
+  bool release(std::int64_t handle) {
+    Operation* op = at_handle(handle);
+    if (!op) return false;
+    const std::uint64_t before =
+        change(*op, handle, [](std::uint64_t life) { return next_generation(life) | ((life & holders_mask) - 1); });
+    if ((before & holders_mask) == 1) recycle(*op);
+    return before != 0;
   }
+  /// The result of an operation that has ended, now the caller's; nullptr for all callers but one.
+  static void* take_result(Operation& op) { return std::atomic_ref(op.result).exchange(nullptr); }
   /// One hold ends.
   void let_go(Operation& op) {
-    if (op.holders.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if ((op.life.fetch_sub(1, std::memory_order_acq_rel) & holders_mask) == 1) recycle(op);
+  }
+
+ private:
+  static constexpr std::uint64_t holders_mask = 0xffffffffu;
+  static constexpr std::uint32_t first_chunk = 64;  ///< each further one is as large as all before it and this
+
+  static std::uint64_t next_generation(std::uint64_t life) { return (((life >> 32) + 1) & 0x7fffffffu) << 32; }
+  /// Even, and another one in each table, so that handles of a world that was shut down mean nothing in the next.
+  std::uint64_t first_generation(std::uint32_t index) const {
+    return (((std::uint64_t{table_} << 32 | index) * 0x9e3779b97f4a7c15ull) >> 34 << 1) << 32;
+  }
+  static std::uint32_t next_table() {
+    static std::atomic<std::uint32_t> tables{0};
+    return ++tables;
+  }
+  /// What the handle's number means, if it means anything.
+  Operation* at_handle(std::int64_t handle) const {
+    const std::uint64_t index = static_cast<std::uint64_t>(handle) & 0xffffffffu;
+    if (handle <= 0 || index == 0 || index > made_.load(std::memory_order_acquire)) return nullptr;
+    return (static_cast<std::uint64_t>(handle) >> 32 & 1) ? &at(static_cast<std::uint32_t>(index - 1)) : nullptr;
+  }
+  /// life = f(life) if the handle is good: then what it was, else 0.
+  template <class F>
+  static std::uint64_t change(Operation& op, std::int64_t handle, F&& f) {
+    std::uint64_t life = op.life.load(std::memory_order_acquire);
+    do {
+      if (life >> 32 != static_cast<std::uint64_t>(handle) >> 32) return 0;
+    } while (!op.life.compare_exchange_weak(life, f(life), std::memory_order_acq_rel, std::memory_order_acquire));
+    return life;
+  }
+  void recycle(Operation& op) {
     std::free(op.result);
     op.result = nullptr;
     // Only whole lists are taken off: nothing can come back under a push.
     op.next_free = returned_.load(std::memory_order_relaxed);
     while (!returned_.compare_exchange_weak(op.next_free, &op, std::memory_order_release, std::memory_order_relaxed)) {}
   }
-
- private:
-  static constexpr std::uint32_t first_chunk = 64;  ///< each further one is as large as all before it and this
 
   /// Chunk c begins at index first_chunk * (2^c - 1).
   Operation& at(std::uint32_t index) const {
@@ -153,10 +187,12 @@ class Operations {
       chunk.store(new Operation[std::size_t{first_chunk} << c], std::memory_order_release);
     Operation& op = at(index);
     op.index = index;
+    op.life.store(first_generation(index), std::memory_order_relaxed);
     made_.store(index + 1, std::memory_order_release);
     return op;
   }
 
+  const std::uint32_t table_ = next_table();
   std::mutex mutex_;                           ///< of free_, and of making
   Operation* free_ = nullptr;                  ///< a list by next_free
   std::atomic<Operation*> returned_{nullptr};  ///< another, to which any thread adds

@@ -2,6 +2,7 @@
 #pragma once
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "error.h"
 
@@ -13,6 +14,13 @@ inline std::string& last_error() {
   return s;
 }
 
+/// Sets it; one line, whatever a tensor's name holds.
+inline void fail_with(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  last_error() = std::move(text);
+}
+
 /// Runs @p body; returns 0, or the Code of what it threw.  Never throws.
 template <class F>
 int guard(F&& body) noexcept {
@@ -20,10 +28,13 @@ int guard(F&& body) noexcept {
     body();
     return static_cast<int>(Code::ok);
   } catch (const Error& e) {
-    last_error() = e.hint.empty() ? e.what() : std::string(e.what()) + " (" + e.hint + ")";
+    fail_with(e.hint.empty() ? e.what() : std::string(e.what()) + " (" + e.hint + ")");
     return static_cast<int>(e.code);
   } catch (const std::exception& e) {
-    last_error() = e.what();
+    fail_with(e.what());
+    return static_cast<int>(Code::internal);
+  } catch (...) {
+    fail_with("an exception of an unknown kind");
     return static_cast<int>(Code::internal);
   }
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -219,6 +220,40 @@ void mismatches() {
   }
 }
 
+/// Handles mean nothing after a shutdown, not even when the next world has as many operations.
+void stale_handles() {
+  static std::vector<hvd_handle> old;
+  for (hvd_handle h : old) {
+    int done = 0;
+    EXPECT(hvd_poll(h, &done) == HVD_USAGE);
+    EXPECT(hvd_release(h) == HVD_USAGE);
+  }
+  old.clear();
+  for (int i = 0; i < 10; ++i) {
+    hvd_request q = request(HVD_BARRIER, nullptr, {}, nullptr, nullptr);
+    hvd_handle h = 0;
+    EXPECT(hvd_submit(&q, &h) == HVD_OK && hvd_wait(h, 60) == HVD_OK);
+    EXPECT(hvd_wait(h, std::nan("")) == HVD_USAGE);
+    old.push_back(h);
+  }
+}
+
+/// A thread that waits while another one shuts the runtime down comes out with an error.
+void shutdown_while_waiting() {
+  hvd_request q = request(HVD_BARRIER, world.rank == 0 ? "only rank 0's" : "only the others'", {}, nullptr, nullptr);
+  hvd_handle h = 0;
+  if (hvd_submit(&q, &h) != HVD_OK) {  // somebody was faster
+    EXPECT(world.size > 1 && hvd_shutdown() == HVD_OK);
+    return;
+  }
+  std::thread waits([&] {
+    const int status = hvd_wait(h, 60);
+    EXPECT(status == HVD_PEER_LOST || status == HVD_USAGE || (world.size == 1 && status == HVD_OK));
+  });
+  EXPECT(hvd_shutdown() == HVD_OK);
+  waits.join();
+}
+
 void barriers() {
   for (int i = 0; i < 100; ++i) {
     hvd_request q = request(HVD_BARRIER, nullptr, {}, nullptr, nullptr);
@@ -249,7 +284,8 @@ int main(int argc, char** argv) {
       mismatches();
     }
     barriers();
-    EXPECT(hvd_shutdown() == HVD_OK);
+    stale_handles();
+    shutdown_while_waiting();
     EXPECT(!hvd_is_initialized());
   }
   EXPECT(*static_cast<float*>(kept) > 0);  // and it is still there
