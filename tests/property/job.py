@@ -80,6 +80,8 @@ class Case:
     def run(self) -> None:
         mine = [op for op in self.operations if self.world.rank in op.members]
         for turn in range(self.turns):
+            for op in mine:
+                op.turn = turn
             (self.one_by_one if self.blocking or self.unnamed else self.all_at_once)(mine, turn)
 
     def one_by_one(self, mine: list[Operation], turn: int) -> None:
@@ -115,18 +117,24 @@ class Case:
             raise Wrong(f"turn {turn}, {op}: {wrong}")
 
 
-def start() -> World:
+def start(seed: int) -> World:
     hvd.init()
     per_node = int(os.environ.get("HVD_RANKS_PER_NODE", "0"))
     size = hvd.size()
     nodes = -(-size // per_node) if per_node else 1
-    return World(hvd.rank(), size, nodes, [hvd.global_process_set])
+    sets = [hvd.global_process_set]
+    rng = np.random.default_rng([seed, size])
+    for _ in range(3 if size > 1 else 0):
+        ranks = sorted(int(rank) for rank in rng.permutation(size)[: int(rng.integers(1, size + 1))])
+        if len(ranks) < size and ranks not in [list(known.ranks) for known in sets]:
+            sets.append(hvd.add_process_set(ranks))
+    return World(hvd.rank(), size, nodes, sets)
 
 
 def main() -> None:
     seed, first, end = (int(word) for word in sys.argv[1:4])
     per_node = int(os.environ.get("HVD_RANKS_PER_NODE", "0"))
-    world = start()
+    world = start(seed)
     number = first
     try:
         for number in range(first, end):

@@ -97,6 +97,13 @@ def _floats(inputs, dtype, op, before, after, nodes):
     return result, bound
 
 
+def rows_of(rows: int, count: int, place: int) -> slice:
+    """The rows of a reducescatter's result that a member gets: the first (rows mod count) get one more."""
+    each, more = divmod(rows, count)
+    begin = place * each + min(place, more)
+    return slice(begin, begin + each + (place < more))
+
+
 def mismatch(got: np.ndarray, want: np.ndarray, bound, dtype: str) -> str | None:
     """None when got is right, else one line about the worst element."""
     if got.shape != want.shape:

@@ -64,6 +64,7 @@ class Operation:
     form: str = "new"  # or "in place"
     layout: str = "dense"
     grouped: bool = False
+    turn: int = 0  # how often it was done before
     extra: dict[str, Any] = field(default_factory=dict)  # what only its own kind knows
 
     def api(self) -> Any:
@@ -241,6 +242,68 @@ class Allgather(Kind):
         return None
 
 
+class Reducescatter(Allreduce):
+    def draw(self, rng, op, world):
+        op.shapes = [shape or (1,) for shape in op.shapes]
+        op.op = choose(rng, [model.AVERAGE, model.SUM])
+        if op.dtype != "bool" and rng.random() < 0.3:
+            op.before, op.after = (float(choose(rng, [0.5, 2.0, 0.3, -1.5, 1.0])) for _ in range(2))
+
+    def submit(self, op, tensors, name):
+        call = op.api().grouped_reducescatter_async if op.grouped else op.api().reducescatter_async
+        return call(tensors if op.grouped else tensors[0], name, op.op, op.process_set, op.before, op.after)
+
+    def run(self, op, tensors, name):
+        return op.api().synchronize(self.submit(op, tensors, name))
+
+    def check(self, op, world, turn, result, per_node):
+        everybody = [self.inputs(op, rank, turn) for rank in op.members]
+        nodes = world.nodes_of(op.members, per_node)
+        me, count = op.members.index(world.rank), len(op.members)
+        for i, got in enumerate(result if op.grouped else [result]):
+            want, bound = model.reduce([tensors[i] for tensors in everybody], op.dtype, op.op, op.before, op.after, nodes)
+            rows = model.rows_of(want.shape[0], count, me)
+            if wrong := model.mismatch(got, want[rows], None if bound is None else bound[rows], op.dtype):
+                return f"tensor {i}: {wrong}"
+        return None
+
+
+class Alltoall(Kind):
+    def draw(self, rng, op, world):
+        op.shapes = [shape or (1,) for shape in op.shapes]
+        op.extra["splits"] = choose(rng, ["equal", "given", "many zeros"])
+
+    def splits(self, op, rank, turn):
+        rng = np.random.default_rng([op.seed, rank, turn, 1])
+        count, rows = len(op.members), op.shapes[0][0]
+        if op.extra["splits"] == "equal":
+            return np.full(count, rows // count, np.int32)
+        splits = rng.integers(0, 2 * rows // count + 2, count).astype(np.int32)
+        return splits * (rng.random(count) < 0.3).astype(np.int32) if op.extra["splits"] == "many zeros" else splits
+
+    def inputs(self, op, rank, turn):
+        rng = np.random.default_rng([op.seed, rank, turn])
+        rows = int(self.splits(op, rank, turn).sum())
+        return [draw_values(rng, op.dtype, (rows, *op.shapes[0][1:]))]
+
+    def submit(self, op, tensors, name):
+        splits = None if op.extra["splits"] == "equal" else self.splits(op, hvd.rank(), op.turn)
+        return op.api().alltoall_async(tensors[0], splits, name, op.process_set)
+
+    def check(self, op, world, turn, result, per_node):
+        me = op.members.index(world.rank)
+        parts, counts = [], []
+        for rank in op.members:
+            splits = self.splits(op, rank, turn)
+            begin = int(splits[:me].sum())
+            parts.append(self.inputs(op, rank, turn)[0][begin : begin + int(splits[me])])
+            counts.append(int(splits[me]))
+        received = [int(n) for n in result[1]]
+        if received != counts:
+            return f"received splits are {received} instead of {counts}"
+        return model.mismatch(result[0], np.concatenate(parts), None, op.dtype)
+
+
 class Barrier(Kind):
     def draw(self, rng, op, world):
         op.shapes = [()]
@@ -259,5 +322,7 @@ KINDS: dict[str, tuple[Kind, float]] = {  # and how often each is drawn
     "allreduce": (Allreduce(), 5),
     "broadcast": (Broadcast(), 2),
     "allgather": (Allgather(), 2),
+    "alltoall": (Alltoall(), 2),
+    "reducescatter": (Reducescatter(), 2),
     "barrier": (Barrier(), 0.3),
 }
