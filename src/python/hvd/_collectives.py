@@ -33,6 +33,7 @@ from hvd._submission import (
     View,
     member_name,
     reduce_op,
+    scatter_op,
 )
 from hvd.process_sets import ProcessSet, global_process_set
 
@@ -326,7 +327,8 @@ class Collectives(Submissions[T]):
         postscale_factor: float = 1.0,
     ) -> Handle:
         """reducescatter that returns a handle at once."""
-        return self._gather([tensor], [name], process_set, False, REDUCESCATTER, op, prescale_factor, postscale_factor)
+        reduce = scatter_op(op)
+        return self._gather([tensor], [name], process_set, False, REDUCESCATTER, reduce, prescale_factor, postscale_factor)
 
     def reducescatter(
         self,
@@ -354,7 +356,8 @@ class Collectives(Submissions[T]):
     ) -> Handle:
         """reducescatter_async of several tensors that become ready, and run, together."""
         names = [member_name(name, i) for i in range(len(tensors))]
-        return self._gather(tensors, names, process_set, True, REDUCESCATTER, op, prescale_factor, postscale_factor)
+        reduce = scatter_op(op)
+        return self._gather(tensors, names, process_set, True, REDUCESCATTER, reduce, prescale_factor, postscale_factor)
 
     def grouped_reducescatter(
         self,

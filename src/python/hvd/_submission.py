@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, Generic, Protocol, TypeVar
 
 from hvd import _native, _world
+from hvd.exceptions import UnsupportedError
 from hvd.process_sets import ProcessSet
 
 T = TypeVar("T")
@@ -83,6 +84,13 @@ def reduce_op(op: int | None, average: bool | None) -> int:
     if op is not None:
         raise ValueError("op and average are both given: average is the older name of the same thing, leave it out")
     return Average if average else Sum
+
+
+def scatter_op(op: int) -> int:
+    """The reduce op of a reducescatter.  UnsupportedError for all but Average and Sum."""
+    if op.__class__ is int and op in (Average, Sum):
+        return op
+    raise UnsupportedError(f"reducescatter with op {op!r}: it can be Average or Sum, not Adasum, Min, Max or Product")
 
 
 def split_rows(splits: Any) -> tuple[int, ...] | None:

@@ -61,7 +61,11 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
             atexit.register(_keep_at_exit)
             _at_exit = True
         if process_sets and not isinstance(process_sets, str):
-            _sets.add_at_init(process_sets)
+            try:
+                _sets.add_at_init(process_sets)
+            except BaseException:
+                shutdown()  # init() can be called again, with other sets
+                raise
 
 
 def _ranks_of(comm: Any) -> list[int] | None:

@@ -6,7 +6,13 @@ together can find out is a HorovodInternalError.
 
 from __future__ import annotations
 
-__all__ = ["HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt", "from_status"]
+__all__ = [
+    "HorovodInternalError",
+    "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt",
+    "UnsupportedError",
+    "from_status",
+]
 
 _UNAVAILABLE = 4
 _STATUS_WORDS = {3: "mismatch", 4: "unavailable", 5: "peer_lost", 6: "timeout", 70: "internal"}
@@ -20,6 +26,10 @@ class HorovodInternalError(RuntimeError):
     """
 
     code: str = "internal"
+
+
+class UnsupportedError(ValueError, NotImplementedError):
+    """An operation that does not exist.  Scripts for Horovod catch it as a RuntimeError."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):

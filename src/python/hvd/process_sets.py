@@ -107,6 +107,11 @@ def world_changed(rank: int, size: int, launch: list[int] | None = None) -> None
     _living.clear()
 
 
+def ranks_by_id() -> dict[int, list[int]]:
+    """The ranks of all sets that were added on this rank, without the global one."""
+    return {int(s.process_set_id or 0): list(s.ranks or []) for s in _living}
+
+
 def _in_world(process_set: ProcessSet) -> list[int]:
     """The world's ranks of a set that an mpi4py communicator gives on this rank; none where that is COMM_NULL."""
     ranks = ranks_of_communicator(process_set.mpi_comm)

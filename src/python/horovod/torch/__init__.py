@@ -1,5 +1,6 @@
 """horovod.torch: hvd.torch.  Re-exports only."""
 
+from horovod.torch import compression, elastic, functions, mpi_ops, optimizer, sync_batch_norm
 from hvd.torch import (
     Adasum,
     Average,
@@ -11,6 +12,7 @@ from hvd.torch import (
     ProcessSet,
     Product,
     Sum,
+    SyncBatchNorm,
     add_process_set,
     allgather,
     allgather_async,
@@ -80,6 +82,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -99,10 +102,13 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ccl_built",
+    "compression",
     "cross_rank",
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
+    "functions",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
@@ -122,8 +128,10 @@ __all__ = [
     "local_size",
     "mpi_built",
     "mpi_enabled",
+    "mpi_ops",
     "mpi_threads_supported",
     "nccl_built",
+    "optimizer",
     "poll",
     "rank",
     "reducescatter",
@@ -135,5 +143,6 @@ __all__ = [
     "sparse_allreduce_async",
     "start_timeline",
     "stop_timeline",
+    "sync_batch_norm",
     "synchronize",
 ]

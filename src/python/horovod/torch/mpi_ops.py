@@ -1,5 +1,6 @@
 """horovod.torch.mpi_ops: the operations on torch tensors."""
 
+from horovod.common.basics import HorovodBasics
 from hvd._world import (
     ccl_built,
     cross_rank,
@@ -131,3 +132,5 @@ __all__ = [
     "stop_timeline",
     "synchronize",
 ]
+
+_basics = HorovodBasics()

@@ -36,6 +36,7 @@ from hvd._world import (
 )
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd.torch import elastic
 from hvd.torch.compression import Compression
 from hvd.torch.functions import (
     allgather_object,
@@ -79,6 +80,7 @@ from hvd.torch.ops import (
     synchronize,
 )
 from hvd.torch.optimizer import DistributedOptimizer
+from hvd.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Adasum",
@@ -91,6 +93,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -114,6 +117,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -95,6 +95,8 @@ class Settings:
 class Reducer:
     """The gradients of one optimizer."""
 
+    in_memory = True  # gradients live in registered memory where they can
+
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.slots: dict[int, _Slot] = {}  # by id of the parameter
@@ -107,7 +109,7 @@ class Reducer:
                 slot = _Slot(parameter, name, self.settings.passes)
                 self.slots[id(parameter)] = slot
                 slot.hook = _after_accumulation(parameter, self._hook(slot))
-                if self.settings.compression is Compression.none and _world.local_size() == _world.size():
+                if self.in_memory and self.settings.compression is Compression.none and _world.local_size() == _world.size():
                     slot.home = home_for(parameter)
 
     def group(self, groups: Iterable[Iterable[torch.Tensor]]) -> None:

@@ -79,6 +79,9 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     Errors: ValueError when the parameter groups differ between the ranks.
     """
     params = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in params:
+        if not optimizer.state and parameter.requires_grad and parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)  # as Horovod leaves it, which makes the state by a first step
     counts = [len(group["params"]) for group in optimizer.param_groups]
     tensors: list[torch.Tensor] = []
     message = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
@@ -12,9 +13,10 @@ import torch
 from hvd import _world
 from hvd._objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set
+from hvd.torch._delta import DeltaReducer
 from hvd.torch._reducer import Reducer, Settings
 from hvd.torch.compression import Compression, Compressor
-from hvd.torch.ops import Average, allreduce
+from hvd.torch.ops import Adasum, Average, allreduce
 
 __all__ = ["DistributedOptimizer"]
 
@@ -34,7 +36,7 @@ class _Distributed(_Base):
     _should_synchronize: bool
 
     def _hvd_start(self, settings: Settings, names: dict[int, str], groups: Any) -> None:
-        self._hvd = Reducer(settings)
+        self._hvd = DeltaReducer(settings) if settings.op == Adasum else Reducer(settings)
         self._hvd_names = names
         self._hvd_groups = groups
         self._synchronized = False
@@ -72,10 +74,25 @@ class _Distributed(_Base):
         """The ranks whose gradients are reduced."""
         return self._hvd.settings.process_set
 
+    @property
+    def gradient_predivide_factor(self) -> float:
+        """What gradients are divided by before the sum."""
+        return self._hvd.settings.predivide
+
+    @property
+    def sparse_as_dense(self) -> bool:
+        """Whether sparse gradients are reduced as dense ones."""
+        return self._hvd.settings.sparse_as_dense
+
+    @property
+    def _parameter_names(self) -> dict[torch.Tensor, str]:
+        # Scripts for Horovod read it.
+        return {parameter: name for name, parameter in self._hvd_parameters()}
+
     def synchronize(self) -> None:
         """Waits until all gradients are reduced.  Use it with skip_synchronize() to look at or clip them before step()."""
         self._hvd.synchronize()
-        self._synchronized = True
+        self._synchronized = self.op != Adasum  # which reduces nothing before the step
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -93,10 +110,13 @@ class _Distributed(_Base):
 
         With a closure, what each of its calls leaves in the gradients is reduced before the optimizer sees it.
         """
+        if isinstance(self._hvd, DeltaReducer):
+            return self._hvd.step(partial(super().step, *((closure,) if closure else ()), *args, **kwargs))
         if self._should_synchronize:
             if self._synchronized and not self._hvd.busy:
                 warnings.warn(
-                    "step() after synchronize(): the gradients are reduced already and are used as they are; "
+                    "optimizer.step() called without optimizer.skip_synchronize() after optimizer.synchronize(): the "
+                    "gradients are reduced already and are used as they are; "
                     "write `with optimizer.skip_synchronize(): optimizer.step()`",
                     stacklevel=2,
                 )
@@ -251,7 +271,7 @@ def DistributedOptimizer(
     named_parameters: model.named_parameters(); names tell ranks which gradients belong together.
     compression: Compression.none, .fp16 or .bf16.
     backward_passes_per_step: how many backward() calls are added up before a step.
-    op: Average, Sum, or another reduce op.
+    op: Average, Sum, or another reduce op.  Adasum reduces not the gradients but what a step on this rank's own changes.
     gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
     groups: a number of groups, or lists of parameters, whose gradients run together (num_groups: its older name).
     sparse_as_dense: reduce sparse gradients as dense ones.

@@ -1,0 +1,13 @@
+"""horovod.torch.elastic: hvd.torch.elastic."""
+
+from hvd.torch.elastic import (
+    ElasticSampler,
+    TorchState,
+    run,
+)
+
+__all__ = [
+    "ElasticSampler",
+    "TorchState",
+    "run",
+]

@@ -1,0 +1,110 @@
+"""What scripts written for Horovod look at besides its functions: names, types of errors, texts, leftovers."""
+
+import warnings
+
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+from horovod.common.basics import HorovodBasics
+from horovod.common.util import env, extension_available, num_rank_is_power_2, split_list
+from horovod.torch.elastic import ElasticSampler, TorchState, run
+from horovod.torch.mpi_ops import Adasum, allreduce_async_, synchronize
+from horovod.torch.sync_batch_norm import SyncBatchNorm
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error}"
+        return
+    raise AssertionError(f"no {kind}")
+
+
+def sets_by_id():
+    return hvd.mpi_ops._basics._get_process_set_ids_and_ranks()
+
+
+def check_init_with_duplicate_sets():
+    raises(ValueError, lambda: hvd.init(process_sets=[hvd.ProcessSet([0]), hvd.ProcessSet([1]), hvd.ProcessSet([0])]))
+    assert not hvd.is_initialized()
+    mine = [hvd.ProcessSet([0]), hvd.ProcessSet([1])]
+    hvd.init(process_sets=mine)
+    assert sets_by_id() == {0: list(range(hvd.size())), 1: [0], 2: [1]}
+    assert [s.process_set_id for s in mine] == [1, 2]
+    assert hvd.remove_process_set(mine[0]) and 1 not in sets_by_id()
+    hvd.shutdown()
+    hvd.init()
+    assert sets_by_id() == {0: list(range(hvd.size()))}
+
+
+def check_names():
+    assert HorovodBasics("path", "mpi_lib").rank() == hvd.rank() == hvd.mpi_ops._basics.rank()
+    assert hvd.mpi_ops._basics.Adasum == Adasum == hvd.Adasum
+    raises(AttributeError, lambda: hvd.mpi_ops._basics.colour)
+    assert SyncBatchNorm is hvd.SyncBatchNorm
+    assert synchronize(allreduce_async_(torch.ones(2), op=hvd.Sum)).tolist() == [hvd.size()] * 2
+    for module in ("compression", "functions", "optimizer"):
+        assert getattr(hvd, module).__name__ == f"horovod.torch.{module}"
+
+
+def check_util():
+    assert extension_available("torch") and not extension_available("caffe")
+    assert [num_rank_is_power_2(n) for n in range(5)] == [False, True, True, False, True]
+    assert split_list(list(range(5)), 3) == [[0, 1], [2, 3], [4]]
+    with env(HVD_TEST_ONE="1", HVD_TEST_NONE=None):
+        import os
+
+        assert os.environ["HVD_TEST_ONE"] == "1" and "HVD_TEST_NONE" not in os.environ
+    assert "HVD_TEST_ONE" not in os.environ
+
+
+def check_elastic_can_be_imported():
+    @run
+    def train(state):
+        raise AssertionError
+
+    for call in (lambda: train(None), TorchState, lambda: ElasticSampler([1])):
+        raises(NotImplementedError, call, "elastic")
+
+
+def check_errors_have_both_types():
+    for kind in (ValueError, RuntimeError):
+        raises(kind, lambda: hvd.reducescatter(torch.ones(4), op=hvd.Adasum), "Adasum")
+        raises(kind, lambda: hvd.grouped_reducescatter([torch.ones(4)], op=hvd.Min), "Min")
+
+
+def check_names_of_parameters():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    groups = [{"params": part.parameters()} for part in model]
+    names = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=0.1))._parameter_names
+    assert set(names) == set(model.parameters()) and len(set(names.values())) == 4
+    assert len({tuple(n) for n in hvd.allgather_object(list(names.values()))}) == 1
+    named = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    assert named._parameter_names[model[0].weight] == "0.weight"
+
+
+def check_warning_of_a_second_synchronize():
+    model = nn.Linear(1, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    model(torch.ones(1, 1)).sum().backward()
+    optimizer.synchronize()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        optimizer.step()
+    assert len(seen) == 1 and "optimizer.step() called without optimizer.skip_synchronize()" in str(seen[0].message)
+
+
+def check_gradients_after_broadcast_of_the_state():
+    model = nn.Linear(3, 1)
+    model.bias.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert torch.equal(model.weight.grad, torch.zeros(1, 3)) and model.bias.grad is None
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # leaves gradients alone from now on
+    assert torch.equal(model.weight.grad, torch.ones(1, 3))
