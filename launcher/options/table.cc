@@ -49,11 +49,14 @@ constexpr auto table = std::to_array<Option>({
     // output
     {.id = "output-filename", .spellings = "--output-filename", .kind = text, .group = output, .metavar = "DIR", .yaml = "output.filename", .help = "also write DIR/rank.N/stdout and stderr"},
     {.id = "prefix-output-with-timestamp", .spellings = "--prefix-output-with-timestamp,--prefix-timestamp", .kind = flag, .group = output, .yaml = "output.timestamp", .help = "time of day before each line"},
+    {.id = "collapse", .spellings = "--collapse", .kind = negatable, .group = output, .variable = "HVD_COLLAPSE", .yaml = "output.collapse", .help = "lines that several ranks print alike become one (default: on a terminal)"},
+    {.id = "report", .spellings = "--report", .kind = negatable, .group = output, .variable = "HVD_REPORT", .yaml = "output.report", .help = "at the end: time, CPU use and memory of the ranks (default: on a terminal)"},
     {.id = "timeline-filename", .spellings = "--timeline-filename", .kind = text, .group = output, .metavar = "FILE", .variable = "HOROVOD_TIMELINE", .for_ranks = true, .yaml = "timeline.filename", .help = "record a trace of all ranks (open it in ui.perfetto.dev)"},
     {.id = "timeline-mark-cycles", .spellings = "--timeline-mark-cycles", .kind = negatable, .group = timeline, .variable = "HOROVOD_TIMELINE_MARK_CYCLES", .for_ranks = true, .fallback = "0", .yaml = "timeline.mark_cycles", .help = "mark each cycle in the trace"},
     {.id = "verbose", .spellings = "--verbose", .kind = flag, .group = output, .help = "say each step; show what mpirun says"},
     // life
     {.id = "start-timeout", .spellings = "--start-timeout", .kind = number, .group = life, .metavar = "S", .variable = "HOROVOD_START_TIMEOUT", .fallback = "30", .yaml = "hosts.start_timeout", .help = "longest time for all ranks to come up", .least = 0.1},
+    {.id = "time-limit", .spellings = "--time-limit", .kind = number, .group = life, .metavar = "S", .yaml = "hosts.time_limit", .help = "end the job after so many seconds, with the grace, exit code 6", .least = 0.1},
     {.id = "grace", .spellings = "--grace", .kind = number, .group = life, .metavar = "S", .variable = "HVD_GRACE", .fallback = "5", .yaml = "hosts.grace", .help = "time for a rank to end by itself before it is killed", .least = 0},
     // tuning
     {.id = "fusion-threshold-mb", .spellings = "--fusion-threshold-mb", .kind = number, .group = tuning, .metavar = "N", .variable = "HOROVOD_FUSION_THRESHOLD", .for_ranks = true, .convert = megabytes, .fallback = "128", .yaml = "params.fusion_threshold_mb", .help = "most data in one fused operation; 0: no fusion", .least = 0},

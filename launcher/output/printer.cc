@@ -45,6 +45,13 @@ std::string tag_of(int rank, const std::string& host, bool colour) {
 
 Printer::Printer(PrinterOptions options)
     : options_(std::move(options)), outlets_{Outlet(1), Outlet(2)}, ranks_(options_.hosts.size()) {
+  last_line_.resize(ranks_.size());
+  if (ranks_.size() > 1 && options_.collapse.value_or(outlets_[out].is_terminal()))
+    collapser_.emplace(static_cast<int>(ranks_.size()));
+  take_ = [this](const std::vector<int>& ranks, int stream, const std::string& line) {
+    const Stream s = stream == err ? err : out;
+    print(outlets_[s], tag_of_ranks(ranks, s), line);
+  };
   const std::size_t digits = std::to_string(ranks_.size() - 1).size();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     for (const Stream s : {out, err})
@@ -81,28 +88,54 @@ void Printer::to_file(int rank, Stream stream, std::string_view bytes) {
 void Printer::rank_bytes(int rank, Stream stream, std::string_view bytes) {
   to_file(rank, stream, bytes);
   RankStream& s = at(rank, stream);
-  s.lines.add(bytes, Lines::Clock::now(), [&](std::string_view line) { print(outlets_[stream], s.tag, line); });
+  s.lines.add(bytes, Lines::Clock::now(), [&](std::string_view line) { rank_line(rank, stream, line); });
+}
+
+void Printer::rank_line(int rank, Stream stream, std::string_view line) {
+  last_line_[static_cast<std::size_t>(rank)] = ++lines_;
+  if (collapser_)
+    collapser_->add(rank, stream, line, Collapser::Clock::now(), take_);
+  else
+    print(outlets_[stream], at(rank, stream).tag, line);
+}
+
+std::string Printer::tag_of_ranks(const std::vector<int>& ranks, Stream stream) const {
+  if (ranks.size() == 1) return ranks_[static_cast<std::size_t>(ranks[0])][stream].tag;
+  std::string tag = "[" + ranges(ranks);
+  const std::string& host = options_.hosts[static_cast<std::size_t>(ranks[0])];
+  bool one_host = true;
+  for (const int rank : ranks) one_host = one_host && options_.hosts[static_cast<std::size_t>(rank)] == host;
+  tag += one_host ? " " + host + "]" : "]";
+  const bool colour = options_.may_colour && outlets_[stream].is_terminal();
+  return colour ? "\x1b[1m" + tag + "\x1b[0m " : tag + " ";
+}
+
+void Printer::turn() {
+  if (collapser_ && !collapser_->empty()) collapser_->flush(Collapser::Clock::now(), false, take_);
 }
 
 void Printer::rank_ended(int rank) {
   for (const Stream stream : {out, err}) {
     RankStream& s = at(rank, stream);
-    s.lines.end([&](std::string_view line) { print(outlets_[stream], s.tag, line); });
+    s.lines.end([&](std::string_view line) { rank_line(rank, stream, line); });
   }
 }
 
 void Printer::rank_text(int rank, std::string_view text, bool also_to_file) {
+  if (collapser_) collapser_->flush({}, true, take_);
   if (also_to_file) to_file(rank, err, text);
   while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
   for (const std::string& line : split(text, '\n')) print(outlets_[err], at(rank, err).tag, line);
 }
 
 void Printer::say(std::string_view line) {
+  if (collapser_) collapser_->flush({}, true, take_);
   outlets_[err].put(line);
   outlets_[err].put("\n");
 }
 
 void Printer::flush_all(int limit_ms) {
+  if (collapser_) collapser_->flush({}, true, take_);
   for (Outlet& o : outlets_) o.flush_all(limit_ms);
 }
 

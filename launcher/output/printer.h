@@ -1,11 +1,13 @@
 /// @file printer.h — what the ranks print, as the user sees it: whole lines with [rank host] in front.
 #pragma once
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "launcher/output/collapse.h"
 #include "launcher/output/lines.h"
 #include "launcher/output/outlet.h"
 
@@ -15,7 +17,8 @@ struct PrinterOptions {
   std::vector<std::string> hosts;  ///< [np], by rank
   std::string folder;              ///< --output-filename; empty: none
   bool timestamps = false;
-  bool may_colour = true;  ///< false for NO_COLOR and TERM=dumb; a pipe never gets an escape byte anyway
+  std::optional<bool> collapse;  ///< nothing: where stdout is a terminal
+  bool may_colour = true;        ///< false for NO_COLOR and TERM=dumb; a pipe never gets an escape byte anyway
 };
 
 /// Tag as it is printed, colour included when @p colour.  Pure.
@@ -30,6 +33,10 @@ class Printer {
   explicit Printer(PrinterOptions options);
 
   void rank_bytes(int rank, Stream stream, std::string_view bytes);
+  /// Now and then: lets go what was held for the sake of collapsing.
+  void turn();
+  /// Lines of other ranks since the last one of @p rank.
+  long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
   /// Both streams of the rank have ended.
   void rank_ended(int rank);
   /// Text of rank @p rank on our stderr now, each line tagged; also into its stderr file when @p to_file.
@@ -45,6 +52,8 @@ class Printer {
   void flush_all(int limit_ms);
 
  private:
+  void rank_line(int rank, Stream stream, std::string_view line);
+  std::string tag_of_ranks(const std::vector<int>& ranks, Stream stream) const;
   struct RankStream {
     Lines lines;
     Fd file;
@@ -59,6 +68,10 @@ class Printer {
   std::array<Outlet, 2> outlets_;
   std::vector<std::array<RankStream, 2>> ranks_;
   bool file_failed_ = false;
+  std::optional<Collapser> collapser_;
+  Collapser::Take take_;
+  long long lines_ = 0;
+  std::vector<long long> last_line_;
 };
 
 }  // namespace hvd::launcher

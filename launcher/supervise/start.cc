@@ -24,6 +24,7 @@ PrinterOptions printer_options(const JobPlan& job) {
   for (const RankPlace& p : job.plan.ranks) options.hosts.push_back(job.plan.host_of(p.rank).name);
   options.folder = job.settings.text("output-filename");
   options.timestamps = job.settings.flag("prefix-output-with-timestamp");
+  if (job.settings.has("collapse")) options.collapse = job.settings.flag("collapse");
   const char* no_colour = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
   options.may_colour = !(no_colour && *no_colour) && !(terminal && std::string_view(terminal) == "dumb");

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/control/results.h"
+#include "launcher/supervise/report.h"
 #include "launcher/supervise/start_failure.h"
 
 namespace hvd::launcher {
@@ -90,6 +92,7 @@ void Supervisor::loop() {
     // With nowhere to put output we stop reading, unless the job ends: then what nobody reads is given up.
     session_->pump([&] { return phase_ >= Phase::stopping || printer_.pending_bytes() < most_pending_output_bytes; });
     session_->tick();
+    printer_.turn();
     live_->turn();
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
@@ -118,6 +121,12 @@ void Supervisor::wait_for_events() {
 void Supervisor::on_signal(int number) {
   if (number == SIGCHLD) return;  // status() looks every time round
   if (number == SIGUSR1 || number == SIGUSR2) return session_->signal_all(number);
+  // The ranks stop and go on; hvdrun itself stays awake, or their guards would take it for dead.
+  if (number == SIGTSTP) {
+    say("hvdrun: the ranks are stopped; they go on with: kill -CONT " + std::to_string(::getpid()));
+    return session_->signal_all(SIGSTOP);
+  }
+  if (number == SIGCONT) return session_->signal_all(SIGCONT);
   const bool again = ended_.signal != 0 && phase_ >= Phase::stopping;
   if (!ended_.signal) ended_.signal = number;
   if (!again) return stop("hvdrun got signal " + std::to_string(number), grace_seconds_);
@@ -180,6 +189,11 @@ void Supervisor::check_start() {
 /// Grace is over, or mpirun does not end: first politely, then not.
 void Supervisor::check_deadlines() {
   const auto now = Clock::now();
+  const double limit = job_.settings.number("time-limit");
+  if (limit > 0 && phase_ < Phase::stopping && now - started_at_ > ms(limit)) {
+    ended_.time_limit_seconds = limit;
+    stop("the time limit is over", grace_seconds_);
+  }
   if (mpirun_ended_at_ && phase_ < Phase::draining && now - *mpirun_ended_at_ > guards_may_report) {
     for (std::size_t r = 0; r < session_->ranks().size(); ++r)
       if (session_->ranks()[r].stage != Stage::clean)
@@ -257,6 +271,14 @@ void Supervisor::look_for_lost_daemon() {
   ended_.mpirun_code = static_cast<int>(Code::peer_lost);
 }
 
+/// What the culprit printed last, where others have pushed it out of sight.
+void Supervisor::last_lines(const wire::DeathRecord& d) {
+  constexpr long long out_of_sight = 10;
+  if (d.tail.empty() || printer_.lines_since(d.rank) < out_of_sight) return;
+  say("        its last lines were:");
+  printer_.rank_text(d.rank, join(d.tail, "\n"), false);
+}
+
 int Supervisor::conclude() {
   std::vector<wire::DeathRecord> deaths;
   bool all_well = true;
@@ -276,9 +298,16 @@ int Supervisor::conclude() {
       printer_.rank_file(d.rank, d.traceback);
   if (ended_.signal == SIGINT && printer_.stderr_outlet().is_terminal()) say("");  // after the terminal's own ^C
   for (const std::string& line : verdict.lines) say(line);
+  if (verdict.first_cause && verdict.first_cause->traceback.empty()) last_lines(*verdict.first_cause);
   // Shown already: the rank lived on for so long after it that its guard did not take it for the end.
   if (verdict.first_cause && !verdict.first_cause->traceback_shown && !verdict.first_cause->traceback.empty())
     printer_.rank_text(verdict.first_cause->rank, verdict.first_cause->traceback, true);
+  const bool wanted =
+      job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
+  if (wanted)
+    for (const std::string& line :
+         report_lines(deaths, std::chrono::duration<double>(Clock::now() - started_at_).count()))
+      say(line);
   if (job_.settings.has("results"))
     write_results(job_.settings.text("results"), session_->ranks(), verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);

@@ -48,6 +48,7 @@ class Supervisor {
   [[noreturn]] void fail_start(bool timed_out);
   void abandon() noexcept;
   void look_for_lost_daemon();
+  void last_lines(const wire::DeathRecord& d);
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/error.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -102,6 +103,13 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const Ended& end
                             : ended.signal == SIGPIPE ? "nobody reads the output any more"
                                                       : "ended by " + signal_text(ended.signal);
     verdict.lines.push_back("hvdrun: " + why + "; all ranks have ended");
+    return verdict;
+  }
+  if (ended.time_limit_seconds > 0) {
+    verdict.exit_code = static_cast<int>(Code::timeout);
+    char limit[32];
+    std::snprintf(limit, sizeof limit, "%g s", ended.time_limit_seconds);
+    verdict.lines.push_back(std::string("hvdrun: the time limit of ") + limit + " was reached; all ranks have ended");
     return verdict;
   }
   if (!ended.mpirun_fault.empty() && (!first || first->cause == Cause::vanished)) {

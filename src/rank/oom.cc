@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <sstream>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "certificate.h"
 
 namespace hvd::rank {
 namespace {
@@ -54,13 +54,6 @@ MemoryGroup read_group(const std::string& mount, const std::string& path) {
   return group.directory.empty() ? read_directory(mount) : group;
 }
 
-std::string human(std::int64_t bytes) {
-  char text[32];
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
-  return text;
-}
-
 /// Looks in the kernel's log for the record that names @p pid as killed.  Needs the right to read it.
 bool log_names(pid_t pid) {
   const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -96,8 +89,8 @@ std::string oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_
   const MemoryGroup now = read_directory(before.directory);
   if (now.kills <= before.kills && !log_names(pid)) return {};
   std::string text = "killed by the kernel's out-of-memory killer";
-  if (peak_bytes > 0) text += " when it held " + human(peak_bytes);
-  if (now.limit_bytes > 0) text += "; its cgroup may hold " + human(now.limit_bytes);
+  if (peak_bytes > 0) text += " when it held " + human_bytes(peak_bytes);
+  if (now.limit_bytes > 0) text += "; its cgroup may hold " + human_bytes(now.limit_bytes);
   return text;
 }
 

@@ -9,6 +9,9 @@ Binding plan_binding(const wire::RankManifest& m, const Environment& mine) {
   Binding b;
   if (plan.planned) {
     b = {plan.cpus, plan.threads ? plan.threads : static_cast<int>(plan.cpus.size()), plan.gpu, plan.visible_gpus};
+    if (!plan.gpu.empty())
+      for (const place::Gpu& g : place::read_gpus())
+        if (g.uuid == plan.gpu || g.pci == plan.gpu) b.gpu_pci = g.pci;
   } else {
     place::Machine machine = place::this_machine();
     if (const auto visible = mine.find("CUDA_VISIBLE_DEVICES"); visible != mine.end())
@@ -17,6 +20,7 @@ Binding plan_binding(const wire::RankManifest& m, const Environment& mine) {
     const place::Share share =
         place::share_machine(machine, m.local_size, mode, plan.share_gpus)[static_cast<std::size_t>(m.local_rank)];
     b = {share.cpus, share.threads, "", place::visible_devices(share, mode)};
+    if (share.gpu) b.gpu_pci = share.gpu->pci;
     if (share.gpu) b.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
   }
   if (b.threads < 1) b.threads = 1;

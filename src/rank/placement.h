@@ -17,6 +17,7 @@ struct Binding {
   int threads = 1;                          ///< OMP_NUM_THREADS
   std::string gpu;                          ///< planned: UUID, else PCI address; empty: none
   std::optional<std::string> visible_gpus;  ///< CUDA_VISIBLE_DEVICES; nothing: as it is
+  std::string gpu_pci{};                    ///< of the same GPU, for the driver's messages; empty: not known
 };
 
 /// hvdrun's plan, else this host's own by the same function.

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "certificate.h"
 #include "wire/link.h"
 
 namespace hvd::rank {
@@ -19,13 +20,16 @@ namespace {
 
 constexpr std::size_t read_bytes = 64u << 10;
 
-/// The largest resident size of a zombie, without reaping it (glibc's waitid() hides this argument).
-std::int64_t peak_bytes(pid_t pid) {
+/// What a zombie has used, itself and its children that it waited for, without reaping it (glibc's waitid() hides this
+/// argument).
+rusage usage_of(pid_t pid) {
   siginfo_t info{};
   rusage usage{};
-  if (syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) != 0) return 0;
-  return std::int64_t{usage.ru_maxrss} << 10;
+  if (syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) != 0) return {};
+  return usage;
 }
+
+double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; }
 
 }  // namespace
 
@@ -40,6 +44,8 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   const Fd theirs(pair[1]);
   const Binding binding = plan_binding(m, mine);
   const Prepared p = prepare(m, mine, binding, theirs.get(), payload_fd, stack_.fd());
+  cwd_ = p.launch.cwd;
+  gpu_pci_ = binding.gpu_pci;
   phase_ = p.python.empty() ? "" : "python";
   Spawned s = spawn(p.launch);
   pid_ = s.pid;
@@ -125,10 +131,15 @@ bool RankProcess::reap() {
   }
   siginfo_t info{};
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
-    if (info.si_pid == pid_) ended_ns_ = mono_ns();
+    if (info.si_pid == pid_) {
+      ended_ns_ = mono_ns();
+      const rusage usage = usage_of(pid_);
+      peak_bytes_ = std::int64_t{usage.ru_maxrss} << 10;
+      cpu_seconds_ = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+    }
     // A zombie still tells its cgroup and its size: look before it is reaped.
     if (info.si_pid == pid_ && info.si_code == CLD_KILLED && info.si_status == SIGKILL)
-      oom_text_ = oom_verdict(pid_, memory_, peak_bytes(pid_));
+      oom_text_ = oom_verdict(pid_, memory_, peak_bytes_);
     int status = 0;
     const pid_t reaped = waitpid(info.si_pid, &status, 0);
     if (reaped == pid_) {
@@ -175,6 +186,20 @@ void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
   } else {
     r->cause = WIFEXITED(status) ? Cause::exited : Cause::signalled;
     r->code = WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
+    certify(r);
+  }
+}
+
+/// What the host knows besides the status.
+void RankProcess::certify(wire::DeathRecord* r) const {
+  if (r->cause == wire::Cause::signalled && r->code == SIGBUS) {
+    r->text = full_shared_memory();
+    if (!r->text.empty()) r->hint = "give it more: mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g";
+  }
+  if (r->core_dumped) r->hint = core_place(core_pattern(), cwd_);
+  if (const std::string xid = xid_of(gpu_pci_, started_us_); !xid.empty()) {
+    r->text += (r->text.empty() ? "" : "; ") + ("the GPU's driver reports " + xid);
+    if (r->hint.empty()) r->hint = "NVIDIA lists what each Xid means and whether the GPU needs a reset";
   }
 }
 
@@ -185,6 +210,8 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   r.pid = pid_;
   r.time_ns = ended_ns_;
   r.phase = phase_;
+  r.cpu_seconds = cpu_seconds_;
+  r.peak_bytes = peak_bytes_;
   judge(&r, stopped);
   std::string rest;
   const std::string held = err_.finish(&rest);

@@ -16,6 +16,9 @@
 
 namespace hvd::rank {
 
+/// CLOCK_MONOTONIC in nanoseconds.
+std::int64_t mono_ns();
+
 class RankProcess {
  public:
   /// Starts it.  @p payload_fd: see prepare().  Throws Error when it cannot be started.
@@ -57,6 +60,7 @@ class RankProcess {
   bool pump_stream(Fd& fd, Output& output, char stream, Outbox& outbox, Clock::time_point now);
   bool pump_link(Outbox& outbox);
   void take(wire::Type type, std::string_view body, Outbox& outbox);
+  void certify(wire::DeathRecord* r) const;
   void judge(wire::DeathRecord* r, bool stopped) const;
 
   int rank_;
@@ -71,11 +75,12 @@ class RankProcess {
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
   std::string oom_text_;
+  std::string cwd_, gpu_pci_;
+  std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one
+  double cpu_seconds_ = 0;
+  std::int64_t peak_bytes_ = 0;
   std::string phase_;
   std::optional<wire::Unstarted> unstarted_;
 };
-
-/// CLOCK_MONOTONIC in nanoseconds.
-std::int64_t mono_ns();
 
 }  // namespace hvd::rank

@@ -31,6 +31,8 @@ std::string to_json(const DeathRecord& r) {
                    {"phase", r.phase},
                    {"traceback", r.traceback},
                    {"traceback_shown", r.traceback_shown},
+                   {"cpu_seconds", r.cpu_seconds},
+                   {"peak_bytes", r.peak_bytes},
                    {"tail", tail}});
 }
 
@@ -50,6 +52,8 @@ DeathRecord death_from_json(const std::string& text) {
   r.phase = f.bytes("phase");
   r.traceback = f.bytes("traceback");
   r.traceback_shown = f.boolean("traceback_shown");
+  r.cpu_seconds = f.number("cpu_seconds", 0, 1e12);
+  r.peak_bytes = f.integer("peak_bytes", 0, INT64_MAX);
   r.tail = f.list("tail");
   return r;
 }

@@ -29,6 +29,8 @@ struct DeathRecord {
   std::string phase;              ///< last phase message
   std::string traceback;          ///< last Python traceback on stderr, whole; empty: none
   bool traceback_shown = false;   ///< it has also gone out as output (the rank lived on for seconds after it)
+  double cpu_seconds = 0;         ///< of the rank and its children that it waited for
+  std::int64_t peak_bytes = 0;    ///< largest resident memory of one of its processes
   std::vector<std::string> tail;  ///< last 20 lines of output (both streams)
 };
 

@@ -192,3 +192,34 @@ def test_end_with_parent() -> None:
         finally:
             parent.kill()
     sleepers.wait_for(0, 1 + GONE_WITHIN_SECONDS + SLOW_MACHINE_SECONDS)
+
+
+def test_the_time_limit(tmp_path: pathlib.Path) -> None:
+    """The ranks get the grace; exit code 6."""
+    script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    done = hvdrun.run("-np", "2", "--time-limit", "1.5", "--", "sh", "-c", script)
+    assert done.returncode == 6
+    assert done.stderr.endswith("hvdrun: the time limit of 1.5 s was reached; all ranks have ended\n")
+    assert done.stdout.count("saved") == 2
+
+
+def test_stop_and_go_on() -> None:
+    """SIGTSTP stops the ranks, not hvdrun; SIGCONT lets them go on."""
+    with hvdrun.started("-np", "1", "--", "sh", "-c", "echo $$; exec sleep 60") as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        pid = int(job.stdout.readline().split("] ")[1])
+
+        def wait_for(states: str) -> None:
+            deadline = time.monotonic() + 20
+            while pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in states:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+        job.send_signal(signal.SIGTSTP)
+        wait_for("T")
+        assert job.stderr.readline() == f"hvdrun: the ranks are stopped; they go on with: kill -CONT {job.pid}\n"
+        job.send_signal(signal.SIGCONT)
+        wait_for("RS")
+        job.send_signal(signal.SIGINT)
+        assert job.wait(20) == 130

@@ -156,7 +156,7 @@ def on_terminal(env: dict[str, str]) -> bytes:
     """What hvdrun writes when its stdout is a terminal."""
     ours, its = pty.openpty()
     with subprocess.Popen(
-        [hvdrun.program(), "-np", "2", "--", "printf", r"\r10%%\r50%%\r99%%\ndone\n"],
+        [hvdrun.program(), "-np", "2", "--no-collapse", "--", "printf", r"\r10%%\r50%%\r99%%\ndone\n"],
         stdin=subprocess.DEVNULL,
         stdout=its,
         stderr=subprocess.DEVNULL,
@@ -199,3 +199,33 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path: pathlib.Path) -> None
     done = hvdrun.run("-np", "2", "--", "true", env={"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""})
     assert done.returncode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_lines_of_many_ranks_become_one() -> None:
+    """--collapse, which a terminal has by default: what all print alike is there once."""
+    done = hvdrun.run("-np", "4", "--collapse", "--", "sh", "-c", "echo alike; echo mine $HVD_RANK; echo end >&2")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    count = 0  # a rank that starts late prints apart
+    for line in lines:
+        if line.endswith("] alike"):
+            first, _, last = line.split()[0].removeprefix("[").partition("-")
+            count += int(last or first) - int(first) + 1 if "," not in line else len(line.split()[0].split(","))
+    assert count == 4 or any("," in line for line in lines)
+    assert sorted(line for line in lines if "mine" in line) == [f"[{r} localhost] mine {r}" for r in range(4)]
+
+
+def test_the_report() -> None:
+    """With --report, on stderr, after everything else."""
+    done = hvdrun.run("-np", "2", "--report", "--", "true")
+    lines = done.stderr.splitlines()
+    assert re.fullmatch(r"hvdrun: 2 ranks, \d+\.\d s; \d+\.\d cores in use on average", lines[0])
+    assert re.fullmatch(r" {8}memory peak \d+ MiB \(rank \d on localhost\), least \d+ MiB \(rank \d\)", lines[1])
+
+
+def test_the_culprits_last_lines_are_shown_again_when_out_of_sight() -> None:
+    """Others have printed much since."""
+    script = '[ "$HVD_RANK" = 0 ] && { echo cause; exec >&- 2>&-; sleep 0.5; exit 3; }; sleep 0.2; seq 50; sleep 60'
+    done = hvdrun.run("-np", "2", "--", "sh", "-c", script)
+    assert done.returncode == 3
+    assert done.stderr.endswith("        its last lines were:\n[0 localhost] cause\n")

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "rank/certificate.h"
 #include "rank/environment.h"
 #include "rank/placement.h"
 #include "rank/python_plan.h"
@@ -131,4 +132,18 @@ TEST_CASE("libpython: none for scripts and for builds whose objects are laid out
   CHECK(find_libpython(f.file("p/bin/python3.13", "#!/bin/sh\n").string()).empty());
   CHECK(find_libpython(f.file("p/bin/python3.13t", elf).string()).empty());
   CHECK(find_libpython("/nonexistent/python3.13").empty());
+}
+
+TEST_CASE("certificate: core files, shared memory, the GPU's driver") {
+  CHECK(core_place("core", "/work") == "its core file is in /work");
+  CHECK(core_place("/var/cores/core.%p", "/work") == "its core file is in /var/cores/");
+  CHECK(core_place("|/usr/share/apport/apport %p", "/work") == "its core file went to /usr/share/apport/apport");
+  CHECK(full_shared_memory("/nowhere").empty());
+  CHECK(human_bytes(1536ll << 20) == "1.5 GiB");
+  const std::string record =
+      "6,1234,500,-;NVRM: Xid (PCI:0000:34:00): 79, pid=1, GPU has fallen off the bus.\n SUBSYSTEM=x\n";
+  CHECK(xid_in(record, "0000:34:00.0", 400) == "Xid (PCI:0000:34:00): 79, pid=1, GPU has fallen off the bus.");
+  CHECK(xid_in(record, "0000:34:00.0", 501).empty());
+  CHECK(xid_in(record, "0000:35:00.0", 0).empty());
+  CHECK(xid_in("garbage", "0000:35:00.0", 0).empty());
 }

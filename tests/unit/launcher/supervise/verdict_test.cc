@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "base/text.h"
+#include "launcher/supervise/report.h"
 #include "launcher/supervise/start_failure.h"
 
 using namespace hvd;
@@ -70,4 +71,22 @@ TEST_CASE("start: what ssh says is told with the host and the way out") {
   facts.mpirun_output.clear();
   CHECK(std::string(start_failure(facts).what()) == "start: ranks 2-3 on n2 did not come up within 30 s");
   CHECK(start_failure(facts).code == Code::timeout);
+}
+
+TEST_CASE("verdict: the time limit") {
+  Ended ended;
+  ended.time_limit_seconds = 1.5;
+  CHECK(text(judge({death(0, Cause::stopped, 143, 1)}, 1, ended)) ==
+        "6\nhvdrun: the time limit of 1.5 s was reached; all ranks have ended");
+}
+
+TEST_CASE("report: time, processors, memory, who came last") {
+  wire::DeathRecord a = death(0, Cause::finished, 0, 1'000'000'000), b = death(1, Cause::finished, 0, 4'500'000'000);
+  a.cpu_seconds = 5, b.cpu_seconds = 3;
+  a.peak_bytes = 3ll << 30, b.peak_bytes = 512ll << 20;
+  CHECK(join(report_lines({a, b}, 5), "\n") ==
+        "hvdrun: 2 ranks, 5.0 s; 1.6 cores in use on average\n"
+        "        memory peak 3.0 GiB (rank 0 on h0), least 512 MiB (rank 1)\n"
+        "        rank 1 on h1 was the last to end, 3.5 s after rank 0");
+  CHECK(report_lines({}, 3725)[0] == "hvdrun: 0 ranks, 1:02:05");
 }

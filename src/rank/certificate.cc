@@ -1,0 +1,78 @@
+#include "certificate.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace hvd::rank {
+
+std::string human_bytes(std::int64_t bytes) {
+  char text[32];
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
+std::string full_shared_memory(const std::string& folder) {
+  struct statvfs about {};
+  if (statvfs(folder.c_str(), &about) != 0 || about.f_blocks == 0) return {};
+  const auto size = static_cast<std::int64_t>(about.f_blocks) * static_cast<std::int64_t>(about.f_frsize);
+  const auto left = static_cast<std::int64_t>(about.f_bavail) * static_cast<std::int64_t>(about.f_frsize);
+  if (left > size / 100 && left > 1 << 20) return {};
+  return folder + " is full (" + human_bytes(size) + ")";
+}
+
+std::string core_pattern() {
+  std::ifstream file("/proc/sys/kernel/core_pattern");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string core_place(const std::string& pattern, const std::string& cwd) {
+  if (pattern.starts_with("|")) {
+    const std::vector<std::string> command = words(std::string_view(pattern).substr(1));
+    return "its core file went to " + (command.empty() ? "a program" : command[0]);
+  }
+  const std::size_t slash = pattern.rfind('/');
+  const bool absolute = pattern.starts_with("/");
+  const std::string folder = slash == std::string::npos ? cwd
+                             : absolute                 ? pattern.substr(0, slash + 1)
+                                                        : cwd + "/" + pattern.substr(0, slash);
+  return "its core file is in " + (folder.empty() ? "/" : folder);
+}
+
+/// "6,1234,5678901234,-;NVRM: Xid (PCI:0000:34:00): 79, pid=1234, GPU has fallen off the bus."
+std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us) {
+  const std::size_t text = record.find(';');
+  const std::size_t xid = record.find("NVRM: Xid (PCI:");
+  if (text == std::string::npos || xid == std::string::npos || xid < text) return {};
+  const std::vector<std::string> head = split(std::string_view(record).substr(0, text), ',');
+  if (head.size() < 3 || to_integer(head[2]).value_or(-1) < since_us) return {};
+  // The driver leaves the function out: 0000:34:00 for 0000:34:00.0.
+  if (pci.size() < 10 || record.find(pci.substr(0, pci.rfind('.'))) == std::string::npos) return {};
+  return std::string(trim(std::string_view(record).substr(xid + 6, record.find('\n', xid) - xid - 6)));
+}
+
+std::string xid_of(const std::string& pci, std::int64_t since_us) {
+  const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::string last;
+  char record[8192];
+  for (int i = 0; log && !pci.empty() && i < 100000; ++i) {
+    const ssize_t n = read(log.get(), record, sizeof record);
+    if (n < 0 && errno == EPIPE) continue;  // records were overwritten meanwhile
+    if (n <= 0) break;
+    if (std::string xid = xid_in({record, static_cast<std::size_t>(n)}, pci, since_us); !xid.empty())
+      last = std::move(xid);
+  }
+  return last;
+}
+
+}  // namespace hvd::rank
