@@ -29,6 +29,12 @@ struct Claims {
     for (const Claim& claim : all) everybody.merge(claim.ranks);
     return everybody;
   }
+  /// Ranks, those with two claims twice.
+  int count() const {
+    int n = 0;
+    for (const Claim& claim : all) n += claim.ranks.count();
+    return n;
+  }
   /// Forgets what was said as part of this group.
   void drop_group(std::uint64_t group) {
     std::erase_if(all, [&](const Claim& c) { return c.signature.group_size && c.signature.group == group; });

@@ -32,6 +32,10 @@ class RankSet {
 
   void merge(const RankSet& other) {
     if (other.runs_.empty()) return;
+    if (runs_.empty() || other.runs_.front().first >= runs_.back().first) {  // mostly: ranks come in order
+      for (const Run& run : other.runs_) append(run);
+      return;
+    }
     const std::vector<Run> mine = std::move(runs_);
     runs_.clear();
     std::size_t i = 0, j = 0;

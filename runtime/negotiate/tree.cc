@@ -43,7 +43,7 @@ void TreeNode::ready(std::size_t source, std::uint32_t id) {
     if (!(words[w] & bit)) return;
   for (auto& words : have_) words[w] &= ~bit;
   up_[w] |= bit;
-  news_ = true;
+  ready_ = news_ = true;
 }
 
 void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name) {
@@ -59,11 +59,11 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
     same->ranks.merge(ranks);
     same->executed = std::max(same->executed, executed);
   }
-  const bool complete = h.all.ranks().count() == ranks_;
+  const bool complete = h.all.count() >= ranks_ && h.all.ranks().count() == ranks_;
   if (!complete && !id_of_.count(name) && s.operation() != Kind::join) return;
   for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
   h.unsent.clear();
-  urgent_ = true;
+  (complete ? news_ : urgent_) = true;
   if (complete) held_.erase(name);
 }
 
@@ -102,11 +102,11 @@ void TreeNode::clear(std::uint32_t id) {
 
 void TreeNode::passing(Order type, std::string_view body) {
   ++orders_;
+  answered_ = true;
   Reader r(body);
   switch (type) {
     case Order::batch:
       under_way_.push_back(orders_);
-      answered_ = true;
       break;
     case Order::assign: {
       const auto id = r.get<std::uint32_t>();
@@ -164,14 +164,13 @@ std::string TreeNode::departure(const Departure& d) {
 std::string TreeNode::take_up() {
   Writer w;
   const std::uint64_t executed = *std::min_element(executed_.begin(), executed_.end());
-  w.put(static_cast<std::uint8_t>((news_ ? part_ready : 0) | (claims_.empty() ? 0 : part_claims) |
+  w.put(static_cast<std::uint8_t>((ready_ ? part_ready : 0) | (claims_.empty() ? 0 : part_claims) |
                                   (gone_.empty() ? 0 : part_gone) | (waits_.empty() ? 0 : part_waits)));
   w.varint(executed - told_executed_);
   told_executed_ = executed;
-  if (news_) {
+  if (ready_) {
     put_ids(w, up_);
     std::fill(up_.begin(), up_.end(), 0);
-    answered_ = false;
   }
   if (!claims_.empty()) {
     w.varint(claims_.size());
@@ -191,7 +190,8 @@ std::string TreeNode::take_up() {
     }
     waits_.clear();
   }
-  news_ = urgent_ = false;
+  if (news_) answered_ = false;
+  ready_ = news_ = urgent_ = false;
   return std::move(w.bytes());
 }
 
@@ -229,7 +229,7 @@ void TreeNode::from_below(int node, std::string_view message) {
 
 bool TreeNode::drain(Conductor& conductor) {
   const bool any = news_ || urgent_;
-  if (news_)
+  if (ready_)
     for (std::size_t w = 0; w < up_.size(); ++w) {
       // Each is taken before the conductor acts on it: its orders pass through here.
       for (std::uint64_t bits = std::exchange(up_[w], 0); bits; bits &= bits - 1)
@@ -242,7 +242,7 @@ bool TreeNode::drain(Conductor& conductor) {
     conductor.record(c.ranks, c.executed, c.signature, c.name);
   }
   for (const Departure& d : std::exchange(gone_, {})) conductor.gone(d.rank, d.code, d.text);
-  news_ = urgent_ = false;
+  ready_ = news_ = urgent_ = false;
   conductor.executed(*std::min_element(executed_.begin(), executed_.end()));
   return any;
 }

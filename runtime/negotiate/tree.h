@@ -127,7 +127,7 @@ class TreeNode {
     if (under_way_.size() > 1) return false;  // what comes later runs later anyway
     return answered_ || now_ns() - sent_ns_ >= again_ns;
   }
-  /// So long a leader gathers before its next news when the last ones were not answered by a batch.
+  /// So long a leader gathers before its next news when the last ones were not answered by an order.
   static constexpr std::int64_t again_ns = 100'000;
 
   const TreeShape shape_;
@@ -148,7 +148,8 @@ class TreeNode {
   std::deque<std::uint64_t> under_way_;                        ///< batches that this node has not carried out
   std::uint64_t orders_ = 0, told_executed_ = 0;
   std::int64_t sent_ns_ = 0;
-  bool news_ = false, urgent_ = false, answered_ = true;
+  bool ready_ = false, news_ = false, urgent_ = false;  ///< bits; what may wait a little; what may not
+  bool answered_ = true;                                ///< an order has come since the last news
 };
 
 template <class F>
