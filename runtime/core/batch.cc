@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "core/set.h"
+#include "ops/hierarchical/adasum.h"
 #include "ops/hierarchical/delivery.h"
 #include "ops/hierarchical/lanes.h"
 #include "ops/shm/eager.h"
@@ -39,7 +40,7 @@ void Batch::begin(std::span<Operation* const> ops, bool eager) {
   for (Operation* op : ops) {
     switch (op->entry->signature.operation()) {
       case Kind::allreduce:
-        parts_[reduced].ops.push_back(op);
+        parts_[op->entry->signature.reduction() == Reduce::adasum ? adapted : reduced].ops.push_back(op);
         break;
       case Kind::reducescatter:
         parts_[scattered].ops.push_back(op);
@@ -90,9 +91,7 @@ void Batch::start() {
   } else {
     phase_ = transfer();
     rows_.next(parts_[at_].row, trace::Phase::queue, phase_);
-    owned_ = at_ == scattered   ? reducescatter()
-             : at_ == delivered ? delivery()
-                                : special_(parts_[special].ops, rings_, nodes_);
+    owned_ = stage_of(at_);
     stage_ = owned_.get();
   }
 }
@@ -136,6 +135,31 @@ void Batch::trace_allreduce() {
   };
   if (phase_ == Phase::memcpy_in_fusion_buffer && reduction_.entered()) advance(transfer());
   if (phase_ == transfer() && reduction_.reduced()) advance(Phase::memcpy_out_fusion_buffer);
+}
+
+std::unique_ptr<ops::Stage> Batch::stage_of(std::size_t part) {
+  switch (part) {
+    case adapted:
+      return adasum();
+    case scattered:
+      return reducescatter();
+    case delivered:
+      return delivery();
+    default:
+      return special_(parts_[special].ops, rings_, nodes_);
+  }
+}
+
+std::unique_ptr<ops::Stage> Batch::adasum() {
+  std::vector<ops::Adapted> tensors;
+  std::size_t bytes = 0;
+  for (const Operation* op : parts_[adapted].ops) {
+    tensors.push_back({item_of(*op, world_.size), op->entry->signature.type()});
+    tensors.back().item.wide = ops::wide_reducer(tensors.back().dtype, Reduce::sum);  // nodes' parts of the result
+    bytes += tensors.back().item.bytes;
+  }
+  rings_.streaming = distance_.streaming(node_, bytes);
+  return std::make_unique<ops::Adasum>(rings_, nodes_, transport_, std::move(tensors));
 }
 
 std::unique_ptr<ops::Stage> Batch::reducescatter() {

@@ -1,8 +1,8 @@
 /// @file batch.h — the operations that run together, as a state object.
 ///
-/// A batch has up to four parts, one after the other: what is reduced for
-/// everybody, what is reduced for one rank each, what is moved as it is, process sets
-/// that come or go.  All
+/// A batch has up to five parts, one after the other: what is reduced for
+/// everybody, Adasum, what is reduced for one rank each, what is moved as it is, process
+/// sets that come or go.  All
 /// operations of a part share one pass through the rings.
 #pragma once
 #include <array>
@@ -43,7 +43,7 @@ class Batch {
   void drop();
 
  private:
-  enum Kinds : std::size_t { reduced, scattered, delivered, special, parts };
+  enum Kinds : std::size_t { reduced, adapted, scattered, delivered, special, parts };
   struct Part {
     std::vector<Operation*> ops;
     std::uint32_t row = 0;
@@ -53,6 +53,8 @@ class Batch {
   void start();
   void finish();
   void trace_allreduce();
+  std::unique_ptr<ops::Stage> stage_of(std::size_t part);
+  std::unique_ptr<ops::Stage> adasum();
   std::unique_ptr<ops::Stage> reducescatter();
   std::unique_ptr<ops::Stage> delivery();
   void take_scattered();

@@ -12,7 +12,7 @@ ops::Item item_of(const Operation& op, int size) {
   item.out = static_cast<unsigned char*>(op.out);
   item.bytes = static_cast<std::size_t>(s.payload_bytes());
   item.element_bytes = element_bytes(s.type());
-  item.reduce = ops::reducer(s.type(), s.reduction());
+  item.reduce = ops::reducer(s.type(), s.reduction() == Reduce::adasum ? Reduce::sum : s.reduction());
   item.scale = {s.before, s.after, s.reduction() == Reduce::average ? size : 1};
   if (Widened::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
   return item;

@@ -182,8 +182,11 @@ void Set::trace_submitted(Entry& e, const Prepared& p) {
   const Signature& s = e.signature;
   std::copy(s.dims, s.dims + s.ndim, dims);
   if (s.ndim > 0 && dims[0] < 0) dims[0] = p.dim0;
-  const auto op = s.operation() == Kind::set_change ? Kind::barrier : s.operation();
-  tracer_.submitted(e.track, {e.name, static_cast<trace::TraceOp>(op), s.dtype, {dims, s.ndim}, world_.world_rank(0)});
+  const bool adasum = s.operation() == Kind::allreduce && s.reduction() == Reduce::adasum;
+  const auto op = s.operation() == Kind::set_change ? trace::TraceOp::barrier
+                  : adasum                          ? trace::TraceOp::adasum
+                                                    : static_cast<trace::TraceOp>(s.kind);
+  tracer_.submitted(e.track, {e.name, op, s.dtype, {dims, s.ndim}, world_.world_rank(0)});
 }
 
 /// Under mutex_.

@@ -6,6 +6,14 @@
 #include "negotiate/idset.h"
 
 namespace hvd::negotiate {
+namespace {
+
+/// What every rank can finish from everybody's slots.
+bool can_be_eager(const Signature& s) {
+  return s.device < 0 && s.operation() == Kind::allreduce && s.reduction() != Reduce::adasum;
+}
+
+}  // namespace
 
 Conductor::Conductor(ConductorOptions options, Publish publish)
     : options_(std::move(options)), publish_(std::move(publish)) {
@@ -161,7 +169,7 @@ bool Conductor::assign_waiting() {
     i.fresh = true;
     i.signature = signature;
     i.bytes = signature.payload_bytes();
-    i.slot = signature.operation() == Kind::allreduce && signature.device < 0 ? take_slot(i.bytes) : no_slot;
+    i.slot = can_be_eager(signature) ? take_slot(i.bytes) : no_slot;
     i.used = last_batch_;
     i.name = name;
     id_of_[name] = id;

@@ -181,7 +181,7 @@ void Lanes::reduce(std::size_t k) {
          send_finished(at);
          const Parcel& to = parcels_[parcel_];
          t.reduce(source, rings_.ranks, staging_.data() + to.staging + (at - to.begin), bytes / t.element_bytes,
-                  Scale{t.scale.before, 1, 1});
+                  Scale{t.scale.before, 1, 1, t.scale.weights});
        });
   if (!alone_) send_finished(end);
 }

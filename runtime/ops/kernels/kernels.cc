@@ -11,9 +11,11 @@ namespace hvd::ops {
 
 ReduceFn reducer_baseline(DType, Reduce);
 WideReduce wide_reducer_baseline(DType, Reduce);
+DotsFn dots_baseline(DType);
 #ifdef HVD_WITH_AVX2
 ReduceFn reducer_avx2(DType, Reduce);
 WideReduce wide_reducer_avx2(DType, Reduce);
+DotsFn dots_avx2(DType);
 
 namespace {
 bool has_avx2() {
@@ -31,10 +33,12 @@ ReduceFn reducer(DType d, Reduce r) { return has_avx2() ? reducer_avx2(d, r) : r
 WideReduce wide_reducer(DType d, Reduce r) {
   return has_avx2() ? wide_reducer_avx2(d, r) : wide_reducer_baseline(d, r);
 }
+DotsFn dots(DType d) { return has_avx2() ? dots_avx2(d) : dots_baseline(d); }
 const char* kernels_in_use() { return has_avx2() ? "avx2" : "baseline"; }
 #else
 ReduceFn reducer(DType d, Reduce r) { return reducer_baseline(d, r); }
 WideReduce wide_reducer(DType d, Reduce r) { return wide_reducer_baseline(d, r); }
+DotsFn dots(DType d) { return dots_baseline(d); }
 const char* kernels_in_use() { return "baseline"; }
 #endif
 

@@ -8,10 +8,11 @@ namespace hvd::ops {
 
 /// What is done to each element besides reducing it.
 struct Scale {
-  double before = 1;  ///< multiplies every input
-  double after = 1;   ///< multiplies the result
-  int divisor = 1;    ///< then it is divided by this: the ranks, for Average
-  bool plain() const { return before == 1 && after == 1 && divisor == 1; }
+  double before = 1;                ///< multiplies every input
+  double after = 1;                 ///< multiplies the result
+  int divisor = 1;                  ///< then it is divided by this: the ranks, for Average
+  const double* weights = nullptr;  ///< [n] one more factor for each input; floating point only
+  bool plain() const { return before == 1 && after == 1 && divisor == 1 && !weights; }
 };
 
 /// dst[i] = scale(src[0][i] op src[1][i] op …), in this order.  src: [n][count], n >= 1; dst may be one of them.
@@ -30,6 +31,15 @@ WideReduce wide_reducer(DType dtype, Reduce reduce);
 
 /// nullptr for Adasum, which is not one pass.  Average is Sum with a divisor.
 ReduceFn reducer(DType dtype, Reduce reduce);
+
+/// The dot products of all pairs of n vectors, in double.  sums: [n * (n + 1) / 2][8], pair (i, j >= i) at
+/// i * n - i * (i - 1) / 2 + j - i; element e of this call goes to sum e % 8, so that vectors may come in pieces of
+/// whole lines of 64 bytes without changing a bit.  scratch: [n][dot_block].
+using DotsFn = void (*)(const void* const* src, int n, std::size_t count, double* sums, double* scratch);
+inline constexpr std::size_t dot_block = 64;
+
+/// nullptr for what is not floating point.
+DotsFn dots(DType dtype);
 
 /// Copies past the caches.  Call store_fence() before a flag publishes what was written.
 void copy_streaming(void* dst, const void* src, std::size_t bytes);

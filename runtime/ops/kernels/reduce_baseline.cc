@@ -4,4 +4,5 @@
 namespace hvd::ops {
 ReduceFn reducer_baseline(DType d, Reduce r) { return pick(d, r); }
 WideReduce wide_reducer_baseline(DType d, Reduce r) { return pick_wide(d, r); }
+DotsFn dots_baseline(DType d) { return pick_dots(d); }
 }  // namespace hvd::ops

@@ -103,7 +103,7 @@ void ShmAllreduce::reduce_part(std::uint64_t k) {
       source[r] = r == rings_.me ? item.in + from : rings_.node.ring(r, base_ + k) + (at - chunk);
     unsigned char* to = wide ? wide : result + (at - chunk);
     const ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
-    reduce(source, rings_.ranks, to, bytes / item.element_bytes, Scale{item.scale.before, 1, 1});
+    reduce(source, rings_.ranks, to, bytes / item.element_bytes, Scale{item.scale.before, 1, 1, item.scale.weights});
     if (wide) wide += item.wire_bytes(bytes);
   });
   hook_->start(k, result + (begin - chunk), begin, end);

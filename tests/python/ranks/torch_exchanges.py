@@ -146,3 +146,15 @@ def check_numpy():
     assert numpy.array_equal(out, numpy.array([2.0 * RANK, 2.0 * RANK + 1]) * SIZE)
     outs = hvd_numpy.grouped_reducescatter([numpy.ones(SIZE), numpy.ones((SIZE, 2), numpy.int32)])
     assert [out.shape for out in outs] == [(1,), (1, 2)]
+
+
+def check_adasum():
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        same = hvd.allreduce(torch.ones(33, dtype=dtype), op=hvd.Adasum, name=f"same.{dtype}")
+        assert torch.equal(same, torch.ones(33, dtype=dtype))  # parallel gradients count once
+        own = torch.zeros(SIZE, dtype=dtype)
+        own[RANK] = 3
+        assert torch.equal(hvd.allreduce(own, op=hvd.Adasum), torch.full((SIZE,), 3, dtype=dtype))  # orthogonal ones add up
+    outs = hvd.grouped_allreduce([torch.ones(5), torch.full((2, 2), RANK + 1.0)], op=hvd.Adasum)
+    assert torch.equal(outs[0], torch.ones(5)) and outs[1].shape == (2, 2)
+    raises(ValueError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.int32), op=hvd.Adasum), "Adasum")

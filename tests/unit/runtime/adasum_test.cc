@@ -1,0 +1,170 @@
+/// Adasum against a plain model in double, for any number of ranks, alone and fused.
+#include "ops/hierarchical/adasum.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "world_of_threads.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+using Vector = std::vector<double>;
+
+double dot(const Vector& a, const Vector& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+void combine(Vector& a, const Vector& b) {
+  const double ab = dot(a, b), aa = dot(a, a), bb = dot(b, b);
+  const double fa = aa > 0 ? 1 - ab / (2 * aa) : 1, fb = bb > 0 ? 1 - ab / (2 * bb) : 1;
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = fa * a[i] + fb * b[i];
+}
+
+Vector tree(std::vector<Vector> v) {
+  std::size_t power = 1;
+  while (power * 2 <= v.size()) power *= 2;
+  for (std::size_t i = power; i < v.size(); ++i) combine(v[i - power], v[i]);
+  for (std::size_t d = 1; d < power; d *= 2)
+    for (std::size_t i = 0; i < power; i += 2 * d) combine(v[i], v[i + d]);
+  return v.front();
+}
+
+/// The tree of every node first, then that of the nodes.
+Vector model(const std::vector<Vector>& all, int per_node) {
+  if (per_node == 0) return tree(all);
+  std::vector<Vector> nodes;
+  for (std::size_t at = 0; at < all.size(); at += static_cast<std::size_t>(per_node))
+    nodes.push_back(tree(
+        {all.begin() + static_cast<std::ptrdiff_t>(at),
+         all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), at + static_cast<std::size_t>(per_node)))}));
+  return tree(nodes);
+}
+
+/// Ranks' gradients have something in common, and something of their own.
+template <class T>
+std::vector<T> gradient(int rank, std::size_t count, unsigned seed) {
+  std::mt19937 common(seed), own(seed * 100 + static_cast<unsigned>(rank));
+  std::normal_distribution<double> normal;
+  std::vector<T> v;
+  for (std::size_t i = 0; i < count; ++i) v.push_back(static_cast<T>(normal(common) + normal(own)));
+  return v;
+}
+
+struct Split {
+  int size, per_node;
+};
+const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {7, 3}};
+
+template <class T>
+void against_model(hvd_dtype dtype, double tolerance) {
+  for (const Split& s : splits)
+    for (std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{1000}, std::size_t{70001}}) {
+      std::vector<Vector> all;
+      for (int r = 0; r < s.size; ++r) {
+        const std::vector<T> g = gradient<T>(r, count, static_cast<unsigned>(count));
+        all.emplace_back(g.begin(), g.end());
+      }
+      const Vector expected = model(all, s.per_node);
+      const double length = std::sqrt(dot(expected, expected) / static_cast<double>(count));
+      std::vector<std::vector<T>> got(static_cast<std::size_t>(s.size));
+      run_world(s.size, s.per_node, [&](Rank& rank) {
+        const std::vector<T> in = gradient<T>(rank.rank(), count, static_cast<unsigned>(count));
+        std::vector<T>& out = got[static_cast<std::size_t>(rank.rank())];
+        for (int round = 0; round < 2; ++round) {
+          out.assign(count, 0);
+          hvd_request q = Rank::request(HVD_ALLREDUCE, "x", {static_cast<std::int64_t>(count)}, in.data(), out.data(),
+                                        dtype, HVD_ADASUM);
+          q.prescale = 0.5;
+          q.postscale = 4;
+          EXPECT(rank.run(q) == HVD_OK);
+          for (std::size_t i = 0; i < count; ++i)
+            EXPECT(std::fabs(static_cast<double>(out[i]) - 2 * expected[i]) <
+                   tolerance * (length + std::fabs(expected[i])));
+        }
+      });
+      for (const auto& other : got) CHECK(std::memcmp(other.data(), got.front().data(), count * sizeof(T)) == 0);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("adasum: every number of ranks, against the model") {
+  SUBCASE("float32") { against_model<float>(HVD_F32, 2e-5); }
+  SUBCASE("float64") { against_model<double>(HVD_F64, 1e-11); }
+}
+
+TEST_CASE("adasum: halves and brain floats") {
+  run_world(3, 0, [](Rank& rank) {
+    for (hvd_dtype dtype : {HVD_F16, HVD_BF16}) {
+      const std::uint16_t one = dtype == HVD_F16 ? 0x3c00 : 0x3f80;
+      std::vector<std::uint16_t> same(100, one), apart(99, 0);
+      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "same", {100}, same.data(), same.data(), dtype, HVD_ADASUM)) ==
+             HVD_OK);
+      for (std::uint16_t x : same) EXPECT(x == one);  // parallel: counts once
+      for (std::size_t i = static_cast<std::size_t>(rank.rank()); i < 99; i += 3) apart[i] = one;
+      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "apart", {99}, apart.data(), apart.data(), dtype, HVD_ADASUM)) ==
+             HVD_OK);
+      for (std::uint16_t x : apart) EXPECT(x == one);  // orthogonal: a sum
+    }
+  });
+}
+
+TEST_CASE("adasum: zeros and opposites") {
+  const double none[] = {0, 0, 0};
+  CHECK(ops::adasum_factors(none, 2) == std::vector<double>{1, 1});
+  const double one[] = {4, 0, 0};  // the second is zero
+  CHECK(ops::adasum_factors(one, 2) == std::vector<double>{1, 1});
+  const double opposite[] = {4, -4, 4};
+  CHECK(ops::adasum_factors(opposite, 2) == std::vector<double>{1.5, 1.5});
+  // a, -a, b: the first two cancel, and what rounding leaves of them has no direction.
+  const double cancelled[] = {2, 1, -2, 3, 1e-16, 2};
+  for (double f : ops::adasum_factors(cancelled, 3)) CHECK(std::fabs(f) < 10);
+}
+
+TEST_CASE("adasum: fused or alone, beside other operations, the bits are the same") {
+  for (const Split& s : {Split{2, 0}, Split{3, 0}, Split{4, 2}, Split{5, 2}})
+    run_world(s.size, s.per_node, [](Rank& rank) {
+      constexpr int count = 20;
+      std::vector<std::vector<float>> in, alone;
+      std::vector<std::string> names;
+      const auto request = [&](int i, std::vector<float>& out) {
+        const auto u = static_cast<std::size_t>(i);
+        return Rank::request(HVD_ALLREDUCE, names[u].c_str(), {static_cast<std::int64_t>(in[u].size())}, in[u].data(),
+                             out.data(), HVD_F32, i % 4 == 3 ? HVD_SUM : HVD_ADASUM);
+      };
+      for (int i = 0; i < count; ++i) {
+        in.push_back(gradient<float>(rank.rank(), static_cast<std::size_t>(1 + i * i * 37), static_cast<unsigned>(i)));
+        names.push_back("t" + std::to_string(i));
+      }
+      for (int i = 0; i < count; ++i) {
+        alone.push_back(in[static_cast<std::size_t>(i)]);
+        EXPECT(rank.run(request(i, alone.back())) == HVD_OK);
+      }
+      for (int round = 0; round < 8; ++round) {
+        std::vector<std::vector<float>> out = in;
+        std::vector<core::Operation*> ops(count);
+        for (int j = 0; j < count; ++j) {
+          const int i = (j * 7 + rank.rank() * round) % count;
+          ops[static_cast<std::size_t>(i)] = &rank.submit(request(i, out[static_cast<std::size_t>(i)]));
+        }
+        for (core::Operation* op : ops) EXPECT(rank.finish(*op) == HVD_OK);
+        for (std::size_t i = 0; i < count; ++i)
+          EXPECT(std::memcmp(out[i].data(), alone[i].data(), out[i].size() * sizeof(float)) == 0);
+      }
+    });
+}
+
+TEST_CASE("adasum: integers are refused") {
+  run_world(1, 0, [](Rank& rank) {
+    std::int32_t x = 1;
+    std::string text;
+    EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {}, &x, &x, HVD_I32, HVD_ADASUM), &text, 1) == HVD_USAGE);
+    EXPECT(text.find("Adasum of int32") != std::string::npos);
+  });
+}
