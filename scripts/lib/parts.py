@@ -300,6 +300,7 @@ PARTS = [
     Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
     Part("python", "the Python package", suite("tests/python")),
     Part("property", "random operations against a model in NumPy", suite("tests/property")),
+    Part("models", "protocols in shared memory, explored by a model checker", suite("tests/models")),
     Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
     Part("failures", "what fails, and what is said then", suite("tests/failures")),
     Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),

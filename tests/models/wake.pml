@@ -1,0 +1,135 @@
+/* Sleep and wake-up: no wake-up is lost.
+ *
+ * Mirrors runtime/memory/wake.h (ring, ring_always) and runtime/core/engine.cc (run, sleep, drive, begin_polling,
+ * poll_for, end_polling, sleep_for): one engine thread, one caller that drives while it waits, two that announce work
+ * and go.  The words are sequentially consistent there, as everything is here.  Time-outs never happen here, so that
+ * nothing depends on them.
+ *
+ * Broken on purpose: NO_LOOK_BEFORE_SLEEP, FLAG_AFTER_LOOK, NO_LOOK_ON_LEAVING, RING_BEFORE_WORK,
+ * NO_RING_WHEN_LOCKED (the runtime did that once: the wake-up came 0.1 s late, with the engine's watch).
+ */
+#define WAKERS 2
+byte work = 0;         /* a bit each: announced, not carried out */
+byte outstanding = 0;  /* operations of this rank that have not ended */
+byte polling = 0;
+bit sleeping = 0, blocked = 0, locked = 0, mine_done = 0;
+
+inline wake() { blocked = 0 }
+inline ring_always() {
+  if
+  :: sleeping != 0 ->
+    bit old;
+    atomic { old = sleeping; sleeping = 0 };
+    if :: old -> wake() :: else fi
+  :: else
+  fi
+}
+inline ring() { if :: polling == 0 -> ring_always() :: else fi }
+
+/* Under the lock: looks at one word after the other, as Gather::poll does. */
+inline step(moved) {
+  moved = 0;
+  if :: work & 1 -> atomic { work = work & ~1; outstanding--; moved = 1 } :: else fi;
+  if :: work & 2 -> atomic { work = work & ~2; outstanding--; moved = 1 } :: else fi;
+  if :: work & 4 -> atomic { work = work & ~4; outstanding--; mine_done = 1; moved = 1 } :: else fi
+}
+
+proctype Waker(byte bits) {
+  atomic { outstanding++ };
+#ifdef RING_BEFORE_WORK
+  ring();
+  atomic { work = work | bits }
+#else
+  atomic { work = work | bits };
+  ring()
+#endif
+}
+
+proctype Engine() {
+  bit moved;
+again:
+  if
+  :: polling == 0 ->
+    if
+    :: atomic { locked == 0 -> locked = 1 } ->
+      step(moved);
+      locked = 0;
+      if :: moved -> goto again :: else fi
+    :: locked -> goto again /* yields, and tries again */
+    fi
+  :: else
+  fi;
+#ifdef FLAG_AFTER_LOOK
+  moved = 0;
+  if :: polling == 0 -> atomic { locked == 0 -> locked = 1 }; step(moved); locked = 0 :: else fi;
+  sleeping = 1;
+#else
+  sleeping = 1;
+  moved = 0;
+#ifndef NO_LOOK_BEFORE_SLEEP
+  if :: polling == 0 -> atomic { locked == 0 -> locked = 1 }; step(moved); locked = 0 :: else fi;
+#endif
+#endif
+  if
+  :: moved
+  :: else ->
+    atomic { if :: sleeping == 1 -> blocked = 1 :: else fi };
+  end:
+    blocked == 0 /* in the kernel */
+  fi;
+  sleeping = 0;
+  goto again
+}
+
+proctype Caller() {
+  bit moved;
+  byte turns = 0;
+  atomic { polling++ };
+  atomic { outstanding++ };
+  atomic { work = work | 4 };
+  ring();
+  do /* poll_for: until the end, or until patience ends */
+  :: mine_done -> break
+  :: !mine_done && turns < 2 ->
+    turns++;
+    if
+    :: atomic { locked == 0 -> locked = 1 } ->
+      step(moved);
+      locked = 0
+    :: locked
+    fi
+  :: turns == 2 -> break
+  od;
+  atomic { polling-- };
+#ifndef NO_LOOK_ON_LEAVING
+  if
+  :: outstanding == 0
+  :: else ->
+    if
+    :: atomic { locked == 0 -> locked = 1 } ->
+      step(moved);
+      if :: work != 0 -> moved = 1 :: else fi;
+      locked = 0;
+      if :: moved -> ring_always() :: else fi
+    :: locked ->
+#ifndef NO_RING_WHEN_LOCKED
+      ring_always() /* who drives may have looked already */
+#else
+      skip
+#endif
+    fi
+  fi;
+#endif
+  if
+  :: mine_done
+  :: else ->
+    ring_always();
+    mine_done
+  fi
+}
+
+init {
+  atomic { run Engine(); run Waker(1); run Waker(2); run Caller() };
+  timeout; /* nobody can move */
+  assert(work == 0 && mine_done)
+}
