@@ -20,18 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string find_rank_program(const Environment& environment) {
-  if (const char* given = environment("HVD_RANK_PROGRAM"); given && *given) return given;
-  const std::string folder = own_folder();
-  for (const char* candidate : {"/hvdrank", "/../src/rank/hvdrank"}) {  // installed; in the build tree
-    std::error_code ignored;
-    const fs::path path = fs::weakly_canonical(folder + candidate, ignored);
-    if (::access(path.c_str(), X_OK) == 0) return path;
-  }
-  throw Error(Code::unavailable, "hvdrank", "not found beside hvdrun in " + folder,
-              "install again, or set HVD_RANK_PROGRAM to its path");
-}
-
 /// Words for plm_rsh_agent, which mpirun splits at blanks and colons.
 std::vector<std::string> agent_words() { return {own_folder() + "/hvdrun", "--remote-agent"}; }
 
@@ -45,13 +33,6 @@ MpirunOptions mpirun_options(const Settings& settings, const std::string& rank_p
   options.agent = agent_words();
   options.rank_program = rank_program;
   return options;
-}
-
-std::string current_folder() {
-  std::error_code error;
-  const std::string folder = fs::current_path(error);
-  if (error) throw Error(Code::usage, "the working folder", error.message(), "cd to a folder that exists");
-  return folder;
 }
 
 bool travels(const std::string& name) {
@@ -108,6 +89,25 @@ Sources sources(const Settings& settings, const Environment& environment) {
 }
 
 }  // namespace
+
+std::string find_rank_program(const Environment& environment) {
+  if (const char* given = environment("HVD_RANK_PROGRAM"); given && *given) return given;
+  const std::string folder = own_folder();
+  for (const char* candidate : {"/hvdrank", "/../src/rank/hvdrank"}) {  // installed; in the build tree
+    std::error_code ignored;
+    const fs::path path = fs::weakly_canonical(folder + candidate, ignored);
+    if (::access(path.c_str(), X_OK) == 0) return path;
+  }
+  throw Error(Code::unavailable, "hvdrank", "not found beside hvdrun in " + folder,
+              "install again, or set HVD_RANK_PROGRAM to its path");
+}
+
+std::string current_folder() {
+  std::error_code error;
+  const std::string folder = fs::current_path(error);
+  if (error) throw Error(Code::usage, "the working folder", error.message(), "cd to a folder that exists");
+  return folder;
+}
 
 std::string own_folder() {
   std::error_code error;

@@ -27,6 +27,10 @@ struct JobPlan {
 
 /// Folder of the running hvdrun.
 std::string own_folder();
+/// hvdrank, beside it.  Throws Error{unavailable}.
+std::string find_rank_program(const Environment& environment);
+/// Throws Error{usage} when it does not exist any more.
+std::string current_folder();
 
 /// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
 JobPlan prepare(CommandLine line, const Environment& environment);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/job.h"
 #include "launcher/mpirun/agent.h"
 #include "launcher/supervise/live.h"
@@ -67,6 +68,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
     if (!args.empty() && args[0] == "--remote-agent") return launcher::remote_agent({args.begin() + 1, args.end()});
+    if (!args.empty() && args[0] == "doctor")
+      return launcher::doctor(launcher::read_command_line({args.begin() + 1, args.end()}, launcher::environment),
+                              launcher::environment);
     for (const char* word : {"ps", "stacks", "kill"})
       if (!args.empty() && args[0] == word) return launcher::live_command(args);
     return launcher::run(args);

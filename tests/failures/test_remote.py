@@ -21,7 +21,8 @@ WHO = "echo $HVD_RANK $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $HVD_CROSS_RANK/$HVD_CROSS
 
 def run(hosts: Cluster, *args: str, **options: object) -> subprocess.CompletedProcess[str]:
     """hvdrun on alpha."""
-    return hosts.run("alpha", [hvdrun.program(), "--start-timeout", "25", *args], timeout=90, **options)
+    first = args[:1] if args[0] == "doctor" else ()
+    return hosts.run("alpha", [hvdrun.program(), *first, "--start-timeout", "25", *args[len(first) :]], timeout=90, **options)
 
 
 def nothing_left(hosts: Cluster, limit_seconds: float = 6.0) -> None:
@@ -161,4 +162,27 @@ def test_ctrl_c_over_two_hosts(two_hosts: Cluster, mpirun: str) -> None:
             assert job.stdout.readline().endswith("] up\n")
         two_hosts.signal(job, signal.SIGINT)
         assert job.wait(20) == 130
+    nothing_left(two_hosts)
+
+
+def test_the_doctor(two_hosts: Cluster) -> None:
+    """A row for each host, a line for each problem, and what to do; quickly."""
+    python = ["--python", sys.executable]
+    (two_hosts.tmp("alpha") / "job.py").write_text("import json, no_such_module\n")
+    done = run(two_hosts, "doctor", *python, "-H", "alpha:1,beta:2", "/tmp/job.py")
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:3] == ["host", "way", "clock"]
+    assert lines[1].split()[:3] == ["alpha", "here", "same"]
+    assert lines[2].split()[:3] == ["beta", "yes", "same"]
+    assert lines[3].startswith("hosts reach this one at 10.77.0.1: ")
+    for host in ("alpha", "beta"):
+        assert f"problem {host}: lacks no_such_module\n        there: {sys.executable} -m pip install" in done.stdout
+    assert "cannot reach" not in done.stdout
+    assert done.returncode == 4
+    done = run(two_hosts, "doctor", "-H", "alpha:1,beta:2", "--", "true")
+    assert done.stdout.endswith("nothing stands in the way of a job\n"), done.stdout
+    assert done.returncode == 0
+    done = run(two_hosts, "doctor", "-p", "2223", "-H", "alpha:1,beta:2", "--", "true")
+    assert "problem beta: nothing listens for ssh on beta\n        is sshd running there?" in done.stdout
+    assert done.returncode == 4
     nothing_left(two_hosts)

@@ -1,0 +1,219 @@
+#include "launcher/doctor/checkup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr double most_skew_seconds = 2;        // make, file times and logs of two hosts
+constexpr long long least_shm_kib = 64 << 10;  // Docker's default, too little for torch's workers
+constexpr long long least_files = 1024;
+
+std::string value(const Answers& a, const char* key) {
+  const auto it = a.values.find(key);
+  return it == a.values.end() ? "" : it->second;
+}
+
+long long number(const Answers& a, const char* key) { return to_integer(value(a, key)).value_or(0); }
+
+std::string kib_text(long long kib) {
+  char text[32];
+  const double mib = static_cast<double>(kib) / 1024;
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
+std::string skew_text(const Answers& a) {
+  if (std::abs(a.clock_skew_seconds) <= a.clock_error_seconds) return "same";
+  char text[32];
+  std::snprintf(text, sizeof text, "%+.1f s", a.clock_skew_seconds);
+  return text;
+}
+
+/// In the host's Python: its version, hvd's version, modules that are missing, addresses that cannot be reached.
+std::string python_text(const Questions& q) {
+  std::string list, where;
+  for (const std::string& m : q.modules) list += "'" + m + "',";
+  for (const std::string& a : q.addresses) where += "'" + a + "',";
+  return "import sys,socket\n"
+         "from importlib.util import find_spec\n"
+         "print('python','%d.%d.%d'%sys.version_info[:3])\n"
+         "try:\n"
+         "    import hvd\n"
+         "    print('hvd',hvd.__version__)\n"
+         "except Exception as e: print('hvd_error',' '.join(str(e).split()) or type(e).__name__)\n"
+         "sys.path.insert(0,'.')\n"
+         "print('absent',*[m for m in (" +
+         list +
+         ") if find_spec(m) is None])\n"
+         "good=[]\n"
+         "for a in (" +
+         where +
+         "):\n"
+         "    host,_,port=a.rpartition(':')\n"
+         "    try: socket.create_connection((host.strip('[]'),int(port)),1).close(); good.append(a)\n"
+         "    except OSError: pass\n"
+         "print('reached',*good)\n";
+}
+
+/// A value that most hosts share; empty when none has one.
+std::string usual(const std::vector<Answers>& all, const char* key) {
+  std::map<std::string, int> votes;
+  for (const Answers& a : all)
+    if (!value(a, key).empty()) ++votes[value(a, key)];
+  std::string best;
+  for (const auto& [text, count] : votes)
+    if (best.empty() || count > votes[best]) best = text;
+  for (const Answers& a : all)  // this host's own, where there is no majority
+    if (a.local && !value(a, key).empty() && votes[value(a, key)] == votes[best]) best = value(a, key);
+  return best;
+}
+
+void check_python(const Answers& a, const std::vector<Answers>& all, const Questions& q, std::vector<Problem>& out) {
+  if (q.python.empty()) return;
+  if (value(a, "python").empty()) {
+    out.push_back(
+        {a.host, q.python + " does not run there", "install it there under the same path, or use --python PATH"});
+    return;
+  }
+  if (const std::string usual_python = usual(all, "python"); value(a, "python") != usual_python)
+    out.push_back({a.host, "has Python " + value(a, "python") + ", others have " + usual_python,
+                   "a .pkl needs the same minor version everywhere: --python PATH"});
+  if (!value(a, "hvd_error").empty())
+    out.push_back({a.host, "import hvd fails: " + value(a, "hvd_error"),
+                   "there: " + q.python + " -m pip install the wheel of hvdrun"});
+  else if (const std::string usual_hvd = usual(all, "hvd"); value(a, "hvd") != usual_hvd)
+    out.push_back(
+        {a.host, "has hvd " + value(a, "hvd") + ", others have " + usual_hvd, "install the same wheel everywhere"});
+  if (!value(a, "absent").empty())
+    out.push_back({a.host, "lacks " + join(words(value(a, "absent")), ", "),
+                   "there: " + q.python + " -m pip install " + value(a, "absent")});
+  if (!a.local && !q.addresses.empty() && value(a, "reached").empty())
+    out.push_back({a.host, "cannot reach this host at " + join(q.addresses, " or "),
+                   "a firewall? ranks must reach hvdrun and one another by TCP; --network-interfaces chooses the way"});
+}
+
+}  // namespace
+
+std::string checkup_script(const Questions& q) {
+  std::string script = "cd " + shell_quote(q.cwd) +
+                       " 2>/dev/null && echo cwd yes || echo cwd no\n"
+                       "echo clock $(date +%s.%N)\n"
+                       "echo rank $(" +
+                       shell_quote(q.rank_program) +
+                       " --version 2>/dev/null)\n"
+                       "echo mpi $(" +
+                       shell_quote(q.mpirun) +
+                       " --version 2>/dev/null | head -n 1)\n"
+                       "echo gpus $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)\n"
+                       "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
+                       "echo files $(ulimit -n)\n";
+  if (!q.python.empty())
+    script += shell_quote(q.python) + " - 2>/dev/null <<'END_OF_PYTHON'\n" + python_text(q) + "END_OF_PYTHON\n";
+  return script + "echo end\n";
+}
+
+bool read_answers(const std::string& text, Answers& answers) {
+  for (const std::string& line : split(text, '\n')) {
+    const std::size_t blank = line.find(' ');
+    if (line == "end") return true;
+    answers.values[line.substr(0, blank)] =
+        blank == std::string::npos ? "" : std::string(trim(std::string_view(line).substr(blank)));
+  }
+  return false;
+}
+
+std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questions& q) {
+  std::vector<Problem> out;
+  const std::string usual_mpi = usual(all, "mpi"), usual_rank = usual(all, "rank");
+  for (const Answers& a : all) {
+    if (!a.unreachable.empty()) {
+      out.push_back({a.host, a.unreachable, a.hint});
+      continue;
+    }
+    if (value(a, "rank").empty())
+      out.push_back({a.host, q.rank_program + " does not run there", "install hvdrun there under the same path"});
+    else if (value(a, "rank") != usual_rank)
+      out.push_back(
+          {a.host, "has " + value(a, "rank") + ", others have " + usual_rank, "install the same version everywhere"});
+    if (value(a, "mpi").empty())
+      out.push_back({a.host, q.mpirun + " does not run there", "install the same Open MPI there under the same path"});
+    else if (value(a, "mpi") != usual_mpi)
+      out.push_back(
+          {a.host, "has " + value(a, "mpi") + ", others have " + usual_mpi, "install the same Open MPI everywhere"});
+    check_python(a, all, q, out);
+    if (std::abs(a.clock_skew_seconds) - a.clock_error_seconds > most_skew_seconds)
+      out.push_back(
+          {a.host, "its clock is " + skew_text(a) + " from this host's", "is ntp running there? timedatectl", false});
+    if (value(a, "cwd") == "no")
+      out.push_back(
+          {a.host, "has no folder " + q.cwd, "scripts would run in the home folder there; share or copy it", false});
+    const std::vector<std::string> shm = words(value(a, "shm"));
+    if (!shm.empty() && to_integer(shm[0]).value_or(0) <= least_shm_kib)
+      out.push_back({a.host, "/dev/shm holds only " + kib_text(to_integer(shm[0]).value_or(0)),
+                     "mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g", false});
+    if (value(a, "files") != "unlimited" && number(a, "files") < least_files)
+      out.push_back(
+          {a.host, "a process may open only " + value(a, "files") + " files", "raise it: ulimit -n 65536", false});
+    if (value(a, "gpus") != usual(all, "gpus"))
+      out.push_back({a.host, "has " + count_of(number(a, "gpus"), "GPU") + ", others have " + usual(all, "gpus"),
+                     "if that is not meant: nvidia-smi there", false});
+  }
+  return out;
+}
+
+std::string matrix(const std::vector<Answers>& all, const Questions& q) {
+  std::vector<std::vector<std::string>> rows{
+      {"host", "way", "clock", "hvdrank", "Open MPI", "Python", "hvd", "GPUs", "/dev/shm", "files"}};
+  for (const Answers& a : all) {
+    if (!a.unreachable.empty()) {
+      rows.push_back({a.host, "none"});
+      continue;
+    }
+    const std::vector<std::string> rank = words(value(a, "rank")), mpi = words(value(a, "mpi")),
+                                   shm = words(value(a, "shm"));
+    auto last = [](const std::vector<std::string>& w) { return w.empty() ? std::string("none") : w.back(); };
+    const std::string python = q.python.empty() ? "-" : value(a, "python").empty() ? "none" : value(a, "python");
+    const std::string hvd = q.python.empty() ? "-" : value(a, "hvd").empty() ? "none" : value(a, "hvd");
+    rows.push_back({a.host, a.local ? "here" : "yes", a.local ? "same" : skew_text(a), last(rank), last(mpi), python,
+                    hvd, value(a, "gpus"), shm.empty() ? "none" : kib_text(to_integer(shm[0]).value_or(0)),
+                    value(a, "files")});
+  }
+  std::vector<std::size_t> width(rows[0].size());
+  for (const auto& row : rows)
+    for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < row.size(); ++c) line += row[c] + std::string(width[c] - row[c].size() + 2, ' ');
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return out;
+}
+
+std::vector<std::string> imports_of(const std::string& source) {
+  std::vector<std::string> names;
+  auto add = [&](std::string_view text) {
+    const std::string name(text.substr(0, text.find_first_of(". ,#;\r")));
+    const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+    });
+    if (plain && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const std::string& line : split(source, '\n')) {
+    const std::string_view text(line);
+    if (text.starts_with("from ")) {
+      if (text.find(" import ") != std::string_view::npos) add(trim(text.substr(5)));
+    } else if (text.starts_with("import ")) {
+      for (const std::string& part : split(text.substr(7), ',')) add(trim(part));
+    }
+  }
+  return names;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,50 @@
+/// @file checkup.h — what hvdrun doctor asks of a host, and what it makes of the answers.  Pure.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hvd::launcher {
+
+/// What the hosts are asked about.
+struct Questions {
+  std::string rank_program;          ///< hvdrank's path
+  std::string mpirun;                ///< path
+  std::string python;                ///< interpreter; empty: the job needs none
+  std::vector<std::string> modules;  ///< that the job imports
+  std::string cwd;
+  std::vector<std::string> addresses;  ///< "ip:port" where this hvdrun listens for the test
+};
+
+/// Shell text for /bin/sh on the host; prints "key value" lines and ends with "end".
+std::string checkup_script(const Questions& questions);
+
+/// One host's answers.
+struct Answers {
+  std::string host;
+  bool local = false;
+  std::string unreachable;  ///< why there are none
+  std::string hint;         ///< for that
+  double clock_skew_seconds = 0, clock_error_seconds = 0;
+  std::map<std::string, std::string> values;
+};
+
+/// Reads what the script printed.  False when its end is not there.
+bool read_answers(const std::string& text, Answers& answers);
+
+/// Something to be done, on one host or between hosts.
+struct Problem {
+  std::string host, what, hint;
+  bool fatal = true;  ///< false: worth knowing only
+};
+
+std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questions& questions);
+
+/// A row for each host.
+std::string matrix(const std::vector<Answers>& all, const Questions& questions);
+
+/// Names of the modules that a script imports at its top level; the standard library's too.
+std::vector<std::string> imports_of(const std::string& source);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,144 @@
+#include "launcher/doctor/doctor.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "launcher/doctor/checkup.h"
+#include "launcher/job.h"
+#include "launcher/mpirun/agent.h"
+#include "launcher/supervise/capture.h"
+#include "launcher/supervise/start_failure.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr std::size_t most_threads = 32, most_script_bytes = 1u << 20;
+constexpr auto host_limit = std::chrono::seconds(15);
+
+double wall() {
+  timespec t{};
+  ::clock_gettime(CLOCK_REALTIME, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
+}
+
+/// Listens on @p ip, any port; the kernel's queue takes the callers, nothing is read.
+Fd listen_at(const std::string& ip, std::string* address) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_STREAM;
+  if (::getaddrinfo(ip.c_str(), "0", &hints, &found) != 0) return {};
+  Fd fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  const bool good = fd && ::bind(fd.get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd.get(), 128) == 0 &&
+                    ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  ::freeaddrinfo(found);
+  if (!good) return {};
+  const int port = ntohs(reinterpret_cast<sockaddr_in*>(&own)->sin_port);  // same place in sockaddr_in6
+  *address = (ip.find(':') == std::string::npos ? ip : "[" + ip + "]") + ":" + std::to_string(port);
+  return fd;
+}
+
+Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& script) {
+  Answers answers;
+  answers.host = host.name;
+  answers.local = host.local;
+  std::vector<std::string> command{"/bin/sh"};
+  if (!host.local) {
+    const auto port = job.settings.integer("ssh-port");
+    command = shell_on(job.launch_agent.empty()
+                           ? ssh_command(job.settings.text("ssh-program"), port ? std::to_string(*port) : "",
+                                         job.settings.text("ssh-identity-file"), 5)
+                           : job.launch_agent,
+                       host.name);
+  }
+  const double before = wall();
+  const Captured done = capture(command, script, host_limit);
+  const double after = wall();
+  if (done.ok() && read_answers(done.out, answers)) {
+    const double theirs = to_number(answers.values["clock"]).value_or((before + after) / 2);
+    answers.clock_skew_seconds = theirs - (before + after) / 2;
+    answers.clock_error_seconds = (after - before) / 2 + 0.1;
+    return answers;
+  }
+  StartFacts facts;
+  facts.absent_hosts = {host.name};
+  facts.ssh_logs[host.name] = done.started ? done.err : "hvdrun: cannot run " + command[0];
+  facts.timed_out = done.timed_out;
+  facts.waited_seconds = static_cast<double>(host_limit.count());
+  facts.mpirun_end = "gave no whole answer";
+  const Error error = start_failure(facts);
+  answers.unreachable = error.what();
+  answers.hint = error.hint;
+  return answers;
+}
+
+Questions questions_for(const JobPlan& job, const CommandLine& line, const Environment& environment) {
+  Questions q;
+  const char* path = environment("PATH");
+  q.rank_program = job.rank_program;
+  q.mpirun = find_mpirun(job.settings.text("mpirun"), path ? path : "", own_folder()).program;
+  q.cwd = job.cwd;
+  const bool command = line.marker == Marker::dashes;
+  if (!command) q.python = choose_python(job.settings.text("python"), environment, own_folder());
+  if (line.marker == Marker::module && !line.payload.empty())
+    q.modules = {split(line.payload[0], '.')[0]};
+  else if (!line.payload.empty() && line.payload[0].ends_with(".py"))
+    q.modules = imports_of(read_file(line.payload[0], most_script_bytes));
+  // Ours are looked at by themselves.
+  std::erase_if(q.modules, [](const std::string& m) { return m == "hvd" || m == "horovod"; });
+  return q;
+}
+
+}  // namespace
+
+int doctor(CommandLine line, const Environment& environment) {
+  JobPlan job;
+  job.settings = line.settings;
+  place_ranks(job, environment);
+  job.cwd = current_folder();
+  job.rank_program = find_rank_program(environment);
+  Questions questions = questions_for(job, line, environment);
+  std::vector<Fd> listeners;
+  for (const std::string& ip : job.reach_us) {
+    std::string address;
+    listeners.push_back(listen_at(ip, &address));
+    if (!address.empty()) questions.addresses.push_back(address);
+  }
+  const std::string script = checkup_script(questions);
+  std::vector<Answers> all(job.plan.hosts.size());
+  std::atomic<std::size_t> next{0};
+  std::vector<std::jthread> threads;
+  for (std::size_t t = 0; t < std::min(all.size(), most_threads); ++t)
+    threads.emplace_back([&] {
+      for (std::size_t i; (i = next++) < all.size();) all[i] = look_at(job.plan.hosts[i], job, script);
+    });
+  threads.clear();  // joins
+
+  std::fputs(matrix(all, questions).c_str(), stdout);
+  if (!job.reach_us.empty())
+    std::printf("hosts reach this one at %s: the address that the route to them uses%s\n",
+                join(job.reach_us, ", ").c_str(),
+                job.settings.has("network-interfaces") ? "; MPI keeps to --network-interfaces" : "");
+  bool fatal = false;
+  for (const Problem& p : find_problems(all, questions)) {
+    fatal = fatal || p.fatal;
+    std::printf("%s %s: %s\n        %s\n", p.fatal ? "problem" : "note   ", p.host.c_str(), p.what.c_str(),
+                p.hint.c_str());
+  }
+  if (!fatal) std::puts("nothing stands in the way of a job");
+  return fatal ? static_cast<int>(Code::unavailable) : 0;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,11 @@
+/// @file doctor.h — hvdrun doctor: looks at all hosts of a job at once, before it is started.
+#pragma once
+#include "launcher/options/settings.h"
+
+namespace hvd::launcher {
+
+/// Prints a matrix and a line for each problem.  Returns 0, or 4 when a job could not run.
+/// @param line  hosts, interpreter and the like as for a job; the payload may be missing
+int doctor(CommandLine line, const Environment& environment);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,77 @@
+#include "launcher/doctor/checkup.h"
+
+#include <doctest/doctest.h>
+
+#include "base/text.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+namespace {
+
+Answers host(const std::string& name, const std::string& more = "") {
+  Answers a;
+  a.host = name;
+  a.local = name == "a";
+  CHECK(
+      read_answers("cwd yes\nclock 5.5\nrank hvdrank 0.1.0\nmpi mpirun (Open MPI) 4.1.4\ngpus 8\nshm 8388608 8388608\n"
+                   "files 65536\npython 3.11.2\nhvd 0.1.0\nabsent\nreached 10.0.0.1:99\n" +
+                       more + "end\n",
+                   a));
+  return a;
+}
+
+Questions questions() {
+  return {"/opt/hvdrank", "/usr/bin/mpirun", "/usr/bin/python3", {"torch"}, "/work dir", {"10.0.0.1:99"}};
+}
+
+std::string problems(const std::vector<Answers>& all) {
+  std::string out;
+  for (const Problem& p : find_problems(all, questions()))
+    out += (p.fatal ? "! " : "- ") + p.host + ": " + p.what + "\n";
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("doctor: healthy hosts have no problems") {
+  CHECK(problems({host("a"), host("b")}).empty());
+  CHECK(matrix({host("a"), host("b")}, questions()) ==
+        "host  way   clock  hvdrank  Open MPI  Python  hvd    GPUs  /dev/shm  files\n"
+        "a     here  same   0.1.0    4.1.4     3.11.2  0.1.0  8     8.0 GiB   65536\n"
+        "b     yes   same   0.1.0    4.1.4     3.11.2  0.1.0  8     8.0 GiB   65536\n");
+}
+
+TEST_CASE("doctor: each trouble is one line with its host") {
+  CHECK(problems({host("a"), host("b", "python 3.9.1\n")}) == "! b: has Python 3.9.1, others have 3.11.2\n");
+  CHECK(problems({host("a"), host("b", "mpi\n"), host("c")}) == "! b: /usr/bin/mpirun does not run there\n");
+  CHECK(problems({host("a"), host("b", "rank hvdrank 0.2\n")}) == "! b: has hvdrank 0.2, others have hvdrank 0.1.0\n");
+  CHECK(problems({host("a"), host("b", "absent torch yaml\n")}) == "! b: lacks torch, yaml\n");
+  CHECK(problems({host("a"), host("b", "hvd\nhvd_error No module named 'hvd'\n")}) ==
+        "! b: import hvd fails: No module named 'hvd'\n");
+  CHECK(problems({host("a"), host("b", "reached\n")}) == "! b: cannot reach this host at 10.0.0.1:99\n");
+  CHECK(problems({host("a"), host("b", "shm 65536 1\n")}) == "- b: /dev/shm holds only 64 MiB\n");
+  CHECK(problems({host("a"), host("b", "files 256\n")}) == "- b: a process may open only 256 files\n");
+  CHECK(problems({host("a"), host("b", "cwd no\n")}) == "- b: has no folder /work dir\n");
+  CHECK(problems({host("a"), host("b", "gpus 7\n"), host("c")}) == "- b: has 7 GPUs, others have 8\n");
+  Answers late = host("b");
+  late.clock_skew_seconds = -90, late.clock_error_seconds = 0.2;
+  CHECK(problems({host("a"), late}) == "- b: its clock is -90.0 s from this host's\n");
+  Answers gone;
+  gone.host = "b", gone.unreachable = "b does not answer";
+  CHECK(problems({host("a"), gone}) == "! b: b does not answer\n");
+}
+
+TEST_CASE("doctor: what is asked, and what came back cut off") {
+  const std::string script = checkup_script(questions());
+  CHECK(script.find("cd '/work dir' ") == 0);
+  CHECK(script.ends_with("END_OF_PYTHON\necho end\n"));
+  Answers a;
+  CHECK_FALSE(read_answers("cwd yes\nclock 5", a));
+}
+
+TEST_CASE("doctor: imports of a script") {
+  CHECK(join(imports_of("import os, torch.nn as nn\nfrom a.b import c\nfrom . import x\n  import inside\nimport "
+                        "os\n#import no\n"),
+             " ") == "os torch a");
+}
