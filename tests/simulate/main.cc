@@ -1,6 +1,6 @@
 /// @file main.cc — hvd-simulate: the runtime's own negotiation at sizes that nobody has at hand.
 ///
-///   hvd-simulate [--json] [--check] [--ranks 1024,16384,27600] [--per-node 6] [--arity 4] [--tensors 1000]
+///   hvd-simulate [--json] [--check] [--ranks 1024,16384,27600] [--per-node 6] [--arity 3] [--tensors 1000]
 ///                [--bytes 1e8] [--compute-ms 150]    (0: without the training step)
 ///
 /// burst     all tensors are known; every rank submits all of them within 50 µs, ranks up to 20 µs apart
@@ -25,7 +25,7 @@ namespace {
 struct Options {
   std::vector<int> ranks = {1024, 16384, 27600};
   int per_node = 6, tensors = 1000;
-  std::vector<int> arity = {4};
+  std::vector<int> arity = {3};
   double bytes = 100e6, compute_ms = 150;
   bool json = false, check = false;
 };
@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
   Options o = parse(argc, argv);
   if (o.check) {
     o.ranks = {8, 64, 384};
-    o.arity = {2, 4};
+    o.arity = {2, 3};
   }
   if (o.json)
     std::puts("[");
