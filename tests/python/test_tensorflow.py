@@ -5,3 +5,5 @@ from python.harness import checks_of, tensorflow
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 test_operations = checks_of("tensorflow_operations.py", needs=("tensorflow",), interpreter=tensorflow(), **QUIET)
+test_training = checks_of("tensorflow_training.py", needs=("tensorflow",), interpreter=tensorflow(), **QUIET)
+test_examples = checks_of("tensorflow_examples.py", needs=("tensorflow", "sklearn"), interpreter=tensorflow(), **QUIET)

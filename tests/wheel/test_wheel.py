@@ -46,7 +46,11 @@ def test_contents(unpacked: pathlib.Path) -> None:
         "hvd/libhvd.so",
         "hvd/libhvd_mpi.so",
         "hvd/_native.abi3.so",
+        "hvd/libhvd_tensorflow.so",
         "hvd/torch/__init__.py",
+        "hvd/tensorflow/__init__.py",
+        "hvd/keras/__init__.py",
+        "horovod/tensorflow/keras/__init__.py",
         "horovod/torch/__init__.py",
     ):
         assert (unpacked / name).is_file(), name
@@ -62,7 +66,7 @@ def test_binaries_are_tied_to_nothing(unpacked: pathlib.Path) -> None:
         places = [part for paths in run_paths for part in paths.split(":")]
         assert all(part.startswith(("$ORIGIN", "/usr/lib/")) for part in places), (path.name, places)
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", said)
-        banned: tuple[str, ...] = ("libpython", "libtorch", "libcuda", "libcudart", "libnccl")
+        banned: tuple[str, ...] = ("libpython", "libtorch", "libtensorflow", "libcuda", "libcudart", "libnccl")
         if path.name not in ("libhvd_mpi.so", "hvd-bench"):  # loaded on demand; a benchmark of MPI itself
             banned += ("libmpi",)
         assert not [name for name in needed if name.startswith(banned)], (path.name, needed)

@@ -83,6 +83,19 @@ bool Call::prepare(int input, int count) {
   return true;
 }
 
+/// The second input of an alltoall: [members] int32, or [0].
+bool Call::read_splits(Part& part) {
+  Status status;
+  TF_Tensor* splits = nullptr;
+  tf.GetInput(context_, 1, &splits, status);
+  if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
+  const auto* values = static_cast<const std::int32_t*>(tf.TensorData(splits));
+  const std::size_t count = tf.TensorByteSize(splits) / sizeof *values;
+  if (count) part.splits.assign(values, values + count);
+  tf.DeleteTensor(splits);
+  return true;
+}
+
 bool Call::submit() {
   std::vector<hvd_request> requests(parts_.size());
   std::vector<hvd_handle> handles(parts_.size());
@@ -101,6 +114,8 @@ bool Call::submit() {
     r.device = HVD_HOST_DEVICE;
     r.prescale = spec_.prescale;
     r.postscale = spec_.postscale;
+    r.splits = part.splits.empty() ? nullptr : part.splits.data();
+    r.num_splits = static_cast<std::int32_t>(part.splits.size());
     r.in = part.in ? tf.TensorData(part.in) : nullptr;
     r.out = part.out ? tf.TensorData(part.out) : nullptr;
   }
@@ -113,9 +128,12 @@ bool Call::submit() {
 void Call::start(bool blocking) {
   const int inputs = tf.NumInputs(context_);
   const bool barrier = spec_.kind == HVD_BARRIER;
-  parts_.resize(static_cast<std::size_t>(barrier ? 1 : inputs));
+  const bool alltoall = spec_.kind == HVD_ALLTOALL;
+  const int tensors = alltoall ? 1 : inputs;
+  parts_.resize(static_cast<std::size_t>(barrier ? 1 : tensors));
   bool well = true;
-  for (int i = 0; well && i < inputs; ++i) well = prepare(i, inputs);
+  for (int i = 0; well && i < tensors; ++i) well = prepare(i, tensors);
+  if (well && alltoall) well = read_splits(parts_[0]);
   if (barrier) {
     parts_[0].shape = {0};
     parts_[0].name = spec_.name;
@@ -164,9 +182,28 @@ void Call::collect(int output, Part& part) {
   runtime.free(data);
 }
 
+/// The second output of an alltoall: [members] int32, the rows that came from each.
+void Call::collect_splits(Part& part) {
+  std::int32_t rank = 0, members = 0;
+  if (const int got = runtime.set_get(spec_.set, &rank, &members, nullptr); got != HVD_OK)
+    return fail(got, runtime.last_error());
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(members));
+  if (const int got = runtime.take_splits(part.handle, rows.data()); got != HVD_OK)
+    return fail(got, runtime.last_error());
+  Status status;
+  const std::int64_t shape = members;
+  TF_Tensor* out = tf.AllocateOutput(context_, 1, tf_int32, &shape, 1, rows.size() * sizeof(std::int32_t), status);
+  if (!status.ok()) return fail(HVD_INTERNAL, status.text());
+  auto* to = static_cast<std::int32_t*>(tf.TensorData(out));
+  std::transform(rows.begin(), rows.end(), to, [](std::int64_t n) { return static_cast<std::int32_t>(n); });
+  tf.DeleteTensor(out);
+}
+
 void Call::finish() {
   for (Part& part : parts_) await(part);
-  const bool sized_by_ranks = spec_.kind == HVD_ALLGATHER || spec_.kind == HVD_REDUCESCATTER;
+  const bool alltoall = spec_.kind == HVD_ALLTOALL;
+  const bool sized_by_ranks = alltoall || spec_.kind == HVD_ALLGATHER || spec_.kind == HVD_REDUCESCATTER;
+  if (alltoall && failed_ == HVD_OK) collect_splits(parts_[0]);
   for (std::size_t i = 0; sized_by_ranks && failed_ == HVD_OK && i < parts_.size(); ++i)
     collect(static_cast<int>(i), parts_[i]);
   for (Part& part : parts_)

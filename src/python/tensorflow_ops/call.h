@@ -45,14 +45,17 @@ class Call final : public Ended {
     TF_Tensor* in = nullptr;
     TF_Tensor* out = nullptr;  ///< where the result's size is known beforehand
     Wire wire;
-    std::vector<std::int64_t> shape;  ///< as libhvd is told
+    std::vector<std::int64_t> shape;   ///< as libhvd is told
+    std::vector<std::int64_t> splits;  ///< alltoall: rows for each member; empty: equal parts
     std::string name;
     hvd_handle handle = 0;
   };
   bool prepare(int input, int count);
+  bool read_splits(Part& part);
   bool submit();
   void await(Part& part);
   void collect(int output, Part& part);
+  void collect_splits(Part& part);
   void fail(int status, const std::string& text);
   void one_ended();
 

@@ -42,7 +42,7 @@ void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
   tf.DeleteShapeHandle(shape);
 }
 
-/// [d0, d1, ...] becomes [?, d1, ...], and a scalar [?].
+/// [d0, d1, ...] becomes [?, d1, ...], and a scalar [?].  An alltoall's splits too: [n] becomes [?].
 void other_first_dimension(TF_ShapeInferenceContext* context, TF_Status* status) {
   tf.ShapeInferenceContextSetUnknownShape(context, status);
   TF_ShapeHandle* shape = tf.NewShapeHandle();
@@ -149,11 +149,18 @@ void compute_blocking(void* kernel, TF_OpKernelContext* context) {
 
 // ---- where this rank stands, asked when the graph runs
 
-enum class Question : std::int64_t { size, rank, local_size, local_rank };
+enum class Asked : std::int64_t { size, rank, local_size, local_rank, included };
+
+struct Question {
+  Asked what;
+  std::int32_t set;
+};
 
 void* create_world(TF_OpKernelConstruction* context) {
   Status status;
-  auto question = std::make_unique<Question>(static_cast<Question>(integer(context, "what", status)));
+  auto question = std::make_unique<Question>();
+  question->what = static_cast<Asked>(integer(context, "what", status));
+  question->set = static_cast<std::int32_t>(integer(context, "process_set", status));
   if (status.ok()) return question.release();
   tf.OpKernelConstruction_Failure(context, status);
   return nullptr;
@@ -161,28 +168,39 @@ void* create_world(TF_OpKernelConstruction* context) {
 
 void remove_world(void* kernel) { delete static_cast<Question*>(kernel); }
 
+/// *answer is filled in; an hvd_status.
+int ask(const Question& question, std::int32_t* answer) {
+  hvd_world world{};
+  const int known = runtime.get_world(&world);
+  std::int32_t place = 0, members = 0;
+  const int found = known == HVD_OK ? runtime.set_get(question.set, &place, &members, nullptr) : known;
+  switch (question.what) {
+    case Asked::size:
+      *answer = members;
+      return found;
+    case Asked::rank:
+      *answer = world.rank;
+      return known;
+    case Asked::local_size:
+      *answer = world.local_size;
+      return known;
+    case Asked::local_rank:
+      *answer = world.local_rank;
+      return known;
+    case Asked::included:  // as in Horovod, an answer and no error: -1 before init, -2 for a set that is not there
+      *answer = known != HVD_OK ? -1 : found != HVD_OK ? -2 : place >= 0;
+      return HVD_OK;
+  }
+  return HVD_INTERNAL;
+}
+
 void compute_world(void* kernel, TF_OpKernelContext* context) {
   Status status;
-  hvd_world world{};
-  const int got = runtime.get_world(&world);
+  std::int32_t answer = 0;
+  const int got = ask(*static_cast<Question*>(kernel), &answer);
   if (got != HVD_OK) {
     status.set(tf_code(got), runtime.last_error());
     return tf.OpKernelContext_Failure(context, status);
-  }
-  std::int32_t answer = 0;
-  switch (*static_cast<Question*>(kernel)) {
-    case Question::size:
-      answer = world.size;
-      break;
-    case Question::rank:
-      answer = world.rank;
-      break;
-    case Question::local_size:
-      answer = world.local_size;
-      break;
-    case Question::local_rank:
-      answer = world.local_rank;
-      break;
   }
   TF_Tensor* out = tf.AllocateOutput(context, 0, tf_int32, nullptr, 0, sizeof answer, status);
   if (!status.ok()) return tf.OpKernelContext_Failure(context, status);
@@ -202,11 +220,17 @@ struct Definition {
 
 std::string define(const Definition& d, const std::string& name) {
   TF_OpDefinitionBuilder* builder = tf.NewOpDefinitionBuilder(name.c_str());
-  if (!d.types.empty()) tf.OpDefinitionBuilderAddAttr(builder, ("T: list(" + d.types + ") >= 1").c_str());
+  const bool many = d.inputs == "tensors: T";
+  if (!d.types.empty())
+    tf.OpDefinitionBuilderAddAttr(builder, (many ? "T: list(" + d.types + ") >= 1" : "T: " + d.types).c_str());
   for (const char* const* attribute = d.attributes; *attribute; ++attribute)
     tf.OpDefinitionBuilderAddAttr(builder, *attribute);
   if (!d.inputs.empty()) tf.OpDefinitionBuilderAddInput(builder, d.inputs.c_str());
   if (!d.outputs.empty()) tf.OpDefinitionBuilderAddOutput(builder, d.outputs.c_str());
+  if (d.create_function == create<HVD_ALLTOALL>) {
+    tf.OpDefinitionBuilderAddInput(builder, "splits: int32");
+    tf.OpDefinitionBuilderAddOutput(builder, "received_splits: int32");
+  }
   tf.OpDefinitionBuilderSetIsStateful(builder, true);
   tf.OpDefinitionBuilderSetShapeInferenceFunction(builder, d.shapes);
   Status status;
@@ -259,6 +283,13 @@ std::string register_all() {
         postscale_attribute, nullptr},
        other_first_dimension,
        create<HVD_REDUCESCATTER>},
+      {"HvdAlltoall",
+       "tensor: T",
+       "received: T",
+       movable,
+       {name_attribute, set_attribute, blocking_attribute, nullptr},
+       other_first_dimension,
+       create<HVD_ALLTOALL>},
       {"HvdBarrier",
        "",
        "",
@@ -279,7 +310,7 @@ std::string register_all() {
                            ? tf.NewAsyncKernelBuilder(name.c_str(), "CPU", d.create_function, compute, remove)
                            : tf.NewKernelBuilder(name.c_str(), "CPU", d.create_function, compute_blocking, remove)));
     }
-  first(define({"", "", "answer: int32", "", {"what: int", nullptr}, scalars, nullptr}, "HvdWorld"));
+  first(define({"", "", "answer: int32", "", {"what: int", set_attribute, nullptr}, scalars, nullptr}, "HvdWorld"));
   first(add_kernel("HvdWorld", tf.NewKernelBuilder("HvdWorld", "CPU", create_world, compute_world, remove_world)));
   // Runs after an operation whose result nobody uses here: others may.
   first(define({"", "", "", "", {nullptr}, no_shapes, nullptr}, "HvdKeep"));

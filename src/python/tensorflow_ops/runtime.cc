@@ -37,6 +37,8 @@ std::string find_runtime() {
   find("hvd_notify", &runtime.notify);
   find("hvd_wait", &runtime.wait);
   find("hvd_take", &runtime.take);
+  find("hvd_take_splits", &runtime.take_splits);
+  find("hvd_set_get", &runtime.set_get);
   find("hvd_free", &runtime.free);
   find("hvd_release", &runtime.release);
   find("hvd_last_error", &runtime.last_error);

@@ -13,6 +13,8 @@ struct Runtime {
   decltype(&hvd_notify) notify = nullptr;
   decltype(&hvd_wait) wait = nullptr;
   decltype(&hvd_take) take = nullptr;
+  decltype(&hvd_take_splits) take_splits = nullptr;
+  decltype(&hvd_set_get) set_get = nullptr;
   decltype(&hvd_free) free = nullptr;
   decltype(&hvd_release) release = nullptr;
   decltype(&hvd_last_error) last_error = nullptr;

@@ -1,9 +1,9 @@
 """The operations of hvd.tensorflow against NumPy: eagerly, in tf.function, in TF1-style graphs; gradients; errors."""
 
 import numpy as np
+import tensorflow as tf
 
 import horovod.tensorflow as hvd
-import tensorflow as tf
 
 tf.get_logger().setLevel("ERROR")
 hvd.init()
@@ -99,6 +99,60 @@ def check_shapes():
         same(hvd.allreduce(data("float32", shape), op=hvd.Sum), everyone(shape).sum(0))
     same(hvd.allgather(tf.constant(float(RANK))), range(SIZE))
     assert hvd.allgather(tf.zeros([0, 4])).shape == (0, 4)
+
+
+def check_alltoall():
+    rows = tf.reshape(tf.range(SIZE * 2) + 100 * RANK, [SIZE, 2])
+    out = hvd.alltoall(rows)
+    same(out, [[2 * RANK + 100 * r, 2 * RANK + 1 + 100 * r] for r in range(SIZE)])
+    splits = [r + RANK for r in range(SIZE)]  # that many rows to rank r
+
+    def exchange(x):
+        return hvd.alltoall(x, splits)
+
+    for run in (exchange, tf.function(exchange)):
+        out, counts = run(tf.fill([sum(splits), 3], float(RANK)))
+        assert counts.numpy().tolist() == [RANK + r for r in range(SIZE)]
+        same(out[:, 0], [r for r in range(SIZE) for _ in range(RANK + r)])
+    x = tf.ones([sum(splits), 3])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(exchange(x)[0] * (RANK + 1))
+    same(tape.gradient(loss, x)[:, 0], [r + 1 for r in range(SIZE) for _ in range(splits[r])])
+    raises(ValueError, lambda: hvd.alltoall(x, [1] * SIZE))
+
+
+def check_reducescatter():
+    shares = np.array_split(np.arange(SIZE + 1), SIZE)  # which rows each rank gets
+    x, total = data("float32", (SIZE + 1, 3)), everyone((SIZE + 1, 3)).sum(0)
+    for run in (hvd.reducescatter, tf.function(hvd.reducescatter)):
+        same(run(x, op=hvd.Sum), total[shares[RANK]])
+        same(run(x), total[shares[RANK]] / SIZE)
+    outs = hvd.grouped_reducescatter([x, x * 2], op=hvd.Sum, compression=hvd.Compression.fp16)
+    same(outs[1], 2 * total[shares[RANK]])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(hvd.reducescatter(x) * (RANK + 1.0))
+    same(tape.gradient(loss, x)[:, 0], [r + 1.0 for r in range(SIZE) for _ in shares[r]])
+
+
+def check_process_sets():
+    alone, both = hvd.add_process_set([1]), hvd.global_process_set
+    assert hvd.size_op(alone.process_set_id).numpy() == 1 and hvd.size_op(both.process_set_id).numpy() == SIZE
+    assert hvd.process_set_included_op(alone.process_set_id).numpy() == int(RANK == 1)
+    if RANK == 1:
+        same(hvd.allreduce(data(), op=hvd.Sum, process_set=alone), data())
+        same(tf.function(lambda x: hvd.broadcast(x, 1, process_set=alone))(data()), data())
+    else:
+        raises(ValueError, lambda: hvd.allreduce(data(), process_set=alone))
+    same(hvd.allreduce(data(), op=hvd.Sum), everyone().sum(0))
+    variable = tf.Variable(float(RANK + 1))
+    with tf.GradientTape() as tape:
+        loss = variable * variable
+    grad = hvd.DistributedGradientTape(tape, process_set=alone).gradient(loss, variable)
+    assert grad.numpy() == 2 * (RANK + 1)  # who is not in the set keeps its own
+    assert hvd.remove_process_set(alone)
+    assert hvd.process_set_included_op(99).numpy() == -2
 
 
 def check_sparse():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
+
 from hvd import _world
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow import _library
@@ -159,7 +160,7 @@ def reduce_gradients(
         elif settings.sparse_as_dense:
             results[i] = tf.convert_to_tensor(grad)
             dense.append(i)
-    if size == 1 or settings.process_set.rank() is None:
+    if size == 1 or not settings.process_set.included():
         return results
     if dense:
         chosen = [results[i] for i in dense]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import tensorflow as tf
+
 from hvd import _native
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
@@ -184,8 +185,8 @@ def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: S
     function = getattr(_ops, f"hvd_{op}_in_order" if _in_control_flow(graph) else f"hvd_{op}")
     with tf.device("/device:CPU:0"):
         results = function(tensor_name=operation_name(graph, op, name), blocking=False, **attributes)
-        if graph.building_function and tensors:
-            with tf.control_dependencies(results):
+        if graph.building_function and op != "barrier":
+            with tf.control_dependencies(list(results)):
                 _ops.hvd_keep()
     for tensor, result in zip(tensors, results if isinstance(results, list) else []):
         shape = tensor.shape
@@ -195,6 +196,6 @@ def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: S
     return results
 
 
-def world(what: int, name: str | None = None) -> tf.Tensor:
+def world(what: int, name: str | None = None, process_set: int = 0) -> tf.Tensor:
     """Where this rank stands when the graph runs: [] int32."""
-    return _ops.hvd_world(what=what, name=name)
+    return _ops.hvd_world(what=what, process_set=process_set, name=name)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
 from hvd import _objects
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._library import unconverted

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
+
 from hvd._submission import Adasum, Average, Max, Min, Product, Sum, reduce_op
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow import _library
@@ -25,14 +26,17 @@ __all__ = [
     "Sum",
     "allgather",
     "allreduce",
+    "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
+    "join",
     "local_rank_op",
     "local_size_op",
+    "process_set_included_op",
     "rank_op",
     "reducescatter",
     "size_op",
@@ -101,7 +105,7 @@ def _sparse_allreduce(slices: tf.IndexedSlices, op: int, name: str | None, proce
         raise NotImplementedError("IndexedSlices can be reduced by Sum and Average only (see sparse_as_dense)")
     values, indices = grouped_allgather([slices.values, slices.indices], name=name, process_set=process_set)
     if op == Average:
-        values = values / tf.cast(size_op() if process_set is global_process_set else process_set.size(), values.dtype)
+        values = values / tf.cast(size_op(_library.set_id(process_set)), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 
@@ -268,6 +272,39 @@ def grouped_reducescatter(
 
 
 @unconverted
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    ignore_name_scope: bool = False,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends rows to all ranks: splits[r] ([ranks] int32) of them to rank r, in order, or equal parts without splits.
+
+    Returns what all ranks sent here: [sum of received rows, ...]; with splits, a pair of that and [ranks] int32, the rows that
+    came from each.  Only the first dimension may differ between ranks.
+    """
+    value = _tensors([tensor], _MOVABLE)[0]
+    parts = tf.cast(tf.zeros([0]) if splits is None else splits, tf.int32)
+    received, counts = _library.call("alltoall", name, tensor=value, splits=parts, process_set=_library.set_id(process_set))
+    if not tf.executing_eagerly() and value.shape.rank:
+        received.set_shape(tf.TensorShape([None]).concatenate(value.shape[1:]))
+    return received if splits is None else (received, counts)
+
+
+def join(device: int = -1) -> int:
+    """Says that this rank has no more data, until all ranks have; the last rank to join.  Not for graphs.
+
+    Meanwhile this rank stands in with zeros where the others go on.  device is accepted as in Horovod.
+    """
+    if not tf.executing_eagerly():
+        raise RuntimeError("join() waits for the other ranks: call it outside of tf.function and of graphs")
+    from hvd.numpy import join as waits
+
+    return waits(device)
+
+
+@unconverted
 def barrier(process_set: ProcessSet = global_process_set, name: str | None = None) -> Any:
     """Returns when all ranks of the set have called it; in a graph, the operation that does so."""
     return _library.call("barrier", name, process_set=_library.set_id(process_set))
@@ -276,9 +313,7 @@ def barrier(process_set: ProcessSet = global_process_set, name: str | None = Non
 @unconverted
 def size_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """The number of ranks when the graph runs: [] int32."""
-    if process_set_id != 0:
-        return tf.constant(_library.set_of(process_set_id).size(), tf.int32)
-    return _library.world(0, name)
+    return _library.world(0, name, process_set_id)
 
 
 @unconverted
@@ -297,6 +332,12 @@ def local_size_op(name: str | None = None) -> tf.Tensor:
 def local_rank_op(name: str | None = None) -> tf.Tensor:
     """This rank among its host's when the graph runs: [] int32."""
     return _library.world(3, name)
+
+
+@unconverted
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
+    """Whether this rank is in a process set when the graph runs: [] int32, 1 or 0; -1 before init(), -2 for no such set."""
+    return _library.world(4, name, process_set_id)
 
 
 # ---- gradients
@@ -376,6 +417,14 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[Any]:
     name, of = _gradient_name(op), _library.set_of(op.get_attr("process_set"))
     averaged = many_allreduce(_dense(op, grads), name, Average, process_set=of)
     return averaged if of.rank() == op.get_attr("root") else [tf.zeros_like(grad) for grad in averaged]
+
+
+@_library.gradient_of("HvdAlltoall")
+def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[Any]:
+    """The rows go back to where they came from."""
+    of = _library.set_of(op.get_attr("process_set"))
+    back, _counts = alltoall(grad, op.outputs[1], _gradient_name(op), process_set=of)
+    return [tf.reshape(back, tf.shape(op.inputs[0])), None]
 
 
 @_library.gradient_of("HvdReducescatter")

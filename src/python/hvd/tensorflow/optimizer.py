@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._gradients import Aggregation, Settings, checked_groups, key, reduce_gradients
 from hvd.tensorflow._library import unconverted

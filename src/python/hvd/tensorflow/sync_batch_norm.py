@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
+
 from hvd import _world
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow.ops import Sum, allreduce

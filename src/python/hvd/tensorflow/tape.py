@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._gradients import Settings, checked_groups, key, reduce_gradients
 from hvd.tensorflow._library import unconverted

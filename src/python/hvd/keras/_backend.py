@@ -1,0 +1,159 @@
+"""What depends on the backend that Keras runs on: TensorFlow, torch or JAX; Keras 2 is TensorFlow's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from hvd import numpy as _numpy
+from hvd._submission import Average, Sum
+from hvd.process_sets import ProcessSet, global_process_set
+
+NAME: str = keras.backend.backend()
+
+if NAME == "tensorflow":
+    from hvd.tensorflow.compression import Compression
+elif NAME == "torch":
+    from hvd.torch.compression import Compression  # type: ignore[assignment]
+else:
+    from hvd.keras._compression import Compression  # type: ignore[assignment]
+
+
+def to_numpy(value: Any) -> np.ndarray[Any, Any]:
+    """A value, tensor or variable of the backend's as an array of its own."""
+    convert = getattr(getattr(keras, "ops", None), "convert_to_numpy", None)
+    if convert is not None and not isinstance(value, (int, float, np.ndarray, list, tuple)):
+        return np.array(convert(value))
+    return np.array(value.numpy() if hasattr(value, "numpy") else value)
+
+
+def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
+    """Overwrites variables with root_rank's; now, so not in a traced function.  The same list on all ranks."""
+    arrays = [to_numpy(variable) for variable in variables]
+    # As bytes: NumPy has no bfloat16 of its own.
+    flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+    names = [f"keras.variables.{i}" for i in range(len(flat))]
+    collectives = _numpy._collectives
+    collectives.synchronize(collectives.broadcast_many_async_(flat, root_rank, names, process_set))
+    for variable, array, data in zip(variables, arrays, flat):
+        variable.assign(data.view(array.dtype).reshape(array.shape))
+
+
+class Reduction:
+    """How a list of gradients is reduced; checked when made."""
+
+    def __init__(
+        self,
+        compression: Any,
+        sparse_as_dense: bool,
+        op: int,
+        predivide: float,
+        groups: Any,
+        process_set: ProcessSet,
+        scale_local: bool,
+    ) -> None:
+        if predivide != 1.0 and op != Average:
+            raise ValueError("gradient_predivide_factor works with op=Average only")
+        self.compression = compression
+        self.op = op
+        self.predivide = predivide
+        self.process_set = process_set
+        self.scale_local = scale_local
+        self.local: set[int] = set()  # id() of variables whose gradients stay this rank's
+        self._reduce: Callable[[list[Any]], list[Any]] = {"torch": self._torch, "jax": self._jax}.get(NAME, self._tensorflow)
+        if NAME == "tensorflow":
+            from hvd.tensorflow._gradients import Settings, checked_groups
+
+            self._settings = Settings(
+                compression, sparse_as_dense, op, predivide, checked_groups(0, groups), process_set, scale_local
+            )
+
+    def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients of all ranks together; None stays None."""
+        results = list(grads)
+        size = self.process_set.size()
+        if size is None:
+            raise ValueError("hvd is not initialised, or this process set was not added: call hvd.init() first")
+        shared = []
+        for i, (grad, variable) in enumerate(zip(grads, variables)):
+            if grad is None:
+                continue
+            if id(variable) not in self.local:
+                shared.append(i)
+            elif self.scale_local:
+                results[i] = grad / size
+        if size > 1 and shared and self.process_set.included():
+            self._variables = [variables[i] for i in shared]
+            for i, out in zip(shared, self._reduce([results[i] for i in shared])):
+                results[i] = out
+        return results
+
+    def _tensorflow(self, grads: list[Any]) -> list[Any]:
+        from hvd.tensorflow._gradients import reduce_gradients
+
+        return reduce_gradients(grads, self._variables, self._settings, prefix="keras")
+
+    def _torch(self, grads: list[Any]) -> list[Any]:
+        import hvd.torch as torch_package
+
+        pairs = [self.compression.compress(grad) for grad in grads]
+        handles = [
+            torch_package.allreduce_async_(
+                small,
+                name=f"keras.gradients.{i}",
+                op=self.op,
+                prescale_factor=1.0 / self.predivide,
+                postscale_factor=self.predivide,
+                process_set=self.process_set,
+            )
+            for i, (small, _) in enumerate(pairs)
+        ]
+        outs = [torch_package.synchronize(handle) for handle in handles]
+        return [self.compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs)]
+
+    def _jax(self, grads: list[Any]) -> list[Any]:
+        import jax
+
+        pairs = [self.compression.compress(grad) for grad in grads]
+        small = [pair[0] for pair in pairs]
+        if any(isinstance(grad, jax.core.Tracer) for grad in small):
+            # Inside jit: the compiled step calls back, once for all gradients.
+            from jax.experimental import io_callback
+
+            shapes = [jax.ShapeDtypeStruct(grad.shape, grad.dtype) for grad in small]
+            outs = io_callback(lambda *arrays: tuple(self._arrays(arrays)), tuple(shapes), *small, ordered=False)
+        else:
+            outs = [jax.numpy.asarray(out) for out in self._arrays(small)]
+        return [self.compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs)]
+
+    def _arrays(self, grads: Sequence[Any]) -> list[Any]:
+        arrays = [np.array(grad) for grad in grads]
+        wide = [array.astype(np.float32) if array.dtype.name == "bfloat16" else array for array in arrays]
+        handles = [
+            _numpy.allreduce_async_(
+                array,
+                name=f"keras.gradients.{i}",
+                op=self.op,
+                prescale_factor=1.0 / self.predivide,
+                postscale_factor=self.predivide,
+                process_set=self.process_set,
+            )
+            for i, array in enumerate(wide)
+        ]
+        return [_numpy.synchronize(handle).astype(array.dtype) for handle, array in zip(handles, arrays)]
+
+
+def averaged(values: dict[str, float]) -> dict[str, float]:
+    """Numbers by name, averaged over all ranks, which have the same names."""
+    if not values:
+        return {}
+    names = sorted(values)
+    array = np.array([float(values[name]) for name in names], np.float64)
+    _numpy.allreduce_(array, name="keras.metrics", op=Average)
+    return dict(zip(names, array.tolist()))
+
+
+__all__ = ["NAME", "Compression", "Reduction", "Sum", "averaged", "broadcast_variables", "to_numpy"]

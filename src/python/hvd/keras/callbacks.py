@@ -1,0 +1,232 @@
+"""Callbacks for Keras' fit(): the same weights to start with, metrics of all ranks, learning rates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from hvd import _world
+from hvd.keras import _backend
+
+__all__ = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
+
+_Callback: Any = keras.callbacks.Callback
+
+
+class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
+    """Overwrites the model's and the optimizer's variables with root_rank's, before the first batch where they exist by
+    then, as they do in Keras 3, else after it.
+
+    local_variables: variables to leave alone.  device is accepted as in Horovod.
+    """
+
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.broadcast_done = False
+        self._local = {id(variable) for variable in local_variables or ()}
+
+    def register_local_var(self, var: Any) -> None:
+        """A variable to leave alone."""
+        self._local.add(id(var))
+
+    def _variables(self) -> list[Any]:
+        optimizer = self.model.optimizer
+        of_optimizer = optimizer.variables if optimizer is not None else []
+        of_optimizer = of_optimizer() if callable(of_optimizer) else of_optimizer
+        seen: set[int] = set(self._local)
+        chosen = []
+        for variable in [*self.model.weights, *of_optimizer]:
+            if id(variable) not in seen:
+                seen.add(id(variable))
+                chosen.append(variable)
+        return chosen
+
+    def _broadcast(self) -> None:
+        if not self.broadcast_done:
+            _backend.broadcast_variables(self._variables(), self.root_rank)
+            self.broadcast_done = True
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Here when everything has been built, or can be."""
+        optimizer = self.model.optimizer
+        if not self.model.built or not hasattr(optimizer, "built"):
+            return
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        self._broadcast()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Here otherwise."""
+        self._broadcast()
+
+
+class MetricAverageCallback(_Callback):  # type: ignore[misc]
+    """Averages an epoch's metrics over all ranks.  Put it before callbacks that read them.  device: as in Horovod."""
+
+    def __init__(self, device: str = "") -> None:
+        super().__init__()
+        self.device = device
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Changes logs."""
+        if logs:
+            logs.update(_backend.averaged({name: value for name, value in logs.items() if _is_number(value)}))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
+    """Sets the learning rate to initial_lr * multiplier, from start_epoch up to end_epoch (exclusive; None: for ever).
+
+    multiplier: a number, or a function of the epoch; with staircase=False of its fraction too (then steps_per_epoch is
+    needed where fit() does not know it).
+    momentum_correction: scales momentum while the rate changes (arXiv:1706.02677), where the optimizer reads it in each step.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        super().__init__()
+        if initial_lr is None:
+            raise ValueError("initial_lr is needed: the learning rate before the multiplier")
+        self.initial_lr = initial_lr
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self.current_epoch = 0
+        self._restore: float | None = None
+        if callable(multiplier):
+            self.multiplier = multiplier
+        else:
+            constant = float(multiplier)
+            self.multiplier = lambda epoch: constant
+
+    def _rate(self) -> float:
+        return float(_backend.to_numpy(self.model.optimizer.learning_rate))
+
+    def _adjust(self, epoch: float) -> None:
+        optimizer = self.model.optimizer
+        old, new = self._rate(), self.initial_lr * self.multiplier(epoch)
+        optimizer.learning_rate = new
+        momentum = getattr(optimizer, "momentum", None)
+        eager = _backend.NAME == "torch" or getattr(self.model, "run_eagerly", False)
+        if self.momentum_correction and eager and isinstance(momentum, float) and momentum > 0 and old > 0:
+            self._restore = momentum
+            optimizer.momentum = momentum * new / old
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Finds out steps_per_epoch."""
+        if not self.staircase and not self.steps_per_epoch:
+            self.steps_per_epoch = (self.params or {}).get("steps")
+            if not self.steps_per_epoch:
+                raise ValueError("steps_per_epoch is needed: fit() does not know how many steps an epoch has")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Counts."""
+        self.current_epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Sets the rate."""
+        if self.current_epoch < self.start_epoch or (self.end_epoch is not None and self.current_epoch >= self.end_epoch):
+            return
+        if not self.staircase:
+            self._adjust(self.current_epoch + batch / float(self.steps_per_epoch or 1))
+        elif batch == 0:
+            self._adjust(self.current_epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Momentum as it was."""
+        if self._restore is not None:
+            self.model.optimizer.momentum, self._restore = self._restore, None
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Reports the rate."""
+        if logs is not None:
+            logs["lr"] = self._rate()
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Raises the learning rate from initial_lr / size to initial_lr over the first epochs (arXiv:1706.02677).
+
+    initial_lr: the rate for all ranks together.  verbose: one line when it is done.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        def multiplier(epoch: float) -> float:
+            size = _world.size()
+            # One step further, so that the last step of the warm-up has the whole rate.
+            done = (epoch + 1.0 / float(self.steps_per_epoch or 1)) / warmup_epochs
+            return (1.0 + done * (size - 1)) / size
+
+        super().__init__(
+            initial_lr,
+            multiplier,
+            start_epoch=0,
+            end_epoch=warmup_epochs,
+            staircase=False,
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+        )
+        self.verbose = verbose
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Reports the rate, and the end."""
+        super().on_epoch_end(epoch, logs)
+        if self.verbose > 0 and epoch == (self.end_epoch or 0) - 1:
+            print(f"\nEpoch {epoch + 1}: warm-up is over, the learning rate is {self._rate():g}", flush=True)
+
+
+class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    """Keeps the best model so far.  Whoever runs the training sets filepath before fit()."""
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        mode: str = "auto",
+        save_freq: Any = "epoch",
+        filepath: Any = None,
+    ) -> None:
+        super().__init__(
+            os.fspath(filepath or "best.keras"),
+            monitor=monitor,
+            verbose=verbose,
+            save_best_only=True,
+            save_weights_only=False,
+            mode=mode,
+            save_freq=save_freq,
+        )
+        self.filepath = filepath and os.fspath(filepath)

@@ -1,0 +1,154 @@
+"""horovod.keras on the backend that KERAS_BACKEND names: what trains on all ranks equals what trains on one."""
+
+import os
+import pathlib
+import tempfile
+
+import keras
+import numpy as np
+
+import horovod.keras as hvd
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+BACKEND = keras.backend.backend()
+ROWS, EACH = 96, 8  # rows, and rows of a batch on each rank
+RANDOM = np.random.default_rng(3)
+X = RANDOM.normal(size=(ROWS, 6)).astype("float32")
+Y = (X @ RANDOM.normal(size=(6, 3)) > 0.3).astype("float32")
+
+
+def model_of(seed=1, first=12):
+    keras.utils.set_random_seed(seed)
+    layers = [keras.layers.Input((6,)), keras.layers.Dense(first, activation="tanh"), keras.layers.Dense(3)]
+    return keras.Sequential(layers)
+
+
+def mine():
+    """This rank's rows, so that its i-th batch is its part of the i-th batch of all."""
+    rows = np.arange(ROWS).reshape(-1, SIZE, EACH)[:, RANK].ravel()
+    return X[rows], Y[rows]
+
+
+def fit(model, optimizer, rows, batch, epochs=2, callbacks=(), **kwargs):
+    model.compile(optimizer=optimizer, loss="mse", **kwargs)
+    history = model.fit(*rows, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks))
+    return model.get_weights(), history.history
+
+
+def close(got, expected, rtol=2e-4, atol=2e-5):
+    for a, b in zip(got, expected):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+OPTIMIZERS = [
+    lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    lambda: keras.optimizers.Adam(0.01, clipnorm=1.0),
+    lambda: keras.optimizers.AdamW(keras.optimizers.schedules.ExponentialDecay(0.01, 5, 0.9)),
+]
+
+
+def check_fit_equals_one_rank():
+    for make in OPTIMIZERS:
+        expected, _ = fit(model_of(), make(), (X, Y), EACH * SIZE)
+        start = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+        got, _ = fit(model_of(1 + RANK), hvd.DistributedOptimizer(make()), mine(), EACH, callbacks=[start])
+        close(got, expected)
+
+
+def check_metrics_and_epochs():
+    expected, one = fit(model_of(), "sgd", (X, Y), EACH * SIZE, metrics=["mae"])
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD())
+    got, all_ranks = fit(model_of(), optimizer, mine(), EACH, callbacks=callbacks, metrics=["mae"])
+    close(got, expected)
+    for name in ("loss", "mae"):
+        np.testing.assert_allclose(all_ranks[name], one[name], rtol=1e-4)
+
+
+def check_options():
+    expected, _ = fit(model_of(), keras.optimizers.SGD(0.1), (X, Y), EACH * SIZE)
+    for options in (
+        {"compression": hvd.Compression.fp16},
+        {"gradient_predivide_factor": 2.0},
+        {"num_groups": 2},
+    ):
+        got, _ = fit(model_of(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **options), mine(), EACH)
+        close(got, expected, rtol=2e-2 if "compression" in options else 2e-4, atol=2e-3 if "compression" in options else 2e-5)
+    summed = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1 / SIZE), op=hvd.Sum)
+    close(fit(model_of(), summed, mine(), EACH)[0], expected)
+
+
+def check_several_backward_passes():
+    if BACKEND == "jax":
+        return  # Keras' own gradient_accumulation_steps does it there
+    expected, _ = fit(model_of(), keras.optimizers.SGD(0.1), (X, Y), EACH * SIZE)
+    half = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2, average_aggregated_gradients=True)
+    got, _ = fit(model_of(), half, mine(), EACH // 2)
+    close(got, expected)
+
+
+def check_local_layers():
+    model = model_of()
+    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), local_layers=model.layers[-1])
+    fit(model, optimizer, mine(), EACH)
+    first, last = (np.concatenate([w.ravel() for w in layer.get_weights()]) for layer in model.layers[-2:])
+    gathered = hvd.allgather_object((first, last))
+    assert all(np.array_equal(first, gathered[0][0]) for first, _ in gathered)
+    assert not np.array_equal(gathered[0][1], gathered[1][1])
+
+
+def check_load_model():
+    folder = hvd.broadcast_object(tempfile.mkdtemp() if RANK == 0 else None, 0)
+    path = pathlib.Path(folder, "model.keras")
+    model = model_of()
+    fit(model, hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), mine(), EACH, epochs=1)
+    if RANK == 0:
+        model.save(path)
+    hvd.allgather_object(None)
+    plain = keras.models.load_model(path)  # needs no hvd
+    assert type(plain.optimizer).__name__ == "Adam" and not hasattr(plain.optimizer, "register_local_var")
+    loaded = hvd.load_model(path)
+    assert isinstance(loaded.optimizer, type(plain.optimizer)) and hasattr(loaded.optimizer, "register_local_var")
+    assert int(keras.ops.convert_to_numpy(loaded.optimizer.iterations)) == ROWS // SIZE // EACH
+    rows = mine()
+    model.fit(*rows, batch_size=EACH, epochs=1, shuffle=False, verbose=0)
+    loaded.fit(*rows, batch_size=EACH, epochs=1, shuffle=False, verbose=0)
+    close(loaded.get_weights(), model.get_weights())
+    plain.fit(X, Y, batch_size=EACH * SIZE, epochs=1, shuffle=False, verbose=0)
+    close(plain.get_weights(), model.get_weights())
+
+
+def check_learning_rates():
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.8, momentum=0.5))
+    callbacks = [
+        hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.8, warmup_epochs=2, verbose=RANK == 0),
+        hvd.callbacks.LearningRateScheduleCallback(initial_lr=0.8, multiplier=0.1, start_epoch=3),
+    ]
+    _, history = fit(model_of(), optimizer, mine(), EACH, epochs=4, callbacks=callbacks)
+    expected = [0.8 / SIZE * (1 + (SIZE - 1) / 2), 0.8, 0.8, 0.08]
+    np.testing.assert_allclose(history["lr"], expected, rtol=1e-5)
+
+
+def check_best_model():
+    folder = tempfile.mkdtemp()
+    best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+    best.filepath = os.path.join(folder, "best.keras")
+    fit(model_of(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), mine(), EACH, callbacks=[best])
+    assert os.path.exists(best.filepath)
+
+
+def check_values():
+    assert float(hvd.allreduce(RANK + 1.0, op=hvd.Sum)) == SIZE * (SIZE + 1) / 2
+    assert hvd.allgather(np.array([RANK])).tolist() == list(range(SIZE))
+    tensor = keras.ops.convert_to_tensor(np.full((2,), RANK, "float32"))
+    for out, expected in ((hvd.broadcast(tensor, 1), 1.0), (hvd.allreduce(tensor), (SIZE - 1) / 2)):
+        assert type(out) is type(tensor) and keras.ops.convert_to_numpy(out).tolist() == [expected] * 2
+
+
+def check_errors():
+    try:
+        hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
+    except ValueError:
+        return
+    raise AssertionError("distributed twice")

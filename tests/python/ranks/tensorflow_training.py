@@ -1,0 +1,187 @@
+"""What trains on all ranks with hvd.tensorflow equals what trains on one with the whole batch: tapes, optimizers, graphs."""
+
+import numpy as np
+import tensorflow as tf
+
+import horovod.tensorflow as hvd
+from hvd.tensorflow import _gradients
+
+tf.get_logger().setLevel("ERROR")
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+EACH, STEPS = 6, 8
+RANDOM = np.random.default_rng(5)
+X = RANDOM.normal(size=(STEPS, SIZE, EACH, 5)).astype("float32")
+Y = np.tanh(X @ RANDOM.normal(size=(5, 2))).astype("float32")
+v1 = tf.compat.v1
+
+
+class Net(tf.Module):
+    """Two dense layers and, for sparse gradients, an embedding."""
+
+    def __init__(self, seed):
+        random = np.random.default_rng(seed)
+        self.table = tf.Variable(random.normal(size=(7, 5)).astype("float32"))
+        self.w1 = tf.Variable(random.normal(size=(5, 8)).astype("float32"))
+        self.b1 = tf.Variable(tf.zeros([8]))
+        self.w2 = tf.Variable(random.normal(size=(8, 2)).astype("float32"))
+
+    @property
+    def all(self):
+        return [self.table, self.w1, self.b1, self.w2]
+
+    def loss(self, x, y):
+        rows = tf.cast(tf.abs(x[:, 0]) * 3, tf.int32) % 7
+        hidden = tf.tanh((x + tf.gather(self.table, rows)) @ self.w1 + self.b1)
+        return tf.reduce_mean(tf.square(hidden @ self.w2 - y))
+
+
+def one_rank(steps=STEPS, rate=0.2):
+    net = Net(0)
+    for step in range(steps):
+        x, y = X[step].reshape(-1, 5), Y[step].reshape(-1, 2)
+        with tf.GradientTape() as tape:
+            loss = net.loss(x, y)
+        for variable, grad in zip(net.all, tape.gradient(loss, net.all)):
+            variable.assign_sub(rate * tf.convert_to_tensor(grad))
+    return [variable.numpy() for variable in net.all]
+
+
+def all_ranks(in_function, **options):
+    net = Net(RANK)
+    hvd.broadcast_variables(net.all, root_rank=0)
+
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = net.loss(x, y)
+        tape = hvd.DistributedGradientTape(tape, **options)
+        for variable, grad in zip(net.all, tape.gradient(loss, net.all)):
+            variable.assign_sub(0.2 * tf.convert_to_tensor(grad))
+
+    if in_function:
+        step = tf.function(step)
+    for i in range(STEPS):
+        step(tf.constant(X[i, RANK]), tf.constant(Y[i, RANK]))
+    return [variable.numpy() for variable in net.all]
+
+
+def close(got, expected, rtol=1e-4, atol=1e-5):
+    for a, b in zip(got, expected):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol)
+
+
+def check_tape_equals_one_rank():
+    expected = one_rank()
+    for in_function in (False, True):
+        close(all_ranks(in_function), expected)
+        close(all_ranks(in_function, sparse_as_dense=True), expected)
+
+
+def check_tape_options():
+    expected = one_rank()
+    close(all_ranks(True, gradient_predivide_factor=2.0), expected)
+    close(all_ranks(True, num_groups=2), expected)
+    close(all_ranks(False, compression=hvd.Compression.fp16), expected, 5e-2, 5e-3)
+    try:
+        all_ranks(False, gradient_predivide_factor=2.0, op=hvd.Sum)
+    except ValueError:
+        return
+    raise AssertionError("no ValueError")
+
+
+def check_nested_sources_and_none():
+    a, b, unused = tf.Variable([1.0 + RANK]), tf.Variable(2.0), tf.Variable(3.0)
+    with hvd.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+        loss = tf.reduce_sum(a * b * (RANK + 1))
+    grads = tape.gradient(loss, {"a": a, "rest": (b, unused)})
+    np.testing.assert_allclose(grads["a"], [2.0 * (SIZE + 1) / 2])
+    np.testing.assert_allclose(grads["rest"][0], np.mean([(r + 1.0) ** 2 for r in range(SIZE)]))
+    assert grads["rest"][1] is None
+    np.testing.assert_allclose(tape.gradient(loss, a), [2.0 * (SIZE + 1) / 2])
+    tape.register_local_source(a)
+    np.testing.assert_allclose(tape.gradient(loss, [a])[0], [2.0 * (RANK + 1) / SIZE])
+
+
+def check_batches():
+    """Many small gradients travel in few operations."""
+    variables = [tf.Variable(tf.fill([i + 1], float(RANK))) for i in range(120)]
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(v * v) for v in variables])
+        return hvd.DistributedGradientTape(tape).gradient(loss, variables)
+
+    for i, grad in enumerate(step()):
+        np.testing.assert_allclose(grad, np.full([i + 1], SIZE - 1.0))
+    ops = [op for op in step.get_concrete_function().graph.get_operations() if op.type == "HvdAllreduce"]
+    assert 1 <= len(ops) <= len(variables) // 6, f"{len(ops)} operations for {len(variables)} gradients"
+    sizes = [tf.zeros([1 << 20]) for _ in range(20)]
+    assert [len(batch) for batch in _gradients.batches(sizes)] == [8, 8, 4]
+
+
+def graph_training(optimizer_of, hook, steps, rows, resource=False):
+    """Weights after training in a MonitoredTrainingSession; rows: (x, y) for a step."""
+    with tf.Graph().as_default():
+        x, y = v1.placeholder(tf.float32, [None, 5]), v1.placeholder(tf.float32, [None, 2])
+        initial = np.random.default_rng(RANK if hook else 0).normal(size=(5, 2)).astype("float32")
+        w = v1.get_variable("w", initializer=initial, use_resource=resource)
+        b = v1.get_variable("b", initializer=np.zeros(2, "float32"), use_resource=True)
+        loss = tf.reduce_mean(tf.square(tf.tanh(x @ w + b) - y))
+        step = v1.train.get_or_create_global_step()
+        train = optimizer_of().minimize(loss, global_step=step)
+        hooks = [hvd.BroadcastGlobalVariablesHook(0)] if hook else []
+        with v1.train.MonitoredTrainingSession(hooks=hooks) as session:
+            for i in range(steps):
+                feed = rows(i)
+                session.run(train, {x: feed[0], y: feed[1]})
+            return session.run([w, b, step])
+
+
+def check_monitored_session():
+    def plain():
+        return v1.train.MomentumOptimizer(0.2, 0.9)
+
+    expected = graph_training(plain, False, STEPS, lambda i: (X[i].reshape(-1, 5), Y[i].reshape(-1, 2)))
+    got = graph_training(lambda: hvd.DistributedOptimizer(plain()), True, STEPS, lambda i: (X[i, RANK], Y[i, RANK]))
+    close(got, expected)
+
+
+def check_several_backward_passes():
+    def plain():
+        return v1.train.GradientDescentOptimizer(0.2)
+
+    def doubled():
+        return hvd.DistributedOptimizer(plain(), backward_passes_per_step=2, average_aggregated_gradients=True)
+
+    expected = graph_training(plain, False, STEPS, lambda i: (X[i].reshape(-1, 5), Y[i].reshape(-1, 2)))
+    half = EACH // 2
+
+    def rows(i):
+        part = slice(half * (i % 2), half * (i % 2) + half)
+        return X[i // 2, RANK, part], Y[i // 2, RANK, part]
+
+    got = graph_training(doubled, True, 2 * STEPS, rows, resource=True)
+    close(got, expected)
+
+
+def check_sync_batch_norm():
+    layer, plain = hvd.SyncBatchNormalization(momentum=0.5), tf.keras.layers.BatchNormalization(momentum=0.5)
+    weights = np.arange(1.0, 6.0, dtype="float32")
+    mine, all_rows = tf.constant(X[0, RANK, : EACH - RANK]), np.concatenate([X[0, r, : EACH - r] for r in range(SIZE)])
+    start = sum(EACH - r for r in range(RANK))
+
+    def run(norm, x):
+        x = tf.convert_to_tensor(x)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.square(norm(x, training=True)) * weights * tf.range(1.0, 6.0) + norm.gamma * norm.beta)
+            loss += tf.reduce_sum(tf.sin(norm(x, training=True)))
+        return loss, tape.gradient(loss, [x, norm.gamma])
+
+    run(plain, all_rows), run(layer, mine)  # builds
+    _, (want, _) = run(plain, all_rows)
+    _, (got, _) = run(layer, mine)
+    close([got], [want[start : start + len(mine)]], 1e-3, 1e-4)
+    close([layer.moving_mean, layer.moving_variance], [plain.moving_mean, plain.moving_variance], 1e-3, 1e-4)
+    close([tf.function(layer)(mine, training=False)], [plain(mine, training=False)], 1e-3, 1e-4)
