@@ -214,6 +214,18 @@ int hvd_take_splits(hvd_handle handle, int64_t* splits) {
   });
 }
 
+int hvd_join_result(hvd_handle handle, int32_t* last_rank) {
+  return guard([&] {
+    need(last_rank, "last_rank");
+    const Use e;
+    const Held op(*e, handle);
+    if (!op->done()) throw Error(Code::usage, "hvd_join_result", "the operation is still under way", "hvd_wait first");
+    raise(*op);
+    if (op->last_rank < 0) throw Error(Code::usage, "hvd_join_result", "the operation was no join");
+    *last_rank = op->last_rank;
+  });
+}
+
 int hvd_release(hvd_handle handle) {
   return guard([&] {
     const Use e;

@@ -36,6 +36,7 @@ struct Operation {
   std::int64_t dim0 = 0;               ///< allgather, alltoall: this rank's own first dimension
   std::vector<std::int64_t> splits;    ///< alltoall: [size of the set] rows for each member
   std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member
+  std::int32_t last_rank = -1;         ///< join: the world rank that came last
   unsigned parity = 0;                 ///< which of its two slots an eager tensor is in
   bool by_bit = false;                 ///< announced by its ready bit, not by a record
   void* result = nullptr;              ///< malloc'd; owned until taken
@@ -106,6 +107,7 @@ class Operations {
       op.error.clear();
       op.result_shape.clear();
       op.received.clear();
+      op.last_rank = -1;
       ops[i] = &op;
     }
   }

@@ -19,8 +19,6 @@ constexpr std::size_t longest_name = 4096;
 
 void check_kind(const hvd_request& q) {
   if (q.kind < 0 || q.kind >= num_kinds) refuse(q, "unknown kind " + std::to_string(q.kind));
-  const auto kind = static_cast<Kind>(q.kind);
-  if (kind == Kind::join) refuse(q, "arrives in a later version");
   if (q.device != HVD_HOST_DEVICE) refuse(q, "device memory arrives in a later version", "copy the tensor to the host");
   if (q.dtype < 0 || q.dtype >= num_dtypes) refuse(q, "unknown dtype " + std::to_string(q.dtype));
   if (q.name && strnlen(q.name, longest_name + 1) > longest_name) refuse(q, "the name is longer than 4096 bytes");
@@ -114,7 +112,7 @@ Prepared prepare(const hvd_request* request, const World& world) {
   s.kind = static_cast<std::uint8_t>(q.kind);
   s.device = q.device;
   if (s.operation() != Kind::alltoall && q.splits) refuse(q, "splits are for alltoall only");
-  if (s.operation() == Kind::barrier) return p;
+  if (s.operation() == Kind::barrier || s.operation() == Kind::join) return p;
   s.dtype = static_cast<std::uint8_t>(q.dtype);
   copy_shape(q, p);
   const bool empty = s.payload_bytes() == 0;

@@ -96,6 +96,16 @@ void Set::choose(std::span<const Prepared> requests) {
 void Set::submit(std::span<const Prepared> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
+  if (join_op_)
+    throw Error(Code::usage, name_of(requests.front().signature.operation()), "this rank has joined",
+                "wait until join has ended");
+  if (requests.size() == 1 && requests.front().signature.operation() == Kind::join) {
+    *ops = &submit_join(requests.front());
+    return;
+  }
+  if (std::any_of(requests.begin(), requests.end(),
+                  [](const Prepared& p) { return p.signature.operation() == Kind::join; }))
+    throw Error(Code::usage, "join", "cannot be one of many");
   choose(requests);
   operations_.take(requests.size(), ops);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -125,7 +135,7 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
       e.track = {};
     }
     if (tracer_.enabled()) trace_submitted(e, requests[i]);
-    if (e.id != no_slot && same) {
+    if (e.id != no_slot && same && !records_only_) {
       op.by_bit = true;
       op.parity = e.round++;
       if (e.slot != no_slot) {
@@ -265,6 +275,15 @@ bool Set::carry_out(std::uint32_t type) {
     case Order::fail:
       fail(r);
       break;
+    case Order::joining:
+      joining();
+      break;
+    case Order::stand_in:
+      stand_in(r);
+      break;
+    case Order::joined:
+      joined(r);
+      break;
     case Order::fail_group:
       fail_group(r);
       break;
@@ -312,6 +331,7 @@ void Set::evict(Reader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.get<std::uint32_t>();
   Entry* e = std::exchange(by_id_[id], nullptr);
+  if (!stand_ins_.empty()) drop_stand_in(id);
   if (!e) return;
   const bool current = e->id == id;  // else this rank has already sent a record for the name
   if (current) e->id = no_slot;
@@ -377,6 +397,12 @@ void Set::fail_all(int code, const std::string& text) {
       end(*e->operation, broken_code_, broken_text_);
     }
   for (Operation*& op : pending_) op = nullptr;
+  for (auto& [id, s] : stand_ins_) {
+    if (s->entry.operation) end(*s->entry.operation, broken_code_, broken_text_);
+    (void)s.release();  // a message may still arrive in its memory
+  }
+  stand_ins_.clear();
+  join_op_ = nullptr;
 }
 
 void Set::close(const std::string& why) {

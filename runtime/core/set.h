@@ -5,6 +5,7 @@
 /// engine's drive lock) carries out orders, and on node leaders gathers and
 /// publishes.  They meet in atomics, and in mutex_ when an order changes names.
 #pragma once
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -38,6 +39,12 @@ struct Entry {
   Operation* operation = nullptr;  ///< the one in flight
   trace::Track track;              ///< zeroed when the signature changes
   Signature signature;             ///< last: its unused dimensions are never touched
+};
+
+/// What a rank that has joined uses in place of an operation of its own.
+struct StandIn {
+  Entry entry;  ///< its operation is null once that has ended
+  std::unique_ptr<void, void (*)(void*)> zeros{nullptr, std::free};
 };
 
 /// A checked request.
@@ -109,11 +116,17 @@ class Set {
   void announce(Entry& e, Operation& op, std::vector<std::uint64_t>* flips);
   void tell_place(const Entry& e, const Operation& op);
   void send_record(Entry& e);
+  Operation& submit_join(const Prepared& p);
+  void announce_join(int what);
   void trace_submitted(Entry& e, const Prepared& p);
   bool flush_records();
   bool carry_out(std::uint32_t type);
   void assign(negotiate::Reader& r);
   void evict(negotiate::Reader& r);
+  void joining();
+  void stand_in(negotiate::Reader& r);
+  void joined(negotiate::Reader& r);
+  void drop_stand_in(std::uint32_t id);
   void fail(negotiate::Reader& r);
   void fail_group(negotiate::Reader& r);
   void start_batch(negotiate::Reader& r);
@@ -137,9 +150,12 @@ class Set {
   std::string outbox_;                ///< records that did not fit the queue
   std::atomic<bool> outbox_waits_{false};
   std::uint64_t made_names_[num_kinds] = {};
-  std::vector<Entry*> chosen_;  ///< scratch of submit: the entries of its requests
-  Entry* last_ = nullptr;       ///< submitted last
-  std::uint64_t erased_ = 0;    ///< names that were ever forgotten
+  std::vector<Entry*> chosen_;    ///< scratch of submit: the entries of its requests
+  Entry* last_ = nullptr;         ///< submitted last
+  std::uint64_t erased_ = 0;      ///< names that were ever forgotten
+  bool records_only_ = false;     ///< from order `joining` to `joined`
+  Operation* join_op_ = nullptr;  ///< this rank has joined, or is about to
+  std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side
   int broken_code_ = 0;
   std::string broken_text_;
 

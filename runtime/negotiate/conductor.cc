@@ -49,13 +49,17 @@ void Conductor::candidate(std::uint32_t id) {
 
 void Conductor::record(const RankSet& ranks, std::uint64_t executed, const Signature& signature,
                        const std::string& name) {
+  if (signature.operation() == Kind::join) {
+    join(ranks, signature.root == has_joined);
+    return;
+  }
   if (auto poison = poisoned_.find(signature.group); signature.group_size && poison != poisoned_.end()) {
     if (executed < poison->second) return;  // it was under way when its group failed, and has failed with it
   }
   if (auto known = id_of_.find(name); known != id_of_.end()) evict(known->second);
   Claims& claims = announced_[name];
   claims.add(signature, ranks);
-  if (claims.ranks().count() < options_.ranks) return;
+  if (here(claims).count() < options_.ranks) return;
   std::vector<Claim> all = std::move(claims.all);
   announced_.erase(name);
   settle(name, all);
@@ -63,21 +67,68 @@ void Conductor::record(const RankSet& ranks, std::uint64_t executed, const Signa
 
 void Conductor::settle(const std::string& name, std::vector<Claim>& claims) {
   if (claims.size() == 1) {
-    agreed_.emplace_back(name, claims.front().signature);
+    const Claim& all = claims.front();
+    const RankSet absent = all.ranks.complement(options_.ranks);
+    const std::string text = absent.empty() ? "" : cannot_stand_in(name, all.signature, absent);
+    if (text.empty())
+      agreed_.emplace_back(name, all.signature);
+    else
+      fail(HVD_MISMATCH, name, claims, text);
     return;
   }
   std::vector<Claim> sorted = claims;
   for (Claim& c : sorted) c.ranks = c.ranks.mapped(options_.world_ranks);
   std::sort(sorted.begin(), sorted.end(),
             [](const Claim& a, const Claim& b) { return a.ranks.first() < b.ranks.first(); });
-  const std::string text = disagreement(name, sorted);
+  fail(HVD_MISMATCH, name, claims, disagreement(name, sorted));
+}
+
+void Conductor::fail(std::uint32_t code, const std::string& name, const std::vector<Claim>& claims,
+                     const std::string& text) {
   Writer w;
-  w.put(std::uint32_t{HVD_MISMATCH}).put(std::uint32_t{0}).text(name).raw(text);
+  w.put(code).put(std::uint32_t{0}).text(name).raw(text);
   publish(Order::fail, w);
   std::set<std::uint64_t> groups;
   for (const Claim& c : claims)
     if (c.signature.group_size) groups.insert(c.signature.group);
   for (std::uint64_t g : groups) fail_group(g, text);
+}
+
+/// Why the ranks that have joined cannot take part in this with zeros; empty: they can.
+std::string Conductor::cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const {
+  const std::string who = absent.mapped(options_.world_ranks).text(16);
+  const std::string what = std::string(name_of(s.operation())) + " '" + name + "': " + who + " joined";
+  if (s.operation() == Kind::broadcast && absent.contains(s.root)) return what + ", the root among them";
+  if (s.operation() == Kind::set_change) return what + ", and process sets change only while all take part";
+  const bool reduces = s.operation() == Kind::allreduce || s.operation() == Kind::reducescatter;
+  if (reduces && (s.reduction() == Reduce::min || s.reduction() == Reduce::max || s.reduction() == Reduce::product))
+    return what + ", and a zero in place of their data would change the result of " + name_of(s.reduction());
+  return {};
+}
+
+void Conductor::join(const RankSet& ranks, bool has) {
+  if (!joining_) {
+    joining_ = true;
+    // What is ready everywhere runs; the rest is announced again, by records.
+    for (std::uint32_t id = 0; id < options_.ids; ++id)
+      if (ids_[id].live && std::find(candidates_.begin(), candidates_.end(), id) == candidates_.end()) evict(id);
+    Writer nothing;
+    publish(Order::joining, nothing);
+  }
+  if (!has) return;
+  joined_.merge(ranks);
+  last_joined_ = ranks.first();
+  std::vector<std::string> complete;
+  for (const auto& [name, claims] : announced_)
+    if (here(claims).count() == options_.ranks) complete.push_back(name);
+  std::sort(complete.begin(), complete.end());
+  for (const std::string& name : complete) {
+    const auto found = announced_.find(name);
+    if (found == announced_.end()) continue;  // failed with its group
+    std::vector<Claim> all = std::move(found->second.all);
+    announced_.erase(found);
+    settle(name, all);
+  }
 }
 
 void Conductor::fail_group(std::uint64_t group, const std::string& text) {
@@ -177,6 +228,11 @@ bool Conductor::assign_waiting() {
     Writer w;
     w.put(id).put(i.slot).raw(name);
     publish(Order::assign, w);
+    if (joining_) {
+      Writer s;
+      s.put(id).raw(signature.blob());
+      publish(Order::stand_in, s);
+    }
     candidate(id);
     any = true;
   }
@@ -217,6 +273,14 @@ bool Conductor::hold(std::int64_t now_ns) {
 
 bool Conductor::decide_at(std::int64_t now_ns) {
   bool any = !agreed_.empty() && assign_waiting();
+  if (candidates_.empty() && agreed_.empty() && all_joined()) {
+    Writer w;
+    w.put(static_cast<std::uint32_t>(last_joined_));
+    publish(Order::joined, w);
+    joining_ = false;
+    joined_ = {};
+    return true;
+  }
   if (candidates_.empty() || hold(now_ns)) return any;
   held_since_ = 0;
   std::sort(candidates_.begin(), candidates_.end());
@@ -233,9 +297,11 @@ bool Conductor::decide_at(std::int64_t now_ns) {
   }
   if (!eager_.empty()) publish_batch(eager_, true);
   if (!streamed_.empty()) publish_batch(streamed_, false);
-  if (options_.capacity == 0)  // caching is off: a name keeps its id for one batch only
-    for (auto* list : {&eager_, &streamed_})
-      for (std::uint32_t id : *list) evict(id);
+  // A name keeps its id for one batch only: where caching is off, while ranks join, and where it would be of no use.
+  const bool forget = options_.capacity == 0 || joining_;
+  for (auto* list : {&eager_, &streamed_})
+    for (std::uint32_t id : *list)
+      if (forget || ids_[id].signature.operation() == Kind::set_change) evict(id);
   return true;
 }
 

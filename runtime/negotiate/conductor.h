@@ -9,6 +9,12 @@
 /// bits on their way here.  A record for a name that has an id means
 /// that somebody's tensor changed: the id is evicted, everybody sends records.
 /// An evicted id is used again only when all members have carried out the eviction.
+///
+/// Join.  The first rank that wants to join ends the use of ids: all are evicted,
+/// the order `joining` goes out, and every announcement is a record that keeps its
+/// place among those of its rank.  So a rank's record that it has joined comes
+/// behind all that it had under way, and an operation is complete when all others
+/// have announced it.  Slow, but it lasts for the end of an epoch only.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -58,14 +64,14 @@ class Conductor {
   }
 
   /// Operations are held back: decide() must be called again soon.
-  bool holding() const { return !candidates_.empty() || !agreed_.empty(); }
+  bool holding() const { return !candidates_.empty() || !agreed_.empty() || all_joined(); }
   std::uint64_t published() const { return published_; }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
   const std::string& name(std::uint32_t id) const { return ids_[id].name; }
-  /// Calls f(name, ranks) for names that only these ranks have announced by records.
+  /// Calls f(name, ranks) for names that only these ranks have announced by records; who has joined counts as ready.
   template <class F>
   void incomplete(F&& f) const {
-    for (const auto& [name, claims] : announced_) f(name, claims.ranks());
+    for (const auto& [name, claims] : announced_) f(name, here(claims));
   }
 
  private:
@@ -83,6 +89,16 @@ class Conductor {
   };
 
   void publish(Order order, Writer& w);
+  void join(const RankSet& ranks, bool has);
+  bool all_joined() const { return joining_ && joined_.count() == options_.ranks; }
+  /// Who need not be waited for any more.
+  RankSet here(const Claims& claims) const {
+    RankSet ranks = claims.ranks();
+    ranks.merge(joined_);
+    return ranks;
+  }
+  std::string cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const;
+  void fail(std::uint32_t code, const std::string& name, const std::vector<Claim>& claims, const std::string& text);
   bool decide_at(std::int64_t now_ns);
   bool hold(std::int64_t now_ns);
   void settle(const std::string& name, std::vector<Claim>& claims);
@@ -113,6 +129,9 @@ class Conductor {
   std::uint32_t live_ = 0;
   std::uint64_t published_ = 0, executed_ = 0, last_batch_ = 0;
   std::int64_t held_since_ = 0;
+  bool joining_ = false;
+  RankSet joined_;
+  int last_joined_ = -1;
 };
 
 }  // namespace hvd::negotiate

@@ -20,9 +20,15 @@ enum class Order : std::uint32_t {
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
   fail_group,  ///< u32 code, u64 group, text: everything under way in this group ends with an error
   gone,        ///< u32 code, u32 rank, text: that rank will not take part any more
+  joining,     ///< from now on everything is announced by records, in the order of submission: somebody wants to join
+  stand_in,    ///< u32 id, signature: who has not submitted the operation of this id has joined, and stands in for it
+  joined,      ///< u32 rank: all have joined, that one last; ready bits are used again
 };
 
 inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slots
+/// Records of Kind::join: Signature::root says which.
+inline constexpr int wants_to_join = 0;  ///< asks for the order `joining`
+inline constexpr int has_joined = 1;  ///< after that order, and behind the records of all that this rank had under way
 inline constexpr std::uint32_t no_slot = 0xffffffffu;
 
 /// Appends plain values and text.

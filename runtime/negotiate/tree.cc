@@ -49,6 +49,11 @@ void TreeNode::ready(std::size_t source, std::uint32_t id) {
 void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name) {
   if (s.group_size)
     if (auto poison = poisoned_.find(s.group); poison != poisoned_.end() && executed < poison->second) return;
+  if (joining_ || s.operation() == Kind::join) {
+    claims_.push_back({executed, s, ranks, name});
+    urgent_ = true;
+    return;
+  }
   Held& h = held_[name];
   h.all.add(s, ranks);
   auto same = std::find_if(h.unsent.begin(), h.unsent.end(), [&](const Claimed& c) { return c.signature == s; });
@@ -60,7 +65,7 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
     same->executed = std::max(same->executed, executed);
   }
   const bool complete = h.all.count() >= ranks_ && h.all.ranks().count() == ranks_;
-  if (!complete && !id_of_.count(name) && s.operation() != Kind::join) return;
+  if (!complete && !id_of_.count(name)) return;
   for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
   h.unsent.clear();
   (complete ? news_ : urgent_) = true;
@@ -131,6 +136,16 @@ void TreeNode::passing(Order type, std::string_view body) {
       forget_group(group);
       break;
     }
+    case Order::joining:
+      joining_ = true;
+      for (auto& [name, h] : held_)
+        for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
+      held_.clear();
+      urgent_ = true;
+      break;
+    case Order::joined:
+      joining_ = false;
+      break;
     default:
       break;
   }

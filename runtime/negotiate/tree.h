@@ -16,6 +16,7 @@
 ///     wiped by the `assign` that uses the id anew: the conductor assigns only
 ///     when all members have carried out the eviction, and what a member says
 ///     about that comes after its stale bits.
+///   - While somebody joins (order `joining` to `joined`) records pass at once.
 ///   - A stale record of a failed group is told by the number of orders that its
 ///     sender had carried out, here as on the conductor.
 #pragma once
@@ -147,6 +148,7 @@ class TreeNode {
   std::vector<std::uint64_t> executed_;                        ///< [sources]
   std::deque<std::uint64_t> under_way_;                        ///< batches that this node has not carried out
   std::uint64_t orders_ = 0, told_executed_ = 0;
+  bool joining_ = false;  ///< who has joined sends no records, so none are held, and they keep their order
   std::int64_t sent_ns_ = 0;
   bool ready_ = false, news_ = false, urgent_ = false;  ///< bits; what may wait a little; what may not
   bool answered_ = true;                                ///< an order has come since the last news

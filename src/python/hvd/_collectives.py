@@ -8,7 +8,6 @@ operations are; _submission.py hands tensors over; _native moves the bytes.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from hvd._submission import (
     BARRIER,
     BROADCAST,
     DTYPES,
-    JOIN,
     REDUCESCATTER,
     Adapter,
     Adasum,
@@ -373,12 +371,15 @@ class Collectives(Submissions[T]):
             self.grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor)
         )
 
-    def join(self, device: int = -1) -> int:
-        """Says that this rank has no more data; returns the last rank to join."""
-        last = bytearray(4)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(last))
-        _native.run(JOIN, DTYPES["int32"], Sum, None, (), 0, 0, device, 1.0, 1.0, address, address, last)
-        return int.from_bytes(last, "little", signed=True)
+    def join(self, device: int = -1, process_set: ProcessSet = global_process_set) -> int:
+        """Says that this rank has no more data, and waits until all have; returns the last rank to join.
+
+        Until then this rank takes part in the others' operations with zeros, or no rows.  device is not used.
+        """
+        group = process_set.process_set_id
+        if group is None:
+            raise ValueError(f"join: this process set does not exist (anymore): {process_set}")
+        return _native.join(group)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Returns when all ranks of the set have called it."""

@@ -48,6 +48,7 @@ typedef struct hvd_functions {
   int (*alloc)(size_t, void**);
   void (*free)(void*);
   int (*release)(hvd_handle);
+  int (*join_result)(hvd_handle, int32_t*);
   int (*set_add)(const int32_t*, int32_t, int32_t*);
   int (*set_remove)(int32_t);
   int (*timeline_start)(const char*, int);

@@ -157,7 +157,28 @@ static PyObject* py_alloc(PyObject* self, PyObject* arg) {
   return capsule;
 }
 
+/* join(set) -> the last rank to join. */
+static PyObject* py_join(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_request request = {.struct_size = sizeof request, .kind = HVD_JOIN, .device = HVD_HOST_DEVICE};
+  hvd_handle handle = 0;
+  int32_t last = -1;
+  request.set = (int32_t)PyLong_AsLong(arg);
+  if (PyErr_Occurred() || usable()) return NULL;
+  int status = lib.submit(&request, &handle);
+  if (status != HVD_OK) return raise_status(status);
+  if (wait_in_slices(handle, &status)) {
+    lib.release(handle);
+    return NULL;
+  }
+  if (status == HVD_OK) status = lib.join_result(handle, &last);
+  PyObject* result = status == HVD_OK ? PyLong_FromLong(last) : raise_status(status);
+  lib.release(handle);
+  return result;
+}
+
 PyMethodDef result_methods[] = {
+    {"join", py_join, METH_O, "join(set) -> the last rank to join"},
     {"alloc", py_alloc, METH_O, "alloc(bytes) -> DLPack capsule of registered memory, zeroed"},
     {"take", FAST(py_take), METH_FASTCALL, "take(handle, bytes per element) -> (DLPack capsule of bytes, shape)"},
     {"take_splits", FAST(py_take_splits), METH_FASTCALL, "take_splits(handle, ranks) -> rows from each rank"},

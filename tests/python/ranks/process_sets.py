@@ -98,6 +98,24 @@ def check_random_orders():
             assert (hvd.synchronize(handle) == size).all()
 
 
+def check_join():
+    for epoch in range(3):
+        for step in range((RANK + epoch) % SIZE):
+            here = sum((rank + epoch) % SIZE > step for rank in range(SIZE))
+            assert (hvd.allreduce(np.ones(4), name="j", op=hvd.Sum) == here).all()
+            assert (hvd.allreduce(np.ones(4)) == here / SIZE).all()
+            assert len(hvd.allgather(np.ones(2), name="jg")) == 2 * here
+            raises(hvd.HorovodInternalError, lambda: hvd.allreduce(np.ones(4), name="m", op=hvd.Max), "joined") if (
+                here < SIZE
+            ) else None
+        last = hvd.join()
+        assert hvd.allgather_object(last) == [last] * SIZE and 0 <= last < SIZE
+    if EVEN.included():
+        if RANK == 2:
+            assert (hvd.allreduce(np.ones(4), op=hvd.Sum, process_set=EVEN) <= 2).all()
+        assert hvd.join(process_set=EVEN) in (0, 2)
+
+
 def check_torch():
     try:
         import torch
