@@ -153,6 +153,12 @@ JobPlan prepare(CommandLine line, const Environment& environment) {
   job.settings = std::move(line.settings);
   const Settings& settings = job.settings;
   wire::Payload payload = classify(line.marker, line.payload);
+  if (!settings.flag("allow-writable")) {
+    for (const char* id : {"hostfile", "manifest", "host-discovery-script", "config-file"})
+      if (const Setting* s = settings.find(id)) refuse_writable(s->value);
+    if (payload.kind == wire::PayloadKind::pickle || payload.kind == wire::PayloadKind::script)
+      refuse_writable(payload.name);
+  }
   if (settings.has("topology") && !settings.flag("dry-run"))
     throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
                 "a job runs on the machines that there are");

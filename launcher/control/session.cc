@@ -28,6 +28,11 @@ T value_at(std::string_view body, std::size_t at) {
   return value;
 }
 
+const char* lost_text(const RankState& state) {
+  return state.local ? "its guard ended without a word"
+                     : "no word comes from its host any more: the network or the host is down, or its guard was killed";
+}
+
 }  // namespace
 
 std::int64_t monotonic_ns() {
@@ -57,7 +62,7 @@ void Session::pump(const std::function<bool()>& keep_receiving) {
 void Session::tick() {
   while (const auto peer = listener_->gone()) {
     const auto it = rank_of_.find(*peer);
-    if (it != rank_of_.end() && at(it->second).peer == *peer) vanish(it->second, "its guard ended without a word");
+    if (it != rank_of_.end() && at(it->second).peer == *peer) vanish(it->second, lost_text(at(it->second)));
   }
   const std::int64_t now = monotonic_ns();
   if (now < next_ping_ns_) return;
@@ -227,7 +232,7 @@ void Session::flush(int rank) {
     }
   } catch (const Error& e) {
     if (e.code != Code::peer_lost) throw;
-    vanish(rank, "its guard ended without a word");
+    vanish(rank, lost_text(state));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "launcher/payload/payload.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -88,6 +89,17 @@ PickleFault pickle_fault(const std::string& bytes) {
   if (std::string_view("(]})cIFLVSN").find(bytes[0]) != std::string_view::npos && bytes.back() == '.') return {};
   const bool text = bytes.find('\0') == std::string::npos && bytes.back() == '\n';
   return {"is not a pickle", text ? "if it is Python source, name it .py" : pickle_hint()};
+}
+
+void refuse_writable(const std::string& path) {
+  struct stat about {};
+  if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return;  // who opens it will say
+  if (about.st_mode & S_IWOTH)
+    throw Error(Code::usage, path, "everybody may write to it, so anybody could choose what runs",
+                "chmod o-w " + path + ", or --allow-writable");
+  if (about.st_uid != ::geteuid() && about.st_uid != 0)
+    throw Error(Code::usage, path, "belongs to another user, who could choose what runs",
+                "copy it to a file of your own, or --allow-writable");
 }
 
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path) {

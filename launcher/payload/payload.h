@@ -20,6 +20,9 @@ wire::Payload classify(Marker marker, const std::vector<std::string>& words);
 /// for when @p all_local is false.  Throws Error{usage} that names the path and what to do.
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path);
 
+/// Throws Error{usage} for a file that another user may change: who writes it chooses what runs in this user's name.
+void refuse_writable(const std::string& path);
+
 /// Why these bytes cannot be a pickled callable, or empty.  Looks at the first and last bytes only.
 struct PickleFault {
   std::string what, hint;

@@ -218,7 +218,11 @@ void Supervisor::stop(const std::string& reason, double grace_seconds) {
 void Supervisor::drain() {
   phase_ = Phase::draining;
   session_->release_all();
-  if (!deadline_ || *deadline_ > Clock::now() + mpirun_may_end) deadline_ = Clock::now() + mpirun_may_end;
+  // A daemon on a host that is cut off never ends, and mpirun would wait for it.
+  const auto& ranks = session_->ranks();
+  const bool cut_off = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) { return r.gone && !r.local; });
+  const auto limit = Clock::now() + (cut_off ? mpirun_may_end / 6 : mpirun_may_end);
+  if (!deadline_ || *deadline_ > limit) deadline_ = limit;
 }
 
 void Supervisor::fail_start(bool timed_out) {

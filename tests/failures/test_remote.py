@@ -186,3 +186,48 @@ def test_the_doctor(two_hosts: Cluster) -> None:
     assert "problem beta: nothing listens for ssh on beta\n        is sshd running there?" in done.stdout
     assert done.returncode == 4
     nothing_left(two_hosts)
+
+
+def set_link(hosts: Cluster, state: str) -> None:
+    """Cuts beta off, or brings it back."""
+    assert hosts.run("beta", ["ip", "link", "set", "eth0", state]).returncode == 0
+
+
+def test_a_network_cut_names_the_host_and_ends_all_ranks(two_hosts: Cluster) -> None:
+    """Within 15 s on an idle machine, on both sides of the cut."""
+    argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--", "sh", "-c", "echo up; sleep 779"]
+    with two_hosts.popen(
+        "alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        for _ in range(2):
+            assert job.stdout.readline().endswith("] up\n")
+        set_link(two_hosts, "down")
+        try:
+            assert job.wait(60) == 5
+            assert job.stderr.read().startswith("hvdrun: rank 1 on beta is lost: no word comes from its host any more")
+            deadline = time.monotonic() + 30
+            while any("779" in line or "hvdrank" in line for h in two_hosts.names for line in two_hosts.processes(h).values()):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        finally:
+            set_link(two_hosts, "up")
+    # sshd and the daemon of the lost session notice later.
+    nothing_left(two_hosts, 60)
+
+
+@pytest.mark.nightly
+def test_a_short_blackout_is_survived(two_hosts: Cluster) -> None:
+    """Five seconds without a network."""
+    argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--", "sh", "-c", "echo up; sleep 25; echo over"]
+    with two_hosts.popen("alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        for _ in range(2):
+            assert job.stdout.readline().endswith("] up\n")
+        set_link(two_hosts, "down")
+        time.sleep(5)
+        set_link(two_hosts, "up")
+        assert job.wait(90) == 0
+        assert job.stdout.read().count("] over\n") == 2
+    nothing_left(two_hosts)

@@ -60,6 +60,8 @@ def test_the_table_of_options_is_complete() -> None:
 @pytest.fixture
 def here(tmp_path: pathlib.Path) -> pathlib.Path:
     """A folder with files that are wrong in some way."""
+    (tmp_path / "open.pkl").write_text("some text\n")
+    (tmp_path / "open.pkl").chmod(0o666)
     (tmp_path / "empty.pkl").write_bytes(b"")
     (tmp_path / "text.pkl").write_text("import torch\n")
     (tmp_path / "weights.pkl").write_bytes(b"PK\x03\x04 and so on")
@@ -74,6 +76,9 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 MISTAKES = [
+    (["-np", "1", "open.pkl"], 2, "hvdrun: open.pkl: everybody may write to it, so anybody could choose what runs\n"),
+    (["--hostfile", "open.pkl", "true"], 2, "hvdrun: open.pkl: everybody may write to it"),
+    (["-np", "1", "--allow-writable", "open.pkl"], 2, "hvdrun: open.pkl: is not a pickle"),
     ([], 2, "hvdrun: nothing to run"),
     (["-np", "2"], 2, "hvdrun: nothing to run"),
     (["train.py"], 2, "hvdrun: train.py: there is no such file"),
