@@ -140,3 +140,26 @@ def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path
         assert re.fullmatch(rf"hvdrun: rank 1 on localhost {said}; 2 ranks have waited \d s for allreduce.grad/3\n", line)
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
+
+
+def test_should_stop_is_agreed_at_one_step(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """SIGTERM for hvdrun: every rank hears of it at the same call, saves, and leaves well."""
+    pytest.importorskip("numpy")
+    (tmp_path / "job.py").write_text(
+        "import hvd.numpy as hvd\n"
+        "hvd.init()\n"
+        "step = 0\n"
+        "while not hvd.should_stop():\n"
+        "    step += 1\n"
+        "    if step == 10: print('ready', flush=True)\n"
+        "print('saved at', step)\n"
+    )
+    with hvdrun.started("-np", "3", "--grace", "30", *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
+        assert job.stdout is not None
+        for _ in range(3):
+            assert job.stdout.readline().endswith("] ready\n")
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 143
+        saved = re.findall(r"saved at (\d+)", job.stdout.read())
+        assert len(saved) == 3
+        assert len(set(saved)) == 1

@@ -13,8 +13,9 @@ from hvd.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
     from hvd._run import run as run
+    from hvd._stop import should_stop as should_stop
 
-__all__ = ["HorovodInternalError", "__version__", "run"]
+__all__ = ["HorovodInternalError", "__version__", "run", "should_stop"]
 __version__ = "0.1.0"
 
 
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from hvd._run import run as launch
 
         return launch
+    if name == "should_stop":
+        from hvd._stop import should_stop as ask
+
+        return ask
     raise AttributeError(f"module 'hvd' has no attribute {name!r}")

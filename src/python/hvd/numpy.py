@@ -10,6 +10,7 @@ import numpy as _np
 from hvd._collectives import DTYPES as _DTYPES
 from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum, View
 from hvd._objects import allgather_object, broadcast_object
+from hvd._stop import should_stop
 from hvd._world import (
     cross_rank,
     cross_size,
@@ -159,6 +160,7 @@ __all__ = [
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
+    "should_stop",
     "shutdown",
     "size",
     "start_timeline",

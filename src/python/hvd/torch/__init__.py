@@ -10,6 +10,7 @@ hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
 from __future__ import annotations
 
+from hvd._stop import should_stop
 from hvd._world import (
     ccl_built,
     cross_rank,
@@ -145,6 +146,7 @@ __all__ = [
     "reducescatter_async",
     "remove_process_set",
     "rocm_built",
+    "should_stop",
     "shutdown",
     "size",
     "sparse_allreduce_async",
