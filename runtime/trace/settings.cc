@@ -41,7 +41,7 @@ Settings settings_from_environment() {
 }
 
 std::string rank_path(const std::string& path, int rank, int size) {
-  if (size <= 1) return path;
+  if (size <= 1 || rank == 0) return path;
   const std::string mark = ".rank" + std::to_string(rank);
   const std::size_t slash = path.rfind('/');
   const std::size_t base = slash == std::string::npos ? 0 : slash + 1;

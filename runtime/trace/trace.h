@@ -139,7 +139,7 @@ struct Settings {
 /// Throws Error{usage} for a boolean that is none.
 Settings settings_from_environment();
 
-/// path, or path with ".rank<r>" before its last extension when size > 1.
+/// path for rank 0, which is where scripts look for it; for the others path with ".rank<r>" before its last extension.
 std::string rank_path(const std::string& path, int rank, int size);
 
 }  // namespace hvd::trace

@@ -106,7 +106,7 @@ def test_under_plain_mpirun(
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     merged = tmp_path / "merged.json"
-    done = run_tool("merge", tmp_path / "t.rank0.json", tmp_path / "t.rank1.json", "-o", merged)
+    done = run_tool("merge", tmp_path / "t.json", tmp_path / "t.rank1.json", "-o", merged)
     assert (done.returncode, done.stderr) == (0, "")
     events = json.loads(merged.read_text())
     check(events, 3)

@@ -131,7 +131,7 @@ def ranks_alone(folder: pathlib.Path) -> list[pathlib.Path]:
     for rank in ("0", "1"):
         env = environment(HOROVOD_TIMELINE=str(folder / "t.json"), HVD_RANK=rank, HVD_SIZE="2")
         subprocess.run([str(FAKE_RANK), "10", "20"], env=env, check=True, timeout=30, stdout=subprocess.DEVNULL)
-    return [folder / "t.rank0.json", folder / "t.rank1.json"]
+    return [folder / "t.json", folder / "t.rank1.json"]
 
 
 def test_merge_joins_what_ranks_wrote_alone(

@@ -20,7 +20,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> inputs;
   std::string output;
   CLI::App* merge = app.add_subcommand("merge", "Join the files that ranks wrote without hvdrun into one");
-  merge->add_option("FILE", inputs, "timeline.rank0.json timeline.rank1.json …")->required();
+  merge->add_option("FILE", inputs, "timeline.json timeline.rank1.json …")->required();
   merge->add_option("-o,--output", output, "The file to write")->required();
 
   std::string input;

@@ -149,7 +149,7 @@ def mpi_threads_supported() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Starts the timeline.  file_path is written by this rank, unless a launcher collects all ranks' records."""
+    """Starts the timeline.  Rank 0 writes file_path, the others their own next to it, unless a launcher collects."""
     _joined()
     _native.timeline_start(os.fspath(file_path), mark_cycles)
 

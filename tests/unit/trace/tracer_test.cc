@@ -283,5 +283,6 @@ TEST_CASE("rank_path: one file for each rank") {
   CHECK(rank_path("a/t.json", 0, 1) == "a/t.json");
   CHECK(rank_path("a/t.json", 3, 4) == "a/t.rank3.json");
   CHECK(rank_path("a.d/trace", 3, 4) == "a.d/trace.rank3");
-  CHECK(rank_path("/x/.hidden", 0, 2) == "/x/.hidden.rank0");
+  CHECK(rank_path("/x/.hidden", 1, 2) == "/x/.hidden.rank1");
+  CHECK(rank_path("a/t.json", 0, 4) == "a/t.json");
 }
