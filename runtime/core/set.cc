@@ -390,6 +390,7 @@ void Set::fail_all(int code, const std::string& text) {
     broken_code_ = code;
     broken_text_ = text;
   }
+  if (batch_.running() && world_.nodes.size() > 1) node_.keep();
   batch_.drop();
   for (auto& [name, e] : names_)
     if (e->in_flight.load() && e->operation) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace hvd::memory {
@@ -113,6 +114,14 @@ class Node {
     return at<Place>(places_ + places_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
   }
   /// The arenas of this node's ranks; nullptr for one that this rank cannot map.
+  /// Stays mapped until the process ends: a message to another node cannot be called back, and is read from here when
+  /// its receiver asks for it, perhaps in a later world.
+  void keep() const {
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<std::shared_ptr<void>>;
+    std::lock_guard lock(mutex);
+    kept.push_back(memory_);
+  }
   void attach_arenas(std::vector<std::shared_ptr<unsigned char>> arenas) { arenas_ = std::move(arenas); }
   unsigned char* arena(int r) const { return arenas_[static_cast<std::size_t>(r)].get(); }
   bool reaches_all() const {

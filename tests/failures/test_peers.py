@@ -1,0 +1,74 @@
+"""A rank goes while others wait for it: all of those get an error, soon, under plain mpirun and under hvdrun."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from python.harness import environment, has, mpirun, python
+from support.hvdrun import program
+
+PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
+SOON = 5.0  # seconds, and what an error may take at most
+SLACK = 20.0  # on top, for a machine that has a lot to do: a failure then is a hang, not a delay
+WAYS = [("kill", "idle"), ("exit0", "idle"), ("exit1", "idle"), ("shutdown", "idle"), ("kill", "large"), ("shutdown", "large")]
+
+
+def survivors(command: list[str], ranks: int, per_node: int) -> dict[int, tuple[float, str]]:
+    """What the ranks that stay say: seconds until the error, and its text."""
+    if not has("numpy"):
+        pytest.skip(f"{python()} lacks numpy")
+    process = subprocess.Popen(
+        command,
+        env=environment(HVD_RANKS_PER_NODE=str(per_node)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    said: dict[int, tuple[float, str]] = {}
+    shown: list[str] = []
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:  # the end of the job, if not before: peer.py limits itself
+            shown.append(line)
+            if found := re.search(r"SURVIVOR (\d+) ([\d.]+) (.*)", line):
+                said[int(found.group(1))] = float(found.group(2)), found.group(3)
+            if len(said) == ranks - 1:
+                break
+    finally:
+        process.terminate()  # of `timeout`, which passes it on
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    assert len(said) == ranks - 1, f"only ranks {sorted(said)} of {ranks - 1} got an error:\n{''.join(shown)[-3000:]}"
+    return said
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize(("how", "when"), WAYS)
+@pytest.mark.parametrize(("ranks", "per_node"), [(3, 0), (4, 2)], ids=["one node", "two nodes"])
+def test_under_plain_mpirun(how: str, when: str, ranks: int, per_node: int) -> None:
+    if not shutil.which("mpirun"):
+        pytest.skip("mpirun is not installed")
+    keep = ["--enable-recovery"]  # mpirun ends all ranks as soon as one has failed, else
+    command = ["timeout", "-k", "5", "80", *mpirun(ranks), *keep, python(), str(PEER), how, when]
+    for rank, (seconds, text) in survivors(command, ranks, per_node).items():
+        assert seconds < SOON + SLACK, f"rank {rank} waited {seconds} s"
+        assert "rank" in text or "shut down" in text, text
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("how", ["exit0", "shutdown"])
+def test_under_hvdrun(how: str) -> None:
+    """Those that hvdrun does not end itself: it stops all ranks when one has failed."""
+    command = ["timeout", "-k", "5", "80", program(), "-np", "3", "--python", python(), str(PEER), how, "idle"]
+    for rank, (seconds, text) in survivors(command, 3, 0).items():
+        assert seconds < SOON + SLACK, f"rank {rank} waited {seconds} s"
+        assert "rank" in text, text
