@@ -155,6 +155,14 @@ def check_process_sets():
     assert hvd.process_set_included_op(99).numpy() == -2
 
 
+def check_join():
+    """The last rank has two batches more than the others, which stand in with zeros."""
+    for _ in range(2 if RANK == SIZE - 1 else 0):
+        same(hvd.allreduce(data(), op=hvd.Sum, name="uneven"), data())
+    assert hvd.join() == SIZE - 1
+    same(hvd.allreduce(data(), op=hvd.Sum, name="uneven"), everyone().sum(0))
+
+
 def check_sparse():
     rows = tf.IndexedSlices(tf.fill([RANK + 1, 2], float(RANK + 1)), tf.range(RANK + 1), dense_shape=[SIZE, 2])
     expected = np.zeros((SIZE, 2))
