@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -45,9 +44,9 @@ class Tensor {
 struct Split {
   int size, per_node;
 };
-const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {5, 0}, {4, 2}};
+const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {4, 2}};
 
-float value(int rank, std::size_t i) { return std::sin(static_cast<float>(i % 977) + static_cast<float>(rank)); }
+float value(int rank, std::size_t i) { return 1.0f / static_cast<float>(1 + i % 977 + static_cast<std::size_t>(rank)); }
 
 }  // namespace
 
@@ -110,7 +109,7 @@ TEST_CASE("arena: mapped twice, one memory") {
 TEST_CASE("registered: the same bits as from private memory, whatever part of the ranks has it") {
   for (const Split& s : splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
-      for (std::size_t count : {std::size_t{3000}, std::size_t{70001}, std::size_t{1000000}}) {
+      for (std::size_t count : {std::size_t{3000}, std::size_t{30011}}) {
         const auto elements = static_cast<std::int64_t>(count);
         Tensor plain(count * 4, false), mine(count * 4, true), out(count * 4, true);
         const std::string name = "t" + std::to_string(count);
@@ -124,7 +123,7 @@ TEST_CASE("registered: the same bits as from private memory, whatever part of th
         q.postscale = 1.7;
         EXPECT(rank.run(q) == HVD_OK);
         q.name = name.c_str();
-        for (int round = 0; round < 12; ++round) {
+        for (int round = 0; round < 8; ++round) {
           // Everybody registered; one rank not; out of place; one rank in place and the others not.
           const int kind = round % 4;
           const bool lacks = kind == 1 && rank.rank() == round % rank.size();
@@ -148,12 +147,12 @@ TEST_CASE("registered: every dtype, and many in a batch with private ones betwee
   const hvd_dtype dtypes[] = {HVD_U8, HVD_I16, HVD_I32, HVD_I64, HVD_F16, HVD_F32, HVD_F64, HVD_BOOL, HVD_BF16};
   for (const Split& s : splits)
     run_world(s.size, s.per_node, [&](Rank& rank) {
-      constexpr int count = 60;
+      constexpr int count = 18;
       std::vector<Tensor> mixed, plain;
       std::vector<std::string> names;
       std::vector<std::int64_t> elements;
       for (int i = 0; i < count; ++i) {
-        elements.push_back(1 + i * i * 17);
+        elements.push_back(1 + i * i * 40);
         const auto bytes = static_cast<std::size_t>(elements.back()) * 8;
         mixed.emplace_back(bytes, i % 3 != 0 || (i % 2 && rank.rank()));
         plain.emplace_back(bytes, false);
@@ -174,7 +173,7 @@ TEST_CASE("registered: every dtype, and many in a batch with private ones betwee
         for (core::Operation* op : ops) EXPECT(rank.finish(*op) == HVD_OK);
       };
       run(plain, "p");
-      for (int round = 0; round < 5; ++round) {
+      for (int round = 0; round < 3; ++round) {
         run(mixed, "r");
         for (std::size_t i = 0; i < count; ++i)
           EXPECT(std::memcmp(mixed[i].as<char>(), plain[i].as<char>(), mixed[i].bytes()) == 0);
@@ -183,13 +182,13 @@ TEST_CASE("registered: every dtype, and many in a batch with private ones betwee
 }
 
 TEST_CASE("registered: memory that comes and goes while others work, and that outlives the runtime") {
-  constexpr std::size_t count = 50000;
+  constexpr std::size_t count = 9000;
   std::vector<std::unique_ptr<Tensor>> kept;
   for (int r = 0; r < 3; ++r) kept.push_back(std::make_unique<Tensor>(count * 4, true));
   for (int life = 0; life < 3; ++life)
     run_world(3, 0, [&](Rank& rank) {
       float* mine = kept[static_cast<std::size_t>(rank.rank())]->as<float>();
-      for (int round = 0; round < 20; ++round) {
+      for (int round = 0; round < 10; ++round) {
         Tensor fresh(count * 4, true);
         float* data = (round + rank.rank()) % 2 ? mine : fresh.as<float>();
         for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<float>(round + rank.rank());
