@@ -109,7 +109,7 @@ def check_forms():
         handle = hvd.broadcast_async_(tensor, 0)
         polled.append(hvd.poll(handle))
         assert hvd.synchronize(handle) is tensor
-    assert polled.count(False) >= 10, polled
+    assert False in polled, polled
 
 
 def check_parameters_stay_parameters():
@@ -250,7 +250,6 @@ def check_wrong_arguments():
     raises(ValueError, lambda: hvd.allreduce(torch.zeros(2), average=True, op=hvd.Sum))
     raises(ValueError, lambda: hvd.broadcast_(torch.zeros(2), SIZE + 3))
     raises(ValueError, lambda: hvd.allreduce_(torch.zeros(2, device="meta")), "meta")
-    raises(RuntimeError, lambda: hvd.add_process_set([0]))
     raises(ValueError, lambda: hvd.add_process_set(list(range(SIZE))), "exists")
     raises(ValueError, lambda: hvd.allreduce(torch.zeros(2), process_set=hvd.ProcessSet([0])), "process set")
     hvd.barrier()
