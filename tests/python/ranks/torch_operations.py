@@ -250,7 +250,7 @@ def check_wrong_arguments():
     raises(ValueError, lambda: hvd.allreduce(torch.zeros(2), average=True, op=hvd.Sum))
     raises(ValueError, lambda: hvd.broadcast_(torch.zeros(2), SIZE + 3))
     raises(ValueError, lambda: hvd.allreduce_(torch.zeros(2, device="meta")), "meta")
-    raises(ValueError, lambda: hvd.add_process_set(list(range(SIZE))), "exists")
+    raises(ValueError, lambda: hvd.add_process_set(list(range(SIZE))), "process set")
     raises(ValueError, lambda: hvd.allreduce(torch.zeros(2), process_set=hvd.ProcessSet([0])), "process set")
     hvd.barrier()
 
