@@ -48,6 +48,7 @@ int run(const std::vector<std::string>& args) {
     return std::fputs(help_text(given.flag("help-all")).c_str(), stdout) < 0;
   if (given.flag("version")) return std::puts("hvdrun " HVD_VERSION) < 0;
   if (given.flag("check-build")) return check_build();
+  if (given.has("completion")) return std::fputs(completion(given.text("completion")).c_str(), stdout) < 0;
   if (given.flag("dump-options")) return std::fputs(dump_options().c_str(), stdout) < 0;
   if (const auto parent = given.integer("parent")) end_with_parent(*parent);
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", remark.c_str());

@@ -79,6 +79,8 @@ std::string nearest_spelling(std::string_view typed);
 std::string_view group_title(Group group);
 
 std::string help_text(bool all);
+/// Completion for bash, zsh or fish.  Throws Error{usage} for another shell.
+std::string completion(const std::string& shell);
 /// The table as JSON, for the manual's generator and Python's run().
 std::string dump_options();
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
+import subprocess
 
 import pytest
 
@@ -158,3 +160,29 @@ def test_options_that_change_nothing_say_so() -> None:
     done = hvdrun.run("-np", "1", "--gloo", "--mpi", "--disable-cache", "--autotune", "--dry-run", "true")
     assert done.returncode == 0
     assert len(done.stderr.splitlines()) == 2
+
+
+def test_completion_in_bash() -> None:
+    """What bash itself makes of it."""
+    script = """
+eval "$("$1" --completion bash)"
+complete_it() { COMP_WORDS=(hvdrun "$@"); COMP_CWORD=$#; _hvdrun; echo "${COMPREPLY[*]}"; }
+complete_it --show
+complete_it --no-bi
+complete_it st
+complete_it --hostfile --show
+"""
+    done = subprocess.run(["bash", "-c", script, "bash", hvdrun.program()], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["--show-map", "--no-bind", "stacks", ""]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_in_other_shells(shell: str) -> None:
+    """Every option; the shell itself reads it where it is installed."""
+    text = hvdrun.run("--completion", shell).stdout
+    assert "hostfile" in text
+    assert "dump-options" not in text
+    if found := shutil.which(shell):
+        done = subprocess.run([found, "-n"], input=text, capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,106 @@
+/// hvdrun --completion bash|zsh|fish: the table as those shells want it.
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/options/table.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr std::string_view commands = "doctor kill ps stacks";
+
+/// Spellings that people type: --no- forms too, hidden rows not.
+std::vector<std::string> spellings_of(const Option& o) {
+  std::vector<std::string> out;
+  if (o.hidden) return out;
+  for (const std::string& s : split(o.spellings, ',')) {
+    out.push_back(s);
+    if (o.kind == Kind::negatable && s.starts_with("--")) out.push_back("--no-" + s.substr(2));
+  }
+  return out;
+}
+
+bool takes_file(const Option& o) { return o.metavar == "FILE" || o.metavar == "DIR" || o.metavar == "PATH"; }
+
+bool takes_value(const Option& o) { return o.kind != Kind::flag && o.kind != Kind::negatable; }
+
+std::string for_bash() {
+  std::vector<std::string> all, file_taking;
+  for (const Option& o : option_table())
+    for (const std::string& s : spellings_of(o)) {
+      all.push_back(s);
+      if (takes_file(o)) file_taking.push_back(s);
+    }
+  return "# bash completion of hvdrun: source <(hvdrun --completion bash)\n"
+         "_hvdrun() {\n"
+         "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
+         "  COMPREPLY=()\n"
+         "  case $before in " +
+         join(file_taking, "|") +
+         ") return ;; esac\n"
+         "  case $word in\n"
+         "    -*) COMPREPLY=($(compgen -W '" +
+         join(all, " ") +
+         "' -- \"$word\")) ;;\n"
+         "    *) [ \"$COMP_CWORD\" -gt 1 ] || COMPREPLY=($(compgen -W '" +
+         std::string(commands) +
+         "' -- \"$word\")) ;;\n"
+         "  esac\n"
+         "}\n"
+         "complete -o default -F _hvdrun hvdrun\n";
+}
+
+/// Help in single quotes, without what zsh and fish give a meaning to there.
+std::string quiet(std::string_view help) {
+  std::string out;
+  for (const char c : help)
+    if (c == '\'' || c == '[' || c == ']' || c == '\\')
+      continue;
+    else
+      out += c == ':' ? ',' : c;
+  return out;
+}
+
+std::string for_zsh() {
+  std::string out =
+      "#compdef hvdrun\n# zsh completion of hvdrun: hvdrun --completion zsh > ~/.zfunc/_hvdrun\n_arguments -A '-*' "
+      "\\\n";
+  for (const Option& o : option_table())
+    for (const std::string& s : spellings_of(o)) {
+      out += "  '" + s + "[" + quiet(o.help) + "]";
+      if (takes_value(o) && o.kind != Kind::pair) out += ":" + quiet(o.metavar) + ":" + (takes_file(o) ? "_files" : "");
+      if (o.kind == Kind::pair) out += ":least: :most:";
+      out += "' \\\n";
+    }
+  return out + "  '1:what:_files' '*::arguments:_files'\n";
+}
+
+std::string for_fish() {
+  std::string out = "# fish completion of hvdrun: hvdrun --completion fish > ~/.config/fish/completions/hvdrun.fish\n";
+  out += "complete -c hvdrun -n __fish_use_subcommand -a '" + std::string(commands) + "'\n";
+  for (const Option& o : option_table())
+    for (const std::string& s : spellings_of(o)) {
+      const bool is_long = s.starts_with("--");
+      out += "complete -c hvdrun " +
+             std::string(is_long         ? "-l "
+                         : s.size() == 2 ? "-s "
+                                         : "-o ") +
+             s.substr(is_long ? 2 : 1) +
+             (takes_file(o)    ? " -r -F"
+              : takes_value(o) ? " -x"
+                               : "") +
+             " -d '" + quiet(o.help) + "'\n";
+    }
+  return out;
+}
+
+}  // namespace
+
+std::string completion(const std::string& shell) {
+  if (shell == "bash") return for_bash();
+  if (shell == "zsh") return for_zsh();
+  if (shell == "fish") return for_fish();
+  throw Error(Code::usage, "--completion", "'" + shell + "' is not a shell that it knows", "write bash, zsh or fish");
+}
+
+}  // namespace hvd::launcher
