@@ -43,7 +43,7 @@ double factor(Bytes& b) {
 /// A request and what it points to.
 struct Draw {
   hvd_request q{};
-  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> shape, splits;
   std::string name;
 };
 
@@ -98,6 +98,13 @@ void draw(Bytes& b, Draw& d, Pool& pool) {
   q.device = b.rarely() ? around(b, -1, 2) : -1;
   q.prescale = factor(b);
   q.postscale = factor(b);
+  if (b.rarely()) {  // alltoall: [num_splits] numbers of any kind
+    for (std::uint64_t n = b.below(4); n-- > 0;)
+      d.splits.push_back(static_cast<std::int64_t>(b.number(8)) >> b.below(64));
+    q.splits = d.splits.data();
+    q.num_splits = static_cast<std::int32_t>(d.splits.size());
+    if (b.rarely()) q.num_splits = -q.num_splits;
+  }
   draw_shape(b, d);
   draw_name(b, d);
   draw_memory(b, d, pool);
@@ -151,6 +158,37 @@ void take(Bytes& b, Pool& pool) {
     }
     hvd_free(data);
   }
+}
+
+void take_splits(Bytes& b, Pool& pool) {
+  std::int64_t splits[4];
+  CALL(hvd_take_splits, pool.pick(b), b.rarely() ? nullptr : splits);
+}
+
+/// Process sets of a world of one.
+void sets(Bytes& b) {
+  const std::int32_t ranks[] = {static_cast<std::int32_t>(b.below(3)) - 1, 0};
+  std::int32_t set = 0, rank = 0, size = 0, members[8];
+  const int count = b.rarely() ? -static_cast<int>(b.below(5)) : 1 + static_cast<int>(b.below(2));
+  switch (b.below(3)) {
+    case 0:
+      CALL(hvd_set_add, b.rarely() ? nullptr : ranks, count, b.rarely() ? nullptr : &set);
+      break;
+    case 1:
+      CALL(hvd_set_remove, around(b, 0, 3));
+      break;
+    default:
+      CALL(hvd_set_get, around(b, 0, 3), b.rarely() ? nullptr : &rank, b.rarely() ? nullptr : &size,
+           b.below(2) ? nullptr : members);
+  }
+}
+
+void memory(Bytes& b) {
+  const std::size_t sizes[] = {0, 1, 4096, 100000, SIZE_MAX, SIZE_MAX / 2};
+  void* data = nullptr;
+  if (CALL(hvd_alloc, sizes[b.below(std::size(sizes))], b.rarely() ? nullptr : &data) != HVD_OK) return;
+  static_cast<char*>(data)[0] = 1;
+  hvd_free(data);
 }
 
 void start_and_stop(Bytes& b) {
@@ -207,7 +245,7 @@ void Pool::clear() {
 void play(Bytes b, Pool& pool, bool first) {
   while (!b.empty()) {
     int done = 0;
-    switch (b.below(10)) {
+    switch (b.below(13)) {
       case 0:
         if (first) start_and_stop(b);
         break;
@@ -235,6 +273,15 @@ void play(Bytes b, Pool& pool, bool first) {
         break;
       case 9:
         ask(b);
+        break;
+      case 10:
+        take_splits(b, pool);
+        break;
+      case 11:
+        if (first) sets(b);
+        break;
+      case 12:
+        memory(b);
         break;
     }
   }
