@@ -263,7 +263,8 @@ TEST_CASE("sets: added and removed 200 times, nothing is left") {
       if (rank.rank() != 0) return;
       EXPECT(count_entries("/proc/self/fd") <= files);
 #ifndef __SANITIZE_ADDRESS__
-      EXPECT(resident_kib() < memory + (200 << 10));
+      // A set has five MiB here: were they kept, it would be a GiB.  Less than half of that is malloc's own arenas.
+      EXPECT(resident_kib() < memory + (600 << 10) / slower);
 #endif
     });
   }
