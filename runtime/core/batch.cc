@@ -1,6 +1,6 @@
 #include "core/batch.h"
 
-#include <cstdlib>
+#include <cstring>
 
 #include "core/set.h"
 #include "ops/hierarchical/adasum.h"
@@ -71,10 +71,26 @@ void Batch::begin(std::span<Operation* const> ops, bool eager) {
 
 void Batch::run_eager(std::span<Operation* const> ops) {
   const std::uint32_t row = rows_.begin(ops, trace::Phase::shm);
-  for (Operation* op : ops) ops::eager_reduce(node_, item_of(*op, world_.size), op->entry->slot, op->parity);
+  for (Operation* op : ops) run_eager(*op);
   rows_.end(row, trace::Phase::shm);
   running_ = false;
   for (Operation* op : ops) end_(*op, HVD_OK, {});
+}
+
+/// Everybody's input is in the slots: nobody waits for anybody.
+void Batch::run_eager(Operation& op) {
+  const Signature& s = op.entry->signature;
+  const std::uint32_t at = op.entry->slot;
+  if (s.operation() == Kind::broadcast) {
+    const auto bytes = static_cast<std::size_t>(s.payload_bytes());
+    std::memcpy(op.out, ops::slot(node_, s.root, at, bytes, op.parity), bytes);
+  } else if (s.operation() == Kind::reducescatter) {
+    const ops::Divided t = divide(op);
+    ops::eager_reduce(node_, t.item, at, op.parity, t.begin(world_.rank, world_.size), t.end(world_.rank, world_.size),
+                      t.item.out);
+  } else {
+    ops::eager_reduce(node_, item_of(op, world_.size), at, op.parity);
+  }
 }
 
 // ---- one part after the other
@@ -162,18 +178,24 @@ std::unique_ptr<ops::Stage> Batch::adasum() {
   return std::make_unique<ops::Adasum>(rings_, nodes_, transport_, std::move(tensors));
 }
 
+/// A reducescatter, and memory for this rank's part of the result.
+ops::Divided Batch::divide(Operation& op) const {
+  const Signature& s = op.entry->signature;
+  const std::int64_t rows = s.dims[0];
+  op.result_shape.assign(s.dims, s.dims + s.ndim);
+  op.result_shape[0] = rows / world_.size + (world_.rank < rows % world_.size ? 1 : 0);
+  ops::Divided t{item_of(op, world_.size), rows};
+  op.allocate(t.end(world_.rank, world_.size) - t.begin(world_.rank, world_.size));
+  t.item.out = static_cast<unsigned char*>(op.result);
+  return t;
+}
+
 std::unique_ptr<ops::Stage> Batch::reducescatter() {
   std::vector<ops::Divided> tensors;
   std::size_t bytes = 0;
   for (Operation* op : parts_[scattered].ops) {
-    const Signature& s = op->entry->signature;
-    const std::int64_t rows = s.dims[0];
-    op->result_shape.assign(s.dims, s.dims + s.ndim);
-    op->result_shape[0] = rows / world_.size + (world_.rank < rows % world_.size ? 1 : 0);
-    ops::Divided t{item_of(*op, world_.size), rows};
-    op->allocate(t.end(world_.rank, world_.size) - t.begin(world_.rank, world_.size));
-    t.item.out = static_cast<unsigned char*>(op->result);
-    if (nodes_.count() > 1 && Widened::needed(s)) {
+    ops::Divided t = divide(*op);
+    if (nodes_.count() > 1 && Widened::needed(op->entry->signature)) {
       t.item = widened_.emplace_back(*op).item(t.item);
       t.item.out += t.begin(world_.rank, world_.size);
     }

@@ -17,6 +17,7 @@
 #include "core/reduction.h"
 #include "core/widened.h"
 #include "core/world.h"
+#include "ops/hierarchical/lanes.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/rings.h"
 #include "transport/transport.h"
@@ -50,6 +51,8 @@ class Batch {
   };
   trace::Phase transfer() const;
   void run_eager(std::span<Operation* const> ops);
+  void run_eager(Operation& op);
+  ops::Divided divide(Operation& op) const;
   void start();
   void finish();
   void trace_allreduce();

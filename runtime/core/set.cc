@@ -140,7 +140,8 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
       op.parity = e.round++;
       if (e.slot != no_slot) {
         const auto bytes = static_cast<std::size_t>(e.signature.payload_bytes());
-        std::memcpy(ops::slot(node_, node_.me, e.slot, bytes, op.parity), op.in, bytes);
+        if (e.signature.operation() != Kind::broadcast || e.signature.root == world_.rank)
+          std::memcpy(ops::slot(node_, node_.me, e.slot, bytes, op.parity), op.in, bytes);
       } else {
         tell_place(e, op);
       }

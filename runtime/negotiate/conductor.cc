@@ -10,7 +10,13 @@ namespace {
 
 /// What every rank can finish from everybody's slots.
 bool can_be_eager(const Signature& s) {
-  return s.device < 0 && s.operation() == Kind::allreduce && s.reduction() != Reduce::adasum;
+  if (s.device >= 0) return false;
+  switch (s.operation()) {
+    case Kind::allreduce: return s.reduction() != Reduce::adasum;
+    case Kind::broadcast:
+    case Kind::reducescatter: return true;
+    default: return false;  // what others send may be of any length
+  }
 }
 
 }  // namespace

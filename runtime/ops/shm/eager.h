@@ -18,11 +18,17 @@ inline unsigned char* slot(const memory::Node& node, int r, std::size_t offset, 
   return node.eager(r) + offset + (parity & 1 ? slot_stride(bytes) : 0);
 }
 
-/// @p item.in is not read: everybody's input is in the slots.
-inline void eager_reduce(const memory::Node& node, const Item& item, std::size_t offset, unsigned parity) {
+/// Reduces bytes [begin, end) of a tensor to @p out.  @p item.in is not read: everybody's input is in the slots.
+inline void eager_reduce(const memory::Node& node, const Item& item, std::size_t offset, unsigned parity,
+                         std::size_t begin, std::size_t end, unsigned char* out) {
   const void* source[512];
-  for (int r = 0; r < node.ranks; ++r) source[r] = slot(node, r, offset, item.bytes, parity);
-  item.reduce(source, node.ranks, item.out, item.bytes / item.element_bytes, item.scale);
+  for (int r = 0; r < node.ranks; ++r) source[r] = slot(node, r, offset, item.bytes, parity) + begin;
+  item.reduce(source, node.ranks, out, (end - begin) / item.element_bytes, item.scale);
+}
+
+/// All of it, to item.out.
+inline void eager_reduce(const memory::Node& node, const Item& item, std::size_t offset, unsigned parity) {
+  eager_reduce(node, item, offset, parity, 0, item.bytes, item.out);
 }
 
 }  // namespace hvd::ops
