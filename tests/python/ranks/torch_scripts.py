@@ -108,3 +108,24 @@ def check_gradients_after_broadcast_of_the_state():
     optimizer.step()
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # leaves gradients alone from now on
     assert torch.equal(model.weight.grad, torch.ones(1, 3))
+
+
+def check_types_that_only_move():
+    names = ("complex64", "complex128", "float8_e4m3fn", "float8_e5m2")
+    for dtype in (getattr(torch, name) for name in names if hasattr(torch, name)):
+        mine, root = [(torch.arange(4).reshape(2, 2) + 4 * rank).to(dtype) for rank in (hvd.rank(), 0)]
+        both = torch.cat([(torch.arange(4).reshape(2, 2) + 4 * rank).to(torch.complex128) for rank in range(hvd.size())])
+        out = hvd.allgather(mine)
+        assert out.dtype is dtype and torch.equal(out.to(torch.complex128), both)
+        out = synchronize(hvd.allgather_async(mine[:1]))
+        assert out.dtype is dtype and out.shape == (hvd.size(), 2)
+        out = hvd.broadcast(mine, 0)
+        assert out.dtype is dtype and torch.equal(out.to(torch.complex128), root.to(torch.complex128))
+        out = hvd.alltoall(mine)
+        assert out.dtype is dtype and torch.equal(out.to(torch.complex128), both[hvd.rank() :: 2])
+        hvd.broadcast_(mine.t(), 0)  # not contiguous
+        assert torch.equal(mine.to(torch.complex128), root.to(torch.complex128))
+        if dtype.is_complex:
+            assert torch.equal(hvd.broadcast((mine + 1j).conj(), 0), root - 1j)
+            assert hvd.broadcast(torch.tensor(1 + 2j, dtype=dtype), 0).item() == 1 + 2j
+        raises(ValueError, lambda: hvd.allreduce(mine), "cannot be exchanged")  # noqa: B023

@@ -18,23 +18,32 @@ _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
 _CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
 
 
+# What can be moved, but not reduced: 8-bit floats travel as bytes, complex numbers as pairs.
+_MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.startswith("float8_")}
+
+
 class TorchAdapter:
     """Adapter[torch.Tensor].  CUDA tensors go through host memory where libhvd has no CUDA of its own."""
 
     framework = "torch"
 
-    def __init__(self) -> None:
+    def __init__(self, reduces: bool = True) -> None:
+        """reduces: whether operations compute; without it, complex numbers and 8-bit floats can be exchanged too."""
+        self._codes = _CODES if reduces else {**_MOVED, **_CODES}
+        self._pairs = not reduces
         self._cuda = bool(_native.built("cuda"))
 
     def view(self, tensor: torch.Tensor) -> View | None:
         try:
             if tensor.is_cpu and tensor.is_contiguous():
-                return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, -1
+                return tensor.data_ptr(), self._codes[tensor.dtype], tensor.shape, -1
             if self._cuda and tensor.is_cuda and tensor.is_contiguous():
                 # The runtime reads the memory from its own stream: what was queued before must have ended.
                 torch.cuda.current_stream(tensor.device).synchronize()
-                return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, tensor.get_device()
+                return tensor.data_ptr(), self._codes[tensor.dtype], tensor.shape, tensor.get_device()
         except KeyError:
+            if self._pairs and tensor.is_complex():
+                return None if tensor.is_conj() else self.view(torch.view_as_real(tensor))
             raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged (possible: {', '.join(DTYPES)})") from None
         except (AttributeError, RuntimeError):
             pass
@@ -51,7 +60,7 @@ class TorchAdapter:
             raise ValueError(f"tensors on {tensor.device} cannot be exchanged")
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        dense = tensor.detach().contiguous()
+        dense = tensor.detach().resolve_conj().contiguous()
         return dense if dense.is_cpu or self._cuda else dense.cpu()
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -67,5 +76,5 @@ class TorchAdapter:
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         flat = _from_dlpack(capsule)
-        tensor = flat.view(like.dtype).reshape(shape)
+        tensor = flat.view(like.dtype).reshape(shape[:-1] if like.is_complex() else shape)
         return tensor if like.is_cpu else tensor.to(like.device)
