@@ -180,10 +180,10 @@ HVD_API int hvd_alloc(size_t bytes, void** data);
  *  splits: [size of the set] is filled. */
 HVD_API int hvd_take_splits(hvd_handle handle, int64_t* splits);
 
-/** HVD_JOIN: this rank has no more data.  It is submitted like any operation (only set counts; no other may follow until
- *  it has ended), and ends when all ranks of the set have joined.  Until then this rank takes part in what the others
- *  submit, with zeros (an average still divides by the size of the set), or no rows; what it has under way goes on.
- *  Min, Max, Product, a broadcast whose root has joined and a change of process sets end with HVD_MISMATCH.
+/** HVD_JOIN: this rank has no more data.  It is submitted like any operation (only set counts; no other may follow
+ * until it has ended), and ends when all ranks of the set have joined.  Until then this rank takes part in what the
+ * others submit, with zeros (an average still divides by the size of the set), or no rows; what it has under way goes
+ * on. Min, Max, Product, a broadcast whose root has joined and a change of process sets end with HVD_MISMATCH.
  *  *last_rank: the world rank that joined last, once the operation has ended. */
 HVD_API int hvd_join_result(hvd_handle handle, int32_t* last_rank);
 

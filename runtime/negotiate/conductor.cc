@@ -12,10 +12,13 @@ namespace {
 bool can_be_eager(const Signature& s) {
   if (s.device >= 0) return false;
   switch (s.operation()) {
-    case Kind::allreduce: return s.reduction() != Reduce::adasum;
+    case Kind::allreduce:
+      return s.reduction() != Reduce::adasum;
     case Kind::broadcast:
-    case Kind::reducescatter: return true;
-    default: return false;  // what others send may be of any length
+    case Kind::reducescatter:
+      return true;
+    default:
+      return false;  // what others send may be of any length
   }
 }
 
