@@ -190,8 +190,8 @@ TEST_CASE("operations: everything in one batch, every dtype mixed") {
           plain.push_back(&rank.submit(Rank::request(HVD_ALLREDUCE, ("s" + std::to_string(i)).c_str(), {50},
                                                      sums[u].data(), sums[u].data(), HVD_F64)));
           for (std::uint8_t& x : roots[u]) x = static_cast<std::uint8_t>(me * 10 + i);
-          hvd_request q = Rank::request(HVD_BROADCAST, ("b" + std::to_string(i)).c_str(), {700}, roots[u].data(),
-                                        roots[u].data(), HVD_U8);
+          const std::string name = "b" + std::to_string(i);  // outlives the request
+          hvd_request q = Rank::request(HVD_BROADCAST, name.c_str(), {700}, roots[u].data(), roots[u].data(), HVD_U8);
           q.root = i % n;
           plain.push_back(&rank.submit(q));
         }
