@@ -74,8 +74,9 @@ TEST_CASE("sets: every operation in a set, by its own numbering") {
         for (int round = 0; round < 3; ++round) {
           for (std::int64_t count : {1, 5000, 300000}) {
             std::vector<float> x(static_cast<std::size_t>(count), static_cast<float>(rank.rank() + 1));
-            hvd_request q = Rank::request(HVD_ALLREDUCE, ("x" + std::to_string(count)).c_str(), {count}, x.data(),
-                                          x.data(), HVD_F32, HVD_AVERAGE);
+            const std::string name = "x" + std::to_string(count);  // outlives the request
+            hvd_request q =
+                Rank::request(HVD_ALLREDUCE, name.c_str(), {count}, x.data(), x.data(), HVD_F32, HVD_AVERAGE);
             q.set = set;
             EXPECT(rank.run(q) == HVD_OK);
             EXPECT(x.back() == static_cast<float>(rank.size() + 1) / 2);
