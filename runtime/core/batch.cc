@@ -137,7 +137,10 @@ void Batch::drop() {
   running_ = false;
   reduction_.drop();
   widened_.clear();
-  (void)owned_.release();  // a message may still arrive in its memory
+  if (nodes_.count() > 1)
+    (void)owned_.release();  // a message may still arrive in its memory
+  else
+    owned_.reset();
 }
 
 // ---- the parts

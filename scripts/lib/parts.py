@@ -207,7 +207,7 @@ def sanitized(context: Context, name: str, sanitizers: str, optimization: int) -
 
 
 ASAN = {
-    "ASAN_OPTIONS": "abort_on_error=1:detect_stack_use_after_return=1:detect_leaks=1",
+    "ASAN_OPTIONS": "abort_on_error=1:detect_stack_use_after_return=1:detect_leaks=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "LSAN_OPTIONS": "suppressions=tests/sanitizers/leaks.txt:print_suppressions=0",
 }

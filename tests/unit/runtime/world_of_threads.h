@@ -18,6 +18,15 @@
 
 namespace hvd::testing {
 
+/// Divides rounds: a sanitizer looks at every access, so fewer tell it as much.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr int slower = 5;
+#elif defined(__SANITIZE_ADDRESS__)
+inline constexpr int slower = 3;
+#else
+inline constexpr int slower = 1;
+#endif
+
 /// One rank: what a caller of the C interface would have.
 class Rank {
  public:
