@@ -235,7 +235,11 @@ def run_tsan(context: Context) -> Tally:
     build = sanitized(context, "tsan", "thread", 1)
     if build is None:
         return Tally(failed=["tsan: meson setup failed"])
-    env = absolute({"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:suppressions=tests/sanitizers/threads.txt"})
+    env = absolute(
+        {
+            "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1:suppressions=tests/sanitizers/threads.txt"
+        }
+    )
     return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], only_units=True)
 
 
