@@ -213,6 +213,12 @@ ASAN = {
 }
 
 
+TSAN = {
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1"
+    ":suppressions=tests/sanitizers/threads.txt",
+}
+
+
 def absolute(options: dict[str, str]) -> dict[str, str]:
     """Suppression files by their full path, since tests run in other folders."""
     here = str(pathlib.Path.cwd())
@@ -235,11 +241,7 @@ def run_tsan(context: Context) -> Tally:
     build = sanitized(context, "tsan", "thread", 1)
     if build is None:
         return Tally(failed=["tsan: meson setup failed"])
-    env = absolute(
-        {
-            "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1:suppressions=tests/sanitizers/threads.txt"
-        }
-    )
+    env = absolute(TSAN)
     return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], only_units=True)
 
 
