@@ -34,6 +34,20 @@ std::string last_line(const std::string& text) {
   return std::string(trim(lines.back()));
 }
 
+/// A rank that left well, so no record of its own tells of it, while others waited for it: the runtime of the first
+/// that fails names it in its exception.  Null: it is not that.
+const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRecord>& deaths) {
+  constexpr std::string_view before = "HorovodInternalError: rank ",
+                             after = " has shut down while this rank waits for it";
+  const std::string line = last_line(first.traceback);
+  const std::size_t at = line.find(before), end = line.find(after);
+  if (at == std::string::npos || end == std::string::npos || end < at + before.size()) return nullptr;
+  const auto rank = to_integer(line.substr(at + before.size(), end - at - before.size()));
+  for (const DeathRecord& d : deaths)
+    if (rank == d.rank && d.rank != first.rank && !is_failure(d)) return &d;
+  return nullptr;
+}
+
 const char* end_of(const DeathRecord& d) {
   return d.cause == Cause::finished ? "finished before" : is_failure(d) ? "failed after it" : "stopped";
 }
@@ -123,6 +137,11 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const Ended& end
   verdict.exit_code = std::max(1, wire::exit_code(*first));
   std::string line = "hvdrun: " + name_of(*first) + " " + story(*first);
   if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + last_line(first->traceback) + ")";
+  if (const DeathRecord* left = who_left(*first, deaths)) {
+    verdict.lines.push_back("hvdrun: " + name_of(*left) + " left the job while others still waited for it");
+    verdict.lines.push_back("        does it have fewer steps, or end early?  hvd.join() lets ranks end one by one");
+    line.replace(0, 8, "        ");
+  }
   verdict.lines.push_back(line);
   if (!first->hint.empty()) verdict.lines.push_back("        " + first->hint);
   if (size > 1) verdict.lines.push_back("        " + others(deaths, first, size));

@@ -274,7 +274,9 @@ class Guard {
     const bool streams_end = process_->out_fd() < 0 && process_->err_fd() < 0 && process_->link_fd() < 0;
     if (outbox_.is_full()) return;                   // hvdrun is behind: nothing of the output may be lost
     if (!streams_end && now < clean_until_) return;  // else somebody outside our reach holds them
-    report(process_->record(outbox_, stopped_));
+    wire::DeathRecord r = process_->record(outbox_, stopped_);
+    if (alone_ && r.cause == wire::Cause::stopped) r.text = "hvdrank or mpirun, which it ran under, was killed";
+    report(r);
   }
 
   // ---- the end ----

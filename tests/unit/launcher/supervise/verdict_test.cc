@@ -40,6 +40,17 @@ TEST_CASE("verdict: the exception's last line is in the sentence") {
   CHECK(v.first_cause->traceback == d.traceback);
 }
 
+TEST_CASE("verdict: a rank that left while others waited for it is named first") {
+  wire::DeathRecord failed = death(0, Cause::exited, 1, 1);
+  failed.traceback =
+      "Traceback (most recent call last):\nhvd.exceptions.HorovodInternalError: rank 1 has shut down while this rank "
+      "waits for it; under way: grad\n";
+  CHECK(text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {}))
+            .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it"));
+  // It failed itself, later by the clock: then the first failure is what we say it is.
+  CHECK(text(judge({failed, death(1, Cause::exited, 4, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
+}
+
 TEST_CASE("verdict: interruption and mpirun's death") {
   CHECK(text(judge({death(0, Cause::stopped, 130, 1)}, 1, {.signal = SIGINT})) ==
         "130\nhvdrun: interrupted; all ranks have ended");

@@ -1,0 +1,327 @@
+"""Thirty-odd ways for a job to fail, each planted in a rank that its seed chooses; is the right rank named, and the cause?
+
+    python tests/failures/planted.py [--seeds 5] [--only CAUSE]        prints the table
+
+The answer is taken from what hvdrun says: the record of the first cause (--results) and its own lines on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from support import hvdrun
+
+RANK_SCRIPT = pathlib.Path(__file__).resolve().parent / "planted_rank.py"
+SIZE = 3
+LIMIT_SECONDS = 60.0
+V1 = pathlib.Path("/sys/fs/cgroup/memory")
+
+
+@dataclass
+class Plant:
+    """What planted_rank.py draws from the same seed."""
+
+    seed: int
+    culprit: int = 0
+    step: int = 0
+    code: int = 0
+
+    def __post_init__(self) -> None:
+        choice = random.Random(self.seed)
+        self.culprit, self.step, self.code = choice.randrange(SIZE), choice.randrange(3, 12), choice.randrange(1, 125)
+
+
+@dataclass
+class Said:
+    """What hvdrun said at the end."""
+
+    returncode: int
+    stderr: str
+    record: dict[str, object] | None
+
+
+Judge = Callable[[Said, Plant], bool]
+
+
+def died(cause: str, code: int | Callable[[Plant], int] | None, text: str = "") -> Judge:
+    """By the record: this rank, this cause, this code (None: any); and `text` (a pattern) somewhere in what is shown."""
+
+    def judge(said: Said, plant: Plant) -> bool:
+        wanted = code(plant) if callable(code) else code
+        return (
+            said.record is not None
+            and (said.record["rank"], said.record["cause"]) == (plant.culprit, cause)
+            and wanted in (None, said.record["code"])
+            and re.search(rf"^hvdrun: rank {plant.culprit} on ", said.stderr, re.M) is not None
+            and re.search(text, said.stderr, re.M) is not None
+        )
+
+    return judge
+
+
+def raised(text: str) -> Judge:
+    """An exception: its line is in the first one, its traceback is shown once."""
+    return died("exited", 1, rf"^hvdrun: rank \d on \w+ ended with exit code 1 \({text}")
+
+
+def hangs(text: str) -> Judge:
+    """The hang verdict names the rank and what it does."""
+    return lambda said, plant: re.search(rf"^hvdrun: rank {plant.culprit} on \w+ {text}; ", said.stderr, re.M) is not None
+
+
+def says(text: str, code: int) -> Judge:
+    """No rank's fault."""
+    return lambda said, plant: said.returncode == code and re.search(text, said.stderr, re.M) is not None
+
+
+@dataclass
+class Case:
+    """One cause."""
+
+    right: Judge
+    hang: bool = False  # ended by us once hvdrun has told
+    kills: str = ""  # whom planted.py kills: mpirun, keeper, guard
+    needs: str = ""  # a place made for it: group, inner group, shm, disk
+    alike: bool = False  # another one is much like it: in the long form only
+
+
+CASES: dict[str, Case] = {
+    "SIGKILL": Case(died("signalled", 9)),
+    "SIGTERM": Case(died("signalled", 15), alike=True),
+    "SIGUSR1": Case(died("signalled", 10), alike=True),
+    "SIGFPE": Case(died("signalled", 8)),
+    "SIGILL": Case(died("signalled", 4), alike=True),
+    "interrupt": Case(died("signalled", 2, "KeyboardInterrupt"), alike=True),
+    "segfault": Case(died("signalled", 11)),
+    "segfault in a thread": Case(died("signalled", 11), alike=True),
+    "stack overflow": Case(died("signalled", 11)),
+    "abort": Case(died("signalled", 6), alike=True),
+    "C++ exception": Case(died("signalled", 6, "what\\(\\): +planted")),
+    "out of memory, cgroup": Case(died("oom", 9, "its cgroup may hold"), needs="group"),
+    "out of memory, kernel's log": Case(died("oom", 9, "out-of-memory killer"), needs="inner group"),
+    "full /dev/shm": Case(died("signalled", 7, "/dev/shm is full"), needs="shm"),
+    "sys.exit": Case(died("exited", lambda p: p.code)),
+    "sys.exit with text": Case(died("exited", 1, "planted"), alike=True),
+    "os._exit": Case(died("exited", lambda p: p.code)),
+    "exception": Case(raised("__main__.Planted: planted|Planted: planted"), alike=True),
+    "exception before init": Case(raised(".*Planted: planted")),
+    "exception in a collective": Case(raised("\\w+Error: ")),
+    "exceptions in order": Case(raised(".*Planted: planted")),
+    "import error": Case(raised("ModuleNotFoundError: No module named 'no_such_module_planted'")),
+    "no descriptors": Case(raised("OSError: .*Too many open files")),
+    "disk full": Case(raised("OSError: .*No space left on device"), needs="disk"),
+    "no address space": Case(raised(".*MemoryError: "), alike=True),
+    "processor time over": Case(died("signalled", 24), alike=True),
+    "child holds the pipes": Case(died("exited", lambda p: p.code)),
+    "stopped": Case(hangs("is stopped .*"), hang=True),
+    "loops": Case(hangs(r"is in planted_rank.py:\d+ \(spin\)"), hang=True),
+    "other branch": Case(hangs(r"is in planted_rank.py:\d+ \(other_branch\)"), hang=True),
+    "waits elsewhere": Case(hangs(r"is in planted_rank.py:\d+ \(nap\)"), hang=True, alike=True),
+    "ended early": Case(lambda s, p: f"hvdrun: rank {p.culprit} on localhost left the job while " in s.stderr),
+    "mpirun killed": Case(says("^hvdrun: mpirun was killed by signal 9", 137), kills="mpirun"),
+    "keeper killed": Case(died("vanished", None, "was killed"), kills="keeper"),
+    "guard killed": Case(died("vanished", None, "its guard ended without a word"), kills="guard"),
+}
+
+
+def parent(pid: int) -> int:
+    """The process above."""
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+class Skip(Exception):
+    """This machine has no place for a cause; the reason."""
+
+
+@contextlib.contextmanager
+def memory_group(inner: bool) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """(what to run hvdrun under, environment): a memory group of 300 MiB for the whole job, or for the one who eats."""
+    if not (V1 / "memory.oom_control").exists() or not os.access(V1, os.W_OK):
+        raise Skip("no memory cgroup (v1) that this user may make groups in")
+    folder = V1 / f"hvd-test-{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
+    try:
+        for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+            if (folder / name).exists():
+                (folder / name).write_text(str(300 << 20))
+        enter = ["sh", "-c", f'echo $$ > {folder}/cgroup.procs; exec "$@"', "sh"]
+        yield ([], {"PLANTED_GROUP": str(folder)}) if inner else (enter, {})
+    finally:
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+                break
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def place(needs: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """What a case needs around hvdrun: words in front of its command, variables."""
+    if not needs:
+        yield [], {}
+    elif needs.endswith("group"):
+        if needs == "inner group" and not os.access("/dev/kmsg", os.R_OK):
+            raise Skip("the kernel's log cannot be read")
+        with memory_group(needs == "inner group") as found:
+            yield found
+    else:
+        if os.geteuid() != 0 or not shutil.which("unshare"):
+            raise Skip("a small file system to fill needs root and unshare")
+        with tempfile.TemporaryDirectory(prefix="hvd-planted-") as folder:
+            where = "/dev/shm" if needs == "shm" else folder
+            mount = f'mount -t tmpfs -o size=24m tmpfs {where} && exec "$@"'
+            yield ["unshare", "--mount", "sh", "-c", mount, "sh"], {"PLANTED_DISK": where}
+
+
+def read_record(path: pathlib.Path) -> dict[str, object] | None:
+    """The first cause among the results."""
+    data, at = path.read_bytes(), 0
+    while at + 16 <= len(data):
+        rank, _, length = struct.unpack_from("<IIQ", data, at)
+        if rank == 0xFFFFFFFF:
+            return dict(json.loads(data[at + 16 : at + 16 + length]))
+        at += 16 + length
+    return None
+
+
+def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
+    """Waits for the victim's number and kills what holds it."""
+    assert job.stdout is not None
+    for line in job.stdout:
+        lines.append(line)
+        if found := re.search(r"victim (\d+)", line):
+            guard = parent(int(found[1]))
+            target = {"guard": guard, "keeper": parent(guard), "mpirun": parent(parent(guard))}[whom]
+            os.kill(target, signal.SIGKILL)
+            return
+
+
+def wait_for_verdict(job: subprocess.Popen[str]) -> str:
+    """Up to the hang verdict, which comes before any end; then the job is interrupted."""
+    assert job.stderr is not None
+    text = ""
+    for line in job.stderr:
+        text += line
+        if line.startswith("hvdrun: "):
+            break
+    with contextlib.suppress(ProcessLookupError):
+        job.send_signal(signal.SIGINT)
+    return text
+
+
+def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
+    """One job.  Raises Skip where this machine cannot have it."""
+    case, plant = CASES[cause], Plant(seed)
+    with place(case.needs) as (around, variables), tempfile.TemporaryDirectory(prefix="hvd-planted-") as folder:
+        results = pathlib.Path(folder) / "results"
+        results.touch(0o600)
+        options = ["-np", str(SIZE), "--grace", "1", "--results", str(results), *hvdrun.python_args()]
+        if case.hang:
+            options += ["--stall-check-warning-time-seconds", "1"]
+        command = [*around, hvdrun.program(), *options, str(RANK_SCRIPT), cause, str(seed)]
+        env = hvdrun.environment(**variables, **({"PYTHONPATH": package} if package else {}))
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        job = subprocess.Popen(command, text=True, cwd=folder, env=env, **pipes)  # type: ignore[call-overload]
+        lines: list[str] = []
+        try:
+            text = wait_for_verdict(job) if case.hang else ""
+            if case.kills:
+                kill_above(job, case.kills, lines)
+            _, rest = job.communicate(timeout=LIMIT_SECONDS)
+        finally:
+            job.kill()
+            job.wait(10)
+        said = Said(job.returncode, text + rest, read_record(results))
+    return case.right(said, plant), said, plant
+
+
+def healthy(seed: int, package: str = "") -> str:
+    """One job in which nothing goes wrong: what hvdrun said all the same, or ""."""
+    env = {"PYTHONPATH": package} if package else {}
+    done = hvdrun.run("-np", str(SIZE), *hvdrun.python_args(), str(RANK_SCRIPT), "none", str(seed), env=env)
+    own = [line for line in done.stderr.splitlines() if not line.startswith("[")]
+    return "" if done.returncode == 0 and not own else f"exit code {done.returncode}\n{done.stderr}"
+
+
+@dataclass
+class Row:
+    """What came of one cause."""
+
+    right: int = 0
+    wrong: list[str] = field(default_factory=list)
+    skipped: str = ""
+
+
+def campaign(causes: list[str], seeds: range, package: str = "", at_once: int = 1) -> dict[str, Row]:
+    """All of them, `at_once` side by side."""
+    table = {cause: Row() for cause in causes}
+
+    def one(job: tuple[str, int]) -> None:
+        cause, seed = job
+        row = table[cause]
+        try:
+            right, said, plant = run(cause, seed, package)
+        except Skip as reason:
+            row.skipped = str(reason)
+            return
+        if right:
+            row.right += 1
+        else:
+            row.wrong.append(f"{cause}, seed {seed}, rank {plant.culprit}: {said.returncode} {said.record}\n{said.stderr}")
+
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(one, [(cause, seed) for cause in causes for seed in seeds]))
+    return table
+
+
+def table_text(table: dict[str, Row]) -> str:
+    """For people."""
+    lines = [f"{'cause':30} right wrong"]
+    for cause, row in table.items():
+        lines.append(f"{cause:30} {row.right:5} {len(row.wrong):5}{'  skipped: ' + row.skipped if row.skipped else ''}")
+    right, wrong = sum(r.right for r in table.values()), sum(len(r.wrong) for r in table.values())
+    lines.append(f"{'all':30} {right:5} {wrong:5}  {100 * right / max(1, right + wrong):.1f} %")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--only", action="append", choices=CASES)
+    parser.add_argument("--healthy", type=int, default=0, help="so many healthy jobs besides")
+    parser.add_argument(
+        "--package", default=os.environ.get("PYTHONPATH", ""), help="folder of the package hvd, if not installed"
+    )
+    options = parser.parse_args()
+    table = campaign(options.only or list(CASES), range(options.first, options.first + options.seeds), options.package)
+    for row in table.values():
+        for text in row.wrong:
+            print(f"--- {text}")
+    print(table_text(table))
+    false = {seed: said for seed in range(options.healthy) if (said := healthy(seed, options.package))}
+    if options.healthy:
+        print(f"{options.healthy} healthy jobs, {len(false)} false verdicts", *false.values(), sep="\n")
+    return 1 if any(row.wrong for row in table.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
