@@ -15,6 +15,32 @@ from hvd import _native
 from hvd import process_sets as _sets
 from hvd.process_sets import ProcessSet
 
+# What every framework's package offers of this file, and nowhere else written out.
+__all__ = [
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
 
 class World(NamedTuple):
     """What hvd_get_world says."""

@@ -12,6 +12,7 @@ __all__ = [
     "HostsUpdatedInterrupt",
     "UnsupportedError",
     "from_status",
+    "get_version_mismatch_message",
 ]
 
 _UNAVAILABLE = 4
@@ -41,7 +42,18 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class HorovodVersionMismatchError(ImportError):
-    """Kept because scripts import it; nothing here is tied to a framework version, so it is never raised."""
+    """A framework has another version than was asked for.  Nothing here is tied to one: only a script's own check raises it."""
+
+    def __init__(self, name: str, version: str, installed_version: str | None) -> None:
+        super().__init__(get_version_mismatch_message(name, version, installed_version))
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
+
+
+def get_version_mismatch_message(name: str, version: str, installed_version: str | None) -> str:
+    """The text of HorovodVersionMismatchError."""
+    return f"{name} {version} was asked for, but {installed_version or 'none'} is installed"
 
 
 def from_status(status: int, text: str) -> Exception:

@@ -152,3 +152,47 @@ def check_errors():
     except ValueError:
         return
     raise AssertionError("distributed twice")
+
+
+class _FailsOnce(keras.callbacks.Callback):
+    """One rank fails in the midst of an epoch; the others find themselves without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.done = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2 and not self.done:
+            self.done = True
+            if RANK == SIZE - 1:
+                raise hvd.HorovodInternalError("this rank alone")
+            hvd.allreduce(1.0, name="the others wait here")
+
+
+def check_elastic_state():
+    model = model_of(seed=RANK)
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.5)), loss="mse")
+    state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+    once, resets = _FailsOnce(), []
+    state.register_reset_callbacks([lambda: resets.append(1)])
+    callbacks = [
+        once,
+        hvd.elastic.UpdateEpochStateCallback(state),
+        hvd.elastic.UpdateBatchStateCallback(state),
+        hvd.elastic.CommitStateCallback(state, batches_per_commit=2),
+    ]
+
+    @hvd.elastic.run
+    def train(state):
+        left = 3 - state.epoch
+        model.fit(*mine(), batch_size=EACH, epochs=left, shuffle=False, verbose=0, callbacks=callbacks)
+        return state.epoch
+
+    assert train(state) == 3 and resets == [1], (state.epoch, resets)
+    weights = hvd.allgather_object([w.tolist() for w in model.get_weights()])
+    assert all(w == weights[0] for w in weights)
+    before = model.get_weights()
+    state.commit()
+    model.set_weights([w + 1 for w in before])
+    state.restore()
+    close(model.get_weights(), before)

@@ -185,3 +185,59 @@ def check_sync_batch_norm():
     close([got], [want[start : start + len(mine)]], 1e-3, 1e-4)
     close([layer.moving_mean, layer.moving_variance], [plain.moving_mean, plain.moving_variance], 1e-3, 1e-4)
     close([tf.function(layer)(mine, training=False)], [plain(mine, training=False)], 1e-3, 1e-4)
+
+
+def check_elastic_variables():
+    net = Net(RANK)
+    state = hvd.elastic.TensorFlowState(net.all, step=RANK)
+    state.sync()
+    close(net.all, Net(0).all)
+    assert state.step == 0
+    net.b1.assign_add(tf.ones([8]))
+    state.commit()
+    net.b1.assign_add(tf.ones([8]))
+    state.step = 5
+    state.restore()
+    assert net.b1.numpy().tolist() == [1.0] * 8 and state.step == 0
+
+
+def check_elastic_graph():
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = v1.get_variable("v", initializer=float(RANK), use_resource=True)
+        session.run(v1.global_variables_initializer())
+        state = hvd.elastic.TensorFlowState(session=session, step=3)
+        state.sync()
+        assert session.run(variable) == 0.0
+        session.run(variable.assign(4.0))
+        state.restore()
+        assert session.run(variable) == 0.0 and state.step == 3
+
+
+def check_elastic_model_goes_on_after_an_error_in_a_graph():
+    model = tf.keras.Sequential([tf.keras.layers.Input((5,)), tf.keras.layers.Dense(2)])
+    state = hvd.elastic.TensorFlowKerasState(model, tf.keras.optimizers.SGD(0.1), step=0)
+    failed = []
+
+    @tf.function
+    def disagree():
+        return hvd.allreduce(tf.ones([2 + RANK]), name="sizes differ")
+
+    @hvd.elastic.run
+    def train(state):
+        while state.step < 4:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(X[state.step, RANK]) - Y[state.step, RANK]))
+            tape = hvd.DistributedGradientTape(tape)
+            grads = tape.gradient(loss, model.trainable_variables)
+            state.optimizer.apply_gradients(zip(grads, model.trainable_variables))
+            state.step += 1
+            if state.step == 2 and not failed:
+                failed.append(1)
+                disagree()
+            state.commit()
+        return model.get_weights()
+
+    weights = train(state)
+    assert failed == [1]
+    everyone = hvd.allgather_object([w.tolist() for w in weights])
+    assert all(other == everyone[0] for other in everyone)

@@ -8,7 +8,6 @@ from torch import nn
 import horovod.torch as hvd
 from horovod.common.basics import HorovodBasics
 from horovod.common.util import env, extension_available, num_rank_is_power_2, split_list
-from horovod.torch.elastic import ElasticSampler, TorchState, run
 from horovod.torch.mpi_ops import Adasum, allreduce_async_, synchronize
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
@@ -59,15 +58,6 @@ def check_util():
 
         assert os.environ["HVD_TEST_ONE"] == "1" and "HVD_TEST_NONE" not in os.environ
     assert "HVD_TEST_ONE" not in os.environ
-
-
-def check_elastic_can_be_imported():
-    @run
-    def train(state):
-        raise AssertionError
-
-    for call in (lambda: train(None), TorchState, lambda: ElasticSampler([1])):
-        raises(NotImplementedError, call, "elastic")
 
 
 def check_errors_have_both_types():

@@ -4,56 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from hvd import _world
 from hvd import process_sets as _sets
-from hvd._world import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hvd._world import *  # noqa: F403 -- the queries that it lists
+from hvd._world import __all__ as _queries
 
 __all__ = [
+    *_queries,
     "HorovodBasics",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]
 
 
@@ -72,4 +30,4 @@ class HorovodBasics:
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         # Horovod's tests look at the numbers.
-        return {0: list(range(size())), **_sets.ranks_by_id()}
+        return {0: list(range(_world.size())), **_sets.ranks_by_id()}

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as _version_of
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,17 +22,23 @@ from hvd._world import (
     nccl_built,
     rocm_built,
 )
+from hvd.exceptions import HorovodVersionMismatchError
 
 __all__ = [
+    "EXTENSIONS",
     "ccl_built",
     "check_extension",
+    "check_installed_version",
     "cuda_built",
     "ddl_built",
     "env",
     "extension_available",
+    "get_average_backwards_compatibility_fun",
+    "get_ext_suffix",
     "gloo_built",
     "gpu_available",
     "is_iterable",
+    "is_version_greater_equal_than",
     "mpi_built",
     "nccl_built",
     "num_rank_is_power_2",
@@ -35,10 +46,17 @@ __all__ = [
     "split_list",
 ]
 
+EXTENSIONS = ["tensorflow", "torch", "mxnet"]
+
+
+def get_ext_suffix() -> str:
+    """How compiled modules of this interpreter end."""
+    return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
+
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether "torch" or "tensorflow" can be used: there is nothing to compile for them here, they must be installed."""
-    return ext_base_name in ("tensorflow", "torch") and find_spec(ext_base_name) is not None
+    """Whether "torch" or its like can be used: there is nothing to compile for them here, they must be installed."""
+    return ext_base_name in EXTENSIONS and find_spec(ext_base_name) is not None
 
 
 def check_extension(ext_name: str, *_: str) -> None:
@@ -46,6 +64,44 @@ def check_extension(ext_name: str, *_: str) -> None:
     name = ext_name.rpartition(".")[2]
     if not extension_available(name):
         raise ImportError(f"{ext_name} cannot be used: {name} is not installed")
+
+
+def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
+    """Whether the framework has that version: a warning where not, HorovodVersionMismatchError when an exception is given.
+
+    Horovod looks whether it was compiled for the version that runs.  Nothing here is, so what is installed counts.
+    """
+    try:
+        installed: str | None = _version_of(name)
+    except PackageNotFoundError:
+        installed = None
+    if installed != version:
+        error = HorovodVersionMismatchError(name, version, installed)
+        if exception is not None:
+            raise error from exception
+        warnings.warn(str(error), stacklevel=2)
+
+
+def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
+    """A function of (op, average) that gives the reduce op: average is the older way to say it."""
+    from hvd._submission import reduce_op
+
+    return reduce_op
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Whether version ver is target or later.  ValueError for a target that is not major.minor.patch."""
+    if not isinstance(ver, str) or not isinstance(target, str):
+        raise ValueError(f"versions are strings, not {ver!r} and {target!r}")
+    if target.count(".") != 2:
+        raise ValueError(f"the version to compare with must be major.minor.patch, not {target!r}")
+
+    def numbers(text: str) -> list[int]:
+        release = re.match(r"[0-9.]*", text.split("+")[0])
+        parts = [int(part) for part in (release.group() if release else "").split(".") if part]
+        return [*parts, 0, 0, 0][: max(3, len(parts))]
+
+    return numbers(ver) >= numbers(target)
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:

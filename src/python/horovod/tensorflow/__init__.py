@@ -3,6 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 import hvd.tensorflow as _package
+from horovod.common.util import check_extension as check_extension
+from horovod.common.util import gpu_available as gpu_available
+from horovod.common.util import split_list as split_list
+from horovod.tensorflow.mpi_ops import check_num_rank_power_of_2 as check_num_rank_power_of_2
+from horovod.tensorflow.mpi_ops import handle_average_backwards_compatibility as handle_average_backwards_compatibility
 from hvd.tensorflow import __all__ as __all__
 
 if TYPE_CHECKING:

@@ -1,102 +1,25 @@
 """horovod.tensorflow.mpi_ops: the operations on TensorFlow tensors."""
 
-from hvd._world import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from horovod.common.basics import HorovodBasics
+from horovod.common.util import check_installed_version as check_installed_version
+from horovod.common.util import get_average_backwards_compatibility_fun
+from horovod.common.util import gpu_available as gpu_available
+from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
+from hvd._world import *  # noqa: F403 -- the queries that it lists
+from hvd._world import __all__ as _queries
 from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from hvd.tensorflow.ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather,
-    allreduce,
-    alltoall,
-    barrier,
-    broadcast,
-    broadcast_,
-    grouped_allgather,
-    grouped_allreduce,
-    grouped_reducescatter,
-    join,
-    local_rank_op,
-    local_size_op,
-    process_set_included_op,
-    rank_op,
-    reducescatter,
-    size_op,
-)
+from hvd.tensorflow.ops import *  # noqa: F403 -- the operations that it lists
+from hvd.tensorflow.ops import __all__ as _operations
+
+_basics = HorovodBasics()
+handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
+    *_queries,
+    *_operations,
     "ProcessSet",
-    "Product",
-    "Sum",
     "add_process_set",
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
+    "check_num_rank_power_of_2",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allreduce",
-    "grouped_reducescatter",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_rank_op",
-    "local_size",
-    "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "process_set_included_op",
-    "rank",
-    "rank_op",
-    "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "size_op",
-    "start_timeline",
-    "stop_timeline",
 ]

@@ -1,136 +1,27 @@
 """horovod.torch.mpi_ops: the operations on torch tensors."""
 
 from horovod.common.basics import HorovodBasics
-from hvd._world import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from hvd.exceptions import (
-    HorovodInternalError,
-)
-from hvd.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
-from hvd.torch.ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    join,
-    poll,
-    reducescatter,
-    reducescatter_async,
-    sparse_allreduce_async,
-    synchronize,
-)
-
-__all__ = [
-    "Adasum",
-    "Average",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
-    "Sum",
-    "add_process_set",
-    "allgather",
-    "allgather_async",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "join",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "poll",
-    "rank",
-    "reducescatter",
-    "reducescatter_async",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "sparse_allreduce_async",
-    "start_timeline",
-    "stop_timeline",
-    "synchronize",
-]
+from horovod.common.util import check_installed_version as check_installed_version
+from horovod.common.util import get_average_backwards_compatibility_fun
+from horovod.common.util import gpu_available as gpu_available
+from horovod.common.util import num_rank_is_power_2 as num_rank_is_power_2
+from hvd._world import *  # noqa: F403 -- the queries that it lists
+from hvd._world import __all__ as _queries
+from hvd.exceptions import HorovodInternalError
+from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd.torch.compression import Compression as Compression
+from hvd.torch.ops import *  # noqa: F403 -- the operations that it lists
+from hvd.torch.ops import __all__ as _operations
 
 _basics = HorovodBasics()
+handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
+
+__all__ = [
+    *_queries,
+    *_operations,
+    "HorovodInternalError",
+    "ProcessSet",
+    "add_process_set",
+    "global_process_set",
+    "remove_process_set",
+]

@@ -11,38 +11,17 @@ from __future__ import annotations
 
 from hvd._objects import allgather_object, broadcast_object
 from hvd._submission import Adasum, Average, Max, Min, Product, Sum
-from hvd._world import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hvd._world import *  # noqa: F403 -- the queries that it lists
+from hvd._world import __all__ as _queries
 from hvd.exceptions import HorovodInternalError
-from hvd.keras import callbacks
+from hvd.keras import callbacks, elastic
 from hvd.keras._backend import Compression
 from hvd.keras.ops import allgather, allreduce, broadcast, broadcast_global_variables, broadcast_variables, reducescatter
 from hvd.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 
 __all__ = [
+    *_queries,
     "Adasum",
     "Average",
     "Compression",
@@ -63,30 +42,9 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
+    "elastic",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]

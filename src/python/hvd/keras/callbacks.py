@@ -219,13 +219,14 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
         mode: str = "auto",
         save_freq: Any = "epoch",
         filepath: Any = None,
+        save_weights_only: bool = False,
     ) -> None:
         super().__init__(
-            os.fspath(filepath or "best.keras"),
+            os.fspath(filepath or ("best.weights.h5" if save_weights_only else "best.keras")),
             monitor=monitor,
             verbose=verbose,
             save_best_only=True,
-            save_weights_only=False,
+            save_weights_only=save_weights_only,
             mode=mode,
             save_freq=save_freq,
         )

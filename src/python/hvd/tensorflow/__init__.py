@@ -11,32 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hvd._world import (
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from hvd._world import *  # noqa: F403 -- the queries that it lists
+from hvd._world import __all__ as _queries
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd.tensorflow import elastic
 from hvd.tensorflow.compression import Compression
 from hvd.tensorflow.functions import (
     BroadcastGlobalVariablesHook,
@@ -77,6 +56,7 @@ if TYPE_CHECKING:
     from hvd.tensorflow.sync_batch_norm import SyncBatchNormalization as SyncBatchNormalization
 
 __all__ = [
+    *_queries,
     "Adasum",
     "Average",
     "BroadcastGlobalVariablesHook",
@@ -103,40 +83,19 @@ __all__ = [
     "broadcast_object",
     "broadcast_object_fn",
     "broadcast_variables",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
+    "elastic",
     "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
     "process_set_included_op",
-    "rank",
     "rank_op",
     "reducescatter",
     "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
     "size_op",
-    "start_timeline",
-    "stop_timeline",
 ]
 
 

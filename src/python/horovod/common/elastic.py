@@ -1,0 +1,8 @@
+"""horovod.common.elastic: hvd.elastic."""
+
+from hvd.elastic import HostUpdateResult as HostUpdateResult
+from hvd.elastic import ObjectState as ObjectState
+from hvd.elastic import State as State
+from hvd.elastic import run_fn as run_fn
+
+__all__ = ["HostUpdateResult", "ObjectState", "State", "run_fn"]

@@ -1,0 +1,7 @@
+"""horovod.torch.elastic: hvd.torch.elastic."""
+
+from hvd.torch.elastic import ElasticSampler as ElasticSampler
+from hvd.torch.elastic import TorchState as TorchState
+from hvd.torch.elastic import run as run
+
+__all__ = ["ElasticSampler", "TorchState", "run"]

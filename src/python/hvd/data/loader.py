@@ -1,0 +1,114 @@
+"""Horovod's interface for data loaders, and the mixin that reads ahead in a thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["AsyncDataLoaderMixin", "BaseDataLoader"]
+
+
+class BaseDataLoader:
+    """A loader is a subclass with __len__ and _iterate(); _process_batch() may be overridden too."""
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        raise NotImplementedError
+
+    def _iterate(self) -> Iterator[Any]:
+        """One epoch's batches."""
+        raise NotImplementedError
+
+    def _process_batch(self, batch: Any) -> Any:
+        """What is made of a batch before it is given out; in the thread that trains."""
+        return batch
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._iterate():
+            yield self._process_batch(batch)
+
+
+class _Ahead:
+    """One epoch, read by a thread into a queue that holds a fixed number of batches."""
+
+    _END = object()
+
+    def __init__(self, batches: Iterator[Any], size: int) -> None:
+        self._batches = batches
+        self._queue: queue.Queue[Any] = queue.Queue(size)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="hvd data loader", daemon=True)
+        self._thread.start()
+
+    def _put(self, item: Any) -> bool:
+        while not self._stop.is_set():
+            try:
+                self._queue.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                pass
+        return False
+
+    def _read(self) -> None:
+        try:
+            for batch in self._batches:
+                if not self._put((batch, None)):
+                    return
+            self._put((self._END, None))
+        except Exception as error:  # whatever the loader raises belongs to the thread that trains
+            self._put((self._END, error))
+        finally:
+            close = getattr(self._batches, "close", None)
+            if close:
+                close()
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            batch, error = self._queue.get()
+            if error is not None:
+                raise error
+            if batch is self._END:
+                return
+            yield batch
+
+    def close(self) -> None:
+        """Ends the thread; waits for the batch that it is reading."""
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+class AsyncDataLoaderMixin:
+    """Reads batches ahead: class AsyncLoader(AsyncDataLoaderMixin, MyLoader), where MyLoader is a BaseDataLoader.
+
+    async_loader_queue_size: how many batches are kept ready; 0 reads in the thread that trains.
+    Each iteration is an epoch of its own, and leaving it ends its thread.  An error in _iterate() is raised in the loop.
+    debug_data_loader is accepted as in Horovod.
+    """
+
+    def __init__(self, async_loader_queue_size: int = 64, debug_data_loader: bool = False, *args: Any, **kwargs: Any) -> None:
+        self.async_loader_queue_size = async_loader_queue_size
+        self.debug_data_loader = debug_data_loader
+        self._running: _Ahead | None = None
+        super().__init__(*args, **kwargs)
+
+    def close_async_loader(self) -> None:
+        """Ends the reading.  The loader can be used again."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def __iter__(self) -> Iterator[Any]:
+        loader: Any = self
+        if self.async_loader_queue_size <= 0:
+            yield from super().__iter__()  # type: ignore[misc]
+            return
+        self.close_async_loader()
+        self._running = ahead = _Ahead(loader._iterate(), self.async_loader_queue_size)
+        try:
+            for batch in ahead:
+                yield loader._process_batch(batch)
+        finally:
+            ahead.close()

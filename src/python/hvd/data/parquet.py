@@ -1,0 +1,134 @@
+"""Readers that give each rank its share of a Parquet data set: plain Parquet with pyarrow, or through Petastorm."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hvd import _world
+from hvd.data.loader import BaseDataLoader
+
+__all__ = ["ParquetBatches", "petastorm_reader"]
+
+
+class ParquetBatches(BaseDataLoader):
+    """This rank's share of a Parquet file, or of a folder of them, as batches: dictionaries of NumPy arrays by column.
+
+    All ranks get the same number of rows (the last rows % size are left out) and so of batches: none waits for another at
+    the end of an epoch.  Only row groups of which this rank has rows are read, one at a time.
+
+    path: a file or a folder, whose .parquet files are taken in the order of their names.  batch_size: rows.
+    columns: by default all.  shuffle: row groups and the rows in them, another order in each epoch.
+    drop_last: leave out the last batch where it is smaller.
+    rank, size: by default this rank's; they need init() then.
+    Errors: FileNotFoundError for a path without files; ImportError without pyarrow; ValueError for other arguments.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        batch_size: int,
+        columns: Sequence[str] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        size: int | None = None,
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
+        self._open = pq.ParquetFile
+        self.files = _files(Path(path))
+        self.batch_size, self.columns = batch_size, list(columns) if columns is not None else None
+        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
+        rank = _world.rank() if rank is None else rank
+        size = _world.size() if size is None else size
+        if not 0 <= rank < size:
+            raise ValueError(f"rank is {rank}: it must be from 0 to {size - 1}")
+        self._parts, self.rows = self._share(rank, size)
+
+    def _share(self, rank: int, size: int) -> tuple[list[tuple[Path, int, int, int]], int]:
+        """(file, row group, first row, rows) of each row group that this rank has rows of, and how many rows in all."""
+        groups = []
+        for file in self.files:
+            with self._open(file) as opened:
+                known = set(opened.schema_arrow.names)
+                if self.columns is not None and not set(self.columns) <= known:
+                    raise ValueError(f"{file} has no column {sorted(set(self.columns) - known)} (there are {sorted(known)})")
+                counts = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
+            groups += [(file, i, count) for i, count in enumerate(counts)]
+        rows = sum(count for _, _, count in groups) // size
+        first, last, at = rank * rows, (rank + 1) * rows, 0
+        parts = []
+        for file, index, count in groups:
+            start, end = max(first - at, 0), min(last - at, count)
+            if start < end:
+                parts.append((file, index, start, end - start))
+            at += count
+        return parts, rows
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses another order, where rows are shuffled."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.rows // self.batch_size if self.drop_last else -(-self.rows // self.batch_size)
+
+    def _read(self, part: tuple[Path, int, int, int], order: random.Random) -> dict[str, Any]:
+        file, group, start, count = part
+        with self._open(file) as opened:
+            table = opened.read_row_group(group, columns=self.columns).slice(start, count)
+        rows = list(range(count))
+        if self.shuffle:
+            order.shuffle(rows)
+        return {name: _array(table.column(name))[rows] for name in table.column_names}
+
+    def _iterate(self) -> Iterator[dict[str, Any]]:
+        import numpy as np
+
+        order = random.Random(f"{self.seed} {self.epoch}")
+        parts = list(self._parts)
+        if self.shuffle:
+            order.shuffle(parts)
+        left: dict[str, Any] = {}
+        for part in parts:
+            read = self._read(part, order)
+            left = {name: np.concatenate([left[name], array]) for name, array in read.items()} if left else read
+            rows = len(next(iter(left.values())))
+            whole = rows - rows % self.batch_size
+            for at in range(0, whole, self.batch_size):
+                yield {name: array[at : at + self.batch_size] for name, array in left.items()}
+            left = {name: array[whole:] for name, array in left.items()}
+        if left and len(next(iter(left.values()))) and not self.drop_last:
+            yield left
+
+
+def _files(path: Path) -> list[Path]:
+    found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not found or not all(file.is_file() for file in found):
+        raise FileNotFoundError(f"{path}: there is no such Parquet file, nor a folder with .parquet files in it")
+    return found
+
+
+def _array(column: Any) -> Any:
+    """[rows, ...]: columns of lists become matrices where all lists are of one length."""
+    import numpy as np
+
+    array = column.to_numpy()
+    return np.stack(array) if array.dtype == object and len(array) and isinstance(array[0], np.ndarray) else array
+
+
+def petastorm_reader(url: str, **options: Any) -> Any:
+    """petastorm.make_batch_reader(url, ...) for this rank's share: cur_shard and shard_count are set.
+
+    Petastorm divides by row groups: the data set needs at least as many as there are ranks, and ranks may get different
+    numbers of rows (see hvd.torch.join, or stop at the least).
+    Errors: ImportError without petastorm.
+    """
+    from petastorm import make_batch_reader
+
+    return make_batch_reader(url, cur_shard=_world.rank(), shard_count=_world.size(), **options)

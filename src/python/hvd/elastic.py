@@ -1,0 +1,223 @@
+"""States to come back to, and training functions that go on after an error.  No framework.
+
+    @hvd.elastic.run
+    def train(state): ...
+
+A state keeps a copy of what training must not lose.  commit() makes the copy, restore() goes back to it, sync() gives
+every rank what rank 0 has.
+
+The ranks of a job are fixed in this version.  Where all of them live (they disagreed, or one left the world by
+shutdown), run() restores the state, all join a new world of the same ranks, and training goes on.  Where a rank is lost
+run() restores the state too, and raises: nothing here goes on with fewer ranks, or with other hosts.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Callable
+
+from hvd import _objects, _world
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+__all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
+
+_TIMEOUT_VARIABLE = "HOROVOD_ELASTIC_TIMEOUT"
+_TIMEOUT_SECONDS = 600.0
+# An error that comes back this often without a commit in between will come back for ever.
+_ATTEMPTS = 3
+
+
+class HostUpdateResult:
+    """What on_hosts_updated() is told; a sum where both happened."""
+
+    no_update, removed, added, mixed = 0, 1, 2, 3
+
+
+class State:
+    """What training goes on from.  Subclasses say how it is saved, restored and given to all ranks.
+
+    bcast_object: broadcasts an object from rank 0.  get_rank: this rank.
+    """
+
+    def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._last_updated_timestamp: float = 0
+        self._reset_callbacks: list[Callable[[], None]] = []
+        self._commits = 0
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Functions to call when the ranks have formed a new world, before sync(): to set a learning rate by its size."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Called by run() in a new world."""
+        self._host_messages = queue.Queue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Tells this rank that hosts came or went; rank 0's word counts.  From any thread."""
+        self._host_messages.put((timestamp, update_res))
+
+    def commit(self) -> None:
+        """Keeps what is there now, then check_host_updates().  Collective.  It copies everything: not at every step."""
+        self.save()
+        self._commits += 1
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """HostsUpdatedInterrupt, on all ranks at the same call, when rank 0 has heard of other hosts.  Collective."""
+        before, latest, what = self._last_updated_timestamp, self._last_updated_timestamp, HostUpdateResult.no_update
+        while not self._host_messages.empty():
+            timestamp, update = self._host_messages.get()
+            if timestamp > latest:
+                latest = timestamp
+                what |= update
+        before, self._last_updated_timestamp, what = self._bcast_object((before, latest, what))
+        if self._last_updated_timestamp > before:
+            raise HostsUpdatedInterrupt(what == HostUpdateResult.removed)
+
+    def save(self) -> None:
+        """Keeps a copy."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Goes back to the copy."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives every rank what rank 0 has, and keeps a copy.  Collective."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """What a subclass does in a new world, before sync()."""
+
+
+class ObjectState(State):
+    """Objects that can be pickled, as attributes: ObjectState(bcast_object, get_rank, epoch=0, batch=0).
+
+    What is kept is a deep copy, so that a list which grows after a commit comes back as it was.
+    """
+
+    def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._saved_state = copy.deepcopy(kwargs)
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+    def _set(self) -> None:
+        for name, value in copy.deepcopy(self._saved_state).items():
+            setattr(self, name, value)
+
+    def save(self) -> None:
+        """See State."""
+        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+
+    def restore(self) -> None:
+        """See State."""
+        self._set()
+
+    def sync(self) -> None:
+        """See State: the attributes as rank 0 has them now."""
+        if self._saved_state:
+            self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
+            self._set()
+
+
+@contextmanager
+def _at_most(what: str) -> Iterator[None]:
+    """Ends this process, and with it the job, when the block takes longer than the limit: a peer will never come."""
+    try:
+        limit = float(os.environ.get(_TIMEOUT_VARIABLE, ""))
+    except ValueError:
+        limit = _TIMEOUT_SECONDS
+    done = threading.Event()
+
+    def watch() -> None:
+        if not done.wait(limit):
+            print(
+                f"hvd.elastic: {what} took more than {limit:g} s ({_TIMEOUT_VARIABLE}): a rank has not come back; "
+                "this rank ends. Start the job again from its last checkpoint.",
+                file=sys.stderr,
+                flush=True,
+            )
+            os._exit(1)
+
+    thread = threading.Thread(target=watch, name="hvd elastic limit", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def rejoin() -> None:
+    """Leaves the world and forms a new one with the same ranks.  Collective; ends the process where the others do not come."""
+    with _at_most("joining the other ranks again"):
+        _world.shutdown()
+        _world.init()
+
+
+def _can_go_on(error: HorovodInternalError) -> bool:
+    """Whether every rank still lives: they disagreed, or one has left the world and will come back."""
+    return error.code != "peer_lost" or "shut down" in str(error)
+
+
+def _unrecoverable(error: HorovodInternalError, why: str) -> HorovodInternalError:
+    told = HorovodInternalError(f"{error}. The state is as it was at its last commit, but {why}")
+    told.code = error.code
+    return told
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+    """func(state, ...) that is called again after an error; reset() joins a new world.  See run."""
+
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        synchronized, failures, commits = False, 0, -1
+        while True:
+            try:
+                if not synchronized:
+                    state.sync()
+                return func(state, *args, **kwargs)
+            except HorovodInternalError as error:
+                state.restore()
+                synchronized = False
+                if not _can_go_on(error):
+                    why = "this version cannot go on without a rank: start the job again from its last checkpoint"
+                    raise _unrecoverable(error, why) from error
+                failures = failures + 1 if state._commits == commits else 1
+                commits = state._commits
+                if failures == _ATTEMPTS:
+                    raise _unrecoverable(error, f"the same place has failed {_ATTEMPTS} times") from error
+            except HostsUpdatedInterrupt as interrupt:
+                synchronized = interrupt.skip_sync
+            reset()
+            state.on_reset()
+
+    return wrapper
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a training function whose first argument is a State, and gives its result.
+
+    It is called after state.sync().  HorovodInternalError: the state is restored, the ranks join again, and it is called
+    again.  HostsUpdatedInterrupt: the same, but nothing is restored, so no work is lost.
+    Errors: HorovodInternalError when a rank is lost, or the same place fails three times without a commit in between.
+    """
+    return run_fn(func, rejoin)
+
+
+def broadcast_from_rank_0(obj: Any) -> Any:
+    """The bcast_object of all frameworks' states; in a world of one the object itself."""
+    return obj if _world.size() == 1 else _objects.broadcast_object(obj, 0, "hvd.elastic.state")

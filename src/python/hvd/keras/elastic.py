@@ -1,0 +1,164 @@
+"""Elastic states of Keras 3, on any of its backends, and the callbacks that keep them up to date during fit().
+
+What can be recovered: see hvd.elastic.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+import keras
+
+from hvd import _world
+from hvd import elastic as _elastic
+from hvd.elastic import ObjectState, broadcast_from_rank_0
+from hvd.exceptions import HorovodInternalError
+from hvd.keras import _backend
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+
+_Callback: Any = keras.callbacks.Callback
+
+
+def _settle(model: Any) -> None:
+    """On JAX the variables are behind during fit(): brings them up to date."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+
+
+class KerasState(ObjectState):
+    """A built model, its optimizer, and values as attributes: KerasState(model, epoch=0, batch=0).
+
+    optimizer: where the model is not compiled with it.
+    Errors: ValueError for a model without variables yet: call model.build(input_shape) first.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        if not getattr(model, "built", True):
+            raise ValueError("the model has no variables yet: call model.build(input_shape) first")
+        self.model = model
+        self.optimizer = optimizer or model.optimizer
+        self._keep()
+        super().__init__(broadcast_from_rank_0, _world.rank, **kwargs)
+
+    def _variables(self) -> list[Any]:
+        optimizer = self.optimizer
+        if optimizer is None:
+            return list(self.model.weights)
+        if not getattr(optimizer, "built", True):
+            optimizer.build(self.model.trainable_variables)
+        of_optimizer = optimizer.variables
+        return [*self.model.weights, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
+
+    def _keep(self) -> None:
+        _settle(self.model)
+        self._values = [_backend.to_numpy(variable) for variable in self._variables()]
+
+    def save(self) -> None:
+        """See State."""
+        self._keep()
+        super().save()
+
+    def restore(self) -> None:
+        """See State."""
+        for variable, value in zip(self._variables(), self._values):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        """See State."""
+        _backend.broadcast_variables(self._variables(), 0)
+        self._keep()
+        super().sync()
+
+
+class CommitStateCallback(_Callback):  # type: ignore[misc]
+    """Commits the state every batches_per_commit batches, and at the end of an epoch.  Put it last."""
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self.batches_remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Counts from here, alike on all ranks."""
+        self.batches_remaining = self.batches_per_commit
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Commits when it is time."""
+        self.batches_remaining -= 1
+        if self.batches_remaining == 0:
+            self.state.commit()
+            self.batches_remaining = self.batches_per_commit
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Commits."""
+        self.state.commit()
+
+
+class UpdateBatchStateCallback(_Callback):  # type: ignore[misc]
+    """Keeps state.batch at the batch that fit() is at; 0 at the end of an epoch."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self.steps_per_epoch: int | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Forgets how long an epoch was."""
+        self.steps_per_epoch = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Tells the progress bar how many steps are left, where an epoch goes on in its midst."""
+        steps = (self.params or {}).get("steps")
+        if steps:
+            self.steps_per_epoch = self.steps_per_epoch or steps
+            self.params["steps"] = self.steps_per_epoch - self.state.batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Notes the batch."""
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The next epoch begins at 0."""
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(_Callback):  # type: ignore[misc]
+    """Keeps state.epoch at the number of epochs done, over several calls of fit()."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self.initial_epoch = state.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """fit() counts from 0 again, after the epochs that are done."""
+        self.initial_epoch = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """One more is done."""
+        self.state.epoch = self.initial_epoch + epoch + 1
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """hvd.elastic.run, which also knows our errors as the backends' compiled steps report them."""
+    if _backend.NAME == "tensorflow":
+        from hvd.tensorflow.elastic import run as in_tensorflow
+
+        return in_tensorflow(func)
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            if isinstance(error, HorovodInternalError) or "HorovodInternalError" not in str(error):
+                raise
+            ours = HorovodInternalError(str(error))  # from within JAX's compiled step
+            ours.code = "peer_lost" if "is gone" in str(error) or "shut down" in str(error) else "mismatch"
+            raise ours from error
+
+    return _elastic.run(translated)

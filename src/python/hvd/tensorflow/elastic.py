@@ -1,0 +1,148 @@
+"""Elastic states of TensorFlow.  What can be recovered: see hvd.elastic."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from hvd import _world
+from hvd import elastic as _elastic
+from hvd.elastic import ObjectState, broadcast_from_rank_0
+from hvd.exceptions import HorovodInternalError
+from hvd.tensorflow.functions import broadcast_variables
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+
+class _Variables:
+    """A list of variables, with a copy of their values.  In a graph they need a session."""
+
+    def __init__(self, variables: Sequence[Any], session: Any = None) -> None:
+        self.variables = list(variables)
+        self.session = session
+        self._broadcast: Any = None
+        self._loads: Any = None  # operations of a graph: made once, since they stay in it
+        if not tf.executing_eagerly():
+            if session is None:
+                raise ValueError("a session is needed where TensorFlow does not execute eagerly: session=...")
+            with session.graph.as_default():
+                self._broadcast = broadcast_variables(self.variables, root_rank=0)
+                self._feeds = [tf.compat.v1.placeholder(v.dtype.base_dtype, v.shape) for v in self.variables]
+                self._loads = [v.assign(feed).op for v, feed in zip(self.variables, self._feeds)]
+        self.save()
+
+    def save(self) -> None:
+        if self.session is not None and self._loads is not None:
+            self._values = self.session.run(self.variables)
+        else:
+            self._values = [np.array(v.numpy()) for v in self.variables]
+
+    def restore(self) -> None:
+        if self._loads is not None:
+            self.session.run(self._loads, dict(zip(self._feeds, self._values)))
+        else:
+            for variable, value in zip(self.variables, self._values):
+                variable.assign(value)
+
+    def sync(self) -> None:
+        if self._loads is not None:
+            self.session.run(self._broadcast)
+        else:
+            broadcast_variables(self.variables, root_rank=0)
+        self.save()
+
+
+class _VariablesState(ObjectState):
+    """An ObjectState with variables."""
+
+    def __init__(self, kept: _Variables, **kwargs: Any) -> None:
+        self._kept = kept
+        super().__init__(broadcast_from_rank_0, _world.rank, **kwargs)
+
+    def save(self) -> None:
+        """See State."""
+        self._kept.save()
+        super().save()
+
+    def restore(self) -> None:
+        """See State."""
+        self._kept.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        """See State."""
+        self._kept.sync()
+        super().sync()
+
+
+class TensorFlowState(_VariablesState):
+    """A list of variables, and values as attributes: TensorFlowState(variables, batch=0).
+
+    variables: by default all global variables of a TF1-style graph.  session: for a graph, by default the default one.
+    """
+
+    def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
+        eager = tf.executing_eagerly()
+        if variables is None:
+            if eager:
+                raise ValueError("TensorFlowState needs the list of variables: eagerly there is no list of all of them")
+            variables = tf.compat.v1.global_variables()
+        self.variables = list(variables)
+        self.session = session if eager else session or tf.compat.v1.get_default_session()
+        super().__init__(_Variables(self.variables, self.session), **kwargs)
+
+
+def variables_of_optimizer(optimizer: Any, model: Any) -> list[Any]:
+    """All variables of an optimizer, built where they can be before the first step."""
+    if hasattr(optimizer, "build") and not getattr(optimizer, "built", True):
+        optimizer.build(model.trainable_variables)
+    variables = getattr(optimizer, "variables", [])
+    return list(variables() if callable(variables) else variables)
+
+
+class TensorFlowKerasState(_VariablesState):
+    """A Keras model on TensorFlow, its optimizer, and values as attributes: TensorFlowKerasState(model, epoch=0, batch=0).
+
+    optimizer: where the model is not compiled with it.  backend: for TF1-style graphs, what get_session() is asked of.
+    Errors: ValueError for a model without variables yet: call model.build(input_shape) first.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        if not getattr(model, "built", True):
+            raise ValueError("the model has no variables yet: call model.build(input_shape) first")
+        self.model = model
+        self.optimizer = optimizer or model.optimizer
+        self.backend = backend
+        session = None if tf.executing_eagerly() or backend is None else backend.get_session()
+        variables = [*model.variables, *(variables_of_optimizer(self.optimizer, model) if self.optimizer else [])]
+        super().__init__(_Variables(variables, session), **kwargs)
+
+
+def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:
+    """The error that a graph reports in TensorFlow's own types, if it is one of ours."""
+    text = str(error)
+    if "Hvd" not in text and "HorovodInternalError" not in text:
+        return None
+    found = HorovodInternalError(text)
+    found.code = "mismatch" if isinstance(error, tf.errors.FailedPreconditionError) else "peer_lost"
+    return found
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """hvd.elastic.run, which also knows our errors in TensorFlow's types, as graphs raise them."""
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except (tf.errors.FailedPreconditionError, tf.errors.AbortedError, tf.errors.UnknownError) as error:
+            ours = told_by_tensorflow(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+    return _elastic.run(translated)

@@ -1,0 +1,188 @@
+"""hvd.elastic on a fixed set of ranks: what is kept, what comes back, and what goes on after an error."""
+
+import torch
+from torch import nn
+
+import horovod.torch as hvd
+from horovod.common.elastic import ObjectState
+from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.torch.elastic import ElasticSampler, TorchState, run
+
+hvd.init()
+
+
+def everyone(value):
+    return hvd.allgather_object(value)
+
+
+def disagree():
+    hvd.allreduce(torch.ones(2 + hvd.rank()), name="sizes.differ")
+
+
+def new_state(**values):
+    torch.manual_seed(hvd.rank())
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (hvd.rank() + 1), momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    return TorchState(model, optimizer, **values)
+
+
+def train_a_step(state):
+    state.optimizer.zero_grad()
+    state.model(torch.ones(4, 3) * (hvd.rank() + 1)).sum().backward()
+    state.optimizer.step()
+
+
+def check_an_object_state():
+    state = ObjectState(lambda value: hvd.broadcast_object(value, 0), hvd.rank, epoch=hvd.rank(), seen=[])
+    state.sync()
+    assert state.epoch == 0
+    state.seen.append(1)
+    state.commit()
+    state.seen.append(2)
+    state.epoch = 7
+    state.restore()
+    assert (state.epoch, state.seen) == (0, [1])
+    state.seen.append(3)  # not what is kept
+    state.restore()
+    assert state.seen == [1]
+
+
+def check_a_torch_state():
+    state = new_state(epoch=hvd.rank() + 5, sampler=ElasticSampler(range(12)))
+    state.sync()
+    weights = everyone(state.model.weight.detach().numpy().tolist())
+    assert all(other == weights[0] for other in weights)
+    assert state.epoch == 5 and state.optimizer.param_groups[0]["lr"] == 0.1
+    train_a_step(state)
+    state.sampler.record_batch(0, 2)
+    state.commit()
+    kept = state.model.weight.detach().clone()
+    momentum = state.optimizer.state[state.model.weight]["momentum_buffer"].clone()
+    for _ in range(2):
+        train_a_step(state)
+        state.sampler.record_batch(0, 2)
+        state.epoch = 9
+        state.restore()
+        assert torch.equal(state.model.weight, kept) and state.epoch == 5
+        assert torch.equal(state.optimizer.state[state.model.weight]["momentum_buffer"], momentum)
+        assert state.sampler.processed_num == 2 * hvd.size()
+    other = nn.Linear(3, 1)
+    state.model = other
+    with torch.no_grad():
+        before = other.weight.clone()
+        other.weight.zero_()
+    state.restore()
+    assert state.model is other and torch.equal(other.weight, before)
+
+
+def check_the_sampler():
+    sampler = ElasticSampler(range(11), shuffle=False)
+    mine = list(sampler)
+    assert len(mine) == len(sampler) == -(-11 // hvd.size())
+    assert {index for part in everyone(mine) for index in part} == set(range(11))
+    sampler.record_batch(0, 1)
+    saved = sampler.state_dict()
+    assert list(sampler) == mine  # an iteration under way is not changed
+    sampler.load_state_dict(saved)
+    left = everyone(list(sampler))
+    assert {index for part in left for index in part} == set(range(hvd.size(), 11))
+    shuffled = ElasticSampler(range(40), seed=3)
+    first = everyone(list(shuffled))
+    assert sorted({index for part in first for index in part}) == list(range(40))
+    shuffled.set_epoch(1)
+    assert everyone(list(shuffled)) != first
+    sampler.record_batch(0, 100)
+    sampler.reset()
+    assert list(sampler) == [] and len(sampler) == 0
+
+
+def check_ranks_that_disagree_go_on_from_the_commit():
+    state = new_state(batch=0, resets=0)
+    calls = []
+    state.register_reset_callbacks([lambda: calls.append(hvd.size())])
+
+    @run
+    def train(state, steps):
+        while state.batch < steps:
+            train_a_step(state)
+            if state.batch == 3 and not calls:
+                disagree()
+            state.batch += 1
+            if state.batch % 2 == 0:
+                state.commit()
+        return state.model.weight.detach().clone()
+
+    weight = train(state, 6)
+    assert calls == [hvd.size()] and state.batch == 6
+    weights = everyone(weight.numpy().tolist())
+    assert all(other == weights[0] for other in weights)
+    plain = new_state()
+    plain.sync()
+    for _ in range(6):
+        train_a_step(plain)
+    assert torch.equal(plain.model.weight, weight)
+
+
+def check_one_rank_alone_fails_and_all_come_back():
+    state = new_state(batch=0)
+    calls = []
+    state.register_reset_callbacks([lambda: calls.append(1)])
+
+    @run
+    def train(state):
+        while state.batch < 4:
+            if state.batch == 2 and not calls and hvd.rank() == hvd.size() - 1:
+                raise hvd.HorovodInternalError("this rank alone has had enough")
+            train_a_step(state)
+            state.batch += 1
+            state.commit()
+        return state.batch
+
+    assert train(state) == 4 and calls == [1]
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+def check_news_of_hosts_lose_no_work():
+    state = new_state(batch=0)
+    batches = []
+
+    @run
+    def train(state):
+        while state.batch < 4:
+            state.batch += 1
+            batches.append(state.batch)
+            if state.batch == 2 and hvd.rank() == 0:
+                state.on_hosts_updated(1.0, 2)
+            state.check_host_updates()
+        return state.batch
+
+    assert train(state) == 4
+    assert batches == [1, 2, 3, 4]
+    if hvd.rank() == 0:
+        state.on_hosts_updated(2.0, 1)
+    try:
+        state.commit()
+    except HostsUpdatedInterrupt as news:
+        assert news.skip_sync  # hosts went, none came: nobody needs what we have
+    else:
+        raise AssertionError("no interrupt")
+
+
+def check_what_always_fails_ends():
+    state = new_state(batch=0)
+    tried = []
+
+    @run
+    def train(state):
+        tried.append(1)
+        state.batch += 1
+        disagree()
+
+    try:
+        train(state)
+    except hvd.HorovodInternalError as error:
+        assert "failed 3 times" in str(error), error
+    else:
+        raise AssertionError("no error")
+    assert len(tried) == 3 and state.batch == 0
