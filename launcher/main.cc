@@ -8,6 +8,8 @@
 #include "launcher/doctor/doctor.h"
 #include "launcher/job.h"
 #include "launcher/mpirun/agent.h"
+#include "launcher/spark/host_shell.h"
+#include "launcher/spark/relay.h"
 #include "launcher/supervise/live.h"
 #include "launcher/supervise/supervise.h"
 
@@ -69,6 +71,9 @@ int main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
     if (!args.empty() && args[0] == "--remote-agent") return launcher::remote_agent({args.begin() + 1, args.end()});
+    if (!args.empty() && args[0] == "--host-shell") return launcher::host_shell({args.begin() + 1, args.end()});
+    if (!args.empty() && args[0] == "--relay-listen") return launcher::relay_listen({args.begin() + 1, args.end()});
+    if (!args.empty() && args[0] == "--relay-send") return launcher::relay_send({args.begin() + 1, args.end()});
     if (!args.empty() && args[0] == "doctor")
       return launcher::doctor(launcher::read_command_line({args.begin() + 1, args.end()}, launcher::environment),
                               launcher::environment);

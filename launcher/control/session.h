@@ -71,8 +71,6 @@ class Session {
 
   void stop_all(const std::string& reason, double grace_seconds);
   void signal_all(int number);
-  /// Once all ranks have come: one guard of each other host closes its daemon's doors (base/doors.h).
-  void tell_complete();
   /// Asks a rank where it is; the answer is the event `stack`.  False when its guard is not there to ask.
   bool ask_stack(int rank, bool native);
   void release_all();

@@ -310,6 +310,7 @@ PARTS = [
     Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
     Part("failures", "what fails, and what is said then", suite("tests/failures")),
     Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),
+    Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark")),
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
     Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan),
     Part("tsan", "thread sanitizer: units", run_tsan),

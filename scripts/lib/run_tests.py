@@ -26,6 +26,7 @@ def clean_environment() -> dict[str, str]:
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
     kept["HVD_TEST_OPENMPI5"] = f"{root}/.cache/openmpi5/bin/mpirun"  # the other Open MPI, beside the one in PATH
     kept["HVD_TEST_TENSORFLOW"] = f"{root}/.cache/tensorflow/bin/python"
+    kept["HVD_TEST_SPARK"] = f"{root}/.cache/spark/bin/python"
     return kept
 
 
@@ -34,9 +35,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/test")
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--nightly", action="store_true")
+    parser.add_argument("--spark", action="store_true", help="the part spark in its long form")
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
     os.chdir(pathlib.Path(__file__).resolve().parents[2])
+    if arguments.spark:
+        arguments.parts, arguments.nightly = [*arguments.parts, "spark"], True
     if arguments.list:
         for part in PARTS:
             print(f"{part.name:10} {part.what}{' (nightly)' if part.nightly else ''}")

@@ -16,8 +16,9 @@
 #include <map>
 
 namespace hvd::rank {
+namespace {
 
-// From /proc/PID/stat; the command name in it may hold spaces and brackets.
+/// The parent's pid from /proc/PID/stat; the command name in it may hold spaces and brackets.  0: gone.
 pid_t parent_of(pid_t pid) {
   char path[40], text[512];
   std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
@@ -33,6 +34,8 @@ pid_t parent_of(pid_t pid) {
   if (end == nullptr || std::sscanf(end + 1, " %c %d", &state, &parent) != 2) return 0;
   return parent;
 }
+
+}  // namespace
 
 void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 

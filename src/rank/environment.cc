@@ -31,6 +31,9 @@ int launcher_rank() {
 
 constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"};
 
+/// HVD_HOST_SET_NAME in the daemon's environment: NAME is something else on this host (folders of a Spark executor).
+constexpr std::string_view of_this_host = "HVD_HOST_SET_";
+
 /// Variables that the launcher made for this process, without which MPI_Init does not find its world.
 bool is_launchers(const std::string& name) {
   for (const char* prefix : {"OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"})
@@ -81,6 +84,8 @@ Environment rank_environment(const wire::RankManifest& m, const Environment& min
   Environment env = m.env;
   for (const auto& [name, value] : mine)
     if (is_launchers(name)) env[name] = value;
+  for (const auto& [name, value] : mine)
+    if (name.starts_with(of_this_host)) env[name.substr(of_this_host.size())] = value;
   for (const char* name : ours_only) env.erase(name);
   env["HVD_JOB"] = m.job;
   env["HVD_RANK"] = std::to_string(m.rank);

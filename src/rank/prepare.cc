@@ -71,9 +71,9 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
   Launch& l = p.launch;
   l.env = rank_environment(m, mine, binding);
   l.env[wire::link::fd_variable] = std::to_string(link_fd);
-  l.cwd = m.cwd;
+  l.cwd = value_in(mine, "HVD_HOST_CWD", m.cwd.c_str());  // where this host calls the job's folder something else
   std::error_code ec;
-  if (!fs::is_directory(m.cwd, ec)) l.fallback_cwd = home_folder();
+  if (!fs::is_directory(l.cwd, ec)) l.fallback_cwd = home_folder();
   l.cpus = binding.cpus;
   l.keep_fds = {link_fd};
   if (stack_fd >= 0) {
@@ -88,7 +88,7 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
     return p;
   }
 
-  const std::string cwd = l.fallback_cwd.empty() ? m.cwd : l.fallback_cwd;
+  const std::string cwd = l.fallback_cwd.empty() ? l.cwd : l.fallback_cwd;
   const std::string path = value_in(l.env, "PATH", "/usr/local/bin:/usr/bin:/bin");
   const PythonPlan plan = plan_python(m.python.empty() ? "python3" : m.python, path, cwd);
   const bool forced_exec = value_in(l.env, "HVD_RANK_EXEC", value_in(mine, "HVD_RANK_EXEC", "").c_str()) == "1";

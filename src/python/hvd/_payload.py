@@ -19,32 +19,96 @@ def pickled_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     try:
         return bytes(cloudpickle.dumps((func, args, kwargs)))
     except Exception as error:  # whatever an object's own methods raise
-        raise TypeError(f"hvd.run cannot send {_culprit(cloudpickle.dumps, func, args, kwargs)}: {error}") from error
+        what, hint = culprit(cloudpickle.dumps, func, args, kwargs)
+        raise TypeError(f"hvd.run cannot send {what}: {hint or error}") from error
 
 
-def _pieces(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+# Where the search for what cannot be pickled stops: deep or wide enough to help.
+_MOST_DEPTH, _MOST_ITEMS = 12, 2000
+
+
+def _pieces(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """(what it is, how its attributes are written, value) of all that travels with a call."""
     for index, value in enumerate(args):
-        yield f"argument {index}", value
+        yield f"argument {index}", f"args[{index}]", value
     for key, value in kwargs.items():
-        yield f"argument {key}=", value
+        yield f"argument {key}=", key, value
+    if inspect.ismethod(func):
+        yield "the object whose method it calls", "self", func.__self__
     function = inspect.unwrap(getattr(func, "__func__", func)) if callable(func) else func
     if not inspect.isfunction(function):
-        yield "the object to call", func
+        yield "the object to call", type(func).__name__, func
         return
+    yield from _used_by(function)
+
+
+def _used_by(function: Any) -> Iterator[tuple[str, str, Any]]:
     name = function.__name__
     found = inspect.getclosurevars(function)
     for key, value in found.nonlocals.items():
-        yield f"variable {key!r}, which {name}() uses,", value
+        yield f"variable {key!r}, which {name}() uses,", key, value
     for key, value in found.globals.items():
-        yield f"global variable {key!r}, which {name}() uses,", value
+        yield f"global variable {key!r}, which {name}() uses,", key, value
     for index, value in enumerate(function.__defaults__ or ()):
-        yield f"default value {index} of {name}()", value
+        yield f"default value {index} of {name}()", f"{name}.__defaults__[{index}]", value
 
 
-def _culprit(dumps: Callable[[Any], bytes], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    for what, value in _pieces(func, args, kwargs):
+def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object holds, with the path to it."""
+    if isinstance(value, dict):
+        yield from ((f"{path}[{key!r}]", item) for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"{path}[{index}]", item) for index, item in enumerate(value))
+    elif inspect.isfunction(value):
+        yield from ((written, item) for _, written, item in _used_by(value))
+    elif inspect.ismethod(value):
+        yield f"{path}.__self__", value.__self__
+    elif not isinstance(value, type) and hasattr(value, "__dict__"):
+        yield from ((f"{path}.{name}", item) for name, item in vars(value).items())
+
+
+def culprit(dumps: Callable[[Any], bytes], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str | None]:
+    """(what cannot be pickled, with the path of attributes to it; what to do about it where that is known)."""
+
+    def fails(value: Any) -> bool:
         try:
             dumps(value)
         except Exception:  # see pickled_call
-            return f"{what} (a {type(value).__module__}.{type(value).__qualname__})"
-    return f"{getattr(func, '__name__', func)!r} and its arguments"
+            return True
+        return False
+
+    for what, path, value in _pieces(func, args, kwargs):
+        if not fails(value):
+            continue
+        whole, seen = path, {id(value)}
+        for _ in range(_MOST_DEPTH):
+            if hint := _spark_hint(value):
+                return _named(what, whole, path, value), hint
+            parts = [part for _, part in zip(range(_MOST_ITEMS), _parts(path, value))]
+            worse = next(((p, v) for p, v in parts if id(v) not in seen and fails(v)), None)
+            if worse is None:
+                break
+            path, value = worse
+            seen.add(id(value))
+        return _named(what, whole, path, value), _spark_hint(value)
+    return f"{getattr(func, '__name__', func)!r} and its arguments", None
+
+
+def _named(what: str, whole: str, path: str, value: Any) -> str:
+    kind = f"a {type(value).__module__}.{type(value).__qualname__}"
+    return f"{what} ({kind})" if path == whole else f"{what} because of {path} ({kind})"
+
+
+def _spark_hint(value: Any) -> str | None:
+    """Spark's own objects live at the driver."""
+    module, name = type(value).__module__, type(value).__qualname__
+    if not module.startswith("pyspark."):
+        return None
+    if name in ("SparkContext", "SparkSession", "SQLContext"):
+        return (
+            f"the {name} exists only at the driver, and ranks run on executors: take out what the ranks need before "
+            "(collect it, or write it to files that the ranks read), and use that in the function"
+        )
+    if name in ("DataFrame", "RDD", "Column", "PipelinedRDD"):
+        return f"a {name} can be used only at the driver: collect it, or write it to files that the ranks read"
+    return None

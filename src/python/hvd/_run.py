@@ -57,11 +57,14 @@ def run(
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
+    *,
+    shown: Callable[[], Callable[[str, bool], str]] | None = None,
 ) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order.
 
     What the ranks print appears here while they run, in a script, a REPL and a notebook cell.  hosts: "h1:2,h2:2";
-    executable: the ranks' Python, this one by default; the other arguments are hvdrun's options of the same names.
+    executable: the ranks' Python, this one by default; shown(): makes a filter of a stream's output; the other
+    arguments are hvdrun's options of the same names.
 
     Errors: RuntimeError with the traceback of the rank that failed first; ValueError for an option that hvdrun
     refuses; TypeError for something that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt
@@ -98,7 +101,7 @@ def run(
         _write_private(results, b"")
         command = [_program(), "-np", str(ranks), "--python", executable or sys.executable, *_words(options)]
         command += ["--results", str(results), "--parent", str(os.getpid()), str(file)]
-        code, errors = _supervise(command)
+        code, errors = _supervise(command, shown)
         return _results(results.read_bytes(), ranks, code, errors)
 
 
@@ -170,9 +173,11 @@ def _environment() -> dict[str, str]:
 class _Echo:
     """Passes one pipe on to sys.stdout or sys.stderr, whichever object that is just then."""
 
-    def __init__(self, stream: Any, target: str) -> None:
+    def __init__(self, stream: Any, target: str, shown: Callable[[str, bool], str] | None = None) -> None:
+        """shown(text, end): what of the text is passed on."""
         self.stream = stream
         self.target = target
+        self.shown = shown
         self.text = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.tail = ""
 
@@ -180,8 +185,10 @@ class _Echo:
         """False at the end."""
         data = os.read(self.stream.fileno(), 65536)
         text = self.text.decode(data, final=not data)
+        self.tail = (self.tail + text)[-8192:]
+        if self.shown is not None:
+            text = self.shown(text, not data)
         if text:
-            self.tail = (self.tail + text)[-8192:]
             target = getattr(sys, self.target)
             if target is not None:
                 target.write(text)
@@ -189,7 +196,7 @@ class _Echo:
         return bool(data)
 
 
-def _supervise(command: list[str]) -> tuple[int, str]:
+def _supervise(command: list[str], shown: Callable[[], Callable[[str, bool], str]] | None = None) -> tuple[int, str]:
     """Runs hvdrun to its end.  Returns its exit code and the end of what it wrote to stderr."""
     process = subprocess.Popen(
         command,
@@ -199,7 +206,8 @@ def _supervise(command: list[str]) -> tuple[int, str]:
         env=_environment(),
         start_new_session=True,  # Ctrl-C reaches it through us, once
     )
-    echoes = [_Echo(process.stdout, "stdout"), _Echo(process.stderr, "stderr")]
+    streams = ((process.stdout, "stdout"), (process.stderr, "stderr"))
+    echoes = [_Echo(stream, target, shown() if shown else None) for stream, target in streams]
     try:
         _pump(process, echoes, None)
         return process.wait(), echoes[1].tail

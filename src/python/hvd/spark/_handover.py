@@ -1,0 +1,24 @@
+"""mpirun's launch agent in a Spark job: python _handover.py SOCKET HOST /bin/sh, with the shell's script on stdin.
+
+Hands the script to the task that runs hvdrun, which gives it to that host's task through the barrier.  The socket lies
+in a folder that only this user can enter.  Standard library only: it starts once a host.
+"""
+
+import socket
+import struct
+import sys
+
+
+def main() -> None:
+    path, host = sys.argv[1], sys.argv[2]
+    name, script = host.encode(), sys.stdin.buffer.read()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(20)
+        link.connect(path)
+        link.sendall(struct.pack("<II", len(name), len(script)) + name + script)
+        if link.recv(1) != b"k":
+            sys.exit(f"hvdrun: the Spark task refused the script for {host}")
+
+
+if __name__ == "__main__":
+    main()

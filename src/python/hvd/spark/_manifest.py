@@ -1,0 +1,72 @@
+"""The cluster as hvdrun-manifest(5) has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+def host_of(address: str) -> str:
+    """The host of "host:port", an IPv6 address in brackets or not."""
+    host = address.rsplit(":", 1)[0] if ":" in address else address
+    return host.strip("[]")
+
+
+def by_host(addresses: Iterable[str]) -> dict[str, list[int]]:
+    """Host → its tasks, hosts and tasks in the order of the tasks."""
+    hosts: dict[str, list[int]] = {}
+    for task, address in enumerate(addresses):
+        hosts.setdefault(host_of(address), []).append(task)
+    return hosts
+
+
+def manifest(
+    application: str, slots: dict[str, int], gpus: dict[str, list[str]] | None = None, agent: list[str] | None = None
+) -> dict[str, Any]:
+    """The manifest's keys.  slots: ranks of each host; gpus: the host's GPU addresses."""
+    hosts = []
+    for host, count in slots.items():
+        entry: dict[str, Any] = {"address": host, "slots": count}
+        if gpus and gpus.get(host):
+            entry["gpus"] = len(gpus[host])
+        hosts.append(entry)
+    out: dict[str, Any] = {"version": 1, "source": "spark", "application": application, "hosts": hosts}
+    if agent:
+        out["launch_agent"] = agent
+    return out
+
+
+def write_manifest(path: str | os.PathLike[str], spark: Any = None) -> dict[str, Any]:
+    """Writes the executors that are up as a manifest for `hvdrun --manifest PATH`, and returns it.
+
+    slots: as many as tasks run at once on the host.  hvdrun then reaches the hosts by ssh, since no Spark task waits
+    there.  Errors: RuntimeError without a session or without executors; OSError for the file.
+    """
+    from hvd.spark._session import refuse_unfit, slots, spark_context
+
+    context = spark_context(spark)
+    refuse_unfit(context)
+    count = slots(context)
+    if count < 1:
+        raise RuntimeError("the application has no executors yet: run something first, or wait a moment")
+    found = context.parallelize(range(count), count).barrier().mapPartitions(_about).collect()
+    addresses = found[0][0]
+    tasks = by_host(addresses)
+    gpus = {host: sorted({gpu for task in own for gpu in found[task][1]}) for host, own in tasks.items()}
+    made = manifest(context.applicationId, {host: len(own) for host, own in tasks.items()}, gpus)
+    text = json.dumps(made, indent=2) + "\n"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w", encoding="utf-8") as file:
+        file.write(text)
+    return made
+
+
+def _about(_rows: Any) -> Iterator[tuple[list[str], list[str], str]]:
+    """In each task: all tasks' addresses, and this one's GPUs."""
+    from pyspark import BarrierTaskContext
+
+    context = BarrierTaskContext.get()
+    gpu = context.resources().get("gpu")
+    yield [info.address for info in context.getTaskInfos()], list(gpu.addresses) if gpu else [], socket.gethostname()

@@ -1,0 +1,183 @@
+"""hvd.spark.run: the driver's side of a job in a barrier stage."""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Callable
+
+from hvd._payload import pickled_call
+from hvd._run import _Echo, _joined, _results, _words
+from hvd.spark import _session
+from hvd.spark._errors import JobCancelled, explained
+from hvd.spark._log import Shown
+from hvd.spark._relay import Receiver
+from hvd.spark._task import Outcome, Spec, run_task
+
+__all__ = ["JobCancelled", "run"]
+
+# After the Spark job: how long its last output may take; how long a cancelled job may take to be gone.
+_REST_SECONDS = 10.0
+_FAILED_REST_SECONDS = 1.0
+_CANCEL_SECONDS = 20.0
+# A stage that does not start within this waits for slots that other jobs hold.
+_BUSY_SECONDS = 5.0
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int | None = None,
+    *,
+    start_timeout: float | None = None,
+    env: dict[str, str] | None = None,
+    verbose: bool | int = False,
+    network_interfaces: str | Sequence[str] | None = None,
+    mpi_args: str | None = None,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+    driver_log_verbosity: str = "all",
+    spark: Any = None,
+) -> list[Any]:
+    """Calls func(*args, **kwargs) on num_proc ranks, one for each task of a barrier stage; returns all ranks' results.
+
+    num_proc: None or 0 takes every slot.  start_timeout: seconds to wait for executors, and for the ranks to start.
+    env: variables for the ranks; the driver's HOROVOD_*, HVD_* and NCCL_* travel anyway.  executable: the ranks'
+    Python, the executors' own by default.  driver_log_verbosity: "all" shows the ranks' output here while they run,
+    "log_callback_only" only what they pass to log_to_driver().
+
+    Errors: RuntimeError with the traceback of the rank that failed first, or with what became of the Spark job
+    (JobCancelled when somebody cancelled it); ValueError for too few slots, and for settings that do not go with a
+    barrier stage; TypeError for something that cannot be pickled.  KeyboardInterrupt ends the job first.
+    """
+    if not callable(func):
+        raise TypeError(f"hvd.spark.run needs something to call, not a {type(func).__name__}")
+    if driver_log_verbosity not in ("all", "log_callback_only"):
+        raise ValueError(f"driver_log_verbosity is {driver_log_verbosity!r}: it must be 'all' or 'log_callback_only'")
+    np = 0 if num_proc is None else num_proc
+    if not isinstance(np, int) or np < 0:
+        raise ValueError(f"num_proc is {num_proc!r}: it must be at least 1, or 0 for every slot")
+    context = _session.spark_context(spark)
+    _session.refuse_unfit(context)
+    payload = pickled_call(func, tuple(args), dict(kwargs or {}))
+    np = _session.wait_for_slots(context, np, start_timeout, _say)
+    options: dict[str, Any] = {
+        "--start-timeout": start_timeout,
+        "--verbose": bool(verbose),
+        "--mpi-args": mpi_args,
+        "--network-interfaces": _joined(network_interfaces),
+        "--prefix-output-with-timestamp": prefix_output_with_timestamp,
+    }
+    name = getattr(func, "__name__", type(func).__name__)
+    job = _Job(context, np, name, driver_log_verbosity == "all")
+    outcome = job.run(payload, {**_session.travelling_environment(), **(env or {})}, _words(options), executable)
+    if not outcome.live:
+        _say("the ranks' output could not be shown: executors cannot reach the driver at " + job.address)
+    return _results(outcome.results, np, outcome.code, outcome.errors)
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        print(f"hvd.spark: {text}", file=sys.stderr, flush=True)
+
+
+class _Job:
+    """One Spark job, run in a thread of its own while this one shows its output."""
+
+    def __init__(self, context: Any, np: int, name: str, everything: bool) -> None:
+        self.context, self.np, self.name, self.everything = context, np, name, everything
+        self.tag = f"hvd-{uuid.uuid4().hex[:12]}"
+        self.address = ""
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+        self.began = time.monotonic()
+        self.waiting_said = False
+
+    def run(self, payload: bytes, environment: dict[str, str], options: list[str], executable: str | None) -> Outcome:
+        """The outcome that task 0 brought; raises what became of the Spark job otherwise."""
+        import cloudpickle
+        from pyspark import InheritableThread
+
+        conf = self.context.getConf()
+        bind, host = _session.listening_addresses(self.context)
+        receiver = Receiver(bind, host, conf.get("spark.hvd.driver.port", "*"), self._echoes)
+        self.address = receiver.where["address"]
+        broadcast = self.context.broadcast(payload)
+        spec = Spec(
+            job=self.tag,
+            name=self.name,
+            payload=broadcast,
+            application=self.context.applicationId,
+            cloudpickle=cloudpickle.__version__,
+            gpus=conf.get("spark.task.resource.gpu.amount") is not None,
+            relay=receiver.where,
+            environment=environment,
+            options=options,
+            executable=executable,
+        )
+        thread = InheritableThread(target=self._work, args=(spec,), name=self.tag, daemon=True)
+        thread.start()
+        try:
+            receiver.pump(thread.is_alive, self._tick, lambda: _REST_SECONDS if self.error is None else _FAILED_REST_SECONDS)
+        except BaseException:
+            self._cancel()
+            thread.join(_CANCEL_SECONDS)
+            raise
+        finally:
+            receiver.close()
+            _forget(broadcast)
+        if self.error is not None:
+            raise explained(self.error, self.np) from None
+        assert self.outcome is not None
+        return self.outcome
+
+    def _echoes(self, stdout: Any, stderr: Any) -> list[_Echo]:
+        return [_Echo(stream, name, Shown(self.everything)) for stream, name in ((stdout, "stdout"), (stderr, "stderr"))]
+
+    def _work(self, spec: Spec) -> None:
+        """In the job's own thread."""
+        context = self.context
+        try:
+            if hasattr(context, "addJobTag"):  # Spark 3.5; leaves the caller's job group, by which notebooks cancel
+                context.addJobTag(self.tag)
+            else:
+                context.setJobGroup(self.tag, f"hvd.spark: {self.name}", interruptOnCancel=True)
+            context.setLocalProperty("spark.job.description", f"hvd.spark: {self.name} on {self.np} ranks")
+            tasks = context.parallelize(range(self.np), self.np).barrier().mapPartitions(partial(run_task, spec))
+            found = tasks.collect()
+            self.outcome = found[0]
+        except BaseException as error:
+            self.error = error
+
+    def _tick(self) -> None:
+        """Says once when no task has started because other jobs have the slots."""
+        if self.waiting_said or time.monotonic() - self.began < _BUSY_SECONDS:
+            return
+        self.waiting_said = True
+        tracker = self.context.statusTracker()
+        active = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        others = sum(stage.numActiveTasks for stage in active if stage is not None)
+        mine = any(stage is not None and stage.numTasks == self.np and stage.numActiveTasks > 0 for stage in active)
+        if not mine:
+            _say(f"waiting for {self.np} free slots; {others} task{'s' * (others != 1)} of other jobs run")
+
+    def _cancel(self) -> None:
+        try:
+            if hasattr(self.context, "cancelJobsWithTag"):
+                self.context.cancelJobsWithTag(self.tag)
+            else:
+                self.context.cancelJobGroup(self.tag)
+        except Exception:  # the context may be gone; its executors then end by themselves
+            pass
+
+
+def _forget(broadcast: Any) -> None:
+    """Frees the payload everywhere."""
+    try:
+        broadcast.destroy()
+    except Exception:  # the context may be gone
+        pass

@@ -1,0 +1,107 @@
+"""What the driver knows of its cluster before a job starts, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from typing import Any
+
+# How long executors that have not come yet are waited for.
+SLOTS_SECONDS = 30.0
+_ONES_OWN = re.compile(
+    r"^HVD_(RUN_PROGRAM|RANK_PROGRAM|LIBRARY|BUILD_DIR|RANK|SIZE|LOCAL_.*|CROSS_.*|JOB.*|HOST.*|LINK_FD|CONTROL|.*KEYS?|TEST_.*)$"
+)
+_TRAVELS = re.compile(r"^(HOROVOD|HVD|NCCL|UCX)_")
+
+
+def spark_context(given: Any = None) -> Any:
+    """The SparkContext that runs now.
+
+    Errors: RuntimeError outside a driver, without a session, and with Spark Connect, which has no barrier stages.
+    """
+    from pyspark import SparkContext, TaskContext
+
+    if given is not None:
+        return getattr(given, "sparkContext", given)
+    if TaskContext.get() is not None:
+        raise RuntimeError("hvd.spark.run is called inside a Spark task: call it at the driver")
+    context = SparkContext._active_spark_context
+    if context is None:
+        if "pyspark.sql.connect" in sys.modules and os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
+            raise RuntimeError("Spark Connect has no barrier stages: use a classic session (SparkSession.builder.master)")
+        raise RuntimeError("there is no Spark session: SparkSession.builder.getOrCreate() makes one")
+    return context
+
+
+def refuse_unfit(context: Any) -> None:
+    """ValueError for settings with which a barrier stage cannot work."""
+    conf = context.getConf()
+    for key, why, instead in (
+        (
+            "spark.dynamicAllocation.enabled",
+            "executors could go while ranks run on them",
+            "ask for a fixed number: spark.executor.instances, or spark.cores.max and spark.executor.cores",
+        ),
+        ("spark.speculation", "a second copy of a slow rank would disturb the first", "leave it off for this session"),
+    ):
+        if conf.get(key, "false").lower() == "true":
+            raise ValueError(f"{key} is true: {why}. Set {key}=false ({instead}).")
+
+
+def slots(context: Any) -> int:
+    """How many tasks can run at once, busy slots included."""
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def describe(context: Any, count: int) -> str:
+    """The slots there are, in words."""
+    conf = context.getConf()
+    executors = max(0, context._jsc.sc().getExecutorMemoryStatus().size() - 1) or 1
+    each = [f"spark.task.cpus={conf.get('spark.task.cpus', '1')}"]
+    if gpus := conf.get("spark.task.resource.gpu.amount"):
+        each.append(f"spark.task.resource.gpu.amount={gpus}")
+    return f"{count} slot{'s' * (count != 1)} on {executors} executor{'s' * (executors != 1)} ({', '.join(each)})"
+
+
+def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
+    """The number of ranks, np or all slots for 0, when there are that many slots.
+
+    Says at once when there are too few; then waits for executors that may still come.
+    Errors: ValueError with both numbers after `limit` seconds.
+    """
+    wanted, found = max(np, 1), slots(context)
+    if found < wanted:
+        seconds = SLOTS_SECONDS if limit is None else limit
+        say(f"np={np} needs {wanted} slots, and there are {describe(context, found)}: waiting {seconds:g} s for executors")
+        deadline = time.monotonic() + seconds
+        while found < wanted and time.monotonic() < deadline:
+            time.sleep(0.1)
+            found = slots(context)
+    if found < wanted:
+        raise ValueError(
+            f"np={np} needs {wanted} slots, but there are {describe(context, found)}: "
+            f"use np={found}, or give the application more executors or cores"
+            if found
+            else f"np={np} needs {wanted} slots, but there is no executor: is the cluster full, or are its workers down?"
+        )
+    return found if np == 0 else np
+
+
+def travelling_environment() -> dict[str, str]:
+    """The driver's variables that steer a job, and mean the same on every machine."""
+    return {name: value for name, value in os.environ.items() if _TRAVELS.match(name) and not _ONES_OWN.match(name)}
+
+
+def listening_addresses(context: Any) -> tuple[str, str]:
+    """Where the driver listens for output (an IP address), and the name by which executors reach it."""
+    conf = context.getConf()
+    host = conf.get("spark.driver.host", "localhost")
+    bind = conf.get("spark.driver.bindAddress", host)
+    try:
+        return socket.getaddrinfo(bind, None, type=socket.SOCK_STREAM)[0][4][0], host  # type: ignore[return-value]
+    except OSError:
+        return "0.0.0.0", host

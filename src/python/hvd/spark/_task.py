@@ -1,0 +1,313 @@
+"""What each task of the barrier stage does.
+
+Task 0 runs hvdrun with the manifest of the cluster.  hvdrun starts mpirun, whose launch agent (_handover.py) gives it each
+host's daemon command; one allGather hands them to the first task of each host, which runs its own.  The other tasks of
+the host wait for that one (_turn.py), so that their slots stay taken while ranks run.  An allGather costs a second, so
+there is one, and none on a single host; with GPUs one more, before, since hvdrun plans with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hvd._run import _environment, _program, _write_private
+from hvd.spark._manifest import by_host, manifest
+from hvd.spark._relay import Sender
+from hvd.spark._turn import Turn, sweep, wait_for_first
+
+_SECRETS = re.compile(r"^(_SPARK_AUTH_SECRET|PYTHON_WORKER_FACTORY_.*|.*SPARK.*(SECRET|PASSWORD).*)$")
+# How long hvdrun may take to call its agent for all hosts: it gives up on its start after this by itself.
+_SCRIPTS_SECONDS = 60.0
+_TAIL_BYTES = 8192
+
+
+@dataclass
+class Spec:
+    """What the driver tells every task."""
+
+    job: str  # a name that no other job has
+    name: str  # of the function, for messages
+    payload: Any  # a broadcast of the pickled call
+    application: str
+    cloudpickle: str
+    gpus: bool
+    relay: dict[str, Any] | None
+    environment: dict[str, str] = field(default_factory=dict)
+    options: list[str] = field(default_factory=list)
+    executable: str | None = None
+
+
+@dataclass
+class Outcome:
+    """What task 0 gives back."""
+
+    code: int
+    results: bytes  # hvdrun's file of results
+    errors: str  # the end of what hvdrun wrote to stderr
+    hosts: dict[str, int]
+    live: bool  # whether the driver got all output
+
+
+def run_task(spec: Spec, _rows: Any) -> Iterator[Outcome]:
+    """One task, from beginning to end.  Yields in task 0 only."""
+    from pyspark import BarrierTaskContext
+
+    context = BarrierTaskContext.get()
+    me = context.partitionId()
+    hosts = by_host([info.address for info in context.getTaskInfos()])
+    own = next(host for host, tasks in hosts.items() if me in tasks)
+    gpus = _gather_gpus(context, hosts) if spec.gpus else {}
+    alone = len(hosts) == 1
+    if hosts[own][0] != me:
+        if not alone:
+            context.allGather(json.dumps({"facts": _facts()}))
+        wait_for_first(spec.job, may_be_over=not alone)
+        if alone:
+            context.barrier()  # a second, in which the first task keeps the file for those that come late
+        return
+    sweep()
+    turn = Turn(spec.job)
+    try:
+        if me == 0:
+            outcome = _lead(spec, context, hosts, gpus)
+            turn.over()
+            if alone and len(hosts[own]) > 1:
+                context.barrier()
+            yield outcome
+        else:
+            scripts = _scripts(context.allGather(json.dumps({"facts": _facts()})), hosts)
+            if own in scripts:
+                _run_daemon(scripts[own], gpus.get(own))
+    finally:
+        turn.forget()
+
+
+def _gather_gpus(context: Any, hosts: dict[str, list[int]]) -> dict[str, list[str]]:
+    """Each host's GPUs: those of all its tasks."""
+    gpu = context.resources().get("gpu")
+    said = [json.loads(text) for text in context.allGather(json.dumps(list(gpu.addresses) if gpu else []))]
+    found = {host: sorted({g for task in tasks for g in said[task]}, key=_natural) for host, tasks in hosts.items()}
+    return {host: addresses for host, addresses in found.items() if addresses}
+
+
+def _natural(address: str) -> tuple[int, str]:
+    return (int(address), "") if address.isdigit() else (1 << 30, address)
+
+
+def _facts() -> dict[str, str]:
+    """What must be the same in all tasks."""
+    return {"Python": platform.python_version(), "cloudpickle": _cloudpickle(), "interpreter": sys.executable}
+
+
+def _cloudpickle() -> str:
+    try:
+        import cloudpickle
+    except ImportError:
+        return "missing"
+    return str(cloudpickle.__version__)
+
+
+def _check_cloudpickle(spec: Spec) -> None:
+    """Major and minor version must be the driver's: a pickle of another one may not load, or load wrongly."""
+    here = _cloudpickle()
+    if here == "missing" or here.split(".")[:2] != spec.cloudpickle.split(".")[:2]:
+        found = "has none" if here == "missing" else f"has {here}"
+        raise RuntimeError(
+            f"the driver pickled with cloudpickle {spec.cloudpickle}, and the executor on {socket.gethostname()} {found}: "
+            f"install the same version there ({sys.executable} -m pip install cloudpickle=={spec.cloudpickle})"
+        )
+
+
+def _scripts(messages: list[str], hosts: dict[str, list[int]]) -> dict[str, str]:
+    """Host → script, out of task 0's message.  RuntimeError where the tasks' Pythons differ."""
+    said = [json.loads(text) for text in messages]
+    for key in ("Python", "cloudpickle", "interpreter"):
+        values = {host: said[tasks[0]]["facts"][key] for host, tasks in hosts.items()}
+        compared = {host: ".".join(value.split(".")[:2]) if key != "interpreter" else value for host, value in values.items()}
+        if len(set(compared.values())) > 1:
+            listed = ", ".join(f"{host} has {value}" for host, value in values.items())
+            raise RuntimeError(f"the executors' {key} differs: {listed}. All ranks need the same")
+    return {str(host): str(script) for host, script in said[0].get("scripts", {}).items()}
+
+
+# ---- the hosts without hvdrun ---------------------------------------------------------------------------------------
+
+
+def _run_daemon(script: str, gpus: list[str] | None) -> None:
+    """Runs mpirun's daemon for this host until the job has ended."""
+    environment = _clean_environment()
+    environment["HVD_HOST_SET_PYTHONPATH"] = _environment()["PYTHONPATH"]  # Spark's folders are called otherwise on each host
+    environment["HVD_HOST_CWD"] = os.getcwd()
+    if gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    process = subprocess.Popen(
+        [_program(), "--host-shell", str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(script.encode())
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if process.returncode in (126, 127):
+        last = said.decode(errors="replace").strip().splitlines()[-5:]
+        raise RuntimeError(f"mpirun's daemon cannot start on {socket.gethostname()}: " + "\n".join(last))
+
+
+def _clean_environment() -> dict[str, str]:
+    """This task's, without what is Spark's alone."""
+    return {name: value for name, value in os.environ.items() if not _SECRETS.match(name)}
+
+
+# ---- the host with hvdrun -------------------------------------------------------------------------------------------
+
+
+def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str, list[str]]) -> Outcome:
+    _check_cloudpickle(spec)
+    relay = Sender(spec.relay)
+    slots = {host: len(tasks) for host, tasks in hosts.items()}
+    listed = ", ".join(f"{host} ×{count}" for host, count in slots.items())
+    ranks = sum(slots.values())
+    relay.send(2, f"hvd.spark: {ranks} rank{'s' * (ranks != 1)} of {spec.name} start on {listed}\n".encode())
+    _sweep_folders()
+    folder = Path(tempfile.mkdtemp(prefix=f"hvd-spark-job-{os.getpid()}-"))
+    job = _Hvdrun(spec, folder, slots, gpus, relay)
+    try:
+        if len(hosts) > 1:
+            scripts = job.take_scripts(len(hosts) - 1)
+            shutil.rmtree(folder, ignore_errors=True)
+            _scripts(context.allGather(json.dumps({"facts": _facts(), "scripts": scripts})), hosts)
+        outcome = job.wait()
+    except BaseException:
+        job.end()
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    outcome.live = relay.close()
+    return outcome
+
+
+def _sweep_folders() -> None:
+    """Removes folders of tasks that were killed in their first second."""
+    for path in Path(tempfile.gettempdir()).glob("hvd-spark-job-*-*"):
+        pid = path.name.split("-")[3]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class _Hvdrun:
+    """hvdrun as this task's child.  Nothing of it stays on disk: its results are collected in memory."""
+
+    def __init__(self, spec: Spec, folder: Path, slots: dict[str, int], gpus: dict[str, list[str]], relay: Sender) -> None:
+        self.relay, self.slots = relay, slots
+        self.tail = b""
+        self.results = os.memfd_create("hvd-results")
+        name = re.sub(r"\W+", "_", spec.name).strip("_") or "payload"
+        payload = folder / f"{name}.pkl"
+        _write_private(payload, spec.payload.value)
+        self.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.link.bind(str(folder / "agent"))
+        self.link.listen(64)
+        agent = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_handover.py")), str(folder / "agent"), "{host}"]
+        described = manifest(spec.application, slots, gpus, agent)
+        _write_private(folder / "manifest.json", json.dumps(described).encode())
+        own = next(iter(slots))
+        environment = {**_clean_environment(), **spec.environment, "PYTHONPATH": _environment()["PYTHONPATH"]}
+        environment["HVD_HOST"] = own
+        if gpus.get(own):
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[own])
+        command = [_program(), "--manifest", str(folder / "manifest.json"), "-np", str(sum(slots.values()))]
+        # Spark shares hosts between applications: binding to cores would put two jobs on the same ones.
+        command += ["--python", spec.executable or sys.executable, "--no-bind", *spec.options]
+        command += ["--results", f"/proc/{os.getpid()}/fd/{self.results}", "--parent", str(os.getpid()), str(payload)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self.pumps = [
+            threading.Thread(target=self._pump, args=(number, stream), daemon=True)
+            for number, stream in ((1, self.process.stdout), (2, self.process.stderr))
+        ]
+        for pump in self.pumps:
+            pump.start()
+
+    def _pump(self, number: int, stream: Any) -> None:
+        while data := os.read(stream.fileno(), 65536):
+            if number == 2:
+                self.tail = (self.tail + data)[-_TAIL_BYTES:]
+            self.relay.send(number, data)
+
+    def take_scripts(self, count: int) -> dict[str, str]:
+        """Host → the script that starts its daemon, from `count` agents; fewer when hvdrun ends first."""
+        found: dict[str, str] = {}
+        deadline = time.monotonic() + _SCRIPTS_SECONDS
+        self.link.settimeout(0.1)
+        while len(found) < count and self.process.poll() is None and time.monotonic() < deadline:
+            try:
+                client, _ = self.link.accept()
+            except socket.timeout:
+                continue
+            with client:
+                client.settimeout(10.0)
+                names, scripts = struct.unpack("<II", _exactly(client, 8))
+                host = _exactly(client, names).decode()
+                found[host] = _exactly(client, scripts).decode()
+                client.sendall(b"k")
+        self.link.close()
+        return found
+
+    def wait(self) -> Outcome:
+        """hvdrun's end, with what it brought."""
+        code = self.process.wait()
+        for pump in self.pumps:
+            pump.join(5.0)  # a stray process may hold the pipe
+        size = os.fstat(self.results).st_size
+        results = os.pread(self.results, size, 0)
+        while len(results) < size:
+            results += os.pread(self.results, size - len(results), len(results))
+        os.close(self.results)
+        return Outcome(code, results, self.tail.decode(errors="replace"), self.slots, False)
+
+    def end(self) -> None:
+        """Ends the job as Ctrl-C would, and kills hvdrun when that takes too long."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(15.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _exactly(link: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = link.recv(count - len(data))
+        if not piece:
+            raise RuntimeError("the launch agent broke off")
+        data += piece
+    return data

@@ -1,0 +1,194 @@
+"""What the tests' driver process can be asked to do.  Each takes the session first and returns what JSON can carry."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+import time
+from typing import Any
+
+import cloudpickle
+
+import hvd.spark
+from sparkdl import HorovodRunner
+
+
+def rank_value(lr: float) -> dict[str, Any]:
+    """A rank's main: one allreduce, one line on each stream, one for the driver."""
+    import sys
+
+    import numpy
+
+    import hvd.numpy as h
+    from sparkdl.horovod import log_to_driver
+
+    h.init()
+    print("out", h.rank(), flush=True)
+    print("err", h.rank(), file=sys.stderr, flush=True)
+    log_to_driver(f"loss of {h.rank()}")
+    total = h.allreduce(numpy.full(3, h.rank() + 1.0), name="x", op=h.Sum)
+    here = {"rank": h.rank(), "size": h.size(), "local": h.local_rank(), "cross": h.cross_rank()}
+    return {**here, "lr": lr, "sum": total.tolist(), "host": os.environ.get("HVD_HOST", ""), "cwd": os.getcwd()}
+
+
+import checks  # noqa: E402  (this very module, by the name that pickles use)
+
+cloudpickle.register_pickle_by_value(checks)
+
+
+def runner(_spark: Any, np: int, verbosity: str = "all") -> Any:
+    """HorovodRunner's value."""
+    return HorovodRunner(np=np, driver_log_verbosity=verbosity).run(rank_value, lr=0.1)
+
+
+def all_results(_spark: Any, np: int | None = None) -> Any:
+    """hvd.spark.run's values."""
+    return hvd.spark.run(rank_value, kwargs={"lr": 0.2}, num_proc=np)
+
+
+def start_times(_spark: Any, np: int, runs: int) -> list[float]:
+    """Seconds from run() to the first line of main, for runs one after the other."""
+    found = []
+    for _ in range(runs):
+        began = time.time()
+        found.append(HorovodRunner(np=np, driver_log_verbosity="log_callback_only").run(time.time) - began)
+    return found
+
+
+def slow_main(seconds: float, marker: str = "") -> int:
+    """A rank that works for a while."""
+    import hvd.numpy as h
+
+    h.init()
+    if marker:
+        pathlib.Path(marker + f".{h.rank()}").touch()
+    print("working", flush=True)
+    time.sleep(seconds)
+    return h.rank()
+
+
+def slow(_spark: Any, np: int, seconds: float = 120.0, marker: str = "") -> Any:
+    """A job to be disturbed."""
+    return HorovodRunner(np=np).run(slow_main, seconds=seconds, marker=marker)
+
+
+def cancelled(spark: Any, np: int, after: float, marker: str) -> Any:
+    """A job that another thread cancels as a notebook's button does."""
+
+    def cancel() -> None:
+        while not pathlib.Path(marker + ".0").exists():
+            time.sleep(0.05)
+        time.sleep(after)
+        spark.sparkContext.cancelAllJobs()
+
+    threading.Thread(target=cancel, daemon=True).start()
+    return HorovodRunner(np=np).run(slow_main, seconds=120.0, marker=marker)
+
+
+def failing(_spark: Any, np: int) -> Any:
+    """A rank that raises."""
+
+    def main() -> None:
+        import hvd.numpy as h
+
+        h.init()
+        if h.rank() == h.size() - 1:
+            raise KeyError("no such layer")
+        time.sleep(30)
+
+    return HorovodRunner(np=np).run(main)
+
+
+def captured_context(spark: Any) -> Any:
+    """A function that uses the session."""
+    return HorovodRunner(np=2).run(lambda: spark.range(3).count())
+
+
+def captured_sc(spark: Any) -> Any:
+    """A function that uses the context."""
+    sc = spark.sparkContext
+    return HorovodRunner(np=2).run(lambda: sc.defaultParallelism)
+
+
+class Trainer:
+    """Holds something that cannot be pickled, two steps down."""
+
+    def __init__(self) -> None:
+        self.settings = {"rate": 1, "log": {"lock": threading.Lock()}}
+
+    def train(self) -> int:
+        """A method to run."""
+        return len(self.settings)
+
+
+def unpicklable(_spark: Any) -> Any:
+    """A bound method whose object cannot be pickled."""
+    return HorovodRunner(np=2).run(Trainer().train)
+
+
+def with_setting(spark: Any, key: str, value: str) -> Any:
+    """A run with one of Spark's settings changed for the moment, as the driver reads it."""
+    conf = spark.sparkContext._conf
+    before = conf.get(key)
+    conf.set(key, value)
+    try:
+        return HorovodRunner(np=2).run(rank_value, lr=1.0)
+    finally:
+        conf.set(key, before if before is not None else "false")
+
+
+def other_cloudpickle(_spark: Any) -> Any:
+    """A driver whose cloudpickle is another version."""
+    real = cloudpickle.__version__
+    cloudpickle.__version__ = "1.0.0"
+    try:
+        return HorovodRunner(np=2).run(rank_value, lr=1.0)
+    finally:
+        cloudpickle.__version__ = real
+
+
+def manifest(_spark: Any, path: str) -> Any:
+    """The cluster, written down."""
+    return hvd.spark.write_manifest(path)
+
+
+def py_file(spark: Any, path: str, np: int) -> Any:
+    """A module that only sc.addPyFile brings to the executors."""
+    spark.sparkContext.addPyFile(path)
+
+    def main() -> str:
+        import brought_along
+
+        return str(brought_along.WORD)
+
+    return hvd.spark.run(main, num_proc=np)
+
+
+def two_at_once(_spark: Any, np: int) -> Any:
+    """Two jobs beside each other."""
+    found: dict[str, Any] = {}
+
+    def one(name: str) -> None:
+        try:
+            found[name] = len(hvd.spark.run(slow_main, kwargs={"seconds": 2.0}, num_proc=np))
+        except Exception as error:
+            found[name] = str(error)
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(80)
+    return found
+
+
+def payload(_spark: Any, megabytes: int) -> Any:
+    """A closure that carries much data."""
+    data = os.urandom(megabytes << 20)
+    return hvd.spark.run(lambda: (len(data), data[:8].hex()), num_proc=2) == [(len(data), data[:8].hex())] * 2
+
+
+def too_few(_spark: Any, np: int, timeout: float) -> Any:
+    """More ranks than slots."""
+    return hvd.spark.run(rank_value, kwargs={"lr": 1.0}, num_proc=np, start_timeout=timeout)

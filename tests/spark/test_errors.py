@@ -1,0 +1,64 @@
+"""What is wrong is said clearly, before anything starts where that is possible."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import session as s
+
+REASON = s.why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+def test_too_few_slots_are_told_before_waiting(local: s.Driver) -> None:
+    """Both numbers, at once; the error after the wait says them again."""
+    answer = local.ask("too_few", np=5, timeout=1.0)
+    assert answer["kind"] == "ValueError", answer
+    assert "np=5 needs 5 slots, but there are 2 slots on 2 executors (spark.task.cpus=1): use np=2" in answer["error"]
+    assert "np=5 needs 5 slots, and there are 2 slots" in answer["err"] and "waiting 1 s" in answer["err"]
+
+
+def test_a_ranks_traceback(local: s.Driver) -> None:
+    """The first rank that failed, its host and its traceback."""
+    answer = local.ask("failing", np=2)
+    assert answer["kind"] == "RuntimeError", answer
+    for text in ("rank 1 on 127.0.0.1", "KeyError: 'no such layer'", "raise KeyError", "in main"):
+        assert text in answer["error"], answer["error"]
+    assert "org.apache.spark" not in answer["error"]
+
+
+def test_what_cannot_be_pickled_is_named_with_its_path(local: s.Driver) -> None:
+    """Attribute by attribute."""
+    answer = local.ask("unpicklable")
+    assert answer["kind"] == "TypeError", answer
+    assert "self.settings['log']['lock']" in answer["error"] and "_thread.lock" in answer["error"], answer["error"]
+
+
+@pytest.mark.parametrize(("check", "name"), [("captured_context", "spark"), ("captured_sc", "sc")])
+def test_a_captured_session_is_explained(local: s.Driver, check: str, name: str) -> None:
+    """Ranks have no driver in them."""
+    answer = local.ask(check)
+    assert answer["kind"] == "TypeError", answer
+    assert f"'{name}'" in answer["error"] and "exists only at the driver" in answer["error"], answer["error"]
+    assert "collect it" in answer["error"]
+
+
+def test_another_cloudpickle_is_named(local: s.Driver) -> None:
+    """Both versions, and what to do."""
+    answer = local.ask("other_cloudpickle")
+    assert answer["kind"] == "RuntimeError", answer
+    assert (
+        "the driver pickled with cloudpickle 1.0.0" in answer["error"] and "pip install cloudpickle==1.0.0" in answer["error"]
+    )
+
+
+@pytest.mark.parametrize("key", ["spark.speculation", "spark.dynamicAllocation.enabled"])
+def test_settings_that_do_not_go_with_it(local: s.Driver, key: str) -> None:
+    """Refused before a job starts."""
+    answer = local.ask("with_setting", key=key, value="true")
+    assert answer["kind"] == "ValueError" and f"Set {key}=false" in answer["error"], answer
+
+
+def test_still_well_after_all_that(local: s.Driver) -> None:
+    """No error above cost an executor."""
+    assert local.good("runner", np=2)["size"] == 2

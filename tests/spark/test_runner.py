@@ -1,0 +1,68 @@
+"""HorovodRunner and hvd.spark.run on a cluster of two executors on this machine."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from . import session as s
+
+REASON = s.why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+def test_rank_zeros_value_and_live_output(local: s.Driver) -> None:
+    """np=2: rank 0's value, both ranks' streams apart and tagged, one line of progress."""
+    answer = local.ask("runner", np=2)
+    assert answer["value"]["size"] == 2 and answer["value"]["rank"] == 0, answer
+    assert answer["value"]["sum"] == [3.0] * 3 and answer["value"]["lr"] == 0.1
+    for rank in (0, 1):
+        assert re.search(rf"^\[{rank} \S+\] out {rank}$", answer["out"], re.MULTILINE), answer["out"]
+        assert re.search(rf"^\[{rank} \S+\] err {rank}$", answer["err"], re.MULTILINE), answer["err"]
+        assert re.search(rf"^\[{rank} \S+\] loss of {rank}$", answer["out"], re.MULTILINE), answer["out"]
+    assert "hvd.spark: 2 ranks of rank_value start on 127.0.0.1 ×2" in answer["err"]
+
+
+def test_only_what_is_meant_for_the_driver(local: s.Driver) -> None:
+    """driver_log_verbosity="log_callback_only"."""
+    answer = local.ask("runner", np=2, verbosity="log_callback_only")
+    assert re.sub(r"\[\d \S+\] ", "", answer["out"]).split("\n") in (
+        ["loss of 0", "loss of 1", ""],
+        ["loss of 1", "loss of 0", ""],
+    )
+    assert "err 0" not in answer["err"]
+
+
+def test_all_slots_and_all_results(local: s.Driver) -> None:
+    """np=0 takes every slot; hvd.spark.run returns all ranks' values in order."""
+    assert local.good("runner", np=0)["size"] == 2
+    assert [value["rank"] for value in local.good("all_results")] == [0, 1]
+    assert local.good("runner", np=1)["size"] == 1
+
+
+def test_negative_np_runs_on_the_driver(local: s.Driver) -> None:
+    """As hvdrun does, without Spark; the filter of lines too."""
+    answer = local.ask("runner", np=-2, verbosity="log_callback_only")
+    assert answer["value"]["size"] == 2 and "loss of 1" in answer["out"] and "out 1" not in answer["out"], answer
+
+
+def test_manifest(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """What hvdrun --manifest reads."""
+    made = local.good("manifest", path=str(tmp_path / "cluster.json"))
+    assert made["hosts"] == [{"address": "127.0.0.1", "slots": 2}] and made["source"] == "spark"
+    assert json.loads((tmp_path / "cluster.json").read_text()) == made
+
+
+def test_a_module_brought_by_spark(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """sc.addPyFile reaches the ranks."""
+    (tmp_path / "brought_along.py").write_text("WORD = 'here'\n")
+    assert local.good("py_file", path=str(tmp_path / "brought_along.py"), np=2) == ["here", "here"]
+
+
+@pytest.mark.nightly
+def test_a_payload_of_200_megabytes(local: s.Driver) -> None:
+    """It goes once to the host of hvdrun, by broadcast."""
+    assert local.good("payload", megabytes=200, limit=110.0) is True
