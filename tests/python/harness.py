@@ -93,9 +93,11 @@ def run_ranks(
 
 
 @cache
-def _outcomes(file: str, ranks: int, interpreter: str, env: tuple[tuple[str, str], ...]) -> tuple[dict[str, list[Any]], str]:
+def _outcomes(
+    files: tuple[str, ...], ranks: int, interpreter: str, env: tuple[tuple[str, str], ...]
+) -> tuple[dict[str, list[Any]], str]:
     """What each rank said about each check: [[rank, text or None], ...]; and the whole output."""
-    done = run_ranks(HERE / "in_ranks.py", file, ranks=ranks, interpreter=interpreter, **dict(env))
+    done = run_ranks(HERE / "in_ranks.py", *files, ranks=ranks, interpreter=interpreter, **dict(env))
     found: dict[str, list[Any]] = {}
     for line in done.stdout.splitlines():
         if MARK in line:
@@ -105,12 +107,13 @@ def _outcomes(file: str, ranks: int, interpreter: str, env: tuple[tuple[str, str
 
 
 def checks_of(
-    file: str, ranks: int = 2, needs: tuple[str, ...] = (), interpreter: str | None = None, **env: str
+    *files: str, ranks: int = 2, needs: tuple[str, ...] = (), interpreter: str | None = None, **env: str
 ) -> Callable[..., None]:
-    """A test for each check_* function of tests/python/ranks/<file>."""
-    path = HERE / "ranks" / file
+    """A test for each check_* function of the files in tests/python/ranks, which have names of their own: one launch."""
+    paths = tuple(str(HERE / "ranks" / file) for file in files)
     program = interpreter or python()
-    names = [node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    bodies = (ast.parse(Path(path).read_text()).body for path in paths)
+    names = [node.name for body in bodies for node in body if isinstance(node, ast.FunctionDef)]
 
     @pytest.mark.parametrize("check", [name for name in names if name.startswith("check_")])
     def test(check: str) -> None:
@@ -118,7 +121,7 @@ def checks_of(
             pytest.skip("mpirun is not installed")
         if needs and not has(*needs, interpreter=program):
             pytest.skip(f"{program} lacks one of {', '.join(needs)}")
-        found, output = _outcomes(str(path), ranks, program, tuple(sorted(env.items())))
+        found, output = _outcomes(paths, ranks, program, tuple(sorted(env.items())))
         said = sorted(found.get(check, []))
         for rank, text in said:
             assert text is None, f"rank {rank}:\n{text}"

@@ -1,4 +1,4 @@
-"""The program that ranks run: in_ranks.py FILE calls the check_* functions of FILE in order.
+"""The program that ranks run: in_ranks.py FILE... calls the check_* functions of the files in order.
 
 A line per check and rank: MARK and JSON [rank, name, null or traceback].  A check that fails on one rank may leave the
 others waiting in a collective, and every later one out of step: the rank ends with an error, which ends the launch.
@@ -17,8 +17,8 @@ def main() -> None:
     faulthandler.enable()
     faulthandler.dump_traceback_later(150, exit=True)
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("HVD_RANK", "0")))
-    checks = runpy.run_path(sys.argv[1])
-    for name, function in checks.items():
+    checks = (item for file in sys.argv[1:] for item in runpy.run_path(file).items())
+    for name, function in checks:
         if not name.startswith("check_"):
             continue
         text = None

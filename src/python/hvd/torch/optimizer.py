@@ -15,6 +15,7 @@ from hvd._objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._delta import DeltaReducer
 from hvd.torch._reducer import Reducer, Settings
+from hvd.torch._scaling import Scaled
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.ops import Adasum, Average, allreduce
 
@@ -26,7 +27,7 @@ else:
     _Base = object  # the user's class follows it in every class that is made of it
 
 
-class _Distributed(_Base):
+class _Distributed(Scaled, _Base):
     """What is put in front of the user's optimizer class.  Its own state is in _hvd, which state_dict() does not see."""
 
     _hvd: Reducer
@@ -40,6 +41,7 @@ class _Distributed(_Base):
         self._hvd_names = names
         self._hvd_groups = groups
         self._synchronized = False
+        self._scaler_synchronized = False
         self._should_synchronize = True
         alone = not _world.is_initialized() or _world.size() == 1
         if alone or not settings.process_set.included():
@@ -111,8 +113,11 @@ class _Distributed(_Base):
         With a closure, what each of its calls leaves in the gradients is reduced before the optimizer sees it.
         """
         if isinstance(self._hvd, DeltaReducer):
+            if self._hvd.slots and self._skips_for_overflow():
+                self._hvd.synchronize()
+                return None
             return self._hvd.step(partial(super().step, *((closure,) if closure else ()), *args, **kwargs))
-        if self._should_synchronize:
+        if self._should_synchronize and not (self._scaler_synchronized and not self._hvd.busy):
             if self._synchronized and not self._hvd.busy:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() after optimizer.synchronize(): the "
@@ -124,7 +129,7 @@ class _Distributed(_Base):
                 self._hvd.synchronize()
             if closure is not None:
                 closure = self._reducing(closure)
-        self._synchronized = False
+        self._synchronized = self._scaler_synchronized = False
         if closure is None:
             return super().step(*args, **kwargs)
         return super().step(closure, *args, **kwargs)

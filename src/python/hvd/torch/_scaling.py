@@ -1,0 +1,74 @@
+"""What a GradScaler finds in a distributed optimizer, so that all ranks scale, skip and step alike.
+
+A scaler looks for infinities in the gradients, and steps only where there are none.  Ranks must find the same, or one of
+them steps, and waits, alone.  So gradients are reduced before the scaler looks at them; that happens where it first asks
+the optimizer for something: its param_groups in unscale_(), or in step() whether it scales by itself.  Adasum reduces no
+gradients: there the scaler leaves the decision to us, by the protocol it has for fused optimizers, and the ranks agree.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from hvd._submission import Adasum, Max
+from hvd.torch._reducer import Reducer
+from hvd.torch.ops import collectives
+
+_UNSCALES = "_unscale_grads_"  # GradScaler's function that reads param_groups
+
+
+class Scaled:
+    """In front of the user's optimizer class, as _Distributed is."""
+
+    _hvd: Reducer
+    _scaler_synchronized: bool  # the gradients were reduced for a scaler, and step() has not come yet
+
+    def _synchronize_for_scaler(self) -> None:
+        hvd: Reducer | None = self.__dict__.get("_hvd")
+        if hvd is not None and hvd.settings.op != Adasum and hvd.busy:
+            hvd.synchronize()
+            self._scaler_synchronized = True
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's own."""
+        if sys._getframe(1).f_code.co_name == _UNSCALES:
+            self._synchronize_for_scaler()
+        return self.__dict__["param_groups"]  # type: ignore[no-any-return]
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
+
+    def _scales_itself(self) -> bool:
+        """Whether the user's optimizer is a fused one, which unscales in its own step."""
+        return bool(self.__dict__.get("_step_supports_amp_scaling", False))
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        self._synchronize_for_scaler()
+        return self._scales_itself() or (self._hvd.settings.op == Adasum and bool(self._hvd.slots))
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, value: bool) -> None:
+        self.__dict__["_step_supports_amp_scaling"] = value
+
+    def _skips_for_overflow(self) -> bool:
+        """Adasum, called by a scaler: whether some rank's gradients overflowed; unscales this rank's where none did."""
+        found = getattr(self, "found_inf", None)
+        if found is None:
+            return False
+        process_set = self._hvd.settings.process_set
+        mine = found.detach().reshape(1).to(torch.float32)
+        if collectives.allreduce(mine, None, "hvd.found_inf", Max, process_set=process_set).item():
+            return True
+        if not self._scales_itself():
+            scale = getattr(self, "grad_scale", None)
+            for slot in self._hvd.slots.values() if scale is not None else ():
+                if slot.parameter.grad is not None:
+                    slot.parameter.grad.div_(scale.to(slot.parameter.device))
+            self.grad_scale = self.found_inf = None  # an optimizer that does not scale refuses them
+        return False

@@ -1,0 +1,97 @@
+"""Gradients in registered memory: they move there, and nobody notices."""
+
+import copy
+import os
+
+import torch
+from torch import nn
+from torch_models import RANK, SIZE
+
+import horovod.torch as hvd
+
+
+def is_registered(tensor):
+    """Whether a tensor lies in memory that hvd_alloc gave."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            start, end = (int(x, 16) for x in line.split()[0].split("-"))
+            if start <= tensor.data_ptr() < end:
+                return "memfd:hvd-arena" in line
+    return False
+
+
+def check_gradients_in_registered_memory():
+    """They move there, in spite of zero_grad() leaving None; and nobody's tensor is overwritten."""
+    from hvd.torch import _registered
+
+    possible = _registered._owners is not None and not os.environ.get("HVD_RANKS_PER_NODE")
+    model = nn.Linear(90, 90)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+    own = torch.full((2, 90), RANK + 1.0)
+    everyones = (SIZE + 1) / 2
+
+    def step(factor, **arguments):
+        optimizer.zero_grad(**arguments)
+        (model(own) * factor).sum().backward()
+        optimizer.step()
+        assert torch.allclose(model.weight.grad, torch.full((90, 90), 2 * factor * everyones))
+        assert torch.allclose(model.bias.grad, torch.full((90,), 2.0 * factor))
+
+    def registered():
+        return is_registered(model.weight.grad)
+
+    for factor in (1, 2, 3):
+        step(factor)
+        assert registered() == possible
+        assert not is_registered(model.bias.grad)  # too small to gain
+    step(1, set_to_none=False)
+    assert registered() == possible
+    # A gradient that the script keeps, itself or through a view, is not written to again.
+    kept, copy_of_kept = model.weight.grad, model.weight.grad.clone()
+    step(5)
+    assert torch.equal(kept, copy_of_kept) and not registered()
+    del kept
+    step(6)
+    assert registered() == possible
+    view = model.weight.grad.view(-1)[7:]
+    copy_of_view = view.clone()
+    step(7)
+    assert torch.equal(view, copy_of_view) and not registered()
+    del view
+    step(8)
+    assert registered() == possible
+    # One that the script looks at before the optimizer does is reduced where it is.
+    seen = []
+    hook = model.weight.register_hook(lambda gradient: seen.append(gradient))
+    step(9)
+    hook.remove()
+    seen.clear()
+    # One that the script replaces on one rank only.
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(own).sum().backward()
+        optimizer.synchronize()
+        if RANK == 0:
+            model.weight.grad = torch.ones(90, 90)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        if RANK == 0:
+            model.weight.grad = None
+        step(2, set_to_none=False)
+
+
+def check_registered_memory_outlives_the_optimizer():
+    """A gradient that the script keeps stays valid when model and optimizer are gone, and when the runtime is."""
+    for _ in range(5):
+        model = nn.Linear(200, 200)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(1, 200)).sum().backward()
+            optimizer.step()
+        kept = model.weight.grad
+        copied = copy.deepcopy(kept)
+        assert torch.equal(copied, kept) and not is_registered(copied)
+        del model, optimizer
+        assert torch.equal(kept, torch.ones(200, 200))
