@@ -107,7 +107,7 @@ int hvd_submit(const hvd_request* request, hvd_handle* handle) {
     Set& set = set_of(*e, request, hold);
     const Prepared p = hvd::core::prepare(request, set.world());
     Operation* op = nullptr;
-    set.submit({&p, 1}, &op);
+    e->submit(set, {&p, 1}, &op);
     *handle = Operations::handle(*op);
   });
 }
@@ -135,7 +135,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     }
     if (flags & HVD_GROUP) hvd::core::make_group(prepared);
     ops.resize(count);
-    set.submit(prepared, ops.data());
+    e->submit(set, prepared, ops.data());
     for (size_t i = 0; i < count; ++i) handles[i] = Operations::handle(*ops[i]);
   });
 }

@@ -40,6 +40,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   node.attach_arenas(arenas_);
   node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.start_limit_seconds));
   crowded_ = world_.local_size() > cores();
+  spare_ = 2 * world_.local_size() <= cores();
   shared_.gone = [this](int rank, const std::string& text) { lost_.emplace(rank, Lost{text, 0}); };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
     SetStage::Context c{world_, config_, *transport_, set().node(), arenas_, shared_, sets_, {}, {}};
@@ -98,9 +99,9 @@ void Engine::leave_message() {
   }
 }
 
-bool Engine::step(Set& set) {
+bool Engine::step(Set& set, Set::Steps steps) {
   try {
-    return set.step();
+    return set.step(steps);
   } catch (const Error& e) { set.fail_all(static_cast<int>(e.code), e.what()); } catch (const std::exception& e) {
     set.fail_all(HVD_INTERNAL, e.what());
   }
@@ -156,9 +157,29 @@ void Engine::end_polling() {
   if (more) memory::ring_always(*bell_);
 }
 
+void Engine::submit(Set& set, std::span<const Prepared> requests, Operation** ops) {
+  if (set.submit(requests, ops)) look(set);
+}
+
+/// The leader of the set's node has something to look at.
+void Engine::look(Set& set) {
+  memory::Bell& bell = set.node().bell(0);
+  if (set.leader() && !many_nodes_ && memory::rings(bell)) {
+    std::unique_lock lock(drive_, std::try_to_lock);
+    if (lock) {
+      step(set, Set::Steps::brief);
+      const bool more = set.busy();
+      lock.unlock();
+      if (more) memory::ring_always(bell);
+      return;
+    }
+  }
+  memory::ring(bell);
+}
+
 /// Drives until the operation has ended, or nothing has moved for about a millisecond.  While counted as polling.
 bool Engine::poll_for(Operation& op) {
-  Backoff backoff(crowded_);
+  Backoff backoff = Backoff::of_caller(crowded_);
   while (!op.done()) {
     bool moved = false;
     drive(&op, moved);
@@ -195,7 +216,7 @@ Operation& Engine::run(Set& set, const Prepared& request) {
   Operation* op = nullptr;
   begin_polling();
   try {
-    set.submit({&request, 1}, &op);
+    if (set.submit({&request, 1}, &op)) memory::ring(set.node().bell(0));
   } catch (...) {
     end_polling();
     throw;
@@ -208,7 +229,7 @@ Operation& Engine::run(Set& set, const Prepared& request) {
 
 /// The thread's loop: step, spin about as long as a sleep and a wake-up cost, then sleep.
 void Engine::run() {
-  Backoff backoff(crowded_);
+  Backoff backoff = Backoff::of_engine(spare_);
   while (!stop_.load(std::memory_order_seq_cst)) {
     bool moved = false;
     if (bell_->polling.load(std::memory_order_seq_cst) == 0) {

@@ -49,6 +49,9 @@ class Engine {
   /// Collective over the world.  What is under way in the set ends with an error.
   void remove_set(int id);
 
+  /// Set::submit().  Where this rank leads the set's node and its thread sleeps, the caller does at once what costs no
+  /// more than waking it.
+  void submit(Set& set, std::span<const Prepared> requests, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
   /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's
@@ -58,13 +61,14 @@ class Engine {
   void peer_lost(int rank, const std::string& text);
 
  private:
+  void look(Set& set);
   bool poll_for(Operation& op);
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();
   void end_polling();
   bool drive(const Operation* op, bool& moved);
   bool step();
-  bool step(Set& set);
+  bool step(Set& set, Set::Steps steps = Set::Steps::all);
   bool busy() const;
   void change(SetChange& change);
   void listen();
@@ -90,7 +94,9 @@ class Engine {
   };
   std::map<int, Lost> lost_;  ///< by world rank; under drive_
   memory::Bell* bell_ = nullptr;
-  bool crowded_ = false, many_nodes_ = false;
+  bool crowded_ = false;  ///< more ranks than cores on this node
+  bool spare_ = false;    ///< two cores a rank
+  bool many_nodes_ = false;
   std::atomic<bool> listens_{false};  ///< messages from other nodes may come any time, and nobody rings for them
   unsigned turns_ = 0;
   std::mutex drive_;

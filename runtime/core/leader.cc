@@ -76,7 +76,7 @@ bool Leader::write_order(std::uint32_t type, std::string_view body) {
   if (static_cast<Order>(type) == Order::assign) gather_.assigned(Reader(body).get<std::uint32_t>());
   if (!writer_.write(type, body)) return false;
   if (static_cast<Order>(type) == Order::evict) gather_.evicted(Reader(body).get<std::uint32_t>());
-  wrote_ = true;
+  unrung_ = 1;
   return true;
 }
 
@@ -89,11 +89,14 @@ bool Leader::flush_orders() {
   return any;
 }
 
-void Leader::ring_members() {
-  if (!wrote_) return;
-  wrote_ = false;
-  for (int r = 0; r < node_.ranks; ++r)
-    if (r != node_.me) memory::ring(node_.bell(r));
+void Leader::ring_members(int most) {
+  if (unrung_ == 0) return;
+  for (; unrung_ < node_.ranks; ++unrung_)
+    if (memory::rings(node_.bell(unrung_))) {
+      if (most-- == 0) return;
+      memory::ring(node_.bell(unrung_));
+    }
+  unrung_ = 0;
 }
 
 bool Leader::step() {
@@ -113,7 +116,6 @@ bool Leader::step() {
                         });
   }
   any |= conductor_ ? conduct() : report();
-  ring_members();
   if (!sends_.empty()) any |= flush_sends();
   return any;
 }
@@ -142,7 +144,8 @@ bool Leader::report() {
 }
 
 bool Leader::busy() const {
-  return !backlog_.empty() || !sends_.empty() || (conductor_ ? conductor_->holding() : tree_->holding());
+  return !backlog_.empty() || !sends_.empty() || unrung_ != 0 ||
+         (conductor_ ? conductor_->holding() : tree_->holding());
 }
 
 bool Leader::receive_up() {

@@ -93,7 +93,7 @@ void Set::choose(std::span<const Prepared> requests) {
   }
 }
 
-void Set::submit(std::span<const Prepared> requests, Operation** ops) {
+bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
   if (join_op_)
@@ -101,7 +101,7 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
                 "wait until join has ended");
   if (requests.size() == 1 && requests.front().signature.operation() == Kind::join) {
     *ops = &submit_join(requests.front());
-    return;
+    return true;
   }
   if (std::any_of(requests.begin(), requests.end(),
                   [](const Prepared& p) { return p.signature.operation() == Kind::join; }))
@@ -165,7 +165,7 @@ void Set::submit(std::span<const Prepared> requests, Operation** ops) {
     flips_[w] = 0;
     last |= complete != 0;
   }
-  if (last) memory::ring(node_.bell(0));  // local rank 0 is the node's leader
+  return last;
 }
 
 /// Where a larger tensor lies, for the other ranks of the node; before its ready bit.
@@ -228,8 +228,8 @@ std::string Set::broken() {
 
 // ---- drive side
 
-bool Set::step() {
-  const bool any = advance();
+bool Set::step(Steps steps) {
+  const bool any = advance(steps);
   moves_ += any;
   return any;
 }
@@ -239,7 +239,8 @@ bool Set::stuck() {
   return !moved && outstanding() > 0;
 }
 
-bool Set::advance() {
+bool Set::advance(Steps steps) {
+  const int rings = steps == Steps::brief ? 1 : node_.ranks;
   bool any = false;
   if (outbox_waits_.load(std::memory_order_acquire)) {
     std::lock_guard lock(mutex_);
@@ -247,17 +248,21 @@ bool Set::advance() {
     if (any) memory::ring(node_.bell(0));
   }
   if (leader_) any |= leader_->step();
-  for (;;) {
+  bool more = true;
+  while (more) {
     if (batch_.running()) {
+      if (steps == Steps::brief) break;
+      if (leader_) leader_->ring_members(rings);  // others are needed from here on
       any |= batch_.step();
       if (batch_.running()) return any;
       executed();
     }
     const std::uint32_t type = orders_.read(order_);
-    if (type == 0) return any;
-    any = true;
-    if (!carry_out(type)) return any;
+    any |= type != 0;
+    more = type != 0 && carry_out(type);
   }
+  if (leader_) leader_->ring_members(rings);
+  return any;
 }
 
 /// False when a batch has begun and is not over.

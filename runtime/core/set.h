@@ -81,15 +81,18 @@ class Set {
       Shared& shared);
   const World& world() const { return world_; }
 
-  /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].
-  void submit(std::span<const Prepared> requests, Operation** ops);
+  /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
+  /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
+  bool submit(std::span<const Prepared> requests, Operation** ops);
   /// Operations of this rank that have not ended.
   int outstanding() const {
     return static_cast<int>(submitted_.load(std::memory_order_relaxed) - ended_.load(std::memory_order_relaxed));
   }
 
   // Drive side.
-  bool step();
+  /// brief: no batch that must be streamed, and at most one wake-up.
+  enum class Steps : bool { all, brief };
+  bool step(Steps steps = Steps::all);
   /// step() would do something now, or must be called again soon though nobody will ring.
   bool busy() const;
   bool in_batch() const { return batch_.running(); }
@@ -108,7 +111,7 @@ class Set {
   std::string broken();
 
  private:
-  bool advance();
+  bool advance(Steps steps);
   Entry& entry(std::string_view name);
   Entry& next_entry(std::string_view name);
   void forget_name(const std::string& name);

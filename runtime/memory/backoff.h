@@ -11,8 +11,12 @@ namespace hvd::memory {
 
 class Backoff {
  public:
-  /// @param crowded  more ranks than cores on this node: whoever we wait for may need our core.
-  explicit Backoff(bool crowded) : spins_(crowded ? 50 : 2000) {}
+  /// @param spins  pauses, of about 35 ns each, before the first yield.
+  explicit Backoff(int spins) : spins_(spins) {}
+  /// In a caller that waits.  @p crowded: more ranks than cores on this node; whoever we wait for may need our core.
+  static Backoff of_caller(bool crowded) { return Backoff(crowded ? few : many); }
+  /// In an engine's thread.  @p spare: there is a core for it beside its rank's own thread.
+  static Backoff of_engine(bool spare) { return Backoff(spare ? many : few); }
 
   void reset() { pauses_ = 0, since_ = 0; }
 
@@ -39,6 +43,7 @@ class Backoff {
   }
 
  private:
+  static constexpr int many = 2000, few = 50;
   int spins_, pauses_ = 0;
   std::int64_t since_ = 0;
 };

@@ -18,6 +18,11 @@ inline void ring_always(Bell& bell) {
     futex_wake(bell.sleeping, 1);
 }
 
+/// Whether ring() would wake somebody up now.  Once it would not, whoever looks later sees what was written before.
+inline bool rings(const Bell& bell) {
+  return bell.polling.load(std::memory_order_seq_cst) == 0 && bell.sleeping.load(std::memory_order_seq_cst) != 0;
+}
+
 inline void ring(Bell& bell) {
   if (bell.polling.load(std::memory_order_seq_cst) == 0) ring_always(bell);
 }

@@ -26,6 +26,7 @@ BROKEN = [
     ("wake.pml", "FLAG_AFTER_LOOK"),
     ("wake.pml", "NO_LOOK_ON_LEAVING"),
     ("wake.pml", "RING_BEFORE_WORK"),
+    ("wake.pml", "NO_RING_AFTER_LOOK"),
     ("wake.pml", "NO_RING_WHEN_LOCKED"),
     ("orders.pml", "NO_LATCH"),
     ("orders.pml", "NO_ROOM_FOR_HEADER"),

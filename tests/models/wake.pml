@@ -1,12 +1,12 @@
 /* Sleep and wake-up: no wake-up is lost.
  *
  * Mirrors runtime/memory/wake.h (ring, ring_always) and runtime/core/engine.cc (run, sleep, drive, begin_polling,
- * poll_for, end_polling, sleep_for): one engine thread, one caller that drives while it waits, two that announce work
- * and go.  The words are sequentially consistent there, as everything is here.  Time-outs never happen here, so that
+ * poll_for, end_polling, sleep_for, look): one engine thread, one caller that drives while it waits, one of another rank
+ * that announces work and goes, one of this rank that looks itself where the engine sleeps.  The words are sequentially consistent there, as everything is here.  Time-outs never happen here, so that
  * nothing depends on them.
  *
  * Broken on purpose: NO_LOOK_BEFORE_SLEEP, FLAG_AFTER_LOOK, NO_LOOK_ON_LEAVING, RING_BEFORE_WORK,
- * NO_RING_WHEN_LOCKED (the runtime did that once: the wake-up came 0.1 s late, with the engine's watch).
+ * NO_RING_AFTER_LOOK, NO_RING_WHEN_LOCKED (the runtime did that once: the wake-up came 0.1 s late, with the engine's watch).
  */
 #define WAKERS 2
 byte work = 0;         /* a bit each: announced, not carried out */
@@ -43,6 +43,31 @@ proctype Waker(byte bits) {
   atomic { work = work | bits };
   ring()
 #endif
+}
+
+/* A brief look may leave something: what is streamed, and members that sleep. */
+proctype Looker(byte bits) {
+  bit moved;
+  atomic { outstanding++ };
+  atomic { work = work | bits };
+  if
+  :: polling == 0 ->
+    if
+    :: sleeping != 0 ->
+      if
+      :: atomic { locked == 0 -> locked = 1 } ->
+        if :: step(moved) :: skip fi;
+        moved = (work != 0);
+        locked = 0;
+#ifndef NO_RING_AFTER_LOOK
+        if :: moved -> ring_always() :: else fi
+#endif
+      :: locked -> ring()
+      fi
+    :: else -> ring()
+    fi
+  :: else
+  fi
 }
 
 proctype Engine() {
@@ -129,7 +154,7 @@ proctype Caller() {
 }
 
 init {
-  atomic { run Engine(); run Waker(1); run Waker(2); run Caller() };
+  atomic { run Engine(); run Waker(1); run Looker(2); run Caller() };
   timeout; /* nobody can move */
   assert(work == 0 && mine_done)
 }

@@ -69,7 +69,7 @@ class Rank {
     for (const hvd_request& q : qs) p.push_back(core::prepare(&q, engine_->world()));
     core::make_group(p);
     std::vector<core::Operation*> ops(qs.size());
-    engine_->set().submit(p, ops.data());
+    engine_->submit(engine_->set(), p, ops.data());
     return ops;
   }
   /// Waits with a limit, forgets the operation, returns its status; *text gets its error.
