@@ -95,7 +95,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
     case Type::clean:
       if (!state.death) vanish(rank, "its guard gave no cause");
       state.stage = Stage::clean;
-      if (released_) send(rank, Type::release, {});
+      if (released_) release(rank);
       break;
     case Type::payload_ready:
       payload_is_ready(rank, wire::payload_ready_from_json(frame.body));
@@ -119,6 +119,10 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       break;
     case Type::stack:
       if (events_.stack) events_.stack(rank, wire::stack_picture_from_json(frame.body));
+      break;
+    case Type::swept:
+      --sweeps_open_;
+      if (events_.swept) events_.swept(manifest(rank).host, wire::swept_from_json(frame.body));
       break;
     case Type::stall:
       if (events_.stall) events_.stall(rank, body);
@@ -260,7 +264,13 @@ bool Session::ask_stack(int rank, bool native) {
 void Session::release_all() {
   released_ = true;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].stage == Stage::clean && !ranks_[r].gone) send(static_cast<int>(r), Type::release, {});
+    if (ranks_[r].stage == Stage::clean && !ranks_[r].gone) release(static_cast<int>(r));
+}
+
+void Session::release(int rank) {
+  const bool sweep = !at(rank).local && swept_.insert(manifest(rank).host).second;
+  if (sweep) ++sweeps_open_;
+  send(rank, Type::release, sweep ? "sweep" : "");
 }
 
 std::vector<int> Session::in_stage(Stage stage) const {

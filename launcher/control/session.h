@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +32,7 @@ struct SessionEvents {
   std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
   std::function<void(int rank, std::string_view body)> stall;
   std::function<void(int rank, const wire::StackPicture&)> stack;
+  std::function<void(const std::string& host, const wire::Swept&)> swept;
   std::function<void(const std::string& line)> note;  ///< something odd, for --verbose
 };
 
@@ -73,7 +75,10 @@ class Session {
   void signal_all(int number);
   /// Asks a rank where it is; the answer is the event `stack`.  False when its guard is not there to ask.
   bool ask_stack(int rank, bool native);
+  /// The guards may exit.  One on each host but this looks over it first, and tells in the event `swept`.
   void release_all();
+  /// Hosts whose answer is still to come.
+  int sweeps_open() const { return sweeps_open_; }
   /// The rank's guard is gone without a word; @p code is the signal, if known.
   void vanish(int rank, const std::string& text, int code = 0);
 
@@ -90,6 +95,7 @@ class Session {
   void send(int rank, wire::Type type, std::string body);
   void flush(int rank);
   void ping(int rank);
+  void release(int rank);
   RankState& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const wire::RankManifest& manifest(int rank) const { return manifests_[static_cast<std::size_t>(rank)]; }
 
@@ -102,6 +108,8 @@ class Session {
   std::map<std::string, std::string> host_payload_;  ///< remote host → path there
   std::optional<wire::Stop> stopping_;
   bool released_ = false;
+  std::set<std::string> swept_;  ///< remote hosts of which a guard was asked to look
+  int sweeps_open_ = 0;
   std::int64_t next_ping_ns_ = 0;
 };
 

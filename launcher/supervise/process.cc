@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,9 +57,15 @@ std::vector<pid_t> children_of_this_process() {
   return found;
 }
 
-/// Parent of every process, from one walk.
-std::map<pid_t, pid_t> parents() {
-  std::map<pid_t, pid_t> out;
+struct Process {
+  std::string name;
+  char state = 0;
+  pid_t parent = 0;
+};
+
+/// Every process, from one walk.
+std::map<pid_t, Process> processes() {
+  std::map<pid_t, Process> out;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const auto pid = to_integer(entry.path().filename().string());
@@ -68,23 +73,14 @@ std::map<pid_t, pid_t> parents() {
     std::ifstream file(entry.path() / "stat");
     std::string line;
     std::getline(file, line);
-    const std::size_t name_end = line.rfind(')');  // the name may hold anything
-    if (name_end == std::string::npos) continue;
-    const std::vector<std::string> fields = words(std::string_view(line).substr(name_end + 1));
-    if (fields.size() > 1) out[static_cast<pid_t>(*pid)] = static_cast<pid_t>(to_integer(fields[1]).value_or(0));
+    const std::size_t begin = line.find('('), end = line.rfind(')');  // the name may hold anything
+    if (begin == std::string::npos || end == std::string::npos) continue;
+    const std::vector<std::string> fields = words(std::string_view(line).substr(end + 1));
+    if (fields.size() > 1)
+      out[static_cast<pid_t>(*pid)] = {line.substr(begin + 1, end - begin - 1), fields[0][0],
+                                       static_cast<pid_t>(to_integer(fields[1]).value_or(0))};
   }
   return out;
-}
-
-bool is_mapped(const std::string& path) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    if (!to_integer(entry.path().filename().string())) continue;
-    std::ifstream maps(entry.path() / "maps");
-    for (std::string line; std::getline(maps, line);)
-      if (line.ends_with(path)) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -159,35 +155,32 @@ void Child::signal(int number) {
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-bool kill_descendants(int limit_ms) {
+bool kill_descendants(int limit_ms, std::vector<std::string>* ended) {
+  std::map<pid_t, std::string> names;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
   for (;;) {
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {}
-    if (::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD) return true;
-    if (std::chrono::steady_clock::now() > deadline) return false;
+    const bool none = ::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD;
+    if (none || std::chrono::steady_clock::now() > deadline) {
+      for (const auto& [pid, name] : names)
+        if (ended) ended->push_back(name);
+      return none;
+    }
     // From the top down, so that a killed parent cannot fork again; orphans come up to us for the next round.
     std::vector<pid_t> level = children_of_this_process();
-    const std::map<pid_t, pid_t> parent = parents();
+    const std::map<pid_t, Process> all = processes();
     while (!level.empty()) {
       std::vector<pid_t> next;
-      for (const pid_t pid : level) ::kill(pid, SIGKILL);
-      for (const auto& [pid, up] : parent)
-        if (std::find(level.begin(), level.end(), up) != level.end()) next.push_back(pid);
+      for (const pid_t pid : level) {
+        if (const auto it = all.find(pid); it != all.end() && it->second.state != 'Z')
+          names.emplace(pid, it->second.name);
+        ::kill(pid, SIGKILL);
+      }
+      for (const auto& [pid, process] : all)
+        if (std::find(level.begin(), level.end(), process.parent) != level.end()) next.push_back(pid);
       level = std::move(next);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
-void remove_shared_memory_leftovers(double since_seconds) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/dev/shm", ignored)) {
-    const std::string name = entry.path().filename();
-    if (!name.starts_with("vader_segment.") && !name.starts_with("sm_segment.")) continue;
-    struct stat about {};
-    if (::lstat(entry.path().c_str(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != ::geteuid()) continue;
-    const double made = static_cast<double>(about.st_ctim.tv_sec) + static_cast<double>(about.st_ctim.tv_nsec) / 1e9;
-    if (made >= since_seconds && !is_mapped(entry.path())) ::unlink(entry.path().c_str());
   }
 }
 

@@ -44,11 +44,8 @@ class Child {
 /// Orphans below us become our children instead of init's.
 void become_subreaper();
 
-/// Kills every descendant of this process again and again until there is none, for at most @p limit_ms.
-bool kill_descendants(int limit_ms);
-
-/// Removes shared-memory files that ranks of ours left in /dev/shm when they were killed: Open MPI's own segments of
-/// this user that are newer than @p since_seconds (CLOCK_REALTIME) and that no process has mapped.
-void remove_shared_memory_leftovers(double since_seconds);
+/// Kills every descendant of this process again and again until there is none, for at most @p limit_ms.  The names of
+/// those that had not ended by themselves are added to @p ended.
+bool kill_descendants(int limit_ms, std::vector<std::string>* ended = nullptr);
 
 }  // namespace hvd::launcher

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/leftovers.h"
 #include "base/text.h"
 #include "launcher/alloc/batch.h"
 #include "launcher/mpirun/agent.h"
@@ -51,10 +52,6 @@ std::vector<std::string> environ_lines() {
   std::vector<std::string> lines;
   for (char** entry = environ; *entry; ++entry) lines.emplace_back(*entry);
   return lines;
-}
-
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 std::string tcp_address(const std::string& ip) {

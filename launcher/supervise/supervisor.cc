@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "base/error.h"
+#include "base/leftovers.h"
 #include "base/text.h"
 #include "launcher/control/results.h"
 #include "launcher/supervise/report.h"
@@ -25,6 +26,7 @@ constexpr std::size_t most_pending_output_bytes = 4u << 20;  // then guards, and
 constexpr double after_grace_seconds = 1.0;                  // for guards to report once they have killed their ranks
 constexpr auto mpirun_may_end = 3s;                          // after release
 constexpr auto mpirun_term_time = 1s;                        // from SIGTERM to SIGKILL
+constexpr auto hosts_may_tell = 500ms;                       // what was left on them, after mpirun's end
 constexpr auto guards_may_report = 1500ms;                   // after mpirun's end
 
 std::chrono::milliseconds ms(double seconds) {
@@ -76,6 +78,7 @@ SessionEvents Supervisor::events() {
   }
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.stall = [this](int, std::string_view body) { live_->stall(body); };
+  e.swept = [this](const std::string& host, const wire::Swept& swept) { after_[host] = {true, swept}; };
   e.note = [this](const std::string& line) { detail(line); };
   return e;
 }
@@ -104,7 +107,9 @@ void Supervisor::loop() {
     if (phase_ == Phase::starting) check_start();
     if (phase_ < Phase::draining && session_->all_clean()) drain();
     check_deadlines();
-    if (phase_ == Phase::draining && mpirun_ended_at_) return;
+    if (phase_ == Phase::draining && mpirun_ended_at_ &&
+        (session_->sweeps_open() == 0 || Clock::now() - *mpirun_ended_at_ > hosts_may_tell))
+      return;
   }
 }
 
@@ -221,7 +226,11 @@ void Supervisor::drain() {
   // A daemon on a host that is cut off never ends, and mpirun would wait for it.
   const auto& ranks = session_->ranks();
   const bool cut_off = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) { return r.gone && !r.local; });
-  const auto limit = Clock::now() + (cut_off ? mpirun_may_end / 6 : mpirun_may_end);
+  // After a failure it may hang in its own clean-up (4.1 does, over two hosts); all that counts has been said by then.
+  const bool failed = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) {
+    return r.death && r.death->cause != wire::Cause::finished;
+  });
+  const auto limit = Clock::now() + mpirun_may_end / (cut_off ? 6 : failed ? 3 : 1);
   if (!deadline_ || *deadline_ > limit) deadline_ = limit;
 }
 
@@ -256,6 +265,7 @@ void Supervisor::abandon() noexcept {
     }
     if (mpirun_) mpirun_->signal(SIGKILL);
     kill_descendants(2000);
+    remove_shared_memory_leftovers(started_wall_seconds_ - 1);
     printer_.flush_all(500);
   } catch (...) {}
 }
@@ -283,6 +293,22 @@ void Supervisor::last_lines(const wire::DeathRecord& d) {
   printer_.rank_text(d.rank, join(d.tail, "\n"), false);
 }
 
+void Supervisor::clean_up(bool all_well, const std::vector<wire::DeathRecord>& deaths) {
+  HostAfter here{true, {}};
+  // A subreaper without children has no descendants: that is the proof.
+  if (!kill_descendants(3000, &here.swept.ended)) here.swept.left = {"look for them with ps -ef"};
+  if (!all_well) here.swept.files = remove_shared_memory_leftovers(started_wall_seconds_ - 1);
+  for (const PlanHost& h : job_.plan.hosts) {
+    HostAfter& after = after_[h.name];
+    if (h.local) after = here;
+  }
+  for (const wire::DeathRecord& d : deaths) {
+    std::vector<std::string>& ended = after_[d.host].swept.ended;
+    ended.insert(ended.end(), d.ended.begin(), d.ended.end());
+  }
+  for (const std::string& line : cleanup_lines(after_)) detail(line.substr(8));
+}
+
 int Supervisor::conclude() {
   std::vector<wire::DeathRecord> deaths;
   bool all_well = true;
@@ -290,9 +316,7 @@ int Supervisor::conclude() {
     if (r.death) deaths.push_back(*r.death);
     all_well = all_well && r.death && r.death->cause == wire::Cause::finished;
   }
-  if (!kill_descendants(3000)) say("hvdrun: some processes of the job could not be killed; look for them with: ps -ef");
-  if (!all_well) remove_shared_memory_leftovers(started_wall_seconds_ - 1);
-
+  clean_up(all_well, deaths);
   if (timeline_)
     if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
   if (ended_.mpirun_fault.empty() && escalation_ == 0) look_for_lost_daemon();
@@ -302,6 +326,7 @@ int Supervisor::conclude() {
       printer_.rank_file(d.rank, d.traceback);
   if (ended_.signal == SIGINT && printer_.stderr_outlet().is_terminal()) say("");  // after the terminal's own ^C
   for (const std::string& line : verdict.lines) say(line);
+  for (const std::string& line : trouble_lines(after_)) say(line);
   if (verdict.first_cause && verdict.first_cause->traceback.empty()) last_lines(*verdict.first_cause);
   // Shown already: the rank lived on for so long after it that its guard did not take it for the end.
   if (verdict.first_cause && !verdict.first_cause->traceback_shown && !verdict.first_cause->traceback.empty())

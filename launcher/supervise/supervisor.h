@@ -11,6 +11,7 @@
 #include "launcher/control/timeline_file.h"
 #include "launcher/job.h"
 #include "launcher/output/printer.h"
+#include "launcher/supervise/cleanup.h"
 #include "launcher/supervise/live.h"
 #include "launcher/supervise/process.h"
 #include "launcher/supervise/signals.h"
@@ -48,6 +49,8 @@ class Supervisor {
   [[noreturn]] void fail_start(bool timed_out);
   void abandon() noexcept;
   void look_for_lost_daemon();
+  /// Proves that nothing is left of the job, on this host by itself, elsewhere by what guards said.
+  void clean_up(bool all_well, const std::vector<wire::DeathRecord>& deaths);
   void last_lines(const wire::DeathRecord& d);
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
@@ -72,6 +75,7 @@ class Supervisor {
   int escalation_ = 0;                         ///< how far we have gone with mpirun: 0 nothing, 1 SIGTERM, 2 SIGKILL
   std::optional<Clock::time_point> mpirun_ended_at_;
   Ended ended_;
+  std::map<std::string, HostAfter> after_;  ///< by host
 };
 
 }  // namespace hvd::launcher

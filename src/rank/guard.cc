@@ -13,10 +13,12 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/leftovers.h"
 #include "descend.h"
 #include "payload.h"
 #include "rank_process.h"
 #include "signals.h"
+#include "sweep.h"
 #include "wire/hello.h"
 #include "wire/small.h"
 
@@ -30,7 +32,8 @@ constexpr auto first_contact = milliseconds(15000);  ///< to reach hvdrun at all
 constexpr auto longest_loss = milliseconds(1500);    ///< without hvdrun, once it was there
 constexpr auto grace_when_lost = milliseconds(400);  ///< hvdrun or mpirun is gone: nothing may live 3 s later
 constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants to disappear
-constexpr auto tick = milliseconds(500);             ///< how often what has no descriptor is looked at
+constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
+constexpr auto tick = milliseconds(500);   ///< how often what has no descriptor is looked at
 constexpr auto no_time = Clock::time_point::max();
 
 enum class State { connecting, waiting, running, ending, reported, done };
@@ -59,6 +62,10 @@ class Guard {
         outbox_.flush(*connection_);
         take_messages();  // a send may have swallowed the edge that announced them
       }
+    }
+    if (!released_ && process_) {  // nobody else will look after this host
+      kill_descendants(static_cast<int>(clean_up_limit.count()));
+      remove_shared_memory_leftovers(born_wall_seconds_);
     }
     return exit_code_;
   }
@@ -175,6 +182,8 @@ class Guard {
         if (process_) process_->tell(type, body);
         return;
       case Type::release:
+        if (body == "sweep") outbox_.add(Type::swept, to_json(sweep_host(call_.job, born_wall_seconds_)));
+        released_ = true;
         state_ = State::done;
         return;
       default:
@@ -270,11 +279,12 @@ class Guard {
 
   /// The rank is dead: its descendants go, then its streams end, then the record is written.
   void end(Clock::time_point now) {
-    if (!process_->alone() && now < clean_until_) return kill_descendants_once();
+    if (!process_->alone() && now < clean_until_) return kill_descendants_once(&killed_);
     const bool streams_end = process_->out_fd() < 0 && process_->err_fd() < 0 && process_->link_fd() < 0;
     if (outbox_.is_full()) return;                   // hvdrun is behind: nothing of the output may be lost
     if (!streams_end && now < clean_until_) return;  // else somebody outside our reach holds them
     wire::DeathRecord r = process_->record(outbox_, stopped_);
+    for (const auto& [pid, name] : killed_) r.ended.push_back(name);
     if (alone_ && r.cause == wire::Cause::stopped) r.text = "hvdrank or mpirun, which it ran under, was killed";
     report(r);
   }
@@ -295,6 +305,7 @@ class Guard {
   const Call& call_;
   const Environment environment_;
   const Clock::time_point born_ = Clock::now();
+  const double born_wall_seconds_ = wall_seconds() - others_come_before;
   State state_ = State::connecting;
   int exit_code_ = 0;
   Fd signals_;
@@ -305,6 +316,8 @@ class Guard {
   std::unique_ptr<PayloadStore> payload_;
   Fd payload_copy_;
   std::unique_ptr<RankProcess> process_;
+  Killed killed_;
+  bool released_ = false;
   bool stopped_ = false;  ///< the rank's end was asked for
   bool alone_ = false;    ///< the keeper or mpirun has died
   Clock::time_point kill_at_ = no_time, clean_until_ = no_time, reported_at_{};

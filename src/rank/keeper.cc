@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/leftovers.h"
 #include "descend.h"
 #include "signals.h"
 
@@ -61,6 +62,7 @@ int run_guard(const std::function<int()>& guard, pid_t keeper) {
 
 int keep(const std::function<int()>& guard) {
   const pid_t launcher = getppid();
+  const double born_seconds = wall_seconds() - 10;  // other ranks of this host may have come sooner
   const sigset_t set = awaited_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);
   become_subreaper();
@@ -76,6 +78,7 @@ int keep(const std::function<int()>& guard) {
   }
   const int status = wait_for(pid);
   kill_descendants(clean_up_ms);
+  if (WIFSIGNALED(status)) remove_shared_memory_leftovers(born_seconds);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 

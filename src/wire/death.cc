@@ -19,6 +19,8 @@ Cause cause_from(const Fields& f) {
 std::string to_json(const DeathRecord& r) {
   Json tail = Json::array();
   for (const std::string& line : r.tail) tail.push_back(line);
+  Json ended = Json::array();
+  for (const std::string& name : r.ended) ended.push_back(from_bytes(name));
   return dump(Json{{"rank", r.rank},
                    {"host", from_bytes(r.host)},
                    {"pid", r.pid},
@@ -33,6 +35,7 @@ std::string to_json(const DeathRecord& r) {
                    {"traceback_shown", r.traceback_shown},
                    {"cpu_seconds", r.cpu_seconds},
                    {"peak_bytes", r.peak_bytes},
+                   {"ended", ended},
                    {"tail", tail}});
 }
 
@@ -54,6 +57,7 @@ DeathRecord death_from_json(const std::string& text) {
   r.traceback_shown = f.boolean("traceback_shown");
   r.cpu_seconds = f.number("cpu_seconds", 0, 1e12);
   r.peak_bytes = f.integer("peak_bytes", 0, INT64_MAX);
+  if (f.has("ended")) r.ended = f.list("ended");
   r.tail = f.list("tail");
   return r;
 }

@@ -24,14 +24,15 @@ struct DeathRecord {
   Cause cause = Cause::finished;
   int code = 0;  ///< exit code, signal number (signalled, oom), 2 or 4 (unstarted)
   bool core_dumped = false;
-  std::string text;               ///< for unstarted, oom: one line that explains
-  std::string hint;               ///< what to do next
-  std::string phase;              ///< last phase message
-  std::string traceback;          ///< last Python traceback on stderr, whole; empty: none
-  bool traceback_shown = false;   ///< it has also gone out as output (the rank lived on for seconds after it)
-  double cpu_seconds = 0;         ///< of the rank and its children that it waited for
-  std::int64_t peak_bytes = 0;    ///< largest resident memory of one of its processes
-  std::vector<std::string> tail;  ///< last 20 lines of output (both streams)
+  std::string text;                ///< for unstarted, oom: one line that explains
+  std::string hint;                ///< what to do next
+  std::string phase;               ///< last phase message
+  std::string traceback;           ///< last Python traceback on stderr, whole; empty: none
+  bool traceback_shown = false;    ///< it has also gone out as output (the rank lived on for seconds after it)
+  double cpu_seconds = 0;          ///< of the rank and its children that it waited for
+  std::int64_t peak_bytes = 0;     ///< largest resident memory of one of its processes
+  std::vector<std::string> ended;  ///< names of its processes that lived on and were killed
+  std::vector<std::string> tail;   ///< last 20 lines of output (both streams)
 };
 
 std::string to_json(const DeathRecord& r);

@@ -29,12 +29,13 @@ enum class Type : std::uint16_t {
   stall = 11,         ///< JSON, from the runtime: who waits for whom
   unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
   stack = 13,      ///< JSON StackPicture (small.h): where the rank is
+  swept = 15,      ///< JSON Swept (small.h): the answer to a release that asked for it
   // hvdrun → guard
   manifest = 32,   ///< JSON RankManifest (manifest.h)
   payload = 33,    ///< a piece of the payload, in order; an empty piece ends it
   stop = 34,       ///< JSON {reason, grace_seconds}: SIGTERM now, SIGKILL after grace
   signal = 35,     ///< i32 signal number to pass on
-  release = 36,    ///< the guard may exit
+  release = 36,    ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
   ping = 37,       ///< i64 hvdrun CLOCK_MONOTONIC ns
   stacks = 39,     ///< asks for a stack: "native", or empty for Python frames only
   peer_lost = 38,  ///< JSON {rank, cause}: raise the epoch so that waits end with HVD_PEER_LOST

@@ -84,6 +84,21 @@ StackPicture stack_picture_from_json(const std::string& text) {
   return {f.bytes("state"), f.bytes("python"), f.bytes("native")};
 }
 
+std::string to_json(const Swept& s) {
+  const auto list = [](const std::vector<std::string>& texts) {
+    Json json = Json::array();
+    for (const std::string& text : texts) json.push_back(from_bytes(text));
+    return json;
+  };
+  return dump(Json{{"ended", list(s.ended)}, {"files", list(s.files)}, {"left", list(s.left)}});
+}
+
+Swept swept_from_json(const std::string& text) {
+  const Json json = parse_object(text, "swept");
+  const Fields f(json, "swept");
+  return {f.list("ended"), f.list("files"), f.list("left")};
+}
+
 std::string payload_ready_to_json(const std::string& path) { return dump(Json{{"path", from_bytes(path)}}); }
 
 std::string payload_ready_from_json(const std::string& text) {

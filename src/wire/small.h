@@ -43,6 +43,15 @@ struct StackPicture {
 std::string to_json(const StackPicture& p);
 StackPicture stack_picture_from_json(const std::string& text);
 
+/// guard → hvdrun: what was left of the job on its host when all its ranks had ended.
+struct Swept {
+  std::vector<std::string> ended;  ///< names of processes that were killed
+  std::vector<std::string> files;  ///< removed from /dev/shm
+  std::vector<std::string> left;   ///< "1234 name": processes that could not be ended
+};
+std::string to_json(const Swept& s);
+Swept swept_from_json(const std::string& text);
+
 /// guard → hvdrun: this host's copy of the payload.
 std::string payload_ready_to_json(const std::string& path);
 std::string payload_ready_from_json(const std::string& text);

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from python.harness import environment, has, mpirun, python
-from support.hvdrun import program
+from support.hvdrun import program, shared_memory_as_before
 
 PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
 SOON = 5.0  # seconds, and what an error may take at most
@@ -59,7 +59,9 @@ def test_under_plain_mpirun(how: str, when: str, ranks: int, per_node: int) -> N
         pytest.skip("mpirun is not installed")
     keep = ["--enable-recovery"]  # mpirun ends all ranks as soon as one has failed, else
     command = ["timeout", "-k", "5", "80", *mpirun(ranks), *keep, python(), str(PEER), how, when]
-    for rank, (seconds, text) in survivors(command, ranks, per_node).items():
+    with shared_memory_as_before():
+        heard = survivors(command, ranks, per_node)
+    for rank, (seconds, text) in heard.items():
         assert seconds < SOON + SLACK, f"rank {rank} waited {seconds} s"
         assert "rank" in text or "shut down" in text, text
 

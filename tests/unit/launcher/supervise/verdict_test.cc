@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "base/text.h"
+#include "launcher/supervise/cleanup.h"
 #include "launcher/supervise/report.h"
 #include "launcher/supervise/start_failure.h"
 
@@ -100,4 +101,18 @@ TEST_CASE("report: time, processors, memory, who came last") {
         "        memory peak 3.0 GiB (rank 0 on h0), least 512 MiB (rank 1)\n"
         "        rank 1 on h1 was the last to end, 3.5 s after rank 0");
   CHECK(report_lines({}, 3725)[0] == "hvdrun: 0 ranks, 1:02:05");
+}
+
+TEST_CASE("clean-up: what was left is told host by host; what could not be looked at is trouble") {
+  const std::map<std::string, HostAfter> hosts{{"h1", {true, {{"sleep", "sh", "sleep"}, {"vader_segment.h1"}, {}}}},
+                                               {"h2", {true, {}}},
+                                               {"h3", {true, {{}, {}, {"12 python"}}}},
+                                               {"h4", {}}};
+  CHECK(join(cleanup_lines(hosts), "\n") ==
+        "hvdrun: on h1 sh, sleep (2 processes) had to be ended; 1 file was removed from /dev/shm\n"
+        "hvdrun: nothing of the job is left on h1, h2");
+  const std::vector<std::string> trouble = trouble_lines(hosts);
+  REQUIRE(trouble.size() == 2);
+  CHECK(trouble[0] == "hvdrun: on h3 processes of the job could not be ended: 12 python");
+  CHECK(trouble[1].starts_with("hvdrun: nobody could look whether something of the job is left on h4;"));
 }

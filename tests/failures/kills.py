@@ -1,0 +1,165 @@
+"""SIGKILL for one process of a job over two hosts, at a random moment; then nothing of the job may be left on either.
+
+    python tests/failures/kills.py [--kills 500] [--side 3] [--first SEED]     prints a table
+
+The job: four ranks in a loop of allreduces, each with children in sessions of their own, one of them without environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from netns.cluster import Cluster, children, why_not
+from support import hvdrun
+
+LIMIT_SECONDS = 10.0
+VICTIMS = ("hvdrun", "mpirun", "daemon", "ssh", "guard", "keeper", "rank")
+PATTERNS = {  # of command lines
+    "hvdrun": r"\S*/hvdrun -np ",
+    "mpirun": r"\S*/(mpirun|orterun|prterun) ",
+    "daemon": r"\S*\b(orted|prted) ",
+    "ssh": r"ssh ",
+    "keeper": r"\S*/hvdrank( |$)",
+    "rank": r"\S*python\S* /tmp/killed.py",
+}
+RANK = """
+import os, subprocess, sys
+subprocess.Popen(["setsid", "sleep", "1234"])
+subprocess.Popen(["setsid", "sh", "-c", "sleep 1234; true"], env={})
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+x = np.ones(1000, "f4")
+while True: hvd.allreduce(x, name="x")
+"""
+
+
+@dataclass
+class Outcome:
+    """What was killed when, and what was left of the job after the limit."""
+
+    seed: int
+    victim: str
+    moment: float
+    seconds: float = 0.0  # until nothing was left
+    left: list[str] = field(default_factory=list)
+    note: str = ""
+
+
+def pick(hosts: Cluster, victim: str, choice: random.Random) -> int | None:
+    """A process of that kind, on either host."""
+    pattern = re.compile(PATTERNS["keeper" if victim == "guard" else victim])
+    found = sorted(pid for host in hosts.names for pid, line in hosts.processes(host).items() if pattern.match(line))
+    if victim in ("guard", "keeper"):  # one command line, the guard is the keeper's child
+        guards = [pid for pid in found if any(pid in children(other) for other in found)]
+        found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
+    return choice.choice(found) if found else None
+
+
+def left_over(hosts: Cluster) -> list[str]:
+    """Processes and files in /dev/shm of any job, on any host."""
+    found = [f"{host}: {pid} {line}" for host in hosts.names for pid, line in hosts.processes(host).items()]
+    for host in hosts.names:
+        shared = pathlib.Path(f"/proc/{hosts.init_pid(host)}/root/dev/shm")
+        found += [f"{host}: {path.name}" for path in shared.iterdir()]
+    return found
+
+
+def one(hosts: Cluster, seed: int, mpirun: str, longest: float, package: str) -> Outcome:
+    """One job, one kill."""
+    choice = random.Random(seed)
+    outcome = Outcome(seed, VICTIMS[seed % len(VICTIMS)], choice.uniform(0, longest))
+    (hosts.tmp("alpha") / "killed.py").write_text(RANK)
+    (hosts.tmp("beta") / "killed.py").write_text(RANK)
+    argv = [hvdrun.program(), "-np", "4", "-H", "alpha:2,beta:2", "--mpirun", mpirun, *hvdrun.python_args(), "/tmp/killed.py"]
+    env = {"PYTHONPATH": package, "HVD_SHARE_GPUS": "1"} if package else {"HVD_SHARE_GPUS": "1"}
+    job = hosts.popen(
+        "alpha", argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        time.sleep(outcome.moment)
+        until = time.monotonic() + 20
+        while (pid := pick(hosts, outcome.victim, choice)) is None and time.monotonic() < until and job.poll() is None:
+            time.sleep(0.01)
+        if pid is None:
+            outcome.note = f"no {outcome.victim} came"
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        at = time.monotonic()
+        while (left := left_over(hosts)) and time.monotonic() - at < LIMIT_SECONDS:
+            time.sleep(0.05)
+        outcome.seconds, outcome.left = time.monotonic() - at, left
+        if left:
+            for host in hosts.names:
+                for stray in hosts.processes(host):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(stray, 9)
+                for path in pathlib.Path(f"/proc/{hosts.init_pid(host)}/root/dev/shm").iterdir():
+                    path.unlink()
+    finally:
+        job.kill()
+        _, said = job.communicate(timeout=20)
+    if outcome.victim != "hvdrun" and "hvdrun: " not in said:
+        outcome.note = outcome.note or f"hvdrun said nothing: {said!r}"
+    return outcome
+
+
+def campaign(first: int, kills: int, side_by_side: int, mpirun: str, longest: float = 5.0, package: str = "") -> list[Outcome]:
+    """So many kills, over some pairs of hosts that work side by side."""
+
+    def share(index: int) -> list[Outcome]:
+        with Cluster(hosts=2, ttl_seconds=7200) as hosts:
+            return [one(hosts, seed, mpirun, longest, package) for seed in range(first + index, first + kills, side_by_side)]
+
+    with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
+        return sorted((o for part in pool.map(share, range(side_by_side)) for o in part), key=lambda o: o.seed)
+
+
+def table_text(outcomes: list[Outcome]) -> str:
+    """For people."""
+    lines = [f"{'killed':8} kills  left  seconds until nothing is left: median, most"]
+    for victim in VICTIMS:
+        mine = [o for o in outcomes if o.victim == victim]
+        if mine:
+            seconds = sorted(o.seconds for o in mine)
+            bad = sum(bool(o.left) for o in mine)
+            lines.append(f"{victim:8} {len(mine):5} {bad:5}  {seconds[len(seconds) // 2]:.2f}, {seconds[-1]:.2f}")
+    for o in outcomes:
+        if o.left or o.note:
+            lines.append(f"seed {o.seed}, {o.victim} at {o.moment:.2f} s: {o.note} {o.left}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--side", type=int, default=3, help="jobs side by side")
+    parser.add_argument("--longest", type=float, default=5.0, help="latest moment, in seconds")
+    parser.add_argument("--mpirun", default="/usr/bin/mpirun")
+    parser.add_argument(
+        "--package", default=os.environ.get("PYTHONPATH", ""), help="folder of the package hvd, if not installed"
+    )
+    options = parser.parse_args()
+    if reason := why_not():
+        print(reason)
+        return 0
+    outcomes = campaign(options.first, options.kills, options.side, options.mpirun, options.longest, options.package)
+    print(table_text(outcomes))
+    return 1 if any(o.left for o in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Whichever process of a job over two hosts is killed, and whenever: soon nothing of the job is left on either (kills.py)."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from failures import kills
+from netns.cluster import why_not
+from support import hvdrun
+
+BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute()
+PACKAGE = BUILD / "src/python"
+
+
+@pytest.fixture(scope="module")
+def package() -> str:
+    """The folder in which `import hvd` works, "" where it is installed; or a skip."""
+    if reason := why_not():
+        pytest.skip(reason)
+    folder = str(PACKAGE) if (PACKAGE / "hvd/_native.abi3.so").exists() else ""
+    env = {**os.environ, **({"PYTHONPATH": folder} if folder else {})}
+    if subprocess.run([sys.executable, "-c", "import hvd.numpy"], env=env, capture_output=True).returncode:
+        pytest.skip("hvd is neither built nor installed")
+    return folder
+
+
+def nothing_left(first: int, number: int, mpirun: str, longest: float, package: str) -> None:
+    """So many kills; the table goes to the log."""
+    outcomes = kills.campaign(first, number, 3, mpirun, longest, package)
+    print(kills.table_text(outcomes))
+    assert [o for o in outcomes if o.left] == []
+    assert sum(bool(o.note) for o in outcomes) <= number // 50, [o for o in outcomes if o.note]
+
+
+def test_twenty_kills(package: str) -> None:
+    """Three of each kind of process, in the first seconds of the job."""
+    nothing_left(int(os.environ.get("HVD_TEST_SEED", "0")), 21, "/usr/bin/mpirun", 1.5, package)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_500_kills(package: str) -> None:
+    """At moments from 0 to 5 s."""
+    nothing_left(1000, 500, "/usr/bin/mpirun", 5.0, package)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("mpirun", [row for row in hvdrun.mpiruns() if row.id == "openmpi5"])
+def test_kills_under_open_mpi_5(package: str, mpirun: str) -> None:
+    """The same."""
+    nothing_left(2000, 70, mpirun, 5.0, package)
