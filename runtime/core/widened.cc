@@ -22,7 +22,9 @@ DType wider(DType d) {
 bool Widened::needed(const Signature& s) {
   if (ops::wide_reducer(s.type(), s.reduction()).element_bytes == 0) return false;
   const bool sixteen = s.type() == DType::f16 || s.type() == DType::bf16;
-  return sixteen || s.reduction() == Reduce::average || s.after != 1;
+  // Scaled before, -1 of an unsigned type is the least: stored as such it would be the greatest.
+  const bool ordered = s.reduction() == Reduce::min || s.reduction() == Reduce::max;
+  return sixteen || s.reduction() == Reduce::average || s.after != 1 || (ordered && s.before != 1);
 }
 
 Widened::Widened(const Operation& op)

@@ -130,4 +130,20 @@ TEST_CASE("bits: the same in a hundred random orders and delays") {
   results_of(5, 2, rounds / 5);
 }
 
+TEST_CASE("bits: the least of scaled unsigned integers is the same on one node and on several") {
+  for (int per_node : {0, 1, 2})
+    run_world(3, per_node, [](Rank& rank) {
+      const std::uint8_t in = rank.rank() == 1 ? 1 : 0;
+      std::uint8_t least = 0, greatest = 0;
+      for (auto [reduce, out] : {std::pair{HVD_MIN, &least}, std::pair{HVD_MAX, &greatest}}) {
+        hvd_request q = Rank::request(HVD_ALLREDUCE, nullptr, {1}, &in, out, HVD_U8, reduce);
+        q.prescale = -1;
+        q.postscale = 1;
+        EXPECT(rank.run(q) == HVD_OK);
+      }
+      EXPECT(least == 255);  // of 0, -1, 0: -1, which becomes 255 only in the end
+      EXPECT(greatest == 0);
+    });
+}
+
 TEST_CASE("bits: one rank a node gives the bits of one node") { CHECK(results_of(4, 0, 1) == results_of(4, 1, 1)); }
