@@ -10,12 +10,14 @@ hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from hvd._stop import should_stop
 from hvd._world import *  # noqa: F403 -- the queries that it lists
 from hvd._world import __all__ as _queries
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from hvd.torch import elastic
 from hvd.torch.compression import Compression
 from hvd.torch.functions import (
     allgather_object,
@@ -61,17 +63,36 @@ from hvd.torch.ops import (
 from hvd.torch.optimizer import DistributedOptimizer
 from hvd.torch.sync_batch_norm import SyncBatchNorm
 
+if TYPE_CHECKING:
+    from hvd.torch import elastic as elastic
+    from hvd.torch.ddp import DDPSettings as DDPSettings
+    from hvd.torch.ddp import ddp_comm_hook as ddp_comm_hook
+    from hvd.torch.loader import DataLoader as DataLoader
+    from hvd.torch.sharded import ShardedOptimizer as ShardedOptimizer
+
+# Loaded when they are used: importing this package costs a rank of a large job less.
+_LATER = {
+    "DDPSettings": "ddp",
+    "DataLoader": "loader",
+    "ShardedOptimizer": "sharded",
+    "ddp_comm_hook": "ddp",
+    "elastic": "elastic",
+}
+
 __all__ = [
     *_queries,
     "Adasum",
     "Average",
     "Compression",
+    "DDPSettings",
+    "DataLoader",
     "DistributedOptimizer",
     "HorovodInternalError",
     "Max",
     "Min",
     "ProcessSet",
     "Product",
+    "ShardedOptimizer",
     "Sum",
     "SyncBatchNorm",
     "add_process_set",
@@ -92,6 +113,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "ddp_comm_hook",
     "elastic",
     "global_process_set",
     "grouped_allgather",
@@ -111,3 +133,12 @@ __all__ = [
     "sparse_allreduce_async",
     "synchronize",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'hvd.torch' has no attribute {name!r}")
+    module = import_module(f"hvd.torch.{_LATER[name]}")
+    value = module if name == _LATER[name] else getattr(module, name)
+    globals()[name] = value
+    return value

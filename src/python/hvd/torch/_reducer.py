@@ -99,6 +99,7 @@ class Reducer:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.compression = settings.compression
         self.slots: dict[int, _Slot] = {}  # by id of the parameter
         self._view = collectives._view
 
@@ -135,7 +136,7 @@ class Reducer:
 
     def reset(self) -> None:
         """Waits for what is under way and forgets all passes; the gradients are left as they are."""
-        started = [slot for slot in self.slots.values() if slot.handle or slot.sparse]
+        started = [slot for slot in self.slots.values() if slot.handle or slot.sparse or slot.work is not None]
         if started:
             self.synchronize()
         for slot in self.slots.values():
@@ -176,8 +177,8 @@ class Reducer:
             gradient = slot.parameter.grad = torch.zeros_like(slot.parameter)
         if gradient.is_sparse:
             gradient = gradient.to_dense()
-        if settings.compression is not Compression.none:
-            gradient, slot.context = settings.compression.compress(gradient)
+        if self.compression is not Compression.none:
+            gradient, slot.context = self.compression.compress(gradient)
         view: View | None = self._view(gradient)
         if view is None:
             gradient, view = collectives._staged(gradient)
@@ -236,7 +237,7 @@ class Reducer:
         """Waits until every parameter's gradient is reduced over all ranks."""
         slots = self.slots.values()
         for slot in slots:
-            if slot.handle or slot.sparse:
+            if slot.handle or slot.sparse or slot.work is not None:
                 continue
             if slot.group:
                 self._submit_group(slot.group)
@@ -267,7 +268,7 @@ class Reducer:
                         raise
             slot.parameter.grad = slot.sparse().to(gradient.dtype)
         elif slot.work is not gradient:
-            reduced = self.settings.compression.decompress(slot.work, slot.context)
+            reduced = self.compression.decompress(slot.work, slot.context)
             if gradient.is_sparse:
                 slot.parameter.grad = reduced.to(gradient.device).to_sparse(gradient.sparse_dim())
             else:

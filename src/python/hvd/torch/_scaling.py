@@ -66,7 +66,7 @@ class Scaled:
         if collectives.allreduce(mine, None, "hvd.found_inf", Max, process_set=process_set).item():
             return True
         if not self._scales_itself():
-            scale = getattr(self, "grad_scale", None)
+            scale: Any = getattr(self, "grad_scale", None)
             for slot in self._hvd.slots.values() if scale is not None else ():
                 if slot.parameter.grad is not None:
                     slot.parameter.grad.div_(scale.to(slot.parameter.device))

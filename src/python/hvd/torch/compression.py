@@ -1,4 +1,4 @@
-"""Compression of what is sent: a smaller float type on the way."""
+"""Compression of what is sent: a smaller float type on the way, or two thin matrices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "PowerSGD"]
 
 
 class Compressor:
@@ -61,9 +61,39 @@ class BF16Compressor(_CastCompressor):
     wire = torch.bfloat16
 
 
+class PowerSGD(Compressor):
+    """What Compression.powersgd(rank) gives: for DistributedOptimizer(compression=...) only.
+
+    rank: columns of the thin matrices; more is closer to the gradient, and more to send.
+    least_saving: parameters that would not be sent in this many times fewer elements travel as they are, and so do vectors.
+    """
+
+    def __init__(self, rank: int = 2, least_saving: float = 2.0) -> None:
+        if rank < 1:
+            raise ValueError(f"rank is {rank}: it must be at least 1")
+        self.rank = rank
+        self.least_saving = least_saving
+
+    def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
+        """ValueError: it takes two exchanges, and keeps what was lost for the next step."""
+        raise ValueError("PowerSGD keeps state from step to step: give it to DistributedOptimizer(compression=...)")
+
+    def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # type: ignore[override]
+        """See compress."""
+        raise ValueError("PowerSGD keeps state from step to step: give it to DistributedOptimizer(compression=...)")
+
+    def fits(self, parameter: torch.Tensor) -> bool:
+        """Whether a parameter's gradient is sent as two thin matrices."""
+        if parameter.dim() < 2 or not parameter.dtype.is_floating_point:
+            return False
+        rows, columns = parameter.shape[0], parameter[0].numel()
+        return rows * columns >= self.least_saving * (rows + columns) * min(self.rank, rows, columns)
+
+
 class Compression:
     """The choices for the `compression` argument."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+    powersgd = PowerSGD

@@ -14,9 +14,10 @@ from hvd import _world
 from hvd._objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._delta import DeltaReducer
+from hvd.torch._lowrank import LowRankReducer
 from hvd.torch._reducer import Reducer, Settings
 from hvd.torch._scaling import Scaled
-from hvd.torch.compression import Compression, Compressor
+from hvd.torch.compression import Compression, Compressor, PowerSGD
 from hvd.torch.ops import Adasum, Average, allreduce
 
 __all__ = ["DistributedOptimizer"]
@@ -37,7 +38,8 @@ class _Distributed(Scaled, _Base):
     _should_synchronize: bool
 
     def _hvd_start(self, settings: Settings, names: dict[int, str], groups: Any) -> None:
-        self._hvd = DeltaReducer(settings) if settings.op == Adasum else Reducer(settings)
+        kind = LowRankReducer if isinstance(settings.compression, PowerSGD) else Reducer
+        self._hvd = DeltaReducer(settings) if settings.op == Adasum else kind(settings)
         self._hvd_names = names
         self._hvd_groups = groups
         self._synchronized = False
@@ -260,7 +262,7 @@ def _lists_of_parameters(optimizer: Any, groups: Any) -> Sequence[Sequence[torch
 def DistributedOptimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
-    compression: type[Compressor] = Compression.none,
+    compression: type[Compressor] | PowerSGD = Compression.none,
     backward_passes_per_step: int = 1,
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
@@ -274,7 +276,7 @@ def DistributedOptimizer(
     It takes over the given optimizer's parameter groups and state.  Gradients travel while backward() still runs.
 
     named_parameters: model.named_parameters(); names tell ranks which gradients belong together.
-    compression: Compression.none, .fp16 or .bf16.
+    compression: Compression.none, .fp16, .bf16, or .powersgd(rank=2), which sends matrices as products of thin ones.
     backward_passes_per_step: how many backward() calls are added up before a step.
     op: Average, Sum, or another reduce op.  Adasum reduces not the gradients but what a step on this rank's own changes.
     gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
@@ -284,6 +286,8 @@ def DistributedOptimizer(
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor works with op=Average only")
+    if op == Adasum and isinstance(compression, PowerSGD):
+        raise ValueError("PowerSGD works with op=Average only")
     passes = _checked_passes(backward_passes_per_step)
     names = _checked_names(optimizer, named_parameters)
     chosen = _checked_groups(optimizer, num_groups, groups)

@@ -1,0 +1,115 @@
+"""Gradients of matrices as products of two thin ones: PowerSGD (arXiv:1905.13727), with error feedback.
+
+A gradient seen as a matrix M, [rows, columns], is sent as P = M Q, [rows, rank], and Q = M' P, [columns, rank], with the
+columns of P made orthonormal in between.  All ranks have the mean P and the mean Q and take P Q' for the mean of M; what
+that lacks of a rank's own M is added to its next gradient.  Q is kept from step to step, and so follows the gradient.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import torch
+
+from hvd._submission import Average
+from hvd.torch._reducer import Reducer, Settings
+from hvd.torch.compression import NoneCompressor, PowerSGD
+from hvd.torch.ops import collectives
+
+
+def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
+    """Columns of length 1 and at right angles; the same bits on all ranks, which have the same matrix."""
+    wide = matrix.float() if matrix.dtype in (torch.float16, torch.bfloat16) else matrix
+    columns: torch.Tensor = torch.linalg.qr(wide).Q
+    return columns.to(matrix.dtype)
+
+
+class _Thin:
+    """What is kept for one parameter."""
+
+    def __init__(self, parameter: torch.Tensor, name: str, rank: int) -> None:
+        rows, columns = parameter.shape[0], parameter[0].numel()
+        rank = min(rank, rows, columns)
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))  # alike on all ranks
+        q = torch.randn(columns, rank, generator=generator).to(parameter)
+        self.q = _orthonormal(q)
+        self.error = torch.zeros(rows, columns, dtype=parameter.dtype, device=parameter.device)
+        self.wanted = self.error  # this step's gradient with the error of the last
+        self.p = q
+        self.handle: Any = None
+
+
+class LowRankReducer(Reducer):
+    """A Reducer that sends matrices as PowerSGD does, and everything else as its base."""
+
+    in_memory = False
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.op != Average:
+            raise ValueError("PowerSGD works with op=Average only")
+        if settings.predivide != 1.0:
+            raise ValueError("PowerSGD works without gradient_predivide_factor")
+        super().__init__(settings)
+        self._powersgd: PowerSGD = settings.compression
+        self.compression = NoneCompressor  # of everything that is no matrix
+        self._thin: dict[int, _Thin] = {}
+
+    def _of(self, slot: Any) -> _Thin | None:
+        found = self._thin.get(id(slot.parameter))
+        if found is None and self._powersgd.fits(slot.parameter):
+            found = self._thin[id(slot.parameter)] = _Thin(slot.parameter, slot.name, self._powersgd.rank)
+        return found
+
+    @torch.no_grad()
+    def _submit(self, slot: Any) -> None:
+        thin = self._of(slot)
+        gradient = slot.parameter.grad
+        if thin is None or (gradient is not None and gradient.is_sparse):
+            super()._submit(slot)
+            return
+        if gradient is None:
+            gradient = slot.parameter.grad = torch.zeros_like(slot.parameter)
+        thin.wanted = thin.error + gradient.reshape(thin.error.shape)
+        thin.p = (thin.wanted @ thin.q).contiguous()
+        thin.handle = self._reduce(thin.p, slot.name + ".P")
+        slot.work = gradient  # under way
+
+    def group(self, groups: Any) -> None:
+        """ValueError: matrices travel one by one."""
+        raise ValueError("PowerSGD works without groups")
+
+    def synchronize(self) -> None:
+        """Waits until every parameter's gradient is reduced over all ranks."""
+        try:
+            super().synchronize()
+            self._finish()
+        except KeyboardInterrupt:
+            raise  # still under way
+        except BaseException:
+            for thin in self._thin.values():
+                thin.handle = None  # ended with the same error
+            raise
+
+    def _reduce(self, matrix: torch.Tensor, name: str) -> Any:
+        return collectives.allreduce_async_(matrix, None, name, Average, process_set=self.settings.process_set)
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """Second exchange; writes the gradients."""
+        under_way = []
+        for slot in self.slots.values():
+            thin = self._thin.get(id(slot.parameter))
+            if thin is not None and thin.handle is not None:
+                handle, thin.handle = thin.handle, None
+                thin.p = _orthonormal(collectives.synchronize(handle))
+                thin.q = (thin.wanted.t() @ thin.p).contiguous()
+                under_way.append((slot, thin, self._reduce(thin.q, slot.name + ".Q")))
+        for slot, thin, handle in under_way:
+            thin.q = collectives.synchronize(handle)
+            mean = thin.p @ thin.q.t()
+            thin.error = thin.wanted - mean
+            gradient: Any = slot.parameter.grad
+            gradient.copy_(mean.view(gradient.shape))
+            norm = thin.q.norm(dim=0, keepdim=True)
+            thin.q = torch.where(norm > 0, thin.q / norm.clamp_min(1e-30), thin.q)

@@ -1,0 +1,74 @@
+"""torch's DataLoader for this rank's share of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DistributedSampler, IterableDataset, get_worker_info
+
+from hvd.process_sets import ProcessSet, global_process_set
+
+__all__ = ["DataLoader"]
+
+
+class _Share(IterableDataset[Any]):
+    """Every size-th sample of a stream, dealt to the ranks and, within a rank, to the loader's workers."""
+
+    def __init__(self, stream: Any, rank: int, size: int) -> None:
+        self._stream, self._rank, self._size = stream, rank, size
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        workers, number = (worker.num_workers, worker.id) if worker else (1, 0)
+        mine, every = self._rank * workers + number, self._size * workers
+        for index, sample in enumerate(self._stream):
+            if index % every == mine:
+                yield sample
+
+
+class DataLoader(torch.utils.data.DataLoader[Any]):
+    """torch.utils.data.DataLoader whose batches are this rank's: batch_size is that of one rank.
+
+    A data set with indices is divided anew in each iteration when shuffle is true: the same permutation on all ranks, seed
+    + epoch.  All ranks get the same number of batches: at most size - 1 samples come twice, or are left out (drop_last).
+    A stream (IterableDataset) is read whole by every rank, which keeps its share; the ranks' numbers of batches may differ
+    by one (see hvd.join).
+    Errors: ValueError for a sampler or batch_sampler of your own, which would have to know of the ranks.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        *args: Any,
+        seed: int = 0,
+        drop_last: bool = False,
+        process_set: ProcessSet = global_process_set,
+        **kwargs: Any,
+    ) -> None:
+        if args or kwargs.get("sampler") is not None or kwargs.get("batch_sampler") is not None:
+            raise ValueError("hvd.torch.DataLoader divides the samples itself: use torch's with a sampler of your own")
+        size, rank = process_set.size(), process_set.rank()
+        if size is None or rank is None:
+            raise ValueError("hvd is not initialised, or this process set was not added: call hvd.init() first")
+        self._epoch = -1
+        if isinstance(dataset, IterableDataset):
+            if shuffle:
+                raise ValueError("a stream cannot be shuffled here: shuffle it where it is made")
+            super().__init__(_Share(dataset, rank, size), batch_size, drop_last=drop_last, **kwargs)
+            return
+        sampler: Any = DistributedSampler(dataset, size, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        super().__init__(dataset, batch_size, sampler=sampler, drop_last=drop_last, **kwargs)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The number of the next iteration, after a checkpoint, say.  Without it they count from 0."""
+        self._epoch = epoch - 1
+
+    def __iter__(self) -> Any:
+        self._epoch += 1
+        if isinstance(self.sampler, DistributedSampler):
+            self.sampler.set_epoch(self._epoch)
+        return super().__iter__()

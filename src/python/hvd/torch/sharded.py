@@ -1,0 +1,360 @@
+"""An optimizer whose state is divided among the ranks: each keeps, and steps, its part of all parameters.
+
+Parameters lie in flat buckets, and rank r owns the r-th part of each.  Gradients are reduce-scattered while backward()
+runs, every rank does the optimizer's step on its own parts, and the parts are gathered.  That sends what an allreduce sends
+(a ring's allreduce is a reducescatter and an allgather), and keeps one size-th of the state: stage 1 of ZeRO
+(arXiv:1910.02054).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import torch
+
+from hvd._submission import Average, Max, Sum
+from hvd.process_sets import ProcessSet, global_process_set
+from hvd.torch._reducer import _after_accumulation
+from hvd.torch.compression import Compression, Compressor
+from hvd.torch.ops import collectives, moving
+
+__all__ = ["ShardedOptimizer"]
+
+# Large enough to use the links, small enough that the first ones travel while backward() still runs.
+_BUCKET_BYTES = 32 << 20
+# What each element's step depends on: for these more than its own gradient and state.
+_WHOLE_TENSORS = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
+
+
+class _Bucket:
+    """Parameters of one dtype and device that lie one after the other in one flat tensor, [size * part]."""
+
+    def __init__(self, name: str, parameters: list[torch.Tensor], ranks: int, rank: int) -> None:
+        self.name = name
+        self.parameters = parameters
+        total = sum(p.numel() for p in parameters)
+        part = -(-total // ranks)
+        first = parameters[0]
+        self.flat = torch.zeros(part * ranks, dtype=first.dtype, device=first.device)
+        self.places: list[tuple[int, int]] = []
+        at = 0
+        with torch.no_grad():
+            for p in parameters:
+                self.places.append((at, at + p.numel()))
+                self.flat[at : at + p.numel()].copy_(p.detach().reshape(-1))
+                at += p.numel()
+        self.place()
+        self.mine = slice(rank * part, (rank + 1) * part)
+        # Shares the bucket's memory: what the optimizer does to it is done to the parameters.
+        self.shard = torch.nn.Parameter(self.flat[self.mine])
+        self.gradient: torch.Tensor | None = None
+        self.handle: Any = None
+        self.context: Any = None
+        self.waits_for = len(parameters)
+
+    def place(self) -> None:
+        """Makes the parameters views of the bucket."""
+        for p, (start, end) in zip(self.parameters, self.places):
+            p.data = self.flat[start:end].view(p.shape)
+
+    def take_in(self) -> None:
+        """Parameters that were given other memory since (load_state_dict does not, model.to may) come back."""
+        with torch.no_grad():
+            for p, (start, end) in zip(self.parameters, self.places):
+                here = self.flat[start:end]
+                if p.data_ptr() != here.data_ptr():
+                    here.copy_(p.detach().reshape(-1))
+                    p.data = here.view(p.shape)
+
+    def divided(self, flat: torch.Tensor) -> Iterator[torch.Tensor]:
+        """A tensor like the bucket, cut into copies shaped as the parameters."""
+        for p, (start, end) in zip(self.parameters, self.places):
+            yield flat[start:end].view(p.shape).clone()
+
+
+class ShardedOptimizer(torch.optim.Optimizer):
+    """The given optimizer with its state divided among the ranks; it is used in its place, and in DistributedOptimizer's.
+
+        optimizer = hvd.ShardedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
+
+    For optimizers that treat each element by itself (SGD, Adam and most others).  Steps equal DistributedOptimizer's up to
+    rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  A parameter without a
+    gradient counts as one with zeros.  state_dict() is collective and is that of the undivided optimizer: it can be loaded
+    there, and on any number of ranks.
+
+    optimizer: without a state yet.  backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
+    Errors: ValueError for an optimizer that looks at whole tensors, and for sparse gradients.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        backward_passes_per_step: int = 1,
+        op: int = Average,
+        compression: type[Compressor] = Compression.none,
+        process_set: ProcessSet = global_process_set,
+        bucket_bytes: int = _BUCKET_BYTES,
+    ) -> None:
+        kind = type(optimizer)
+        if kind.__name__ in _WHOLE_TENSORS:
+            raise ValueError(f"{kind.__name__} needs whole tensors: it cannot be sharded; use hvd.DistributedOptimizer")
+        if optimizer.state:
+            raise ValueError("the optimizer has a state already: make it sharded first, then load_state_dict()")
+        if op not in (Average, Sum):
+            raise ValueError("ShardedOptimizer works with op=Average or op=Sum")
+        if backward_passes_per_step < 1:
+            raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}: it must be at least 1")
+        self._op, self._compression, self._set = op, compression, process_set
+        self._ranks = process_set.size() or 1
+        self._rank = process_set.rank() or 0
+        self._passes = backward_passes_per_step
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        self._buckets: list[list[_Bucket]] = []
+        self._left: dict[torch.Tensor, int] = {}
+        self._hooks: list[Any] = []
+        for index, group in enumerate(self.param_groups):
+            self._buckets.append(self._bucketed(index, group["params"], bucket_bytes))
+        # The user's class on one parameter a bucket: this rank's parts.
+        self._inner = optimizer
+        self._inner.param_groups.clear()
+        for group, buckets in zip(self.param_groups, self._buckets):
+            options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
+            self._inner.add_param_group({"params": [bucket.shard for bucket in buckets], **options})
+
+    def _bucketed(self, index: int, parameters: list[torch.Tensor], limit: int) -> list[_Bucket]:
+        kinds: dict[Any, list[list[torch.Tensor]]] = {}
+        for p in reversed([p for p in parameters if p.requires_grad]):  # the last layer's gradients come first
+            lists = kinds.setdefault((p.dtype, p.device), [[]])
+            if lists[-1] and sum(q.numel() for q in lists[-1]) * p.element_size() >= limit:
+                lists.append([])
+            lists[-1].append(p)
+        chosen = [members for lists in kinds.values() for members in lists]
+        made = []
+        for number, members in enumerate(chosen):
+            bucket = _Bucket(f"sharded.{index}.{number}", members, self._ranks, self._rank)
+            made.append(bucket)
+            for p, place in zip(members, bucket.places):
+                self._left[p] = self._passes
+                self._hooks.append(_after_accumulation(p, self._hook(bucket, p, place)))
+        return made
+
+    def _all(self) -> Iterator[_Bucket]:
+        for buckets in self._buckets:
+            yield from buckets
+
+    # ---- gradients
+
+    def _hook(self, bucket: _Bucket, p: torch.Tensor, place: tuple[int, int]) -> Callable[..., None]:
+        def ready(*_: Any) -> None:
+            self._left[p] -= 1
+            if self._left[p] > 0:
+                return
+            if self._left[p] < 0:
+                self._left[p] = 0
+                raise AssertionError(
+                    f"more backward passes than backward_passes_per_step={self._passes} before step(); "
+                    "set it to the number of backward() calls per step()"
+                )
+            self._copy_in(bucket, p, place)
+            bucket.waits_for -= 1
+            if bucket.waits_for == 0:
+                self._send(bucket)
+
+        return ready
+
+    @staticmethod
+    def _copy_in(bucket: _Bucket, p: torch.Tensor, place: tuple[int, int]) -> None:
+        if bucket.gradient is None:
+            bucket.gradient = torch.zeros_like(bucket.flat)
+        if p.grad is not None:
+            if p.grad.is_sparse:
+                raise ValueError("ShardedOptimizer cannot have sparse gradients: use hvd.DistributedOptimizer")
+            bucket.gradient[place[0] : place[1]].copy_(p.grad.detach().reshape(-1))
+
+    def _send(self, bucket: _Bucket) -> None:
+        gradient, bucket.context = self._compression.compress(bucket.gradient)  # type: ignore[arg-type]
+        bucket.handle = collectives.reducescatter_async(gradient, bucket.name, self._op, self._set)
+        bucket.gradient = None
+
+    def synchronize(self) -> None:
+        """Waits for this rank's parts of the reduced gradients.  step() calls it."""
+        for bucket in self._all():
+            if bucket.handle is None:
+                for p, place in zip(bucket.parameters, bucket.places):
+                    if self._left[p]:  # no gradient, or fewer passes than were said
+                        self._copy_in(bucket, p, place)
+                self._send(bucket)
+        try:
+            for bucket in self._all():
+                reduced = collectives.synchronize(bucket.handle)
+                bucket.shard.grad = self._compression.decompress(reduced, bucket.context)
+        finally:
+            for bucket in self._all():
+                bucket.handle = bucket.context = bucket.gradient = None
+                bucket.waits_for = len(bucket.parameters)
+            self._left = dict.fromkeys(self._left, self._passes)
+            self._synchronized = True
+
+    _synchronized = False
+
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Scales the reduced gradients so that the 2-norm of all of them is at most max_norm; returns what it was.
+
+        Collective.  In place of torch.nn.utils.clip_grad_norm_, between backward() and step().
+        """
+        if not self._synchronized:
+            self.synchronize()
+        shards = [bucket.shard.grad for bucket in self._all() if bucket.shard.grad is not None]
+        squares = torch.stack([shard.float().pow(2).sum() for shard in shards]).sum().reshape(1)
+        norm = collectives.allreduce(squares, None, "sharded.norm", Sum, process_set=self._set).sqrt()[0]
+        scale = float(max_norm) / (float(norm) + 1e-6)
+        if scale < 1:
+            for shard in shards:
+                shard.mul_(scale)
+        return norm
+
+    # ---- the step
+
+    _overflow: bool | None = None  # found for a GradScaler, and step() has not come yet
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Asked by a GradScaler before it looks for infinities: it must find them on all ranks, or on none."""
+        if self._overflow is None and self._busy():
+            self.synchronize()
+            shards = [bucket.shard.grad for bucket in self._all() if bucket.shard.grad is not None]
+            bad = torch.tensor([float(any(not bool(torch.isfinite(shard).all()) for shard in shards))])
+            self._overflow = bool(collectives.allreduce(bad, None, "sharded.overflow", Max, process_set=self._set).item())
+            if self._overflow:
+                next(p for p in self._left if p.grad is not None).grad.fill_(float("inf"))  # type: ignore[union-attr]
+        return True  # and step() unscales
+
+    def _busy(self) -> bool:
+        return any(left != self._passes for left in self._left.values())
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Reduces the gradients, steps on this rank's parts and gathers the parameters.  Collective."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not self._synchronized:
+            self.synchronize()
+        self._synchronized = False
+        if self._unscaled():
+            for bucket in self._all():
+                bucket.take_in()
+            for group, inner in zip(self.param_groups, self._inner.param_groups):
+                inner.update({key: value for key, value in group.items() if key not in ("params", "param_names")})
+            self._inner.step()
+            self._gather()
+        for bucket in self._all():
+            bucket.shard.grad = None
+        return loss
+
+    def _unscaled(self) -> bool:
+        """Undoes a GradScaler's scale, where one calls; False when this step must not be done."""
+        overflow, self._overflow = self._overflow, None
+        if overflow is None:
+            return True
+        scale: Any = getattr(self, "grad_scale", None)
+        if scale is None:
+            raise ValueError(
+                "scaler.unscale_() cannot reach gradients that are divided among the ranks: leave it out, and let "
+                "scaler.step(optimizer) unscale them"
+            )
+        for bucket in self._all():
+            if not overflow and bucket.shard.grad is not None:
+                bucket.shard.grad.div_(scale.to(bucket.shard.device))
+        return not overflow
+
+    @torch.no_grad()
+    def _gather(self) -> None:
+        if self._ranks == 1:
+            return
+        handles = [
+            moving.allgather_async(bucket.shard.detach(), f"{bucket.name}.parameters", self._set) for bucket in self._all()
+        ]
+        for bucket, handle in zip(self._all(), handles):
+            bucket.flat.copy_(moving.synchronize(handle))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """The optimizer's own.  AssertionError between backward() and step()."""
+        if self._busy():
+            raise AssertionError("zero_grad() between backward() and step(): the gradients are being reduced")
+        super().zero_grad(set_to_none)
+
+    # ---- the state
+
+    def _positions(self) -> dict[torch.Tensor, int]:
+        everything = [p for group in self.param_groups for p in group["params"]]
+        return {p: index for index, p in enumerate(everything)}
+
+    @torch.no_grad()
+    def state_dict(self) -> dict[str, Any]:
+        """The undivided optimizer's state_dict, on every rank.  Collective."""
+        positions = self._positions()
+        state: dict[int, dict[str, Any]] = {}
+        for bucket in self._all():
+            own = self._inner.state.get(bucket.shard, {})
+            numbers = [positions[p] for p in bucket.parameters]
+            for key, value in own.items():
+                if isinstance(value, torch.Tensor) and value.shape == bucket.shard.shape:
+                    whole = moving.allgather(value, f"{bucket.name}.{key}", self._set)
+                    for number, part in zip(numbers, bucket.divided(whole)):
+                        state.setdefault(number, {})[key] = part
+                else:
+                    for number in numbers:
+                        copied = value.clone() if isinstance(value, torch.Tensor) else value
+                        state.setdefault(number, {})[key] = copied
+        groups, at = [], 0
+        for group in self.param_groups:
+            options = {key: value for key, value in group.items() if key != "params"}
+            groups.append({**options, "params": list(range(at, at + len(group["params"])))})
+            at += len(group["params"])
+        return {"state": {number: state[number] for number in sorted(state)}, "param_groups": groups}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes this rank's parts of an undivided optimizer's state_dict."""
+        groups = state_dict["param_groups"]
+        if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
+            raise ValueError("the state_dict has other groups of parameters than this optimizer")
+        for group, new in zip(self.param_groups, groups):
+            group.update({key: value for key, value in new.items() if key != "params"})
+        positions = self._positions()
+        by_position = dict(zip([n for g in groups for n in g["params"]], range(len(positions))))
+        state = {by_position[number]: value for number, value in state_dict["state"].items()}
+        self._inner.state.clear()
+        for bucket in self._all():
+            known = [state.get(positions[p]) for p in bucket.parameters]
+            keys = next((list(one) for one in known if one), [])
+            for key in keys:
+                self._inner.state[bucket.shard][key] = self._own_part(bucket, key, [one and one[key] for one in known])
+
+    @staticmethod
+    def _own_part(bucket: _Bucket, key: str, values: list[Any]) -> Any:
+        """This rank's part of one kind of state; values: of each of the bucket's parameters, None where it has none."""
+        pairs = [(value, p) for value, p in zip(values, bucket.parameters) if value is not None]
+        sample, p = max(pairs, key=lambda pair: pair[1].dim())
+        if not isinstance(sample, torch.Tensor):
+            return sample
+        if sample.shape != p.shape or (p.dim() == 0 and key == "step"):
+            return sample.clone()
+        flat = torch.zeros(bucket.flat.shape, dtype=sample.dtype, device=bucket.flat.device)
+        for value, (start, end) in zip(values, bucket.places):
+            if value is not None:
+                flat[start:end].copy_(value.reshape(-1))
+        return flat[bucket.mine].clone()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As usual while it is made; afterwards a ValueError: parts are divided once."""
+        if hasattr(self, "_inner"):
+            raise ValueError("a ShardedOptimizer cannot take more parameters: make it anew with all of them")
+        super().add_param_group(param_group)
+
+    def state_bytes(self) -> int:
+        """What this rank's part of the state takes."""
+        tensors = [v for state in self._inner.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
+        return sum(t.numel() * t.element_size() for t in tensors)
