@@ -10,12 +10,13 @@ struct Config {
   std::int64_t hold_ns = 1000000;            ///< HOROVOD_CYCLE_TIME (ms): longest hold for fusion
   std::int64_t stall_warn_ns = 60000000000;  ///< HOROVOD_STALL_CHECK_TIME_SECONDS; 0: HOROVOD_STALL_CHECK_DISABLE
   std::int64_t stall_shutdown_ns = 0;        ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
-  std::int64_t stall_tell_ns = 5000000000;   ///< when hvdrun is told of it, no later than stall_warn_ns
-  int link = -1;                             ///< HVD_LINK_FD: hvdrun's guard; -1: there is none
-  double start_limit_seconds = 600;          ///< how long init waits for the other ranks
-  int ranks_per_node = 0;                    ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
-  int arity = 0;                             ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
-  bool mpi_threads = true;                   ///< HOROVOD_MPI_THREADS_DISABLE off
+  std::int64_t stall_tell_ns =
+      5000000000;  ///< when hvdrun is told at the soonest; later where steps take long, but no later than stall_warn_ns
+  int link = -1;   ///< HVD_LINK_FD: hvdrun's guard; -1: there is none
+  double start_limit_seconds = 600;  ///< how long init waits for the other ranks
+  int ranks_per_node = 0;            ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
+  int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
+  bool mpi_threads = true;           ///< HOROVOD_MPI_THREADS_DISABLE off
 
   /// Throws Error{usage} naming the variable.
   static Config from_environment();

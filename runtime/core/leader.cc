@@ -67,6 +67,7 @@ void Leader::order(Order type, std::string_view body) {
 /// Every order, in sequence.
 void Leader::publish(std::uint32_t type, std::string_view body) {
   if (!stalls_.empty()) settled(static_cast<Order>(type), body);
+  if (conductor_ && config_.link >= 0 && static_cast<Order>(type) == Order::batch) note_step(body);
   if (tree_) tree_->passing(static_cast<Order>(type), body);
   if (!backlog_.empty() || !write_order(type, body)) backlog_.emplace_back(type, body);
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/step_clock.h"
 #include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
@@ -71,6 +72,8 @@ class Leader {
   void tell_stalls(std::int64_t now_ns);
   bool warn_of_stalls(std::int64_t now_ns);
   void settled(negotiate::Order type, std::string_view body);
+  void note_step(std::string_view batch);
+  std::int64_t worth_telling_ns() const;
   const std::string* name(std::uint32_t id) const;
 
   const World& world_;
@@ -86,6 +89,7 @@ class Leader {
   std::deque<Send> sends_;
   int unrung_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
   std::unordered_map<std::string, Stall> stalls_;
+  StepClock steps_;  ///< on the conductor, when hvdrun listens
   std::unordered_map<std::string, std::pair<std::int64_t, negotiate::RankSet>> told_;  ///< by other leaders, and when
 };
 

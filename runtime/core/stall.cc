@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "core/leader.h"
+#include "memory/futex.h"
 #include "negotiate/idset.h"
 #include "wire/link.h"
 
@@ -107,6 +108,22 @@ void Leader::settled(Order type, std::string_view body) {
     forget(std::string(r.rest()));
 }
 
+/// A batch is published: perhaps the end of a step.
+void Leader::note_step(std::string_view batch) {
+  const std::int64_t now = memory::now_ns();
+  if (!steps_.due(now)) return;
+  negotiate::Reader r(batch);
+  r.get<std::uint32_t>();
+  r.get<std::uint32_t>();
+  steps_.batch(now, [&](auto&& take) { negotiate::get_ids(r, node_.geometry.words * 64, take); });
+}
+
+/// hvdrun hears of a wait that is long as such, and long beside the steps so far: an evaluation or a checkpoint of one
+/// rank is none.  No later than the warning.
+std::int64_t Leader::worth_telling_ns() const {
+  return std::min(std::max(config_.stall_tell_ns, 3 * steps_.median_ns()), config_.stall_warn_ns);
+}
+
 bool Leader::check_stalls(std::int64_t now_ns) {
   if (config_.stall_warn_ns <= 0) return false;
   collect_stalls(now_ns);
@@ -134,7 +151,7 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
   for (auto& [name, s] : stalls_) {
     const std::int64_t waited = now_ns - s.since_ns;
     const negotiate::RankSet missing = s.here.complement(world_.size);
-    if (config_.link >= 0 && !s.reported && waited >= config_.stall_tell_ns && !missing.empty()) {
+    if (config_.link >= 0 && !s.reported && waited >= worth_telling_ns() && !missing.empty()) {
       s.reported = true;
       tell_hvdrun(config_.link, name, waited, missing.mapped(world_.world_ranks), world_.size);
     }

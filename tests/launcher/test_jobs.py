@@ -125,24 +125,6 @@ def test_timestamps() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d\d\d \[0 localhost\] hi\n", done.stdout)
 
 
-def test_no_line_is_torn_or_lost(tmp_path: pathlib.Path) -> None:
-    """Four ranks write as fast as they can, on both streams."""
-    lines = 20000
-    (tmp_path / "w.py").write_text(
-        "import os, sys\n"
-        f"for i in range({lines}):\n"
-        "    sys.stdout.write(f'{i} ' + 'x' * (i % 97) + ' end\\n')\n"
-        "    if i % 10 == 0: sys.stderr.write(f'{i} err\\n')\n"
-    )
-    args = ["-np", "4", *hvdrun.python_args(), "w.py"]
-    done = hvdrun.run(*args, cwd=tmp_path, timeout=120, env={"PYTHONUNBUFFERED": ""})
-    assert done.returncode == 0, done.stderr[-500:]
-    for rank in range(4):
-        assert tagged(done.stdout, rank) == [f"{i} " + "x" * (i % 97) + " end" for i in range(lines)]
-        assert tagged(done.stderr, rank) == [f"{i} err" for i in range(0, lines, 10)]
-    assert len(done.stdout.splitlines()) == 4 * lines
-
-
 def test_a_reader_that_goes_away_ends_the_job() -> None:
     """As `hvdrun … | head -1` does."""
     with hvdrun.started("-np", "2", "--grace", "1", "--", "yes") as job:

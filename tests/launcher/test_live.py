@@ -142,6 +142,42 @@ def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path
         assert job.wait(30) == 130
 
 
+@pytest.mark.nightly
+def test_long_steps_ask_for_patience(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Steps of 2 s: nothing is said of a rank that is 5.5 s behind once, but it is of one that stays away."""
+    pytest.importorskip("numpy")
+    (tmp_path / "slow.py").write_text(
+        "import time\n"
+        "import numpy\n"
+        "import hvd.numpy as hvd\n"
+        "hvd.init()\n"
+        "x = numpy.ones(4, 'f4')\n"
+        "for step in range(4):\n"
+        "    time.sleep(2)\n"
+        "    hvd.allreduce(x, name='grad')\n"
+        "def behind(seconds):\n"
+        "    if hvd.rank() == 1: time.sleep(seconds)\n"
+        "behind(5.5)\n"
+        "hvd.allreduce(x, name='grad')\n"
+        "print('went on', flush=True)\n"
+        "behind(100)\n"
+        "hvd.allreduce(x, name='grad')\n"
+    )
+    with hvdrun.started("-np", "2", "--grace", "1", *hvdrun.python_args(), "slow.py", cwd=tmp_path, env=env) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        for _ in range(2):
+            assert job.stdout.readline().endswith("went on\n")
+        said = job.stderr.readline()
+        found = re.fullmatch(
+            r"hvdrun: rank 1 on localhost is in slow.py:10 \(behind\); 1 rank has waited (\d+) s for allreduce.grad\n", said
+        )
+        assert found, said
+        assert int(found[1]) >= 6
+        job.send_signal(signal.SIGINT)
+        assert job.wait(30) == 130
+
+
 def test_should_stop_is_agreed_at_one_step(env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """SIGTERM for hvdrun: every rank hears of it at the same call, saves, and leaves well."""
     pytest.importorskip("numpy")
