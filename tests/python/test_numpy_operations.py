@@ -4,3 +4,4 @@ from python.harness import checks_of
 
 test_two_ranks = checks_of("numpy_operations.py", ranks=2, needs=("numpy",))
 test_three_ranks = checks_of("numpy_operations.py", ranks=3, needs=("numpy",))
+test_buffers = checks_of("numpy_buffers.py")

@@ -1,0 +1,126 @@
+"""hvd.numpy on what is no array but shows its memory: buffers, DLPack tensors, and the dtypes that only move."""
+
+import array
+import mmap
+
+import numpy as np
+
+import hvd.numpy as hvd
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+TOTAL = SIZE * (SIZE - 1) // 2
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error}"
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def check_buffers():
+    numbers = array.array("d", [RANK, 1.5])
+    out = hvd.allreduce(numbers, op=hvd.Sum)
+    assert isinstance(out, np.ndarray) and out.tolist() == [TOTAL, 1.5 * SIZE] and numbers[0] == RANK
+    assert hvd.allreduce_(numbers, op=hvd.Sum) is numbers and numbers.tolist() == [TOTAL, 1.5 * SIZE]
+    view = memoryview(np.full((2, 3), RANK, np.int32))
+    assert hvd.allreduce_(view, op=hvd.Max) is view and view.tolist() == [[SIZE - 1] * 3] * 2
+    data = bytearray([RANK, 7])
+    assert hvd.synchronize(hvd.broadcast_async_(data, 1)) is data and list(data) == [1, 7]
+    with mmap.mmap(-1, 8) as pages:
+        pages[0] = RANK
+        hvd.broadcast_(pages, 1)
+        assert pages[0] == 1
+    assert hvd.allgather(bytes([RANK, 9])).tolist() == [x for rank in range(SIZE) for x in (rank, 9)]
+    assert hvd.grouped_allreduce([numbers, np.float32(RANK)], op=hvd.Sum)[1] == TOTAL
+
+
+def check_read_only():
+    raises(ValueError, lambda: hvd.allreduce_(bytes(3)), "bytes is read-only")
+    frozen = np.full(3, float(RANK))
+    frozen.flags.writeable = False
+    raises(ValueError, lambda: hvd.broadcast_(frozen, 0), "read-only")
+    raises(ValueError, lambda: hvd.grouped_allreduce_([np.ones(2), frozen]), "read-only")
+    assert hvd.allreduce(frozen, op=hvd.Sum).tolist() == [TOTAL] * 3
+    assert hvd.reducescatter(np.broadcast_to(np.float32(RANK), (SIZE,)), op=hvd.Sum).tolist() == [TOTAL]
+
+
+def check_nothing_is_copied():
+    from hvd import _numpy_adapter
+
+    adapter = _numpy_adapter.NumpyAdapter(writes=False)
+    frozen = np.arange(6.0)
+    frozen.flags.writeable = False
+    assert adapter.view(frozen)[0] == frozen.ctypes.data
+    numbers = array.array("i", [1, 2, 3])
+    assert adapter.view(numbers)[0] == numbers.buffer_info()[0]
+    assert adapter.like(np.ones(5, np.int16)).ctypes.data % 64 == 0
+
+
+class Exporter:
+    """A tensor of some other framework's."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+
+def check_dlpack():
+    tensor = Exporter(np.full(4, float(RANK)))
+    out = hvd.allreduce(tensor, op=hvd.Sum)
+    assert isinstance(out, np.ndarray) and out.tolist() == [TOTAL] * 4
+    assert hvd.allgather(tensor).shape == (4 * SIZE,)
+    if np.from_dlpack(np.ones(1)).flags.writeable:  # NumPy 2.1 and later
+        assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor and tensor.values.tolist() == [TOTAL] * 4
+    try:
+        import torch
+    except ImportError:
+        return
+    weights = torch.full((3, 2), float(RANK))
+    assert hvd.allreduce(weights, op=hvd.Max).tolist() == [[SIZE - 1.0] * 2] * 3
+    raises(TypeError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.bfloat16)), "array of its values")
+    raises(TypeError, lambda: hvd.allreduce(torch.ones(2, requires_grad=True)), "array of its values")
+
+
+def check_python_values():
+    raises(TypeError, lambda: hvd.allreduce([1, 2]), "numpy.array(value, dtype)")
+    raises(TypeError, lambda: hvd.allgather(1.5), "numpy.array(value, dtype)")
+    raises(TypeError, lambda: hvd.broadcast("text", 0), "not a str")
+    raises(TypeError, lambda: hvd.allreduce(None), "not a NoneType")
+
+
+def check_dtypes_that_only_move():
+    for dtype in ("uint32", "uint64", "complex64", "complex128", "datetime64[s]", "timedelta64[ms]", ">u4"):
+        x = (np.arange(2 * SIZE) + RANK).astype(dtype)
+        everyone = [(np.arange(2 * SIZE) + rank).astype(dtype) for rank in range(SIZE)]
+        out = hvd.allgather(x)
+        assert out.dtype == x.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(out, np.concatenate(everyone))
+        np.testing.assert_array_equal(hvd.broadcast(x, 1), everyone[1])
+        np.testing.assert_array_equal(hvd.broadcast_(x.copy(), 1), everyone[1])
+        np.testing.assert_array_equal(hvd.alltoall(x), np.concatenate([y[2 * RANK : 2 * RANK + 2] for y in everyone]))
+        raises(ValueError, lambda x=x: hvd.allreduce(x), "cannot be exchanged")
+    raises(ValueError, lambda: hvd.allgather(np.array(["a", "b"])), "cannot be exchanged")
+    raises(ValueError, lambda: hvd.broadcast(np.array([{}]), 0), "cannot be exchanged")
+
+
+def check_bfloat16():
+    try:
+        import ml_dtypes
+    except ImportError:
+        return
+    x = np.full(5, RANK + 0.5, ml_dtypes.bfloat16)
+    out = hvd.allreduce(x, op=hvd.Sum)
+    assert out.dtype == x.dtype and out.astype(float).tolist() == [TOTAL + 0.5 * SIZE] * 5
+    assert hvd.allgather(x).dtype == x.dtype
+    small = np.full(3, RANK, ml_dtypes.float8_e4m3fn)
+    assert hvd.allgather(small).astype(float).tolist() == [rank for rank in range(SIZE) for _ in range(3)]
