@@ -6,7 +6,8 @@ seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
 
 HVD_BUILD_DIR: the build folder (default build/).  HVD_TEST_PYTHON: the ranks'
 interpreter, with torch or whatever a file needs (default this one).
-HVD_TEST_TENSORFLOW: an interpreter with TensorFlow (default HVD_TEST_PYTHON).
+HVD_TEST_TENSORFLOW: an interpreter with TensorFlow and JAX (default HVD_TEST_PYTHON).  HVD_TEST_JAX: one with JAX
+(default HVD_TEST_TENSORFLOW).
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ def tensorflow() -> str:
     """The interpreter of ranks that use TensorFlow."""
     named = os.environ.get("HVD_TEST_TENSORFLOW", "")
     return named if os.access(named, os.X_OK) else python()
+
+
+def jax_interpreter() -> str:
+    """The interpreter of ranks that use JAX."""
+    named = os.environ.get("HVD_TEST_JAX", "")
+    return named if os.access(named, os.X_OK) else tensorflow()
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -153,7 +153,7 @@ void Call::start(bool blocking) {
 }
 
 void Call::one_ended() {
-  if (under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1) post(this);
+  if (under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1) bridge::post(this);
 }
 
 /// Takes the outcome of one operation that has ended, and forgets it.
@@ -210,7 +210,7 @@ void Call::finish() {
     if (part.handle != 0) runtime.release(part.handle);
   if (failed_ != HVD_OK) {
     Status status;
-    status.set(tf_code(failed_), why_);
+    status.set(canonical_code(failed_), why_);
     tf.OpKernelContext_Failure(context_, status);
   }
   const Done done = std::move(done_);

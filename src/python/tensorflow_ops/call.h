@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "completion.h"
-#include "runtime.h"
+#include "../bridge/completion.h"
+#include "../bridge/runtime.h"
 #include "tf_api.h"
 
 namespace hvd::tensorflow {
+
+using bridge::canonical_code;
+using bridge::runtime;
 
 /// A kernel's attributes: what is the same in all its executions.
 struct Spec {
@@ -32,7 +35,7 @@ struct Wire {
 Wire wire_of(int tf_type);
 
 /// Owned by itself: deleted by finish(), which runs once, when all its operations have ended.
-class Call final : public Ended {
+class Call final : public bridge::Ended {
  public:
   Call(const Spec& spec, TF_OpKernelContext* context, Done done);
   ~Call() override;

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "../bridge/runtime.h"
 #include "call.h"
-#include "runtime.h"
 #include "tf_api.h"
 
 namespace hvd::tensorflow {
@@ -199,7 +199,7 @@ void compute_world(void* kernel, TF_OpKernelContext* context) {
   std::int32_t answer = 0;
   const int got = ask(*static_cast<Question*>(kernel), &answer);
   if (got != HVD_OK) {
-    status.set(tf_code(got), runtime.last_error());
+    status.set(canonical_code(got), runtime.last_error());
     return tf.OpKernelContext_Failure(context, status);
   }
   TF_Tensor* out = tf.AllocateOutput(context, 0, tf_int32, nullptr, 0, sizeof answer, status);
@@ -328,7 +328,7 @@ std::string& problem_at_load() {
 
 __attribute__((constructor)) void on_load() {
   std::string problem = find_tensorflow();
-  if (problem.empty()) problem = find_runtime();
+  if (problem.empty()) problem = bridge::find_runtime();
   if (problem.empty()) problem = register_all();
   problem_at_load() = problem;
 }
@@ -348,5 +348,5 @@ __attribute__((visibility("default"))) int hvd_tensorflow_asynchronous() {
   return hvd::tensorflow::tf.NewAsyncKernelBuilder != nullptr;
 }
 
-__attribute__((visibility("default"))) void hvd_tensorflow_exiting() { hvd::tensorflow::stop_completions(); }
+__attribute__((visibility("default"))) void hvd_tensorflow_exiting() { hvd::bridge::stop_completions(); }
 }

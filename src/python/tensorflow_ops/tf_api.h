@@ -42,17 +42,7 @@ enum DataType : int {
   tf_uint64 = 23,
 };
 
-/// TF_Code.
-enum StatusCode : int {
-  tf_ok = 0,
-  tf_unknown = 2,
-  tf_invalid_argument = 3,
-  tf_deadline_exceeded = 4,
-  tf_failed_precondition = 9,
-  tf_aborted = 10,
-  tf_internal = 13,
-  tf_unavailable = 14,
-};
+constexpr int tf_ok = 0;  // of TF_Code; the others: hvd::bridge::canonical_code
 
 using ShapeFunction = void (*)(TF_ShapeInferenceContext*, TF_Status*);
 using CreateFunction = void* (*)(TF_OpKernelConstruction*);

@@ -6,9 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tf_api.h"
-
-namespace hvd::tensorflow {
+namespace hvd::bridge {
 
 Runtime runtime;
 
@@ -45,23 +43,23 @@ std::string find_runtime() {
   return missing.empty() ? "" : path + " lacks " + missing + ": it belongs to another version of hvdrun";
 }
 
-int tf_code(int hvd_status) {
+int canonical_code(int hvd_status) {
   switch (hvd_status) {
     case HVD_OK:
-      return tf_ok;
+      return 0;
     case HVD_USAGE:
-      return tf_invalid_argument;
+      return 3;  // invalid argument
     case HVD_MISMATCH:
-      return tf_failed_precondition;  // as Horovod's ops say it
+      return 9;  // failed precondition, as Horovod's ops say it
     case HVD_UNAVAILABLE:
-      return tf_unavailable;
+      return 14;
     case HVD_PEER_LOST:
-      return tf_aborted;
+      return 10;  // aborted
     case HVD_TIMEOUT:
-      return tf_deadline_exceeded;
+      return 4;  // deadline exceeded
     default:
-      return tf_unknown;
+      return 2;  // unknown
   }
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::bridge

@@ -1,10 +1,11 @@
-/// @file runtime.h — libhvd as the op library sees it: the libhvd.so beside it, the same that hvd._native has opened.
+/// @file runtime.h — libhvd as the libraries inside TensorFlow and JAX see it: the libhvd.so beside them, the same that
+/// hvd._native has opened.
 #pragma once
 #include <string>
 
 #include "hvd/hvd.h"
 
-namespace hvd::tensorflow {
+namespace hvd::bridge {
 
 /// The functions of hvd.h.
 struct Runtime {
@@ -24,7 +25,8 @@ extern Runtime runtime;
 /// Fills in runtime.  "" or why it cannot.
 std::string find_runtime();
 
-/// The TF_Code that says what an hvd_status says.
-int tf_code(int hvd_status);
+/// What an hvd_status is called in the canonical codes of absl::Status, which TensorFlow's TF_Code and XLA's
+/// XLA_FFI_Error_Code share.
+int canonical_code(int hvd_status);
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::bridge

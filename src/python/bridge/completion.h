@@ -1,0 +1,24 @@
+/// @file completion.h — hands operations that have ended from the runtime's thread to threads of ours.
+///
+/// The runtime tells of an end in the midst of its work (hvd_notify), where neither libhvd nor a framework may be
+/// called: a framework that is told of an end may start the next kernel at once, on the thread that told it.
+#pragma once
+
+namespace hvd::bridge {
+
+/// Something to be done on a completion thread.  Linked into the queue itself: posting allocates nothing.
+struct Ended {
+  virtual ~Ended() = default;
+  virtual void finish() = 0;  ///< may delete itself
+  Ended* next = nullptr;
+};
+
+/// Any thread; returns at once.  finish() is called in the order of posting, unless the process is about to exit.  One
+/// thread does all; where it makes no progress for 20 ms another joins it, since what a framework runs in finish() may
+/// itself wait for the end of an operation behind it in the queue.
+void post(Ended* ended);
+
+/// The interpreter is going down: what ends from now on is dropped, since the framework may be gone already.
+void stop_completions();
+
+}  // namespace hvd::bridge

@@ -1,0 +1,89 @@
+"""Our handler in XLA's FFI: read what this jaxlib's interface looks like, load the library, register the handler.
+
+The library is compiled against no jaxlib.  XLA's C interface keeps its structs; what its versions have moved are the
+functions in one table, so their places are read from the header that jaxlib ships.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jaxlib
+from jaxlib.version import __version__ as VERSION
+
+from hvd import _native
+
+TARGET = "hvd_operation"
+_path = Path(_native.__file__).parent / "libhvd_jax.so"
+_POINTER = 8
+_FIRST = (0, 5, 0)  # XLA before that ends the process when it sees a token among a handler's arguments
+
+
+class _Layout(ctypes.Structure):
+    """hvd::jax::xla::Layout."""
+
+    _fields_ = [
+        (name, ctypes.c_int32)
+        for name in ("major", "minor", "metadata", "error_create", "future_create", "future_set_available", "future_set_error")
+    ]
+
+
+def layout_of(header: str) -> _Layout:
+    """Where the functions are, by the text of xla/ffi/api/c_api.h.  ImportError for a header that is not understood."""
+    versions = dict(re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header, re.MULTILINE))
+    table = header.partition("struct XLA_FFI_Api {")[2].partition("};")[0]
+    if versions.get("MAJOR") != "0" or "XLA_FFI_Error_Create" not in table:
+        raise ImportError(f"its FFI has version {versions.get('MAJOR')}.{versions.get('MINOR')}, which is not known here")
+    start = 3 * _POINTER  # its size, extensions, internal functions
+    if "XLA_FFI_Api_Version" in table:
+        start += 3 * _POINTER
+    functions = re.findall(r"_XLA_FFI_API_STRUCT_FIELD\((\w+)\);", table)
+
+    def place(function: str) -> int:
+        return start + _POINTER * functions.index(function) if function in functions else 0
+
+    return _Layout(
+        0,
+        int(versions["MINOR"]),
+        int("XLA_FFI_Metadata_Extension" in header),
+        place("XLA_FFI_Error_Create"),
+        place("XLA_FFI_Future_Create"),
+        place("XLA_FFI_Future_SetAvailable"),
+        place("XLA_FFI_Future_SetError"),
+    )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+def _capsule(library: ctypes.CDLL) -> Any:
+    make = ctypes.pythonapi.PyCapsule_New
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    return make(ctypes.cast(library.hvd_jax_handler, ctypes.c_void_p), b"xla._CUSTOM_CALL_TARGET", None)
+
+
+@cache
+def load() -> None:
+    """Makes our operations known to XLA; once.  ImportError says what is missing."""
+    header = Path(str(jaxlib.__file__)).parent / "include/xla/ffi/api/c_api.h"
+    try:
+        if _version(VERSION) < _FIRST:
+            raise ImportError("0.5.0 or later is needed; outside jit, all works")
+        layout = layout_of(header.read_text())
+        library = ctypes.CDLL(str(_path))
+    except (OSError, ImportError) as error:
+        raise ImportError(f"hvd.jax inside jit does not work with this jaxlib ({VERSION}): {error}") from None
+    library.hvd_jax_configure.restype = ctypes.c_char_p
+    problem = library.hvd_jax_configure(ctypes.byref(layout)).decode()
+    if problem:
+        raise ImportError(f"hvd.jax: {problem}")
+    atexit.register(library.hvd_jax_exiting)
+    import jax.ffi  # not there before
+
+    jax.ffi.register_ffi_target(TARGET, _capsule(library), platform="cpu")

@@ -1,0 +1,70 @@
+"""Compression of what is sent: a smaller float type on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+class Compressor:
+    """Turns an array into what is sent, and back.  Both are called on the same rank; ctx is the compressor's own."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        """The array to send, and a ctx for decompress."""
+        raise NotImplementedError
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """The result in the form the caller had."""
+        raise NotImplementedError
+
+
+class NoneCompressor(Compressor):
+    """Sends arrays as they are."""
+
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        return tensor
+
+
+class _CastCompressor(Compressor):
+    wire: Any
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:  # type: ignore[override]
+        dtype = jnp.asarray(tensor).dtype
+        if jnp.issubdtype(dtype, jnp.floating) and dtype != cls.wire:
+            return jnp.asarray(tensor).astype(cls.wire), dtype
+        return tensor, None
+
+    @classmethod
+    def decompress(cls, tensor: Any, ctx: Any) -> Any:  # type: ignore[override]
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class FP16Compressor(_CastCompressor):
+    """Sends floating-point arrays as float16."""
+
+    wire = jnp.float16
+
+
+class BF16Compressor(_CastCompressor):
+    """Sends floating-point arrays as bfloat16: float32's range, fewer digits."""
+
+    wire = jnp.bfloat16
+
+
+class Compression:
+    """The choices for the `compression` argument."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor

@@ -1,0 +1,272 @@
+#include "call.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace hvd::jax {
+
+using bridge::runtime;
+
+xla::Layout layout{};
+
+namespace {
+
+struct Wire {
+  int dtype = HVD_U8;
+  int bytes = 0;  ///< of one element; 0: not exchangeable
+  bool as_bytes = false;
+};
+
+/// libhvd's number for an XLA dtype.  What only moves and is no dtype of libhvd travels as bytes.
+Wire wire_of(int dtype) {
+  switch (dtype) {
+    case xla::pred:
+      return {HVD_BOOL, 1};
+    case xla::s8:
+      return {HVD_I8, 1};
+    case xla::s16:
+      return {HVD_I16, 2};
+    case xla::s32:
+      return {HVD_I32, 4};
+    case xla::s64:
+      return {HVD_I64, 8};
+    case xla::u8:
+      return {HVD_U8, 1};
+    case xla::u16:
+      return {HVD_U16, 2};
+    case xla::u32:
+      return {HVD_U8, 4, true};
+    case xla::u64:
+    case xla::c64:
+      return {HVD_U8, 8, true};
+    case xla::c128:
+      return {HVD_U8, 16, true};
+    case xla::f16:
+      return {HVD_F16, 2};
+    case xla::bf16:
+      return {HVD_BF16, 2};
+    case xla::f32:
+      return {HVD_F32, 4};
+    case xla::f64:
+      return {HVD_F64, 8};
+    default:
+      return {};
+  }
+}
+
+/// The buffers of a call that are no tokens.
+std::vector<const xla::Buffer*> tensors(const xla::Buffers& buffers) {
+  std::vector<const xla::Buffer*> found;
+  for (std::int64_t i = 0; i < buffers.size; ++i) {
+    const auto* buffer = static_cast<const xla::Buffer*>(buffers.buffers[i]);
+    if (buffer->dtype != xla::token) found.push_back(buffer);
+  }
+  return found;
+}
+
+std::string text_of(const std::int64_t* dims, std::int64_t count) {
+  std::string text = "[";
+  for (std::int64_t i = 0; i < count; ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
+  return text + "]";
+}
+
+}  // namespace
+
+bool parse(xla::Text text, Spec* spec) {
+  const std::string line(text.data, text.length);
+  const char* at = line.c_str();
+  char* end = nullptr;
+  bool well = true;
+  const auto integer = [&] {
+    const long value = std::strtol(at, &end, 10);
+    well = well && end != at;
+    at = end;
+    return static_cast<std::int32_t>(value);
+  };
+  const auto real = [&] {
+    const double value = std::strtod(at, &end);
+    well = well && end != at;
+    at = end;
+    return value;
+  };
+  spec->kind = integer();
+  spec->reduce = integer();
+  spec->root = integer();
+  spec->set = integer();
+  spec->group = integer() != 0;
+  spec->prescale = real();
+  spec->postscale = real();
+  if (!well || *at != ' ') return false;
+  spec->name = at + 1;
+  return true;
+}
+
+// ---- XLA's functions
+
+template <class Arguments>
+xla::Error* Xla::call(std::int32_t offset, Arguments* arguments) const {
+  arguments->struct_size = sizeof *arguments;
+  arguments->extension_start = nullptr;
+  xla::Error* (*function)(Arguments*) = nullptr;
+  std::memcpy(&function, api_ + offset, sizeof function);
+  return function(arguments);
+}
+
+xla::Error* Xla::error(int hvd_status, const std::string& text) const {
+  xla::ErrorCreate arguments{0, nullptr, text.c_str(), bridge::canonical_code(hvd_status)};
+  return call(layout.error_create, &arguments);
+}
+
+bool Xla::has_futures() const { return layout.future_create != 0; }
+
+xla::Future* Xla::future() const {
+  xla::FutureCreate arguments{};
+  return call(layout.future_create, &arguments) ? nullptr : arguments.future;
+}
+
+void Xla::available(xla::Future* future) const {
+  xla::FutureSetAvailable arguments{0, nullptr, future};
+  call(layout.future_set_available, &arguments);
+}
+
+void Xla::failed(xla::Future* future, xla::Error* error) const {
+  xla::FutureSetError arguments{0, nullptr, future, error};
+  call(layout.future_set_error, &arguments);
+}
+
+// ---- a call
+
+Call::Call(Spec spec, const xla::CallFrame* frame) : spec_(std::move(spec)), xla_(frame->api) {}
+
+void Call::fail(int status, const std::string& text) {
+  if (failed_ != HVD_OK) return;
+  failed_ = status;
+  why_ = text;
+}
+
+/// Buffers to parts.  False when it failed.
+bool Call::prepare(const xla::CallFrame* frame) {
+  const auto ins = tensors(frame->arguments), outs = tensors(frame->results);
+  if (ins.size() != outs.size()) return fail(HVD_INTERNAL, "a call with other results than arguments"), false;
+  if (spec_.kind == HVD_BARRIER) {
+    parts_.resize(1);
+    parts_[0].shape = {0};
+    parts_[0].name = spec_.name;
+    return true;
+  }
+  parts_.resize(ins.size());
+  for (std::size_t i = 0; i < ins.size(); ++i) {
+    Part& part = parts_[i];
+    const Wire wire = wire_of(ins[i]->dtype);
+    if (wire.bytes == 0) return fail(HVD_USAGE, spec_.name + ": arrays of this dtype cannot be exchanged"), false;
+    part.in = ins[i];
+    part.out = outs[i];
+    part.dtype = wire.dtype;
+    part.as_bytes = wire.as_bytes;
+    part.shape.assign(part.in->dims, part.in->dims + part.in->rank);
+    if (part.shape.empty() && spec_.kind == HVD_ALLGATHER) part.shape.push_back(1);
+    if (wire.as_bytes) part.shape.push_back(wire.bytes);
+    part.name = spec_.name;
+    if (ins.size() > 1 || spec_.group) part.name += "." + std::to_string(i);
+  }
+  return true;
+}
+
+bool Call::submit() {
+  const bool sized = spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_BROADCAST;
+  std::vector<hvd_request> requests(parts_.size());
+  std::vector<hvd_handle> handles(parts_.size());
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    hvd_request& r = requests[i];
+    r.struct_size = sizeof r;
+    r.kind = spec_.kind;
+    r.dtype = part.dtype;
+    r.reduce = spec_.reduce;
+    r.name = part.name.c_str();
+    r.shape = part.shape.data();
+    r.ndim = static_cast<std::int32_t>(part.shape.size());
+    r.root = spec_.root;
+    r.set = spec_.set;
+    r.device = HVD_HOST_DEVICE;
+    r.prescale = spec_.prescale;
+    r.postscale = spec_.postscale;
+    r.in = part.in ? part.in->data : nullptr;
+    r.out = part.out && sized ? part.out->data : nullptr;
+  }
+  const int status = runtime.submit_many(requests.data(), requests.size(), spec_.group ? HVD_GROUP : 0, handles.data());
+  if (status != HVD_OK) return fail(status, runtime.last_error()), false;
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].handle = handles[i];
+  return true;
+}
+
+void Call::await_later() {
+  // One more than there are, so that the last of them to end cannot finish us while this loop still runs.
+  under_way_.store(static_cast<int>(parts_.size()) + 1);
+  for (const Part& part : parts_) {
+    const auto ended = [](void* call) { static_cast<Call*>(call)->one_ended(); };
+    if (runtime.notify(part.handle, ended, this) != HVD_OK) one_ended();  // shut down meanwhile: it has ended
+  }
+  one_ended();
+}
+
+void Call::one_ended() {
+  if (under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1) bridge::post(this);
+}
+
+/// The result whose size only the ranks together know, into the buffer that the program has for it.
+void Call::collect(Part& part) {
+  std::int64_t shape[64];
+  std::int32_t ndim = 0;
+  void* data = nullptr;
+  const int taken = runtime.take(part.handle, &data, shape, &ndim);
+  if (taken != HVD_OK) return fail(taken, runtime.last_error());
+  std::size_t bytes = static_cast<std::size_t>(part.as_bytes ? 1 : wire_of(part.in->dtype).bytes);
+  for (int i = 0; i < ndim; ++i) bytes *= static_cast<std::size_t>(shape[i]);
+  if (part.as_bytes) --ndim;
+  const xla::Buffer& out = *part.out;
+  if (ndim != out.rank || std::memcmp(shape, out.dims, static_cast<std::size_t>(ndim) * sizeof *shape) != 0)
+    fail(HVD_MISMATCH, part.name + ": the ranks' arrays together have the shape " + text_of(shape, ndim) +
+                           ", but this program was compiled for " + text_of(out.dims, out.rank) +
+                           ": inside jit all ranks' arrays must have the shape of this rank's");
+  else if (bytes)
+    std::memcpy(out.data, data, bytes);
+  runtime.free(data);
+}
+
+/// Takes the outcome of operations that have ended: the failure, or null.
+xla::Error* Call::outcome() {
+  const bool sized = spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_BROADCAST || spec_.kind == HVD_BARRIER;
+  for (Part& part : parts_)
+    if (part.handle != 0)
+      if (const int status = runtime.wait(part.handle, -1); status != HVD_OK) fail(status, runtime.last_error());
+  for (Part& part : parts_)
+    if (!sized && failed_ == HVD_OK) collect(part);
+  for (Part& part : parts_)
+    if (part.handle != 0) runtime.release(part.handle);
+  return failed_ == HVD_OK ? nullptr : xla_.error(failed_, why_);
+}
+
+xla::Error* Call::start(Spec spec, const xla::CallFrame* frame, xla::Future** future) {
+  auto call = std::make_unique<Call>(std::move(spec), frame);
+  if (!call->prepare(frame) || (!call->parts_.empty() && !call->submit())) return call->outcome();
+  if (call->parts_.empty()) return nullptr;
+  if (!call->xla_.has_futures() || !(call->future_ = call->xla_.future())) return call->outcome();
+  *future = call->future_;
+  call.release()->await_later();  // NOLINT: finish() deletes it
+  return nullptr;
+}
+
+void Call::finish() {
+  xla::Error* const error = outcome();
+  const Xla xla = xla_;
+  xla::Future* const future = future_;
+  delete this;  // before XLA hears of it: it goes on at once, on this thread
+  if (error)
+    xla.failed(future, error);
+  else
+    xla.available(future);
+}
+
+}  // namespace hvd::jax

@@ -1,0 +1,81 @@
+/// @file call.h — one execution of one of our operations in a compiled program: buffers in, an operation of libhvd for
+/// each, buffers out.
+#pragma once
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "../bridge/completion.h"
+#include "../bridge/runtime.h"
+#include "xla_ffi.h"
+
+namespace hvd::jax {
+
+/// What is the same in all executions; written by hvd/jax/_primitive.py as one line of text.
+struct Spec {
+  int kind = HVD_ALLREDUCE;
+  std::int32_t reduce = HVD_SUM, root = 0, set = HVD_GLOBAL_SET;
+  bool group = false;  ///< the tensors become ready, and run, together
+  double prescale = 1, postscale = 1;
+  std::string name;
+};
+
+/// "kind reduce root set group prescale postscale name": integers, doubles in hexadecimal, the rest of the line.
+bool parse(xla::Text text, Spec* spec);
+
+/// The functions of the XLA that runs this call.
+class Xla {
+ public:
+  explicit Xla(const void* api) : api_(static_cast<const char*>(api)) {}
+  xla::Error* error(int hvd_status, const std::string& text) const;
+  bool has_futures() const;
+  xla::Future* future() const;
+  void available(xla::Future* future) const;
+  void failed(xla::Future* future, xla::Error* error) const;
+
+ private:
+  template <class Arguments>
+  xla::Error* call(std::int32_t offset, Arguments* arguments) const;
+  const char* api_;
+};
+
+/// Set once, before the handler is registered.
+extern xla::Layout layout;
+
+/// Deleted by whoever ends it: start() where it has waited, or a completion thread.
+class Call final : public bridge::Ended {
+ public:
+  Call(Spec spec, const xla::CallFrame* frame);
+  /// Submits.  With futures it returns at once, with the future in *future and the call living on; without, it returns
+  /// when the operations have ended.  What it returns is the failure, or null.
+  static xla::Error* start(Spec spec, const xla::CallFrame* frame, xla::Future** future);
+  void finish() override;
+
+ private:
+  struct Part {
+    const xla::Buffer* in = nullptr;
+    const xla::Buffer* out = nullptr;
+    std::vector<std::int64_t> shape;  ///< as libhvd is told
+    std::string name;
+    int dtype = HVD_U8;
+    bool as_bytes = false;
+    hvd_handle handle = 0;
+  };
+  bool prepare(const xla::CallFrame* frame);
+  bool submit();
+  void await_later();
+  void collect(Part& part);
+  void fail(int status, const std::string& text);
+  void one_ended();
+  xla::Error* outcome();
+
+  const Spec spec_;
+  const Xla xla_;
+  std::vector<Part> parts_;
+  std::atomic<int> under_way_{0};
+  xla::Future* future_ = nullptr;
+  int failed_ = HVD_OK;
+  std::string why_;
+};
+
+}  // namespace hvd::jax

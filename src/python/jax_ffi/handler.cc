@@ -1,0 +1,54 @@
+/// @file handler.cc — the one handler that XLA calls for all our operations, and what hvd/jax/_library.py asks.
+#include <string>
+
+#include "call.h"
+
+namespace hvd::jax {
+namespace {
+
+/// XLA asks a handler once which version of the interface it speaks: its own, since we read its header.
+bool answer_metadata(const xla::CallFrame* frame) {
+  if (!layout.metadata) return false;
+  for (xla::Extension* extension = frame->extension_start; extension; extension = extension->next) {
+    if (extension->type != xla::extension_metadata) continue;
+    xla::Metadata* metadata = reinterpret_cast<xla::MetadataExtension*>(extension)->metadata;
+    metadata->api_version.major_version = layout.major;
+    metadata->api_version.minor_version = layout.minor;
+    return true;
+  }
+  return false;
+}
+
+xla::Error* handle(xla::CallFrame* frame) {
+  if (answer_metadata(frame)) return nullptr;
+  Spec spec;
+  bool known = false;
+  for (std::int64_t i = 0; i < frame->attributes.size; ++i) {
+    const xla::Text& name = *frame->attributes.names[i];
+    if (frame->attributes.types[i] == xla::attribute_string && std::string(name.data, name.length) == "operation")
+      known = parse(*static_cast<const xla::Text*>(frame->attributes.values[i]), &spec);
+  }
+  if (!known) return Xla(frame->api).error(HVD_INTERNAL, "a call of hvd's without its operation");
+  return Call::start(std::move(spec), frame, layout.future_create ? &frame->future : nullptr);
+}
+
+}  // namespace
+}  // namespace hvd::jax
+
+extern "C" {
+
+/// XLA_FFI_Handler.
+__attribute__((visibility("default"))) void* hvd_jax_handler(void* frame) {
+  return hvd::jax::handle(static_cast<hvd::jax::xla::CallFrame*>(frame));
+}
+
+/// "" or why nothing works.  Before the handler is registered.
+__attribute__((visibility("default"))) const char* hvd_jax_configure(const hvd::jax::xla::Layout* layout) {
+  static std::string* const problem = new std::string;
+  hvd::jax::layout = *layout;
+  *problem = hvd::bridge::find_runtime();
+  return problem->c_str();
+}
+
+__attribute__((visibility("default"))) void hvd_jax_exiting() { hvd::bridge::stop_completions(); }
+}
