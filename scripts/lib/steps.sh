@@ -26,6 +26,35 @@ quietly() {
   fail "exit code $status from: $* (all of its output: $log)"
 }
 
+# An environment of the tests' own at .cache/NAME with some packages; `behind`: what it lacks (torch, scikit-learn) it
+# takes from .venv, `alone`: it does not.  Where it cannot be had, the tests that need it are skipped, and say so.
+test_environment() { # NAME behind|alone REQUIREMENTS
+  made=.cache/$1/made-with
+  absent=.cache/$1.absent
+  if [ "$(cat $made 2>/dev/null)" = "$3" ]; then
+    step $1 "$3 there, for the tests"
+  elif [ "$(cat $absent 2>/dev/null)" = "$3" ]; then
+    step $1 "could not be installed before; its tests are skipped (rm $absent to try again)"
+  else
+    step $1 "installing $3 into .cache/$1, for the tests (a minute or two)"
+    rm -rf .cache/$1
+    quietly 120 "$python" -m venv .cache/$1
+    set -f
+    if timeout --kill-after=20 900 .cache/$1/bin/pip install --disable-pip-version-check --progress-bar off \
+      $3 >>$log 2>&1 </dev/null; then
+      [ $2 = alone ] || .cache/$1/bin/python -c 'import site, sys
+print(sys.argv[1], file=open(site.getsitepackages()[0] + "/behind.pth", "w"))' \
+        "$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')"
+      echo "$3" >$made
+    else
+      step $1 "cannot be installed here: its tests are skipped ($log says why)"
+      rm -rf .cache/$1
+      echo "$3" >$absent
+    fi
+    set +f
+  fi
+}
+
 # A list file without its comments. "a|b" is b where a is not to be had.
 package_list() { sed 's/#.*//' "$1" | tr -s ' \n' ' '; }
 

@@ -7,7 +7,7 @@ seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
 HVD_BUILD_DIR: the build folder (default build/).  HVD_TEST_PYTHON: the ranks'
 interpreter, with torch or whatever a file needs (default this one).
 HVD_TEST_TENSORFLOW: an interpreter with TensorFlow and JAX (default HVD_TEST_PYTHON).  HVD_TEST_JAX: one with JAX
-(default HVD_TEST_TENSORFLOW).
+(default HVD_TEST_TENSORFLOW), HVD_TEST_MXNET: one with MXNet (default HVD_TEST_PYTHON).
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ def jax_interpreter() -> str:
     """The interpreter of ranks that use JAX."""
     named = os.environ.get("HVD_TEST_JAX", "")
     return named if os.access(named, os.X_OK) else tensorflow()
+
+
+def mxnet_interpreter() -> str:
+    """The interpreter of ranks that use MXNet."""
+    named = os.environ.get("HVD_TEST_MXNET", "")
+    return named if os.access(named, os.X_OK) else python()
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -1,0 +1,161 @@
+"""The operations on MXNet arrays, with Horovod's arguments.
+
+priority: accepted as in Horovod.  There it orders what waits in MXNet's engine; here nothing waits there, a call
+returns when its operation has ended, and what can be exchanged together is (see the grouped ones and DistributedTrainer).
+Errors: ValueError for a wrong argument; HorovodInternalError when ranks disagree or a peer is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum
+from hvd.mxnet._adapter import MxnetAdapter
+from hvd.process_sets import ProcessSet, global_process_set
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Max",
+    "Min",
+    "Product",
+    "Sum",
+    "allgather",
+    "allreduce",
+    "allreduce_",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "grouped_allgather",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_reducescatter",
+    "join",
+    "reducescatter",
+]
+
+collectives: Collectives[Any] = Collectives(MxnetAdapter())
+barrier = collectives.barrier
+join = collectives.join
+
+
+def allreduce(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Any:
+    """The reduction of an array (any shape, the same on all ranks) over all ranks, as a new one; Average unless told else."""
+    return collectives.allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+
+
+def allreduce_(
+    tensor: Any,
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> Any:
+    """allreduce in place; returns the array."""
+    return collectives.allreduce_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+
+
+def grouped_allreduce(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> list[Any]:
+    """allreduce of several arrays that become ready, and run, together."""
+    return collectives.grouped_allreduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    priority: int = 0,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    op: int | None = None,
+) -> list[Any]:
+    """grouped_allreduce in place; returns the arrays."""
+    return collectives.grouped_allreduce_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
+
+
+def allgather(tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set) -> Any:
+    """All ranks' arrays, one after the other: [sum of dim 0, ...].  Only the first dimension may differ."""
+    return collectives.allgather(tensor, name, process_set)
+
+
+def grouped_allgather(
+    tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> list[Any]:
+    """allgather of several arrays that become ready, and run, together."""
+    return collectives.grouped_allgather(tensors, name, process_set)
+
+
+def broadcast(
+    tensor: Any, root_rank: int, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> Any:
+    """A new array with root_rank's values.  The same shape and dtype on all ranks."""
+    return collectives.broadcast(tensor, root_rank, name, process_set)
+
+
+def broadcast_(
+    tensor: Any, root_rank: int, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Overwrites an array with root_rank's, and returns it."""
+    return collectives.broadcast_(tensor, root_rank, name, process_set)
+
+
+def alltoall(
+    tensor: Any,
+    splits: Any = None,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """Sends rows to all ranks: splits[r] of them to rank r, or equal parts.  With splits: (array, received splits)."""
+    rows = splits.asnumpy() if hasattr(splits, "asnumpy") else splits
+    return collectives.alltoall(tensor, rows, name, process_set)
+
+
+def reducescatter(
+    tensor: Any,
+    op: int = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Any:
+    """The sum (or average) of an array over all ranks, divided among them: [rows of this rank, ...]."""
+    return collectives.reducescatter(tensor, name, op, process_set, prescale_factor, postscale_factor)
+
+
+def grouped_reducescatter(
+    tensors: Sequence[Any],
+    op: int = Average,
+    name: str | None = None,
+    priority: int = 0,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> list[Any]:
+    """reducescatter of several arrays that become ready, and run, together."""
+    return collectives.grouped_reducescatter(tensors, name, op, process_set, prescale_factor, postscale_factor)

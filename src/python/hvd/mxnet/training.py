@@ -1,0 +1,162 @@
+# mypy: disable-error-code="misc, no-any-return"
+"""Optimizers whose gradients are those of all ranks together."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import mxnet as mx
+
+from hvd._submission import Sum
+from hvd.mxnet.compression import Compression, Compressor
+from hvd.mxnet.ops import collectives
+from hvd.process_sets import ProcessSet, global_process_set
+
+__all__ = ["DistributedOptimizer", "DistributedTrainer"]
+
+
+def _size(process_set: ProcessSet) -> int:
+    size = process_set.size()
+    if size is None:
+        raise ValueError("hvd is not initialised, or this process set was not added: call hvd.init() first")
+    return size
+
+
+class _Exchange:
+    """Sums arrays over all ranks, in place: each as soon as backward has made it, or in groups."""
+
+    def __init__(self, predivide: float, num_groups: int, process_set: ProcessSet, compression: type[Compressor]) -> None:
+        if predivide <= 0:
+            raise ValueError(f"gradient_predivide_factor is {predivide}: it must be greater than 0")
+        if num_groups < 0:
+            raise ValueError(f"num_groups is {num_groups}: it must not be negative")
+        self._scale = 1.0 / predivide
+        self._groups = num_groups
+        self._set = process_set
+        self._compression = compression
+
+    def __call__(self, arrays: Sequence[Any], names: Sequence[str]) -> None:
+        if _size(self._set) == 1 or not arrays or not self._set.included():
+            return
+        # Backward makes the last layer's first: they are waited for, and sent, in that order.
+        order = range(len(arrays) - 1, -1, -1)
+        dense = [array if array.stype == "default" else array.tostype("default") for array in arrays]
+        small, contexts = zip(*(self._compression.compress(array) for array in dense))
+        handles = []
+        if self._groups:
+            count = -(-len(arrays) // self._groups)
+            for number, start in enumerate(range(0, len(arrays), count)):
+                members = [small[i] for i in order[start : start + count]]
+                call = (None, f"gradients.group.{number}", Sum, self._scale, 1.0, self._set)
+                handles.append(collectives.grouped_allreduce_async_(members, *call))
+        else:
+            for i in order:
+                handles.append(collectives.allreduce_async_(small[i], None, names[i], Sum, self._scale, 1.0, self._set))
+        error = None
+        for handle in handles:
+            try:
+                collectives.synchronize(handle)
+            except Exception as failure:
+                error = error or failure
+        if error:
+            raise error
+        for array, out, context in zip(arrays, small, contexts):
+            result = self._compression.decompress(out, context)
+            if result is not array:
+                (result if array.stype == "default" else result.tostype(array.stype)).copyto(array)
+
+
+class DistributedOptimizer(mx.optimizer.Optimizer):
+    """An optimizer whose update() first averages the gradients of all ranks; for Module.fit and loops of one's own.
+
+    optimizer: the one that updates.  Its other methods and attributes are this one's too.  num_groups: 0 exchanges what
+    one update() is given at once; more, in so many parts.  For gluon: DistributedTrainer.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        own = self.__dict__
+        own["_optimizer"] = optimizer
+        own["_exchange"] = _Exchange(gradient_predivide_factor, num_groups, process_set, Compression.none)
+        # The sum becomes an average where the optimizer scales it anyway.
+        own["_averaging"] = gradient_predivide_factor / _size(process_set)
+        optimizer.rescale_grad *= self._averaging
+
+    def __getattr__(self, item: str) -> Any:
+        return getattr(self._optimizer, item)
+
+    def __setattr__(self, item: str, value: Any) -> None:
+        setattr(self._optimizer, item, value)
+
+    def create_state(self, index: Any, weight: Any) -> Any:
+        return self._optimizer.create_state(index, weight)
+
+    def create_state_multi_precision(self, index: Any, weight: Any) -> Any:
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def _reduce(self, index: Any, grad: Any) -> None:
+        if isinstance(index, (tuple, list)):
+            self._exchange(grad, [str(i) for i in index])
+        else:
+            self._exchange([grad], [str(index)])
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._reduce(index, grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        self._reduce(index, grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
+
+    def set_learning_rate(self, lr: float) -> None:
+        self._optimizer.set_learning_rate(lr)
+
+    def set_lr_mult(self, args_lr_mult: Any) -> None:
+        self._optimizer.set_lr_mult(args_lr_mult)
+
+    def set_wd_mult(self, args_wd_mult: Any) -> None:
+        self._optimizer.set_wd_mult(args_wd_mult)
+
+
+class DistributedTrainer(mx.gluon.Trainer):
+    """gluon's Trainer, with gradients averaged over all ranks in step() and allreduce_grads().
+
+    step(batch_size) takes this rank's batch size.  optimizer: a name or an mxnet optimizer, not a DistributedOptimizer.
+    prefix: put before the gradients' names, where two trainers are at work.  num_groups: exchanges the gradients in so
+    many groups that run together; 0: each as soon as it is ready.  A row_sparse gradient is made dense on its way.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: dict[str, Any] | None = None,
+        compression: type[Compressor] = Compression.none,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        if isinstance(optimizer, DistributedOptimizer):
+            warnings.warn("DistributedTrainer averages the gradients itself: the optimizer inside is used", stacklevel=2)
+            optimizer.rescale_grad /= optimizer._averaging
+            optimizer = optimizer._optimizer
+        size = _size(process_set)
+        self._exchange = _Exchange(gradient_predivide_factor, num_groups, process_set, compression)
+        self._prefix = prefix or ""
+        super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
+        self._scale *= gradient_predivide_factor / size
+
+    def _allreduce_grads(self) -> None:
+        live = [(i, param) for i, param in enumerate(self._params) if param.grad_req != "null"]
+        for param in (param for _, param in live):
+            if len(param.list_ctx()) > 1:
+                raise ValueError(f"parameter {param.name} is on {len(param.list_ctx())} devices: a rank has one device here")
+        self._exchange([param.list_grad()[0] for _, param in live], [f"{self._prefix}{i}" for i, _ in live])
