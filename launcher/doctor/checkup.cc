@@ -47,6 +47,9 @@ std::string python_text(const Questions& q) {
          "    import hvd\n"
          "    print('hvd',hvd.__version__)\n"
          "except Exception as e: print('hvd_error',' '.join(str(e).split()) or type(e).__name__)\n"
+         "import os\n"
+         "for p in getattr(find_spec('horovod'),'submodule_search_locations',None) or ():\n"
+         "    if os.path.exists(os.path.join(p,'metadata.json')): print('horovod',p)\n"
          "sys.path.insert(0,'.')\n"
          "print('absent',*[m for m in (" +
          list +
@@ -90,6 +93,9 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
   else if (const std::string usual_hvd = usual(all, "hvd"); value(a, "hvd") != usual_hvd)
     out.push_back(
         {a.host, "has hvd " + value(a, "hvd") + ", others have " + usual_hvd, "install the same wheel everywhere"});
+  if (!value(a, "horovod").empty())  // a file that only Horovod's own package has
+    out.push_back({a.host, "has Horovod itself in " + value(a, "horovod") + ", which import horovod may load",
+                   "there: " + q.python + " -m pip uninstall horovod, then install the wheel of hvdrun again", false});
   if (!value(a, "absent").empty())
     out.push_back({a.host, "lacks " + join(words(value(a, "absent")), ", "),
                    "there: " + q.python + " -m pip install " + value(a, "absent")});

@@ -25,3 +25,6 @@ for file in files:
 for pair in built:
     name, _, target = pair.partition("=")
     link(Path(build, name), Path(target))
+for path in Path(build).rglob("*.py"):
+    if path.is_symlink() and not path.exists():  # its source was moved or removed
+        path.unlink()

@@ -1,7 +1,39 @@
 """Horovod's name for hvd: ``import horovod.torch as hvd`` works unchanged.  Re-exports only."""
 
-from hvd._run import run as run
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hvd._run import run as run
 
 __all__ = ["run"]
 # Scripts compare it: this is the Horovod whose names are provided, not our version (hvd.__version__).
 __version__ = "0.28.1"
+
+
+def _warn_of_the_other() -> None:
+    """Both packages install into one folder; what is left there of Horovod itself belongs to no longer working code."""
+    folder = os.path.dirname(__file__)
+    if os.path.exists(os.path.join(folder, "metadata.json")) and os.environ.get("HVD_RANK", "0") == "0":
+        import warnings
+
+        warnings.warn(
+            f"Horovod itself was installed in {folder} too: its files there are mixed with hvdrun's. "
+            "Run `pip uninstall horovod`, then install hvdrun again",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+_warn_of_the_other()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "run":  # a rank does not need the launcher's side
+        from hvd._run import run
+
+        globals()["run"] = run
+        return run
+    raise AttributeError(f"module 'horovod' has no attribute {name!r}")

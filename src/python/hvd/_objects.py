@@ -4,23 +4,29 @@
 from __future__ import annotations
 
 import pickle
+from functools import cache
 from typing import Any
 
 from hvd import _native, _world
 from hvd.process_sets import ProcessSet, global_process_set
 
-try:
-    import cloudpickle as _pickler  # by value where pickle would only name things
-except ImportError:
-    _pickler = pickle  # type: ignore[assignment, unused-ignore]
-
 _OBJECT, _FAILURE = b"\0", b"\1"
+
+
+@cache
+def _pickler() -> Any:
+    """cloudpickle, which sends by value what pickle would only name; pickle where it is not installed."""
+    try:
+        import cloudpickle  # not before it is needed: it takes longer to load than all of hvd.torch
+    except ImportError:
+        return pickle
+    return cloudpickle
 
 
 def _packed(obj: Any) -> tuple[bytes, Exception | None]:
     """The bytes to send.  A rank that cannot pickle says so to the others, instead of leaving them waiting."""
     try:
-        return _OBJECT + _pickler.dumps(obj), None
+        return _OBJECT + _pickler().dumps(obj), None
     except Exception as error:  # pickle raises whatever an object's own methods raise
         text = f"rank {_world.rank()} could not pickle a {type(obj).__name__}: {error}"
         return _FAILURE + text.encode(), error

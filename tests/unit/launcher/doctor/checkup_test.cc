@@ -49,6 +49,8 @@ TEST_CASE("doctor: each trouble is one line with its host") {
   CHECK(problems({host("a"), host("b", "absent torch yaml\n")}) == "! b: lacks torch, yaml\n");
   CHECK(problems({host("a"), host("b", "hvd\nhvd_error No module named 'hvd'\n")}) ==
         "! b: import hvd fails: No module named 'hvd'\n");
+  CHECK(problems({host("a"), host("b", "horovod /venv/horovod\n")}) ==
+        "- b: has Horovod itself in /venv/horovod, which import horovod may load\n");
   CHECK(problems({host("a"), host("b", "reached\n")}) == "! b: cannot reach this host at 10.0.0.1:99\n");
   CHECK(problems({host("a"), host("b", "shm 65536 1\n")}) == "- b: /dev/shm holds only 64 MiB\n");
   CHECK(problems({host("a"), host("b", "files 256\n")}) == "- b: a process may open only 256 files\n");

@@ -1,0 +1,45 @@
+"""What importing does: a message where Horovod itself is in the same folder, and nothing loaded that is not needed yet."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from python.harness import environment, has, python
+
+
+def import_in(folder: Path) -> subprocess.CompletedProcess[str]:
+    code = "import horovod; print(horovod.__file__, horovod.run.__module__)"
+    return subprocess.run([python(), "-c", code], env=environment(), cwd=folder, timeout=60, capture_output=True, text=True)
+
+
+def test_a_message_where_horovod_itself_is_installed(tmp_path):
+    found = subprocess.run(
+        [python(), "-c", "import horovod; print(horovod.__path__[0])"],
+        env=environment(),
+        timeout=60,
+        capture_output=True,
+        text=True,
+    )
+    shutil.copytree(found.stdout.strip(), tmp_path / "horovod")
+    alone = import_in(tmp_path)
+    assert alone.stdout == f"{tmp_path}/horovod/__init__.py hvd._run\n" and "RuntimeWarning" not in alone.stderr
+    (tmp_path / "horovod" / "metadata.json").write_text("{}")
+    mixed = import_in(tmp_path)
+    assert mixed.stdout == alone.stdout
+    assert "pip uninstall horovod" in mixed.stderr and str(tmp_path / "horovod") in mixed.stderr
+
+
+@pytest.mark.parametrize("package", ["hvd.torch", "horovod.torch"])
+def test_nothing_of_others_is_loaded_with_the_package(package):
+    if not has("torch"):
+        pytest.skip(f"{python()} has no torch")
+    code = f"import sys, torch; before = set(sys.modules); import {package}; print(*sorted(set(sys.modules) - before))"
+    found = subprocess.run([python(), "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    others = {name for name in found.stdout.split() if name.partition(".")[0] not in ("hvd", "horovod")}
+    assert others <= set(sys.stdlib_module_names), others
+    later = {"hvd._run", "hvd.torch.sharded", "hvd.torch.elastic", "hvd.torch.ddp", "hvd.torch.loader"}
+    assert not later & set(found.stdout.split())
