@@ -1,9 +1,31 @@
-"""hvd.jax on two ranks: the operations, and what trains with them."""
+"""hvd.jax on two ranks: the operations, and what trains with them.
 
-from python.harness import checks_of, jax_interpreter
+The newest jax that installs is tested in every run; the oldest ones that work, by night: 0.4.30, which has no FFI for us so
+that only what is not compiled works, and 0.5.0.
+"""
+
+from __future__ import annotations
+
+import pytest
+from python.harness import HERE, checks_of, jax_interpreter, run_ranks
+from support import environments
 
 QUIET = {"JAX_PLATFORMS": "cpu"}
 
 test_operations = checks_of("jax_operations.py", needs=("jax",), interpreter=jax_interpreter(), **QUIET)
 test_training = checks_of("jax_training.py", needs=("jax",), interpreter=jax_interpreter(), **QUIET)
 test_examples = checks_of("jax_examples.py", needs=("jax", "optax", "sklearn"), interpreter=jax_interpreter(), **QUIET)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", ["0.4.30", "0.5.0", "0.6.2"])
+def test_older_versions(version: str) -> None:
+    python = environments.python_for_old_torch()  # what that torch is made for, this jax is too
+    if python is None:
+        pytest.skip("no Python from 3.9 to 3.11 here")
+    wanted = [f"jax=={version}", f"jaxlib=={version}", "optax"]
+    program = str(environments.with_packages(f"jax-{version}", python, wanted) / "bin/python")
+    for file in ("jax_operations.py", "jax_training.py"):
+        done = run_ranks(HERE / "in_ranks.py", str(HERE / "ranks" / file), interpreter=program, timeout=300, **QUIET)
+        assert done.returncode == 0, done.stdout[-4000:]

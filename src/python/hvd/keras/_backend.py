@@ -19,7 +19,7 @@ if NAME == "tensorflow":
 elif NAME == "torch":
     from hvd.torch.compression import Compression  # type: ignore[assignment]
 else:
-    from hvd.keras._compression import Compression  # type: ignore[assignment]
+    from hvd.jax.compression import Compression  # type: ignore[assignment]
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:
@@ -115,35 +115,12 @@ class Reduction:
         return [self.compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs)]
 
     def _jax(self, grads: list[Any]) -> list[Any]:
-        import jax
+        from hvd.jax.gradients import allreduce_gradients
 
-        pairs = [self.compression.compress(grad) for grad in grads]
-        small = [pair[0] for pair in pairs]
-        if any(isinstance(grad, jax.core.Tracer) for grad in small):
-            # Inside jit: the compiled step calls back, once for all gradients.
-            from jax.experimental import io_callback
-
-            shapes = [jax.ShapeDtypeStruct(grad.shape, grad.dtype) for grad in small]
-            outs = io_callback(lambda *arrays: tuple(self._arrays(arrays)), tuple(shapes), *small, ordered=False)
-        else:
-            outs = [jax.numpy.asarray(out) for out in self._arrays(small)]
-        return [self.compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs)]
-
-    def _arrays(self, grads: Sequence[Any]) -> list[Any]:
-        arrays = [np.array(grad) for grad in grads]
-        wide = [array.astype(np.float32) if array.dtype.name == "bfloat16" else array for array in arrays]
-        handles = [
-            _numpy.allreduce_async_(
-                array,
-                name=f"keras.gradients.{i}",
-                op=self.op,
-                prescale_factor=1.0 / self.predivide,
-                postscale_factor=self.predivide,
-                process_set=self.process_set,
-            )
-            for i, array in enumerate(wide)
-        ]
-        return [_numpy.synchronize(handle).astype(array.dtype) for handle, array in zip(handles, arrays)]
+        names = "keras.gradients"  # inside the compiled step, or outside it
+        return allreduce_gradients(  # type: ignore[no-any-return]
+            grads, self.compression, self.op, self.predivide, self.process_set, name=names
+        )
 
 
 def averaged(values: dict[str, float]) -> dict[str, float]:
