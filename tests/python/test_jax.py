@@ -7,6 +7,7 @@ that only what is not compiled works, and 0.5.0.
 from __future__ import annotations
 
 import pytest
+
 from python.harness import HERE, checks_of, jax_interpreter, run_ranks
 from support import environments
 
