@@ -163,6 +163,9 @@ JobPlan prepare(CommandLine line, const Environment& environment) {
     throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
                 "a job runs on the machines that there are");
   place_ranks(job, environment);
+  if (const auto rank = settings.integer("stdin"); rank && *rank >= static_cast<int>(job.plan.ranks.size()))
+    throw Error(Code::usage, "--stdin", "there is no rank " + std::to_string(*rank),
+                "the ranks are 0 to " + std::to_string(job.plan.ranks.size() - 1));
   job.cwd = current_folder();
 
   const char* path = environment("PATH");

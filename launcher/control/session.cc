@@ -124,6 +124,12 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       --sweeps_open_;
       if (events_.swept) events_.swept(manifest(rank).host, wire::swept_from_json(frame.body));
       break;
+    case Type::taken:
+      if (events_.taken && body.size() == sizeof(std::uint64_t)) events_.taken(rank, value_at<std::uint64_t>(body, 0));
+      break;
+    case Type::paused:
+      if (events_.paused && body.size() == 1) events_.paused(rank, body[0] == 1);
+      break;
     case Type::stall:
       if (events_.stall) events_.stall(rank, body);
       break;

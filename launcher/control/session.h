@@ -33,6 +33,8 @@ struct SessionEvents {
   std::function<void(int rank, std::string_view body)> stall;
   std::function<void(int rank, const wire::StackPicture&)> stack;
   std::function<void(const std::string& host, const wire::Swept&)> swept;
+  std::function<void(int rank, std::uint64_t bytes)> taken;
+  std::function<void(int rank, bool paused)> paused;
   std::function<void(const std::string& line)> note;  ///< something odd, for --verbose
 };
 
@@ -73,6 +75,8 @@ class Session {
 
   void stop_all(const std::string& reason, double grace_seconds);
   void signal_all(int number);
+  /// A piece of the rank's standard input; the empty one ends it.
+  void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }
   /// Asks a rank where it is; the answer is the event `stack`.  False when its guard is not there to ask.
   bool ask_stack(int rank, bool native);
   /// The guards may exit.  One on each host but this looks over it first, and tells in the event `swept`.

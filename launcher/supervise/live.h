@@ -13,10 +13,11 @@
 
 namespace hvd::launcher {
 
-/// What ps shows.
+/// What ps shows, and what a job asks of us.
 struct JobCard {
   std::string id, payload;
   double started_seconds = 0;  ///< CLOCK_REALTIME
+  double hang_seconds = 0;     ///< a wait worth a word; 0: the user wants none
 };
 
 class Live {
@@ -34,6 +35,11 @@ class Live {
   /// Events of the session.
   void stack(int rank, const wire::StackPicture& picture);
   void stall(std::string_view body);
+  /// A rank was stopped by a signal, or goes on.  When nobody else tells of it in time, this does: the rank that looks
+  /// for stalls may be the very one.
+  void paused(int rank, bool paused);
+  /// hvdrun itself stops them all, or lets them go on.
+  void all_paused(bool paused);
 
  private:
   /// Ranks are asked where they are, until all have answered or the limit is over.
@@ -56,7 +62,10 @@ class Live {
   const JobCard card_;
   const Hands hands_;
   std::vector<Round> rounds_;
-  std::set<std::string> told_;  ///< tensors whose hang is known to the user
+  void tell_of_paused();
+  bool all_paused_ = false;
+  std::map<int, Clock::time_point> paused_;  ///< since when; not those that were told of
+  std::set<std::string> told_;               ///< tensors whose hang is known to the user
 };
 
 /// hvdrun ps, stacks [JOB], kill [JOB].  @param words  the command and its argument.  Returns the exit code.

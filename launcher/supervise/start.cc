@@ -106,10 +106,15 @@ void Supervisor::start() {
   std::vector<wire::RankManifest> all = manifests();
   for (wire::RankManifest& m : all) m.job = job_id;
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
+  if (const auto rank = job_.settings.integer("stdin"))
+    input_ = std::make_unique<Input>(0, *rank,
+                                     [this, r = *rank](std::string piece) { session_->feed(r, std::move(piece)); });
   const wire::Payload& what = job_.payload.wire;
+  const double hang_seconds =
+      job_.settings.flag("stall-check") ? std::min(5.0, job_.settings.number("stall-check-warning-time-seconds")) : 0;
   const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
   live_ = std::make_unique<Live>(
-      *session_, job_.plan, folder_.path(), JobCard{job_id, title, started_wall_seconds_},
+      *session_, job_.plan, folder_.path(), JobCard{job_id, title, started_wall_seconds_, hang_seconds},
       Live::Hands{[this](const std::string& line) { say(line); }, [this] { on_signal(SIGTERM); }});
 }
 
@@ -178,6 +183,7 @@ std::vector<wire::RankManifest> Supervisor::manifests() const {
     m.grace_seconds = grace_seconds_;
     m.collect_results = job_.settings.has("results");
     m.timeline = timeline_ != nullptr;
+    m.input = job_.settings.integer("stdin") == p.rank;
     all.push_back(std::move(m));
   }
   return all;

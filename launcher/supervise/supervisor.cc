@@ -64,6 +64,7 @@ SessionEvents Supervisor::events() {
     const std::string where = s.cpus.empty() ? "unbound" : "cores " + ranges(s.cpus);
     detail("rank " + std::to_string(rank) + " runs as process " + std::to_string(s.pid) + ", " + where +
            (s.python.empty() ? "" : ", Python " + s.python));
+    if (input_ && rank == input_->rank()) input_->begin();
     if (!s.warning.empty()) say("hvdrun: rank " + std::to_string(rank) + ": " + s.warning);
   };
   e.output = [this](int rank, int stream, std::string_view bytes) {
@@ -79,6 +80,10 @@ SessionEvents Supervisor::events() {
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.stall = [this](int, std::string_view body) { live_->stall(body); };
   e.swept = [this](const std::string& host, const wire::Swept& swept) { after_[host] = {true, swept}; };
+  e.taken = [this](int rank, std::uint64_t bytes) {
+    if (input_ && rank == input_->rank()) input_->taken(bytes);
+  };
+  e.paused = [this](int rank, bool paused) { live_->paused(rank, paused); };
   e.note = [this](const std::string& line) { detail(line); };
   return e;
 }
@@ -95,6 +100,7 @@ void Supervisor::loop() {
     // With nowhere to put output we stop reading, unless the job ends: then what nobody reads is given up.
     session_->pump([&] { return phase_ >= Phase::stopping || printer_.pending_bytes() < most_pending_output_bytes; });
     session_->tick();
+    if (input_) input_->turn();
     printer_.turn();
     live_->turn();
     printer_.stdout_outlet().flush_ready();
@@ -118,6 +124,7 @@ void Supervisor::wait_for_events() {
   if (printer_.pending_bytes() < most_pending_output_bytes || phase_ >= Phase::stopping)
     fds.push_back({session_->fd(), POLLIN, 0});
   if (mpirun_->output_fd() >= 0) fds.push_back({mpirun_->output_fd(), POLLIN, 0});
+  if (input_ && input_->fd() >= 0) fds.push_back({input_->fd(), POLLIN, 0});
   for (const Outlet* o : {&printer_.stdout_outlet(), &printer_.stderr_outlet()})
     if (o->pending_bytes()) fds.push_back({o->fd(), POLLOUT, 0});
   ::poll(fds.data(), fds.size(), static_cast<int>(std::chrono::milliseconds(tick).count()));
@@ -129,9 +136,13 @@ void Supervisor::on_signal(int number) {
   // The ranks stop and go on; hvdrun itself stays awake, or their guards would take it for dead.
   if (number == SIGTSTP) {
     say("hvdrun: the ranks are stopped; they go on with: kill -CONT " + std::to_string(::getpid()));
+    live_->all_paused(true);
     return session_->signal_all(SIGSTOP);
   }
-  if (number == SIGCONT) return session_->signal_all(SIGCONT);
+  if (number == SIGCONT) {
+    live_->all_paused(false);
+    return session_->signal_all(SIGCONT);
+  }
   const bool again = ended_.signal != 0 && phase_ >= Phase::stopping;
   if (!ended_.signal) ended_.signal = number;
   if (!again) return stop("hvdrun got signal " + std::to_string(number), grace_seconds_);
@@ -164,6 +175,7 @@ void Supervisor::on_mpirun_end() {
 
 void Supervisor::on_death(const wire::DeathRecord& d) {
   printer_.rank_ended(d.rank);
+  if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" + (d.cause == wire::Cause::finished ? "" : " badly"));
   if (d.cause == wire::Cause::finished || phase_ >= Phase::stopping) return;

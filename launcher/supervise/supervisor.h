@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/control/folder.h"
+#include "launcher/control/input.h"
 #include "launcher/control/session.h"
 #include "launcher/control/timeline_file.h"
 #include "launcher/job.h"
@@ -66,7 +67,8 @@ class Supervisor {
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Child> mpirun_;
-  std::unique_ptr<Live> live_;  ///< from the moment there is a session
+  std::unique_ptr<Input> input_;  ///< --stdin
+  std::unique_ptr<Live> live_;    ///< from the moment there is a session
 
   Phase phase_ = Phase::starting;
   Clock::time_point started_at_, next_progress_;

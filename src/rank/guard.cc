@@ -79,6 +79,7 @@ class Guard {
     if (process_ && !outbox_.is_full())
       for (const int fd : {process_->out_fd(), process_->err_fd(), process_->link_fd()})
         if (fd >= 0) fds.push_back({fd, POLLIN, 0});
+    if (process_ && process_->input().fd() >= 0) fds.push_back({process_->input().fd(), POLLOUT, 0});
     poll(fds.data(), fds.size(), static_cast<int>(patience().count()));
   }
 
@@ -99,7 +100,9 @@ class Guard {
     signalfd_siginfo info;
     while (read(signals_.get(), &info, sizeof info) == sizeof info) {
       const int number = static_cast<int>(info.ssi_signo);
-      if (number == parent_died_signal()) {
+      if (number == SIGCHLD && process_) {
+        if (const auto paused = process_->paused()) outbox_.add(Type::paused, std::string(1, *paused ? '\1' : '\0'));
+      } else if (number == parent_died_signal()) {
         alone_ = true;
         end_rank(grace_when_lost);
       } else if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) {
@@ -177,6 +180,9 @@ class Guard {
           outbox_.add(Type::stack, to_json(wire::StackPicture{}));
         else if (!process_->shooting())
           process_->begin_stack(body == "native");
+        return;
+      case Type::input:
+        if (process_) process_->input().add(body);
         return;
       case Type::peer_lost:
         if (process_) process_->tell(type, body);
@@ -264,6 +270,8 @@ class Guard {
     // What is ready is read even while it ends: at most the outbox's worth in one round.
     while (process_->pump(outbox_, now) && !outbox_.is_full()) {}
     process_->expire(outbox_, now);
+    if (const auto taken = process_->input().step())
+      outbox_.add(Type::taken, {reinterpret_cast<const char*>(&*taken), sizeof *taken});
     if (state_ == State::running && now >= kill_at_) {
       process_->signal(SIGKILL);
       kill_descendants_once();

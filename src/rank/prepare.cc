@@ -69,6 +69,7 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
                  int payload_fd, int stack_fd) {
   Prepared p;
   Launch& l = p.launch;
+  l.input = m.input;
   l.env = rank_environment(m, mine, binding);
   l.env[wire::link::fd_variable] = std::to_string(link_fd);
   l.cwd = value_in(mine, "HVD_HOST_CWD", m.cwd.c_str());  // where this host calls the job's folder something else

@@ -51,6 +51,7 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   pid_ = s.pid;
   out_fd_ = std::move(s.out);
   err_fd_ = std::move(s.err);
+  input_ = Feed(std::move(s.in));
   started_ = {pid_, binding.cpus, binding.threads, binding.gpu, p.python, ""};
   if (s.bound_otherwise)
     started_.warning = "it could not be bound to the cores planned for it (" + ranges(binding.cpus) +
@@ -149,6 +150,17 @@ bool RankProcess::reap() {
     info = {};
   }
   return false;
+}
+
+std::optional<bool> RankProcess::paused() const {
+  std::optional<bool> now;
+  siginfo_t info{};
+  while (!has_ended() && waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+         info.si_pid != 0) {
+    now = info.si_code == CLD_STOPPED;
+    info = {};
+  }
+  return now;
 }
 
 bool RankProcess::alone() const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "feed.h"
 #include "oom.h"
 #include "outbox.h"
 #include "output.h"
@@ -47,6 +48,10 @@ class RankProcess {
   bool reap();
   /// True when this process has no children left, hence (it is a subreaper) no descendants.
   bool alone() const;
+  /// Its standard input.
+  Feed& input() { return input_; }
+  /// After SIGCHLD: true or false when it was stopped by a signal, or goes on, since the last call.
+  std::optional<bool> paused() const;
   /// To the rank's process group; nothing once it has been reaped.
   void signal(int number) const;
   /// A frame for the rank's libhvd; dropped when nobody reads.
@@ -71,6 +76,7 @@ class RankProcess {
   Output out_{tail_, false}, err_{tail_, true};
   MemoryGroup memory_;
   StackShot stack_;
+  Feed input_;
   wire::Started started_;
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;

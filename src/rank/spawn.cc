@@ -35,8 +35,8 @@ struct Note {
 /// Only async-signal-safe calls: the guard has threads (ZeroMQ's) when it forks.
 class Child {
  public:
-  Child(const Launch& launch, int out, int err, int notes, pid_t guard)
-      : launch_(launch), out_(out), err_(err), notes_(notes), guard_(guard) {
+  Child(const Launch& launch, int in, int out, int err, int notes, pid_t guard)
+      : launch_(launch), in_(in), out_(out), err_(err), notes_(notes), guard_(guard) {
     for (const std::string& a : launch.argv) argv_.push_back(const_cast<char*>(a.c_str()));
     argv_.push_back(nullptr);
     for (const auto& [name, value] : launch.env) variables_.push_back(name + "=" + value);
@@ -53,6 +53,7 @@ class Child {
     if (getppid() != guard_) _exit(127);
     setsid();
     default_signals();
+    if (in_ >= 0) dup2(in_, STDIN_FILENO);
     dup2(out_, STDOUT_FILENO);
     dup2(err_, STDERR_FILENO);
     close_others();
@@ -114,7 +115,7 @@ class Child {
   }
 
   const Launch& launch_;
-  const int out_, err_, notes_;
+  const int in_, out_, err_, notes_;
   const pid_t guard_;
   std::vector<char*> argv_, envp_;
   std::vector<std::string> variables_;
@@ -135,7 +136,9 @@ class Child {
 
 Spawned spawn(const Launch& launch) {
   Pipe out = make_pipe(), err = make_pipe(), notes = make_pipe();
-  Child child(launch, out.write.get(), err.write.get(), notes.write.get(), getpid());
+  // mpirun gives its rank 0 a pipe, and the others /dev/null.
+  Pipe in = launch.input ? make_pipe() : Pipe{Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)), Fd()};
+  Child child(launch, in.read.get(), out.write.get(), err.write.get(), notes.write.get(), getpid());
   Spawned s;
   s.pid = fork();
   if (s.pid == 0) child.run();
@@ -159,6 +162,8 @@ Spawned spawn(const Launch& launch) {
   }
   fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   fcntl(err.read.get(), F_SETFL, O_NONBLOCK);
+  if (in.write) fcntl(in.write.get(), F_SETFL, O_NONBLOCK);
+  s.in = std::move(in.write);
   s.out = std::move(out.read);
   s.err = std::move(err.read);
   return s;

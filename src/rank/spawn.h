@@ -18,12 +18,14 @@ struct Launch {
   std::string cwd;
   std::string fallback_cwd;   ///< when cwd is not there
   std::vector<int> cpus;      ///< to bind to; empty: unbound
+  bool input = false;         ///< standard input is a pipe
   std::vector<int> keep_fds;  ///< stay open under the same numbers
 };
 
 struct Spawned {
   pid_t pid = -1;
   Fd out, err;  ///< read ends, non-blocking
+  Fd in;        ///< write end, non-blocking; none unless asked for
   bool used_fallback_cwd = false;
   bool bound_otherwise = false;  ///< the kernel gave other CPUs than asked for
 };

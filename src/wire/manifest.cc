@@ -106,7 +106,8 @@ std::string to_json(const RankManifest& m) {
                    {"placement", placement_to_json(m.placement)},
                    {"grace_seconds", m.grace_seconds},
                    {"collect_results", m.collect_results},
-                   {"timeline", m.timeline}});
+                   {"timeline", m.timeline},
+                   {"input", m.input}});
 }
 
 RankManifest manifest_from_json(const std::string& text) {
@@ -130,6 +131,7 @@ RankManifest manifest_from_json(const std::string& text) {
   m.grace_seconds = f.number("grace_seconds", 0, 86400);
   m.collect_results = f.boolean("collect_results");
   m.timeline = f.boolean("timeline");
+  m.input = f.has("input") && f.boolean("input");
   return m;
 }
 

@@ -44,6 +44,7 @@ struct RankManifest {
   double grace_seconds = 5;
   bool collect_results = false;
   bool timeline = false;
+  bool input = false;  ///< its standard input comes over the channel; else /dev/null
 };
 
 std::string to_json(const RankManifest& m);

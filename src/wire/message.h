@@ -30,6 +30,8 @@ enum class Type : std::uint16_t {
   unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
   stack = 13,      ///< JSON StackPicture (small.h): where the rank is
   swept = 15,      ///< JSON Swept (small.h): the answer to a release that asked for it
+  taken = 16,      ///< u64: bytes of `input` that the rank has taken in all; all ones: it takes no more
+  paused = 17,     ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
   // hvdrun → guard
   manifest = 32,   ///< JSON RankManifest (manifest.h)
   payload = 33,    ///< a piece of the payload, in order; an empty piece ends it
@@ -38,6 +40,7 @@ enum class Type : std::uint16_t {
   release = 36,    ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
   ping = 37,       ///< i64 hvdrun CLOCK_MONOTONIC ns
   stacks = 39,     ///< asks for a stack: "native", or empty for Python frames only
+  input = 40,      ///< a piece of the rank's standard input; an empty piece ends it
   peer_lost = 38,  ///< JSON {rank, cause}: raise the epoch so that waits end with HVD_PEER_LOST
 };
 

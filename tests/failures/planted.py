@@ -131,7 +131,7 @@ CASES: dict[str, Case] = {
     "no address space": Case(raised(".*MemoryError: "), alike=True),
     "processor time over": Case(died("signalled", 24), alike=True),
     "child holds the pipes": Case(died("exited", lambda p: p.code)),
-    "stopped": Case(hangs("is stopped .*"), hang=True),
+    "stopped": Case(hangs(r"is stopped \(kill -CONT lets it go on\)"), hang=True),
     "loops": Case(hangs(r"is in planted_rank.py:\d+ \(spin\)"), hang=True),
     "other branch": Case(hangs(r"is in planted_rank.py:\d+ \(other_branch\)"), hang=True),
     "waits elsewhere": Case(hangs(r"is in planted_rank.py:\d+ \(nap\)"), hang=True, alike=True),
