@@ -192,3 +192,52 @@ def payload(_spark: Any, megabytes: int) -> Any:
 def too_few(_spark: Any, np: int, timeout: float) -> Any:
     """More ranks than slots."""
     return hvd.spark.run(rank_value, kwargs={"lr": 1.0}, num_proc=np, start_timeout=timeout)
+
+
+def secrets_in_ranks(_spark: Any, np: int) -> list[str]:
+    """Names of variables in the ranks that hold what is Spark's alone."""
+
+    def main() -> list[str]:
+        return [name for name, value in os.environ.items() if "SECRET" in name or "for-this-test-only" in value]
+
+    return [name for names in hvd.spark.run(main, num_proc=np) for name in names]
+
+
+def many_runs(_spark: Any, np: int, runs: int) -> int:
+    """Jobs one after the other."""
+    return sum(
+        HorovodRunner(np=np, driver_log_verbosity="log_callback_only").run(rank_value, lr=0.1)["size"] for _ in range(runs)
+    )
+
+
+def open_files(_spark: Any) -> dict[str, int]:
+    """What the driver's process holds."""
+    descriptors = len(os.listdir("/proc/self/fd"))
+    children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {"descriptors": descriptors, "children": len(children), "threads": threading.active_count()}
+
+
+def with_timeline(_spark: Any, path: str) -> Any:
+    """A run that HOROVOD_TIMELINE traces, as one sets it in a notebook."""
+    os.environ["HOROVOD_TIMELINE"] = path
+    try:
+        return HorovodRunner(np=2).run(rank_value, lr=0.1)["size"]
+    finally:
+        del os.environ["HOROVOD_TIMELINE"]
+
+
+def torch_distributor_times(_spark: Any, np: int, runs: int) -> list[float]:
+    """The same measure for Spark's own TorchDistributor."""
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+    found = []
+    for _ in range(runs):
+        began = time.time()
+        found.append(TorchDistributor(num_processes=np, local_mode=False, use_gpu=False).run(time.time) - began)
+    return found
+
+
+import pipelines  # noqa: E402
+from pipelines import *  # noqa: E402,F403  (the estimators' checks)
+
+cloudpickle.register_pickle_by_value(pipelines)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from netns.cluster import Cluster
+from netns.fixtures import make
 
 from . import session as s
 
@@ -24,7 +25,13 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s.Driver]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def three_hosts() -> Iterator[Cluster]:
+    """Hosts alpha, beta and gamma, for all of this suite: starting Spark on them takes longer than any test."""
+    yield from make(3)
+
+
+@pytest.fixture(scope="session")
 def standalone(three_hosts: Cluster) -> Iterator[s.Standalone]:
     """Master on alpha, a worker with two cores on each host."""
     if reason := s.why_not():
@@ -32,3 +39,20 @@ def standalone(three_hosts: Cluster) -> Iterator[s.Standalone]:
     made = s.Standalone(three_hosts)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def sessions(standalone: s.Standalone) -> Iterator[list[s.Driver]]:
+    """The session that runs just now, on all six cores; a test may have ended it."""
+    held: list[s.Driver] = []
+    yield held
+    for driver in held:
+        driver.close()
+
+
+@pytest.fixture
+def driver(standalone: s.Standalone, sessions: list[s.Driver]) -> s.Driver:
+    """A session on all six cores."""
+    if not sessions or sessions[-1].process.poll() is not None:
+        sessions[:] = [standalone.driver()]
+    return sessions[-1]

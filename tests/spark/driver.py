@@ -48,7 +48,7 @@ def main() -> None:
 
     builder = SparkSession.builder.master(sys.argv[1]).appName("hvd-tests")
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    builder = builder.config("spark.driver.memory", "512m").config("spark.sql.shuffle.partitions", "4")
+    builder = builder.config("spark.driver.memory", "640m").config("spark.sql.shuffle.partitions", "4")
     for setting in sys.argv[2:]:
         builder = builder.config(*setting.split("=", 1))
     spark = builder.getOrCreate()

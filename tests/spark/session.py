@@ -15,12 +15,19 @@ import time
 from typing import Any
 
 from netns.cluster import Cluster, wait_for
-from support.hvdrun import ROOT
+from support.hvdrun import ROOT as ROOT
 
 HERE = pathlib.Path(__file__).resolve().parent
 MASTER_PORT = 7077
 # Small JVMs: a test's executors and daemons together stay below 4 GB.
-EXECUTOR = ("spark.executor.memory=512m", "spark.executor.cores=1", "spark.rpc.askTimeout=60s")
+# Little compiling and one thread of garbage collection: the tests' JVMs live for a minute.
+JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1"
+EXECUTOR = (
+    "spark.executor.memory=512m",
+    "spark.rpc.askTimeout=60s",
+    f"spark.executor.extraJavaOptions={JAVA}",
+    f"spark.driver.extraJavaOptions={JAVA}",
+)
 
 
 def python() -> str | None:
@@ -47,11 +54,14 @@ def environment(folder: pathlib.Path) -> dict[str, str]:
         "PATH": path,
         "HOME": os.environ.get("HOME", "/root"),
         "LANG": "C.UTF-8",
+        "KERAS_BACKEND": "torch",
+        "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(build / "src/python"),
         "PYSPARK_PYTHON": interpreter,
         "SPARK_WORKER_DIR": str(folder / "work"),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_DAEMON_MEMORY": "192m",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA,
         "SPARK_NO_DAEMONIZE": "1",
         "HVD_SHARE_GPUS": "1",
     }
@@ -133,7 +143,7 @@ def local_cluster(folder: pathlib.Path, executors: int = 2, cores: int = 1, sett
     """A driver with executors on this machine."""
     (folder / "local").mkdir(parents=True, exist_ok=True)
     return Driver(
-        [str(python()), str(HERE / "driver.py"), f"local-cluster[{executors},{cores},512]", *EXECUTOR[:1],
+        [str(python()), str(HERE / "driver.py"), f"local-cluster[{executors},{cores},512]", *EXECUTOR,
          f"spark.executor.cores={cores}", "spark.driver.host=127.0.0.1", *settings],
         folder / "driver.log",
         {**environment(folder), "SPARK_LOCAL_IP": "127.0.0.1"},
@@ -145,8 +155,8 @@ class Standalone:
 
     def __init__(self, cluster: Cluster, cores: int = 2, settings: tuple[str, ...] = ()) -> None:
         self.cluster, self.settings = cluster, settings
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hvd-spark-test-"))
-        self.variables = environment(self.folder)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hvd-spark-test-", dir="/var/tmp"))  # on all hosts the same
+        self.variables = environment(pathlib.Path("/tmp/spark"))  # on each host its own
         self.processes: list[subprocess.Popen[Any]] = []
         if settings:
             conf = self.folder / "conf"
@@ -160,11 +170,21 @@ class Standalone:
         deploy = "org.apache.spark.deploy."
         master = ["--host", cluster.address(first), "--port", str(MASTER_PORT), "--webui-port", "0"]
         self._start(first, deploy + "master.Master", *master)
+        master_log = self.log(first, "master")
+        self._wait(lambda: "I have been elected leader" in master_log.read_text(), "Spark's master")
         for host in cluster.names:
             worker = ["--host", cluster.address(host), "--webui-port", "0", "-c", str(cores), "-m", "1100m", self.url]
             self._start(host, deploy + "worker.Worker", *worker)
         logs = [self.log(host, "worker") for host in cluster.names]
-        wait_for(lambda: all("Successfully registered" in log.read_text() for log in logs), 60.0, "Spark's workers")
+        self._wait(lambda: all("Successfully registered" in log.read_text() for log in logs), "Spark's workers")
+
+    def _wait(self, condition: Any, what: str) -> None:
+        try:
+            wait_for(condition, 100.0, what)
+        except TimeoutError as error:
+            said = "".join(log.read_text()[-1500:] for log in self.folder.glob("*.log"))
+            self.close()
+            raise TimeoutError(f"{error}\n{said}") from None
 
     def log(self, host: str, what: str) -> pathlib.Path:
         """A daemon's log."""
@@ -214,3 +234,27 @@ def wait_until_clean(clusters_processes: Any, limit: float = 20.0) -> None:
     while left := leftovers(clusters_processes()):
         assert time.monotonic() < deadline, f"left: {left}"
         time.sleep(0.2)
+
+
+def files_left(cluster: Cluster, host: str) -> list[str]:
+    """Files of jobs on a host."""
+    found = cluster.run(host, ["sh", "-c", "ls -d /tmp/hvd* /tmp/ompi.* /dev/shm/* /run/hvd* 2>/dev/null"]).stdout
+    return [line for line in found.splitlines() if not line.startswith("/tmp/hvd-spark-test")]
+
+
+def interrupt_on(cluster: Cluster, host: str) -> None:
+    """SIGINT for the driver's Python on a host."""
+    for pid, line in cluster.processes(host).items():
+        if "driver.py" in line and "env -i" not in line and "pyspark-shell" not in line:
+            os.kill(pid, signal.SIGINT)
+
+
+def patience() -> float:
+    """How much longer than on an idle machine a thing may take here now."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def local_session(folder: pathlib.Path) -> Driver:
+    """A driver that computes in its own process."""
+    argv = [str(python()), str(HERE / "driver.py"), "local[2]", "spark.driver.host=127.0.0.1", *EXECUTOR]
+    return Driver(argv, folder / "driver.log", {**environment(folder), "SPARK_LOCAL_IP": "127.0.0.1"})

@@ -7,7 +7,7 @@ import pytest
 from . import session as s
 
 REASON = s.why_not()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
 
 
 def test_too_few_slots_are_told_before_waiting(local: s.Driver) -> None:

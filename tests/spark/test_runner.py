@@ -11,7 +11,7 @@ import pytest
 from . import session as s
 
 REASON = s.why_not()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
 
 
 def test_rank_zeros_value_and_live_output(local: s.Driver) -> None:

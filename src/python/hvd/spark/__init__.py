@@ -9,5 +9,6 @@ from __future__ import annotations
 from hvd.spark._log import log_to_driver
 from hvd.spark._manifest import write_manifest
 from hvd.spark._run import JobCancelled, run
+from hvd.spark.store import Store
 
-__all__ = ["JobCancelled", "log_to_driver", "run", "write_manifest"]
+__all__ = ["JobCancelled", "Store", "log_to_driver", "run", "write_manifest"]

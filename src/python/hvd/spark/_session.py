@@ -9,8 +9,10 @@ import sys
 import time
 from typing import Any
 
-# How long executors that have not come yet are waited for.
-SLOTS_SECONDS = 30.0
+# How long executors that have not come yet are waited for; and for "all slots" in a young session, how long no new one
+# must have come.
+SLOTS_SECONDS = 60.0
+_YOUNG_SECONDS, _QUIET_SECONDS = 30.0, 3.0
 _ONES_OWN = re.compile(
     r"^HVD_(RUN_PROGRAM|RANK_PROGRAM|LIBRARY|BUILD_DIR|RANK|SIZE|LOCAL_.*|CROSS_.*|JOB.*|HOST.*|LINK_FD|CONTROL|.*KEYS?|TEST_.*)$"
 )
@@ -60,7 +62,8 @@ def slots(context: Any) -> int:
 def describe(context: Any, count: int) -> str:
     """The slots there are, in words."""
     conf = context.getConf()
-    executors = max(0, context._jsc.sc().getExecutorMemoryStatus().size() - 1) or 1
+    others = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is in it
+    executors = 1 if context.master.startswith("local") and not context.master.startswith("local-") else others
     each = [f"spark.task.cpus={conf.get('spark.task.cpus', '1')}"]
     if gpus := conf.get("spark.task.resource.gpu.amount"):
         each.append(f"spark.task.resource.gpu.amount={gpus}")
@@ -73,7 +76,7 @@ def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
     Says at once when there are too few; then waits for executors that may still come.
     Errors: ValueError with both numbers after `limit` seconds.
     """
-    wanted, found = max(np, 1), slots(context)
+    wanted, found = max(np, 1), slots(context) if np else _settled(context)
     if found < wanted:
         seconds = SLOTS_SECONDS if limit is None else limit
         say(f"np={np} needs {wanted} slots, and there are {describe(context, found)}: waiting {seconds:g} s for executors")
@@ -88,7 +91,17 @@ def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
             if found
             else f"np={np} needs {wanted} slots, but there is no executor: is the cluster full, or are its workers down?"
         )
-    return found if np == 0 else np
+    return np or _settled(context)
+
+
+def _settled(context: Any) -> int:
+    """The slots there are; in a young session once no more come."""
+    found, since = slots(context), time.monotonic()
+    while time.time() - context.startTime / 1000 < _YOUNG_SECONDS and time.monotonic() - since < _QUIET_SECONDS and found:
+        time.sleep(0.1)
+        if (now := slots(context)) != found:
+            found, since = now, time.monotonic()
+    return found
 
 
 def travelling_environment() -> dict[str, str]:

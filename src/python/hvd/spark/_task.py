@@ -29,7 +29,7 @@ from typing import Any
 from hvd._run import _environment, _program, _write_private
 from hvd.spark._manifest import by_host, manifest
 from hvd.spark._relay import Sender
-from hvd.spark._turn import Turn, sweep, wait_for_first
+from hvd.spark._turn import Turn, wait_for_first
 
 _SECRETS = re.compile(r"^(_SPARK_AUTH_SECRET|PYTHON_WORKER_FACTORY_.*|.*SPARK.*(SECRET|PASSWORD).*)$")
 # How long hvdrun may take to call its agent for all hosts: it gives up on its start after this by itself.
@@ -79,9 +79,8 @@ def run_task(spec: Spec, _rows: Any) -> Iterator[Outcome]:
             context.allGather(json.dumps({"facts": _facts()}))
         wait_for_first(spec.job, may_be_over=not alone)
         if alone:
-            context.barrier()  # a second, in which the first task keeps the file for those that come late
+            context.barrier()  # a second, in which the first task keeps its turn for those that come late
         return
-    sweep()
     turn = Turn(spec.job)
     try:
         if me == 0:

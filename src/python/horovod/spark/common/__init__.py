@@ -1,0 +1,1 @@
+"""Horovod's name: horovod.spark.common."""

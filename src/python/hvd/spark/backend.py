@@ -1,0 +1,77 @@
+"""Backend: where an estimator's ranks run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable
+
+__all__ = ["Backend", "LocalBackend", "SparkBackend"]
+
+
+class Backend:
+    """Runs a function on num_processes() ranks."""
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> list[Any]:
+        """All ranks' results, in rank order."""
+        raise NotImplementedError
+
+    def num_processes(self) -> int:
+        """How many ranks there will be."""
+        raise NotImplementedError
+
+
+class SparkBackend(Backend):
+    """Tasks of a barrier stage; num_proc=None takes every slot.  options: those of hvd.spark.run."""
+
+    def __init__(self, num_proc: int | None = None, env: dict[str, str] | None = None, **options: Any) -> None:
+        self.num_proc, self.env, self.options = num_proc, env or {}, options
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> list[Any]:
+        from hvd.spark._run import run
+
+        return run(fn, args, kwargs, self.num_processes(), env={**self.env, **(env or {})}, **self.options)
+
+    def num_processes(self) -> int:
+        from hvd.spark._session import slots, spark_context
+
+        return self.num_proc or slots(spark_context())
+
+
+class LocalBackend(Backend):
+    """Ranks on the driver, to try things out."""
+
+    def __init__(self, num_proc: int = 1) -> None:
+        self.num_proc = num_proc
+
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> list[Any]:
+        from hvd._run import run
+
+        return run(_with_environment, args=(env or {}, fn, tuple(args), dict(kwargs or {})), num_proc=self.num_proc)
+
+    def num_processes(self) -> int:
+        return self.num_proc
+
+
+def _with_environment(env: dict[str, str], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    import os
+
+    os.environ.update(env)
+    return fn(*args, **kwargs)

@@ -1,0 +1,90 @@
+"""hvd.spark.keras: a Keras 3 model as a stage of a Spark ML pipeline, on whichever backend Keras has here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hvd.spark.ml.estimator import HorovodEstimatorBase, HorovodModelBase, Training
+
+__all__ = ["KerasEstimator", "KerasModel"]
+
+
+class KerasEstimator(HorovodEstimatorBase):
+    """Trains a keras.Model.
+
+    optimizer: a keras.optimizers.Optimizer or its name; loss and metrics as for compile().  Each feature column is one
+    input.  custom_objects: {name: class} of layers of your own.  The other parameters: hvd.spark.ml.params.
+    """
+
+    def _work(self) -> Any:
+        import keras
+
+        from hvd.spark.ml.keras_training import pack
+
+        model = self.value("model")
+        if not isinstance(model, keras.Model):
+            raise ValueError(f"model is a {type(model).__name__}, not a keras.Model")
+        if not model.built:
+            raise ValueError("the model is not built yet: give it a keras.Input, or call build()")
+        optimizer = keras.optimizers.get(self.value("optimizer") or "rmsprop")
+        return {
+            "model": pack(model),
+            "optimizer": keras.optimizers.serialize(optimizer),
+            "loss": self.value("loss"),
+            "metrics": self.value("metrics"),
+        }
+
+    def _environment(self) -> dict[str, str]:
+        import keras
+
+        return {"KERAS_BACKEND": keras.backend.backend()}
+
+    def _train_function(self) -> Any:
+        from hvd.spark.ml.keras_training import train
+
+        return train
+
+    def _model_of(self, result: dict[str, Any], training: Training) -> Any:
+        from hvd.spark.ml.keras_training import unpack
+
+        custom = self.value("custom_objects")
+        model = unpack(training.work["model"], custom)
+        model.set_weights(result["weights"])
+        extra = {"widths": result["widths"], "input_shapes": self.value("input_shapes"), "custom_objects": custom}
+        extra["backend"] = self._environment()["KERAS_BACKEND"]
+        return KerasModel(
+            model, training.features, training.labels, self.value("output_cols"), result["history"], training.run_id, extra
+        )
+
+
+class KerasModel(HorovodModelBase):
+    """What KerasEstimator.fit returns."""
+
+    def _packed(self) -> bytes:
+        from hvd.spark.ml.keras_training import pack
+
+        return pack(self._model)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> KerasModel:
+        """From what state() gave."""
+        from hvd.spark.ml.keras_training import unpack
+
+        keys = ("features", "labels", "outputs", "history", "run_id", "extra")
+        return cls(unpack(state["packed"], state["extra"]["custom_objects"]), *(state[key] for key in keys))
+
+    @staticmethod
+    def _predictor(packed: bytes, extra: dict[str, Any]) -> Any:
+        import os
+
+        os.environ.setdefault("KERAS_BACKEND", extra["backend"])
+        from hvd.spark.ml.keras_training import shaped, unpack
+
+        model = unpack(packed, extra["custom_objects"])
+
+        def forward(inputs: list[Any]) -> list[Any]:
+            given = shaped(inputs, extra["input_shapes"])
+            outputs = model.predict(given if len(given) > 1 else given[0], verbose=0)
+            return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+        return forward

@@ -1,0 +1,225 @@
+"""What the estimators of all frameworks share: a table becomes Parquet, ranks train, a model comes back."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.ml import Estimator, Model
+
+from hvd.spark.backend import Backend, SparkBackend
+from hvd.spark.ml import columns as c
+from hvd.spark.ml.params import PARAMS, EstimatorParams
+from hvd.spark.ml.persistence import Persistent
+from hvd.spark.ml.tables import count_rows, write_table
+from hvd.spark.store import Store
+
+
+@dataclass
+class Training:
+    """What every rank needs: pickled once."""
+
+    store: Store
+    run_id: str
+    features: list[str]
+    labels: list[str]
+    weight: str | None
+    validates: bool
+    settings: dict[str, Any]  # the parameters that are plain values
+    work: Any  # the framework's own: model, optimizer, loss, metrics
+    train_path: str = ""
+    val_path: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ignore[misc]
+    """fit(df) trains and returns a model; fit_on_parquet() trains on tables that lie in the store already."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__()
+        self._take(given)
+
+    # ---- a framework's part ----
+
+    def _work(self) -> Any:
+        raise NotImplementedError
+
+    def _train_function(self) -> Any:
+        raise NotImplementedError
+
+    def _model_of(self, result: dict[str, Any], training: Training) -> Any:
+        raise NotImplementedError
+
+    def _environment(self) -> dict[str, str]:
+        return {}
+
+    # ---- all frameworks ----
+
+    def state(self) -> dict[str, Any]:
+        """For saving."""
+        return {name: self.value(name) for name in PARAMS if self.isSet(self.getParam(name))}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Any:
+        """From what state() gave."""
+        return cls(**state)
+
+    def _fit(self, dataset: Any) -> Any:
+        self._check()
+        features, labels = list(self.value("feature_cols")), list(self.value("label_cols"))
+        training = self._training(features, labels)
+        names = c.describe(dataset, features, "feature") + c.describe(dataset, labels, "label")
+        if training.weight:
+            names += c.describe(dataset, [training.weight], "sample weight")
+        names = list({column.name: column for column in names}.values())
+        train, val = self._split(dataset)
+        ranks = self._backend().num_processes()
+        rows = dataset.count() if not self.value("rows_per_group") else 0
+        group = self.value("rows_per_group") or max(1, min(65536, rows // (4 * ranks) or 1))
+        part = uuid.uuid4().hex[:12]
+        training.train_path = training.store.get_train_data_path(part)
+        training.val_path = training.store.get_val_data_path(part)
+        try:
+            written = write_table(train, names, training.store, training.train_path, group)
+            _enough(written, ranks, "training")
+            if val is not None:
+                _enough(write_table(val, names, training.store, training.val_path, group), ranks, "validation")
+            return self._train(training)
+        finally:
+            training.store.delete(training.train_path)
+            training.store.delete(training.val_path)
+
+    def fit_on_parquet(self, params: dict[Any, Any] | None = None) -> Any:
+        """Trains on the store's train_path (and val_path where it exists), as any program wrote them.
+
+        Tables that Petastorm wrote are read with its arrays decoded; other codecs than NumPy's are not."""
+        if params:
+            return self.copy(params).fit_on_parquet()
+        self._check()
+        training = self._training(list(self.value("feature_cols")), list(self.value("label_cols")))
+        training.train_path = training.store.get_train_data_path()
+        training.val_path = training.store.get_val_data_path()
+        ranks = self._backend().num_processes()
+        if not training.store.exists(training.train_path):
+            raise ValueError(f"there is no table at {training.train_path}")
+        _enough(count_rows(training.store, training.train_path), ranks, "training")
+        training.validates = training.store.exists(training.val_path)
+        return self._train(training)
+
+    fitOnParquet = fit_on_parquet
+
+    def _check(self) -> None:
+        for name in ("store", "model", "loss", "feature_cols", "label_cols"):
+            if not self.value(name):
+                raise ValueError(f"{type(self).__name__} needs {name}: {PARAMS[name][1]}")
+        for name in ("batch_size", "epochs"):
+            if not isinstance(self.value(name), int) or self.value(name) < 1:
+                raise ValueError(f"{name} is {self.value(name)!r}: it must be a whole number of at least 1")
+
+    def _backend(self) -> Backend:
+        backend = self.value("backend")
+        return backend if backend is not None else SparkBackend(self.value("num_proc"))
+
+    def _training(self, features: list[str], labels: list[str]) -> Training:
+        store = self.value("store")
+        store = store if isinstance(store, Store) else Store.create(store)
+        plain = {n: self.value(n) for n in PARAMS if n not in ("model", "optimizer", "loss", "metrics", "store", "backend")}
+        run_id = self.value("run_id") or f"run-{uuid.uuid4().hex[:12]}"
+        validates = self.value("validation") is not None
+        return Training(store, run_id, features, labels, self.value("sample_weight_col"), validates, plain, self._work())
+
+    def _split(self, dataset: Any) -> tuple[Any, Any]:
+        """(training rows, validation rows or None)."""
+        validation = self.value("validation")
+        if validation is None:
+            return dataset, None
+        if isinstance(validation, str):
+            from pyspark.sql import functions as f
+
+            if validation not in dataset.columns:
+                raise ValueError(f"validation column {validation!r} is not in the table; it has {', '.join(dataset.columns)}")
+            chosen = f.col(f"`{validation}`").cast("double") > 0
+            return dataset.filter(~chosen), dataset.filter(chosen)
+        if not 0 < validation < 1:
+            raise ValueError(f"validation is {validation!r}: it must be between 0 and 1, or a column's name")
+        seed = self.value("random_seed")
+        return tuple(dataset.randomSplit([1 - validation, validation], seed=42 if seed is None else seed))
+
+    def _train(self, training: Training) -> Any:
+        results = self._backend().run(self._train_function(), args=(training,), env=self._environment())
+        return self._model_of(results[0], training)
+
+
+def _enough(rows: int, ranks: int, what: str) -> None:
+    if rows < ranks:
+        raise ValueError(f"there are {rows} rows for {what} and {ranks} ranks: use fewer ranks or more rows")
+
+
+class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
+    """A trained model.  transform(df) adds a column for each label; history has every epoch's values."""
+
+    def __init__(self, model: Any, features: list[str], labels: list[str], outputs: list[str] | None,
+                 history: dict[str, list[float]], run_id: str, extra: dict[str, Any]) -> None:  # fmt: skip
+        super().__init__()
+        self._model, self.features, self.labels = model, features, labels
+        self.outputs = list(outputs or [f"{label}__output" for label in labels])
+        self.history, self.run_id, self.extra = history, run_id, extra
+
+    def getModel(self) -> Any:
+        """The framework's own model, trained."""
+        return self._model
+
+    def getHistory(self) -> dict[str, list[float]]:
+        """loss, val_loss and the metrics: one value an epoch."""
+        return self.history
+
+    def setOutputCols(self, names: list[str]) -> Any:
+        """Other names for the predictions' columns."""
+        self.outputs = list(names)
+        return self
+
+    def _packed(self) -> bytes:
+        """The model as bytes that _predictor() takes."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _predictor(packed: bytes, extra: dict[str, Any]) -> Any:
+        """In an executor: a function from a list of inputs to a list of outputs, NumPy arrays."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """For saving."""
+        return {
+            "packed": self._packed(), "features": self.features, "labels": self.labels, "outputs": self.outputs,
+            "history": self.history, "run_id": self.run_id, "extra": self.extra,
+        }  # fmt: skip
+
+    def _transform(self, dataset: Any) -> Any:
+        import pandas
+        from pyspark.sql import functions as f
+
+        columns = c.describe(dataset, self.features, "feature")
+        names, outputs, predictor, extra = self.features, self.outputs, type(self)._predictor, self.extra
+        packed = dataset.sparkSession.sparkContext.broadcast(self._packed())
+        scalar = [width == 1 for width in extra["widths"]]
+
+        def predict(tables):  # type: ignore[no-untyped-def]
+            import pyarrow
+
+            forward = predictor(packed.value, extra)
+            for table in tables:
+                arrow = pyarrow.Table.from_pandas(table, preserve_index=False)
+                found = forward([c.as_tensor_type(c.to_numpy(arrow.column(name), name)) for name in names])
+                flat = [value.reshape(len(table), -1).astype("float64") for value in found]
+                yield pandas.DataFrame({
+                    name: value[:, 0] if one else list(value) for name, value, one in zip(outputs, flat, scalar)
+                })  # fmt: skip
+
+        kinds = ("double" if one else "array<double>" for one in scalar)
+        kind = "struct<" + ",".join(f"`{name}`:{kind}" for name, kind in zip(outputs, kinds)) + ">"
+        udf = f.pandas_udf(predict, kind, f.PandasUDFType.SCALAR_ITER)  # type: ignore[call-overload]
+        out = dataset.withColumn("__hvd", udf(f.struct(*[c.cell(dataset, column) for column in columns])))
+        for name in outputs:
+            out = out.withColumn(name, f.col(f"__hvd.`{name}`"))
+        return out.drop("__hvd")

@@ -1,0 +1,83 @@
+"""Spark standalone on three hosts in network namespaces: no ssh, no shared work folder, one job at a time and two at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+import pytest
+
+from netns.cluster import Cluster
+
+from . import session as s
+
+REASON = s.why_not()
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
+
+
+def test_ranks_on_three_hosts(driver: s.Driver, three_hosts: Cluster) -> None:
+    """All slots: ranks follow their hosts; each rank runs in its own executor's folder."""
+    values = driver.good("all_results", np=6, limit=110.0)
+    assert [value["rank"] for value in values] == list(range(6))
+    hosts = [value["host"] for value in values]
+    assert sorted(set(hosts)) == [three_hosts.address(name) for name in three_hosts.names]
+    assert hosts == [host for host in dict.fromkeys(hosts) for _ in range(2)]
+    assert [value["local"] for value in values] == [0, 1] * 3
+    assert [value["cross"] for value in values] == [0, 0, 1, 1, 2, 2]
+    assert all("/work/app-" in value["cwd"] for value in values)
+    assert all(value["sum"] == [21.0] * 3 for value in values)
+
+
+def test_a_part_of_the_slots(driver: s.Driver) -> None:
+    """Fewer ranks than slots."""
+    assert driver.good("runner", np=4)["size"] == 4
+
+
+def test_a_module_brought_by_spark(driver: s.Driver, standalone: s.Standalone) -> None:
+    """sc.addPyFile's folder is called otherwise on each host."""
+    (standalone.folder / "brought_along.py").write_text("WORD = 'here'\n")
+    assert driver.good("py_file", path=str(standalone.folder / "brought_along.py"), np=6) == ["here"] * 6
+
+
+def test_two_jobs_at_once(driver: s.Driver) -> None:
+    """Each on a part of the slots."""
+    assert driver.good("two_at_once", np=3) == {"first": 3, "second": 3}
+
+
+def test_manifest_for_hvdrun(driver: s.Driver, standalone: s.Standalone, three_hosts: Cluster) -> None:
+    """hvd.spark.write_manifest, then hvdrun --manifest by hand, over ssh."""
+    path = standalone.folder / "cluster.json"
+    made = driver.good("manifest", path=str(path))
+    assert {host["address"]: host["slots"] for host in made["hosts"]} == {
+        three_hosts.address(name): 2 for name in three_hosts.names
+    }
+    assert json.loads(path.read_text()) == made
+    build = pathlib.Path(os.environ.get("HVD_BUILD_DIR", s.ROOT / "build"))
+    command = [str(build / "launcher/hvdrun"), "--manifest", str(path), "--", "sh", "-c", "echo $HVD_RANK $(hostname)"]
+    done = three_hosts.run("alpha", command, env=standalone.variables)
+    assert done.returncode == 0, done.stderr
+    assert sorted(line.split("] ")[1].split()[0] for line in done.stdout.splitlines()) == list("012345")
+    assert {line.split()[-1] for line in done.stdout.splitlines()} == set(three_hosts.names)
+
+
+def test_nothing_is_left_after_good_jobs(driver: s.Driver, three_hosts: Cluster) -> None:
+    """No process, no file in /tmp or /dev/shm."""
+    driver.good("runner", np=6)
+    for host in three_hosts.names:
+        s.wait_until_clean(lambda host=host: three_hosts.processes(host), 5.0)
+        assert s.files_left(three_hosts, host) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_fifty_runs_leave_nothing(driver: s.Driver, three_hosts: Cluster) -> None:
+    """No process, file, descriptor or thread more than after the first."""
+    driver.good("runner", np=6)
+    before = driver.good("open_files")
+    assert driver.good("many_runs", np=6, runs=50, limit=800.0) == 300
+    after = driver.good("open_files")
+    assert all(after[what] <= before[what] + 2 for what in after), (before, after)
+    for host in three_hosts.names:
+        s.wait_until_clean(lambda host=host: three_hosts.processes(host), 5.0)
+        assert s.files_left(three_hosts, host) == []

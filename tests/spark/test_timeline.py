@@ -1,0 +1,58 @@
+"""HOROVOD_TIMELINE on a file system that only appends."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+from support import hvdrun
+
+from . import session as s
+
+REASON = s.why_not()
+
+
+def shim(folder: pathlib.Path) -> dict[str, str]:
+    """Variables that make folder/dbfs a place without seeks."""
+    (folder / "dbfs").mkdir()
+    library = folder / "no_seek.so"
+    source = str(s.HERE / "no_seek.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), source, "-ldl"], check=True, timeout=60)
+    return {"LD_PRELOAD": str(library), "NO_SEEK_FOLDER": str(folder / "dbfs"), "NO_SEEK_LOG": str(folder / "log")}
+
+
+def check(path: pathlib.Path, log: pathlib.Path) -> None:
+    """One file with all ranks' events; nothing but appending; on the disk when it was closed."""
+    events = json.loads(path.read_text())
+    names = {event.get("name") for event in events}
+    assert any("ALLREDUCE" in str(name) for name in names), names
+    assert len({event["pid"] for event in events if event.get("ph") in "BEX"}) >= 1
+    assert set(log.read_text().split("\n")) - {""} == {"fsync"}, log.read_text()
+
+
+def test_nothing_but_appending(tmp_path: pathlib.Path) -> None:
+    """hvdrun's file, with lseek, pwrite and ftruncate refused."""
+    variables = shim(tmp_path)
+    job = tmp_path / "job.py"
+    job.write_text(
+        "import numpy, hvd.numpy as h; h.init()\nfor i in range(20): h.allreduce(numpy.ones(8), name='x')\nh.shutdown()\n"
+    )
+    build = pathlib.Path(hvdrun.program()).parents[1]
+    path = tmp_path / "dbfs/timeline.json"
+    done = hvdrun.run(
+        "-np", "2", *hvdrun.python_args(), str(job),
+        env=hvdrun.environment(**variables, HOROVOD_TIMELINE=str(path), PYTHONPATH=str(build / "src/python")),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check(path, tmp_path / "log")
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_one_file_from_a_spark_job(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """Set in the notebook, as Databricks' users do."""
+    assert local.good("with_timeline", path=str(tmp_path / "timeline.json")) == 2
+    events = json.loads((tmp_path / "timeline.json").read_text())
+    assert any("ALLREDUCE" in str(event.get("name")) for event in events)
