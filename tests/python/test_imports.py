@@ -43,3 +43,11 @@ def test_nothing_of_others_is_loaded_with_the_package(package):
     assert others <= set(sys.stdlib_module_names), others
     later = {"hvd._run", "hvd.torch.sharded", "hvd.torch.elastic", "hvd.torch.ddp", "hvd.torch.loader"}
     assert not later & set(found.stdout.split())
+
+
+def test_hvd_alone_loads_no_framework():
+    code = "import sys, hvd, horovod, hvd.exceptions, hvd._collectives; print(*sys.modules)"
+    found = subprocess.run([python(), "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    frameworks = {"numpy", "torch", "tensorflow", "keras", "jax", "jaxlib", "mxnet", "pyspark", "pandas"}
+    assert not frameworks & {name.partition(".")[0] for name in found.stdout.split()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from python.harness import HERE, checks_of, jax_interpreter, run_ranks
+from python.harness import HERE, checks_of, has, jax_interpreter, run_ranks
 from support import environments
 
 QUIET = {"JAX_PLATFORMS": "cpu"}
@@ -30,3 +30,12 @@ def test_older_versions(version: str) -> None:
     for file in ("jax_operations.py", "jax_training.py"):
         done = run_ranks(HERE / "in_ranks.py", str(HERE / "ranks" / file), interpreter=program, timeout=300, **QUIET)
         assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.parametrize("how", ["late", "raises"])
+def test_the_end_of_a_rank_under_way(how: str) -> None:
+    if not has("jax", interpreter=jax_interpreter()):
+        pytest.skip(f"{jax_interpreter()} has no jax")
+    done = run_ranks(HERE / "ranks/jax_exits.py", how, interpreter=jax_interpreter(), timeout=100, **QUIET)
+    assert (done.returncode == 0) == (how != "raises"), done.stdout
+    assert ("as it should" in done.stdout) == (how == "raises") and "not finished" not in done.stdout

@@ -68,6 +68,17 @@ def _capsule(library: ctypes.CDLL) -> Any:
     return make(ctypes.cast(library.hvd_jax_handler, ctypes.c_void_p), b"xla._CUSTOM_CALL_TARGET", None)
 
 
+def _exiting(library: ctypes.CDLL) -> None:
+    """Programs under way end first: XLA waits for them, and they for their operations."""
+    import jax
+
+    try:
+        jax.effects_barrier()
+    except Exception:  # it failed, which its user may not have wanted to know
+        pass
+    library.hvd_jax_exiting()
+
+
 @cache
 def load() -> None:
     """Makes our operations known to XLA; once.  ImportError says what is missing."""
@@ -83,7 +94,7 @@ def load() -> None:
     problem = library.hvd_jax_configure(ctypes.byref(layout)).decode()
     if problem:
         raise ImportError(f"hvd.jax: {problem}")
-    atexit.register(library.hvd_jax_exiting)
     import jax.ffi  # not there before
 
+    atexit.register(_exiting, library)
     jax.ffi.register_ffi_target(TARGET, _capsule(library), platform="cpu")
