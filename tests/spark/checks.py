@@ -226,6 +226,11 @@ def with_timeline(_spark: Any, path: str) -> Any:
         del os.environ["HOROVOD_TIMELINE"]
 
 
+def warm_up(spark: Any) -> int:
+    """Both executors are up, and have run Python once."""
+    return int(spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(lambda rows: list(rows)).count())
+
+
 def torch_distributor_times(_spark: Any, np: int, runs: int) -> list[float]:
     """The same measure for Spark's own TorchDistributor."""
     from pyspark.ml.torch.distributor import TorchDistributor

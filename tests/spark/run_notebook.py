@@ -1,0 +1,22 @@
+"""Runs a notebook in this interpreter: run_notebook.py NOTEBOOK OUT.  OUT gets it with its outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import nbclient
+import nbformat
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
+
+notebook = nbformat.read(sys.argv[1], as_version=4)
+manager = KernelManager()
+# This very interpreter, whatever kernels are installed for the user.
+spec = KernelSpec(argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], language="python")
+manager._kernel_spec = spec
+client = nbclient.NotebookClient(notebook, km=manager, timeout=int(os.environ.get("CELL_SECONDS", "200")))
+client.execute()
+with open(sys.argv[2], "w") as file:
+    json.dump(notebook, file)
