@@ -28,7 +28,7 @@ quietly() {
 
 # An environment of the tests' own at .cache/NAME with some packages; `behind`: what it lacks (torch, scikit-learn) it
 # takes from .venv, `alone`: it does not.  Where it cannot be had, the tests that need it are skipped, and say so.
-test_environment() { # NAME behind|alone REQUIREMENTS
+test_environment() { # NAME behind|alone REQUIREMENTS [WITHOUT-DEPENDENCIES]
   made=.cache/$1/made-with
   absent=.cache/$1.absent
   if [ "$(cat $made 2>/dev/null)" = "$3" ]; then
@@ -41,7 +41,9 @@ test_environment() { # NAME behind|alone REQUIREMENTS
     quietly 120 "$python" -m venv .cache/$1
     set -f
     if timeout --kill-after=20 900 .cache/$1/bin/pip install --disable-pip-version-check --progress-bar off \
-      $3 >>$log 2>&1 </dev/null; then
+      $3 >>$log 2>&1 </dev/null &&
+      { [ -z "${4:-}" ] || timeout --kill-after=20 300 .cache/$1/bin/pip install --disable-pip-version-check \
+        --progress-bar off --no-deps $4 >>$log 2>&1 </dev/null; }; then
       [ $2 = alone ] || .cache/$1/bin/python -c 'import site, sys
 print(sys.argv[1], file=open(site.getsitepackages()[0] + "/behind.pth", "w"))' \
         "$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')"

@@ -400,6 +400,6 @@ def sparse_allreduce_async(
         all_indices, all_values = [synchronize(handle) for handle in handles]
         if op == Average:
             all_values = all_values / (process_set.size() or 1)
-        return torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.shape).coalesce()
+        return torch.sparse_coo_tensor(all_indices.t(), all_values, tensor.shape, check_invariants=False).coalesce()
 
     return wait

@@ -1,0 +1,17 @@
+"""hvd.data: loaders, and readers of Parquet files and Petastorm's, on two ranks."""
+
+import os
+
+from python.harness import checks_of, python
+
+
+def _named(variable: str) -> str:
+    named = os.environ.get(variable, "")
+    return named if os.access(named, os.X_OK) else python()
+
+
+SPARK = _named("HVD_TEST_SPARK")  # has pyarrow, and torch behind it
+PETASTORM = _named("HVD_TEST_PETASTORM")
+
+test_parquet = checks_of("data_readers.py", needs=("pyarrow", "torch", "sklearn"), interpreter=SPARK)
+test_petastorm = checks_of("petastorm_example.py", needs=("petastorm", "sklearn"), interpreter=PETASTORM)
