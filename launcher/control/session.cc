@@ -260,6 +260,11 @@ void Session::signal_all(int number) {
     if (ranks_[r].stage == Stage::running) send(static_cast<int>(r), Type::signal, bytes_of(std::int32_t{number}));
 }
 
+void Session::tell_complete() {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (!ranks_[r].local && manifests_[r].local_rank == 0) send(static_cast<int>(r), Type::complete, {});
+}
+
 bool Session::ask_stack(int rank, bool native) {
   const RankState& state = at(rank);
   if (state.gone || state.stage == Stage::absent || state.stage == Stage::clean) return false;

@@ -77,6 +77,8 @@ class Session {
   void signal_all(int number);
   /// A piece of the rank's standard input; the empty one ends it.
   void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }
+  /// Once all ranks have come: one guard of each other host closes its daemon's doors (base/doors.h).
+  void tell_complete();
   /// Asks a rank where it is; the answer is the event `stack`.  False when its guard is not there to ask.
   bool ask_stack(int rank, bool native);
   /// The guards may exit.  One on each host but this looks over it first, and tells in the event `swept`.

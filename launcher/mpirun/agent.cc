@@ -26,6 +26,11 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
+/// Shell text; a host without mktemp goes on without.
+constexpr const char* private_folder =
+    "t=$(umask 077; mktemp -d \"${TMPDIR:-/tmp}/hvdrank-XXXXXXXX\") && TMPDIR=$t && export TMPDIR &&\n"
+    "trap 'rm -rf \"$t\"' EXIT && trap 'exit 143' HUP INT TERM\n";
+
 /// A file name for any host name.
 std::string log_path(const std::string& folder, const std::string& host) {
   std::string name = host;
@@ -38,9 +43,10 @@ std::string log_path(const std::string& folder, const std::string& host) {
 
 std::string remote_script(const std::string& host, const std::string& cwd, const std::string& job_keys,
                           const std::vector<std::string>& daemon) {
-  // The daemon's words are shell text with their own quotes.  Its stdin must not be the rest of this script.
+  // The daemon's words are shell text with their own quotes.  Its stdin must not be the rest of this script.  Its
+  // session folder has a name that anybody could guess and make first, so it goes into a folder that only we can enter.
   return "HVD_JOB_KEYS=" + job_keys + "\nHVD_HOST=" + shell_quote(host) + "\nexport HVD_JOB_KEYS HVD_HOST\ncd " +
-         shell_quote(cwd) + " 2>/dev/null || cd\n{ " + join(daemon, " ") + "\n} </dev/null\n";
+         shell_quote(cwd) + " 2>/dev/null || cd\n" + private_folder + "{ " + join(daemon, " ") + "\n} </dev/null\n";
 }
 
 std::string unseal_text(const std::string& credential) {

@@ -28,11 +28,21 @@ std::string time_of_day() {
 }
 
 Fd create(const std::filesystem::path& path) {
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd)
     throw Error(Code::unavailable, path.string(), errno_text(errno),
                 "give --output-filename a folder that can be written");
   return fd;
+}
+
+/// With its parents; one that was not there is for its owner only, like what ranks print.
+void make_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (std::filesystem::create_directories(folder, error))
+    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
+  if (error)
+    throw Error(Code::unavailable, folder.string(), error.message(),
+                "give --output-filename a folder that can be written");
 }
 
 }  // namespace
@@ -61,11 +71,8 @@ Printer::Printer(PrinterOptions options)
     std::string number = std::to_string(rank);
     number.insert(0, digits - number.size(), '0');
     const std::filesystem::path folder = std::filesystem::path(options_.folder) / ("rank." + number);
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error)
-      throw Error(Code::unavailable, folder.string(), error.message(),
-                  "give --output-filename a folder that can be written");
+    make_folder(options_.folder);
+    make_folder(folder);
     ranks_[rank][out].file = create(folder / "stdout");
     ranks_[rank][err].file = create(folder / "stderr");
   }

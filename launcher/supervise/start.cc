@@ -134,6 +134,7 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
   if (job_.plan.all_local()) {
     env.try_emplace("HWLOC_PLUGINS_PATH",
                     folder_.path());  // no plugins: they only find devices, and loading them takes 5 ms
+    if (!job_.settings.flag("tcp")) env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
     return env;
   }
 

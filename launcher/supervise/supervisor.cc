@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "base/doors.h"
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/text.h"
@@ -184,10 +185,14 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
 
 void Supervisor::check_start() {
   const std::vector<int> absent = session_->in_stage(Stage::absent);
-  if (absent.empty()) {
+  if (absent.empty()) {  // nobody is to come any more
+    close_doors(::getpid());
+    close_doors(mpirun_->pid());
+    session_->tell_complete();
     phase_ = Phase::running;
     return;
   }
+  if (job_.plan.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_doors(mpirun_->pid()) > 0;
   const auto now = Clock::now();
   const double timeout = job_.settings.number("start-timeout");
   if (now - started_at_ > ms(timeout)) fail_start(true);

@@ -57,6 +57,8 @@ void each_process(F what) {
 
 }  // namespace
 
+pid_t parent_of(pid_t pid) { return status_of(pid).parent; }
+
 void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
 std::vector<pid_t> descendants(pid_t root) {

@@ -14,6 +14,9 @@ namespace hvd::rank {
 /// Makes this process a subreaper.
 void become_subreaper();
 
+/// 0: there is no such process.
+pid_t parent_of(pid_t pid);
+
 /// All processes below @p root, from one walk over /proc.  Others may have come since.
 std::vector<pid_t> descendants(pid_t root);
 

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "base/doors.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/leftovers.h"
@@ -184,6 +185,8 @@ class Guard {
       case Type::input:
         if (process_) process_->input().add(body);
         return;
+      case Type::complete:
+        return close_daemon();
       case Type::peer_lost:
         if (process_) process_->tell(type, body);
         return;
@@ -195,6 +198,14 @@ class Guard {
       default:
         return;  // of a later version
     }
+  }
+
+  /// mpirun's daemon on this host, the keeper's parent, needs no more connections.
+  static void close_daemon() {
+    const pid_t daemon = parent_of(getppid());
+    if (daemon <= 1) return;  // it is gone
+    const std::string name = read_file("/proc/" + std::to_string(daemon) + "/comm", 64);
+    if (name.starts_with("orted") || name.starts_with("prte")) close_doors(daemon);
   }
 
   void take_manifest(const std::string& body) {

@@ -41,6 +41,7 @@ enum class Type : std::uint16_t {
   ping = 37,       ///< i64 hvdrun CLOCK_MONOTONIC ns
   stacks = 39,     ///< asks for a stack: "native", or empty for Python frames only
   input = 40,      ///< a piece of the rank's standard input; an empty piece ends it
+  complete = 41,   ///< all ranks have come: nobody else is to connect to the daemon of this host
   peer_lost = 38,  ///< JSON {rank, cause}: raise the epoch so that waits end with HVD_PEER_LOST
 };
 

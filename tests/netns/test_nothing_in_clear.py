@@ -1,4 +1,5 @@
-"""What of a job over two hosts can be read on the wire: the bridge is recorded during whole jobs, and searched."""
+"""What of a job over two hosts can be read by others: the bridge is recorded during whole jobs, and searched; so are
+command lines, hvdrun's own words (--verbose, --dry-run) and every file that is readable by all."""
 
 from __future__ import annotations
 
@@ -6,30 +7,27 @@ import os
 import pathlib
 import re
 import secrets
-import shutil
+import stat
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
+from netns import jobs
 from netns.capture import Capture
 from netns.cluster import Cluster
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".venv/bin/python"
-HVDRUN = ROOT / ".venv/bin/hvdrun"
+from support import hvdrun
 
 # Cloudpickled by value, since it lies in __main__. The marks are in its constants, so in the pickle's bytes.
 PROGRAM = """
 import cloudpickle, os, sys, time
 
 def job(argument):
-    import hvd.torch as hvd
-    import os, sys, time, torch
+    import hvd.numpy as hvd
+    import numpy, os, sys, time
     hvd.init()
     payload = "MARK_payload"
-    total = hvd.allreduce(torch.ones(4), op=hvd.Sum, name="t")
+    total = hvd.allreduce(numpy.ones(4), op=hvd.Sum, name="t")
     assert total.tolist() == [hvd.size()] * 4
     print("MARK_output", os.environ["SECRET_OF_THE_USER"] == "MARK_" + "variable", flush=True)
     print("MARK_errors", file=sys.stderr, flush=True)
@@ -41,23 +39,15 @@ with open("/tmp/job.pkl", "wb") as file:
 """
 
 
-def mpiruns() -> Iterator[object]:
-    """Debian's mpirun and the second Open MPI."""
-    second = os.environ.get("HVD_TEST_OPENMPI5", str(ROOT / ".cache/openmpi5/bin/mpirun"))
-    for name, path in (("openmpi4", shutil.which("mpirun", path="/usr/bin")), ("openmpi5", second)):
-        absent = pytest.mark.skip(reason=f"{name} is not installed: {path}")
-        there = path is not None and os.access(path, os.X_OK)
-        yield pytest.param(path, id=name, marks=[] if there else [absent])
-
-
 class Watch(threading.Thread):
-    """Looks at both hosts while a job runs: the keys in mpirun's environment, and every command line there is."""
+    """Looks at both hosts while a job runs: the keys in mpirun's environment, command lines, files that all may read."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(daemon=True)
         self.cluster = cluster
         self.keys: set[str] = set()
         self.command_lines: set[str] = set()
+        self.files: dict[str, bytes] = {}
         self.over = threading.Event()
 
     def run(self) -> None:
@@ -66,6 +56,7 @@ class Watch(threading.Thread):
                 for pid, line in self.cluster.processes(host).items():
                     self.command_lines.add(line)
                     self.keys.update(job_keys(pid))
+                self.files.update(readable_by_all(self.cluster, host))
 
 
 def job_keys(pid: int) -> list[str]:
@@ -77,23 +68,39 @@ def job_keys(pid: int) -> list[str]:
     return [line.decode()[len("HVD_JOB_KEYS=") :] for line in environment if re.fullmatch(b"HVD_JOB_KEYS=.{81}", line)]
 
 
-@pytest.mark.parametrize("mpirun", list(mpiruns()))
+def readable_by_all(cluster: Cluster, host: str) -> dict[str, bytes]:
+    """Files of a host's /tmp, /dev/shm and /run that any user may read, less what the test has put there."""
+    found = {}
+    top = pathlib.Path(f"/proc/{cluster.init_pid(host)}/root")
+    for place in (cluster.tmp(host), top / "dev/shm", top / "run"):
+        for folder, folders, names in os.walk(place):
+            folders[:] = [name for name in folders if (pathlib.Path(folder) / name).stat().st_mode & stat.S_IXOTH]
+            for path in (pathlib.Path(folder) / name for name in names):
+                try:
+                    about = path.lstat()
+                    if stat.S_ISREG(about.st_mode) and about.st_mode & stat.S_IROTH and path.name != "job.pkl":
+                        found[f"{host} {path}"] = path.read_bytes()
+                except OSError:
+                    continue  # gone already
+    return found
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 @pytest.mark.timeout(180)
 def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str) -> None:
-    if not HVDRUN.exists():
-        pytest.skip("no .venv/bin/hvdrun (scripts/setup)")
     words = ("payload", "output", "errors", "variable", "argument", "result")
     marks = {word: secrets.token_hex(20) for word in words}
     program = re.sub(r'"MARK_" \+ "(\w+)"', lambda m: repr(marks[m[1]]), PROGRAM)
     program = re.sub(r"MARK_(\w+)", lambda m: marks[m[1]], program)
-    made = two_hosts.run("alpha", [str(PYTHON), "-c", program])
+    made = two_hosts.run("alpha", [jobs.python(), "-c", program])
     assert made.returncode == 0, made.stderr
 
     watch = Watch(two_hosts)
     watch.start()
-    env = {"SECRET_OF_THE_USER": marks["variable"], "HVD_MPIRUN": mpirun}
-    argv = [str(HVDRUN), "-np", "2", "-H", "alpha:1,beta:1", "--results", "/tmp/results"]
-    argv += ["--timeline-filename", "/tmp/timeline.json", "--python", str(PYTHON), "/tmp/job.pkl"]
+    env = jobs.environment(SECRET_OF_THE_USER=marks["variable"], HVD_MPIRUN=mpirun)
+    argv = [hvdrun.program(), "-np", "2", "-H", "alpha:1,beta:1", "--results", "/tmp/results", "--verbose"]
+    argv += ["--output-filename", "/tmp/output", "--timeline-filename", "/tmp/timeline.json"]
+    argv += ["--python", jobs.python(), "/tmp/job.pkl"]
     (two_hosts.tmp("alpha") / "results").touch(mode=0o600)
     with Capture(two_hosts) as wire:
         start = time.monotonic()
@@ -120,5 +127,13 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str) -> None:
     for what, needle in needles.items():
         assert not wire.find(needle), f"{what} crosses the network in clear, in {wire.find(needle)}"
     lines = "\n".join(watch.command_lines)
-    for what in ("secret", "variable", "payload"):
-        assert needles[what].decode() not in lines, f"{what} stands in a command line"
+    own = "\n".join(line for line in shown.splitlines() if not re.match(r"\[\d+ \w+\] ", line))
+    planned = two_hosts.run("alpha", [*argv[:1], "--dry-run", *argv[1:]], env=env)
+    assert planned.returncode == 0, planned.stderr
+    print(f"{len(watch.files)} files are readable by all: {sorted(watch.files)}")
+    for what, needle in needles.items():
+        assert needle.decode() not in lines, f"{what} stands in a command line"
+        assert needle.decode() not in own, f"hvdrun itself prints {what}"
+        assert needle.decode() not in planned.stdout + planned.stderr, f"--dry-run prints {what}"
+        for path, data in watch.files.items():
+            assert needle not in data, f"{path} holds {what} for all to read"

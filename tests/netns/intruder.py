@@ -1,0 +1,168 @@
+"""Another user of a host: intruder.py UID MARK, as root, which it gives up for UID.  For a cluster's hosts only.
+
+It makes names beforehand that a job might use, as folders open to all and as links into its own folder, and prints "ready".
+Then, until its stdin closes, it looks again and again for what is not its own: files and folders of /tmp, /dev/shm and /run
+to read, write, replace and remove; processes to look into; sockets to speak to.  In the end it prints what it could
+{"rounds", "read", "written", "listed", "spoke", "planted", "tries"}: "planted" is what others put behind the names it made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import select
+import socket
+import stat
+import sys
+
+NAMES = {"alpha", "beta", "gamma"}
+PLACES = ("/tmp", "/dev/shm", "/run")
+TRAPS = ("ompi.{host}.0", "prte.{host}.0", "openmpi-sessions-0@{host}_0", "hvdrun", "hvdrun-0", "hvd", "control.sock")
+LINKS = ("vader_segment.{host}.0", "sm_segment.{host}.0", "hvd-0", "hvd_0", "payload", "job.pkl")
+
+
+class Intruder:
+    """Counts what it tries and remembers what it could."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark.encode()
+        self.lair = pathlib.Path("/tmp/lair")
+        self.could: dict[str, set[str]] = {word: set() for word in ("read", "written", "listed", "spoke")}
+        self.tries = self.rounds = 0
+        self.traps: list[pathlib.Path] = []
+        self.known = {path for place in PLACES for path in everything(pathlib.Path(place))}
+
+    def plant(self) -> None:
+        """Folders and links under names that can be guessed."""
+        host = os.uname().nodename
+        self.lair.mkdir(mode=0o777)
+        self.lair.chmod(0o777)
+        for place in ("/tmp", "/dev/shm"):
+            for name in TRAPS:
+                trap = pathlib.Path(place) / name.format(host=host)
+                trap.mkdir()
+                trap.chmod(0o777)
+                self.traps.append(trap)
+            for name in LINKS:
+                (pathlib.Path(place) / name.format(host=host)).symlink_to(self.lair / name.format(host=host))
+        self.traps.append(self.lair)
+
+    def round(self) -> None:
+        self.rounds += 1
+        for place in PLACES:
+            for path in everything(pathlib.Path(place)):
+                self.touch(path)
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid():
+                self.look_into(f"/proc/{entry}")
+        for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]:
+            words = line.split()
+            if len(words) > 7:
+                self.speak_to(words[7])
+
+    def touch(self, path: pathlib.Path) -> None:
+        """One file or folder of somebody else's, made since we came."""
+        try:
+            about = path.lstat()
+        except OSError:
+            return
+        if about.st_uid == os.getuid() or path in self.known or stat.S_ISLNK(about.st_mode):
+            return
+        self.tries += 1
+        if stat.S_ISDIR(about.st_mode):
+            if attempt(lambda: os.listdir(path)):
+                self.could["listed"].add(str(path))
+            if attempt(lambda: (path / "planted").write_text("x")):
+                self.could["written"].add(str(path / "planted"))
+        elif stat.S_ISREG(about.st_mode):
+            if attempt(lambda: os.close(os.open(path, os.O_RDONLY))):
+                self.could["read"].add(str(path))
+            if attempt(lambda: os.close(os.open(path, os.O_WRONLY))):
+                self.could["written"].add(str(path))
+        elif stat.S_ISSOCK(about.st_mode):
+            self.speak_to(str(path))
+        for deed in (
+            lambda: path.rename(self.lair / "stolen"),
+            lambda: os.link(path, self.lair / "linked"),
+            lambda: path.unlink(),
+        ):
+            if attempt(deed):
+                self.could["written"].add(str(path))
+
+    def look_into(self, process: str) -> None:
+        """Another user's process."""
+        try:
+            if os.stat(process).st_uid == os.getuid():
+                return
+        except OSError:
+            return
+        self.tries += 1
+        for name in ("environ", "mem", "maps", "fd", "map_files"):
+            if attempt(lambda path=f"{process}/{name}": take(path)):
+                self.could["read"].add(f"{process}/{name}")
+        try:
+            if self.mark in pathlib.Path(f"{process}/cmdline").read_bytes():
+                self.could["read"].add(f"{process}/cmdline")
+        except OSError:
+            pass
+
+    def speak_to(self, name: str) -> None:
+        """A unix socket by path, or @name for an abstract one."""
+        self.tries += 1
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+            peer.settimeout(0.2)
+            if attempt(lambda: peer.connect("\0" + name[1:] if name.startswith("@") else name)):
+                self.could["spoke"].add(name)
+
+    def report(self) -> dict[str, object]:
+        planted = [str(path) for trap in self.traps for path in everything(trap) if path.name not in ("stolen", "linked")]
+        told = {word: sorted(found) for word, found in self.could.items()}
+        return {**told, "planted": planted, "rounds": self.rounds, "tries": self.tries}
+
+
+def everything(top: pathlib.Path) -> list[pathlib.Path]:
+    """All paths below a folder that we can see."""
+    found = []
+    for folder, folders, files in os.walk(top):
+        found += [pathlib.Path(folder) / name for name in (*folders, *files)]
+    return found
+
+
+def take(path: str) -> None:
+    """Reads some of a file or a folder; OSError where it cannot be, or where it is empty."""
+    if os.path.isdir(path):
+        os.listdir(path)
+    elif not pathlib.Path(path).open("rb").read(1):
+        raise OSError
+
+
+def attempt(deed: object) -> bool:
+    """Whether it could be done."""
+    try:
+        deed()  # type: ignore[operator]
+    except OSError:
+        return False
+    return True
+
+
+def main() -> None:
+    """See the file's comment."""
+    if os.uname().nodename not in NAMES:
+        sys.exit("only for a test's own hosts")
+    uid, mark = int(sys.argv[1]), sys.argv[2]
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    os.nice(10)
+    os.umask(0)
+    intruder = Intruder(mark)
+    intruder.plant()
+    print("ready", flush=True)
+    while not select.select([0], [], [], 0.01)[0]:
+        intruder.round()
+    print(json.dumps(intruder.report()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Jobs over the hosts of a cluster: what they run with, where they listen, how large they are."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import socket
+import struct
+import sys
+
+from netns.cluster import Cluster
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build")).resolve()
+SSH_PORT = 22
+LISTENING = "0A"
+
+
+def python() -> str:
+    """The ranks' interpreter: HVD_TEST_PYTHON, or this one."""
+    return os.environ.get("HVD_TEST_PYTHON", sys.executable)
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """What a job of the build folder needs beside a login's environment."""
+    return {"PYTHONPATH": str(BUILD / "src/python"), "OMP_NUM_THREADS": "1", **extra}
+
+
+def listening(cluster: Cluster, host: str) -> dict[tuple[str, int], int]:
+    """(address, port) → inode of the listening TCP sockets on a host, less sshd's."""
+    found = {}
+    for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in pathlib.Path(f"/proc/{cluster.init_pid(host)}/net/{name}").read_text().splitlines()[1:]:
+            words = line.split()
+            address, _, port = words[1].partition(":")
+            if words[3] == LISTENING and int(port, 16) != SSH_PORT:
+                parts = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
+                raw = struct.pack(f"={len(parts)}I", *parts)
+                found[socket.inet_ntop(family, raw), int(port, 16)] = int(words[9])
+    return found
+
+
+def owners(cluster: Cluster, host: str, inode: int) -> list[str]:
+    """Command lines of the processes that hold a socket."""
+    lines = []
+    for pid, line in cluster.processes(host).items():
+        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                if os.readlink(fd) == f"socket:[{inode}]":
+                    lines.append(line)
+            except OSError:
+                continue
+    return lines
+
+
+def resident_bytes(pid: int) -> int:
+    """0 for a process that is gone."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        return 0

@@ -1,0 +1,174 @@
+"""Strangers on the network of a job: what they send is dropped unread, and the job does not feel it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+import pytest
+
+from netns import jobs
+from netns.capture import Capture
+from netns.cluster import Cluster, wait_for
+from support import hvdrun
+
+HERE = pathlib.Path(__file__).resolve().parent
+SEED = int(os.environ.get("HVD_TEST_SEED", str(time.time_ns() % 10**6)))
+MOST_GROWTH_BYTES = 16 << 20
+
+# Trains a number of steps, tells what came out and how long it took; then goes on until rank 0 sees the file.
+TRAINING = """
+import hashlib, os, sys, time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+weights, random = np.zeros(1 << 16, np.float32), np.random.default_rng(hvd.rank())
+def step():
+    global weights
+    weights = weights + hvd.allreduce(random.standard_normal(1 << 16, np.float32), name="gradient")
+for _ in range(20): step()
+print("ready", hvd.rank(), flush=True)
+time.sleep(float(sys.argv[2]))
+begin = time.monotonic()
+for _ in range(int(sys.argv[1])): step()
+print("result", hashlib.sha256(weights.tobytes()).hexdigest(), f"{time.monotonic() - begin:.3f}", flush=True)
+while not hvd.broadcast(np.array([os.path.exists("/tmp/over")]), 0, name="over")[0]: step()
+"""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """Of one run of TRAINING."""
+
+    digests: set[str]
+    seconds: float
+    growth_bytes: dict[str, int]
+    stranger: dict[str, object]
+
+
+def train(cluster: Cluster, mpirun: str, steps: int, hostile: list[str] | None) -> Outcome:
+    """Two ranks on alpha and beta; from the moment they are ready, gamma's stranger calls, where `hostile` is given."""
+    (cluster.tmp("alpha") / "over").unlink(missing_ok=True)
+    for host in ("alpha", "beta"):
+        (cluster.tmp(host) / "training.py").write_text(TRAINING)
+    argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:1,beta:1", "--python", jobs.python(), "/tmp/training.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = cluster.popen("alpha", [*argv, str(steps), "1"], env=jobs.environment(), stdin=subprocess.DEVNULL, **pipes)
+    try:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        begin: list[str] = []
+        while sum(" ready " in line for line in begin) < 2:
+            begin.append(job.stdout.readline())
+            assert begin[-1], "".join(begin) + job.stderr.read()
+        before = sizes(cluster)
+        stranger = None
+        if hostile is not None:
+            ports = [f"{cluster.address(h)}:{port}" for h in ("alpha", "beta") for _, port in jobs.listening(cluster, h)]
+            assert ports, "the job listens nowhere"
+            command = ["python3", str(HERE / "hostile.py"), *hostile[:4], ",".join(sorted(set(ports))), *hostile[4:]]
+            stranger = cluster.popen("gamma", command, **pipes)
+            told, wrong = stranger.communicate(timeout=400)
+            assert stranger.returncode == 0, wrong
+        largest = sizes(cluster)
+        (cluster.tmp("alpha") / "over").touch()
+        out, err = job.communicate(timeout=100)
+        assert job.returncode == 0, out + err
+    finally:
+        job.kill()
+        job.wait(10)
+    lines = re.findall(r"result (\w+) ([\d.]+)", out)
+    assert len(lines) == 2, out + err
+    growth = {name: largest[name] - size for name, size in before.items() if name in largest}
+    return Outcome(
+        {digest for digest, _ in lines}, max(float(s) for _, s in lines), growth, json.loads(told) if stranger else {}
+    )
+
+
+def sizes(cluster: Cluster) -> dict[str, int]:
+    """What each process of the job holds, by host, pid and name."""
+    found = {}
+    for host in ("alpha", "beta"):
+        for pid, line in cluster.processes(host).items():
+            if any(word in line for word in ("hvdrun", "hvdrank", "mpirun", "orted", "prte", "training.py")):
+                found[f"{host} {pid} {line.split()[0].rpartition('/')[2]}"] = jobs.resident_bytes(pid)
+    return found
+
+
+def recorded(cluster: Cluster, mpirun: str, steps: int) -> tuple[Outcome, list[str]]:
+    """A job left in peace, and files on gamma with every stream of it but ssh's, each way."""
+    with Capture(cluster) as wire:
+        outcome = train(cluster, mpirun, steps, None)
+    paths = []
+    for number, (flow, data) in enumerate(sorted(wire.streams.items(), key=lambda item: str(item[0]))):
+        if jobs.SSH_PORT not in (flow[1], flow[3]) and flow[1] and number < 20:
+            (cluster.tmp("gamma") / f"stream{number}").write_bytes(data[: 1 << 16])
+            paths.append(f"/tmp/stream{number}")
+    assert paths, "nothing was recorded"
+    return outcome, paths
+
+
+def attack(cluster: Cluster, mpirun: str, count: int, seconds: int, steps: int) -> None:
+    """The same job with and without strangers."""
+    print(f"seed {SEED}")
+    canary = f"/tmp/canary-{SEED}"
+    in_peace, recordings = recorded(cluster, mpirun, steps)
+    attacked = train(cluster, mpirun, steps, [str(SEED), str(count), str(seconds), canary, *recordings])
+    slower = attacked.seconds / in_peace.seconds - 1
+    print(f"{attacked.stranger}\nsteps took {in_peace.seconds:.2f} s, under attack {attacked.seconds:.2f} s ({slower:+.1%})")
+    print("growth in MiB:", {name: round(size / (1 << 20), 1) for name, size in attacked.growth_bytes.items()})
+    assert attacked.digests == in_peace.digests
+    assert len(attacked.digests) == 1
+    assert attacked.stranger["attempts"] == count
+    assert attacked.growth_bytes
+    for name, size in attacked.growth_bytes.items():
+        assert size < MOST_GROWTH_BYTES, f"{name} grew by {size >> 20} MiB"
+    for host in cluster.names:
+        assert not (cluster.tmp(host) / pathlib.Path(canary).name).exists(), f"{host} ran what a stranger sent"
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_strangers_change_nothing(three_hosts: Cluster, mpirun: str) -> None:
+    """Some hundreds of connections to every port on which a process of the job listens, while it trains."""
+    attack(three_hosts, mpirun, count=300, seconds=60, steps=100)
+
+
+def test_strangers_at_the_door(three_hosts: Cluster) -> None:
+    """While hvdrun still waits for a host, its port is open: nobody gets in without the job's key, and the host does."""
+    print(f"seed {SEED}")
+    slowly = ["--ssh-program", "sh -c 'sleep 3; exec ssh \"$@\"' --", "--start-timeout", "60"]
+    argv = [hvdrun.program(), *slowly, "-H", "alpha:1,beta:1", "--", "hostname"]
+    job = three_hosts.popen("alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: ours(three_hosts), 20, "hvdrun's port")
+        target = "10.77.0.1:" + str(ours(three_hosts)[0])
+        command = ["python3", str(HERE / "hostile.py"), str(SEED), "2000", "2.5", "/tmp/canary-door", target]
+        done = three_hosts.run("gamma", command)
+        told = json.loads(done.stdout)
+        print(told)
+        assert told["made"] > 50, done.stderr
+        out, err = job.communicate(timeout=60)
+    finally:
+        job.kill()
+        job.wait(10)
+    assert job.returncode == 0, err
+    assert sorted(line.split("] ")[1] for line in out.splitlines()) == ["alpha", "beta"]
+    assert not any((three_hosts.tmp(host) / "canary-door").exists() for host in three_hosts.names)
+
+
+def ours(cluster: Cluster) -> list[int]:
+    """The ports on which hvdrun itself listens on alpha."""
+    sockets = jobs.listening(cluster, "alpha").items()
+    return [port for (_, port), inode in sockets if any("hvdrun" in x.split()[0] for x in jobs.owners(cluster, "alpha", inode))]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_ten_thousand_strangers_change_nothing(three_hosts: Cluster, mpirun: str) -> None:
+    attack(three_hosts, mpirun, count=10_000, seconds=360, steps=1000)

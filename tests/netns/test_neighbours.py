@@ -1,0 +1,91 @@
+"""Another user on the hosts of a job; and what one host shows to the network."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import secrets
+import signal
+import subprocess
+
+import pytest
+
+from netns import jobs
+from netns.cluster import Cluster, wait_for
+from support import hvdrun
+
+HERE = pathlib.Path(__file__).resolve().parent
+UID = 54321
+JOB = """
+import os, sys, time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+assert os.environ["SECRET_OF_THE_USER"]
+for step in range(20): hvd.allreduce(np.ones(1000), name="t")
+print("up", flush=True)
+time.sleep(2)
+"""
+pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str) -> None:
+    """On both hosts: files, shared memory, processes, sockets, and names made beforehand."""
+    secret = secrets.token_hex(20)
+    for host in two_hosts.names:
+        (two_hosts.tmp(host) / "job.py").write_text(JOB)
+    intruders = {
+        host: two_hosts.popen(host, ["python3", str(HERE / "intruder.py"), str(UID), secret], stdin=subprocess.PIPE, **pipes)
+        for host in two_hosts.names
+    }
+    try:
+        for process in intruders.values():
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:2,beta:2", "--output-filename", "/tmp/output"]
+        done = two_hosts.run(
+            "alpha",
+            [*argv, "--python", jobs.python(), "/tmp/job.py"],
+            env=jobs.environment(SECRET_OF_THE_USER=secret),
+            timeout=90,
+        )
+        told = {host: json.loads(process.communicate("over", timeout=30)[0]) for host, process in intruders.items()}
+    finally:
+        for process in intruders.values():
+            process.kill()
+            process.wait(10)
+        for host in two_hosts.names:
+            two_hosts.run(host, ["sh", "-c", "rm -rf /tmp/* /dev/shm/*"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" up\n") == 4
+    for host, report in told.items():
+        print(host, report)
+        assert report["rounds"] > 3
+        assert report["tries"] > 20
+        for deed in ("read", "written", "listed", "spoke", "planted"):
+            assert report[deed] == [], f"{host}: another user's {deed}: {report[deed]}"
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_one_host_shows_nothing_to_the_network(two_hosts: Cluster, mpirun: str) -> None:
+    """Nothing of ours listens; what mpirun listens on answers this host only; its ranks listen nowhere."""
+    (two_hosts.tmp("alpha") / "job.py").write_text(JOB.replace("sleep(2)", "sleep(100)"))
+    argv = [hvdrun.program(), "--mpirun", mpirun, "-np", "2", "--python", jobs.python(), "/tmp/job.py"]
+    job = two_hosts.popen("alpha", argv, env=jobs.environment(SECRET_OF_THE_USER="x"), stdin=subprocess.DEVNULL, **pipes)
+    try:
+        assert job.stdout is not None
+        lines = [job.stdout.readline() for _ in range(2)]
+        assert [line.endswith("up\n") for line in lines] == [True, True], lines
+        probe = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 1)"
+        for (address, port), inode in jobs.listening(two_hosts, "alpha").items():
+            holders = [line.split()[0].rpartition("/")[2] for line in jobs.owners(two_hosts, "alpha", inode)]
+            assert set(holders) <= {"mpirun", "prterun", "prte"}, f"{holders} listen on {address}:{port}"
+            from_beta = two_hosts.run("beta", ["python3", "-c", probe, "10.77.0.1", str(port)])
+            assert from_beta.returncode != 0, f"beta reaches {holders} at {address}:{port}"
+            inside = two_hosts.run("alpha", ["python3", "-c", probe, "localhost", str(port)])
+            assert inside.returncode == 0, inside.stderr
+    finally:
+        two_hosts.signal(job, signal.SIGTERM)
+        job.communicate(timeout=30)
+    wait_for(lambda: not two_hosts.processes("alpha"), 10, "the end of the job")
