@@ -12,6 +12,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr std::size_t most_hostfile_bytes = 16u << 20;
+constexpr std::size_t most_names = 4u << 20;  ///< a resource manager may write one for each slot
 
 /// "slots=4 max_slots=8 # comment", what may follow a host in a hostfile.
 int read_keys(HostReader& line, int slots, bool have_slots) {
@@ -49,12 +50,18 @@ long long Allocation::total_slots() const {
 }
 
 void add_host(Allocation& allocation, const std::string& host, int slots, const std::string& where) {
-  for (HostSlots& h : allocation.hosts)
-    if (h.host == host) {
-      h.slots += slots;
-      return;
-    }
-  allocation.hosts.push_back({host, slots, where});
+  if (++allocation.named > most_names)
+    throw Error(Code::usage, where, "hosts are named more than " + std::to_string(most_names) + " times");
+  const auto [place, is_new] = allocation.places.try_emplace(host, allocation.hosts.size());
+  if (is_new) {
+    if (allocation.hosts.size() == most_hosts)
+      throw Error(Code::usage, where, "there are more than " + std::to_string(most_hosts) + " hosts");
+    allocation.hosts.push_back({host, slots, where});
+    return;
+  }
+  int& sum = allocation.hosts[place->second].slots;
+  if (sum > most_slots - slots) throw Error(Code::usage, where, "'" + host + "' has more slots than any host has");
+  sum += slots;
 }
 
 Allocation parse_hosts(std::string_view text) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace hvd::launcher {
@@ -21,6 +22,10 @@ struct Allocation {
   /// Words that run a shell on a host, "{host}" in one of them; empty: ssh.
   std::vector<std::string> launch_agent;
 
+  // add_host()'s own:
+  std::unordered_map<std::string, std::size_t> places;  ///< host → its place in `hosts`
+  std::size_t named = 0;                                ///< how often a host was added, by whatever name
+
   long long total_slots() const;
 };
 
@@ -35,7 +40,7 @@ Allocation parse_hostfile(std::string_view text, const std::string& name);
 /// @param slots  of a host without its own number
 Allocation parse_discovered(std::string_view text, int slots, const std::string& name);
 
-/// Adds @p slots to the host of that name, or the host at the end.
+/// Adds @p slots to the host of that name, or the host at the end.  Throws Error{usage} where there are too many.
 void add_host(Allocation& allocation, const std::string& host, int slots, const std::string& where);
 
 /// Where a job may run, as asked for and as found.

@@ -8,8 +8,6 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_nodes = 65536;
-
 [[noreturn]] void wrong(const std::string& where, const std::string& what) {
   throw Error(Code::usage, where, what, "is this a real allocation? -H or --hostfile overrides it");
 }
@@ -32,7 +30,7 @@ std::vector<int> repeated(std::string_view text, const std::string& where) {
         wrong(where, "'" + part + "' is not n(xm)");
       times = positive(std::string_view(part).substr(open + 2, part.size() - open - 3), where);
     }
-    if (out.size() + static_cast<std::size_t>(times) > most_nodes) wrong(where, "has too many nodes");
+    if (out.size() + static_cast<std::size_t>(times) > most_hosts) wrong(where, "has too many nodes");
     out.insert(out.end(), static_cast<std::size_t>(times), n);
   }
   return out;
@@ -61,9 +59,10 @@ std::optional<Allocation> find_slurm(const Environment& env) {
   const std::string job = value(env, "SLURM_JOB_ID");
   a.source = "Slurm job " + (job.empty() ? "(SLURM_JOB_NODELIST)" : job);
   // Slurm's own way onto its nodes works where ssh does not; a step beside the others, unbound, without its stdin's
-  // copy to anybody else.  The environment stays here: what the ranks need travels over our channel.
+  // copy to anybody else.  The environment stays here: what the ranks need travels over our channel.  But Open MPI 5's
+  // daemon crashes where HOME is not set.
   a.launch_agent = {"srun",      "--nodes=1",       "--ntasks=1",           "--nodelist={host}",
-                    "--overlap", "--cpu-bind=none", "--mpi=none",           "--export=PATH",
+                    "--overlap", "--cpu-bind=none", "--mpi=none",           "--export=PATH,HOME,USER,LOGNAME,SHELL",
                     "--input=0", "--unbuffered",    "--kill-on-bad-exit=0", "--quiet"};
   if (!job.empty()) a.launch_agent.push_back("--jobid=" + job);
   return a;
@@ -127,6 +126,7 @@ Allocation parse_slurm(std::string_view nodes, std::string_view tasks) {
   std::vector<std::string> names;
   do {
     for (std::string& name : reader.hosts()) names.push_back(std::move(name));
+    if (names.size() > most_hosts) wrong("SLURM_JOB_NODELIST", "has too many nodes");
   } while (reader.take(','));
   if (!reader.at_end())
     wrong(reader.place(reader.column()), std::string("'") + reader.peek() + "' is not expected here");

@@ -11,9 +11,6 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_hosts = 65536;
-constexpr long long most_slots = 1 << 20;
-
 bool is_host_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_'; }
 
 }  // namespace
@@ -66,7 +63,7 @@ std::vector<std::string> HostReader::range() {
     const std::string high = take('-') ? digits() : low;
     const long long from = *to_integer(low), to = *to_integer(high);
     if (to < from) fail(begin + 1, "the range runs backwards", "write the smaller number first");
-    if (static_cast<std::size_t>(to - from) >= most_hosts) fail(begin + 1, "the range has too many hosts");
+    if (static_cast<std::size_t>(to - from) + out.size() >= most_hosts) fail(begin + 1, "the range has too many hosts");
     for (long long n = from; n <= to; ++n) {
       std::string text = std::to_string(n);
       if (text.size() < low.size()) text.insert(0, low.size() - text.size(), '0');

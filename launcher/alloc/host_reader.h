@@ -7,6 +7,9 @@
 
 namespace hvd::launcher {
 
+inline constexpr std::size_t most_hosts = 65536;  ///< of one allocation
+inline constexpr int most_slots = 1 << 20;        ///< of one host
+
 /// A cursor over one line.  Errors are thrown as Error{usage, place(column)}; columns count from 1.
 class HostReader {
  public:

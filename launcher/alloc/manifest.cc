@@ -13,7 +13,6 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_manifest_hosts = 65536;
 constexpr const char* see = "hvdrun-manifest(5) describes it";
 
 class Reader {
@@ -87,7 +86,7 @@ Allocation parse_manifest(const std::string& text, const std::string& name) {
     const YAML::Node hosts = root["hosts"];
     if (!hosts || !hosts.IsSequence() || hosts.size() == 0)
       reader.fail(hosts ? hosts : root, "'hosts' must be a list of hosts");
-    if (hosts.size() > most_manifest_hosts) reader.fail(hosts, "'hosts' has too many entries");
+    if (hosts.size() > most_hosts) reader.fail(hosts, "'hosts' has too many entries");
     for (const auto& host : hosts) {
       reader.check_keys(host, {"address", "slots", "gpus"});
       const int gpus = reader.number(host, "gpus", 0, 0);

@@ -289,6 +289,34 @@ def run_clang(context: Context) -> Tally:
     return run_meson_tests(context, build) if code == 0 else Tally(failed=["clang: meson setup failed"])
 
 
+FUZZ_SECONDS = 60  # for each parser
+
+
+def run_fuzz(context: Context) -> Tally:
+    """Every parser under libFuzzer, ASan and UBSan, from the seeds that are kept and from what earlier nights found."""
+    compiler = shutil.which("clang++", path=context.env["PATH"])
+    if compiler is None:
+        return Tally(skipped=["fuzz: clang++ is not installed"])
+    build = pathlib.Path("build/fuzz")
+    options = ["-Dbuildtype=debug", "-Doptimization=1", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dfuzzer=true"]
+    argv = ["meson", "setup", str(build), *options, "-Dcpp_args=-fsanitize=fuzzer-no-link -g1"]
+    again = ["--reconfigure"] if (build / "build.ninja").exists() else []
+    if context.command([*argv, *again], 120, {"CC": "clang", "CXX": "clang++"})[0] != 0:
+        return Tally(failed=["fuzz: meson setup failed"])
+    programs = ("tests/fuzz/parsers_fuzz", "tests/fuzz/parsers_libfuzzer")
+    if context.command(["ninja", "-C", str(build), *programs], 1800)[0] != 0:
+        return Tally(failed=["fuzz: does not build"])
+    kept = pathlib.Path(".cache/fuzz")
+    _, names = context.command([str(build / programs[0]), "--samples", str(kept)], 60)
+    tally = Tally()
+    for name in names.split():
+        limits = [f"-max_total_time={FUZZ_SECONDS}", "-timeout=25", "-rss_limit_mb=2048", "-max_len=4096"]
+        seeds = [path for path in (f"{kept}/{name}", f"tests/fuzz/seeds/{name}") if pathlib.Path(path).is_dir()]
+        argv = [str(build / programs[1]), *limits, f"-artifact_prefix={kept}/failed-{name}-", *seeds]
+        tally += context.good(f"fuzz {name}", argv, 4 * FUZZ_SECONDS, {**ASAN, "HVD_FUZZ": name})
+    return tally
+
+
 def run_repeat(context: Context) -> Tally:
     """The unit tests a hundred times: what fails once in a hundred runs is broken."""
     code, output = context.command(
@@ -315,5 +343,6 @@ PARTS = [
     Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan),
     Part("tsan", "thread sanitizer: units", run_tsan),
     Part("clang", "a second compiler", run_clang, nightly=True),
+    Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True),
     Part("repeat", "unit tests, a hundred times", run_repeat, nightly=True),
 ]

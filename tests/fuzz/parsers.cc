@@ -1,0 +1,235 @@
+#include "parsers.h"
+
+#include <cstdlib>
+#include <span>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/alloc/allocation.h"
+#include "launcher/alloc/batch.h"
+#include "launcher/alloc/manifest.h"
+#include "launcher/control/session.h"
+#include "launcher/doctor/checkup.h"
+#include "launcher/options/settings.h"
+#include "launcher/supervise/hang.h"
+#include "wire/death.h"
+#include "wire/hello.h"
+#include "wire/link.h"
+#include "wire/manifest.h"
+#include "wire/sim_channel.h"
+#include "wire/small.h"
+#include "wire/trace_decode.h"
+
+namespace hvd::fuzz {
+
+namespace {
+
+using namespace launcher;
+using wire::Type;
+
+/// Whatever was accepted makes sense.
+void hold(bool good) {
+  if (!good) std::abort();
+}
+
+void check(const Allocation& a) {
+  long long slots = 0;
+  for (const HostSlots& h : a.hosts) {
+    hold(!h.host.empty() && h.slots > 0);
+    slots += h.slots;
+  }
+  hold(slots == a.total_slots());
+}
+
+/// The first line, and what follows it.
+std::pair<std::string, std::string> cut(const std::string& text) {
+  const std::size_t end = text.find('\n');
+  return end == std::string::npos ? std::pair{text, std::string{}}
+                                  : std::pair{text.substr(0, end), text.substr(end + 1)};
+}
+
+/// Reading, writing, reading: the second reading is of our own text, so it must not refuse.
+template <class Read>
+void there_and_back(Read read, const std::string& text) {
+  const auto value = read(text);
+  const std::string written = to_json(value);
+  try {
+    hold(to_json(read(written)) == written);
+  } catch (const Error&) { std::abort(); }
+}
+
+void hostfile(const std::string& s) { check(parse_hostfile(s, "f")); }
+void hosts(const std::string& s) { check(parse_hosts(s)); }
+void discovery(const std::string& s) { check(parse_discovered(s, 2, "d")); }
+void manifest(const std::string& s) { check(parse_manifest(s, "m")); }
+
+void nodelist(const std::string& s) {
+  const auto [nodes, tasks] = cut(s);
+  check(parse_slurm(nodes, tasks));
+}
+
+void managers(const std::string& s) {
+  const auto [kind, text] = cut(s);
+  if (kind == "lsf") return check(parse_lsf(text));
+  if (kind == "sge") return check(parse_grid_engine(text, "g"));
+  check(parse_slot_list(text, "p"));
+}
+
+void yaml(const std::string& s) {
+  Settings settings;
+  read_config(settings, s, "c");
+  settings.rank_variables();
+  settings.remarks();
+}
+
+void words_of_a_shell(const std::string& s) { shell_words(s, "w"); }
+
+void death(const std::string& s) { there_and_back(wire::death_from_json, s); }
+
+/// Any body of the channel: the first line is the message's type.
+void bodies(const std::string& s) {
+  const auto [kind, text] = cut(s);
+  if (kind == "hello") return there_and_back(wire::hello_from_json, text);
+  if (kind == "manifest") return there_and_back(wire::manifest_from_json, text);
+  if (kind == "stop") return there_and_back(wire::stop_from_json, text);
+  if (kind == "started") return there_and_back(wire::started_from_json, text);
+  if (kind == "unstarted") return there_and_back(wire::unstarted_from_json, text);
+  if (kind == "stack") return there_and_back(wire::stack_picture_from_json, text);
+  if (kind == "stall") return static_cast<void>(stall_from_json(text, 4));
+  wire::payload_ready_from_json(text);
+}
+
+/// Two guards send frames to hvdrun's session: u8 guard, u16 type, u16 length, body, and so on.
+void frames(const std::string& s) {
+  wire::SimNet net(1024);
+  std::vector<wire::RankManifest> manifests(2);
+  for (int r = 0; r < 2; ++r)
+    manifests[static_cast<std::size_t>(r)].rank = r, manifests[static_cast<std::size_t>(r)].size = 2;
+  SessionEvents events;
+  Session session(net.listen(), manifests, "payload", "/p", events);
+  const std::unique_ptr<wire::Connection> guards[] = {net.connect(), net.connect()};
+  const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
+  for (std::size_t at = 0; at + 5 <= s.size();) {
+    const auto& guard = guards[byte(at) % 2];
+    const auto type = static_cast<std::uint16_t>(byte(at + 1) | byte(at + 2) << 8);
+    const std::size_t size =
+        std::min<std::size_t>(byte(at + 3) | static_cast<std::size_t>(byte(at + 4)) << 8, s.size() - at - 5);
+    guard->send({type, s.substr(at + 5, size)});
+    session.pump({});
+    while (guard->receive()) {}
+    at += 5 + size;
+  }
+  session.tick();
+  session.stop_all("over", 1);
+  session.release_all();
+}
+
+void link_packets(const std::string& s) {
+  std::size_t offset = 0, bytes = 0;
+  wire::link::View view{};
+  while (wire::link::next(s.data(), s.size(), &offset, &view)) {
+    hold(view.body + view.bytes <= s.data() + s.size() && view.bytes <= wire::link::max_body_bytes);
+    bytes += std::string(view.body, view.bytes).size() + wire::link::header_bytes;
+  }
+  hold(bytes == offset);
+}
+
+void answers(const std::string& s) {
+  Answers a;
+  a.host = "h";
+  read_answers(s, a);
+  const Questions q;
+  find_problems({a, a}, q);
+  matrix({a}, q);
+  imports_of(s);
+}
+
+std::vector<std::string> death_samples() {
+  wire::DeathRecord full;
+  full.rank = 1, full.pid = 77, full.host = "h\xff", full.cause = wire::Cause::exited, full.code = 3;
+  full.text = "ValueError: x", full.traceback = "Traceback", full.tail = {"a", "b"}, full.cpu_seconds = 1.5;
+  return {to_json(wire::DeathRecord{}), to_json(full)};
+}
+
+std::vector<std::string> body_samples() {
+  wire::RankManifest m;
+  m.host = "h", m.cwd = "/", m.env = {{"A", "b"}}, m.payload.args = {"x"}, m.placement.cpus = {0, 1};
+  return {"hello\n" + to_json(wire::Hello{}),
+          "manifest\n" + to_json(m),
+          "stop\n" + to_json(wire::Stop{"r", 5}),
+          "started\n" + to_json(wire::Started{1, {0, 1}, 2, "GPU", "exec", "w"}),
+          "unstarted\n" + to_json(wire::Unstarted{2, "t", "h"}),
+          "stack\n" + to_json(wire::StackPicture{"S", "p", "n"}),
+          "stall\n{\"tensor\":\"t\",\"waited_seconds\":5,\"missing\":[1,2],\"size\":4,\"more\":1}",
+          "ready\n" + wire::payload_ready_to_json("/p")};
+}
+
+std::string frame(int guard, Type type, const std::string& body) {
+  const auto t = static_cast<std::uint16_t>(type);
+  std::string s{static_cast<char>(guard), static_cast<char>(t & 255), static_cast<char>(t >> 8),
+                static_cast<char>(body.size() & 255), static_cast<char>(body.size() >> 8)};
+  return s + body;
+}
+
+std::vector<std::string> frame_samples() {
+  std::string life;
+  for (int r = 0; r < 2; ++r) {
+    wire::Hello hello;
+    hello.rank = r;
+    life += frame(r, Type::hello, to_json(hello)) + frame(r, Type::started, to_json(wire::Started{})) +
+            frame(r, Type::output, "\1text\n") + frame(r, Type::pong, std::string(16, 'x')) +
+            frame(r, Type::phase, "python") + frame(r, Type::result, "r") +
+            frame(r, Type::stack, to_json(wire::StackPicture{})) + frame(r, Type::death, to_json(wire::DeathRecord{})) +
+            frame(r, Type::clean, "");
+  }
+  return {life};
+}
+
+std::vector<std::string> link_samples() {
+  std::string packet;
+  for (const std::string& body : {std::string("body"), std::string()}) {
+    unsigned char header[wire::link::header_bytes];
+    wire::link::put_header(header, Type::phase, body.size());
+    packet += std::string(reinterpret_cast<const char*>(header), sizeof header) + body;
+  }
+  return {packet};
+}
+
+std::vector<std::string> answer_samples() {
+  return {
+      "cwd yes\nclock 1.5\nrank hvdrank 1.0\nmpi mpirun (Open MPI) 4.1.4\ngpus 2\nshm 1000 900\nfiles 1024\n"
+      "python 3.11.2\nhvd 1.0\nabsent a b\nreached 10.0.0.1:5\nend\nimport a.b, c\nfrom d import e\n"};
+}
+
+}  // namespace
+
+const std::vector<Parser>& parsers() {
+  static const std::vector<Parser> all = {{"hostfile", hostfile},
+                                          {"hosts", hosts},
+                                          {"discovery", discovery},
+                                          {"manifest", manifest},
+                                          {"nodelist", nodelist},
+                                          {"managers", managers},
+                                          {"yaml", yaml},
+                                          {"shell", words_of_a_shell},
+                                          {"death", death, death_samples},
+                                          {"bodies", bodies, body_samples},
+                                          {"frames", frames, frame_samples},
+                                          {"link", link_packets, link_samples},
+                                          {"answers", answers, answer_samples}};
+  return all;
+}
+
+const Parser* find_parser(std::string_view name) {
+  for (const Parser& p : parsers())
+    if (name == p.name) return &p;
+  return nullptr;
+}
+
+void feed(const Parser& parser, const std::string& bytes) {
+  try {
+    parser.run(bytes);
+  } catch (const Error&) {}
+}
+
+}  // namespace hvd::fuzz

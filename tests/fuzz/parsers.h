@@ -1,0 +1,26 @@
+/// @file parsers.h — everything that reads text or bytes from outside, as one table for the fuzzers.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hvd::fuzz {
+
+/// A parser.  run() may throw hvd::Error, which is how parsers refuse; anything else, and any result that does not
+/// survive being written and read again, is a bug.
+struct Parser {
+  const char* name;  ///< also of its folder of seeds, tests/fuzz/seeds/NAME
+  void (*run)(const std::string& bytes);
+  /// Seeds of formats that we write ourselves, as written today; may be null.
+  std::vector<std::string> (*samples)() = nullptr;
+};
+
+const std::vector<Parser>& parsers();
+
+/// nullptr: there is none of that name.
+const Parser* find_parser(std::string_view name);
+
+/// Runs it; what it refuses counts as well parsed.
+void feed(const Parser& parser, const std::string& bytes);
+
+}  // namespace hvd::fuzz

@@ -1,0 +1,98 @@
+"""hvdrun inside allocations of a real Slurm: ranks land where Slurm says, by srun and munge, with no word about hosts."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from netns import fixtures, jobs, slurm
+from netns.capture import Capture
+from netns.cluster import Cluster, wait_for
+from support import hvdrun
+
+WHO = "echo $HVD_RANK/$HVD_SIZE $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $(hostname)"
+
+
+@pytest.fixture(scope="module")
+def slurm_hosts() -> Iterator[Cluster]:
+    """Three hosts with Slurm, without ssh between them: hvdrun has only srun."""
+    if reason := slurm.why_not():
+        pytest.skip(reason)
+    for cluster in fixtures.make(3):
+        slurm.start(cluster)
+        yield cluster
+
+
+def lines(text: str) -> list[str]:
+    """The ranks' lines, less their tags."""
+    return sorted(re.findall(r"^\[\d+ \w+\] (.*)$", text, re.M))
+
+
+def idle_again(cluster: Cluster) -> None:
+    """The job is over, and has left no process."""
+    wait_for(lambda: slurm.idle(cluster) == set(cluster.names), 30, "the nodes' release")
+    left: dict[str, object] = {}
+    try:
+        wait_for(lambda: not left_over(cluster, left), 10, "the end of all processes")
+    except TimeoutError as error:
+        raise AssertionError(f"{error}: {left}") from error
+
+
+def left_over(cluster: Cluster, out: dict[str, object]) -> bool:
+    """Whether a host runs anything but daemons; `out` gets what."""
+    out.clear()
+    out.update({host: found for host in cluster.names if (found := slurm.processes(cluster, host))})
+    return bool(out)
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_salloc(slurm_hosts: Cluster, mpirun: str) -> None:
+    """Two tasks on each of two nodes."""
+    argv = ["salloc", "-N2", "--ntasks-per-node=2", hvdrun.program(), "--mpirun", mpirun, "--", "sh", "-c", WHO]
+    done = slurm.run(slurm_hosts, "alpha", *argv)
+    assert done.returncode == 0, done.stderr
+    assert lines(done.stdout) == ["0/4 0/2 alpha", "1/4 1/2 alpha", "2/4 0/2 beta", "3/4 1/2 beta"], done.stdout + done.stderr
+    idle_again(slurm_hosts)
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_sbatch_of_a_training_script(slurm_hosts: Cluster, mpirun: str) -> None:
+    """Uneven tasks on three nodes, one of them chosen by Slurm's own arithmetic; nothing secret crosses the network."""
+    secret = secrets.token_hex(20)
+    train = "import os, numpy as np, hvd.numpy as hvd\nhvd.init()\n"
+    train += "s = hvd.allreduce(np.ones(3), op=hvd.Sum, name='t')\n"
+    train += "print('sum', int(s[0]), 'of', hvd.size(), os.environ['SECRET'])\n"
+    for host in slurm_hosts.names:
+        (slurm_hosts.tmp(host) / "train.py").write_text(train)
+    batch = f"#!/bin/sh\n{hvdrun.program()} --mpirun {mpirun} --python {jobs.python()} /tmp/train.py\n"
+    (slurm_hosts.tmp("alpha") / "job.sh").write_text(batch)
+    options = ["--wait", "-N3", "-n5", "--output=/tmp/out", "--error=/tmp/err", "--export=ALL"]
+    with Capture(slurm_hosts) as wire:
+        done = slurm.run(slurm_hosts, "alpha", "sbatch", *options, "/tmp/job.sh", env=jobs.environment(SECRET=secret))
+    out, err = ((slurm_hosts.tmp("alpha") / name).read_text() for name in ("out", "err"))
+    assert done.returncode == 0, out + err + done.stderr
+    assert lines(out) == [f"sum 5 of 5 {secret}"] * 5, out + err
+    ours = [flow for flow in wire.find(secret.encode()) if not 6817 <= flow[1] <= 6818 and not 6817 <= flow[3] <= 6818]
+    assert not ours, f"the environment crosses the network in clear: {ours}"  # 6817, 6818: Slurm's own, with sbatch's copy
+    idle_again(slurm_hosts)
+
+
+def test_dry_run_says_where_from(slurm_hosts: Cluster) -> None:
+    done = slurm.run(slurm_hosts, "alpha", "salloc", "-N1", "-n3", hvdrun.program(), "--dry-run", "--", "true")
+    assert re.match(r"3 ranks on 1 host, from Slurm job \d+: ", done.stdout), done.stdout + done.stderr
+
+
+def test_scancel_leaves_nothing(slurm_hosts: Cluster) -> None:
+    """What preemption does: SIGTERM, then SIGKILL after KillWait."""
+    batch = f"#!/bin/sh\nexec {hvdrun.program()} -- sh -c 'echo up; sleep 777'\n"
+    (slurm_hosts.tmp("alpha") / "job.sh").write_text(batch)
+    args = ["--parsable", "-N2", "-n2", "--output=/tmp/out", "--error=/tmp/err", "/tmp/job.sh"]
+    job = slurm.run(slurm_hosts, "alpha", "sbatch", *args).stdout.strip()
+    out = pathlib.Path(slurm_hosts.tmp("alpha") / "out")
+    wait_for(lambda: out.exists() and out.read_text().count(" up\n") == 2, 30, "both ranks")
+    slurm.run(slurm_hosts, "alpha", "scancel", job)
+    idle_again(slurm_hosts)
