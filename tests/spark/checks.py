@@ -148,6 +148,16 @@ def other_cloudpickle(_spark: Any) -> Any:
         cloudpickle.__version__ = real
 
 
+def other_python(spark: Any) -> Any:
+    """A driver of another Python, as its workers see it."""
+    context = spark.sparkContext
+    real, context.pythonVer = context.pythonVer, "3.7"
+    try:
+        return HorovodRunner(np=2).run(rank_value, lr=1.0)
+    finally:
+        context.pythonVer = real
+
+
 def manifest(_spark: Any, path: str) -> Any:
     """The cluster, written down."""
     return hvd.spark.write_manifest(path)

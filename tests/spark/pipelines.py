@@ -101,6 +101,17 @@ def resumed(spark: Any, folder: str) -> Any:
     return {"epochs": len(model.getHistory()["loss"]), "seconds": time.monotonic() - began}
 
 
+def by_framework(_spark: Any) -> Any:
+    """HorovodEstimator's choice."""
+    import keras
+    import torch
+
+    from sparkdl import HorovodEstimator
+
+    models = (torch.nn.Linear(1, 1), keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
+    return [type(HorovodEstimator(model=model)).__name__ for model in models]
+
+
 def keras_wine(spark: Any, folder: str) -> Any:
     """Keras 3: an array column, weights, a validation column, callbacks, save and load."""
     import keras

@@ -11,7 +11,7 @@ import nbformat
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
 
-notebook = nbformat.read(sys.argv[1], as_version=4)
+notebook = nbformat.read(sys.argv[1], as_version=4)  # type: ignore[no-untyped-call]
 manager = KernelManager()
 # This very interpreter, whatever kernels are installed for the user.
 spec = KernelSpec(argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], language="python")

@@ -52,6 +52,13 @@ def test_another_cloudpickle_is_named(local: s.Driver) -> None:
     )
 
 
+def test_another_python_is_named(local: s.Driver) -> None:
+    """Both versions, and the variable that chooses."""
+    answer = local.ask("other_python")
+    assert answer["kind"] == "RuntimeError", answer
+    assert "driver and executors run different Pythons (set PYSPARK_PYTHON)" in answer["error"] and "3.7" in answer["error"]
+
+
 @pytest.mark.parametrize("key", ["spark.speculation", "spark.dynamicAllocation.enabled"])
 def test_settings_that_do_not_go_with_it(local: s.Driver, key: str) -> None:
     """Refused before a job starts."""

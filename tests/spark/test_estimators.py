@@ -32,6 +32,7 @@ def test_from_a_table_to_a_model_and_back(local: s.Driver, tmp_path: pathlib.Pat
     assert found["first"] == pytest.approx(made["first"], rel=1e-4)
 
 
+@pytest.mark.nightly
 def test_keras(local: s.Driver, tmp_path: pathlib.Path) -> None:
     """Arrays, weights, a validation column, callbacks, save and load."""
     found = local.good("keras_wine", folder=str(tmp_path), limit=200)
@@ -39,9 +40,8 @@ def test_keras(local: s.Driver, tmp_path: pathlib.Path) -> None:
     assert found["history"] == {"loss": 6, "accuracy": 6, "val_loss": 6, "val_accuracy": 6}
 
 
-@pytest.mark.parametrize(
-    ("rows", "partitions", "per_group"), [(50, 1, 1000), pytest.param(64, 12, 4, marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("rows", "partitions", "per_group"), [(50, 1, 1000), (64, 12, 4)])
 def test_few_row_groups_and_empty_partitions(
     local: s.Driver, tmp_path: pathlib.Path, rows: int, partitions: int, per_group: int
 ) -> None:
@@ -88,3 +88,8 @@ def test_stores_by_url_and_tables_of_others(local: s.Driver, tmp_path: pathlib.P
     assert local.good("by_url", folder=str(tmp_path)) == [True, 1, True]
     losses = local.good("on_parquet", folder=str(tmp_path))
     assert losses[-1] < losses[0]
+
+
+def test_one_name_for_both(local: s.Driver) -> None:
+    """HorovodEstimator looks at the model."""
+    assert local.good("by_framework") == ["TorchEstimator", "KerasEstimator"]

@@ -70,6 +70,21 @@ def test_nothing_is_left_after_good_jobs(driver: s.Driver, three_hosts: Cluster)
 
 
 @pytest.mark.nightly
+def test_the_readme_literally(standalone: s.Standalone, sessions: list[s.Driver], three_hosts: Cluster) -> None:
+    """Its first program, as it stands, on the first of three hosts."""
+    while sessions:
+        sessions.pop().close()  # the program asks for every core
+    text = (s.ROOT / "README.md").read_text().split("\n## Spark\n")[1].split("\n## ")[0]
+    program = text.split("```python\n")[1].split("```")[0]
+    (standalone.folder / "readme.py").write_text(program)
+    env = {**standalone.variables, "SPARK_LOCAL_IP": three_hosts.address("alpha")}
+    done = three_hosts.run("alpha", [str(s.python()), str(standalone.folder / "readme.py")], env=env, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "0.2" and {line.split("] ")[1] for line in lines[:-1]} == {"rank 0 of 2", "rank 1 of 2"}
+
+
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_fifty_runs_leave_nothing(driver: s.Driver, three_hosts: Cluster) -> None:
     """No process, file, descriptor or thread more than after the first."""

@@ -1,7 +1,8 @@
-"""Databricks' name: from sparkdl import HorovodRunner."""
+"""Databricks' names: from sparkdl import HorovodRunner, HorovodEstimator."""
 
 from __future__ import annotations
 
 from hvd.spark._runner import HorovodRunner
+from hvd.spark.ml.any import HorovodEstimator
 
-__all__ = ["HorovodRunner"]
+__all__ = ["HorovodEstimator", "HorovodRunner"]

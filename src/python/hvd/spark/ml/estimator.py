@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -218,7 +219,9 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
 
         kinds = ("double" if one else "array<double>" for one in scalar)
         kind = "struct<" + ",".join(f"`{name}`:{kind}" for name, kind in zip(outputs, kinds)) + ">"
-        udf = f.pandas_udf(predict, kind, f.PandasUDFType.SCALAR_ITER)  # type: ignore[call-overload]
+        # By hand: as a string, Spark would look for pandas among this module's names.
+        predict.__annotations__ = {"tables": Iterator[pandas.DataFrame], "return": Iterator[pandas.DataFrame]}
+        udf = f.pandas_udf(predict, kind)
         out = dataset.withColumn("__hvd", udf(f.struct(*[c.cell(dataset, column) for column in columns])))
         for name in outputs:
             out = out.withColumn(name, f.col(f"__hvd.`{name}`"))
