@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "launcher/supervise/verdict.h"
 
 namespace hvd::launcher {
 
@@ -51,6 +53,34 @@ std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deat
     lines.push_back("        rank " + std::to_string(last->rank) + " on " + last->host + " was the last to end, " +
                     time_text(apart) + " after rank " + std::to_string(first->rank));
   return lines;
+}
+
+std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wall_seconds, int exit_code,
+                        int first_cause) {
+  using Json = nlohmann::ordered_json;
+  double cpu = 0;
+  Json ranks = Json::array();
+  const wire::DeathRecord *first = nullptr, *last = nullptr;
+  for (const wire::DeathRecord& d : deaths) {
+    cpu += d.cpu_seconds;
+    if (!first || d.time_ns < first->time_ns) first = &d;
+    if (!last || d.time_ns > last->time_ns) last = &d;
+  }
+  for (const wire::DeathRecord& d : deaths)
+    ranks.push_back({{"rank", d.rank},
+                     {"host", d.host},
+                     {"ended", story(d)},
+                     {"exit_code", wire::exit_code(d)},
+                     {"after_the_first_seconds", static_cast<double>(d.time_ns - first->time_ns) / 1e9},
+                     {"cpu_seconds", d.cpu_seconds},
+                     {"peak_bytes", d.peak_bytes}});
+  Json report{{"exit_code", exit_code},
+              {"wall_seconds", wall_seconds},
+              {"cores_in_use", wall_seconds > 0 ? cpu / wall_seconds : 0},
+              {"first_cause", first_cause < 0 ? Json() : Json(first_cause)},
+              {"last_to_end", last ? Json(last->rank) : Json()},
+              {"ranks", std::move(ranks)}};
+  return report.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace hvd::launcher

@@ -350,10 +350,11 @@ int Supervisor::conclude() {
     printer_.rank_text(verdict.first_cause->rank, verdict.first_cause->traceback, true);
   const bool wanted =
       job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
-  if (wanted)
-    for (const std::string& line :
-         report_lines(deaths, std::chrono::duration<double>(Clock::now() - started_at_).count()))
-      say(line);
+  const double wall = std::chrono::duration<double>(Clock::now() - started_at_).count();
+  if (wanted && job_.settings.flag("json"))
+    say(report_json(deaths, wall, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1));
+  else if (wanted)
+    for (const std::string& line : report_lines(deaths, wall)) say(line);
   if (job_.settings.has("results"))
     write_results(job_.settings.text("results"), session_->ranks(), verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);

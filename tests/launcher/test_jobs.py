@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import pty
@@ -203,6 +204,18 @@ def test_the_report() -> None:
     lines = done.stderr.splitlines()
     assert re.fullmatch(r"hvdrun: 2 ranks, \d+\.\d s; \d+\.\d cores in use on average", lines[0])
     assert re.fullmatch(r" {8}memory peak \d+ MiB \(rank \d on localhost\), least \d+ MiB \(rank \d\)", lines[1])
+
+
+def test_the_report_for_programs() -> None:
+    """--report --json: one line, the last one, with every rank."""
+    done = hvdrun.run("-np", "2", "--report", "--json", "--", "sh", "-c", "exit $HVD_RANK")
+    report = json.loads(done.stderr.splitlines()[-1])
+    assert (report["exit_code"], report["first_cause"]) == (1, 1)
+    first, second = report["ranks"]
+    assert first["ended"] in ("finished", "was stopped")  # whichever came first
+    assert (second["rank"], second["ended"], second["exit_code"]) == (1, "ended with exit code 1", 1)
+    assert 0 < report["wall_seconds"] < 60
+    assert all(r["peak_bytes"] > 0 and r["cpu_seconds"] >= 0 for r in report["ranks"])
 
 
 def test_the_culprits_last_lines_are_shown_again_when_out_of_sight() -> None:
