@@ -105,9 +105,11 @@ int hvd_submit(const hvd_request* request, hvd_handle* handle) {
     const Use e;
     std::shared_ptr<const Known> hold;
     Set& set = set_of(*e, request, hold);
-    const Prepared p = hvd::core::prepare(request, set.world());
     Operation* op = nullptr;
-    e->submit(set, {&p, 1}, &op);
+    if (!request || !e->submit_again(set, {request, 1}, false, &op)) {
+      const Prepared p = hvd::core::prepare(request, set.world());
+      e->submit(set, {&p, 1}, &op);
+    }
     *handle = Operations::handle(*op);
   });
 }
@@ -125,6 +127,13 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     Set& set = set_of(*e, requests, hold);
     thread_local std::vector<Prepared> prepared;  // half a megabyte for 1 000 tensors: not from the system each time
     thread_local std::vector<Operation*> ops;
+    ops.resize(count);
+    // An array of an older, shorter struct is none of hvd_request.
+    if (requests->struct_size == sizeof *requests &&
+        e->submit_again(set, {requests, count}, flags & HVD_GROUP, ops.data())) {
+      for (size_t i = 0; i < count; ++i) handles[i] = Operations::handle(*ops[i]);
+      return;
+    }
     prepared.clear();
     prepared.reserve(count);
     for (size_t i = 0; i < count; ++i) {
@@ -134,7 +143,6 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
         throw Error(Code::usage, "hvd_submit_many", "the requests are for different process sets", "one call for each");
     }
     if (flags & HVD_GROUP) hvd::core::make_group(prepared);
-    ops.resize(count);
     e->submit(set, prepared, ops.data());
     for (size_t i = 0; i < count; ++i) handles[i] = Operations::handle(*ops[i]);
   });
@@ -152,6 +160,7 @@ int hvd_wait(hvd_handle handle, double timeout_seconds) {
   return guard([&] {
     if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
     const Use e;
+    if (e->operations().ended_well(handle)) return;
     const Held op(*e, handle);
     if (!e->wait(*op, timeout_seconds)) throw Error(Code::timeout, "", "the operation is still under way");
     raise(*op);
@@ -162,7 +171,8 @@ int hvd_notify(hvd_handle handle, void (*ended)(void*), void* context) {
   return guard([&] {
     if (!ended) throw Error(Code::usage, "hvd_notify", "ended is NULL");
     const Use e;
-    if (!Held(*e, handle)->listen(ended, context))
+    const Held op(*e, handle);
+    if (!e->operations().listen(*op, ended, context))
       throw Error(Code::usage, "hvd_notify", "the handle has somebody to tell already");
   });
 }

@@ -57,7 +57,7 @@ void Batch::begin(std::span<Operation* const> ops, bool eager) {
         const std::uint32_t row = rows_.begin({&op, 1}, trace::Phase::queue);
         rows_.next(row, trace::Phase::queue, transfer());
         rows_.end(row, transfer());
-        end_(*op, HVD_OK, {});
+        end_({&op, 1});
       }
     }
   }
@@ -74,7 +74,7 @@ void Batch::run_eager(std::span<Operation* const> ops) {
   for (Operation* op : ops) run_eager(*op);
   rows_.end(row, trace::Phase::shm);
   running_ = false;
-  for (Operation* op : ops) end_(*op, HVD_OK, {});
+  end_(ops);
 }
 
 /// Everybody's input is in the slots: nobody waits for anybody.
@@ -130,7 +130,7 @@ void Batch::finish() {
   if (at_ == delivered) take_delivered();
   owned_.reset();
   rows_.end(parts_[at_].row, phase_);
-  for (Operation* op : parts_[at_].ops) end_(*op, HVD_OK, {});
+  end_(parts_[at_].ops);
 }
 
 void Batch::drop() {

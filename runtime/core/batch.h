@@ -26,7 +26,8 @@ namespace hvd::core {
 
 class Batch {
  public:
-  using End = std::function<void(Operation&, int status, const std::string& error)>;
+  /// They have ended well.
+  using End = std::function<void(std::span<Operation* const>)>;
   Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer,
         std::uint32_t& traced, End end);
 

@@ -161,6 +161,13 @@ void Engine::submit(Set& set, std::span<const Prepared> requests, Operation** op
   if (set.submit(requests, ops)) look(set);
 }
 
+bool Engine::submit_again(Set& set, std::span<const hvd_request> requests, bool group, Operation** ops) {
+  bool due = false;
+  if (!set.submit_again(requests, group, ops, due)) return false;
+  if (due) look(set);
+  return true;
+}
+
 /// The leader of the set's node has something to look at.
 void Engine::look(Set& set) {
   memory::Bell& bell = set.node().bell(0);
@@ -207,7 +214,7 @@ bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
   while (!op.done()) {
     const std::int64_t left = end_ns < 0 ? -1 : end_ns - now_ns();
     if (end_ns >= 0 && left <= 0) return false;
-    op.sleep(left);
+    operations().sleep(op, left);
   }
   return true;
 }

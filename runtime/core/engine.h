@@ -52,6 +52,8 @@ class Engine {
   /// Set::submit().  Where this rank leads the set's node and its thread sleeps, the caller does at once what costs no
   /// more than waking it.
   void submit(Set& set, std::span<const Prepared> requests, Operation** ops);
+  /// Set::submit_again(), and the same.
+  bool submit_again(Set& set, std::span<const hvd_request> requests, bool group, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
   /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's

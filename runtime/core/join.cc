@@ -80,8 +80,10 @@ void Set::stand_in(Reader& r) {
   op.in = op.out = s->zeros.get();
   op.dim0 = 0;
   op.by_bit = false;
+  op.more = true;
   op.splits.assign(static_cast<std::size_t>(world_.size), 0);
   e.id = id;
+  e.bytes = bytes;
   e.operation = pending_[id] = &op;
   submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   shared_.outstanding.fetch_add(1, std::memory_order_seq_cst);
@@ -106,6 +108,7 @@ void Set::joined(Reader& r) {
   std::fill(std::begin(made_names_), std::end(made_names_), 0);
   Operation* op = std::exchange(join_op_, nullptr);
   if (!op) return;
+  op->more = true;
   op->last_rank = world_.world_rank(static_cast<int>(r.get<std::uint32_t>()));
   const std::uint32_t row = ++shared_.traced;
   tracer_.batch_begin(row);

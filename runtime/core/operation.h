@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -18,68 +20,50 @@ struct Entry;
 class Set;
 
 /// Lives in a slab: its address stays valid as long as the engine, whatever happens to the handle.
-struct Operation {
-  enum State : std::uint32_t { under_way = 0, ended = 1, awaited = 2 };  ///< awaited: under way, and somebody sleeps
+///
+/// Its end.  The drive side writes what came of it, then state; after that it looks once, for all operations that end
+/// together, whether anybody has registered with one of them: who sleeps, who wants to be told, whose last holder has
+/// gone.  They register first and look at state then.  Both do so through Operations::registered_ (a read-modify-write
+/// each), so whoever comes second sees the other, and an operation that nobody registered with costs no such write.
+struct alignas(64) Operation {
+  enum State : std::uint32_t { under_way = 0, ended = 1, failed = 2 };
   std::atomic<std::uint32_t> state{under_way};
-  /// Generation << 32 | holders.  The generation is part of the handle, and odd while there is one.  The handle and the
-  /// engine hold an operation, and each call that uses it; whoever lets go last recycles it.
+  std::atomic<std::uint32_t> sleepers{0};
+  /// Generation << 32 | `claimed` | holders.  The generation is part of the handle, and odd while there is one.  The
+  /// handle holds an operation, and each call that uses it.  Who finds it ended and held by nobody claims it, once, and
+  /// recycles it.
   std::atomic<std::uint64_t> life{0};
   std::uint32_t index = 0;
-  Operation* next_free = nullptr;
-
   int status = 0;  ///< hvd_status; written before state becomes ended, like all below
-  std::string error;
-  Set* of_set = nullptr;  ///< valid while under way
   Entry* entry = nullptr;
   const void* in = nullptr;
   void* out = nullptr;
-  std::int64_t dim0 = 0;               ///< allgather, alltoall: this rank's own first dimension
-  std::vector<std::int64_t> splits;    ///< alltoall: [size of the set] rows for each member
-  std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member
-  std::int32_t last_rank = -1;         ///< join: the world rank that came last
-  unsigned parity = 0;                 ///< which of its two slots an eager tensor is in
-  bool by_bit = false;                 ///< announced by its ready bit, not by a record
-  void* result = nullptr;              ///< malloc'd; owned until taken
-  std::vector<std::int64_t> result_shape;
-
+  Set* of_set = nullptr;    ///< valid while under way
+  std::uint8_t parity = 0;  ///< which of its two slots an eager tensor is in
+  bool by_bit = false;      ///< announced by its ready bit, not by a record
+  bool more = false;        ///< some of what follows next_free has been written
   /// Who wants to be told of the end.  The two words are written before listener becomes `set`.
   enum Listener : std::uint32_t { none = 0, set = 1, told = 2 };
   std::atomic<std::uint32_t> listener{none};
+
+  // A second line, not touched by most.
   void (*tell)(void*) = nullptr;
   void* tell_context = nullptr;
+  Operation* next_free = nullptr;
+  std::int64_t dim0 = 0;        ///< allgather, alltoall: this rank's own first dimension
+  void* result = nullptr;       ///< malloc'd; owned until taken
+  std::int32_t last_rank = -1;  ///< join: the world rank that came last
+  std::string error;
+  std::vector<std::int64_t> splits;    ///< alltoall: [size of the set] rows for each member
+  std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member
+  std::vector<std::int64_t> result_shape;
 
   /// Memory for the result; throws Error{unavailable}.
   void allocate(std::size_t bytes) {
     result = std::malloc(bytes > 0 ? bytes : 1);
     if (!result) throw Error(Code::unavailable, "result", "no memory for " + std::to_string(bytes) + " bytes");
   }
-
-  bool done() const { return state.load(std::memory_order_acquire) == ended; }
-
-  /// False when somebody listens already.  Calls `ended` itself when the operation has ended.
-  bool listen(void (*ended)(void*), void* context) {
-    std::uint32_t now = listener.load(std::memory_order_acquire);
-    if (now == set) return false;
-    if (now == none) {
-      tell = ended;
-      tell_context = context;
-      if (listener.compare_exchange_strong(now, set, std::memory_order_acq_rel)) return true;
-    }
-    ended(context);
-    return true;
-  }
-
-  /// The operation has ended: tells whoever sleeps or listens.
-  void announce() {
-    if (state.exchange(ended, std::memory_order_acq_rel) == awaited) memory::futex_wake(state);
-    if (listener.exchange(told, std::memory_order_acq_rel) == set) tell(tell_context);
-  }
-
-  /// Sleeps until the operation has ended, at most limit_ns.
-  void sleep(std::int64_t limit_ns) {
-    std::uint32_t now = under_way;
-    if (state.compare_exchange_strong(now, awaited) || now == awaited) memory::futex_wait(state, awaited, limit_ns);
-  }
+  bool done() const { return state.load(std::memory_order_acquire) != under_way; }
 };
 
 /// Handles are slab index and generation.  Thread-safe; only taking new ones needs the lock.
@@ -96,21 +80,18 @@ class Operations {
   void take(std::size_t count, Operation** ops) {
     std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < count; ++i) {
-      if (!free_) free_ = returned_.exchange(nullptr, std::memory_order_acquire);
+      if (!free_) refill();
       Operation& op = free_ ? *free_ : make();
       free_ = op.next_free;
-      op.next_free = nullptr;
       op.state.store(Operation::under_way, std::memory_order_relaxed);
       op.listener.store(Operation::none, std::memory_order_relaxed);
-      op.life.store(next_generation(op.life.load(std::memory_order_relaxed)) | 2, std::memory_order_relaxed);
+      op.life.store(next_generation(op.life.load(std::memory_order_relaxed)) | 1, std::memory_order_relaxed);
       op.status = 0;
-      op.error.clear();
-      op.result_shape.clear();
-      op.received.clear();
-      op.last_rank = -1;
       ops[i] = &op;
     }
   }
+  /// How many there are, in use or not.
+  std::uint32_t made() const { return made_.load(std::memory_order_acquire); }
   static std::int64_t handle(const Operation& op) {
     return static_cast<std::int64_t>((op.life.load(std::memory_order_relaxed) & ~holders_mask) | (op.index + 1));
   }
@@ -125,20 +106,125 @@ class Operations {
   bool release(std::int64_t handle) {
     Operation* op = at_handle(handle);
     if (!op) return false;
-    const std::uint64_t before =
-        change(*op, handle, [](std::uint64_t life) { return next_generation(life) | ((life & holders_mask) - 1); });
-    if ((before & holders_mask) == 1) recycle(*op);
+    const bool done = op->done();
+    if (!done) registered_.fetch_add(1, std::memory_order_acq_rel);
+    const std::uint64_t before = change(*op, handle, [done](std::uint64_t life) {
+      const std::uint64_t left = (life & holders_mask) - 1;
+      return next_generation(life) | (left == 0 && done ? claimed : left);
+    });
+    const bool last = (before & holders_mask) == 1;
+    if (done && last) recycle(*op);
+    if (!done) last ? abandoned(*op) : unregister();
     return before != 0;
   }
   /// The result of an operation that has ended, now the caller's; nullptr for all callers but one.
   static void* take_result(Operation& op) { return std::atomic_ref(op.result).exchange(nullptr); }
   /// One hold ends.
   void let_go(Operation& op) {
-    if ((op.life.fetch_sub(1, std::memory_order_acq_rel) & holders_mask) == 1) recycle(op);
+    std::uint64_t life = op.life.load(std::memory_order_acquire);
+    for (;;) {
+      const bool last = (life & holders_mask) == 1;
+      if (last) registered_.fetch_add(1, std::memory_order_acq_rel);
+      if (op.life.compare_exchange_weak(life, life - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+        if (last) abandoned(op);
+        return;
+      }
+      if (last) unregister();
+    }
+  }
+  /// The handle's operation has ended, and well.  False also for a handle that means nothing.
+  bool ended_well(std::int64_t handle) const {
+    const Operation* op = at_handle(handle);
+    if (!op) return false;
+    const auto generation = static_cast<std::uint64_t>(handle) >> 32;
+    return op->life.load(std::memory_order_acquire) >> 32 == generation &&
+           op->state.load(std::memory_order_acquire) == Operation::ended &&
+           op->life.load(std::memory_order_acquire) >> 32 == generation;
+  }
+
+  /// False when somebody listens already.  Calls @p tell itself when the operation has ended.
+  bool listen(Operation& op, void (*tell)(void*), void* context) {
+    std::uint32_t now = op.listener.load(std::memory_order_acquire);
+    if (now == Operation::set) return false;
+    if (now == Operation::none && !op.done()) {
+      op.tell = tell;
+      op.tell_context = context;
+      registered_.fetch_add(1, std::memory_order_acq_rel);
+      if (op.listener.compare_exchange_strong(now, Operation::set, std::memory_order_acq_rel)) {
+        if (op.done()) told(op);
+        return true;
+      }
+      unregister();
+      if (now == Operation::set) return false;
+    }
+    tell(context);
+    return true;
+  }
+
+  /// Sleeps until the operation has ended, at most @p limit_ns.  While held.
+  void sleep(Operation& op, std::int64_t limit_ns) {
+    op.sleepers.fetch_add(1, std::memory_order_acq_rel);
+    registered_.fetch_add(1, std::memory_order_acq_rel);
+    if (!op.done()) memory::futex_wait(op.state, Operation::under_way, limit_ns);
+    op.sleepers.fetch_sub(1, std::memory_order_acq_rel);
+    unregister();
+  }
+
+  /// The operations have ended; what came of them has been written.  Drive side.  Until this returns, none of them is
+  /// given out anew.
+  void end(std::span<Operation* const> ops) {
+    const std::uint64_t phase = phase_.load(std::memory_order_relaxed);
+    phase_.store(phase + 1, std::memory_order_relaxed);
+    for (Operation* op : ops)
+      op->state.store(op->status == HVD_OK ? Operation::ended : Operation::failed, std::memory_order_release);
+    if (registered_.fetch_add(0, std::memory_order_acq_rel) != 0)
+      for (Operation* op : ops) {
+        if (op->sleepers.load(std::memory_order_acquire) != 0) memory::futex_wake(op->state);
+        if (op->listener.load(std::memory_order_acquire) == Operation::set) told(*op);
+        forgotten(*op);
+      }
+    phase_.store(phase + 2, std::memory_order_release);
   }
 
  private:
-  static constexpr std::uint64_t holders_mask = 0xffffffffu;
+  void unregister() { registered_.fetch_sub(1, std::memory_order_acq_rel); }
+  /// Nobody holds it; registered.  The order of the two looks at registered_ says who claims it: after the end was
+  /// looked for, it is seen here.
+  void abandoned(Operation& op) {
+    registered_.fetch_add(0, std::memory_order_acq_rel);
+    if (op.done()) forgotten(op);
+  }
+  /// It has ended: whoever claims it recycles it.
+  void forgotten(Operation& op) {
+    std::uint64_t life = op.life.load(std::memory_order_acquire);
+    if ((life & (claimed | holders_mask)) != 0) return;
+    if (!op.life.compare_exchange_strong(life, life | claimed, std::memory_order_acq_rel)) return;
+    unregister();
+    recycle(op);
+  }
+  void told(Operation& op) {
+    if (op.listener.exchange(Operation::told, std::memory_order_acq_rel) != Operation::set) return;
+    unregister();
+    op.tell(op.tell_context);
+  }
+  /// What was returned early is set aside until end() has gone on.  Under the lock.
+  void refill() {
+    free_ = returned_.exchange(nullptr, std::memory_order_acquire);
+    if (free_) return;
+    Operation* early = early_.exchange(nullptr, std::memory_order_acquire);
+    const std::uint64_t phase = phase_.load(std::memory_order_acquire);
+    if (phase != aside_phase_) free_ = std::exchange(aside_, nullptr);
+    aside_phase_ = phase;
+    if (!early) return;
+    Operation*& to = phase % 2 == 0 ? free_ : aside_;
+    Operation* last = early;
+    while (to && last->next_free) last = last->next_free;
+    if (to) last->next_free = to;
+    to = early;
+  }
+
+  static constexpr std::uint64_t claimed = 1u << 31;
+  static constexpr std::uint64_t holders_mask = claimed - 1;
   static constexpr std::uint32_t first_chunk = 64;  ///< each further one is as large as all before it and this
 
   static std::uint64_t next_generation(std::uint64_t life) { return (((life >> 32) + 1) & 0x7fffffffu) << 32; }
@@ -166,11 +252,22 @@ class Operations {
     return life;
   }
   void recycle(Operation& op) {
-    std::free(op.result);
-    op.result = nullptr;
+    if (op.more) {
+      std::free(op.result);
+      op.result = nullptr;
+      op.dim0 = 0;
+      op.last_rank = -1;
+      op.error.clear();
+      op.splits.clear();
+      op.received.clear();
+      op.result_shape.clear();
+      op.more = false;
+    }
+    // While end() is at work it may look at this one again.
+    auto& list = phase_.load(std::memory_order_acquire) % 2 == 0 ? returned_ : early_;
     // Only whole lists are taken off: nothing can come back under a push.
-    op.next_free = returned_.load(std::memory_order_relaxed);
-    while (!returned_.compare_exchange_weak(op.next_free, &op, std::memory_order_release, std::memory_order_relaxed)) {}
+    op.next_free = list.load(std::memory_order_relaxed);
+    while (!list.compare_exchange_weak(op.next_free, &op, std::memory_order_release, std::memory_order_relaxed)) {}
   }
 
   /// Chunk c begins at index first_chunk * (2^c - 1).
@@ -195,9 +292,14 @@ class Operations {
   }
 
   const std::uint32_t table_ = next_table();
-  std::mutex mutex_;                           ///< of free_, and of making
+  std::mutex mutex_;                           ///< of free_, of aside_, and of making
   Operation* free_ = nullptr;                  ///< a list by next_free
+  Operation* aside_ = nullptr;                 ///< another, from early_
+  std::uint64_t aside_phase_ = 0;              ///< phase_ then
+  std::atomic<std::uint64_t> phase_{0};        ///< odd while end() is at work; written by the drive side
+  std::atomic<std::uint64_t> registered_{0};   ///< who must be looked for when operations end
   std::atomic<Operation*> returned_{nullptr};  ///< another, to which any thread adds
+  std::atomic<Operation*> early_{nullptr};     ///< the same, of those returned while end() was at work
   std::atomic<std::uint32_t> made_{0};
   std::array<std::atomic<Operation*>, 26> chunks_{};
 };

@@ -141,6 +141,7 @@ Prepared prepare(const hvd_request* request, const World& world) {
     default:
       break;
   }
+  if (request->struct_size == sizeof q) p.asked.keep(q, 0);
   return p;
 }
 
@@ -149,7 +150,9 @@ void make_group(std::vector<Prepared>& requests) {
   for (const Prepared& p : requests)
     for (std::size_t i = 0; i <= p.name.size(); ++i)
       hash = (hash ^ (i < p.name.size() ? static_cast<unsigned char>(p.name[i]) : 0u)) * 1099511628211ull;
+  std::uint32_t place = 0;
   for (Prepared& p : requests) {
+    p.asked.place = place++;
     p.signature.group = hash;
     p.signature.group_size = static_cast<std::uint32_t>(requests.size());
   }

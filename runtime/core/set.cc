@@ -29,7 +29,7 @@ Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport
       flips_(node_.geometry.words),
       orders_(node_),
       batch_(world_, node_, *transport_, tracer_, shared.traced,
-             [this](Operation& op, int status, const std::string& error) { end(op, status, error); }) {
+             [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
   if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_);
@@ -42,12 +42,10 @@ std::string Set::make_name(const Signature& s) {
 }
 
 Entry& Set::entry(std::string_view name) {
-  thread_local std::string key;  // keeps its capacity: no allocation for a known name
-  key.assign(name);
-  auto it = names_.find(key);
+  auto it = names_.find(name);
   if (it == names_.end()) {
-    it = names_.emplace(key, std::make_unique<Entry>()).first;
-    it->second->name = key;
+    it = names_.emplace(name, std::make_unique<Entry>()).first;
+    it->second->name = name;
   }
   return *it->second;
 }
@@ -118,36 +116,26 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
     op.in = p.in;
     op.out = p.out;
     op.dim0 = p.dim0;
-    op.splits = p.splits;
+    op.more = p.has_result();
+    if (!p.splits.empty()) op.splits = p.splits;
     e.operation = &op;
     e.in_flight.store(true, std::memory_order_relaxed);
   }
-  submitted_.store(submitted_.load(std::memory_order_relaxed) + requests.size(), std::memory_order_relaxed);
-  shared_.outstanding.fetch_add(static_cast<int>(requests.size()), std::memory_order_seq_cst);
+  count(requests.size());
   bool records = false;
-  std::uint32_t words = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Operation& op = *ops[i];
     Entry& e = *op.entry;
     const bool same = e.signature == requests[i].signature;
     if (!same) {
       std::memcpy(static_cast<void*>(&e.signature), &requests[i].signature, requests[i].signature.bytes());
+      e.bytes = static_cast<std::size_t>(e.signature.payload_bytes());
       e.track = {};
     }
-    if (tracer_.enabled()) trace_submitted(e, requests[i]);
+    e.asked = requests[i].asked;
+    if (tracer_.enabled()) trace_submitted(e, op.dim0);
     if (e.id != no_slot && same && !records_only_) {
-      op.by_bit = true;
-      op.parity = e.round++;
-      if (e.slot != no_slot) {
-        const auto bytes = static_cast<std::size_t>(e.signature.payload_bytes());
-        if (e.signature.operation() != Kind::broadcast || e.signature.root == world_.rank)
-          std::memcpy(ops::slot(node_, node_.me, e.slot, bytes, op.parity), op.in, bytes);
-      } else {
-        tell_place(e, op);
-      }
-      pending_[e.id] = &op;
-      flips_[e.id / 64] |= 1ull << (e.id % 64);
-      words = std::max(words, e.id / 64 + 1);
+      announce(e, op);
     } else {
       op.by_bit = false;
       e.id = no_slot;
@@ -155,16 +143,103 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
       records = true;
     }
   }
-  bool last = records;
-  for (std::uint32_t w = 0; w < words; ++w) {
+  return flip() || records;
+}
+
+bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operation** ops, bool& due) {
+  std::lock_guard lock(mutex_);
+  if (broken_code_ || join_op_ || records_only_ || !recall(requests, group)) return false;
+  operations_.take(requests.size(), ops);
+  count(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Operation& op = *ops[i];
+    Entry& e = *chosen_[i];
+    op.of_set = this;
+    op.entry = &e;
+    op.in = requests[i].in;
+    op.out = requests[i].out;
+    e.operation = &op;
+    if (tracer_.enabled()) trace_submitted(e, 0);
+    announce(e, op);
+  }
+  due = flip();
+  return true;
+}
+
+/// All or nothing: fills chosen_ with entries that are in flight now.
+bool Set::recall(std::span<const hvd_request> requests, bool group) {
+  chosen_.clear();
+  Entry* const before = last_;
+  for (const hvd_request& q : requests) {
+    Entry* e = q.set == requests.front().set ? known(q) : nullptr;
+    if (e) {
+      const Signature& s = e->signature;
+      const bool fits = group ? s.group_size == requests.size() &&
+                                    (chosen_.empty() || s.group == chosen_.front()->signature.group) &&
+                                    e->asked.place == chosen_.size()
+                              : s.group_size == 0;
+      if (!fits || e->in_flight.load(std::memory_order_acquire)) e = nullptr;
+    }
+    if (!e) {
+      for (Entry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
+      last_ = before;
+      return false;
+    }
+    e->in_flight.store(true, std::memory_order_relaxed);
+    chosen_.push_back(e);
+  }
+  return true;
+}
+
+/// The entry of a request that has an id and asks for the same as before; it is last_ then.
+Entry* Set::known(const hvd_request& q) {
+  const bool follows = last_ && last_->after && last_->after_epoch == erased_;
+  Entry* e = follows ? last_->after : nullptr;
+  if (!e || !e->asked.same(q) || e->name != q.name) {
+    if (!q.name || q.struct_size != sizeof q) return nullptr;
+    const auto found = names_.find(std::string_view(q.name));
+    if (found == names_.end()) return nullptr;
+    e = found->second.get();
+    if (!e->asked.same(q)) return nullptr;
+    if (last_) {
+      last_->after = e;
+      last_->after_epoch = erased_;
+    }
+  }
+  return e->id == no_slot ? nullptr : (last_ = e);
+}
+
+void Set::count(std::size_t operations) {
+  submitted_.store(submitted_.load(std::memory_order_relaxed) + operations, std::memory_order_relaxed);
+  shared_.outstanding.fetch_add(static_cast<int>(operations), std::memory_order_seq_cst);
+}
+
+/// By its bit, which flip() sets.
+void Set::announce(Entry& e, Operation& op) {
+  op.by_bit = true;
+  op.parity = e.round ^= 1;
+  if (e.slot == no_slot)
+    tell_place(e, op);
+  else if (e.signature.operation() != Kind::broadcast || e.signature.root == world_.rank)
+    std::memcpy(ops::slot(node_, node_.me, e.slot, e.bytes, op.parity), op.in, e.bytes);
+  pending_[e.id] = &op;
+  flips_[e.id / 64] |= 1ull << (e.id % 64);
+  words_ = std::max(words_, e.id / 64 + 1);
+}
+
+/// Sets the bits of flips_.  True when that makes some complete: all local ranks have set them.
+bool Set::flip() {
+  bool last = false;
+  for (std::uint32_t w = 0; w < words_; ++w) {
     if (!flips_[w]) continue;
     const std::uint64_t mine = node_.word(node_.me, w).fetch_xor(flips_[w], std::memory_order_seq_cst) ^ flips_[w];
-    std::uint64_t complete = flips_[w];  // ids that all local ranks have set now: their bits are equal
+    std::uint64_t complete = flips_[w];  // complete: their bits are equal
     for (int r = 0; r < node_.ranks && complete; ++r)
       if (r != node_.me) complete &= ~(node_.word(r, w).load(std::memory_order_seq_cst) ^ mine);
     flips_[w] = 0;
     last |= complete != 0;
   }
+  words_ = 0;
   return last;
 }
 
@@ -172,8 +247,7 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
 void Set::tell_place(const Entry& e, const Operation& op) {
   if (e.signature.operation() != Kind::allreduce) return;
   const memory::Arena& arena = memory::Arena::process();
-  const auto bytes = static_cast<std::size_t>(e.signature.payload_bytes());
-  const auto in = arena.offset(op.in, bytes), out = arena.offset(op.out, bytes);
+  const auto in = arena.offset(op.in, e.bytes), out = arena.offset(op.out, e.bytes);
   memory::Place& place = node_.place(node_.me, e.id, op.parity);
   auto tell = [](std::atomic<std::uint64_t>& word, std::uint64_t value) {  // others read the line: no needless store
     if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
@@ -188,11 +262,11 @@ void Set::send_record(Entry& e) {
   flush_records();
 }
 
-void Set::trace_submitted(Entry& e, const Prepared& p) {
+void Set::trace_submitted(Entry& e, std::int64_t dim0) {
   std::int64_t dims[max_dims];
   const Signature& s = e.signature;
   std::copy(s.dims, s.dims + s.ndim, dims);
-  if (s.ndim > 0 && dims[0] < 0) dims[0] = p.dim0;
+  if (s.ndim > 0 && dims[0] < 0) dims[0] = dim0;
   const bool adasum = s.operation() == Kind::allreduce && s.reduction() == Reduce::adasum;
   const auto op = s.operation() == Kind::set_change ? trace::TraceOp::barrier
                   : adasum                          ? trace::TraceOp::adasum
@@ -378,16 +452,19 @@ void Set::fail_group(Reader& r) {
     }
 }
 
-void Set::end(Operation& op, int status, const std::string& error) {
-  op.status = status;
-  if (status != HVD_OK) op.error = error;
-  Entry& e = *op.entry;
-  e.operation = nullptr;
-  e.in_flight.store(false, std::memory_order_release);
-  ended_.store(ended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  shared_.outstanding.fetch_sub(1, std::memory_order_seq_cst);
-  op.announce();
-  operations_.let_go(op);
+void Set::end(std::span<Operation* const> ops, int status, const std::string& error) {
+  for (Operation* op : ops) {
+    op->status = status;
+    if (status != HVD_OK) {
+      op->error = error;
+      op->more = true;
+    }
+    op->entry->operation = nullptr;
+    op->entry->in_flight.store(false, std::memory_order_release);
+  }
+  ended_.store(ended_.load(std::memory_order_relaxed) + ops.size(), std::memory_order_relaxed);
+  shared_.outstanding.fetch_sub(static_cast<int>(ops.size()), std::memory_order_seq_cst);
+  operations_.end(ops);
 }
 
 void Set::fail_all(int code, const std::string& text) {

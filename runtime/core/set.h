@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "core/asked.h"
 #include "core/batch.h"
 #include "core/config.h"
 #include "core/leader.h"
@@ -26,19 +27,21 @@
 
 namespace hvd::core {
 
-/// What this rank knows about a name.
+/// What this rank knows about a name.  What a known tensor needs comes first.
 struct Entry {
-  std::string name;
-  Entry* after = nullptr;  ///< submitted after this one last time; void unless after_epoch is the set's
-  std::uint64_t after_epoch = 0;
+  Operation* operation = nullptr;           ///< the one in flight
   std::uint32_t id = negotiate::no_slot;    ///< none until the conductor assigns one
   std::uint32_t slot = negotiate::no_slot;  ///< offset of its eager slots
-  unsigned round = 0;                       ///< parity of the next submit
+  std::size_t bytes = 0;                    ///< of the tensor, by its signature
   std::atomic<bool> in_flight{false};
-  bool chosen = false;             ///< while submit looks for names that come twice
-  Operation* operation = nullptr;  ///< the one in flight
-  trace::Track track;              ///< zeroed when the signature changes
-  Signature signature;             ///< last: its unused dimensions are never touched
+  bool chosen = false;     ///< while submit looks for names that come twice
+  std::uint8_t round = 0;  ///< parity of the next submit
+  Entry* after = nullptr;  ///< submitted after this one last time; void unless after_epoch is the set's
+  std::uint64_t after_epoch = 0;
+  std::string name;
+  Asked asked;          ///< what the signature was made of
+  trace::Track track;   ///< zeroed when the signature changes
+  Signature signature;  ///< last: its unused dimensions are never touched
 };
 
 /// What a rank that has joined uses in place of an operation of its own.
@@ -54,7 +57,8 @@ struct Prepared {
   void* out = nullptr;
   std::int64_t dim0 = 0;
   std::vector<std::int64_t> splits;  ///< alltoall: [size of the set]
-  Signature signature;               ///< last: its unused dimensions are never touched
+  Asked asked;
+  Signature signature;  ///< last: its unused dimensions are never touched
 
   /// Its size is known only when it is done: the runtime allocates it.
   bool has_result() const {
@@ -84,6 +88,10 @@ class Set {
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
   /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
   bool submit(std::span<const Prepared> requests, Operation** ops);
+  /// The same for requests as they came, where all of them are known, and are what was asked for under their names the
+  /// last time.  @p due: what submit() returns.  False, with nothing done: check them and use submit().
+  /// @param group  they are one
+  bool submit_again(std::span<const hvd_request> requests, bool group, Operation** ops, bool& due);
   /// Operations of this rank that have not ended.
   int outstanding() const {
     return static_cast<int>(submitted_.load(std::memory_order_relaxed) - ended_.load(std::memory_order_relaxed));
@@ -116,12 +124,16 @@ class Set {
   Entry& next_entry(std::string_view name);
   void forget_name(const std::string& name);
   void choose(std::span<const Prepared> requests);
-  void announce(Entry& e, Operation& op, std::vector<std::uint64_t>* flips);
+  bool recall(std::span<const hvd_request> requests, bool group);
+  Entry* known(const hvd_request& q);
+  void announce(Entry& e, Operation& op);
+  bool flip();
+  void count(std::size_t operations);
   void tell_place(const Entry& e, const Operation& op);
   void send_record(Entry& e);
   Operation& submit_join(const Prepared& p);
   void announce_join(int what);
-  void trace_submitted(Entry& e, const Prepared& p);
+  void trace_submitted(Entry& e, std::int64_t dim0);
   bool flush_records();
   bool carry_out(std::uint32_t type);
   void assign(negotiate::Reader& r);
@@ -133,7 +145,11 @@ class Set {
   void fail(negotiate::Reader& r);
   void fail_group(negotiate::Reader& r);
   void start_batch(negotiate::Reader& r);
-  void end(Operation& op, int status, const std::string& error);
+  void end(std::span<Operation* const> ops, int status, const std::string& error);
+  void end(Operation& op, int status, const std::string& error) {
+    Operation* one = &op;
+    end({&one, 1}, status, error);
+  }
   void executed();
   std::string make_name(const Signature& s);
 
@@ -146,10 +162,15 @@ class Set {
   const std::uint32_t ids_;
 
   std::mutex mutex_;  ///< guards the names and everything else of the submit side
-  std::unordered_map<std::string, std::unique_ptr<Entry>> names_;
+  struct Hash {       // finds a name without making a string of it
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
+  };
+  std::unordered_map<std::string, std::unique_ptr<Entry>, Hash, std::equal_to<>> names_;
   std::vector<Entry*> by_id_;         ///< [ids]; changed by orders under mutex_
   std::vector<Operation*> pending_;   ///< [ids]: submitted by bit or assigned, not yet ended
-  std::vector<std::uint64_t> flips_;  ///< [words] scratch of submit
+  std::vector<std::uint64_t> flips_;  ///< [words] scratch of submit: zero but while it runs
+  std::uint32_t words_ = 0;           ///< of flips_, in use
   std::string outbox_;                ///< records that did not fit the queue
   std::atomic<bool> outbox_waits_{false};
   std::uint64_t made_names_[num_kinds] = {};

@@ -44,11 +44,11 @@ void Conductor::ready(std::uint32_t id) {
 }
 
 void Conductor::candidate(std::uint32_t id) {
-  const Signature& s = ids_[id].signature;
-  if (s.group_size == 0) {
+  if (!ids_[id].grouped) {
     candidates_.push_back(id);
     return;
   }
+  const Signature& s = ids_[id].signature;
   Group& group = groups_[s.group];
   group.ready.push_back(id);
   if (group.ready.size() < s.group_size) return;
@@ -228,6 +228,7 @@ bool Conductor::assign_waiting() {
     i.live = true;
     i.fresh = true;
     i.signature = signature;
+    i.grouped = signature.group_size != 0;
     i.bytes = signature.payload_bytes();
     i.slot = can_be_eager(signature) ? take_slot(i.bytes) : no_slot;
     i.used = last_batch_;
@@ -292,7 +293,7 @@ bool Conductor::decide_at(std::int64_t now_ns) {
   }
   if (candidates_.empty() || hold(now_ns)) return any;
   held_since_ = 0;
-  std::sort(candidates_.begin(), candidates_.end());
+  if (!std::is_sorted(candidates_.begin(), candidates_.end())) std::sort(candidates_.begin(), candidates_.end());
   eager_.clear(), streamed_.clear();
   for (std::uint32_t id : candidates_) (eager_now(ids_[id]) ? eager_ : streamed_).push_back(id);
   candidates_.clear();

@@ -75,14 +75,15 @@ class Conductor {
   }
 
  private:
-  struct Id {
+  struct Id {  // what a known tensor needs comes first
     bool live = false;
+    bool fresh = false;    ///< announced by record: its slot is not filled
+    bool grouped = false;  ///< by its signature
+    std::uint32_t slot = no_slot;
+    std::int64_t bytes = 0;
+    std::uint64_t used = 0;  ///< number of the last batch with it, for eviction
     std::string name;
     Signature signature;
-    std::int64_t bytes = 0;
-    std::uint32_t slot = no_slot;
-    std::uint64_t used = 0;  ///< number of the last batch with it, for eviction
-    bool fresh = false;      ///< announced by record: its slot is not filled
   };
   struct Group {
     std::vector<std::uint32_t> ready;

@@ -59,16 +59,18 @@ class Rank {
   core::Operation& submit(const hvd_request& q) {
     const auto known = engine_->known(q.set);
     if (!known->set) throw Error(Code::usage, "set", "not a member");
-    const core::Prepared p = core::prepare(&q, known->set->world());
     core::Operation* op = nullptr;
-    known->set->submit({&p, 1}, &op);
+    if (engine_->submit_again(*known->set, {&q, 1}, false, &op)) return *op;
+    const core::Prepared p = core::prepare(&q, known->set->world());
+    engine_->submit(*known->set, {&p, 1}, &op);
     return *op;
   }
   std::vector<core::Operation*> submit_group(const std::vector<hvd_request>& qs) {
+    std::vector<core::Operation*> ops(qs.size());
+    if (engine_->submit_again(engine_->set(), qs, true, ops.data())) return ops;
     std::vector<core::Prepared> p;
     for (const hvd_request& q : qs) p.push_back(core::prepare(&q, engine_->world()));
     core::make_group(p);
-    std::vector<core::Operation*> ops(qs.size());
     engine_->submit(engine_->set(), p, ops.data());
     return ops;
   }
