@@ -15,6 +15,8 @@ using wire::Type;
 
 constexpr std::int64_t ping_interval_ns = 1'000'000'000;
 constexpr int first_pings = 4;
+constexpr std::size_t most_deliveries =
+    8;  // payloads on their way at once: what the channel's queues hold of them is memory
 
 template <class T>
 std::string bytes_of(T value) {
@@ -182,12 +184,16 @@ void Session::give_manifest(int rank) {
 void Session::payload_is_ready(int leader, const std::string& path) {
   const std::string& host = manifest(leader).host;
   host_payload_[host] = path;
+  std::erase(deliveries_, leader);
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == Stage::greeted && manifests_[r].host == host && !stopping_)
       give_manifest(static_cast<int>(r));
+    else if (ranks_[r].payload_sent_bytes == 0)
+      flush(static_cast<int>(r));  // its turn has come, perhaps
 }
 
 void Session::died(int rank, wire::DeathRecord record) {
+  std::erase(deliveries_, rank);
   RankState& state = at(rank);
   if (state.death) return;
   record.rank = rank;
@@ -232,7 +238,7 @@ void Session::flush(int rank) {
       if (!listener_->send(state.peer, state.queue.front())) return;
       state.queue.pop_front();
     }
-    while (state.payload_sent_bytes) {
+    while (state.payload_sent_bytes && may_deliver(rank)) {
       const std::size_t size = std::min(payload_.size() - *state.payload_sent_bytes, wire::max_frame_bytes);
       const wire::Frame piece{static_cast<std::uint16_t>(Type::payload),
                               payload_.substr(*state.payload_sent_bytes, size)};
@@ -244,6 +250,13 @@ void Session::flush(int rank) {
     if (e.code != Code::peer_lost) throw;
     vanish(rank, lost_text(state));
   }
+}
+
+bool Session::may_deliver(int rank) {
+  if (std::find(deliveries_.begin(), deliveries_.end(), rank) != deliveries_.end()) return true;
+  if (deliveries_.size() >= most_deliveries) return false;
+  deliveries_.push_back(rank);
+  return true;
 }
 
 void Session::ping(int rank) { send(rank, Type::ping, bytes_of(monotonic_ns())); }

@@ -100,6 +100,8 @@ class Session {
   void died(int rank, wire::DeathRecord record);
   void send(int rank, wire::Type type, std::string body);
   void flush(int rank);
+  /// False while as many hosts as may be are getting the payload.
+  bool may_deliver(int rank);
   void ping(int rank);
   void release(int rank);
   RankState& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -111,6 +113,7 @@ class Session {
   SessionEvents events_;
   std::vector<RankState> ranks_;
   std::unordered_map<wire::PeerId, int> rank_of_;
+  std::vector<int> deliveries_;                      ///< leaders that are getting the payload
   std::map<std::string, std::string> host_payload_;  ///< remote host → path there
   std::optional<wire::Stop> stopping_;
   bool released_ = false;

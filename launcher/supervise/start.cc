@@ -1,6 +1,7 @@
 /// The first half of a job's life: keys, channel, manifests, mpirun.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,15 @@ Fd sealed_memory(const std::string& bytes) {
   return fd;
 }
 
+/// A descriptor for each guard's connection and each rank's output files, where the usual 1024 do not do.
+void allow_files(std::size_t ranks) {
+  rlimit files{};
+  const rlim_t wanted = 4 * ranks + 512;
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+  files.rlim_cur = std::min(wanted, files.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 std::vector<std::string> environ_lines() {
   std::vector<std::string> lines;
   for (char** entry = environ; *entry; ++entry) lines.emplace_back(*entry);
@@ -71,6 +81,7 @@ void Supervisor::start() {
   started_wall_seconds_ = wall_seconds();
   next_progress_ = started_at_ + std::chrono::seconds(2);
   become_subreaper();
+  allow_files(job_.plan.ranks.size());
   const std::string timeline = job_.settings.text("timeline-filename");
   if (!timeline.empty() && timeline != "DYNAMIC")
     timeline_ = std::make_unique<TimelineFile>(TimelineFile::Options{timeline, static_cast<int>(job_.plan.ranks.size()),
