@@ -33,6 +33,7 @@ std::string find_runtime() {
   find("hvd_get_world", &runtime.get_world);
   find("hvd_submit_many", &runtime.submit_many);
   find("hvd_notify", &runtime.notify);
+  find("hvd_poll", &runtime.poll);
   find("hvd_wait", &runtime.wait);
   find("hvd_take", &runtime.take);
   find("hvd_take_splits", &runtime.take_splits);

@@ -12,6 +12,7 @@ struct Runtime {
   decltype(&hvd_get_world) get_world = nullptr;
   decltype(&hvd_submit_many) submit_many = nullptr;
   decltype(&hvd_notify) notify = nullptr;
+  decltype(&hvd_poll) poll = nullptr;
   decltype(&hvd_wait) wait = nullptr;
   decltype(&hvd_take) take = nullptr;
   decltype(&hvd_take_splits) take_splits = nullptr;

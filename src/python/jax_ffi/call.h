@@ -63,6 +63,7 @@ class Call final : public bridge::Ended {
   };
   bool prepare(const xla::CallFrame* frame);
   bool submit();
+  bool ended_soon() const;
   void await_later();
   void collect(Part& part);
   void fail(int status, const std::string& text);
