@@ -50,6 +50,8 @@ def test_contents(unpacked: pathlib.Path) -> None:
         "hvd/libhvd_jax.so",
         "hvd/torch/__init__.py",
         "hvd/jax/__init__.py",
+        "hvd/mxnet/__init__.py",
+        "horovod/mxnet/__init__.py",
         "hvd/tensorflow/__init__.py",
         "hvd/keras/__init__.py",
         "horovod/tensorflow/keras/__init__.py",
