@@ -152,7 +152,7 @@ int hvd_poll(hvd_handle handle, int* done) {
   return guard([&] {
     need(done, "done");
     const Use e;
-    *done = Held(*e, handle)->done() ? 1 : 0;
+    *done = e->operations().ended_well(handle) || Held(*e, handle)->done() ? 1 : 0;
   });
 }
 

@@ -10,7 +10,7 @@ ops::Item item_of(const Operation& op, int size) {
   ops::Item item;
   item.in = static_cast<const unsigned char*>(op.in);
   item.out = static_cast<unsigned char*>(op.out);
-  item.bytes = static_cast<std::size_t>(s.payload_bytes());
+  item.bytes = op.entry->bytes;
   item.element_bytes = element_bytes(s.type());
   item.reduce = ops::reducer(s.type(), s.reduction() == Reduce::adasum ? Reduce::sum : s.reduction());
   item.scale = {s.before, s.after, s.reduction() == Reduce::average ? size : 1};

@@ -65,6 +65,8 @@ template <class T>
 void against_model(hvd_dtype dtype, double tolerance) {
   for (const Split& s : splits)
     for (std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{1000}, std::size_t{70001}}) {
+      // Under sanitizers the long ones, of several chunks, on two and three ranks and on unequal nodes.
+      if (slower > 1 && count > 1000 && s.size > 3 && !(s.size == 5 && s.per_node == 2)) continue;
       std::vector<Vector> all;
       for (int r = 0; r < s.size; ++r) {
         const std::vector<T> g = gradient<T>(r, count, static_cast<unsigned>(count));
