@@ -37,7 +37,8 @@ std::string skew_text(const Answers& a) {
 
 /// In the host's Python: its version, hvd's version, modules that are missing, addresses that cannot be reached.
 std::string python_text(const Questions& q) {
-  std::string list, where;
+  std::string list, where, peers;
+  for (const std::string& p : q.peers) peers += "'" + p + "',";
   for (const std::string& m : q.modules) list += "'" + m + "',";
   for (const std::string& a : q.addresses) where += "'" + a + "',";
   return "import sys,socket\n"
@@ -61,7 +62,19 @@ std::string python_text(const Questions& q) {
          "    host,_,port=a.rpartition(':')\n"
          "    try: socket.create_connection((host.strip('[]'),int(port)),1).close(); good.append(a)\n"
          "    except OSError: pass\n"
-         "print('reached',*good)\n";
+         "print('reached',*good)\n"
+         "from threading import Thread\n"
+         "blind=[]\n"
+         "def look(h):\n"
+         "    try: socket.create_connection((h,61037),1).close()\n"  // nobody listens there, but the host says so
+         "    except ConnectionRefusedError: pass\n"
+         "    except OSError: blind.append(h)\n"
+         "looks=[Thread(target=look,args=(h,)) for h in (" +
+         peers +
+         ")]\n"
+         "for t in looks: t.start()\n"
+         "for t in looks: t.join()\n"
+         "print('blind',*sorted(blind))\n";
 }
 
 /// A value that most hosts share; empty when none has one.
@@ -102,6 +115,11 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
   if (!a.local && !q.addresses.empty() && value(a, "reached").empty())
     out.push_back({a.host, "cannot reach this host at " + join(q.addresses, " or "),
                    "a firewall? ranks must reach hvdrun and one another by TCP; --network-interfaces chooses the way"});
+  if (!value(a, "blind").empty())
+    out.push_back(
+        {a.host, "cannot reach " + join(words(value(a, "blind")), ", "),
+         "ranks meet by TCP on any port: does it know the name? a firewall? --network-interfaces chooses the way",
+         false});
 }
 
 }  // namespace
@@ -120,7 +138,8 @@ std::string checkup_script(const Questions& q) {
                        "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
                        "echo files $(ulimit -n)\n";
   if (!q.python.empty())
-    script += shell_quote(q.python) + " - 2>/dev/null <<'END_OF_PYTHON'\n" + python_text(q) + "END_OF_PYTHON\n";
+    script += (q.python_path.empty() ? "" : "PYTHONPATH=" + shell_quote(q.python_path) + " ") + shell_quote(q.python) +
+              " - 2>/dev/null <<'END_OF_PYTHON'\n" + python_text(q) + "END_OF_PYTHON\n";
   return script + "echo end\n";
 }
 

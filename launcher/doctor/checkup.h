@@ -14,7 +14,9 @@ struct Questions {
   std::string python;                ///< interpreter; empty: the job needs none
   std::vector<std::string> modules;  ///< that the job imports
   std::string cwd;
-  std::vector<std::string> addresses;  ///< "ip:port" where this hvdrun listens for the test
+  std::vector<std::string> addresses;   ///< "ip:port" where this hvdrun listens for the test
+  std::vector<std::string> peers = {};  ///< other hosts, which each host tries to reach
+  std::string python_path = {};         ///< PYTHONPATH, which ranks get too
 };
 
 /// Shell text for /bin/sh on the host; prints "key value" lines and ends with "end".

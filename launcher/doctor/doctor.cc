@@ -23,6 +23,7 @@ namespace hvd::launcher {
 
 namespace {
 
+constexpr std::size_t most_peers = 64;  // each tries all of them
 constexpr std::size_t most_threads = 32, most_script_bytes = 1u << 20;
 constexpr auto host_limit = std::chrono::seconds(15);
 
@@ -90,6 +91,9 @@ Questions questions_for(const JobPlan& job, const CommandLine& line, const Envir
   q.rank_program = job.rank_program;
   q.mpirun = find_mpirun(job.settings.text("mpirun"), path ? path : "", own_folder()).program;
   q.cwd = job.cwd;
+  for (const PlanHost& h : job.plan.hosts)
+    if (!h.local && q.peers.size() < most_peers) q.peers.push_back(h.name);
+  if (const char* folders = environment("PYTHONPATH")) q.python_path = folders;
   const bool command = line.marker == Marker::dashes;
   if (!command) q.python = choose_python(job.settings.text("python"), environment, own_folder());
   if (line.marker == Marker::module && !line.payload.empty())

@@ -58,6 +58,11 @@ SessionEvents Supervisor::events() {
       throw Error(Code::unavailable, "mpirun",
                   "put rank " + std::to_string(h.rank) + " on " + h.host + " instead of " + planned.name,
                   "do --mpi-args or OMPI_ variables change the mapping?");
+    if (h.version != HVD_VERSION && job_.plan.host_of(h.rank).name != warned_host_) {
+      warned_host_ = planned.name;
+      say("hvdrun: " + planned.name + " has hvdrank " + h.version +
+          ", this is hvdrun " HVD_VERSION ": install the same wheel everywhere");
+    }
     detail("rank " + std::to_string(h.rank) + " is there, process " + std::to_string(h.pid) + " on " + h.host);
     if (timeline_) timeline_->rank_started(h.rank, planned.name, h.local);
   };

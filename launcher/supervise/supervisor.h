@@ -71,6 +71,7 @@ class Supervisor {
   std::unique_ptr<Live> live_;    ///< from the moment there is a session
 
   Phase phase_ = Phase::starting;
+  std::string warned_host_;        ///< which has another version
   bool mpirun_is_closed_ = false;  ///< to other machines, before all ranks have come
   Clock::time_point started_at_, next_progress_;
   double started_wall_seconds_ = 0;

@@ -188,6 +188,24 @@ def test_the_doctor(two_hosts: Cluster) -> None:
     nothing_left(two_hosts)
 
 
+def test_the_doctor_over_three_hosts(three_hosts: Cluster) -> None:
+    """Who cannot reach whom; with a module that only this user's PYTHONPATH has.  About 2 s on an idle machine."""
+    for host in three_hosts.names:
+        (three_hosts.tmp(host) / "own").mkdir()
+        (three_hosts.tmp(host) / "own/of_mine.py").touch()
+    (three_hosts.tmp("alpha") / "job.py").write_text("import of_mine\n")
+    cut = ["ip", "route", "add", "unreachable", "10.77.0.3/32"]
+    assert three_hosts.run("beta", cut).returncode == 0
+    argv = ["doctor", "--python", sys.executable, "-H", "alpha:1,beta:1,gamma:1", "/tmp/job.py"]
+    begin = time.monotonic()
+    done = run(three_hosts, *argv, env={"PYTHONPATH": "/tmp/own"})
+    print(f"the doctor took {time.monotonic() - begin:.1f} s")
+    assert "note    beta: cannot reach gamma\n" in done.stdout, done.stdout
+    assert "lacks" not in done.stdout
+    assert "note    gamma: cannot reach beta\n" in done.stdout  # whose answer finds no way back
+    assert "alpha: cannot reach" not in done.stdout
+
+
 def set_link(hosts: Cluster, state: str) -> None:
     """Cuts beta off, or brings it back."""
     assert hosts.run("beta", ["ip", "link", "set", "eth0", state]).returncode == 0

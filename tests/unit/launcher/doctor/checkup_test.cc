@@ -52,6 +52,7 @@ TEST_CASE("doctor: each trouble is one line with its host") {
   CHECK(problems({host("a"), host("b", "horovod /venv/horovod\n")}) ==
         "- b: has Horovod itself in /venv/horovod, which import horovod may load\n");
   CHECK(problems({host("a"), host("b", "reached\n")}) == "! b: cannot reach this host at 10.0.0.1:99\n");
+  CHECK(problems({host("a"), host("b", "blind c d\n")}) == "- b: cannot reach c, d\n");
   CHECK(problems({host("a"), host("b", "shm 65536 1\n")}) == "- b: /dev/shm holds only 64 MiB\n");
   CHECK(problems({host("a"), host("b", "files 256\n")}) == "- b: a process may open only 256 files\n");
   CHECK(problems({host("a"), host("b", "cwd no\n")}) == "- b: has no folder /work dir\n");
