@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 from netns.cluster import Cluster, wait_for
-from support.hvdrun import ROOT as ROOT
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 MASTER_PORT = 7077
 # Small JVMs: a test's executors and daemons together stay below 4 GB.
 # Little compiling and one thread of garbage collection: the tests' JVMs live for a minute.
