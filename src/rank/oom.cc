@@ -54,19 +54,22 @@ MemoryGroup read_group(const std::string& mount, const std::string& path) {
   return group.directory.empty() ? read_directory(mount) : group;
 }
 
-/// Looks in the kernel's log for the record that names @p pid as killed.  Needs the right to read it.
-bool log_names(pid_t pid) {
+/// The time in the kernel's log at which it names @p pid as killed; -1: it does not, or may not be read.
+std::int64_t time_in_log(pid_t pid) {
   const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!log) return false;
+  if (!log) return -1;
   const std::string wanted = "Killed process " + std::to_string(pid) + " (";
   char record[8192];
   for (int i = 0; i < 100000; ++i) {
     const ssize_t n = read(log.get(), record, sizeof record);
     if (n < 0 && errno == EPIPE) continue;  // records were overwritten meanwhile
-    if (n <= 0) return false;
-    if (std::string_view(record, static_cast<std::size_t>(n)).find(wanted) != std::string_view::npos) return true;
+    if (n <= 0) return -1;
+    const std::string_view text(record, static_cast<std::size_t>(n));
+    if (text.find(wanted) == std::string_view::npos) continue;
+    const std::vector<std::string> head = split(text.substr(0, text.find(';')), ',');  // priority, number, time, …
+    return head.size() < 3 ? -1 : to_integer(head[2]).value_or(-1);
   }
-  return false;
+  return -1;
 }
 
 }  // namespace
@@ -85,13 +88,14 @@ MemoryGroup memory_group(pid_t pid) {
   return found;
 }
 
-std::string oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes) {
+OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes) {
   const MemoryGroup now = read_directory(before.directory);
-  if (now.kills <= before.kills && !log_names(pid)) return {};
+  const std::int64_t at_us = time_in_log(pid);
+  if (now.kills <= before.kills && at_us < 0) return {};
   std::string text = "killed by the kernel's out-of-memory killer";
   if (peak_bytes > 0) text += " when it held " + human_bytes(peak_bytes);
   if (now.limit_bytes > 0) text += "; its cgroup may hold " + human_bytes(now.limit_bytes);
-  return text;
+  return {text, at_us};
 }
 
 }  // namespace hvd::rank

@@ -19,10 +19,17 @@ struct MemoryGroup {
 /// The memory cgroup of @p pid as it stands now.  Not for a zombie: under v1 it is in the root group already.
 MemoryGroup memory_group(pid_t pid);
 
-/// One line that says so when @p pid, just killed by SIGKILL and not yet reaped, was killed for memory; else "".
+/// What the kernel did to a process.
+struct OomKill {
+  std::string text;  ///< one line that says so; empty: it did not, as far as is known
+  std::int64_t at_us =
+      -1;  ///< when, by the kernel's log, which also makes it certain; -1: only the group's counter says it
+};
+
+/// Whether @p pid, just killed by SIGKILL and not yet reaped, was killed for memory.
 /// @p before  memory_group() of its guard when the rank was started.  @p peak_bytes  its largest resident size.
 /// Known gap: of a rank that moved itself to another group, only the kernel's log tells, where it can be read and
 /// counts processes as this one does (not in a process namespace).
-std::string oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
+OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
 
 }  // namespace hvd::rank

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -19,6 +20,7 @@ namespace hvd::rank {
 namespace {
 
 constexpr std::size_t read_bytes = 64u << 10;
+constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;  // more: the log has a clock of its own
 
 /// What a zombie has used, itself and its children that it waited for, without reaping it (glibc's waitid() hides this
 /// argument).
@@ -140,7 +142,10 @@ bool RankProcess::reap() {
     }
     // A zombie still tells its cgroup and its size: look before it is reaped.
     if (info.si_pid == pid_ && info.si_code == CLD_KILLED && info.si_status == SIGKILL)
-      oom_text_ = oom_verdict(pid_, memory_, peak_bytes_);
+      oom_ = oom_verdict(pid_, memory_, peak_bytes_);
+    // A large process takes its time to die of it: small ones that were killed after it may be gone before.
+    if (info.si_pid == pid_ && oom_.at_us >= 0 && ended_ns_ - oom_.at_us * 1000 < most_time_to_die_ns)
+      ended_ns_ = std::min(ended_ns_, oom_.at_us * 1000);
     int status = 0;
     const pid_t reaped = waitpid(info.si_pid, &status, 0);
     if (reaped == pid_) {
@@ -187,10 +192,10 @@ void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
     r->code = unstarted_->code;
     r->text = unstarted_->text;
     r->hint = unstarted_->hint;
-  } else if (!oom_text_.empty() && !stopped) {
+  } else if (!oom_.text.empty() && (!stopped || oom_.at_us >= 0)) {
     r->cause = Cause::oom;
     r->code = SIGKILL;
-    r->text = oom_text_;
+    r->text = oom_.text;
     r->hint = "use a smaller batch, fewer ranks on this host (-H host:n), or a host with more memory";
   } else if (stopped) {
     r->cause = Cause::stopped;

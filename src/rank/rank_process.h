@@ -80,7 +80,7 @@ class RankProcess {
   wire::Started started_;
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
-  std::string oom_text_;
+  OomKill oom_;
   std::string cwd_, gpu_pci_;
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one
   double cpu_seconds_ = 0;

@@ -130,6 +130,6 @@ TEST_CASE("oom: a SIGKILL of ours is none") {
   kill(pid, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
-  CHECK(oom_verdict(pid, before, 1 << 20).empty());
+  CHECK(oom_verdict(pid, before, 1 << 20).text.empty());
   waitpid(pid, nullptr, 0);
 }
