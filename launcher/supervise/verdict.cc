@@ -75,6 +75,18 @@ std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* cu
   return join(parts, ", ");
 }
 
+/// What to do next, where neither the rank nor its guard says.
+std::string advice(const DeathRecord& d) {
+  if (!d.hint.empty()) return "";
+  if (d.cause == Cause::oom)
+    return "give " + d.host + " fewer ranks (-H " + d.host + ":n), the model a smaller batch, or the host more memory";
+  if (d.cause == Cause::vanished) return "is " + d.host + " well? try: hvdrun doctor -H " + d.host;
+  const bool silent = d.traceback.empty() && d.tail.empty() && d.text.empty();
+  if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent)
+    return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;
+  return "";
+}
+
 }  // namespace
 
 std::string story(const DeathRecord& d) {
@@ -145,6 +157,7 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const Ended& end
   verdict.lines.push_back(line);
   if (!first->hint.empty()) verdict.lines.push_back("        " + first->hint);
   if (size > 1) verdict.lines.push_back("        " + others(deaths, first, size));
+  if (const std::string next = advice(*first); !next.empty()) verdict.lines.push_back("        " + next);
   return verdict;
 }
 

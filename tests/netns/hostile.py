@@ -110,7 +110,7 @@ class Stranger:
         words = kind(self.random, self.canary)
         slowly = self.random.random() < 0.1
         try:
-            peer = socket.create_connection(self.random.choice(self.targets), 0.05)
+            peer = socket.create_connection(self.random.choice(self.targets), 0.02)
             peer.setblocking(False)
             peer.send(words[:3] if slowly else words)  # what does not fit into the socket's buffer is left out
         except OSError:

@@ -135,7 +135,7 @@ def attack(cluster: Cluster, mpirun: str, count: int, seconds: int, steps: int) 
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_strangers_change_nothing(three_hosts: Cluster, mpirun: str) -> None:
     """Some hundreds of connections to every port on which a process of the job listens, while it trains."""
-    attack(three_hosts, mpirun, count=300, seconds=60, steps=100)
+    attack(three_hosts, mpirun, count=300, seconds=60, steps=60)
 
 
 def test_strangers_at_the_door(three_hosts: Cluster) -> None:

@@ -151,6 +151,9 @@ def test_placement(run) -> None:
     d = run(sh(show, placement={**PLACEMENT, "planned": True, "cpus": allowed[-1:]}))
     assert d.text() == f"Cpus_allowed_list:\t{allowed[-1]}\n1\n"
     assert d.started()["cpus"] == allowed[-1:]
+    assert d.started()["warning"] == ""
+    d = run(sh(show, placement={**PLACEMENT, "planned": True, "cpus": [allowed[-1], 1000]}))  # a core that it cannot have
+    assert d.started()["warning"].startswith(f"it could not be bound to the cores planned for it ({allowed[-1]},1000)")
     d = run(sh(show, env={"OMP_NUM_THREADS": "5"}, placement={**PLACEMENT, "bind": False}))
     assert d.text().endswith("\n5\n")
     if len(allowed) >= 2:

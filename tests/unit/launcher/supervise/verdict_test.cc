@@ -33,6 +33,18 @@ TEST_CASE("verdict: the first failure by time is the cause, whoever was heard of
   CHECK(text(judge({death(0, Cause::finished, 0, 1), death(1, Cause::finished, 0, 2)}, 2, {})) == "0\n");
 }
 
+TEST_CASE("verdict: it says what to do next where nobody else does") {
+  CHECK(text(judge({death(0, Cause::oom, SIGKILL, 1)}, 1, {})).find("        give h0 fewer ranks (-H h0:n)") !=
+        std::string::npos);
+  CHECK(
+      text(judge({death(0, Cause::vanished, 0, 1)}, 1, {})).ends_with("        is h0 well? try: hvdrun doctor -H h0"));
+  wire::DeathRecord silent = death(0, Cause::exited, 1, 1);
+  silent.phase = "python";
+  CHECK(text(judge({silent}, 1, {})).find("        it wrote nothing") != std::string::npos);
+  silent.tail = {"last words"};
+  CHECK(text(judge({silent}, 1, {})) == "1\nhvdrun: rank 0 on h0 ended with exit code 1");
+}
+
 TEST_CASE("verdict: the exception's last line is in the sentence") {
   wire::DeathRecord d = death(0, Cause::exited, 3, 1);
   d.traceback = "Traceback (most recent call last):\n  File\nValueError: boom\n";
