@@ -56,7 +56,8 @@ def train(cluster: Cluster, mpirun: str, steps: int, hostile: list[str] | None) 
     (cluster.tmp("alpha") / "over").unlink(missing_ok=True)
     for host in ("alpha", "beta"):
         (cluster.tmp(host) / "training.py").write_text(TRAINING)
-    argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:1,beta:1", "--python", jobs.python(), "/tmp/training.py"]
+    chosen = ["--mpirun", mpirun] if mpirun else []
+    argv = [hvdrun.program(), *chosen, "-H", "alpha:1,beta:1", "--python", jobs.python(), "/tmp/training.py"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     job = cluster.popen("alpha", [*argv, str(steps), "1"], env=jobs.environment(), stdin=subprocess.DEVNULL, **pipes)
     try:
@@ -132,10 +133,9 @@ def attack(cluster: Cluster, mpirun: str, count: int, seconds: int, steps: int) 
         assert not (cluster.tmp(host) / pathlib.Path(canary).name).exists(), f"{host} ran what a stranger sent"
 
 
-@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
-def test_strangers_change_nothing(three_hosts: Cluster, mpirun: str) -> None:
+def test_strangers_change_nothing(three_hosts: Cluster) -> None:
     """Some hundreds of connections to every port on which a process of the job listens, while it trains."""
-    attack(three_hosts, mpirun, count=300, seconds=60, steps=60)
+    attack(three_hosts, "", count=300, seconds=60, steps=60)
 
 
 def test_strangers_at_the_door(three_hosts: Cluster) -> None:
