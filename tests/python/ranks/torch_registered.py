@@ -24,7 +24,7 @@ def check_gradients_in_registered_memory():
     """They move there, in spite of zero_grad() leaving None; and nobody's tensor is overwritten."""
     from hvd.torch import _registered
 
-    possible = _registered._owners is not None and not os.environ.get("HVD_RANKS_PER_NODE")
+    possible = _registered.usable() and not os.environ.get("HVD_RANKS_PER_NODE")
     model = nn.Linear(90, 90)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())

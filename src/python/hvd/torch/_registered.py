@@ -12,6 +12,8 @@ where it is.
 from __future__ import annotations
 
 import sys
+from functools import cache
+from typing import Any
 
 import torch
 
@@ -38,6 +40,20 @@ def _references(tensor: torch.Tensor) -> int:
 
 
 _plain = torch.zeros(1)  # nobody else has its memory
+
+
+@cache
+def usable() -> bool:
+    """Whether gradients can be moved at all: in some versions (2.5) torch itself still has them when hooks are called."""
+    if _owners is None:
+        return False
+    seen = []
+    weight: Any = torch.nn.Parameter(torch.ones(2, 2))
+    weight.register_post_accumulate_grad_hook(lambda parameter: seen.append(_references(parameter.grad)))
+    with torch.enable_grad():
+        loss: Any = torch.nn.functional.linear(torch.ones(2, 2), weight).sum()
+    loss.backward()
+    return seen == [_references(_plain)]
 
 
 class Home:
@@ -79,7 +95,7 @@ class Home:
 def home_for(parameter: torch.Tensor) -> Home | None:
     """Registered memory for the parameter's gradient; None where it would not be used."""
     size = parameter.numel() * parameter.element_size()
-    if _owners is None or size <= _LEAST_BYTES or not parameter.is_cpu or not parameter.is_contiguous():
+    if size <= _LEAST_BYTES or not parameter.is_cpu or not parameter.is_contiguous() or not usable():
         return None
     if parameter.layout is not torch.strided or type(parameter.data) is not torch.Tensor:
         return None
