@@ -28,33 +28,41 @@ quietly() {
 
 # An environment of the tests' own at .cache/NAME with some packages; `behind`: what it lacks (torch, scikit-learn) it
 # takes from .venv, `alone`: it does not.  Where it cannot be had, the tests that need it are skipped, and say so.
+# What is to be installed is installed in the background: the script waits for all of it at its end.
 test_environment() { # NAME behind|alone REQUIREMENTS [WITHOUT-DEPENDENCIES]
-  made=.cache/$1/made-with
-  absent=.cache/$1.absent
-  if [ "$(cat $made 2>/dev/null)" = "$3" ]; then
-    step $1 "$3 there, for the tests"
-  elif [ "$(cat $absent 2>/dev/null)" = "$3" ]; then
-    step $1 "could not be installed before; its tests are skipped (rm $absent to try again)"
+  wanted="$3${4:+ $4}"
+  if [ "$(cat .cache/$1/made-with 2>/dev/null)" = "$wanted" ]; then
+    step $1 "$(shorten $wanted) there, for the tests"
+  elif [ "$(cat .cache/$1.absent 2>/dev/null)" = "$wanted" ]; then
+    step $1 "could not be installed before; its tests are skipped (rm .cache/$1.absent to try again)"
   else
-    step $1 "installing $3 into .cache/$1, for the tests (a minute or two)"
-    rm -rf .cache/$1
-    quietly 120 "$python" -m venv .cache/$1
-    set -f
-    if timeout --kill-after=20 900 .cache/$1/bin/pip install --disable-pip-version-check --progress-bar off \
-      $3 >>$log 2>&1 </dev/null &&
-      { [ -z "${4:-}" ] || timeout --kill-after=20 300 .cache/$1/bin/pip install --disable-pip-version-check \
-        --progress-bar off --no-deps $4 >>$log 2>&1 </dev/null; }; then
-      [ $2 = alone ] || .cache/$1/bin/python -c 'import site, sys
-print(sys.argv[1], file=open(site.getsitepackages()[0] + "/behind.pth", "w"))' \
-        "$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')"
-      echo "$3" >$made
-    else
-      step $1 "cannot be installed here: its tests are skipped ($log says why)"
-      rm -rf .cache/$1
-      echo "$3" >$absent
-    fi
-    set +f
+    step $1 "installing $(shorten $wanted) into .cache/$1, for the tests, meanwhile"
+    make_environment "$@" &
   fi
+}
+
+make_environment() {
+  into=.cache/$1
+  rm -rf $into
+  set -f
+  if { timeout 120 "$python" -m venv $into && install_into $into $3 &&
+    { [ -z "${4:-}" ] || install_into $into --no-deps $4; }; } >.cache/$1.log 2>&1 </dev/null; then
+    [ $2 = alone ] || $into/bin/python -c 'import site, sys
+print(sys.argv[1], file=open(site.getsitepackages()[0] + "/behind.pth", "w"))' \
+      "$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')"
+    echo "$wanted" >$into/made-with
+    step $1 "there, for the tests"
+  else
+    step $1 "cannot be installed here: its tests are skipped (.cache/$1.log says why)"
+    rm -rf $into
+    echo "$wanted" >.cache/$1.absent
+  fi
+}
+
+install_into() {
+  at=$1
+  shift
+  timeout --kill-after=20 900 $at/bin/pip install --disable-pip-version-check --progress-bar off "$@"
 }
 
 # A list file without its comments. "a|b" is b where a is not to be had.
