@@ -138,3 +138,15 @@ def test_torch_2_0(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
     environment = environments.with_packages("torch-2.0.1", python, requirements)
     environments.install(environment, built)
     assert accuracy(run_the_quickstart(environment, tmp_path)) >= 95
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_torch_2_5(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    python = environments.python_for_old_torch()
+    if python is None:
+        pytest.skip("torch 2.5.1 has wheels for Python 3.9 to 3.12 only, and none of those is installed")
+    requirements = ["torch==2.5.1", "numpy<2.3", "scikit-learn", "cloudpickle"]
+    environment = environments.with_packages("torch-2.5.1", python, requirements)
+    environments.install(environment, built)
+    assert accuracy(run_the_quickstart(environment, tmp_path)) >= 95

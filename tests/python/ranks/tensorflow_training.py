@@ -241,3 +241,22 @@ def check_elastic_model_goes_on_after_an_error_in_a_graph():
     assert failed == [1]
     everyone = hvd.allgather_object([w.tolist() for w in weights])
     assert all(other == everyone[0] for other in everyone)
+
+
+def check_partial_tape():
+    model = tf.keras.Sequential([tf.keras.layers.Input((5,)), tf.keras.layers.Dense(3), tf.keras.layers.Dense(2)])
+    hvd.broadcast_variables(model.variables, root_rank=0)
+
+    def gradients(wrap):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(X[0, RANK]) - Y[0, RANK]))
+        return wrap(tape).gradient(loss, model.trainable_variables)
+
+    own = gradients(lambda tape: tape)
+    means = [np.mean(both, 0) for both in zip(*hvd.allgather_object([g.numpy() for g in own]))]
+    got = gradients(lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=model.layers[0]))
+    close(got, [own[0] / SIZE, own[1] / SIZE, *means[2:]])
+    unscaled = gradients(
+        lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=[model.layers[0]], scale_local_gradients=False)
+    )
+    close(unscaled, [*own[:2], *means[2:]])
