@@ -99,7 +99,15 @@ typedef struct hvd_request {
   const int64_t*
       splits; /**< alltoall: [num_splits = size of the set] rows for each member; copied. NULL: equal parts */
   int32_t num_splits;
-} hvd_request; /**< a shorter one without the last two members is accepted, by its struct_size */
+  void* stream; /**< device >= 0: the CUstream that makes `in` and will use the result; NULL: the default stream */
+} hvd_request;  /**< a shorter one, without stream or without the splits too, is accepted, by its struct_size */
+
+/** Tensors on a GPU.  `in` and `out` are device memory of `device`, one GPU for each rank and process set; all ranks'
+ *  are on GPUs, or none's.  The operation begins when what `stream` had been given at submission is done.  hvd_wait
+ *  returns when the work is queued on the GPU, and has `stream` wait for it: the host does not.  So the result may be
+ *  used by what is put on `stream` afterwards; other streams need hvd_after.  hvd_poll tells when it has really
+ *  arrived.  A result of hvd_take is device memory too; hvd_free gives it back once `stream` is through with what it
+ *  was given before.  NCCL carries them where all ranks have it, else host memory. */
 
 typedef int64_t hvd_handle; /**< > 0 */
 
@@ -187,6 +195,10 @@ HVD_API int hvd_take_splits(hvd_handle handle, int64_t* splits);
  *  *last_rank: the world rank that joined last, once the operation has ended. */
 HVD_API int hvd_join_result(hvd_handle handle, int32_t* last_rank);
 
+/** For an operation on device memory that has been waited for: what is put on stream (a CUstream of that GPU) from now
+ *  on comes after it.  For one on host memory it does nothing. */
+HVD_API int hvd_after(hvd_handle handle, void* stream);
+
 /** Forgets a handle.  One that is under way is forgotten when it ends. */
 HVD_API int hvd_release(hvd_handle handle);
 
@@ -197,7 +209,8 @@ HVD_API int hvd_run(const hvd_request* request);
 HVD_API int hvd_timeline_start(const char* path, int mark_cycles);
 HVD_API int hvd_timeline_stop(void);
 
-/** What this build and machine offer: "mpi", "shm", "cuda", "nccl" (its version as an integer); 0 when absent. */
+/** What this build and machine offer: "mpi", "shm", "cuda" (the driver's version, 13000, where there is a GPU), "nccl"
+ *  (its version, 23007), "kernels" (those for the GPU were built); 0 when absent. */
 HVD_API int hvd_built(const char* what);
 
 /** Text of the last failure on this thread; "" when none.  Valid until the thread's next call. */

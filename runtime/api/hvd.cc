@@ -12,8 +12,11 @@
 
 #include "api/runtime.h"
 #include "base/guard.h"
+#include "core/device.h"
 #include "core/prepare.h"
+#include "cuda/gpu.h"
 #include "memory/arena.h"
+#include "ops/nccl/library.h"
 
 using hvd::Code;
 using hvd::Error;
@@ -152,7 +155,9 @@ int hvd_poll(hvd_handle handle, int* done) {
   return guard([&] {
     need(done, "done");
     const Use e;
-    *done = e->operations().ended_well(handle) || Held(*e, handle)->done() ? 1 : 0;
+    if ((*done = e->operations().ended_well(handle) ? 1 : 0) != 0) return;
+    const Held op(*e, handle);
+    *done = op->done() && (op->status != HVD_OK || hvd::core::arrived(*op)) ? 1 : 0;
   });
 }
 
@@ -164,6 +169,17 @@ int hvd_wait(hvd_handle handle, double timeout_seconds) {
     const Held op(*e, handle);
     if (!e->wait(*op, timeout_seconds)) throw Error(Code::timeout, "", "the operation is still under way");
     raise(*op);
+    if (op->gpu) hvd::core::hand_over(*op, op->gpu->stream);
+  });
+}
+
+int hvd_after(hvd_handle handle, void* stream) {
+  return guard([&] {
+    const Use e;
+    const Held op(*e, handle);
+    if (!op->done()) throw Error(Code::usage, "hvd_after", "the operation is still under way", "hvd_wait first");
+    raise(*op);
+    hvd::core::hand_over(*op, stream);
   });
 }
 
@@ -186,8 +202,10 @@ int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
     const Held op(*e, handle);
     if (!op->done()) throw Error(Code::usage, "hvd_take", "the operation is still under way", "hvd_wait first");
     raise(*op);
+    const bool lent = op->gpu && op->gpu->result;
     void* result = e->operations().take_result(*op);
     if (!result) throw Error(Code::usage, "hvd_take", "there is no result to take, or it was taken before");
+    if (lent) hvd::cuda::lend(result, op->gpu->stream);
     *data = result;
     *ndim = static_cast<int32_t>(op->result_shape.size());
     std::copy(op->result_shape.begin(), op->result_shape.end(), shape);
@@ -195,7 +213,7 @@ int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
 }
 
 void hvd_free(void* data) {
-  if (data && !Arena::process().free(data)) std::free(data);
+  if (data && !Arena::process().free(data) && !hvd::cuda::free_anywhere(data)) std::free(data);
 }
 
 int hvd_alloc(size_t bytes, void** data) {
@@ -254,10 +272,15 @@ int hvd_run(const hvd_request* request) {
                   std::string("an ") + name_of(p.signature.operation()) + " has a result to take",
                   "use hvd_submit, hvd_wait, hvd_take");
     Operation& op = e->run(set, p);
-    const int status = op.status;
-    const std::string error = status == HVD_OK ? std::string() : op.error;
+    if (op.status == HVD_OK && !op.gpu) {
+      e->operations().release(op);
+      return;
+    }
+    const hvd_handle handle = Operations::handle(op);
+    const Held held(*e, handle);
     e->operations().release(op);
-    if (status != HVD_OK) throw Error(static_cast<Code>(status), "", error);
+    raise(op);
+    hvd::core::hand_over(op, p.stream);
   });
 }
 
@@ -300,6 +323,13 @@ int hvd_timeline_stop(void) {
 int hvd_built(const char* what) {
   if (!what) return 0;
   if (std::strcmp(what, "mpi") == 0) return hvd::api::mpi_available() ? 1 : 0;
+  if (std::strcmp(what, "cuda") == 0) return hvd::cuda::Driver::get() ? hvd::cuda::Driver::get()->version : 0;
+  if (std::strcmp(what, "nccl") == 0) {
+    if (!hvd::cuda::Driver::get()) return 0;
+    const auto* library = hvd::nccl::Library::get();
+    return library ? library->version : 0;
+  }
+  if (std::strcmp(what, "kernels") == 0) return hvd::cuda::kernel_image() ? 1 : 0;
   return std::strcmp(what, "shm") == 0 ? 1 : 0;
 }
 

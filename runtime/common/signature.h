@@ -18,7 +18,7 @@ inline constexpr int max_dims = 64;
 struct Signature {
   std::uint8_t kind = 0, dtype = 0, reduce = 0, ndim = 0;
   std::int32_t root = 0;         ///< broadcast only, else 0
-  std::int32_t device = -1;      ///< HVD_HOST_DEVICE or a CUDA ordinal
+  std::int32_t device = -1;      ///< HVD_HOST_DEVICE, or 0: on each rank's own GPU
   std::uint32_t group_size = 0;  ///< 0: not grouped
   std::uint64_t group = 0;       ///< hash of the names of the whole group
   double before = 1, after = 1;  ///< scale factors

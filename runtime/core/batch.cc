@@ -1,6 +1,7 @@
 #include "core/batch.h"
 
 #include <cstring>
+#include <utility>
 
 #include "core/set.h"
 #include "ops/hierarchical/adasum.h"
@@ -16,13 +17,15 @@ unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(
 
 }  // namespace
 
-Batch::Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer,
-             std::uint32_t& traced, End end)
+Batch::Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
+             trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& on_device, End end)
     : world_(world),
+      config_(config),
       node_(node),
       transport_(transport),
       tracer_(tracer),
       rows_(tracer, traced),
+      on_device_(on_device),
       end_(std::move(end)),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
@@ -36,37 +39,68 @@ void Batch::begin(std::span<Operation* const> ops, bool eager) {
     run_eager(ops);
     return;
   }
-  for (Part& p : parts_) p.ops.clear();
+  for (Part& p : parts_) p.ops.clear(), p.row = 0;
   for (Operation* op : ops) {
-    switch (op->entry->signature.operation()) {
-      case Kind::allreduce:
-        parts_[op->entry->signature.reduction() == Reduce::adasum ? adapted : reduced].ops.push_back(op);
-        break;
-      case Kind::reducescatter:
-        parts_[scattered].ops.push_back(op);
-        break;
-      case Kind::allgather:
-      case Kind::alltoall:
-      case Kind::broadcast:
-        parts_[delivered].ops.push_back(op);
-        break;
-      case Kind::set_change:
-        parts_[special].ops.push_back(op);
-        break;
-      default: {  // barrier: that all have submitted it is all there is to do
-        const std::uint32_t row = rows_.begin({&op, 1}, trace::Phase::queue);
-        rows_.next(row, trace::Phase::queue, transfer());
-        rows_.end(row, transfer());
-        end_({&op, 1});
-      }
-    }
+    if (op->entry->signature.device >= 0)
+      parts_[agreed].ops.push_back(op);
+    else
+      sort(*op);
   }
-  using trace::Phase;
-  for (std::size_t i = 0; i < parts; ++i)  // the first part does not queue
-    if (!parts_[i].ops.empty())
-      parts_[i].row = rows_.begin(parts_[i].ops, i == reduced ? Phase::memcpy_in_fusion_buffer : Phase::queue);
+  if (device_ && device_->agreed()) sort_device(std::exchange(parts_[agreed].ops, {}));
+  queue_rows();
   at_ = 0;
   start();
+}
+
+/// Into its part, as a host tensor.
+void Batch::sort(Operation& op) {
+  switch (op.entry->signature.operation()) {
+    case Kind::allreduce:
+      parts_[op.entry->signature.reduction() == Reduce::adasum ? adapted : reduced].ops.push_back(&op);
+      break;
+    case Kind::reducescatter:
+      parts_[scattered].ops.push_back(&op);
+      break;
+    case Kind::allgather:
+    case Kind::alltoall:
+    case Kind::broadcast:
+      parts_[delivered].ops.push_back(&op);
+      break;
+    case Kind::set_change:
+      parts_[special].ops.push_back(&op);
+      break;
+    default: {  // barrier: that all have submitted it is all there is to do
+      Operation* one = &op;
+      const std::uint32_t row = rows_.begin({&one, 1}, trace::Phase::queue);
+      rows_.next(row, trace::Phase::queue, transfer());
+      rows_.end(row, transfer());
+      end_({&one, 1});
+    }
+  }
+}
+
+/// Tensors on GPUs: what NCCL does not take becomes host tensors, once the copies are there.
+void Batch::sort_device(std::span<Operation* const> ops) {
+  parts_[on_gpu].ops = device_->take(ops);
+  std::size_t next = 0;  // both lists are in the conductor's order
+  for (Operation* op : ops) {
+    if (next < parts_[on_gpu].ops.size() && parts_[on_gpu].ops[next] == op) {
+      ++next;
+      continue;
+    }
+    parts_[copied].ops.push_back(op);
+    sort(*op);
+  }
+}
+
+/// Parts that have operations and no row yet.
+void Batch::queue_rows() {
+  using trace::Phase;
+  for (std::size_t i = 0; i < parts; ++i) {
+    Part& p = parts_[i];
+    if (p.ops.empty() || p.row || i == agreed || i == copied) continue;
+    p.row = rows_.begin(p.ops, i == reduced ? Phase::memcpy_in_fusion_buffer : Phase::queue);
+  }
 }
 
 void Batch::run_eager(std::span<Operation* const> ops) {
@@ -100,7 +134,18 @@ void Batch::start() {
   while (at_ < parts && parts_[at_].ops.empty()) ++at_;
   running_ = at_ < parts;
   if (!running_) return;
-  if (at_ == reduced) {
+  if (at_ == agreed) {
+    device_ = std::make_unique<Device>(world_, config_, on_device_, [this](std::vector<ops::Parcel> parcels) {
+      return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
+    });
+    device_->begin_agreement(parts_[agreed].ops);
+  } else if (at_ == on_gpu) {
+    phase_ = trace::Phase::nccl;
+    rows_.next(parts_[on_gpu].row, trace::Phase::queue, phase_);
+    device_->begin(parts_[on_gpu].ops, false);
+  } else if (at_ == copied) {
+    return;
+  } else if (at_ == reduced) {
     reduction_.begin(parts_[reduced].ops);
     stage_ = &reduction_;
     phase_ = trace::Phase::memcpy_in_fusion_buffer;
@@ -114,6 +159,7 @@ void Batch::start() {
 
 bool Batch::step() {
   if (!running_) return false;
+  if (at_ <= copied) return step_device();
   if (!stage_->done()) {
     const bool moved = stage_->step();
     if (moved && at_ == reduced) trace_allreduce();
@@ -125,11 +171,33 @@ bool Batch::step() {
   return true;
 }
 
+bool Batch::step_device() {
+  if (at_ == agreed) {
+    const bool moved = device_->step_agreement();
+    if (!device_->agreed()) return moved;
+    sort_device(parts_[agreed].ops);
+    queue_rows();
+  } else if (at_ == on_gpu) {
+    const bool moved = device_->step();
+    if (!device_->done()) return moved;
+    device_->finish();
+    rows_.end(parts_[on_gpu].row, phase_);
+    end_(parts_[on_gpu].ops);
+  } else if (!device_->staged()) {
+    return false;
+  }
+  ++at_;
+  start();
+  return true;
+}
+
 void Batch::finish() {
   if (at_ == scattered) take_scattered();
   if (at_ == delivered) take_delivered();
   owned_.reset();
   rows_.end(parts_[at_].row, phase_);
+  for (Operation* op : parts_[at_].ops)
+    if (op->gpu && op->gpu->staged) device_->give_back(*op);  // a tensor that came from a GPU goes back there first
   end_(parts_[at_].ops);
 }
 

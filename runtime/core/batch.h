@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "core/batch_rows.h"
+#include "core/config.h"
+#include "core/device.h"
 #include "core/operation.h"
 #include "core/reduction.h"
 #include "core/widened.h"
@@ -28,8 +30,8 @@ class Batch {
  public:
   /// They have ended well.
   using End = std::function<void(std::span<Operation* const>)>;
-  Batch(const World& world, const memory::Node& node, transport::Transport& transport, trace::Tracer& tracer,
-        std::uint32_t& traced, End end);
+  Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
+        trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& on_device, End end);
 
   /// Makes the stage of operations that are no collectives: set_change.
   using Special =
@@ -41,11 +43,20 @@ class Batch {
   /// True when anything moved.  Ends operations as their part is done.
   bool step();
   bool running() const { return running_; }
+  /// Work that was queued on the GPU has not ended there.
+  bool on_device() const { return device_ && device_->running(); }
+  /// Looks after it.  True when some has ended; throws Error when NCCL has failed.
+  bool watch_device() { return device_ && device_->watch(); }
+  /// What is on the GPU ends now, and its callers learn of it.
+  void fail_device(int code, const std::string& text) {
+    if (device_) device_->fail(code, text);
+  }
   /// After a lost peer: forgets everything under way, without ending operations.
   void drop();
 
  private:
-  enum Kinds : std::size_t { reduced, adapted, scattered, delivered, special, parts };
+  /// The first three are for tensors on GPUs: agree on how, run by NCCL, copy the others to the host.
+  enum Kinds : std::size_t { agreed, on_gpu, copied, reduced, adapted, scattered, delivered, special, parts };
   struct Part {
     std::vector<Operation*> ops;
     std::uint32_t row = 0;
@@ -56,6 +67,10 @@ class Batch {
   ops::Divided divide(Operation& op) const;
   void start();
   void finish();
+  void sort(Operation& op);
+  void sort_device(std::span<Operation* const> ops);
+  bool step_device();
+  void queue_rows();
   void trace_allreduce();
   std::unique_ptr<ops::Stage> stage_of(std::size_t part);
   std::unique_ptr<ops::Stage> adasum();
@@ -65,17 +80,20 @@ class Batch {
   void take_delivered();
 
   const World& world_;
+  const Config& config_;
   const memory::Node& node_;
   transport::Transport& transport_;
   trace::Tracer& tracer_;
   BatchRows rows_;
+  std::atomic<bool>& on_device_;  ///< set when work is left to a GPU
   End end_;
   Special special_;
   const ops::Nodes nodes_;
   ops::Rings rings_;
   ops::Distance distance_;
   Reduction reduction_;
-  std::deque<Widened> widened_;  ///< of the reducescatters
+  std::deque<Widened> widened_;     ///< of the reducescatters
+  std::unique_ptr<Device> device_;  ///< from the first tensor on a GPU on
   std::array<Part, parts> parts_;
   std::size_t at_ = 0;                 ///< the part under way
   ops::Stage* stage_ = nullptr;        ///< of that part

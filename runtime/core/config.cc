@@ -32,6 +32,18 @@ bool flag(const char* name, bool fallback) {
   throw Error(Code::usage, name, "'" + std::string(text) + "' is not a boolean", "write 1 or 0");
 }
 
+/// NCCL moves tensors on GPUs unless HOROVOD_GPU_OPERATIONS names something else, or only operations on the CPU are
+/// chosen.
+bool through_host() {
+  const char* gpu = std::getenv("HOROVOD_GPU_OPERATIONS");
+  const char* cpu = std::getenv("HOROVOD_CPU_OPERATIONS");
+  if (!gpu || !*gpu) return cpu && *cpu;
+  const std::string what = gpu;
+  if (what == "NCCL" || what == "nccl") return false;
+  if (what == "MPI" || what == "mpi") return true;
+  throw Error(Code::usage, "HOROVOD_GPU_OPERATIONS", "'" + what + "' is neither NCCL nor MPI");
+}
+
 }  // namespace
 
 Config Config::from_environment() {
@@ -50,6 +62,8 @@ Config Config::from_environment() {
   c.arity = static_cast<int>(number("HVD_TREE_ARITY", 0, 0, 1 << 10));
   flag("HVD_DETERMINISTIC",
        false);  // a promise that is always kept (CONTRIBUTING, "One allreduce"); wrong text is an error
+  c.gpu_through_host = through_host();
+  c.nccl_wide = flag("HVD_NCCL_WIDE", false);
   c.mpi_threads = !flag("HOROVOD_MPI_THREADS_DISABLE", false);
   return c;
 }

@@ -16,6 +16,8 @@ struct Config {
   double start_limit_seconds = 600;  ///< how long init waits for the other ranks
   int ranks_per_node = 0;            ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
   int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
+  bool gpu_through_host = false;     ///< HOROVOD_GPU_OPERATIONS=MPI, HOROVOD_CPU_OPERATIONS: not by NCCL
+  bool nccl_wide = false;            ///< HVD_NCCL_WIDE: sums of f16 and bf16 on GPUs are made in f32
   bool mpi_threads = true;           ///< HOROVOD_MPI_THREADS_DISABLE off
 
   /// Throws Error{usage} naming the variable.

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -67,12 +68,23 @@ void Engine::leave() {
   memory::ring_always(*bell_);
   thread_.join();
   std::lock_guard lock(drive_);
+  finish_devices();
   for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, "the runtime was shut down");
   leave_message();
   memory::Node& node = set().node();
   node.presence(node.me).departed.store(1, std::memory_order_seq_cst);
   for (int r = 0; r < node.ranks; ++r)
     if (r != node.me) memory::ring_always(node.bell(r));
+}
+
+/// The others still need this rank's part of what is on the GPUs.
+void Engine::finish_devices() {
+  const std::int64_t end = now_ns() + 5'000'000'000;
+  for (;;) {
+    watch_devices();
+    if (!shared_.on_device.load() || !lost_.empty() || now_ns() > end) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
 }
 
 /// To the other nodes: a leader tells its neighbours in the tree, others tell their leader.
@@ -146,6 +158,8 @@ void Engine::begin_polling() { bell_->polling.fetch_add(1, std::memory_order_seq
 /// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
 void Engine::end_polling() {
   bell_->polling.fetch_sub(1, std::memory_order_seq_cst);
+  // The thread looks after what runs on a GPU; asleep for good, it must be told that there is something.
+  if (shared_.on_device.load(std::memory_order_seq_cst) && !watches_.exchange(true)) memory::ring_always(*bell_);
   if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
   std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) {  // who drives may have looked already (tests/models/wake.pml)
@@ -277,7 +291,10 @@ bool Engine::sleep() {
       std::lock_guard lock(drive_);
       moved = step() || busy();
     }
-    const bool waits = shared_.outstanding.load(std::memory_order_seq_cst) > 0 || stalls_;
+    watches_.store(false, std::memory_order_seq_cst);
+    const bool device = shared_.on_device.load(std::memory_order_seq_cst);
+    if (device) watches_.store(true, std::memory_order_seq_cst);
+    const bool waits = shared_.outstanding.load(std::memory_order_seq_cst) > 0 || stalls_ || device;
     std::int64_t limit = waits ? watch_after_ns : -1;
     if (listens_) {
       naps_ = std::min(naps_ + 1, 200);
@@ -302,11 +319,12 @@ void Engine::check_stalls() {
 
 /// While operations wait and nothing moves in their set: are the others still there?
 void Engine::watch() {
-  if (shared_.outstanding.load(std::memory_order_relaxed) == 0) return;
+  if (shared_.outstanding.load(std::memory_order_relaxed) == 0 && !shared_.on_device.load()) return;
   const std::int64_t now = now_ns();
   if (now - watched_ns_ < watch_after_ns) return;
   watched_ns_ = now;
   std::lock_guard lock(drive_);
+  watch_devices();
   std::vector<std::shared_ptr<Set>> stuck;
   for (auto& s : mine_)
     if (s->stuck()) stuck.push_back(s);
@@ -319,12 +337,26 @@ void Engine::watch() {
   }
 }
 
+/// What the GPUs still do for operations that have ended here.  Under drive_.
+void Engine::watch_devices() {
+  bool any = false;
+  for (auto& s : mine_) {
+    try {
+      s->watch_device();
+    } catch (const Error& e) { s->fail_all(static_cast<int>(e.code), e.what()); }
+    any |= s->on_device();
+  }
+  shared_.on_device.store(any, std::memory_order_seq_cst);
+}
+
 /// Whether @p set, in which nothing moves, waits for a rank that is gone.
 void Engine::fail_if_lost(Set& set) {
   const World& w = set.world();
   for (int r = 0; r < w.size; ++r) {
     const auto lost = lost_.find(w.world_rank(r));
     if (lost == lost_.end()) continue;
+    // All is queued, by that rank too: its part may be done, and ours about to be.
+    if (set.outstanding() == 0 && lost->second.looks < 20) continue;
     // How far a rank of another node came is not known here: give what it sent a second to arrive.
     if (w.node_of[static_cast<std::size_t>(r)] != w.node()) {
       if (lost->second.looks < 10) continue;

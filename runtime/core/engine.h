@@ -77,6 +77,8 @@ class Engine {
   void run();
   bool sleep();
   void watch();
+  void watch_devices();
+  void finish_devices();
   void fail_if_lost(Set& set);
   void check_stalls();
   void leave_message();
@@ -107,6 +109,7 @@ class Engine {
   std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
   bool stalls_ = false;  ///< something is incomplete: look again soon
   int naps_ = 0;
+  std::atomic<bool> watches_{false};  ///< the thread wakes from time to time while a GPU is at work
   std::thread thread_;
 };
 

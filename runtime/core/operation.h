@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -12,12 +13,26 @@
 
 #include "base/error.h"
 #include "common/signature.h"
+#include "cuda/gpu.h"
 #include "memory/futex.h"
 
 namespace hvd::core {
 
+struct DeviceEnd;
 struct Entry;
 class Set;
+
+/// What an operation on device memory has besides.
+struct OnDevice {
+  int ordinal = -1;                   ///< the GPU
+  cuda::Stream stream = nullptr;      ///< the caller's
+  std::shared_ptr<cuda::Mark> ready;  ///< until our stream waits for it
+  std::shared_ptr<DeviceEnd> end;     ///< set when the operation has ended well
+  bool result = false;                ///< the result is device memory
+  bool staged = false;                ///< goes through host memory: in and out of the operation are there
+  void* out = nullptr;                ///< staged: the caller's
+  void* pinned = nullptr;
+};
 
 /// Lives in a slab: its address stays valid as long as the engine, whatever happens to the handle.
 ///
@@ -26,7 +41,8 @@ class Set;
 /// gone.  They register first and look at state then.  Both do so through Operations::registered_ (a read-modify-write
 /// each), so whoever comes second sees the other, and an operation that nobody registered with costs no such write.
 struct alignas(64) Operation {
-  enum State : std::uint32_t { under_way = 0, ended = 1, failed = 2 };
+  /// queued: ended on the host, and well; what becomes of it on the GPU is another matter.
+  enum State : std::uint32_t { under_way = 0, ended = 1, failed = 2, queued = 3 };
   std::atomic<std::uint32_t> state{under_way};
   std::atomic<std::uint32_t> sleepers{0};
   /// Generation << 32 | `claimed` | holders.  The generation is part of the handle, and odd while there is one.  The
@@ -50,9 +66,10 @@ struct alignas(64) Operation {
   void (*tell)(void*) = nullptr;
   void* tell_context = nullptr;
   Operation* next_free = nullptr;
-  std::int64_t dim0 = 0;        ///< allgather, alltoall: this rank's own first dimension
-  void* result = nullptr;       ///< malloc'd; owned until taken
-  std::int32_t last_rank = -1;  ///< join: the world rank that came last
+  std::int64_t dim0 = 0;          ///< allgather, alltoall: this rank's own first dimension
+  void* result = nullptr;         ///< malloc'd; owned until taken
+  std::int32_t last_rank = -1;    ///< join: the world rank that came last
+  std::unique_ptr<OnDevice> gpu;  ///< none: host memory
   std::string error;
   std::vector<std::int64_t> splits;    ///< alltoall: [size of the set] rows for each member
   std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member
@@ -73,7 +90,7 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
   ~Operations() {
-    for (std::uint32_t i = 0; i < made_.load(std::memory_order_relaxed); ++i) std::free(at(i).result);
+    for (std::uint32_t i = 0; i < made_.load(std::memory_order_relaxed); ++i) free_result(at(i));
     for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
   }
   /// ops: [count], filled.
@@ -176,7 +193,10 @@ class Operations {
     const std::uint64_t phase = phase_.load(std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_relaxed);
     for (Operation* op : ops)
-      op->state.store(op->status == HVD_OK ? Operation::ended : Operation::failed, std::memory_order_release);
+      op->state.store(op->status != HVD_OK  ? Operation::failed
+                      : op->more && op->gpu ? Operation::queued
+                                            : Operation::ended,
+                      std::memory_order_release);
     if (registered_.fetch_add(0, std::memory_order_acq_rel) != 0)
       for (Operation* op : ops) {
         if (op->sleepers.load(std::memory_order_acquire) != 0) memory::futex_wake(op->state);
@@ -251,10 +271,17 @@ class Operations {
     } while (!op.life.compare_exchange_weak(life, f(life), std::memory_order_acq_rel, std::memory_order_acquire));
     return life;
   }
+  static void free_result(Operation& op) {
+    if (op.result && op.gpu && op.gpu->result)
+      cuda::free_anywhere(op.result);
+    else
+      std::free(op.result);
+    op.result = nullptr;
+  }
   void recycle(Operation& op) {
     if (op.more) {
-      std::free(op.result);
-      op.result = nullptr;
+      free_result(op);
+      op.gpu.reset();
       op.dim0 = 0;
       op.last_rank = -1;
       op.error.clear();

@@ -19,7 +19,7 @@ constexpr std::size_t longest_name = 4096;
 
 void check_kind(const hvd_request& q) {
   if (q.kind < 0 || q.kind >= num_kinds) refuse(q, "unknown kind " + std::to_string(q.kind));
-  if (q.device != HVD_HOST_DEVICE) refuse(q, "device memory arrives in a later version", "copy the tensor to the host");
+  if (q.device < HVD_HOST_DEVICE) refuse(q, "unknown device " + std::to_string(q.device));
   if (q.dtype < 0 || q.dtype >= num_dtypes) refuse(q, "unknown dtype " + std::to_string(q.dtype));
   if (q.name && strnlen(q.name, longest_name + 1) > longest_name) refuse(q, "the name is longer than 4096 bytes");
 }
@@ -45,7 +45,7 @@ void copy_shape(const hvd_request& q, Prepared& p) {
 hvd_request widen(const hvd_request* request) {
   if (!request) throw Error(Code::usage, "request", "is NULL");
   const std::uint32_t size = request->struct_size;
-  if (size != sizeof(hvd_request) && size != offsetof(hvd_request, splits))
+  if (size != sizeof(hvd_request) && size != offsetof(hvd_request, stream) && size != offsetof(hvd_request, splits))
     throw Error(Code::usage, "request",
                 "struct_size is " + std::to_string(size) + ", expected " + std::to_string(sizeof(hvd_request)),
                 "set it to sizeof(hvd_request)");
@@ -110,10 +110,14 @@ Prepared prepare(const hvd_request* request, const World& world) {
   p.in = q.in;
   p.out = q.out;
   s.kind = static_cast<std::uint8_t>(q.kind);
-  s.device = q.device;
   if (s.operation() != Kind::alltoall && q.splits) refuse(q, "splits are for alltoall only");
   if (s.operation() == Kind::barrier || s.operation() == Kind::join) return p;
   s.dtype = static_cast<std::uint8_t>(q.dtype);
+  if (q.device != HVD_HOST_DEVICE) {
+    p.gpu = &cuda::Gpu::at(q.device);
+    p.stream = q.stream;
+    s.device = 0;  // the same on all ranks, whose GPUs have numbers of their own
+  }
   copy_shape(q, p);
   const bool empty = s.payload_bytes() == 0;
   if (s.operation() == Kind::broadcast) {

@@ -28,7 +28,7 @@ Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport
       pending_(ids_),
       flips_(node_.geometry.words),
       orders_(node_),
-      batch_(world_, node_, *transport_, tracer_, shared.traced,
+      batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.on_device,
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
@@ -91,6 +91,17 @@ void Set::choose(std::span<const Prepared> requests) {
   }
 }
 
+/// What the caller's stream has been given so far is what the tensor is made of.  Under mutex_.
+std::shared_ptr<cuda::Mark> Set::mark_ready(const Prepared& p) {
+  if (gpu_ && gpu_ != p.gpu)
+    throw Error(Code::usage, "cuda:" + std::to_string(p.gpu->ordinal()),
+                "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
+                "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
+  gpu_ = p.gpu;
+  const cuda::Current current(gpu_->driver(), gpu_->context());
+  return gpu_->mark(p.stream);
+}
+
 bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
@@ -104,6 +115,15 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   if (std::any_of(requests.begin(), requests.end(),
                   [](const Prepared& p) { return p.signature.operation() == Kind::join; }))
     throw Error(Code::usage, "join", "cannot be one of many");
+  std::vector<std::shared_ptr<cuda::Mark>> marks;  // one for tensors that follow each other on one stream
+  for (const Prepared& p : requests)
+    if (p.gpu) {
+      const Prepared* before = &p == requests.data() ? nullptr : &p - 1;
+      const bool same = before && before->gpu == p.gpu && before->stream == p.stream;
+      marks.resize(requests.size());
+      marks[static_cast<std::size_t>(&p - requests.data())] =
+          same ? marks[static_cast<std::size_t>(before - requests.data())] : mark_ready(p);
+    }
   choose(requests);
   operations_.take(requests.size(), ops);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -118,6 +138,13 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
     op.dim0 = p.dim0;
     op.more = p.has_result();
     if (!p.splits.empty()) op.splits = p.splits;
+    if (p.gpu) {
+      op.more = true;
+      op.gpu = std::make_unique<OnDevice>();
+      op.gpu->ordinal = p.gpu->ordinal();
+      op.gpu->stream = p.stream;
+      op.gpu->ready = std::move(marks[i]);
+    }
     e.operation = &op;
     e.in_flight.store(true, std::memory_order_relaxed);
   }
@@ -193,6 +220,7 @@ bool Set::recall(std::span<const hvd_request> requests, bool group) {
 
 /// The entry of a request that has an id and asks for the same as before; it is last_ then.
 Entry* Set::known(const hvd_request& q) {
+  if (q.device != HVD_HOST_DEVICE) return nullptr;  // its stream must be marked
   const bool follows = last_ && last_->after && last_->after_epoch == erased_;
   Entry* e = follows ? last_->after : nullptr;
   if (!e || !e->asked.same(q) || e->name != q.name) {
@@ -245,7 +273,7 @@ bool Set::flip() {
 
 /// Where a larger tensor lies, for the other ranks of the node; before its ready bit.
 void Set::tell_place(const Entry& e, const Operation& op) {
-  if (e.signature.operation() != Kind::allreduce) return;
+  if (e.signature.operation() != Kind::allreduce || e.signature.device >= 0) return;
   const memory::Arena& arena = memory::Arena::process();
   const auto in = arena.offset(op.in, e.bytes), out = arena.offset(op.out, e.bytes);
   memory::Place& place = node_.place(node_.me, e.id, op.parity);
@@ -310,7 +338,7 @@ bool Set::step(Steps steps) {
 
 bool Set::stuck() {
   const bool moved = moves_ != std::exchange(moves_seen_, moves_);
-  return !moved && outstanding() > 0;
+  return !moved && (outstanding() > 0 || on_device());
 }
 
 bool Set::advance(Steps steps) {
@@ -475,6 +503,7 @@ void Set::fail_all(int code, const std::string& text) {
   }
   if (batch_.running() && world_.nodes.size() > 1) node_.keep();
   batch_.drop();
+  batch_.fail_device(code, text);
   for (auto& [name, e] : names_)
     if (e->in_flight.load() && e->operation) {
       tracer_.failed(e->track);

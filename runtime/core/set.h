@@ -57,6 +57,8 @@ struct Prepared {
   void* out = nullptr;
   std::int64_t dim0 = 0;
   std::vector<std::int64_t> splits;  ///< alltoall: [size of the set]
+  cuda::Gpu* gpu = nullptr;          ///< whose memory it is; nullptr: the host's
+  cuda::Stream stream = nullptr;     ///< with a GPU: the caller's
   Asked asked;
   Signature signature;  ///< last: its unused dimensions are never touched
 
@@ -74,8 +76,9 @@ struct Shared {
   Batch::Special special;  ///< of the global set
   Operations operations;
   trace::Tracer tracer;
-  std::uint32_t traced = 0;         ///< parts of batches numbered for the timeline so far
-  std::atomic<int> outstanding{0};  ///< operations of this rank that have not ended, in all sets
+  std::uint32_t traced = 0;            ///< parts of batches numbered for the timeline so far
+  std::atomic<bool> on_device{false};  ///< a GPU is at work for operations that have ended on the host
+  std::atomic<int> outstanding{0};     ///< operations of this rank that have not ended, in all sets
 };
 
 class Set {
@@ -104,6 +107,10 @@ class Set {
   /// step() would do something now, or must be called again soon though nobody will ring.
   bool busy() const;
   bool in_batch() const { return batch_.running(); }
+  /// Something runs on the GPU that has been queued by operations which have ended here.
+  bool on_device() const { return batch_.on_device(); }
+  /// Looks after it.  Throws Error when the device's side has failed.
+  void watch_device() { moves_ += batch_.watch_device(); }
   /// Ends every operation under way, and every later one, with @p code.
   void fail_all(int code, const std::string& text);
   /// The set is gone: ends what is under way, and touches the transport no more.
@@ -129,6 +136,7 @@ class Set {
   void announce(Entry& e, Operation& op);
   bool flip();
   void count(std::size_t operations);
+  std::shared_ptr<cuda::Mark> mark_ready(const Prepared& p);
   void tell_place(const Entry& e, const Operation& op);
   void send_record(Entry& e);
   Operation& submit_join(const Prepared& p);
@@ -176,6 +184,7 @@ class Set {
   std::uint64_t made_names_[num_kinds] = {};
   std::vector<Entry*> chosen_;    ///< scratch of submit: the entries of its requests
   Entry* last_ = nullptr;         ///< submitted last
+  cuda::Gpu* gpu_ = nullptr;      ///< of the first tensor on one
   std::uint64_t erased_ = 0;      ///< names that were ever forgotten
   bool records_only_ = false;     ///< from order `joining` to `joined`
   Operation* join_op_ = nullptr;  ///< this rank has joined, or is about to

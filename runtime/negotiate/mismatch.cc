@@ -34,7 +34,7 @@ const Field fields[] = {
     {"shape", shape_text},
     {"reduce op", [](const Signature& s) -> std::string { return name_of(s.reduction()); }},
     {"root rank", [](const Signature& s) { return std::to_string(s.root); }},
-    {"device", [](const Signature& s) { return s.device < 0 ? "cpu" : "cuda:" + std::to_string(s.device); }},
+    {"device", [](const Signature& s) { return std::string(s.device < 0 ? "cpu" : "cuda"); }},
     {"prescale factor", [](const Signature& s) { return number(s.before); }},
     {"postscale factor", [](const Signature& s) { return number(s.after); }},
     {"group",

@@ -1,0 +1,88 @@
+#include "cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+
+namespace hvd::cuda {
+namespace {
+
+constexpr int oldest_version = 11040;  ///< cuDeviceGetUuid_v2
+constexpr int no_device = 100;
+
+struct Opened {
+  std::unique_ptr<Driver> driver;
+  std::string why;
+};
+
+std::string name_of_version(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// Fills the table.  Empty, or the first symbol that is not there.
+std::string find_symbols(Driver& d, void* library) {
+#define HVD_CUDA_FIND(member, symbol, arguments)                           \
+  d.member = reinterpret_cast<decltype(d.member)>(dlsym(library, symbol)); \
+  if (!d.member) return symbol;
+  HVD_CUDA_FUNCTIONS(HVD_CUDA_FIND)
+#undef HVD_CUDA_FIND
+  return {};
+}
+
+Opened open() {
+  const char* named = std::getenv("HVD_CUDA_LIBRARY");
+  const char* path = named && *named ? named : "libcuda.so.1";
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return {nullptr, std::string("no CUDA driver: ") + dlerror()};
+  auto d = std::make_unique<Driver>();
+  d->path = path;
+  if (const std::string absent = find_symbols(*d, library); !absent.empty())
+    return {nullptr, std::string(path) + " lacks " + absent + ": a CUDA driver of 11.4 or later is needed"};
+  if (const int code = d->driver_version(&d->version); code != success)
+    return {nullptr, "cuDriverGetVersion: " + d->text(code)};
+  if (d->version < oldest_version)
+    return {nullptr, "the CUDA driver is for " + name_of_version(d->version) + ", 11.4 or later is needed"};
+  if (const int code = d->init(0); code != success)
+    return {nullptr, code == no_device ? "the CUDA driver sees no GPU" : "cuInit: " + d->text(code)};
+  if (const int code = d->device_count(&d->devices); code != success)
+    return {nullptr, "cuDeviceGetCount: " + d->text(code)};
+  if (d->devices == 0) return {nullptr, "the CUDA driver sees no GPU"};
+  return {std::move(d), {}};
+}
+
+const Opened& opened() {
+  static const Opened once = open();
+  return once;
+}
+
+}  // namespace
+
+const Driver* Driver::get() { return opened().driver.get(); }
+std::string Driver::why_not() { return opened().why; }
+
+std::string Driver::text(int code) const {
+  const char* text = nullptr;
+  if (error_text && error_text(code, &text) == success && text) return text;
+  return "error " + std::to_string(code);
+}
+
+void Driver::check(int code, const char* what) const {
+  if (code == success) return;
+  throw Error(Code::unavailable, what, text(code),
+              code == 2 ? "the GPU's memory is full: other processes may use it too (nvidia-smi)" : "");
+}
+
+Current::Current(const Driver& driver, Context context) : driver_(driver) {
+  driver_.check(driver_.push(context), "cuCtxPushCurrent");
+}
+
+Current::~Current() {
+  Context was = nullptr;
+  driver_.pop(&was);
+}
+
+}  // namespace hvd::cuda

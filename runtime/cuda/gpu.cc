@@ -1,0 +1,254 @@
+#include "cuda/gpu.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace hvd::cuda {
+namespace {
+
+constexpr int attribute_processors = 16;
+constexpr unsigned event_untimed = 2;
+constexpr unsigned stream_non_blocking = 1;
+constexpr unsigned host_portable = 1;
+constexpr std::size_t least_block = 512;
+
+std::mutex gpus_mutex;
+std::atomic<bool> any_gpu{false};
+std::vector<std::unique_ptr<Gpu>>& gpus() {
+  static auto* all = new std::vector<std::unique_ptr<Gpu>>;  // never destroyed: threads may be inside at exit
+  return *all;
+}
+
+/// Sizes in steps of an eighth of their power of two, so that tensors of nearly equal size share blocks.
+std::size_t rounded(std::size_t bytes) {
+  if (bytes <= least_block) return least_block;
+  std::size_t step = least_block / 2;
+  while (step * 16 < bytes) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
+std::string text_of(const Uuid& u) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits[u.bytes[i] >> 4];
+    text += digits[u.bytes[i] & 15];
+  }
+  return text;
+}
+
+}  // namespace
+
+Mark::~Mark() { gpu_.give_back(event_, timed_); }
+
+bool Mark::reached() const {
+  const Current current(gpu_.driver(), gpu_.context());
+  const int code = gpu_.driver().event_query(event_);
+  if (code == not_ready) return false;
+  gpu_.driver().check(code, "cuEventQuery");
+  return true;
+}
+
+void Mark::hold(Stream stream) const {
+  const Current current(gpu_.driver(), gpu_.context());
+  gpu_.driver().check(gpu_.driver().stream_wait_event(stream, event_, 0), "cuStreamWaitEvent");
+}
+
+Gpu& Gpu::at(int ordinal) {
+  const Driver* driver = Driver::get();
+  const std::string where = "cuda:" + std::to_string(ordinal);
+  if (!driver) throw Error(Code::unavailable, where, Driver::why_not(), "copy the tensor to the host");
+  if (ordinal < 0 || ordinal >= driver->devices)
+    throw Error(Code::usage, where, "this process sees " + std::to_string(driver->devices) + " GPUs");
+  std::lock_guard lock(gpus_mutex);
+  if (gpus().empty()) gpus().resize(static_cast<std::size_t>(driver->devices));
+  auto& gpu = gpus()[static_cast<std::size_t>(ordinal)];
+  if (!gpu) gpu.reset(new Gpu(*driver, ordinal));
+  any_gpu.store(true, std::memory_order_release);
+  return *gpu;
+}
+
+void lend(void* result, Stream stream) {
+  std::lock_guard lock(gpus_mutex);
+  for (auto& gpu : gpus())
+    if (gpu) gpu->lend(reinterpret_cast<Pointer>(result), stream);
+}
+
+bool free_anywhere(void* result) {
+  if (!any_gpu.load(std::memory_order_acquire)) return false;
+  std::lock_guard lock(gpus_mutex);
+  return std::any_of(gpus().begin(), gpus().end(),
+                     [&](auto& gpu) { return gpu && gpu->take_back(reinterpret_cast<Pointer>(result)); });
+}
+
+Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+  driver_.check(driver_.device_get(&device_, ordinal), "cuDeviceGet");
+  char name[128] = "";
+  driver_.check(driver_.device_name(name, sizeof name - 1, device_), "cuDeviceGetName");
+  name_ = name;
+  Uuid uuid{};
+  driver_.check(driver_.device_uuid(&uuid, device_), "cuDeviceGetUuid");
+  uuid_ = text_of(uuid);
+  driver_.check(driver_.device_attribute(&processors_, attribute_processors, device_), "cuDeviceGetAttribute");
+  driver_.check(driver_.primary_retain(&context_, device_), "cuDevicePrimaryCtxRetain");
+  load_kernels();
+}
+
+void Gpu::load_kernels() {
+  if (!kernel_image()) {
+    no_kernels_ = "libhvd was built without nvcc";
+    return;
+  }
+  const Current current(driver_, context_);
+  Module module = nullptr;
+  if (const int code = driver_.module_load(&module, kernel_image()); code != success) {
+    no_kernels_ = "cuModuleLoadData: " + driver_.text(code);
+    return;
+  }
+  auto find = [&](Function& function, const std::string& kernel) {
+    driver_.check(driver_.module_function(&function, module, kernel.c_str()), kernel.c_str());
+  };
+  find(copies_[0], "hvd_scatter");
+  find(copies_[1], "hvd_gather");
+  std::size_t i = 0;
+#define HVD_FIND(T, B, name)                 \
+  find(scales_[i][0], "hvd_scatter_" #name); \
+  find(scales_[i++][1], "hvd_gather_" #name);
+  HVD_SCALE_KERNELS(HVD_FIND)
+#undef HVD_FIND
+}
+
+Stream Gpu::make_stream() {
+  Stream stream = nullptr;
+  driver_.check(driver_.stream_create(&stream, stream_non_blocking, -100), "cuStreamCreateWithPriority");
+  return stream;
+}
+
+std::shared_ptr<Mark> Gpu::mark(Stream stream, bool timed) {
+  Event event = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    auto& pool = events_[timed];
+    if (!pool.empty()) {
+      event = pool.back();
+      pool.pop_back();
+    }
+  }
+  if (!event) driver_.check(driver_.event_create(&event, timed ? 0 : event_untimed), "cuEventCreate");
+  auto mark = std::make_shared<Mark>(*this, event, timed);
+  driver_.check(driver_.event_record(event, stream), "cuEventRecord");
+  return mark;
+}
+
+void Gpu::give_back(Event event, bool timed) {
+  std::lock_guard lock(mutex_);
+  events_[timed].push_back(event);
+}
+
+/// A block of that size whose last use is over, or 0.
+Pointer Gpu::take(Pool& pool, std::size_t size, std::unordered_map<Pointer, std::size_t>& given) {
+  std::shared_ptr<Mark> passed;  // its destructor needs the lock
+  std::lock_guard lock(mutex_);
+  auto& blocks = pool[size];
+  const auto it = std::find_if(blocks.begin(), blocks.end(), [this](const Free& f) {
+    return !f.after || driver_.event_query(f.after->event()) == success;
+  });
+  if (it == blocks.end()) return 0;
+  const Pointer address = it->address;
+  passed = std::move(it->after);
+  blocks.erase(it);
+  given[address] = size;
+  return address;
+}
+
+void Gpu::put(Pool& pool, std::unordered_map<Pointer, std::size_t>& given, Pointer address,
+              std::shared_ptr<Mark> after) {
+  std::lock_guard lock(mutex_);
+  const auto block = given.find(address);
+  if (block == given.end()) return;
+  pool[block->second].push_back({address, std::move(after)});
+  given.erase(block);
+}
+
+Pointer Gpu::allocate(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  Pointer address = take(free_, size, given_);
+  if (address) return address;
+  if (const int code = driver_.mem_alloc(&address, size); code != success) {
+    std::size_t free = 0, total = 0;
+    driver_.mem_info(&free, &total);
+    throw Error(Code::unavailable, "cuda:" + std::to_string(ordinal_),
+                "no device memory for " + std::to_string(size >> 20) + " MiB (" + std::to_string(free >> 20) + " of " +
+                    std::to_string(total >> 20) + " MiB are free): " + driver_.text(code),
+                "nvidia-smi shows who uses it");
+  }
+  std::lock_guard lock(mutex_);
+  given_[address] = size;
+  return address;
+}
+
+void Gpu::free(Pointer address, std::shared_ptr<Mark> after) { put(free_, given_, address, std::move(after)); }
+
+void Gpu::lend(Pointer address, Stream stream) {
+  std::lock_guard lock(mutex_);
+  if (given_.count(address)) lent_[address] = stream;
+}
+
+/// At the end of the process the driver may be gone already: then nobody needs the memory anymore.
+bool Gpu::take_back(Pointer address) {
+  Stream stream = nullptr;
+  bool lent = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!given_.count(address)) return false;
+    const auto found = lent_.find(address);
+    lent = found != lent_.end();
+    if (lent) {
+      stream = found->second;
+      lent_.erase(found);
+    }
+  }
+  try {
+    const Current current(driver_, context_);
+    free(address, lent ? mark(stream) : nullptr);
+  } catch (const Error&) {}
+  return true;
+}
+
+void* Gpu::allocate_pinned(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  if (const Pointer address = take(free_pinned_, size, pinned_)) return reinterpret_cast<void*>(address);
+  void* address = nullptr;
+  driver_.check(driver_.host_alloc(&address, size, host_portable), "cuMemHostAlloc");
+  std::lock_guard lock(mutex_);
+  pinned_[reinterpret_cast<Pointer>(address)] = size;
+  return address;
+}
+
+void Gpu::free_pinned(void* address, std::shared_ptr<Mark> after) {
+  put(free_pinned_, pinned_, reinterpret_cast<Pointer>(address), std::move(after));
+}
+
+void Gpu::copy(bool gather, Pointer table, std::uint32_t count, std::uint64_t tiles, Pointer buffer, Stream stream) {
+  void* arguments[] = {&table, &count, &tiles, &buffer};
+  launch(copies_[gather], arguments, tiles, stream);
+}
+
+void Gpu::scale(bool gather, Number number, bool wide, Pointer table, std::uint32_t count, std::uint64_t tiles,
+                Pointer buffer, double factor, Stream stream) {
+  void* arguments[] = {&table, &count, &tiles, &buffer, &factor};
+  const auto row = static_cast<std::size_t>(number) + (wide ? 2 : 0);  // f16_f32 and bf16_f32 stand behind their own
+  launch(scales_[row][gather], arguments, tiles, stream);
+}
+
+void Gpu::launch(Function function, void** arguments, std::uint64_t tiles, Stream stream) {
+  if (tiles == 0) return;
+  const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(tiles, static_cast<unsigned>(processors_) * 8u));
+  driver_.check(driver_.launch(function, blocks, 1, 1, block_threads, 1, 1, 0, stream, arguments, nullptr),
+                "cuLaunchKernel");
+}
+
+}  // namespace hvd::cuda

@@ -1,0 +1,128 @@
+/// @file gpu.h — one GPU of this process: the framework's own context, and what we keep there.
+///
+/// The context is the device's primary one, which the frameworks use too, so their
+/// pointers, streams and events mean the same to us.  It is never given back:
+/// another holder may be at work when this process ends.  Nothing here waits for
+/// the device.  Any thread, unless it says otherwise.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/driver.h"
+#include "cuda/kernels.h"
+
+namespace hvd::cuda {
+
+class Gpu;
+
+/// An event of ours, recorded on a stream.  Goes back to its GPU's pool, to be used again.
+class Mark {
+ public:
+  Mark(Gpu& gpu, Event event, bool timed) : gpu_(gpu), event_(event), timed_(timed) {}
+  ~Mark();
+  Mark(const Mark&) = delete;
+  Mark& operator=(const Mark&) = delete;
+  Event event() const { return event_; }
+  Gpu& gpu() const { return gpu_; }
+  /// What came before it on its stream is done.
+  bool reached() const;
+  /// Later work of @p stream comes after it.
+  void hold(Stream stream) const;
+
+ private:
+  Gpu& gpu_;
+  const Event event_;
+  const bool timed_;
+};
+
+/// Which element types a kernel that computes works on.
+enum class Number { f32, f64, f16, bf16 };
+
+class Gpu {
+ public:
+  /// The process's object for a visible device.  Throws Error: usage for a number that is none, unavailable when the
+  /// driver refuses.
+  static Gpu& at(int ordinal);
+
+  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }
+  /// "GPU-0123…": what nvidia-smi and the launcher's plan say.
+  const std::string& uuid() const { return uuid_; }
+  Context context() const { return context_; }
+  const Driver& driver() const { return driver_; }
+
+  /// @name With the context current (Current)
+  /// @{
+  /// A stream of the highest priority that does not wait for the default stream.
+  Stream make_stream();
+  /// A mark recorded on @p stream now.  timed: elapsed() between two works.
+  std::shared_ptr<Mark> mark(Stream stream, bool timed = false);
+  /// Device memory, at least @p bytes, at a multiple of 256.  Throws Error{unavailable} that says how much is free.
+  Pointer allocate(std::size_t bytes);
+  /// Page-locked host memory, at least @p bytes.
+  void* allocate_pinned(std::size_t bytes);
+  /// Copies all @p pieces into or out of @p buffer in one launch; units are bytes.  table: memory on the device.
+  void copy(bool gather, Pointer table, std::uint32_t count, std::uint64_t tiles, Pointer buffer, Stream stream);
+  /// The same, times @p factor; units are elements.  wide: the buffer is of f32, and the tensors of f16 or bf16.
+  void scale(bool gather, Number number, bool wide, Pointer table, std::uint32_t count, std::uint64_t tiles,
+             Pointer buffer, double factor, Stream stream);
+  /// @}
+
+  /// Gives back, without the driver: nothing may use it anymore, or only what comes before on the streams of @p after.
+  void free(Pointer address, std::shared_ptr<Mark> after = nullptr);
+  void free_pinned(void* address, std::shared_ptr<Mark> after = nullptr);
+  /// What was given out by allocate() is used on @p stream from now on: free_anywhere() waits for that.
+  void lend(Pointer address, Stream stream);
+  /// Our kernels can be used (they were built, and for this GPU); else why not.
+  const std::string& no_kernels() const { return no_kernels_; }
+
+ private:
+  friend class Mark;
+  Gpu(const Driver& driver, int ordinal);
+  void load_kernels();
+  void give_back(Event event, bool timed);
+  bool take_back(Pointer address);
+  friend bool free_anywhere(void* result);
+  void launch(Function function, void** arguments, std::uint64_t tiles, Stream stream);
+
+  /// Memory that was given back, by size.
+  struct Free {
+    Pointer address;
+    std::shared_ptr<Mark> after;
+  };
+  using Pool = std::map<std::size_t, std::vector<Free>>;
+  Pointer take(Pool& pool, std::size_t size, std::unordered_map<Pointer, std::size_t>& given);
+  void put(Pool& pool, std::unordered_map<Pointer, std::size_t>& given, Pointer address, std::shared_ptr<Mark> after);
+
+  const Driver& driver_;
+  const int ordinal_;
+  Device device_ = 0;
+  Context context_ = nullptr;
+  std::string name_, uuid_, no_kernels_;
+  int processors_ = 1;
+  std::array<Function, 2> copies_{};                 ///< [gather]
+  std::array<std::array<Function, 2>, 6> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
+
+  mutable std::mutex mutex_;
+  std::array<std::vector<Event>, 2> events_;                 ///< [timed]
+  std::unordered_map<Pointer, std::size_t> given_, pinned_;  ///< given out: how large
+  std::unordered_map<Pointer, Stream> lent_;
+  Pool free_, free_pinned_;
+};
+
+/// The two ends of a result's life with the caller.  It is used again once what @p stream had been given when it came
+/// back is done.  False: no GPU's memory.
+void lend(void* result, Stream stream);
+bool free_anywhere(void* result);
+
+/// The kernels' image that was built in; nullptr: built without nvcc.
+const void* kernel_image();
+
+}  // namespace hvd::cuda

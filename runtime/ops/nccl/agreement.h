@@ -1,0 +1,37 @@
+/// @file agreement.h — what the ranks of a process set tell each other before their first operation on GPUs, and what
+/// they make of it.
+///
+/// Exchanged once through the runtime's own channel; everybody decides alike.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "ops/nccl/tensor.h"
+
+namespace hvd::nccl {
+
+/// Sent as it is: the ranks run the same build.
+struct Card {
+  std::int32_t version = 0;  ///< of NCCL, 0: none
+  std::int32_t stages = 0;   ///< this rank's environment asks for host memory
+  std::int32_t kernels = 0, wide = 0;
+  std::int32_t shares_gpu = 0;  ///< NCCL_MULTI_RANK_GPU_ENABLE=1
+  std::int32_t reserved = 0;
+  std::uint64_t host = 0;
+  char uuid[48] = {};
+  char why[128] = {};  ///< no NCCL: the reason
+  UniqueId id{};       ///< of the set's first rank
+};
+
+struct Decision {
+  bool nccl = false;
+  Means means;
+  std::string reason;  ///< why not NCCL; empty when the user wants it so
+};
+
+/// @param cards        [size of the set]
+/// @param world_ranks  [size of the set]: what the user calls them
+Decision decide(std::span<const Card> cards, std::span<const int> world_ranks);
+
+}  // namespace hvd::nccl

@@ -1,0 +1,46 @@
+#include <map>
+#include <tuple>
+
+#include "ops/nccl/launch.h"
+
+namespace hvd::nccl {
+namespace {
+
+constexpr std::size_t large = 8 << 20;  ///< from here on packing and unpacking cost more than a call of its own
+constexpr std::size_t align = 128;      ///< of a tensor in the buffer
+
+}  // namespace
+
+std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes) {
+  std::vector<Fused> all;
+  std::map<std::tuple<DType, Reduce, double, double>, std::size_t> group;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& t = tensors[i];
+    if (t.kind != Kind::allreduce || t.bytes() == 0) continue;
+    if (t.bytes() >= large && scaling_of(t, size, means, false).none() && !widened(t, means)) continue;
+    const auto [at, fresh] = group.emplace(std::tuple(t.dtype, t.reduce, t.before, t.after), all.size());
+    if (fresh) all.emplace_back();
+    all[at->second].tensors.push_back(i);
+  }
+  std::erase_if(all, [&](const Fused& f) {  // alone and as it is: packing it is of no use
+    const Tensor& t = tensors[f.tensors.front()];
+    return f.tensors.size() == 1 && scaling_of(t, size, means, false).none() && !widened(t, means);
+  });
+  std::size_t end = 0;
+  for (Fused& f : all) {
+    const Tensor& first = tensors[f.tensors.front()];
+    f.wide = widened(first, means);
+    f.scaling = scaling_of(first, size, means, true);
+    f.begin = end;
+    for (std::size_t i : f.tensors) {
+      f.at.push_back(end);
+      const std::size_t bytes = f.wide ? tensors[i].elements() * sizeof(float) : tensors[i].bytes();
+      end += (bytes + align - 1) / align * align;
+    }
+    f.bytes = end - f.begin;
+  }
+  *buffer_bytes = end;
+  return all;
+}
+
+}  // namespace hvd::nccl

@@ -1,0 +1,369 @@
+/// @file cuda.cc — a CUDA driver without a GPU: the symbols of libcuda.so.1 that libhvd uses, on host memory.
+///
+/// Device memory is host memory, kernels are their host build, streams are threads.
+/// Environment: FAKE_CUDA_DEVICES (2), FAKE_CUDA_VERSION (13000), FAKE_CUDA_FAIL="cuMemAlloc_v2:3:2" (the third call
+/// of it, and all later ones, return 2), FAKE_CUDA_DELAY_US (200), FAKE_CUDA_UUID (0: of the first device).
+#include <time.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda/driver.h"
+#include "cuda/kernels.h"
+#include "stream.h"
+
+namespace fake {
+
+std::int64_t now_ns() {
+  timespec t{};
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+void Point::reach() {
+  std::lock_guard lock(mutex);
+  reached = true;
+  at_ns = now_ns();
+  changed.notify_all();
+}
+
+Stream::Stream(unsigned seed) : random_(seed), thread_([this] { run(); }) {}
+
+Stream::~Stream() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void Stream::put(std::function<void()> work) {
+  std::lock_guard lock(mutex_);
+  work_.push_back(std::move(work));
+  changed_.notify_all();
+}
+
+std::shared_ptr<Point> Stream::point() {
+  auto p = std::make_shared<Point>();
+  put([p] { p->reach(); });
+  return p;
+}
+
+bool Stream::idle() {
+  std::lock_guard lock(mutex_);
+  return work_.empty() && !busy_;
+}
+
+void Stream::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stop_ || !work_.empty(); });
+    if (work_.empty()) return;
+    auto work = std::move(work_.front());
+    work_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    if (most_delay_us() > 0) {
+      const long us = static_cast<long>(random_()) % most_delay_us();
+      const timespec pause{0, us * 1000};
+      nanosleep(&pause, nullptr);
+    }
+    work();
+    lock.lock();
+    busy_ = false;
+  }
+}
+
+namespace {
+
+int number(const char* name, int fallback) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::atoi(text) : fallback;
+}
+
+/// What FAKE_CUDA_FAIL says of this call; 0: succeed.
+int failure(const char* function) {
+  static std::mutex mutex;
+  static std::map<std::string, int> calls;
+  const char* text = std::getenv("FAKE_CUDA_FAIL");
+  if (!text) return 0;
+  char name[64];
+  int from = 0, code = 0;
+  if (std::sscanf(text, "%63[^:]:%d:%d", name, &from, &code) != 3 || std::strcmp(name, function) != 0) return 0;
+  std::lock_guard lock(mutex);
+  return ++calls[name] >= from ? code : 0;
+}
+
+struct Event {
+  std::mutex mutex;
+  std::shared_ptr<Point> point;  ///< nullptr: never recorded
+  std::shared_ptr<Point> now() {
+    std::lock_guard lock(mutex);
+    return point;
+  }
+};
+
+std::mutex mutex;
+std::vector<std::unique_ptr<Stream>>& streams() {
+  static auto* all = new std::vector<std::unique_ptr<Stream>>;  // threads may be at work when the process ends
+  return *all;
+}
+thread_local std::vector<void*> contexts;
+std::set<void*>& memory() {
+  static auto* all = new std::set<void*>;
+  return *all;
+}
+
+Stream& stream_of(void* stream) {
+  if (stream) return *static_cast<Stream*>(stream);
+  static auto* fallback = new Stream(0);
+  return *fallback;
+}
+
+constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201;
+
+/// Calls that need a current context say so: the runtime's threads must never forget it.
+int needs_context() { return contexts.empty() || !contexts.back() ? invalid_context : 0; }
+
+}  // namespace
+}  // namespace fake
+
+using namespace fake;
+using hvd::cuda::Pointer;
+
+#define FAKE extern "C" __attribute__((visibility("default")))
+#define MAY_FAIL(name) \
+  if (const int code = failure(name)) return code
+#define IN_CONTEXT(name) \
+  MAY_FAIL(name);        \
+  if (const int code = needs_context()) return code
+
+FAKE int cuInit(unsigned) {
+  MAY_FAIL("cuInit");
+  return 0;
+}
+FAKE int cuDriverGetVersion(int* version) {
+  *version = number("FAKE_CUDA_VERSION", 13000);
+  return 0;
+}
+FAKE int cuDeviceGetCount(int* count) {
+  *count = number("FAKE_CUDA_DEVICES", 2);
+  return 0;
+}
+FAKE int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return 0;
+}
+FAKE int cuDeviceGetName(char* name, int length, int) {
+  std::snprintf(name, static_cast<std::size_t>(length), "Fake GPU");
+  return 0;
+}
+FAKE int cuDeviceGetUuid_v2(hvd::cuda::Uuid* uuid, int device) {
+  std::memset(uuid, 0, sizeof *uuid);
+  uuid->bytes[0] = 0xfa;
+  uuid->bytes[15] = static_cast<unsigned char>(number("FAKE_CUDA_UUID", 0) + device);
+  return 0;
+}
+FAKE int cuDeviceGetAttribute(int* value, int, int) {
+  *value = 4;
+  return 0;
+}
+FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
+  MAY_FAIL("cuDevicePrimaryCtxRetain");
+  static char all[64];
+  *context = &all[device];
+  return 0;
+}
+FAKE int cuCtxPushCurrent_v2(void* context) {
+  contexts.push_back(context);
+  return 0;
+}
+FAKE int cuCtxPopCurrent_v2(void** context) {
+  if (contexts.empty()) return invalid_context;
+  *context = contexts.back();
+  contexts.pop_back();
+  return 0;
+}
+FAKE int cuStreamCreateWithPriority(void** stream, unsigned, int) {
+  IN_CONTEXT("cuStreamCreateWithPriority");
+  std::lock_guard lock(fake::mutex);
+  streams().push_back(std::make_unique<Stream>(static_cast<unsigned>(streams().size()) + 1));
+  *stream = streams().back().get();
+  return 0;
+}
+FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  IN_CONTEXT("cuStreamWaitEvent");
+  if (auto point = static_cast<fake::Event*>(event)->now()) stream_of(stream).put([point] { point->wait(); });
+  return 0;
+}
+FAKE int cuStreamSynchronize(void* stream) {
+  stream_of(stream).point()->wait();
+  return 0;
+}
+FAKE int cuEventCreate(void** event, unsigned) {
+  IN_CONTEXT("cuEventCreate");
+  *event = new fake::Event;
+  return 0;
+}
+FAKE int cuEventDestroy_v2(void* event) {
+  delete static_cast<fake::Event*>(event);
+  return 0;
+}
+FAKE int cuEventRecord(void* event, void* stream) {
+  IN_CONTEXT("cuEventRecord");
+  auto* e = static_cast<fake::Event*>(event);
+  auto point = stream_of(stream).point();
+  std::lock_guard lock(e->mutex);
+  e->point = std::move(point);
+  return 0;
+}
+FAKE int cuEventQuery(void* event) {
+  MAY_FAIL("cuEventQuery");
+  const auto point = static_cast<fake::Event*>(event)->now();
+  return !point || point->is_reached() ? 0 : hvd::cuda::not_ready;
+}
+FAKE int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  const auto a = static_cast<fake::Event*>(begin)->now(), b = static_cast<fake::Event*>(end)->now();
+  if (!a || !b || !a->is_reached() || !b->is_reached()) return hvd::cuda::not_ready;
+  *milliseconds = static_cast<float>(static_cast<double>(b->at_ns - a->at_ns) / 1e6);
+  return 0;
+}
+FAKE int cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
+  IN_CONTEXT("cuMemAlloc_v2");
+  void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (!p) return out_of_memory;
+  std::memset(p, 0xa5, bytes);  // what nobody wrote is no zero
+  *address = reinterpret_cast<Pointer>(p);
+  std::lock_guard lock(fake::mutex);
+  memory().insert(p);
+  return 0;
+}
+FAKE int cuMemFree_v2(Pointer address) {
+  std::lock_guard lock(fake::mutex);
+  if (!memory().erase(reinterpret_cast<void*>(address))) return invalid_value;
+  std::free(reinterpret_cast<void*>(address));
+  return 0;
+}
+FAKE int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  *free = 64u << 20;
+  *total = 1u << 30;
+  return 0;
+}
+FAKE int cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
+  IN_CONTEXT("cuMemHostAlloc");
+  *address = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *address ? 0 : out_of_memory;
+}
+FAKE int cuMemFreeHost(void* address) {
+  std::free(address);
+  return 0;
+}
+
+namespace {
+int copy(void* to, const void* from, std::size_t bytes, void* stream) {
+  stream_of(stream).put([=] { std::memmove(to, from, bytes); });
+  return 0;
+}
+}  // namespace
+
+FAKE int cuMemcpyHtoDAsync_v2(Pointer to, const void* from, std::size_t bytes, void* stream) {
+  IN_CONTEXT("cuMemcpyHtoDAsync_v2");
+  return copy(reinterpret_cast<void*>(to), from, bytes, stream);
+}
+FAKE int cuMemcpyDtoHAsync_v2(void* to, Pointer from, std::size_t bytes, void* stream) {
+  IN_CONTEXT("cuMemcpyDtoHAsync_v2");
+  return copy(to, reinterpret_cast<const void*>(from), bytes, stream);
+}
+FAKE int cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, std::size_t bytes, void* stream) {
+  IN_CONTEXT("cuMemcpyDtoDAsync_v2");
+  return copy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes, stream);
+}
+FAKE int cuMemsetD8Async(Pointer to, unsigned char value, std::size_t bytes, void* stream) {
+  IN_CONTEXT("cuMemsetD8Async");
+  stream_of(stream).put([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+  return 0;
+}
+
+// ---- kernels: their host build
+
+namespace {
+
+using namespace hvd::cuda;
+
+using Kernel = void (*)(const Piece*, std::uint32_t, std::uint64_t, unsigned char*, double, unsigned, unsigned,
+                        unsigned, unsigned);
+
+template <bool gather>
+void plain(const Piece* p, std::uint32_t n, std::uint64_t tiles, unsigned char* buffer, double, unsigned block,
+           unsigned blocks, unsigned thread, unsigned threads) {
+  copy_tiles<gather>(p, n, tiles, buffer, block, blocks, thread, threads);
+}
+
+struct Entry {
+  const char* name;
+  Kernel kernel;
+  bool scales;
+};
+#define FAKE_ENTRY(T, B, name) \
+  {"hvd_gather_" #name, &scale_tiles<true, T, B>, true}, {"hvd_scatter_" #name, &scale_tiles<false, T, B>, true},
+const Entry kernels[] = {
+    {"hvd_gather", &plain<true>, false}, {"hvd_scatter", &plain<false>, false}, HVD_SCALE_KERNELS(FAKE_ENTRY)};
+
+}  // namespace
+
+FAKE int cuModuleLoadData(void** module, const void* image) {
+  MAY_FAIL("cuModuleLoadData");
+  *module = const_cast<void*>(image);
+  return 0;
+}
+FAKE int cuModuleGetFunction(void** function, void*, const char* name) {
+  for (const Entry& k : kernels)
+    if (std::strcmp(k.name, name) == 0) {
+      *function = const_cast<Entry*>(&k);
+      return 0;
+    }
+  return 500;
+}
+FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
+                        unsigned, void* stream, void** a, void**) {
+  IN_CONTEXT("cuLaunchKernel");
+  const auto& k = *static_cast<const Entry*>(function);
+  const auto* pieces = reinterpret_cast<const Piece*>(*static_cast<Pointer*>(a[0]));
+  const auto count = *static_cast<std::uint32_t*>(a[1]);
+  const auto tiles = *static_cast<std::uint64_t*>(a[2]);
+  auto* buffer = reinterpret_cast<unsigned char*>(*static_cast<Pointer*>(a[3]));
+  const double factor = k.scales ? *static_cast<double*>(a[4]) : 1;
+  stream_of(stream).put([=, kernel = k.kernel] {
+    for (unsigned b = 0; b < blocks; ++b)
+      for (unsigned t = 0; t < threads; ++t) kernel(pieces, count, tiles, buffer, factor, b, blocks, t, threads);
+  });
+  return 0;
+}
+FAKE int cuGetErrorString(int code, const char** text) {
+  *text = code == 2     ? "out of memory"
+          : code == 100 ? "no CUDA-capable device is detected"
+          : code == 201 ? "invalid device context"
+          : code == 719 ? "unspecified launch failure"
+                        : "a fake error";
+  return 0;
+}
+
+FAKE void fake_cuda_enqueue(void* stream, void (*work)(void*), void* context) {
+  stream_of(stream).put([=] { work(context); });
+}
+/// For tests: a value arrives in memory only after a while, like a kernel's result.
+FAKE void fake_cuda_copy_later(void* to, const void* from, std::size_t bytes, void* stream, int delay_us) {
+  auto copy =
+      std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+  stream_of(stream).put([=] {
+    const timespec pause{delay_us / 1000000, delay_us % 1000000 * 1000L};
+    nanosleep(&pause, nullptr);
+    std::memcpy(to, copy->data(), bytes);
+  });
+}

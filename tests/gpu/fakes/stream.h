@@ -1,0 +1,67 @@
+/// @file stream.h — the fake GPU's streams and events: real threads, so that a forgotten wait shows as wrong numbers.
+///
+/// A stream is a thread that runs what it is given, in order, each piece after a
+/// short random delay (FAKE_CUDA_DELAY_US, 0: none).  An event is a place in a
+/// stream's sequence.  Shared by the fake driver and, through it, the fake NCCL.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+namespace fake {
+
+/// What an event was recorded as: reached when the stream has come there.
+struct Point {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool reached = false;
+  std::int64_t at_ns = 0;
+
+  void reach();
+  bool is_reached() {
+    std::lock_guard lock(mutex);
+    return reached;
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return reached; });
+  }
+};
+
+class Stream {
+ public:
+  explicit Stream(unsigned seed);
+  ~Stream();
+  void put(std::function<void()> work);
+  std::shared_ptr<Point> point();
+  bool idle();
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  bool busy_ = false, stop_ = false;
+  std::minstd_rand random_;
+  std::thread thread_;
+};
+
+/// The longest delay before each piece of work, in microseconds.
+inline int most_delay_us() {
+  static const int delay = [] {
+    const char* text = std::getenv("FAKE_CUDA_DELAY_US");
+    return text ? std::atoi(text) : 200;
+  }();
+  return delay;
+}
+
+}  // namespace fake
+
+/// What the fake NCCL asks of the fake driver: work on a stream (nullptr: the default one).
+extern "C" void fake_cuda_enqueue(void* stream, void (*work)(void* context), void* context);

@@ -1,0 +1,96 @@
+/// @file gpu_rank.h — a rank with a fake GPU: tensors that arrive late on a stream of its own.
+#pragma once
+#include <cstring>
+#include <vector>
+
+#include "core/device.h"
+#include "world_of_threads.h"
+
+extern "C" void fake_cuda_copy_later(void* to, const void* from, std::size_t bytes, void* stream, int delay_us);
+extern "C" int cuStreamSynchronize(void* stream);
+
+namespace hvd::testing {
+
+/// Which environment variables a test has set; they go when it ends.
+class Environment {
+ public:
+  Environment(std::initializer_list<std::pair<const char*, const char*>> all) {
+    for (auto [name, value] : all) {
+      setenv(name, value, 1);
+      names_.push_back(name);
+    }
+  }
+  ~Environment() {
+    for (const char* name : names_) unsetenv(name);
+  }
+
+ private:
+  std::vector<const char*> names_;
+};
+
+class GpuRank {
+ public:
+  explicit GpuRank(Rank& rank, int ordinal = -1)
+      : rank_(rank), gpu_(cuda::Gpu::at(ordinal < 0 ? rank.rank() : ordinal)) {
+    const cuda::Current current(gpu_.driver(), gpu_.context());
+    stream_ = gpu_.make_stream();
+  }
+
+  cuda::Gpu& gpu() { return gpu_; }
+  void* stream() const { return stream_; }
+
+  /// "Device memory" that has the bytes only a while later, on the stream.
+  void* tensor(const void* bytes, std::size_t count, int delay_us = 300) {
+    void* memory = empty(count);
+    fake_cuda_copy_later(memory, bytes, count, stream_, delay_us);
+    return memory;
+  }
+  /// At an odd multiple of 4 now and then, as views of larger tensors are.
+  void* empty(std::size_t count) {
+    storage_.emplace_back(count + 256, static_cast<unsigned char>(0x5a));
+    auto* at = storage_.back().data();
+    while (reinterpret_cast<std::uintptr_t>(at) % 128 != 0) ++at;
+    return at + (storage_.size() % 3 == 0 ? 4 : 0);
+  }
+  hvd_request on_gpu(hvd_request q) const {
+    q.device = gpu_.ordinal();
+    q.stream = stream_;
+    return q;
+  }
+  /// Waits for the operation as hvd_wait does, and then for the stream: the result can be read.
+  void arrive(core::Operation& op) {
+    if (!rank_.engine().wait(op, 60)) throw std::runtime_error("no end within 60 s");
+    if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
+    core::hand_over(op, stream_);
+    cuStreamSynchronize(stream_);
+  }
+  void release(core::Operation& op) { rank_.engine().operations().release(op); }
+  void run(const hvd_request& q) {
+    core::Operation& op = rank_.submit(on_gpu(q));
+    arrive(op);
+    release(op);
+  }
+  /// The result as T, with its first dimension in *rows.
+  template <class T>
+  std::vector<T> take(const hvd_request& q, std::int64_t* rows = nullptr,
+                      std::vector<std::int64_t>* received = nullptr) {
+    core::Operation& op = rank_.submit(on_gpu(q));
+    arrive(op);
+    std::size_t count = 1;
+    for (std::int64_t d : op.result_shape) count *= static_cast<std::size_t>(d);
+    if (rows) *rows = op.result_shape[0];
+    if (received) *received = op.received;
+    std::vector<T> result(count);
+    if (count > 0) std::memcpy(result.data(), op.result, count * sizeof(T));
+    release(op);
+    return result;
+  }
+
+ private:
+  Rank& rank_;
+  cuda::Gpu& gpu_;
+  void* stream_ = nullptr;
+  std::deque<std::vector<unsigned char>> storage_;
+};
+
+}  // namespace hvd::testing

@@ -1,0 +1,111 @@
+/// The pure parts of the NCCL backend: what fuses, how sums are scaled, what the ranks decide.
+#include <doctest/doctest.h>
+
+#include <cstdio>
+
+#include "ops/nccl/agreement.h"
+#include "ops/nccl/launch.h"
+
+using namespace hvd;
+using namespace hvd::nccl;
+
+namespace {
+
+Tensor sum_of(std::size_t elements, DType dtype = DType::f32, Reduce reduce = Reduce::sum) {
+  Tensor t;
+  t.dtype = dtype;
+  t.reduce = reduce;
+  t.row_bytes = elements * element_bytes(dtype);
+  return t;
+}
+
+Card card(int host, const char* uuid, int version = 23007) {
+  Card c;
+  c.version = version;
+  c.kernels = 1;
+  c.host = static_cast<std::uint64_t>(host);
+  std::snprintf(c.uuid, sizeof c.uuid, "%s", uuid);
+  return c;
+}
+
+const Means all{true, false}, none{false, false};
+
+}  // namespace
+
+TEST_CASE("small sums of one type share a call, large ones and lone ones go as they are") {
+  std::size_t bytes = 0;
+  std::vector<Tensor> tensors{sum_of(100), sum_of(3 << 20), sum_of(7), sum_of(5, DType::f64), sum_of(0)};
+  auto fused = fuse(tensors, 4, all, &bytes);
+  REQUIRE(fused.size() == 1);
+  CHECK(fused[0].tensors == std::vector<std::size_t>{0, 2});
+  CHECK(fused[0].at == std::vector<std::size_t>{0, 512});
+  CHECK(bytes == 640);
+  tensors = {sum_of(10), sum_of(10, DType::f32, Reduce::max), sum_of(10), sum_of(10, DType::f32, Reduce::max)};
+  tensors[2].before = 2;
+  CHECK(fuse(tensors, 4, all, &bytes).size() == 1);  // a factor of its own keeps it apart
+}
+
+TEST_CASE("sums of f16 in f32 take twice the room") {
+  std::size_t bytes = 0;
+  const auto fused = fuse({sum_of(64, DType::bf16)}, 2, {true, true}, &bytes);
+  REQUIRE(fused.size() == 1);
+  CHECK(fused[0].wide);
+  CHECK(bytes == 256);
+}
+
+TEST_CASE("where the factors are applied") {
+  Tensor t = sum_of(8, DType::f32, Reduce::average);
+  CHECK(scaling_of(t, 4, all, true).gather == 0.25);
+  CHECK(scaling_of(t, 4, all, false).inside == 0.25);
+  CHECK(scaling_of(t, 4, none, true).inside == 0.25);
+  t = sum_of(8, DType::bf16, Reduce::average);
+  CHECK(scaling_of(t, 4, all, false).inside == 0.25);
+  CHECK(scaling_of(t, 3, all, false).gather == doctest::Approx(1. / 3));  // 1/3 is not exact in bf16
+  t.before = 0.5;
+  CHECK(scaling_of(t, 4, all, false).gather == 0.5);
+  CHECK(scaling_of(t, 4, all, false).scatter == 0.25);
+  t = sum_of(8, DType::f32, Reduce::max);
+  t.before = 2;
+  CHECK(scaling_of(t, 4, all, true).gather == 2);
+}
+
+TEST_CASE("what NCCL cannot do goes through host memory") {
+  CHECK(possible(sum_of(8), 4, none));
+  CHECK(possible(sum_of(8, DType::i64), 4, none));
+  CHECK_FALSE(possible(sum_of(8, DType::i64, Reduce::average), 4, all));
+  CHECK_FALSE(possible(sum_of(8, DType::i16), 4, all));
+  CHECK_FALSE(possible(sum_of(8, DType::boolean), 4, all));
+  CHECK_FALSE(possible(sum_of(8, DType::f32, Reduce::adasum), 4, all));
+  Tensor t = sum_of(8);
+  t.before = t.after = 0.5;
+  CHECK(possible(t, 4, all));
+  CHECK_FALSE(possible(t, 4, none));
+  t.kind = Kind::reducescatter;
+  CHECK_FALSE(possible(t, 4, all));
+  t = sum_of(8, DType::boolean);
+  t.kind = Kind::broadcast;
+  CHECK(possible(t, 4, none));
+}
+
+TEST_CASE("what the ranks decide") {
+  const std::vector<int> ranks{4, 5, 6};
+  std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a")};
+  CHECK(decide(cards, ranks).nccl);
+  CHECK(decide(cards, ranks).means.kernels);
+  cards[1].kernels = 0;
+  CHECK_FALSE(decide(cards, ranks).means.kernels);
+  cards[1] = card(1, "GPU-a");
+  CHECK(decide(cards, ranks).reason.find("rank 4 and rank 5 use one GPU, GPU-a") == 0);
+  cards[0].shares_gpu = cards[1].shares_gpu = 1;
+  CHECK(decide(cards, ranks).nccl);
+  cards[0].version = cards[1].version = cards[2].version = 22900;
+  CHECK_FALSE(decide(cards, ranks).nccl);
+  cards = {card(1, "GPU-a"), card(1, "GPU-b", 22100), card(2, "GPU-a")};
+  CHECK(decide(cards, ranks).reason == "NCCL is 23007 on rank 4 and 22100 on rank 5");
+  cards[1] = card(1, "GPU-b", 0);
+  std::snprintf(cards[1].why, sizeof cards[1].why, "no NCCL: not there");
+  CHECK(decide(cards, ranks).reason == "rank 5: no NCCL: not there");
+  cards[2].stages = 1;
+  CHECK_FALSE(decide(cards, ranks).nccl);
+  CHECK(decide(cards, ranks).reason.empty());
+}
