@@ -90,6 +90,7 @@ class Collectives(Submissions[T]):
             address,
             tensor,
         )
+        self._settle()
         return tensor
 
     def allreduce_async_(
@@ -233,6 +234,7 @@ class Collectives(Submissions[T]):
         group = process_set.process_set_id
         root = process_set.place_of(root_rank) if group else root_rank
         _native.run(BROADCAST, dtype, Sum, name, shape, root, group, device, 1.0, 1.0, address, address, tensor)
+        self._settle()
         return tensor
 
     def broadcast_async(

@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+# -1 for host memory, or a GPU and the stream that the tensor comes from
+Device = int | tuple[int, int]
 # kind, dtype, reduce, name, shape, root, set, device, prescale, postscale, address in, address out
-Request = tuple[int, int, int, str | None, tuple[int, ...], int, int, int, float, float, int, int]
+Request = tuple[int, int, int, str | None, tuple[int, ...], int, int, Device, float, float, int, int]
 # the same, and an alltoall's splits
-SplitRequest = tuple[int, int, int, str | None, tuple[int, ...], int, int, int, float, float, int, int, tuple[int, ...] | None]
+SplitRequest = tuple[
+    int, int, int, str | None, tuple[int, ...], int, int, Device, float, float, int, int, tuple[int, ...] | None
+]
 
 GROUP: int
 
@@ -22,7 +26,7 @@ def submit(
     shape: tuple[int, ...],
     root: int,
     set: int,
-    device: int,
+    device: Device,
     prescale: float,
     postscale: float,
     address_in: int,
@@ -38,7 +42,7 @@ def run(
     shape: tuple[int, ...],
     root: int,
     set: int,
-    device: int,
+    device: Device,
     prescale: float,
     postscale: float,
     address_in: int,
@@ -50,7 +54,7 @@ def poll(handle: int, /) -> bool: ...
 def wait(handle: int, /) -> None: ...
 def finish(handle: int, /) -> None: ...
 def finish_many(handles: list[int], /) -> None: ...
-def take(handle: int, bytes_per_element: int, /) -> tuple[Any, tuple[int, ...]]: ...
+def take(handle: int, bytes_per_element: int, gpu: int = -1, /) -> tuple[Any, tuple[int, ...]]: ...
 def take_splits(handle: int, ranks: int, /) -> tuple[int, ...]: ...
 def alloc(bytes: int, /) -> Any: ...
 def release(handle: int, /) -> None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Callable, Generic, Protocol, TypeVar
+from typing import Any, Callable, Generic, Protocol, TypeVar, Union
 
 from hvd import _native, _world
 from hvd.exceptions import UnsupportedError
@@ -42,8 +42,9 @@ ITEM_BYTES = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2)
 _U8, _I32 = DTYPES["uint8"], DTYPES["int32"]
 _HOST = -1
 
-# address, dtype, shape, device
-View = tuple[int, int, tuple[int, ...], int]
+# address, dtype, shape, and the device: -1 for the host, or a GPU and the stream that the tensor comes from
+Device = Union[int, tuple[int, int]]
+View = tuple[int, int, tuple[int, ...], Device]
 
 
 class Adapter(Protocol[T]):
@@ -104,6 +105,15 @@ def split_rows(splits: Any) -> tuple[int, ...] | None:
         raise ValueError("splits must be a one-dimensional sequence of integers, one for each rank") from None
 
 
+def _nothing() -> None:
+    pass
+
+
+def gpu_of(device: Device) -> int:
+    """The GPU of a view's device, -1 for the host."""
+    return device[0] if isinstance(device, tuple) else device
+
+
 def member_name(name: str | None, index: int) -> str | None:
     """The name of one tensor of a group."""
     return None if name is None else f"{name}.{index}"
@@ -126,6 +136,8 @@ class Submissions(Generic[T]):
     def __init__(self, adapter: Adapter[T]) -> None:
         self._adapter = adapter
         self._view = adapter.view
+        # For tensors on GPUs: what was waited for is done for whatever the framework computes from now on.
+        self._settle: Callable[[], None] = getattr(adapter, "settle", _nothing)
         # Either (owner, output), whose handle is the key, or a _Pending.
         self._pending: dict[Handle, Any] = {}
         _world.tables_of_handles.append(self._pending)
@@ -152,6 +164,7 @@ class Submissions(Generic[T]):
         try:
             if entry.__class__ is tuple:
                 _native.finish(handle)
+                self._settle()
                 result = entry[1]
             else:
                 result = entry.result()
@@ -193,6 +206,7 @@ class Submissions(Generic[T]):
         group = process_set.process_set_id
         owner = (tensor, out)
         _native.run(kind, dtype, reduce, name, shape, root, group, device, prescale, postscale, address, target, owner)
+        self._settle()
         return out
 
     def _into_new(
@@ -271,6 +285,7 @@ class Submissions(Generic[T]):
     def _copying_back(self, handles: list[int], works: list[T], outs: Sequence[T], many: bool) -> _Pending[T]:
         def result() -> Any:
             _native.finish_many(handles)
+            self._settle()
             for work, out in zip(works, outs):
                 if work is not out:
                     self._adapter.assign(out, work)
@@ -290,7 +305,7 @@ class Submissions(Generic[T]):
         postscale: float = 1.0,
     ) -> Handle:
         group = process_set.process_set_id
-        works, requests, sizes = [], [], []
+        works, requests, sizes = [], [], []  # sizes: of an element, and the GPU that the result is on
         for tensor, name in zip(tensors, names):
             view = self._view(tensor)
             work = tensor
@@ -298,7 +313,7 @@ class Submissions(Generic[T]):
                 work, view = self._staged(tensor)
             address, dtype, shape, device = view
             works.append(work)
-            sizes.append(ITEM_BYTES[dtype])
+            sizes.append((ITEM_BYTES[dtype], gpu_of(device)))
             requests.append((kind, dtype, reduce, name, shape, 0, group, device, prescale, postscale, address, 0))
         if not requests:
             raise ValueError("a grouped operation needs at least one tensor")
@@ -328,23 +343,25 @@ class Submissions(Generic[T]):
             except Exception:
                 _native.release(handle)
                 raise
-            out = self._adapter.adopt(*_native.take(handle, ITEM_BYTES[dtype]), tensor)
+            self._settle()
+            out = self._adapter.adopt(*_native.take(handle, ITEM_BYTES[dtype], gpu_of(device)), tensor)
             return out, self._adapter.integers(received, splits)
 
         self._pending[handle] = _Pending([handle], work, result)
         return handle
 
-    def _take_all(self, handles: list[int], sizes: list[int], tensors: Sequence[T]) -> list[T]:
+    def _take_all(self, handles: list[int], sizes: list[tuple[int, int]], tensors: Sequence[T]) -> list[T]:
         outs: list[T] = []
         error: Exception | None = None
-        for handle, item_bytes, tensor in zip(handles, sizes, tensors):
+        for handle, (item_bytes, gpu), tensor in zip(handles, sizes, tensors):
             try:
                 _native.wait(handle)
             except Exception as failure:
                 error = error or failure
                 _native.release(handle)
                 continue
-            outs.append(self._adapter.adopt(*_native.take(handle, item_bytes), tensor))
+            self._settle()
+            outs.append(self._adapter.adopt(*_native.take(handle, item_bytes, gpu), tensor))
         if error:
             raise error
         return outs

@@ -3,7 +3,7 @@
 
 #include "native.h"
 
-/* The part of DLPack's ABI (dlpack.h, version 0.8 layout) that a one-dimensional byte tensor on the host needs. */
+/* The part of DLPack's ABI (dlpack.h, version 0.8 layout) that a one-dimensional byte tensor needs. */
 typedef struct dl_tensor {
   void* data;
   struct {
@@ -38,12 +38,14 @@ static void capsule_delete(PyObject* capsule) {
   managed->deleter(managed);
 }
 
-static PyObject* bytes_capsule(void* data, int64_t bytes) {
+/* gpu: whose memory it is, -1: the host's */
+static PyObject* bytes_capsule(void* data, int64_t bytes, int32_t gpu) {
   dl_managed* managed = calloc(1, sizeof *managed);
   if (!managed) return PyErr_NoMemory();
   managed->bytes = bytes;
   managed->tensor.data = data;
-  managed->tensor.device.device_type = 1; /* kDLCPU */
+  managed->tensor.device.device_type = gpu < 0 ? 1 : 2; /* kDLCPU, kDLCUDA */
+  managed->tensor.device.device_id = gpu < 0 ? 0 : gpu;
   managed->tensor.ndim = 1;
   managed->tensor.dtype.code = 1; /* kDLUInt */
   managed->tensor.dtype.bits = 8;
@@ -55,17 +57,19 @@ static PyObject* bytes_capsule(void* data, int64_t bytes) {
   return capsule;
 }
 
-/* take(handle, bytes_per_element) -> (capsule of all bytes [bytes], shape).  The handle is forgotten. */
+/* take(handle, bytes_per_element, gpu or -1) -> (capsule of all bytes [bytes], shape).  The handle is forgotten. */
 static PyObject* py_take(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
   hvd_handle handle;
   void* data = NULL;
   int64_t shape[MAX_DIMS];
   int32_t ndim = 0;
-  if (count != 2) return wrong_count("take", count);
+  if (count != 2 && count != 3) return wrong_count("take", count);
   if (handle_of(args[0], &handle)) return NULL;
   int64_t bytes = PyLong_AsLongLong(args[1]);
   if (bytes == -1 && PyErr_Occurred()) return NULL;
+  const int32_t gpu = count == 3 ? (int32_t)PyLong_AsLong(args[2]) : -1;
+  if (gpu == -1 && PyErr_Occurred()) return NULL;
   const int status = lib.take(handle, &data, shape, &ndim);
   if (status != HVD_OK) return raise_status(status);
   lib.release(handle);
@@ -74,7 +78,7 @@ static PyObject* py_take(PyObject* self, PyObject* const* args, Py_ssize_t count
     bytes *= shape[i];
     PyTuple_SetItem(dims, i, PyLong_FromLongLong(shape[i]));
   }
-  PyObject* capsule = dims ? bytes_capsule(data, bytes) : NULL;
+  PyObject* capsule = dims ? bytes_capsule(data, bytes, gpu) : NULL;
   if (!capsule) {
     lib.free(data);
     Py_XDECREF(dims);
@@ -152,7 +156,7 @@ static PyObject* py_alloc(PyObject* self, PyObject* arg) {
   if (bytes < 0) return PyErr_Format(PyExc_ValueError, "alloc: a negative number of bytes");
   const int status = lib.alloc((size_t)bytes, &data);
   if (status != HVD_OK) return raise_status(status);
-  PyObject* capsule = bytes_capsule(data, bytes);
+  PyObject* capsule = bytes_capsule(data, bytes, -1);
   if (!capsule) lib.free(data);
   return capsule;
 }
@@ -180,7 +184,7 @@ static PyObject* py_join(PyObject* self, PyObject* arg) {
 PyMethodDef result_methods[] = {
     {"join", py_join, METH_O, "join(set) -> the last rank to join"},
     {"alloc", py_alloc, METH_O, "alloc(bytes) -> DLPack capsule of registered memory, zeroed"},
-    {"take", FAST(py_take), METH_FASTCALL, "take(handle, bytes per element) -> (DLPack capsule of bytes, shape)"},
+    {"take", FAST(py_take), METH_FASTCALL, "take(handle, bytes per element, gpu) -> (DLPack capsule of bytes, shape)"},
     {"take_splits", FAST(py_take_splits), METH_FASTCALL, "take_splits(handle, ranks) -> rows from each rank"},
     {"gather_bytes", FAST(py_gather_bytes), METH_FASTCALL, "gather_bytes(name, bytes, set) -> bytes"},
     {NULL, NULL, 0, NULL}};

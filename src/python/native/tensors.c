@@ -125,7 +125,12 @@ static int fill_request(request_box* box, PyObject* const* args) {
   }
   r->root = (int32_t)PyLong_AsLong(args[5]);
   r->set = (int32_t)PyLong_AsLong(args[6]);
-  r->device = (int32_t)PyLong_AsLong(args[7]);
+  if (PyTuple_Check(args[7]) && PyTuple_Size(args[7]) == 2) { /* a GPU, and the stream that makes the tensor */
+    r->device = (int32_t)PyLong_AsLong(PyTuple_GetItem(args[7], 0));
+    r->stream = PyLong_AsVoidPtr(PyTuple_GetItem(args[7], 1));
+  } else {
+    r->device = (int32_t)PyLong_AsLong(args[7]);
+  }
   r->prescale = PyFloat_AsDouble(args[8]);
   r->postscale = PyFloat_AsDouble(args[9]);
   r->in = PyLong_AsVoidPtr(args[10]);

@@ -23,7 +23,11 @@ _MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.
 
 
 class TorchAdapter:
-    """Adapter[torch.Tensor].  CUDA tensors go through host memory where libhvd has no CUDA of its own."""
+    """Adapter[torch.Tensor].
+
+    CUDA tensors: the runtime waits for what the current stream has been given when a tensor is handed over, and has
+    that stream wait for the result; the host waits for neither.  Where libhvd finds no driver they are copied here.
+    """
 
     framework = "torch"
 
@@ -31,16 +35,18 @@ class TorchAdapter:
         """reduces: whether operations compute; without it, complex numbers and 8-bit floats can be exchanged too."""
         self._codes = _CODES if reduces else {**_MOVED, **_CODES}
         self._pairs = not reduces
-        self._cuda = bool(_native.built("cuda"))
+        self._cuda: bool | None = None  # not looked for before there is a tensor on a GPU
+        self._streams: set[tuple[int, int]] = set()  # that tensors came from: GPU, address
 
     def view(self, tensor: torch.Tensor) -> View | None:
         try:
             if tensor.is_cpu and tensor.is_contiguous():
                 return tensor.data_ptr(), self._codes[tensor.dtype], tensor.shape, -1
-            if self._cuda and tensor.is_cuda and tensor.is_contiguous():
-                # The runtime reads the memory from its own stream: what was queued before must have ended.
-                torch.cuda.current_stream(tensor.device).synchronize()
-                return tensor.data_ptr(), self._codes[tensor.dtype], tensor.shape, tensor.get_device()
+            if tensor.is_cuda and tensor.is_contiguous() and self._has_cuda():
+                gpu = tensor.get_device()
+                device = (gpu, torch.cuda.current_stream(gpu).cuda_stream)
+                self._streams.add(device)
+                return tensor.data_ptr(), self._codes[tensor.dtype], tensor.shape, device
         except KeyError:
             if self._pairs and tensor.is_complex():
                 return None if tensor.is_conj() else self.view(torch.view_as_real(tensor))
@@ -49,6 +55,18 @@ class TorchAdapter:
             pass
         self._refuse(tensor)
         return None
+
+    def _has_cuda(self) -> bool:
+        if self._cuda is None:
+            self._cuda = bool(_native.built("cuda"))
+        return self._cuda
+
+    def settle(self) -> None:
+        """The streams that tensors came from have been made to wait; where the current one is another, it waits too."""
+        for gpu, stream in self._streams:
+            current = torch.cuda.current_stream(gpu)
+            if current.cuda_stream != stream:
+                current.wait_stream(torch.cuda.ExternalStream(stream, device=gpu))
 
     @staticmethod
     def _refuse(tensor: Any) -> None:
@@ -61,7 +79,7 @@ class TorchAdapter:
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         dense = tensor.detach().resolve_conj().contiguous()
-        return dense if dense.is_cpu or self._cuda else dense.cpu()
+        return dense if dense.is_cpu or self._has_cuda() else dense.cpu()
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
