@@ -12,6 +12,7 @@
 #include "launcher/spark/relay.h"
 #include "launcher/supervise/live.h"
 #include "launcher/supervise/supervise.h"
+#include "place/machine.h"
 
 namespace hvd::launcher {
 namespace {
@@ -22,13 +23,17 @@ int check_build() {
   std::printf(
       "hvdrun " HVD_VERSION
       "\n\nControllers\n  [X] MPI (Open MPI 4.1, 5.x)\n  [ ] Gloo\n\nOperations\n  [X] shared memory\n  [X] MPI\n"
-      "  [ ] NCCL (CUDA headers: not used by this build)\n\nPayloads\n"
+      "  [X] NCCL 2.18 and later (the framework's own copy, HVD_NCCL_LIBRARY, or libnccl.so.2: found at run time)\n"
+      "  " HVD_GPU_KERNELS
+      "\n\nPayloads\n"
       "  [X] .pkl  [X] .py  [X] -m module  [X] command\n");
   try {
     const Mpirun mpirun = find_mpirun("", std::getenv("PATH") ? std::getenv("PATH") : "", own_folder());
     std::printf("\nmpirun\n  %s (Open MPI %s)\n", mpirun.program.c_str(),
                 mpirun.flavour == Flavour::openmpi4 ? "4" : "5");
   } catch (const Error& e) { std::printf("\nmpirun\n  %s (%s)\n", e.what(), e.hint.c_str()); }
+  const std::size_t gpus = place::read_gpus().size();
+  std::printf("\nGPUs\n  %zu here%s\n", gpus, gpus == 0 ? "; tensors on the CPU need none" : "");
   return 0;
 }
 

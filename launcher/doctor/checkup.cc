@@ -135,6 +135,8 @@ std::string checkup_script(const Questions& q) {
                        shell_quote(q.mpirun) +
                        " --version 2>/dev/null | head -n 1)\n"
                        "echo gpus $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)\n"
+                       "echo driver $(sed -n 's/^NVRM version:.* \\([0-9][0-9.]*\\) .*/\\1/p' "
+                       "/proc/driver/nvidia/version 2>/dev/null)\n"
                        "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
                        "echo files $(ulimit -n)\n";
   if (!q.python.empty())
@@ -188,6 +190,9 @@ std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questi
     if (value(a, "gpus") != usual(all, "gpus"))
       out.push_back({a.host, "has " + count_of(number(a, "gpus"), "GPU") + ", others have " + usual(all, "gpus"),
                      "if that is not meant: nvidia-smi there", false});
+    if (value(a, "driver") != usual(all, "driver") && number(a, "gpus") > 0)
+      out.push_back({a.host, "has NVIDIA driver " + value(a, "driver") + ", others have " + usual(all, "driver"),
+                     "NCCL works best with one version everywhere", false});
   }
   return out;
 }
@@ -206,8 +211,9 @@ std::string matrix(const std::vector<Answers>& all, const Questions& q) {
     const std::string python = q.python.empty() ? "-" : value(a, "python").empty() ? "none" : value(a, "python");
     const std::string hvd = q.python.empty() ? "-" : value(a, "hvd").empty() ? "none" : value(a, "hvd");
     rows.push_back({a.host, a.local ? "here" : "yes", a.local ? "same" : skew_text(a), last(rank), last(mpi), python,
-                    hvd, value(a, "gpus"), shm.empty() ? "none" : kib_text(to_integer(shm[0]).value_or(0)),
-                    value(a, "files")});
+                    hvd,
+                    value(a, "driver").empty() ? value(a, "gpus") : value(a, "gpus") + " (" + value(a, "driver") + ")",
+                    shm.empty() ? "none" : kib_text(to_integer(shm[0]).value_or(0)), value(a, "files")});
   }
   std::vector<std::size_t> width(rows[0].size());
   for (const auto& row : rows)

@@ -32,6 +32,17 @@ bool arrived(const DeviceEnd& end) {
   }
 }
 
+/// hvdrun planned a GPU for this rank, near its cores.  Another one works, so it is no error.
+void check_plan(const cuda::Gpu& gpu, int rank) {
+  const char* planned = std::getenv("HVD_GPU");  // a UUID, or where none was known a PCI address
+  if (!planned || (std::strncmp(planned, "GPU-", 4) != 0 && std::strncmp(planned, "MIG-", 4) != 0)) return;
+  if (gpu.uuid().compare(4, std::string::npos, planned + 4) == 0) return;
+  std::fprintf(stderr,
+               "hvd: rank %d uses cuda:%d, %s, but %s was planned for it (torch.cuda.set_device(hvd.local_rank()), or "
+               "hvdrun --gpus own)\n",
+               rank, gpu.ordinal(), gpu.uuid().c_str(), planned);
+}
+
 void copy_text(std::span<char> to, const std::string& text) {
   const std::size_t n = std::min(text.size(), to.size() - 1);
   std::memcpy(to.data(), text.data(), n);
@@ -73,6 +84,7 @@ void Device::begin_agreement(std::span<Operation* const> ops) {
   for (const Operation* op : ops)
     if (op->gpu && !gpu_) gpu_ = &cuda::Gpu::at(op->gpu->ordinal);
   if (!gpu_ && cuda::Driver::get()) gpu_ = &cuda::Gpu::at(world_.local_rank() % cuda::Driver::get()->devices);
+  if (gpu_) check_plan(*gpu_, world_.world_rank(world_.rank));
   mine_ = card();
   delivery_ = exchange(&mine_, sizeof mine_);
 }

@@ -220,7 +220,6 @@ bool Set::recall(std::span<const hvd_request> requests, bool group) {
 
 /// The entry of a request that has an id and asks for the same as before; it is last_ then.
 Entry* Set::known(const hvd_request& q) {
-  if (q.device != HVD_HOST_DEVICE) return nullptr;  // its stream must be marked
   const bool follows = last_ && last_->after && last_->after_epoch == erased_;
   Entry* e = follows ? last_->after : nullptr;
   if (!e || !e->asked.same(q) || e->name != q.name) {

@@ -337,6 +337,7 @@ PARTS = [
     Part("models", "protocols in shared memory, explored by a model checker", suite("tests/models")),
     Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
     Part("failures", "what fails, and what is said then", suite("tests/failures")),
+    Part("gpu", "GPUs: over fakes, and on a real one where there is one", suite("tests/gpu")),
     Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),
     Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark")),
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),

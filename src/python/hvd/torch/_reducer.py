@@ -248,6 +248,7 @@ class Reducer:
                 if slot.lacking:
                     self._settle(slot)
             _native.finish_many([slot.handle for slot in slots if slot.handle])
+            collectives._settle()
             for slot in slots:
                 self._store(slot)
         except KeyboardInterrupt:

@@ -36,6 +36,10 @@ class GpuRank {
     stream_ = gpu_.make_stream();
   }
 
+  ~GpuRank() { cuStreamSynchronize(stream_); }  // what is still to arrive writes into our memory
+  GpuRank(const GpuRank&) = delete;
+  GpuRank& operator=(const GpuRank&) = delete;
+
   cuda::Gpu& gpu() { return gpu_; }
   void* stream() const { return stream_; }
 

@@ -1,0 +1,84 @@
+"""What ranks on a real GPU run for test_on_gpu.py: every operation against torch on the CPU, and training."""
+
+import os
+import sys
+
+import torch
+
+import hvd.torch as hvd
+
+hvd.init()
+torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+rank, size = hvd.rank(), hvd.size()
+
+
+def data(r: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(r)
+    return torch.randint(-8, 8, shape, generator=generator).to(dtype)
+
+
+def same(got: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    assert got.is_cuda, what
+    assert torch.allclose(got.cpu().double(), expected.double(), rtol=1e-2 if got.element_size() == 2 else 1e-5), what
+
+
+def check_operations() -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64, torch.int16):
+        all_ranks = [data(r, 1000, 3, dtype=dtype) for r in range(size)]
+        mine = all_ranks[rank].cuda()
+        name = str(dtype)
+        same(hvd.allreduce(mine, op=hvd.Sum, name=name), sum(all_ranks), f"allreduce {name}")
+        same(hvd.broadcast(mine, size - 1, name=name), all_ranks[-1], f"broadcast {name}")
+        same(hvd.allgather(mine[: 10 + rank], name=name), torch.cat([a[: 10 + r] for r, a in enumerate(all_ranks)]), name)
+        scattered = hvd.reducescatter(mine, op=hvd.Sum, name=name)
+        parts = torch.tensor_split(sum(all_ranks), size)
+        same(scattered, parts[rank], f"reducescatter {name}")
+        exchanged = hvd.alltoall(mine[: 4 * size], name=name)
+        same(exchanged, torch.cat([a[4 * rank : 4 * rank + 4] for a in all_ranks]), f"alltoall {name}")
+
+
+def check_late_tensors_on_streams() -> None:
+    """Input that is still being computed, results read at once, on a stream of our own: no synchronise anywhere."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for i in range(20):
+            x = torch.ones(1 << 20, device="cuda")
+            torch.cuda._sleep(2_000_000)
+            x.mul_(rank + i)
+            y = hvd.allreduce(x, op=hvd.Sum, name="late") + 1
+            assert float(y[-1]) == sum(range(size)) + size * i + 1
+
+
+def check_mixed_sizes_fuse() -> None:
+    tensors = [torch.full((n,), float(rank + n), device="cuda") for n in (1, 7, 1000, 100_001, 3_000_000, 33)]
+    for average in (False, True):
+        outs = hvd.grouped_allreduce(tensors, op=hvd.Average if average else hvd.Sum, name=f"group{average}")
+        for t, out in zip(tensors, outs):
+            total = sum(r + t.numel() for r in range(size)) / (size if average else 1)
+            assert torch.allclose(out, torch.full_like(out, total)), (t.numel(), average)
+
+
+def check_training_equals_one_process() -> None:
+    def train(distributed: bool) -> torch.Tensor:
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)).cuda()
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        if distributed:
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        torch.manual_seed(2)
+        for _ in range(20):
+            batch = torch.randn(8 * size, 32).cuda()
+            part = batch[rank * 8 : rank * 8 + 8] if distributed else batch
+            optimizer.zero_grad()
+            (model(part) - part.sum(1, keepdim=True)).square().mean().backward()
+            optimizer.step()
+        return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
+
+    assert torch.allclose(train(False), train(True), atol=1e-4)
+
+
+for name, check in list(globals().items()):
+    if name.startswith("check_") and (len(sys.argv) < 2 or name in sys.argv[1:]):
+        check()
+        if rank == 0:
+            os.write(1, f"PASSED {name}\n".encode())

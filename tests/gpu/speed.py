@@ -1,0 +1,153 @@
+"""How fast tensors on a GPU are exchanged: the rows of the table, one line of JSON each.
+
+speed.py [--rounds N] [ROW...]: alone, or on several ranks (hvdrun -np 2 tests/gpu/speed.py).  Rows: pack, allreduce, cpu,
+ddp.  The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Every figure is the median of the rounds; device
+times are taken by events, so the host's share does not show unless the device waits for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any, Callable
+
+import torch
+
+import hvd.torch as hvd
+
+
+def resnet50_shapes() -> list[tuple[int, ...]]:
+    """Shapes of ResNet-50's 161 parameters, by its definition."""
+    shapes: list[tuple[int, ...]] = [(64, 3, 7, 7), (64,), (64,)]
+    inside = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            shapes += [(width, inside, 1, 1), (width,), (width,), (width, width, 3, 3), (width,), (width,)]
+            shapes += [(4 * width, width, 1, 1), (4 * width,), (4 * width,)]
+            if block == 0:
+                shapes += [(4 * width, inside, 1, 1), (4 * width,), (4 * width,)]
+            inside = 4 * width
+    return [*shapes, (1000, 2048), (1000,)]
+
+
+def device_ms(work: Callable[[], Any], rounds: int) -> float:
+    """Median time on the device between events around one call of work."""
+    times = []
+    for _ in range(rounds + 3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return statistics.median(times[3:])
+
+
+def say(row: str, **figures: Any) -> None:
+    if hvd.rank() == 0:
+        where = {"gpu": torch.cuda.get_device_name(), "ranks": hvd.size(), "nccl": hvd.nccl_built()}
+        rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
+        print(json.dumps({"row": row, **rounded, **where}), flush=True)
+
+
+def exchange(tensors: list[torch.Tensor]) -> None:
+    handles = [hvd.allreduce_async_(t, op=hvd.Sum, name=f"gradient.{i}") for i, t in enumerate(tensors)]
+    for handle in handles:
+        hvd.synchronize(handle)
+
+
+def copy_bandwidth(rounds: int) -> float:
+    """Bytes a second of a device-to-device copy of 256 MiB, read and written counted once."""
+    a = torch.empty(64 << 20, device="cuda")
+    b = torch.empty_like(a)
+    return (256 << 20) / device_ms(lambda: b.copy_(a), rounds) * 1e3
+
+
+def row_pack(gradients: list[torch.Tensor], rounds: int) -> None:
+    """Gather and scatter of what fuses, against copies of as many bytes.  On one rank NCCL moves nothing in place."""
+    small = [t for t in gradients if t.numel() * 4 < 8 << 20]
+    size = sum(t.numel() * 4 for t in small)
+    copies = 2 * size / copy_bandwidth(rounds) * 1e3
+    ms = device_ms(lambda: hvd.grouped_allreduce_(small, op=hvd.Sum, name="pack"), rounds)
+    say("pack", tensors=len(small), bytes=size, ms=ms, copies_ms=copies, of_copy_bandwidth=copies / ms)
+
+
+def row_allreduce(gradients: list[torch.Tensor], rounds: int) -> None:
+    """All gradients in one group, against the bare NCCL call (torch's) on one flat tensor, and two copies of it."""
+    flat = torch.cat([t.flatten() for t in gradients])
+    fused = device_ms(lambda: hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all"), rounds)
+    bare = device_ms(lambda: torch.distributed.all_reduce(flat), rounds)
+    copies = 2 * flat.numel() * 4 / copy_bandwidth(rounds) * 1e3
+    say("allreduce", ms=fused, bare_nccl_ms=bare, copies_ms=copies, ratio=fused / (bare + copies))
+
+
+def row_cpu(gradients: list[torch.Tensor], rounds: int) -> None:
+    """Processor time of one step's exchange, all threads of this process, in microseconds."""
+    times = []
+    for _ in range(rounds + 3):
+        torch.cuda.synchronize()
+        begin = time.process_time()
+        exchange(gradients)
+        times.append((time.process_time() - begin) * 1e6)
+    torch.cuda.synchronize()
+    together = []
+    for _ in range(rounds + 3):
+        begin = time.process_time()
+        hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="together")
+        together.append((time.process_time() - begin) * 1e6)
+    say("cpu", tensors=len(gradients), us=statistics.median(times[3:]), grouped_us=statistics.median(together[3:]))
+
+
+def step_ms(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rounds: int) -> float:
+    x = torch.randn(64, 2048, device="cuda")
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return device_ms(step, rounds)
+
+
+def row_ddp(gradients: list[torch.Tensor], rounds: int) -> None:
+    """A step of a perceptron with 48 layers of 2048, against DistributedDataParallel's, alternating."""
+
+    def model() -> torch.nn.Module:
+        layers = [m for _ in range(48) for m in (torch.nn.Linear(2048, 2048), torch.nn.ReLU())]
+        return torch.nn.Sequential(*layers).cuda()
+
+    ours, theirs = model(), torch.nn.parallel.DistributedDataParallel(model())
+    sgd = torch.optim.SGD(ours.parameters(), lr=1e-6)
+    wrapped = hvd.DistributedOptimizer(sgd, ours.named_parameters())
+    plain = torch.optim.SGD(theirs.parameters(), lr=1e-6)
+    pairs = [(step_ms(ours, wrapped, rounds), step_ms(theirs, plain, rounds)) for _ in range(5)]
+    mine, ddp = (statistics.median(p[i] for p in pairs) for i in (0, 1))
+    say("ddp", ms=mine, ddp_ms=ddp, ratio=mine / ddp)
+
+
+ROWS = {"pack": row_pack, "allreduce": row_allreduce, "cpu": row_cpu, "ddp": row_ddp}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--port", type=int, default=29517, help="of torch.distributed, on this host")
+    parser.add_argument("rows", nargs="*", help="all, if none is named")
+    given = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("speed.py: torch sees no GPU")
+    hvd.init()
+    torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+    torch.distributed.init_process_group("nccl", f"tcp://127.0.0.1:{given.port}", rank=hvd.rank(), world_size=hvd.size())
+    gradients = [torch.randn(shape, device="cuda") for shape in resnet50_shapes()]
+    assert len(gradients) == 161
+    for row in given.rows or ROWS:
+        ROWS[row](gradients, given.rounds)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

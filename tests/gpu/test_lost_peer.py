@@ -1,0 +1,31 @@
+"""A rank dies while the others' GPUs wait for it: NCCL is ended, and the callers hear of it within seconds."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+
+import pytest
+
+from failures.test_peers import SLACK, SOON, survivors
+from python.harness import has, mpirun, python
+from python.test_torch_gpu import FAKE
+
+RANK = pathlib.Path(__file__).resolve().parent / "lost_peer.py"
+
+
+@pytest.mark.timeout(100)
+@pytest.mark.parametrize("per_node", [0, 2], ids=["one node", "two nodes"])
+def test_all_survivors_hear_of_it(per_node: int) -> None:
+    if not shutil.which("mpirun"):
+        pytest.skip("mpirun is not installed")
+    if not has("torch"):
+        pytest.skip(f"{python()} lacks torch")
+    keep = ["--enable-recovery"]  # mpirun ends all ranks as soon as one has failed, else
+    fakes = ["env", *(f"{name}={value}" for name, value in FAKE.items())]
+    heard = survivors(["timeout", "-k", "5", "80", *fakes, *mpirun(3), *keep, python(), str(RANK)], 3, per_node)
+    for rank, (seconds, text) in heard.items():
+        assert seconds < SOON + SLACK, f"rank {rank} waited {seconds} s"
+        said, again = text.split(" | ")
+        assert "rank 2" in said, text
+        assert "rank 2" in again, text

@@ -1,0 +1,60 @@
+"""Loaded before a file of checks: torch's CPU tensors count as tensors on the fake GPU, whose memory is host memory.
+
+So the runtime's CUDA and NCCL paths run under the very checks that CPU tensors pass.  Each rank has the GPU of its
+number, and everything is put on the default stream.
+"""
+
+import ctypes
+import os
+from typing import Any
+
+import torch
+
+import hvd.torch as hvd
+from hvd import _native
+from hvd.torch import _adapter, ops
+
+driver = ctypes.CDLL(os.environ["HVD_CUDA_LIBRARY"])
+driver.fake_cuda_copy_later.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int]
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+real = _adapter.TorchAdapter
+seen = {"tensors": 0}
+
+
+class FakeAdapter(real):
+    def view(self, tensor: Any) -> Any:
+        view = super().view(tensor)
+        if view is None:
+            return None
+        seen["tensors"] += 1
+        return *view[:3], (hvd.local_rank(), 0)
+
+    def settle(self) -> None:
+        driver.cuStreamSynchronize(None)  # a real GPU's next kernel would be queued behind the result
+
+    def adopt(self, capsule: Any, shape: tuple[int, ...], like: Any) -> Any:
+        managed = pointer_of(capsule, b"dltensor")
+        data = ctypes.c_void_p.from_address(managed).value
+        kind, gpu = (ctypes.c_int32.from_address(managed + at).value for at in (8, 12))
+        assert (kind, gpu) == (2, hvd.local_rank()), "a result of device memory was expected"
+        length = ctypes.c_int64.from_address(ctypes.c_void_p.from_address(managed + 24).value or 0).value
+        flat = torch.frombuffer(bytearray(ctypes.string_at(data, length)), dtype=torch.uint8) if length else torch.empty(0)
+        flat = flat.to(torch.uint8) if not length else flat
+        return flat.view(like.dtype).reshape(shape[:-1] if like.is_complex() else shape)
+
+
+for one in (ops.collectives, ops.moving):
+    adapter = FakeAdapter(reduces=one is ops.collectives)
+    one._adapter = adapter
+    one._view = adapter.view
+    one._settle = adapter.settle
+
+
+def check_the_fake_gpu_is_used() -> None:
+    assert _native.built("cuda") == 13000 and _native.built("nccl") == 23007
+    hvd.init()
+    total = hvd.allreduce(torch.ones(5), op=hvd.Sum, name="fake")
+    assert total.tolist() == [hvd.size()] * 5
+    assert seen["tensors"] > 0
+    assert hvd.nccl_built() == 23007 and hvd.cuda_built()

@@ -1,0 +1,36 @@
+"""Training with tensors on the (fake) GPU ends where one process ends."""
+
+import torch
+
+import hvd.torch as hvd
+
+
+def train(optimizer_of, rank: int, ranks: int) -> list[float]:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.Tanh(), torch.nn.Linear(20, 1))
+    optimizer = optimizer_of(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    torch.manual_seed(2)
+    data = torch.randn(8 * 12, 10)
+    for step in range(8):
+        batch = data[step * 12 : step * 12 + 12]
+        part = batch[rank * (12 // ranks) : (rank + 1) * (12 // ranks)]
+        optimizer.zero_grad()
+        (model(part) - part.sum(1, keepdim=True)).pow(2).mean().backward()
+        optimizer.step()
+    return [float(x) for p in model.parameters() for x in p.detach().flatten()]
+
+
+def check_training_equals_one_process() -> None:
+    hvd.init()
+    alone = train(lambda model, optimizer: optimizer, 0, 1)
+    together = train(
+        lambda model, optimizer: hvd.DistributedOptimizer(optimizer, model.named_parameters()), hvd.rank(), hvd.size()
+    )
+    assert torch.allclose(torch.tensor(alone), torch.tensor(together), atol=1e-5)
+
+
+def check_parameters_and_state_travel() -> None:
+    model = torch.nn.Linear(4, 4)
+    torch.nn.init.constant_(model.weight, hvd.rank() + 1.0)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    assert float(model.weight[0, 0].detach()) == 1.0

@@ -1,0 +1,129 @@
+/// What goes wrong with a driver or an NCCL: each case in a process of its own, with the environment that provokes it
+/// (meson.build), so none runs by default.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "gpu_rank.h"
+#include "ops/nccl/library.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+/// Status and text of one sum on the GPU of each rank, with what its device side says within five seconds.
+int sum(Rank& rank, GpuRank& gpu, const char* name, std::string* text, float* result) {
+  try {
+    float one = 1;
+    void* t = gpu.tensor(&one, sizeof one, 0);
+    core::Operation& op = rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, name, {1}, t, t)));
+    if (!rank.engine().wait(op, 20)) return HVD_TIMEOUT;
+    if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!core::arrived(op)) {
+      if (std::chrono::steady_clock::now() > end) return HVD_TIMEOUT;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    core::hand_over(op, gpu.stream());
+    std::memcpy(result, t, sizeof *result);
+    gpu.release(op);
+    return HVD_OK;
+  } catch (const Error& e) {
+    *text = e.what();
+    return static_cast<int>(e.code);
+  }
+}
+
+void expect_failure(int ranks, int which, int status, const std::string& part) {
+  run_world(ranks, ranks, [&](Rank& rank) {
+    GpuRank gpu(rank);
+    for (int i = 1; i < which; ++i) {
+      std::string text;
+      float x = 0;
+      EXPECT(sum(rank, gpu, ("fine" + std::to_string(i)).c_str(), &text, &x) == HVD_OK);
+      EXPECT(x == static_cast<float>(ranks));
+    }
+    std::string text;
+    float x = 0;
+    const int got = sum(rank, gpu, "fails", &text, &x);
+    if (got != status || text.find(part) == std::string::npos)
+      throw std::runtime_error("status " + std::to_string(got) + ": " + text);
+  });
+}
+
+void expect_no_gpu(const std::string& part) {
+  CHECK(cuda::Driver::get() == nullptr);
+  CHECK_MESSAGE(cuda::Driver::why_not().find(part) != std::string::npos, cuda::Driver::why_not());
+  run_world(1, 1, [&](Rank& rank) {
+    float x = 1;
+    hvd_request q = Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x);
+    q.device = 0;
+    std::string text;
+    EXPECT(rank.try_run(q, &text, 20) == HVD_UNAVAILABLE);
+    EXPECT(text.find(part) != std::string::npos);
+    q.device = HVD_HOST_DEVICE;
+    EXPECT(rank.try_run(q, &text, 20) == HVD_OK);
+  });
+}
+
+void expect_no_nccl(const std::string& part) {
+  CHECK(nccl::Library::get() == nullptr);
+  CHECK_MESSAGE(nccl::Library::why_not().find(part) != std::string::npos, nccl::Library::why_not());
+  run_world(3, 3, [](Rank& rank) {
+    GpuRank gpu(rank);
+    std::string text;
+    float x = 0;
+    EXPECT(sum(rank, gpu, "through host memory", &text, &x) == HVD_OK);
+    EXPECT(x == 3);
+  });
+}
+
+}  // namespace
+
+TEST_SUITE("errors" * doctest::skip()) {
+  TEST_CASE("no driver") { expect_no_gpu("no CUDA driver"); }
+  TEST_CASE("driver too old") { expect_no_gpu("the CUDA driver is for 11.0, 11.4 or later is needed"); }
+  TEST_CASE("driver does not start") { expect_no_gpu("cuInit: a fake error"); }
+  TEST_CASE("no GPU") { expect_no_gpu("sees no GPU"); }
+  TEST_CASE("no NCCL") { expect_no_nccl("HVD_NCCL_LIBRARY"); }
+  TEST_CASE("NCCL too old") { expect_no_nccl("is NCCL 2.10.3, 2.18 or later is needed"); }
+  TEST_CASE("NCCL lacks a symbol") { expect_no_nccl("lacks ncclRedOpCreatePreMulSum"); }
+  TEST_CASE("NCCL does not join") {
+    expect_failure(3, 1, HVD_UNAVAILABLE, "ncclCommInitRankConfig: unhandled system error (said by the fake )");
+  }
+  TEST_CASE("an NCCL call fails") { expect_failure(3, 3, HVD_UNAVAILABLE, "ncclAllReduce: internal error"); }
+  TEST_CASE("a group fails") { expect_failure(2, 2, HVD_UNAVAILABLE, "ncclGroupEnd: unhandled system error"); }
+  TEST_CASE("an asynchronous error") {
+    const auto begin = std::chrono::steady_clock::now();
+    expect_failure(3, 2, HVD_PEER_LOST, "remote process exited");
+    MESSAGE("told after " << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() << " s");
+  }
+  TEST_CASE("no device memory") {
+    run_world(1, 1, [](Rank& rank) {
+      GpuRank gpu(rank);
+      std::vector<float> large(1 << 20);
+      std::string text;
+      try {
+        gpu.take<float>(Rank::request(HVD_ALLGATHER, "large", {1 << 20}, gpu.tensor(large.data(), 4 << 20), nullptr));
+      } catch (const Error& e) {
+        EXPECT(e.code == Code::unavailable);
+        text = e.what();
+      }
+      EXPECT(text.find("no device memory for 4 MiB (64 of 1024 MiB are free): out of memory") != std::string::npos);
+    });
+  }
+  TEST_CASE("the device fails") {
+    expect_failure(1, 1, HVD_UNAVAILABLE, "cuStreamWaitEvent: unspecified launch failure");
+  }
+  TEST_CASE("two ranks on one GPU") {
+    run_world(2, 2, [](Rank& rank) {
+      GpuRank gpu(rank, 0);
+      std::string text;
+      float x = 0;
+      EXPECT(sum(rank, gpu, "shared", &text, &x) == HVD_OK);
+      EXPECT(x == 2);
+    });
+  }
+}
