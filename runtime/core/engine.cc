@@ -158,8 +158,7 @@ void Engine::begin_polling() { bell_->polling.fetch_add(1, std::memory_order_seq
 /// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
 void Engine::end_polling() {
   bell_->polling.fetch_sub(1, std::memory_order_seq_cst);
-  // The thread looks after what runs on a GPU; asleep for good, it must be told that there is something.
-  if (shared_.on_device.load(std::memory_order_seq_cst) && !watches_.exchange(true)) memory::ring_always(*bell_);
+  if (shared_.on_device.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
   if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
   std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) {  // who drives may have looked already (tests/models/wake.pml)
@@ -173,13 +172,21 @@ void Engine::end_polling() {
 
 void Engine::submit(Set& set, std::span<const Prepared> requests, Operation** ops) {
   if (set.submit(requests, ops)) look(set);
+  end_deep_sleep();
 }
 
 bool Engine::submit_again(Set& set, std::span<const hvd_request> requests, bool group, Operation** ops) {
   bool due = false;
   if (!set.submit_again(requests, group, ops, due)) return false;
   if (due) look(set);
+  end_deep_sleep();
   return true;
+}
+
+/// The thread sleeps without a limit where nothing was under way: from now on it has to watch, though nobody may wait.
+void Engine::end_deep_sleep() {
+  if (deep_.load(std::memory_order_seq_cst) && deep_.exchange(false, std::memory_order_seq_cst))
+    memory::ring_always(*bell_);
 }
 
 /// The leader of the set's node has something to look at.
@@ -291,18 +298,25 @@ bool Engine::sleep() {
       std::lock_guard lock(drive_);
       moved = step() || busy();
     }
-    watches_.store(false, std::memory_order_seq_cst);
-    const bool device = shared_.on_device.load(std::memory_order_seq_cst);
-    if (device) watches_.store(true, std::memory_order_seq_cst);
-    const bool waits = shared_.outstanding.load(std::memory_order_seq_cst) > 0 || stalls_ || device;
-    std::int64_t limit = waits ? watch_after_ns : -1;
+    auto under_way = [this] { return shared_.outstanding.load() > 0 || shared_.on_device.load(); };
+    bool waits = under_way() || stalls_;
+    if (waits || moved) {
+      idle_sleeps_ = 0;
+    } else if (++idle_sleeps_ > 3) {  // else each step of a script would have to wake us
+      deep_.store(true, std::memory_order_seq_cst);
+      waits = under_way();  // what came before that was to be seen
+    }
+    std::int64_t limit = deep_.load(std::memory_order_relaxed) && !waits ? -1 : watch_after_ns;
     if (listens_) {
       naps_ = std::min(naps_ + 1, 200);
       limit = std::min<std::int64_t>(naps_ * 50'000, waits ? 1'000'000 : farthest_poll_ns);
     }
     if (!moved && !stop_.load(std::memory_order_seq_cst)) memory::futex_wait(bell_->sleeping, 1, limit);
   }
-  return bell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0 || moved;
+  deep_.store(false, std::memory_order_seq_cst);
+  const bool rung = bell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0;
+  if (rung) idle_sleeps_ = 0;
+  return rung || moved;
 }
 
 /// A leader's thread, whenever it is awake or rung because somebody waits.

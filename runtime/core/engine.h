@@ -76,6 +76,7 @@ class Engine {
   void listen();
   void run();
   bool sleep();
+  void end_deep_sleep();
   void watch();
   void watch_devices();
   void finish_devices();
@@ -108,8 +109,8 @@ class Engine {
   bool left_ = false;
   std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
   bool stalls_ = false;  ///< something is incomplete: look again soon
-  int naps_ = 0;
-  std::atomic<bool> watches_{false};  ///< the thread wakes from time to time while a GPU is at work
+  int naps_ = 0, idle_sleeps_ = 0;
+  std::atomic<bool> deep_{false};  ///< the thread sleeps until somebody rings: it is not watching anybody
   std::thread thread_;
 };
 

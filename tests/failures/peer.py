@@ -1,6 +1,7 @@
 """A rank for test_peers.py: peer.py HOW WHEN — the last rank goes, the others must say how they heard of it.
 
-HOW: kill, exit0, exit1, shutdown.  WHEN: idle (the others wait for it) or large (in the midst of a large allreduce).
+HOW: kill, exit0, exit1, shutdown.  WHEN: idle (the others wait for it), large (in the midst of a large
+allreduce) or polled (it goes while nothing is under way; the others submit later, and only ask now and then).
 """
 
 import os
@@ -43,8 +44,15 @@ if rank == size - 1:
     time.sleep(0.3)
     go()
 
+if when == "polled":
+    time.sleep(2)  # all threads are asleep by then
 started = time.monotonic()
 try:
+    if when == "polled":
+        handle = hvd.allreduce_async(small, op=hvd.Sum, name="a")
+        while not hvd.poll(handle):
+            time.sleep(0.01)
+        hvd.synchronize(handle)
     while True:
         hvd.allreduce_(large if when == "large" else small, op=hvd.Sum, name="large" if when == "large" else "a")
         started = time.monotonic()

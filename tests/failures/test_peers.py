@@ -16,6 +16,7 @@ PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
 SOON = 5.0  # seconds, and what an error may take at most
 SLACK = 20.0  # on top, for a machine that has a lot to do: a failure then is a hang, not a delay
 WAYS = [("kill", "idle"), ("exit0", "idle"), ("exit1", "idle"), ("shutdown", "idle"), ("kill", "large"), ("shutdown", "large")]
+WAYS += [("exit0", "polled")]
 
 
 def survivors(command: list[str], ranks: int, per_node: int) -> dict[int, tuple[float, str]]:
