@@ -302,8 +302,8 @@ TEST_CASE("tree: a rank of any node that shuts down ends the waits of all") {
 TEST_CASE("tree: the stall check names the ranks of other nodes that are missing") {
   core::Config config;
   config.arity = 2;
-  config.stall_warn_ns = slower * 200'000'000LL;  // what a leader told counts for five times that long
-  config.stall_shutdown_ns = slower * 2'500'000'000LL;
+  config.stall_warn_ns = slower * 600'000'000LL;  // what a leader told counts for five times that long
+  config.stall_shutdown_ns = slower * 3'000'000'000LL;
   run_world(
       14, 2,
       [](Rank& rank) {
