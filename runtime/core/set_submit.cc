@@ -1,0 +1,305 @@
+/// @file set_submit.cc — what the callers' threads do in a process set: names, checks, ready bits, records.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/set.h"
+#include "memory/arena.h"
+#include "memory/wake.h"
+#include "ops/shm/eager.h"
+
+namespace hvd::core {
+
+using negotiate::no_slot;
+
+std::string Set::make_name(const Signature& s) {
+  return std::string(name_of(s.operation())) + ".noname." + std::to_string(made_names_[s.kind]++);
+}
+
+Entry& Set::entry(std::string_view name) {
+  auto it = names_.find(name);
+  if (it == names_.end()) {
+    it = names_.emplace(name, std::make_unique<Entry>()).first;
+    it->second->name = name;
+  }
+  return *it->second;
+}
+
+/// The same for submit.  Programs submit their names in the same order again and again: the one that followed last time
+/// is looked at first.
+Entry& Set::next_entry(std::string_view name) {
+  if (last_ && last_->after && last_->after_epoch == erased_ && last_->after->name == name)
+    return *(last_ = last_->after);
+  Entry& e = entry(name);
+  if (last_) {
+    last_->after = &e;
+    last_->after_epoch = erased_;
+  }
+  return *(last_ = &e);
+}
+
+/// Pointers to entries that other entries keep are void from now on.
+void Set::forget_name(const std::string& name) {
+  last_ = nullptr;
+  ++erased_;
+  names_.erase(name);
+}
+
+/// All or nothing: looks at every name before anything is taken.  Fills chosen_; throws Error{usage}.
+void Set::choose(std::span<const Prepared> requests) {
+  chosen_.clear();
+  std::array<std::uint64_t, num_kinds> made;
+  std::copy(std::begin(made_names_), std::end(made_names_), made.begin());
+  for (const Prepared& p : requests) {
+    Entry& e = next_entry(p.name.empty() ? make_name(p.signature) : p.name);
+    const bool under_way = e.in_flight.load(std::memory_order_acquire);
+    if (!under_way && !e.chosen) {
+      e.chosen = true;
+      chosen_.push_back(&e);
+      continue;
+    }
+    for (Entry* c : chosen_) c->chosen = false;
+    std::copy(made.begin(), made.end(), made_names_);
+    if (!under_way) throw Error(Code::usage, "'" + e.name + "'", "the same name twice in one call");
+    throw Error(Code::usage, "'" + e.name + "'", "an operation of this name is already under way on this rank",
+                "wait for it, or give each its own name");
+  }
+}
+
+/// What the caller's stream has been given so far is what the tensor is made of.  Under mutex_.
+std::shared_ptr<cuda::Mark> Set::mark_ready(const Prepared& p) {
+  if (gpu_ && gpu_ != p.gpu)
+    throw Error(Code::usage, "cuda:" + std::to_string(p.gpu->ordinal()),
+                "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
+                "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
+  gpu_ = p.gpu;
+  const cuda::Current current(gpu_->driver(), gpu_->context());
+  return gpu_->mark(p.stream);
+}
+
+bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
+  std::lock_guard lock(mutex_);
+  if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
+  if (join_op_)
+    throw Error(Code::usage, name_of(requests.front().signature.operation()), "this rank has joined",
+                "wait until join has ended");
+  if (requests.size() == 1 && requests.front().signature.operation() == Kind::join) {
+    *ops = &submit_join(requests.front());
+    return true;
+  }
+  if (std::any_of(requests.begin(), requests.end(),
+                  [](const Prepared& p) { return p.signature.operation() == Kind::join; }))
+    throw Error(Code::usage, "join", "cannot be one of many");
+  std::vector<std::shared_ptr<cuda::Mark>> marks;  // one for tensors that follow each other on one stream
+  for (const Prepared& p : requests)
+    if (p.gpu) {
+      const Prepared* before = &p == requests.data() ? nullptr : &p - 1;
+      const bool same = before && before->gpu == p.gpu && before->stream == p.stream;
+      marks.resize(requests.size());
+      marks[static_cast<std::size_t>(&p - requests.data())] =
+          same ? marks[static_cast<std::size_t>(before - requests.data())] : mark_ready(p);
+    }
+  choose(requests);
+  operations_.take(requests.size(), ops);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Prepared& p = requests[i];
+    Operation& op = *ops[i];
+    Entry& e = *chosen_[i];
+    e.chosen = false;
+    op.of_set = this;
+    op.entry = &e;
+    op.in = p.in;
+    op.out = p.out;
+    op.dim0 = p.dim0;
+    op.more = p.has_result();
+    if (!p.splits.empty()) op.splits = p.splits;
+    if (p.gpu) {
+      op.more = true;
+      op.gpu = std::make_unique<OnDevice>();
+      op.gpu->ordinal = p.gpu->ordinal();
+      op.gpu->stream = p.stream;
+      op.gpu->ready = std::move(marks[i]);
+    }
+    e.operation = &op;
+    e.in_flight.store(true, std::memory_order_relaxed);
+  }
+  count(requests.size());
+  bool records = false;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Operation& op = *ops[i];
+    Entry& e = *op.entry;
+    const bool same = e.signature == requests[i].signature;
+    if (!same) {
+      std::memcpy(static_cast<void*>(&e.signature), &requests[i].signature, requests[i].signature.bytes());
+      e.bytes = static_cast<std::size_t>(e.signature.payload_bytes());
+      e.track = {};
+    }
+    e.asked = requests[i].asked;
+    if (tracer_.enabled()) trace_submitted(e, op.dim0);
+    if (e.id != no_slot && same && !records_only_) {
+      announce(e, op);
+    } else {
+      op.by_bit = false;
+      e.id = no_slot;
+      send_record(e);
+      records = true;
+    }
+  }
+  return flip() || records;
+}
+
+bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operation** ops, bool& due) {
+  std::lock_guard lock(mutex_);
+  if (broken_code_ || join_op_ || records_only_ || !recall(requests, group)) return false;
+  operations_.take(requests.size(), ops);
+  count(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Operation& op = *ops[i];
+    Entry& e = *chosen_[i];
+    op.of_set = this;
+    op.entry = &e;
+    op.in = requests[i].in;
+    op.out = requests[i].out;
+    e.operation = &op;
+    if (tracer_.enabled()) trace_submitted(e, 0);
+    announce(e, op);
+  }
+  due = flip();
+  return true;
+}
+
+/// All or nothing: fills chosen_ with entries that are in flight now.
+bool Set::recall(std::span<const hvd_request> requests, bool group) {
+  chosen_.clear();
+  Entry* const before = last_;
+  for (const hvd_request& q : requests) {
+    Entry* e = q.set == requests.front().set ? known(q) : nullptr;
+    if (e) {
+      const Signature& s = e->signature;
+      const bool fits = group ? s.group_size == requests.size() &&
+                                    (chosen_.empty() || s.group == chosen_.front()->signature.group) &&
+                                    e->asked.place == chosen_.size()
+                              : s.group_size == 0;
+      if (!fits || e->in_flight.load(std::memory_order_acquire)) e = nullptr;
+    }
+    if (!e) {
+      for (Entry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
+      last_ = before;
+      return false;
+    }
+    e->in_flight.store(true, std::memory_order_relaxed);
+    chosen_.push_back(e);
+  }
+  return true;
+}
+
+/// The entry of a request that has an id and asks for the same as before; it is last_ then.
+Entry* Set::known(const hvd_request& q) {
+  const bool follows = last_ && last_->after && last_->after_epoch == erased_;
+  Entry* e = follows ? last_->after : nullptr;
+  if (!e || !e->asked.same(q) || e->name != q.name) {
+    if (!q.name || q.struct_size != sizeof q) return nullptr;
+    const auto found = names_.find(std::string_view(q.name));
+    if (found == names_.end()) return nullptr;
+    e = found->second.get();
+    if (!e->asked.same(q)) return nullptr;
+    if (last_) {
+      last_->after = e;
+      last_->after_epoch = erased_;
+    }
+  }
+  return e->id == no_slot ? nullptr : (last_ = e);
+}
+
+void Set::count(std::size_t operations) {
+  submitted_.store(submitted_.load(std::memory_order_relaxed) + operations, std::memory_order_relaxed);
+  shared_.outstanding.fetch_add(static_cast<int>(operations), std::memory_order_seq_cst);
+}
+
+/// By its bit, which flip() sets.
+void Set::announce(Entry& e, Operation& op) {
+  op.by_bit = true;
+  op.parity = e.round ^= 1;
+  if (e.slot == no_slot)
+    tell_place(e, op);
+  else if (e.signature.operation() != Kind::broadcast || e.signature.root == world_.rank)
+    std::memcpy(ops::slot(node_, node_.me, e.slot, e.bytes, op.parity), op.in, e.bytes);
+  pending_[e.id] = &op;
+  flips_[e.id / 64] |= 1ull << (e.id % 64);
+  words_ = std::max(words_, e.id / 64 + 1);
+}
+
+/// Sets the bits of flips_.  True when that makes some complete: all local ranks have set them.
+bool Set::flip() {
+  bool last = false;
+  for (std::uint32_t w = 0; w < words_; ++w) {
+    if (!flips_[w]) continue;
+    const std::uint64_t mine = node_.word(node_.me, w).fetch_xor(flips_[w], std::memory_order_seq_cst) ^ flips_[w];
+    std::uint64_t complete = flips_[w];  // complete: their bits are equal
+    for (int r = 0; r < node_.ranks && complete; ++r)
+      if (r != node_.me) complete &= ~(node_.word(r, w).load(std::memory_order_seq_cst) ^ mine);
+    flips_[w] = 0;
+    last |= complete != 0;
+  }
+  words_ = 0;
+  return last;
+}
+
+/// Where a larger tensor lies, for the other ranks of the node; before its ready bit.
+void Set::tell_place(const Entry& e, const Operation& op) {
+  if (e.signature.operation() != Kind::allreduce || e.signature.device >= 0) return;
+  const memory::Arena& arena = memory::Arena::process();
+  const auto in = arena.offset(op.in, e.bytes), out = arena.offset(op.out, e.bytes);
+  memory::Place& place = node_.place(node_.me, e.id, op.parity);
+  auto tell = [](std::atomic<std::uint64_t>& word, std::uint64_t value) {  // others read the line: no needless store
+    if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
+  };
+  tell(place.in, in && out ? *in + 1 : 0);
+  tell(place.out, in && out ? *out + 1 : 0);
+}
+
+void Set::send_record(Entry& e) {
+  negotiate::append_record(outbox_, node_.board(node_.me).executed.load(std::memory_order_relaxed), e.signature,
+                           e.name);
+  flush_records();
+}
+
+void Set::trace_submitted(Entry& e, std::int64_t dim0) {
+  std::int64_t dims[max_dims];
+  const Signature& s = e.signature;
+  std::copy(s.dims, s.dims + s.ndim, dims);
+  if (s.ndim > 0 && dims[0] < 0) dims[0] = dim0;
+  const bool adasum = s.operation() == Kind::allreduce && s.reduction() == Reduce::adasum;
+  const auto op = s.operation() == Kind::set_change ? trace::TraceOp::barrier
+                  : adasum                          ? trace::TraceOp::adasum
+                                                    : static_cast<trace::TraceOp>(s.kind);
+  tracer_.submitted(e.track, {e.name, op, s.dtype, {dims, s.ndim}, world_.world_rank(0)});
+}
+
+/// Under mutex_.
+bool Set::flush_records() {
+  const std::size_t n = memory::post_records(node_, outbox_);
+  outbox_.erase(0, n);
+  outbox_waits_.store(!outbox_.empty(), std::memory_order_release);
+  return n > 0;
+}
+
+std::string Set::names_under_way() {
+  std::lock_guard lock(mutex_);
+  std::string text;
+  int count = 0;
+  for (const auto& [name, e] : names_) {
+    if (!e->in_flight.load()) continue;
+    if (++count > 5) continue;
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  if (count > 5) text += ", and " + std::to_string(count - 5) + " more";
+  return text;
+}
+
+std::string Set::broken() {
+  std::lock_guard lock(mutex_);
+  return broken_text_;
+}
+
+}  // namespace hvd::core
