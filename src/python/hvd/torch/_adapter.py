@@ -63,10 +63,11 @@ class TorchAdapter:
 
     def settle(self) -> None:
         """The streams that tensors came from have been made to wait; where the current one is another, it waits too."""
+        external: Any = torch.cuda.ExternalStream  # has no types
         for gpu, stream in self._streams:
             current = torch.cuda.current_stream(gpu)
             if current.cuda_stream != stream:
-                current.wait_stream(torch.cuda.ExternalStream(stream, device=gpu))
+                current.wait_stream(external(stream, device=gpu))
 
     @staticmethod
     def _refuse(tensor: Any) -> None:
