@@ -90,7 +90,11 @@ class Leader {
   int unrung_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
   std::unordered_map<std::string, Stall> stalls_;
   StepClock steps_;  ///< on the conductor, when hvdrun listens
-  std::unordered_map<std::string, std::pair<std::int64_t, negotiate::RankSet>> told_;  ///< by other leaders, and when
+  struct Told {
+    std::int64_t at_ns;
+    negotiate::RankSet here;
+  };
+  std::unordered_map<std::string, std::vector<Told>> told_;  ///< by other leaders, each about its part of the tree
 };
 
 }  // namespace hvd::core

@@ -75,10 +75,13 @@ void Leader::collect_stalls(std::int64_t now_ns) {
     if (name && here.size() < bits.size()) note(id, *name, negotiate::RankSet::of(std::move(here)));
   });
   if (tree_ && conductor_) {
-    for (auto& [name, here] : tree_->take_waits()) told_[name] = {now_ns, std::move(here)};
-    std::erase_if(
-        told_, [&](const auto& t) { return now_ns - t.second.first > told_lasts * tell_every(config_.stall_warn_ns); });
-    for (const auto& [name, t] : told_) note(negotiate::no_slot, name, t.second);
+    for (auto& [name, here] : tree_->take_waits()) told_[name].push_back({now_ns, std::move(here)});
+    const std::int64_t since = now_ns - told_lasts * tell_every(config_.stall_warn_ns);
+    for (auto it = told_.begin(); it != told_.end();) {
+      std::erase_if(it->second, [since](const Told& t) { return t.at_ns < since; });
+      for (const Told& t : it->second) note(negotiate::no_slot, it->first, t.here);
+      it = it->second.empty() ? told_.erase(it) : std::next(it);
+    }
   }
   std::erase_if(stalls_, [](const auto& s) { return !s.second.seen; });
 }
