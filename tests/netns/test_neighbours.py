@@ -30,7 +30,7 @@ pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
 def clear(cluster: Cluster, host: str) -> None:
-    """What the intruder made, told by its owner, and our own files.  Nothing else: a checkout may lie in /tmp, and show here."""
+    """What the intruder made, told by its owner, and our own files.  Nothing else: a checkout in /tmp shows through here."""
     theirs = ["find", "/tmp", "/dev/shm", "-xdev", "-mindepth", "1", "-maxdepth", "1", "-uid", str(UID)]
     cluster.run(host, [*theirs, "-exec", "rm", "-rf", "--one-file-system", "{}", "+"])
     cluster.run(host, ["rm", "-rf", "--one-file-system", "/tmp/output", "/tmp/job.py"])
