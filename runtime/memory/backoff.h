@@ -14,7 +14,8 @@ class Backoff {
   /// @param spins  pauses, of about 35 ns each, before the first yield.
   explicit Backoff(int spins) : spins_(spins) {}
   /// In a caller that waits.  @p crowded: more ranks than cores on this node; whoever we wait for may need our core.
-  static Backoff of_caller(bool crowded) { return Backoff(crowded ? few : many); }
+  /// It yields long before it sleeps: where the scheduler has put both on one core, each exchange costs two such spins.
+  static Backoff of_caller(bool crowded) { return Backoff(crowded ? few : some); }
   /// In an engine's thread.  @p spare: there is a core for it beside its rank's own thread.
   static Backoff of_engine(bool spare) { return Backoff(spare ? many : few); }
 
@@ -43,7 +44,7 @@ class Backoff {
   }
 
  private:
-  static constexpr int many = 2000, few = 50;
+  static constexpr int many = 2000, some = 500, few = 50;
   int spins_, pauses_ = 0;
   std::int64_t since_ = 0;
 };
