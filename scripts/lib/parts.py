@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tally import Tally, check, from_junit, from_meson
 
@@ -150,22 +151,33 @@ def run_meson_tests(
 
     Those that are no unit tests run under MPI, whose own leaks cannot be told from ours: its modules are unloaded by then.
     """
-    context.command(["ninja", "-C", str(build), "build.ninja"], 120)  # so that what follows sees the options as they are now
-    _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
-    units = {test["name"]: any(name.endswith(":unit") for name in test["suite"]) for test in json.loads(listing)}
-    tests = [test for test in json.loads(listing) if units[test["name"]] or not only_units]
-    targets = [os.path.relpath(test["cmd"][0], build.resolve()) for test in tests] if only_units else []
-    code, _ = context.command(["ninja", "-C", str(build), *targets], 1200)
-    if code != 0:
+    tests = build_tests(context, build, only_units)
+    if tests is None:
         return Tally(failed=[f"{build}: does not build"])
     tally = Tally() if tests else Tally(failed=[f"{build}: has no tests"])
-    for name in [test["name"] for test in tests]:
+    for test in tests:
+        name = test["name"]
         argv = ["meson", "test", "-C", str(build), "--no-rebuild", "-v", "--num-processes=1", "--timeout-multiplier=3"]
         if wrapper:
             argv.append("--wrapper=" + " ".join(wrapper))
-        code, output = context.command([*argv, name], 600, env if units[name] else without_leaks(env or {}))
+        code, output = context.command([*argv, name], 600, env if is_unit(test) else without_leaks(env or {}))
         tally += from_meson(output, f"{build.name}/{name}", code)
     return tally
+
+
+def is_unit(test: dict[str, Any]) -> bool:
+    return any(name.endswith(":unit") for name in test["suite"])
+
+
+def build_tests(context: Context, build: pathlib.Path, only_units: bool, jobs: int = 0) -> list[dict[str, Any]] | None:
+    """The tests of a configured folder, built; None where that fails.  jobs: at once, 0: as many as there are cores."""
+    context.command(["ninja", "-C", str(build), "build.ninja"], 120)  # so that what follows sees the options as they are now
+    _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
+    tests = [test for test in json.loads(listing) if is_unit(test) or not only_units]
+    targets = [os.path.relpath(test["cmd"][0], build.resolve()) for test in tests] if only_units else []
+    limit = ["-j", str(jobs)] if jobs else []
+    code, _ = context.command(["ninja", "-C", str(build), *limit, *targets], 1200)
+    return tests if code == 0 else None
 
 
 def without_leaks(env: dict[str, str]) -> dict[str, str]:
@@ -206,6 +218,21 @@ def sanitized(context: Context, name: str, sanitizers: str, optimization: int) -
     return build if code == 0 else None
 
 
+def configure_asan(context: Context) -> pathlib.Path | None:
+    return sanitized(context, "asan", "address,undefined", 0)
+
+
+def configure_tsan(context: Context) -> pathlib.Path | None:
+    return sanitized(context, "tsan", "thread", 1)
+
+
+def build_ahead(context: Context) -> None:
+    """What asan and tsan are going to test.  Run in the background (ahead.py); what is not done by then, they build."""
+    for configure, only_units in ((configure_asan, False), (configure_tsan, True)):
+        if build := configure(context):
+            build_tests(context, build, only_units, jobs=1)
+
+
 ASAN = {
     "ASAN_OPTIONS": "abort_on_error=1:detect_stack_use_after_return=1:detect_leaks=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
@@ -227,7 +254,7 @@ def absolute(options: dict[str, str]) -> dict[str, str]:
 
 def run_asan(context: Context) -> Tally:
     """Address, leak and undefined-behaviour sanitizers: unit tests, then two ranks."""
-    build = sanitized(context, "asan", "address,undefined", 0)
+    build = configure_asan(context)
     if build is None:
         return Tally(failed=["asan: meson setup failed"])
     env = absolute(ASAN)
@@ -238,7 +265,7 @@ def run_asan(context: Context) -> Tally:
 
 def run_tsan(context: Context) -> Tally:
     """Thread sanitizer over the unit tests (without address randomisation, which gcc 12's runtime cannot stand)."""
-    build = sanitized(context, "tsan", "thread", 1)
+    build = configure_tsan(context)
     if build is None:
         return Tally(failed=["tsan: meson setup failed"])
     env = absolute(TSAN)

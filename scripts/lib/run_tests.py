@@ -10,7 +10,8 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from parts import PARTS, Context
+from ahead import Ahead
+from parts import PARTS, Context, Part
 from tally import Tally
 
 
@@ -54,11 +55,22 @@ def main() -> int:
     chosen = [p for p in PARTS if (p.name in arguments.parts if arguments.parts else arguments.nightly or not p.nightly)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
+    ahead = Ahead()
+    try:
+        return run(chosen, arguments.nightly, ahead)
+    finally:
+        ahead.end()
+
+
+def run(chosen: list[Part], nightly: bool, ahead: Ahead) -> int:
     total, lines = Tally(), []
+    built_ahead = {"asan", "tsan"} & {part.name for part in chosen}
     for part in chosen:
         print(f"== {part.name}: {part.what}", flush=True)
         start = time.monotonic()
-        context = Context(part, clean_environment(), arguments.nightly)
+        if part.name in built_ahead:
+            ahead.end()
+        context = Context(part, clean_environment(), nightly)
         try:
             tally = part.run(context)
         except Exception as error:  # a part that breaks is a failed test, and the others still run
@@ -69,6 +81,8 @@ def main() -> int:
             print(f"   FAILED {failure}")
         print(f"   {line}", flush=True)
         total += tally
+        if part.name == "unit" and built_ahead:  # from here on most suites wait more than they compute
+            ahead.start(clean_environment())
     print("\n== all parts")
     print("\n".join(lines))
     for skip in total.skipped:
