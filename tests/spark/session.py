@@ -223,9 +223,13 @@ class Standalone:
 
 
 def leftovers(processes: dict[int, str]) -> dict[int, str]:
-    """Of a host's processes, those that belong to a job."""
-    words = ("hvdrank", "hvdrun", "orted", "prted", "mpirun")
-    return {pid: line for pid, line in processes.items() if any(word in line for word in words)}
+    """Of a host's processes, those that belong to a job.  By the programs' names: a checkout's folder may be called hvdrun."""
+    programs = {"hvdrank", "hvdrun", "orted", "prted", "mpirun"}
+
+    def of_a_job(line: str) -> bool:
+        return "<hvdrank>" in line or any(word.strip("'\"").rpartition("/")[2] in programs for word in line.split())
+
+    return {pid: line for pid, line in processes.items() if of_a_job(line)}
 
 
 def wait_until_clean(clusters_processes: Any, limit: float = 20.0) -> None:
