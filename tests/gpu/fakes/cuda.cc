@@ -5,6 +5,7 @@
 /// of it, and all later ones, return 2), FAKE_CUDA_DELAY_US (200), FAKE_CUDA_UUID (0: of the first device).
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -267,7 +268,9 @@ FAKE int cuMemFreeHost(void* address) {
 
 namespace {
 int copy(void* to, const void* from, std::size_t bytes, void* stream) {
-  stream_of(stream).put([=] { std::memmove(to, from, bytes); });
+  stream_of(stream).put([=] {
+    if (bytes) std::memmove(to, from, bytes);  // of an empty tensor both may be null
+  });
   return 0;
 }
 }  // namespace
@@ -364,6 +367,6 @@ FAKE void fake_cuda_copy_later(void* to, const void* from, std::size_t bytes, vo
   stream_of(stream).put([=] {
     const timespec pause{delay_us / 1000000, delay_us % 1000000 * 1000L};
     nanosleep(&pause, nullptr);
-    std::memcpy(to, copy->data(), bytes);
+    std::copy(copy->begin(), copy->end(), static_cast<char*>(to));
   });
 }

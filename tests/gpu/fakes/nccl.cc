@@ -247,7 +247,9 @@ struct Job {
         if (me == c.peer) {
           for (int r = 0; r < n; ++r)
             if (r != me) send(r, c.in, bytes, c.kind);
-          after.push_back([c, bytes] { std::memmove(c.out, c.in, bytes); });
+          after.push_back([c, bytes] {
+            if (bytes) std::memmove(c.out, c.in, bytes);
+          });
         } else {
           receive(c.peer, c.out, bytes, c.kind);
         }
@@ -259,7 +261,9 @@ struct Job {
           send(r, c.in, bytes, c.kind);
           receive(r, to + static_cast<std::size_t>(r) * bytes, bytes, c.kind);
         }
-        after.push_back([=] { std::memmove(to + static_cast<std::size_t>(me) * bytes, c.in, bytes); });
+        after.push_back([=] {
+          if (bytes) std::memmove(to + static_cast<std::size_t>(me) * bytes, c.in, bytes);
+        });
         break;
       }
       case Kind::send:
@@ -279,7 +283,7 @@ struct Job {
     b.bytes = static_cast<std::uint32_t>(std::min(box_bytes, m.bytes - m.done));
     b.kind = m.kind;
     b.total = m.bytes;
-    std::memcpy(b.data, m.memory + m.done, b.bytes);
+    if (b.bytes) std::memcpy(b.data, m.memory + m.done, b.bytes);
     m.done += b.bytes;
     m.begun = true;
     b.full.store(1, std::memory_order_release);
@@ -295,7 +299,7 @@ struct Job {
       comm->aborted = true;
       return false;
     }
-    std::memcpy(m.memory + m.done, b.data, b.bytes);
+    if (b.bytes) std::memcpy(m.memory + m.done, b.data, b.bytes);
     m.done += b.bytes;
     m.begun = true;
     b.full.store(0, std::memory_order_release);
