@@ -38,7 +38,6 @@ Tracer::~Tracer() { stop(); }
 void Tracer::start(std::unique_ptr<Sink> sink, bool mark_cycles) {
   if (enabled()) return;
   state_->start(std::move(sink));
-  enabled_.store(true, std::memory_order_release);
   cycles_.store(mark_cycles, std::memory_order_release);
 }
 

@@ -109,7 +109,7 @@ class Tracer {
   }
   /// Start of a negotiation round; recorded only when marks were asked for.
   void cycle() {
-    if (cycles_.load(std::memory_order_relaxed)) record_cycle();
+    if (enabled() && cycles_.load(std::memory_order_relaxed)) record_cycle();
   }
   /// @}
 
