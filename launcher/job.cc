@@ -191,6 +191,7 @@ std::map<std::string, std::string> rank_environment(const JobPlan& job, const Ra
     if (travels(name) && (local || name != "CUDA_VISIBLE_DEVICES")) env[name] = entry.substr(equals + 1);
   }
   for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
+  if (job.settings.flag("verbose")) env.try_emplace("HOROVOD_LOG_LEVEL", "info");
   if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty()) env["NCCL_SOCKET_IFNAME"] = nics;
   env.try_emplace("PYTHONUNBUFFERED", "1");  // output is a pipe; people want to see it as it comes
   if (!job.mpirun.library_folder.empty()) {

@@ -55,7 +55,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "report", .spellings = "--report", .kind = negatable, .group = output, .variable = "HVD_REPORT", .yaml = "output.report", .help = "at the end: time, CPU use and memory of the ranks (default: on a terminal)"},
     {.id = "timeline-filename", .spellings = "--timeline-filename", .kind = text, .group = output, .metavar = "FILE", .variable = "HOROVOD_TIMELINE", .for_ranks = true, .yaml = "timeline.filename", .help = "record a trace of all ranks (open it in ui.perfetto.dev)"},
     {.id = "timeline-mark-cycles", .spellings = "--timeline-mark-cycles", .kind = negatable, .group = timeline, .variable = "HOROVOD_TIMELINE_MARK_CYCLES", .for_ranks = true, .fallback = "0", .yaml = "timeline.mark_cycles", .help = "mark each cycle in the trace"},
-    {.id = "verbose", .spellings = "--verbose", .kind = flag, .group = output, .help = "say each step; show what mpirun says"},
+    {.id = "verbose", .spellings = "--verbose", .kind = flag, .group = output, .help = "say each step; show what mpirun says; ranks log at level info"},
     // life
     {.id = "start-timeout", .spellings = "--start-timeout", .kind = number, .group = life, .metavar = "S", .variable = "HOROVOD_START_TIMEOUT", .fallback = "30", .yaml = "hosts.start_timeout", .help = "longest time for all ranks to come up", .least = 0.1},
     {.id = "time-limit", .spellings = "--time-limit", .kind = number, .group = life, .metavar = "S", .yaml = "hosts.time_limit", .help = "end the job after so many seconds, with the grace, exit code 6", .least = 0.1},

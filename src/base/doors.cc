@@ -2,53 +2,26 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <linux/filter.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/doors_filter.h"
 #include "base/file.h"
 
 namespace hvd {
 
 namespace {
-
-constexpr std::uint32_t network = static_cast<std::uint32_t>(SKF_NET_OFF);  // offsets from the IP header on
-constexpr std::uint32_t accept_all = 0xffffffff, drop = 0;
-
-/// Classic BPF.  A TCP socket's filter sees the packet from its TCP header on; the IP header is at `network`.
-/// Let in: IPv4 from 127.x.x.x, and whatever goes from an address to that very address (::1 does).
-std::vector<sock_filter> from_this_machine() {
-  std::vector<sock_filter> code;
-  auto word = [&](std::uint32_t at) { code.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, network + at)); };
-  auto byte = [&](std::uint32_t at) { code.push_back(BPF_STMT(BPF_LD | BPF_B | BPF_ABS, network + at)); };
-  auto end = [&](std::uint32_t verdict) { code.push_back(BPF_STMT(BPF_RET | BPF_K, verdict)); };
-  auto drop_unless_same = [&](std::uint32_t source, std::uint32_t target) {
-    word(source);
-    code.push_back(BPF_STMT(BPF_MISC | BPF_TAX, 0));
-    word(target);
-    code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_X, 0, 1, 0));
-    end(drop);
-  };
-  byte(0);  // the version is in its upper half
-  code.push_back(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4));
-  code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 6, 9, 0));
-  byte(12);
-  code.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IN_LOOPBACKNET, 0, 1));
-  end(accept_all);
-  drop_unless_same(12, 16);
-  end(accept_all);
-  for (std::uint32_t at = 8; at < 24; at += 4) drop_unless_same(at, at + 16);  // where version 6 went
-  end(accept_all);
-  return code;
-}
 
 bool listens_to_others(int fd) {
   int listens = 0, domain = 0;
@@ -64,10 +37,31 @@ bool listens_to_others(int fd) {
   return domain == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&own)->sin6_addr);
 }
 
-bool close_to_others(int fd) {
-  std::vector<sock_filter> code = from_this_machine();
+/// Of a socket that listens to others.
+bool attach(int fd, std::vector<sock_filter>& code) {
   const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
-  return listens_to_others(fd) && ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
+  return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
+}
+
+struct Socket {
+  int fd;
+  std::uint64_t inode;
+};
+
+/// The descriptors of a process that are sockets; empty also where they may not be looked at.
+std::vector<Socket> sockets_of(pid_t pid) {
+  std::vector<Socket> found;
+  DIR* const entries = ::opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
+  if (!entries) return found;
+  while (const dirent* entry = ::readdir(entries)) {
+    char target[40] = {};
+    if (::readlinkat(::dirfd(entries), entry->d_name, target, sizeof target - 1) < 0) continue;
+    constexpr std::string_view prefix = "socket:[";
+    if (std::string_view(target).starts_with(prefix))
+      found.push_back({std::atoi(entry->d_name), std::strtoull(target + prefix.size(), nullptr, 10)});
+  }
+  ::closedir(entries);
+  return found;
 }
 
 /// A copy of another process's descriptor.
@@ -77,26 +71,58 @@ Fd borrowed(int process, int number) { return Fd(static_cast<int>(::syscall(SYS_
 
 int close_doors(pid_t pid) noexcept {
   const bool own = pid == ::getpid();
-  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
   const Fd process(own ? -1 : static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  DIR* const entries = ::opendir(folder.c_str());
-  if (!entries || (!own && !process)) {
-    if (entries) ::closedir(entries);
-    return 0;
-  }
+  if (!own && !process) return 0;
+  std::vector<sock_filter> code = let_in({});
   int closed = 0;
-  while (const dirent* entry = ::readdir(entries)) {
-    char target[16] = {};
-    if (::readlinkat(::dirfd(entries), entry->d_name, target, sizeof target - 1) < 0) continue;
-    if (std::string_view(target).substr(0, 7) != "socket:") continue;
-    const int number = std::atoi(entry->d_name);
-    if (own)
-      closed += close_to_others(number);
-    else if (const Fd copy = borrowed(process.get(), number))
-      closed += close_to_others(copy.get());
+  for (const Socket& socket : sockets_of(pid)) {
+    const Fd copy = own ? Fd() : borrowed(process.get(), socket.fd);
+    const int fd = own ? socket.fd : copy.get();
+    closed += fd >= 0 && listens_to_others(fd) && attach(fd, code);
   }
-  ::closedir(entries);
   return closed;
+}
+
+std::optional<std::vector<Address>> own_addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return std::nullopt;
+  std::vector<Address> found;
+  for (const ifaddrs* one = list; one; one = one->ifa_next) {
+    if (!one->ifa_addr) continue;
+    Address address{};
+    if (one->ifa_addr->sa_family == AF_INET) {
+      const in_addr raw = reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
+      if (ntohl(raw.s_addr) >> 24 == IN_LOOPBACKNET) continue;
+      address[10] = address[11] = 0xff;
+      std::memcpy(&address[12], &raw, sizeof raw);
+    } else if (one->ifa_addr->sa_family == AF_INET6) {
+      const in6_addr& raw = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr;
+      if (IN6_IS_ADDR_LOOPBACK(&raw)) continue;
+      std::memcpy(address.data(), &raw, sizeof raw);
+    } else {
+      continue;
+    }
+    found.push_back(address);
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+std::vector<std::uint64_t> doors() {
+  std::vector<std::uint64_t> inodes;
+  for (const Socket& socket : sockets_of(::getpid()))
+    if (listens_to_others(socket.fd)) inodes.push_back(socket.inode);
+  std::sort(inodes.begin(), inodes.end());
+  return inodes;
+}
+
+int narrow_doors(const std::vector<std::uint64_t>& but, const std::vector<Address>& from) {
+  std::vector<sock_filter> code = let_in(from);
+  int narrowed = 0;
+  for (const Socket& socket : sockets_of(::getpid()))
+    if (listens_to_others(socket.fd) && !std::binary_search(but.begin(), but.end(), socket.inode))
+      narrowed += attach(socket.fd, code);
+  return narrowed;
 }
 
 }  // namespace hvd

@@ -126,6 +126,7 @@ def attack(cluster: Cluster, mpirun: str, count: int, seconds: int, steps: int) 
     assert attacked.digests == in_peace.digests
     assert len(attacked.digests) == 1
     assert attacked.stranger["attempts"] == count
+    assert attacked.stranger["made"] == 0, "a port of the job answered a stranger"
     assert attacked.growth_bytes
     for name, size in attacked.growth_bytes.items():
         assert size < MOST_GROWTH_BYTES, f"{name} grew by {size >> 20} MiB"

@@ -6,25 +6,22 @@
 /// the first open(), so a rank that is gone cannot hang the others.
 #include <mpi.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <vector>
 
+#include "base/doors.h"
 #include "base/error.h"
+#include "transport/mpi/check.h"
+#include "transport/mpi/strangers.h"
 #include "transport/transport.h"
 
 namespace hvd::transport {
 namespace {
-
-void check(int rc, const char* call) {
-  if (rc == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING];
-  int length = 0;
-  if (MPI_Error_string(rc, text, &length) != MPI_SUCCESS) length = 0;
-  throw Error(Code::peer_lost, call,
-              length ? std::string(text, static_cast<std::size_t>(length)) : "unknown MPI error");
-}
 
 /// What lasts as long as the process.
 struct Life {
@@ -56,6 +53,7 @@ void start_mpi(bool threads) {
 
 void begin(bool threads) {
   if (life.comm != MPI_COMM_NULL) return;
+  const std::vector<std::uint64_t> doors_before = doors();
   start_mpi(threads);
   MPI_Comm comm = MPI_COMM_NULL, node = MPI_COMM_NULL;
   check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
@@ -72,6 +70,8 @@ void begin(bool threads) {
   if (known && *static_cast<int*>(most) >= (1 << 23) - 1) life.streams = 512, life.tag_epochs = 1024;
   life.host.resize(static_cast<std::size_t>(life.size));
   check(MPI_Allgather(&lowest, 1, MPI_INT, life.host.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  if (std::adjacent_find(life.host.begin(), life.host.end(), std::not_equal_to<>()) != life.host.end())
+    keep_strangers_out(comm, life.ours ? &doors_before : nullptr);
   life.comm = comm;
 }
 

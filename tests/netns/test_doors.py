@@ -1,0 +1,91 @@
+"""MPI's ports in the ranks: open to the job's hosts, by whatever address they come, and closed to others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from netns import jobs
+from netns.cluster import Cluster
+from support import hvdrun
+
+JOB = """
+import os, time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+print("ready", flush=True)
+while not hvd.broadcast(np.array([os.path.exists("/tmp/over")]), 0, name="over")[0]: time.sleep(0.01)
+assert hvd.allreduce(np.ones(1 << 18), op=hvd.Sum, name="sum")[0] == 2
+"""
+# Tries each address and port given, all at once; prints those that answer.
+KNOCK = """
+import asyncio, json, sys
+async def knock(host, port):
+    try:
+        (await asyncio.wait_for(asyncio.open_connection(host, port), 0.5))[1].close()
+    except (OSError, asyncio.TimeoutError): return []
+    return [[host, port]]
+async def main():
+    print(json.dumps(sum(await asyncio.gather(*(knock(*door) for door in json.loads(sys.argv[1]))), [])))
+asyncio.run(main())
+"""
+OTHER_ADDRESSES = {"alpha": ("10.78.0.1", "fd77::1"), "beta": ("10.78.0.2", "fd77::2"), "gamma": ("10.78.0.3", "fd77::3")}
+PATHS = {
+    "second network": "--mca btl_tcp_if_include 10.78.0.0/24",
+    "IPv6": "--mca btl_tcp_disable_family 4",
+}
+
+
+@pytest.fixture(scope="module")
+def hosts(three_hosts: Cluster) -> Cluster:
+    """Each with a second IPv4 address, in a network of its own, and one of IPv6."""
+    for host, (four, six) in OTHER_ADDRESSES.items():
+        three_hosts.run(host, ["ip", "addr", "add", f"{four}/24", "dev", "eth0"])
+        three_hosts.run(host, ["ip", "addr", "add", f"{six}/64", "dev", "eth0", "nodad"])
+    return three_hosts
+
+
+def answering(hosts: Cluster, mpirun: str, mpi_args: str, **variables: str) -> list[list[object]]:
+    """Of the ports of a job on alpha and beta, those on which gamma gets an answer."""
+    (hosts.tmp("alpha") / "over").unlink(missing_ok=True)
+    for host in ("alpha", "beta"):
+        (hosts.tmp(host) / "job.py").write_text(JOB)
+    argv = [hvdrun.program(), *(["--mpirun", mpirun] if mpirun else []), "-H", "alpha:1,beta:1", f"--mpi-args={mpi_args}"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = hosts.popen("alpha", [*argv, "--python", jobs.python(), "/tmp/job.py"], env=jobs.environment(**variables), **pipes)
+    try:
+        assert job.stdout is not None
+        begin = [job.stdout.readline(), job.stdout.readline()]
+        assert all("ready" in line for line in begin), "".join(begin) + job.communicate(timeout=30)[1]
+        targets = [
+            (address, port)
+            for host in ("alpha", "beta")
+            for address in (hosts.address(host), *OTHER_ADDRESSES[host])
+            for port in sorted({port for _, port in jobs.listening(hosts, host)})
+        ]
+        assert targets, "the job listens nowhere"
+        told = hosts.run("gamma", ["python3", "-c", KNOCK, json.dumps(targets)])
+        (hosts.tmp("alpha") / "over").touch()
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == 0, out + err
+    finally:
+        job.kill()
+        job.wait(10)
+    return list(json.loads(told.stdout))
+
+
+def test_hosts_meet_by_another_address(hosts: Cluster) -> None:
+    """The tensors take IPv6; gamma's packets to the same ports are dropped."""
+    assert answering(hosts, "", PATHS["IPv6"]) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_hosts_meet_by_other_addresses_with_each_mpi(hosts: Cluster, mpirun: str, path: str) -> None:
+    """And by a second network; with HVD_FILTER_PEERS=0 the same ports answer."""
+    assert answering(hosts, mpirun, PATHS[path]) == []
+    assert answering(hosts, mpirun, PATHS[path], HVD_FILTER_PEERS="0") != []
