@@ -261,8 +261,8 @@ bool Session::may_deliver(int rank) {
 
 void Session::ping(int rank) { send(rank, Type::ping, bytes_of(monotonic_ns())); }
 
-void Session::stop_all(const std::string& reason, double grace_seconds) {
-  stopping_ = wire::Stop{reason, grace_seconds};
+void Session::stop_all(const std::string& reason, double grace_seconds, int signal) {
+  stopping_ = wire::Stop{reason, grace_seconds, signal};
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == Stage::greeted || ranks_[r].stage == Stage::running)
       send(static_cast<int>(r), Type::stop, to_json(*stopping_));

@@ -73,7 +73,8 @@ class Session {
   /// Now and then: who is gone, and another sample of the clocks.
   void tick();
 
-  void stop_all(const std::string& reason, double grace_seconds);
+  /// @p signal  as in wire::Stop
+  void stop_all(const std::string& reason, double grace_seconds, int signal);
   void signal_all(int number);
   /// A piece of the rank's standard input; the empty one ends it.
   void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }

@@ -113,7 +113,7 @@ void Supervisor::loop() {
     printer_.stderr_outlet().flush_ready();
     if (printer_.stdout_outlet().closed() && phase_ < Phase::stopping) {
       ended_.signal = SIGPIPE;
-      stop("nobody reads the output", grace_seconds_);
+      stop("nobody reads the output");
     }
     if (mpirun_->status() && !mpirun_ended_at_) on_mpirun_end();
     if (phase_ == Phase::starting) check_start();
@@ -143,7 +143,7 @@ void Supervisor::on_signal(int number) {
   if (number == SIGTSTP) {
     say("hvdrun: the ranks are stopped; they go on with: kill -CONT " + std::to_string(::getpid()));
     live_->all_paused(true);
-    return session_->signal_all(SIGSTOP);
+    return session_->signal_all(SIGTSTP);
   }
   if (number == SIGCONT) {
     live_->all_paused(false);
@@ -151,9 +151,9 @@ void Supervisor::on_signal(int number) {
   }
   const bool again = ended_.signal != 0 && phase_ >= Phase::stopping;
   if (!ended_.signal) ended_.signal = number;
-  if (!again) return stop("hvdrun got signal " + std::to_string(number), grace_seconds_);
+  if (!again) return stop("hvdrun got signal " + std::to_string(number), number);
   say("hvdrun: killing all ranks");
-  session_->stop_all("again", 0);
+  session_->stop_all("again", 0, number);
   deadline_ = Clock::now() + 300ms;
 }
 
@@ -185,7 +185,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" + (d.cause == wire::Cause::finished ? "" : " badly"));
   if (d.cause == wire::Cause::finished || phase_ >= Phase::stopping) return;
-  stop("rank " + std::to_string(d.rank) + " on " + d.host + " has failed", grace_seconds_);
+  stop("rank " + std::to_string(d.rank) + " on " + d.host + " has failed");
 }
 
 void Supervisor::check_start() {
@@ -219,7 +219,7 @@ void Supervisor::check_deadlines() {
   const double limit = job_.settings.number("time-limit");
   if (limit > 0 && phase_ < Phase::stopping && now - started_at_ > ms(limit)) {
     ended_.time_limit_seconds = limit;
-    stop("the time limit is over", grace_seconds_);
+    stop("the time limit is over");
   }
   if (mpirun_ended_at_ && phase_ < Phase::draining && now - *mpirun_ended_at_ > guards_may_report) {
     for (std::size_t r = 0; r < session_->ranks().size(); ++r)
@@ -233,13 +233,13 @@ void Supervisor::check_deadlines() {
   deadline_ = now + mpirun_term_time;
 }
 
-void Supervisor::stop(const std::string& reason, double grace_seconds) {
+void Supervisor::stop(const std::string& reason, int signal) {
   detail("ending the job: " + reason);
   phase_ = Phase::stopping;
-  session_->stop_all(reason, grace_seconds);
+  session_->stop_all(reason, grace_seconds_, signal);
   // Ranks that have not come yet know no guard to tell; mpirun can end those at once.
   const bool somebody_absent = !session_->in_stage(Stage::absent).empty();
-  deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds + after_grace_seconds));
+  deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds_ + after_grace_seconds));
 }
 
 void Supervisor::drain() {
@@ -277,7 +277,7 @@ void Supervisor::fail_start(bool timed_out) {
 void Supervisor::abandon() noexcept {
   try {
     if (session_) {
-      session_->stop_all("the job failed to start", 0);
+      session_->stop_all("the job failed to start", 0, SIGTERM);
       session_->release_all();
     }
     if (mpirun_) mpirun_->signal(SIGTERM);

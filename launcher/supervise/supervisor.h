@@ -1,6 +1,7 @@
 /// @file supervisor.h — the life of one job: start, watch, end, clean up.  One thread, one loop.
 #pragma once
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,7 +46,7 @@ class Supervisor {
   void check_start();
   void check_deadlines();
 
-  void stop(const std::string& reason, double grace_seconds);
+  void stop(const std::string& reason, int signal = SIGTERM);
   void drain();
   [[noreturn]] void fail_start(bool timed_out);
   void abandon() noexcept;

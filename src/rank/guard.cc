@@ -107,7 +107,7 @@ class Guard {
         alone_ = true;
         end_rank(grace_when_lost);
       } else if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) {
-        end_rank(seconds_to_ms(manifest_.grace_seconds));
+        end_rank(seconds_to_ms(manifest_.grace_seconds), number == SIGQUIT ? SIGTERM : number);
       } else if ((number == SIGUSR1 || number == SIGUSR2) && process_) {
         process_->signal(number);
       }
@@ -164,11 +164,12 @@ class Guard {
         return take_payload(body);
       case Type::stop: {
         const wire::Stop stop = wire::stop_from_json(body);
-        return end_rank(seconds_to_ms(stop.grace_seconds));
+        return end_rank(seconds_to_ms(stop.grace_seconds), stop.signal);
       }
       case Type::signal: {
         std::int32_t number = 0;
         if (body.size() == sizeof number) std::memcpy(&number, body.data(), sizeof number);
+        if (process_ && number == SIGTSTP) return process_->suspend();
         if (process_ && number > 0 && number < 65) process_->signal(number);
         return;
       }
@@ -265,15 +266,15 @@ class Guard {
   }
 
   /// Asks the rank to end, and sees to it that it does.  A second call can only shorten the time left.
-  void end_rank(milliseconds grace) {
+  void end_rank(milliseconds grace, int signal = SIGTERM) {
     const bool first = !stopped_;
     stopped_ = true;
     if (state_ == State::waiting) cannot_start(Error(Code::usage, "", "stopped before it started"));
     if (state_ != State::running) return;
     kill_at_ = std::min(kill_at_, Clock::now() + grace);
     if (!first) return;
-    process_->signal(SIGTERM);
-    process_->signal(SIGCONT);
+    process_->signal(signal);
+    process_->wake();
   }
 
   void follow_rank() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "certificate.h"
 #include "wire/link.h"
@@ -29,6 +30,21 @@ rusage usage_of(pid_t pid) {
   rusage usage{};
   if (syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) != 0) return {};
   return usage;
+}
+
+struct Disposition {
+  bool handled = false;  ///< the signal is caught or ignored
+  bool stopped = false;  ///< the process is
+};
+
+Disposition disposition(pid_t pid, int number) {
+  Disposition d;
+  for (const std::string& line : split(read_file("/proc/" + std::to_string(pid) + "/status", 8192), '\n')) {
+    if (line.starts_with("State:\tT")) d.stopped = true;
+    if (line.starts_with("SigCgt:") || line.starts_with("SigIgn:"))
+      d.handled |= (std::strtoull(line.c_str() + 7, nullptr, 16) >> (number - 1) & 1) != 0;
+  }
+  return d;
 }
 
 double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; }
@@ -175,6 +191,16 @@ bool RankProcess::alone() const {
 
 void RankProcess::signal(int number) const {
   if (!has_ended()) kill(-pid_, number);
+}
+
+void RankProcess::suspend() const {
+  if (!has_ended()) signal(disposition(pid_, SIGTSTP).handled ? SIGTSTP : SIGSTOP);
+}
+
+void RankProcess::wake() const {
+  if (has_ended()) return;
+  const Disposition d = disposition(pid_, SIGCONT);
+  if (d.stopped || !d.handled) signal(SIGCONT);
 }
 
 void RankProcess::tell(wire::Type type, const std::string& body) const {

@@ -54,6 +54,11 @@ class RankProcess {
   std::optional<bool> paused() const;
   /// To the rank's process group; nothing once it has been reaped.
   void signal(int number) const;
+  /// SIGTSTP where the rank has a plan of its own for it, else SIGSTOP: its session has no terminal, and there the
+  /// kernel drops a SIGTSTP whose default action would stop.
+  void suspend() const;
+  /// SIGCONT, so that what was stopped can heed another signal; not for a rank that runs and would take it for a word.
+  void wake() const;
   /// A frame for the rank's libhvd; dropped when nobody reads.
   void tell(wire::Type type, const std::string& body) const;
 

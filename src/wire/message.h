@@ -35,8 +35,8 @@ enum class Type : std::uint16_t {
   // hvdrun → guard
   manifest = 32,   ///< JSON RankManifest (manifest.h)
   payload = 33,    ///< a piece of the payload, in order; an empty piece ends it
-  stop = 34,       ///< JSON {reason, grace_seconds}: SIGTERM now, SIGKILL after grace
-  signal = 35,     ///< i32 signal number to pass on
+  stop = 34,       ///< JSON Stop (small.h): a signal now, SIGKILL after grace
+  signal = 35,     ///< i32 signal number to pass on; SIGTSTP stops also ranks that have no handler for it
   release = 36,    ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
   ping = 37,       ///< i64 hvdrun CLOCK_MONOTONIC ns
   stacks = 39,     ///< asks for a stack: "native", or empty for Python frames only

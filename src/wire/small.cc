@@ -36,12 +36,17 @@ Hello hello_from_json(const std::string& text) {
   return h;
 }
 
-std::string to_json(const Stop& s) { return dump(Json{{"reason", s.reason}, {"grace_seconds", s.grace_seconds}}); }
+std::string to_json(const Stop& s) {
+  return dump(Json{{"reason", s.reason}, {"grace_seconds", s.grace_seconds}, {"signal", s.signal}});
+}
 
 Stop stop_from_json(const std::string& text) {
   const Json json = parse_object(text, "stop");
   const Fields f(json, "stop");
-  return {f.bytes("reason"), f.number("grace_seconds", 0, 86400)};
+  Stop s{f.bytes("reason"), f.number("grace_seconds", 0, 86400)};
+  const std::int64_t signal = f.has("signal") ? f.integer("signal", 0, INT32_MAX) : SIGTERM;
+  if (signal == SIGINT || signal == SIGHUP) s.signal = static_cast<int>(signal);
+  return s;
 }
 
 std::string to_json(const Started& s) {

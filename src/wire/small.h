@@ -1,15 +1,17 @@
 /// @file small.h — the small JSON bodies: stop, started, unstarted, payload_ready.
 #pragma once
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace hvd::wire {
 
-/// hvdrun → guard: SIGTERM now, SIGKILL after the grace period.
+/// hvdrun → guard: this signal now, SIGKILL after the grace period.
 struct Stop {
   std::string reason;
   double grace_seconds = 5;
+  int signal = SIGTERM;  ///< SIGINT and SIGHUP reach the ranks as themselves; anything else is read as SIGTERM
 };
 std::string to_json(const Stop& s);
 Stop stop_from_json(const std::string& text);

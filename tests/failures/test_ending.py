@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from failures import signalled
 from support import hvdrun
 
 mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
@@ -89,21 +90,40 @@ def test_ranks_that_ignore_the_signal_are_killed_after_the_grace() -> None:
             assert time.monotonic() - at < limit + SLOW_MACHINE_SECONDS
 
 
-def test_a_script_can_end_well_on_ctrl_c(tmp_path: pathlib.Path) -> None:
-    """It gets SIGTERM and has the grace to write a checkpoint."""
-    (tmp_path / "job.py").write_text(
-        "import signal, sys, time, os\n"
-        "def end(*_):\n"
-        "    time.sleep(0.3); open('saved' + os.environ['HVD_RANK'], 'w').close(); sys.exit(0)\n"
-        "signal.signal(signal.SIGTERM, end)\nprint('ready', flush=True)\ntime.sleep(60)\n"
-    )
+@mpirun
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_signal_reaches_the_scripts_own_handler(mpirun: str, end: signal.Signals, tmp_path: pathlib.Path) -> None:
+    """As itself; of those that end the job, Ctrl-C as a KeyboardInterrupt, with the grace to write a checkpoint."""
+    (tmp_path / "job.py").write_text(signalled.SCRIPT)
+    with hvdrun.started("-np", "2", "--mpirun", mpirun, *hvdrun.python_args(), "job.py", cwd=tmp_path) as job:
+        signalled.follow(job, job.send_signal, 2, end)
+    assert sorted(p.name for p in tmp_path.glob("saved*")) == ["saved0", "saved1"]
+
+
+def test_a_script_without_a_handler_ends_quietly_on_ctrl_c(tmp_path: pathlib.Path) -> None:
+    """No traceback of a KeyboardInterrupt from every rank."""
+    (tmp_path / "job.py").write_text("import time\nprint('up', flush=True)\nwhile True: time.sleep(0.02)\n")
     with hvdrun.started("-np", "2", *hvdrun.python_args(), "job.py", cwd=tmp_path) as job:
         assert job.stdout is not None
+        assert job.stderr is not None
         for _ in range(2):
-            assert "ready" in job.stdout.readline()
+            assert job.stdout.readline().endswith("] up\n")
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
-    assert sorted(p.name for p in tmp_path.glob("saved*")) == ["saved0", "saved1"]
+        assert job.stderr.read() == "hvdrun: interrupted; all ranks have ended\n"
+
+
+def test_nohup(tmp_path: pathlib.Path) -> None:
+    """A terminal that goes away ends no job that nohup(1) started."""
+    with hvdrun.started(
+        "-np", "1", "--", "sh", "-c", "echo up; sleep 0.5; echo over",
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    ) as job:  # fmt: skip
+        assert job.stdout is not None
+        assert job.stdout.readline().endswith("] up\n")
+        job.send_signal(signal.SIGHUP)
+        assert job.stdout.readline().endswith("] over\n")
+        assert job.wait(20) == 0
 
 
 def find(who: str, job: int) -> int | None:

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from failures import signalled
 from netns.cluster import Cluster
 from support import hvdrun
 
@@ -151,17 +152,16 @@ def test_kill_9_leaves_nothing_on_any_host(two_hosts: Cluster, mpirun: str, who:
 
 
 @mpirun
-def test_ctrl_c_over_two_hosts(two_hosts: Cluster, mpirun: str) -> None:
-    """Once is enough there, too."""
-    argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "beta:2,alpha:1", "--", "sh", "-c", "echo up; sleep 100"]
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_over_two_hosts(two_hosts: Cluster, mpirun: str, end: signal.Signals) -> None:
+    """Each reaches the ranks there, too, and Ctrl-C once is enough."""
+    (two_hosts.tmp("beta") / "job.py").write_text(signalled.SCRIPT)
+    (two_hosts.tmp("alpha") / "job.py").write_text(signalled.SCRIPT)
+    argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "beta:2,alpha:1", *hvdrun.python_args(), "/tmp/job.py"]
     with two_hosts.popen(
         "alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as job:
-        assert job.stdout is not None
-        for _ in range(3):
-            assert job.stdout.readline().endswith("] up\n")
-        two_hosts.signal(job, signal.SIGINT)
-        assert job.wait(20) == 130
+        signalled.follow(job, lambda number: two_hosts.signal(job, number), 3, end)
     nothing_left(two_hosts)
 
 

@@ -120,7 +120,7 @@ void frames(const std::string& s) {
     at += 5 + size;
   }
   session.tick();
-  session.stop_all("over", 1);
+  session.stop_all("over", 1, SIGTERM);
   session.release_all();
 }
 

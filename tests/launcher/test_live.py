@@ -178,8 +178,9 @@ def test_long_steps_ask_for_patience(env: dict[str, str], tmp_path: pathlib.Path
         assert job.wait(30) == 130
 
 
-def test_should_stop_is_agreed_at_one_step(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """SIGTERM for hvdrun: every rank hears of it at the same call, saves, and leaves well."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_should_stop_is_agreed_at_one_step(env: dict[str, str], tmp_path: pathlib.Path, number: int) -> None:
+    """hvdrun is to end: every rank hears of it at the same call, saves, and leaves well."""
     pytest.importorskip("numpy")
     (tmp_path / "job.py").write_text(
         "import hvd.numpy as hvd\n"
@@ -190,12 +191,12 @@ def test_should_stop_is_agreed_at_one_step(env: dict[str, str], tmp_path: pathli
         "    if step == 10: print('ready', flush=True)\n"
         "print('saved at', step)\n"
     )
-    with hvdrun.started("-np", "3", "--grace", "30", *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
+    with hvdrun.started("-np", "2", "--grace", "30", *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
         assert job.stdout is not None
-        for _ in range(3):
+        for _ in range(2):
             assert job.stdout.readline().endswith("] ready\n")
-        job.send_signal(signal.SIGTERM)
-        assert job.wait(60) == 143
+        job.send_signal(number)
+        assert job.wait(60) == 128 + number
         saved = re.findall(r"saved at (\d+)", job.stdout.read())
-        assert len(saved) == 3
+        assert len(saved) == 2
         assert len(set(saved)) == 1

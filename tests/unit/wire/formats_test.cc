@@ -149,6 +149,9 @@ TEST_CASE("hello: another protocol is a mismatch that says what to do") {
 
 TEST_CASE("small bodies come back") {
   CHECK(stop_from_json(to_json(Stop{"rank 1 ended", 2.5})).grace_seconds == 2.5);
+  CHECK(stop_from_json(to_json(Stop{"Ctrl-C", 2.5, SIGINT})).signal == SIGINT);
+  CHECK(stop_from_json(to_json(Stop{"", 2.5, SIGSTOP})).signal == SIGTERM);
+  CHECK(stop_from_json(R"({"reason": "", "grace_seconds": 1})").signal == SIGTERM);
   const Started s = started_from_json(to_json(Started{9, {0, 1}, 2, "", "embedded", "w"}));
   CHECK(s.cpus == std::vector<int>{0, 1});
   CHECK(s.python == "embedded");

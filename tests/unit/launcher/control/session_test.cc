@@ -117,8 +117,10 @@ TEST_CASE("session: a guard that goes without a word has vanished; a stranger is
 TEST_CASE("session: who comes after the stop is told to stop") {
   World w(2);
   w.hello(0, true);
-  w.session->stop_all("why", 2);
-  CHECK(wire::stop_from_json(w.next(0, Type::stop).value()).grace_seconds == 2);
+  w.session->stop_all("why", 2, SIGHUP);
+  const wire::Stop stop = wire::stop_from_json(w.next(0, Type::stop).value());
+  CHECK(stop.grace_seconds == 2);
+  CHECK(stop.signal == SIGHUP);
   w.hello(1, true);
   CHECK_FALSE(w.next(1, Type::manifest));
 }

@@ -1,0 +1,54 @@
+"""A script with a handler for every signal that hvdrun hands on, and a test's way through it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+
+SCRIPT = """
+import os, signal, sys, time
+
+def note(number, frame):
+    print("got", signal.Signals(number).name, flush=True)
+
+def end(number, frame):
+    note(number, frame)
+    time.sleep(0.3)
+    open("saved" + os.environ["HVD_RANK"], "w").close()
+    sys.exit(0)
+
+for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT):
+    signal.signal(number, note)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, end)
+try:
+    print("up", flush=True)
+    while True:  # a signal between Python's last look and one long sleep would wait for the end of that
+        time.sleep(0.02)
+except KeyboardInterrupt:
+    end(signal.SIGINT, None)
+"""
+
+HANDED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
+
+
+def follow(job: subprocess.Popen[str], send: Callable[[int], None], ranks: int, end: signal.Signals) -> None:
+    """Every signal to hvdrun is seen by all ranks, the last one ends them; hvdrun's exit code tells of it."""
+    assert job.stdout is not None
+    assert job.stderr is not None
+
+    def all_say(text: str) -> None:
+        for _ in range(ranks):
+            assert job.stdout is not None
+            assert job.stdout.readline().endswith(f"] {text}\n")
+
+    all_say("up")
+    for number in HANDED_ON:
+        send(number)
+        all_say(f"got {number.name}")
+    send(end)
+    all_say(f"got {end.name}")
+    assert job.wait(30) == 128 + end
+    assert job.stderr.readline().startswith("hvdrun: the ranks are stopped; they go on with: kill -CONT ")
+    assert job.stderr.read().count("\n") == 1  # no tracebacks, no chatter of mpirun
