@@ -14,24 +14,8 @@ from typing import Any
 from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum
 from hvd._numpy_adapter import NumpyAdapter
 from hvd._objects import allgather_object, broadcast_object
-from hvd._stop import should_stop
-from hvd._world import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_threads_supported,
-    rank,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from hvd.exceptions import HorovodInternalError
-from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd._shared import *  # noqa: F403 -- what every framework's package offers
+from hvd._shared import _names as _shared
 
 _collectives: Collectives[Any] = Collectives(NumpyAdapter())
 _reading: Collectives[Any] = Collectives(NumpyAdapter(writes=False))
@@ -68,15 +52,13 @@ poll = _collectives.poll
 synchronize = _collectives.synchronize
 
 __all__ = [
+    *_shared,
     "Adasum",
     "Average",
-    "HorovodInternalError",
     "Max",
     "Min",
-    "ProcessSet",
     "Product",
     "Sum",
-    "add_process_set",
     "allgather",
     "allgather_async",
     "allgather_object",
@@ -92,9 +74,6 @@ __all__ = [
     "broadcast_async",
     "broadcast_async_",
     "broadcast_object",
-    "cross_rank",
-    "cross_size",
-    "global_process_set",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",
@@ -103,22 +82,9 @@ __all__ = [
     "grouped_allreduce_async_",
     "grouped_reducescatter",
     "grouped_reducescatter_async",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
-    "local_size",
-    "mpi_threads_supported",
     "poll",
-    "rank",
     "reducescatter",
     "reducescatter_async",
-    "remove_process_set",
-    "should_stop",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
     "synchronize",
 ]

@@ -13,11 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hvd._stop import should_stop
-from hvd._world import *  # noqa: F403 -- the queries that it lists
-from hvd._world import __all__ as _queries
-from hvd.exceptions import HorovodInternalError
-from hvd.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd._shared import *  # noqa: F403 -- what every framework's package offers
+from hvd._shared import _names as _shared
 from hvd.torch.compression import Compression
 from hvd.torch.functions import (
     allgather_object,
@@ -25,41 +22,8 @@ from hvd.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from hvd.torch.ops import (
-    Adasum,
-    Average,
-    Max,
-    Min,
-    Product,
-    Sum,
-    allgather,
-    allgather_async,
-    allreduce,
-    allreduce_,
-    allreduce_async,
-    allreduce_async_,
-    alltoall,
-    alltoall_async,
-    barrier,
-    broadcast,
-    broadcast_,
-    broadcast_async,
-    broadcast_async_,
-    grouped_allgather,
-    grouped_allgather_async,
-    grouped_allreduce,
-    grouped_allreduce_,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter,
-    grouped_reducescatter_async,
-    join,
-    poll,
-    reducescatter,
-    reducescatter_async,
-    sparse_allreduce_async,
-    synchronize,
-)
+from hvd.torch.ops import *  # noqa: F403 -- the operations that it lists
+from hvd.torch.ops import __all__ as _operations
 from hvd.torch.optimizer import DistributedOptimizer
 from hvd.torch.sync_batch_norm import SyncBatchNorm
 
@@ -80,58 +44,20 @@ _LATER = {
 }
 
 __all__ = [
-    *_queries,
-    "Adasum",
-    "Average",
+    *_shared,
+    *_operations,
     "Compression",
     "DDPSettings",
     "DataLoader",
     "DistributedOptimizer",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "ProcessSet",
-    "Product",
     "ShardedOptimizer",
-    "Sum",
     "SyncBatchNorm",
-    "add_process_set",
-    "allgather",
-    "allgather_async",
     "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "alltoall",
-    "alltoall_async",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ddp_comm_hook",
     "elastic",
-    "global_process_set",
-    "grouped_allgather",
-    "grouped_allgather_async",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "grouped_reducescatter",
-    "grouped_reducescatter_async",
-    "join",
-    "poll",
-    "reducescatter",
-    "reducescatter_async",
-    "remove_process_set",
-    "should_stop",
-    "sparse_allreduce_async",
-    "synchronize",
 ]
 
 

@@ -1,0 +1,29 @@
+"""What every framework's package offers besides its own operations: the queries, process sets, should_stop, the error.
+
+A package re-exports it with a star and names only what is its own:
+
+    from hvd._shared import *
+    from hvd._shared import _names as _shared
+    __all__ = [*_shared, *_operations, ...]
+
+The list is not called __all__: type checkers read no lists put together from others, and would see half of it.
+"""
+
+from hvd._stop import should_stop as should_stop
+from hvd._world import *  # noqa: F403 -- the queries that it lists
+from hvd._world import __all__ as _queries
+from hvd.exceptions import HorovodInternalError as HorovodInternalError
+from hvd.process_sets import ProcessSet as ProcessSet
+from hvd.process_sets import add_process_set as add_process_set
+from hvd.process_sets import global_process_set as global_process_set
+from hvd.process_sets import remove_process_set as remove_process_set
+
+_names = [
+    *_queries,
+    "HorovodInternalError",
+    "ProcessSet",
+    "add_process_set",
+    "global_process_set",
+    "remove_process_set",
+    "should_stop",
+]
