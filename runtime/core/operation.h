@@ -50,8 +50,8 @@ struct alignas(64) Operation {
   /// recycles it.
   std::atomic<std::uint64_t> life{0};
   std::uint32_t index = 0;
-  int status = 0;  ///< hvd_status; written before state becomes ended, like all below
-  Entry* entry = nullptr;
+  int status = 0;          ///< hvd_status; written before state becomes ended, like all below
+  Entry* entry = nullptr;  ///< while under way; like of_set
   const void* in = nullptr;
   void* out = nullptr;
   Set* of_set = nullptr;    ///< valid while under way

@@ -186,8 +186,9 @@ void Set::end(std::span<Operation* const> ops, int status, const std::string& er
       op->error = error;
       op->more = true;
     }
-    op->entry->operation = nullptr;
-    op->entry->in_flight.store(false, std::memory_order_release);
+    Entry& e = *std::exchange(op->entry, nullptr);  // the next order may forget the name
+    e.operation = nullptr;
+    e.in_flight.store(false, std::memory_order_release);
   }
   ended_.store(ended_.load(std::memory_order_relaxed) + ops.size(), std::memory_order_relaxed);
   shared_.outstanding.fetch_sub(static_cast<int>(ops.size()), std::memory_order_seq_cst);

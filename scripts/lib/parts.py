@@ -173,12 +173,19 @@ def build_tests(context: Context, build: pathlib.Path, only_units: bool, jobs: i
     """The tests of a configured folder, built; None where that fails.  jobs: at once, 0: as many as there are cores."""
     context.command(["ninja", "-C", str(build), "build.ninja"], 120)  # so that what follows sees the options as they are now
     _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
-    # Not under TSan yet: those over the fake GPU driver, where it sees an entry freed that a caller has read (not understood).
-    tests = [t for t in json.loads(listing) if not only_units or (is_unit(t) and "gpu" not in t["name"])]
-    targets = [os.path.relpath(test["cmd"][0], build.resolve()) for test in tests] if only_units else []
+    tests = [test for test in json.loads(listing) if is_unit(test) or not only_units]
+    targets = needed_by(context, build, tests) if only_units else []
     limit = ["-j", str(jobs)] if jobs else []
     code, _ = context.command(["ninja", "-C", str(build), *limit, *targets], 1200)
     return tests if code == 0 else None
+
+
+def needed_by(context: Context, build: pathlib.Path, tests: list[dict[str, Any]]) -> list[str]:
+    """What these tests run or load, as ninja names it."""
+    _, listing = context.command(["meson", "introspect", "--targets", str(build)], 60)
+    files = {target["id"]: target["filename"][0] for target in json.loads(listing)}
+    needed = {files[target] for test in tests for target in test["depends"]}
+    return sorted(os.path.relpath(file, build.resolve()) for file in needed)
 
 
 def without_leaks(env: dict[str, str]) -> dict[str, str]:
@@ -242,7 +249,7 @@ ASAN = {
 
 
 TSAN = {
-    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1"
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1:atexit_sleep_ms=100"
     ":suppressions=tests/sanitizers/threads.txt",
 }
 
@@ -345,6 +352,21 @@ def run_fuzz(context: Context) -> Tally:
     return tally
 
 
+RANDOM_SEEDS = range(1000, 6000, 1000)  # a case's number is added to its run's seed
+
+
+def run_random(context: Context) -> Tally:
+    """The long form of the unit tests that draw operations at random: those on GPUs, over the fakes."""
+    if not test_programs(context):
+        return Tally(failed=["build/wheel: does not build its tests"])
+    argv = ["meson", "test", "-C", str(BUILD), "--no-rebuild", "--num-processes=1", "--timeout-multiplier=3", "unit gpu"]
+    tally = Tally()
+    for seed in RANDOM_SEEDS:
+        env = {"HVD_RANDOM_CASES": "2000", "HVD_RANDOM_SEED": str(seed)}
+        tally += context.good(f"unit gpu, 2000 cases from seed {seed}", argv, 900, env)
+    return tally
+
+
 def run_repeat(context: Context) -> Tally:
     """The unit tests a hundred times: what fails once in a hundred runs is broken."""
     code, output = context.command(
@@ -373,5 +395,6 @@ PARTS = [
     Part("tsan", "thread sanitizer: units", run_tsan),
     Part("clang", "a second compiler", run_clang, nightly=True),
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True),
+    Part("random", "operations at random on GPUs, over the fakes: 10 000 of them", run_random, nightly=True),
     Part("repeat", "unit tests, a hundred times", run_repeat, nightly=True),
 ]

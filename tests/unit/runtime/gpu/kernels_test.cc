@@ -9,7 +9,10 @@
 #include <random>
 #include <vector>
 
+#include "world_of_threads.h"
+
 using namespace hvd::cuda;
+using hvd::testing::slower;
 
 namespace {
 
@@ -50,7 +53,7 @@ void run(unsigned blocks, F&& kernel) {
 
 TEST_CASE("every tile belongs to the piece that it falls in") {
   std::mt19937 random(1);
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 50 / slower; ++round) {
     const Laid laid = lay(random, 1, tile_bytes, true);
     const auto count = static_cast<std::uint32_t>(laid.pieces.size());
     std::uint64_t t = 0;
@@ -67,7 +70,7 @@ TEST_CASE("every tile belongs to the piece that it falls in") {
 
 TEST_CASE("gather and scatter move every byte, and no other") {
   std::mt19937 random(2);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 40 / slower; ++round) {
     Laid laid = lay(random, 4, tile_bytes, true);
     const auto count = static_cast<std::uint32_t>(laid.pieces.size());
     std::vector<unsigned char> buffer(laid.bytes + 16, 0xee), expected = buffer;
@@ -94,7 +97,7 @@ TEST_CASE_TEMPLATE("scaling kernels compute what a loop computes", Types, std::p
   using T = typename Types::first_type;
   using B = typename Types::second_type;
   std::mt19937 random(3);
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < 25 / slower; ++round) {
     Laid laid = lay(random, sizeof(T), tile_elements, false);
     for (Piece& p : laid.pieces)
       for (std::uint64_t i = 0; i < p.units; ++i)
@@ -142,7 +145,7 @@ TEST_CASE("16-bit floats: every one of them comes back, and rounding is to the n
     REQUIRE((not_a_number ? (again.bits & 0x7fffu) > 0x7f80u : again.bits == b.bits));
   }
   std::mt19937 random(4);
-  for (int i = 0; i < 200000; ++i) {
+  for (int i = 0; i < 200000 / slower; ++i) {
     const float x =
         std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 60) - 60) * (random() % 2 ? 1.f : -1.f);
     f16 h;
