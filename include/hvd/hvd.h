@@ -163,6 +163,9 @@ HVD_API int hvd_poll(hvd_handle handle, int* done);
 /** Waits until the operation ends and returns its status; HVD_TIMEOUT when timeout_seconds passed first
  *  (negative: no limit), then the handle is still under way.  The waiting thread may run the engine itself. */
 HVD_API int hvd_wait(hvd_handle handle, double timeout_seconds);
+/** hvd_wait for each of count handles: the status of the first that failed, once all have ended; HVD_TIMEOUT when some
+ *  are still under way after timeout_seconds.  All handles stay valid.  handles: [count]. */
+HVD_API int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_seconds);
 
 /** Has ended(context) called once, when the operation has ended, or here and now when it has already.  The calling
  * thread is whichever ended it, often the runtime's own and in the midst of other work: ended must return at once, and
@@ -201,6 +204,8 @@ HVD_API int hvd_after(hvd_handle handle, void* stream);
 
 /** Forgets a handle.  One that is under way is forgotten when it ends. */
 HVD_API int hvd_release(hvd_handle handle);
+/** The same for count handles.  HVD_USAGE when some were unknown, or released before; the others are released. */
+HVD_API int hvd_release_many(const hvd_handle* handles, size_t count);
 
 /** Blocking operation in one call: submit, wait, release.  The fast path for small tensors. */
 HVD_API int hvd_run(const hvd_request* request);

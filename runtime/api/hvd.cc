@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "core/prepare.h"
 #include "cuda/gpu.h"
 #include "memory/arena.h"
+#include "memory/backoff.h"
 #include "ops/nccl/library.h"
 
 using hvd::Code;
@@ -78,6 +80,19 @@ const hvd_request* nth(const hvd_request* requests, size_t i) {
 /// The operation's own status, as this thread's failure.
 void raise(const Operation& op) {
   if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
+}
+
+/// Waits for it.  False when it is still under way; @p failure: what its own was, unless there is one already.
+bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception_ptr& failure) {
+  const Held op(e, handle);
+  if (!e.wait(*op, timeout_seconds)) return false;
+  try {
+    raise(*op);
+    if (op->gpu) hvd::core::hand_over(*op, op->gpu->stream);
+  } catch (...) {
+    if (!failure) failure = std::current_exception();
+  }
+  return true;
 }
 
 }  // namespace
@@ -166,10 +181,30 @@ int hvd_wait(hvd_handle handle, double timeout_seconds) {
     if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
     const Use e;
     if (e->operations().ended_well(handle)) return;
-    const Held op(*e, handle);
-    if (!e->wait(*op, timeout_seconds)) throw Error(Code::timeout, "", "the operation is still under way");
-    raise(*op);
-    if (op->gpu) hvd::core::hand_over(*op, op->gpu->stream);
+    std::exception_ptr failure;
+    if (!end_of(*e, handle, timeout_seconds, failure))
+      throw Error(Code::timeout, "", "the operation is still under way");
+    if (failure) std::rethrow_exception(failure);
+  });
+}
+
+int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_seconds) {
+  return guard([&] {
+    if (count == 0) return;
+    need(handles, "handles");
+    if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
+    const Use e;
+    const Operations& operations = e->operations();
+    const bool limited = timeout_seconds >= 0;
+    const std::int64_t end =
+        limited ? hvd::memory::now_ns() + static_cast<std::int64_t>(std::min(timeout_seconds, 1e9) * 1e9) : 0;
+    std::exception_ptr first;
+    for (size_t i = 0; i < count; ++i) {
+      if (operations.ended_well(handles[i])) continue;
+      const double left = limited ? std::max(1e-9 * static_cast<double>(end - hvd::memory::now_ns()), 0.0) : -1;
+      if (!end_of(*e, handles[i], left, first)) throw Error(Code::timeout, "", "operations are still under way");
+    }
+    if (first) std::rethrow_exception(first);
   });
 }
 
@@ -258,6 +293,18 @@ int hvd_release(hvd_handle handle) {
   return guard([&] {
     const Use e;
     if (!e->operations().release(handle)) unknown(handle);
+  });
+}
+
+int hvd_release_many(const hvd_handle* handles, size_t count) {
+  return guard([&] {
+    if (count == 0) return;
+    need(handles, "handles");
+    const Use e;
+    if (const size_t good = e->operations().release({handles, count}); good < count)
+      throw Error(
+          Code::usage, "hvd_release_many",
+          std::to_string(count - good) + " of " + std::to_string(count) + " handles are unknown, or were released");
   });
 }
 

@@ -7,7 +7,6 @@
 #include "ops/hierarchical/adasum.h"
 #include "ops/hierarchical/delivery.h"
 #include "ops/hierarchical/lanes.h"
-#include "ops/shm/eager.h"
 
 namespace hvd::core {
 namespace {
@@ -27,6 +26,7 @@ Batch::Batch(const World& world, const Config& config, const memory::Node& node,
       rows_(tracer, traced),
       on_device_(on_device),
       end_(std::move(end)),
+      slots_(node),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
       reduction_(rings_, distance_, nodes_, transport) {}
@@ -113,17 +113,16 @@ void Batch::run_eager(std::span<Operation* const> ops) {
 
 /// Everybody's input is in the slots: nobody waits for anybody.
 void Batch::run_eager(Operation& op) {
-  const Signature& s = op.entry->signature;
-  const std::uint32_t at = op.entry->slot;
-  if (s.operation() == Kind::broadcast) {
-    const auto bytes = static_cast<std::size_t>(s.payload_bytes());
-    std::memcpy(op.out, ops::slot(node_, s.root, at, bytes, op.parity), bytes);
-  } else if (s.operation() == Kind::reducescatter) {
+  const Entry& e = *op.entry;
+  if (e.reduce) {
+    slots_.reduce(e.reduce, e.scale, e.slot, op.parity, e.elements, op.out);
+  } else if (e.signature.operation() == Kind::broadcast) {
+    std::memcpy(op.out, slots_.at(e.signature.root, e.slot, op.parity), e.bytes);
+  } else {  // reducescatter
     const ops::Divided t = divide(op);
-    ops::eager_reduce(node_, t.item, at, op.parity, t.begin(world_.rank, world_.size), t.end(world_.rank, world_.size),
-                      t.item.out);
-  } else {
-    ops::eager_reduce(node_, item_of(op, world_.size), at, op.parity);
+    const std::size_t begin = t.begin(world_.rank, world_.size), end = t.end(world_.rank, world_.size);
+    slots_.reduce(t.item.reduce, t.item.scale, e.slot + begin, op.parity, (end - begin) / t.item.element_bytes,
+                  t.item.out);
   }
 }
 
@@ -241,7 +240,7 @@ std::unique_ptr<ops::Stage> Batch::adasum() {
   std::vector<ops::Adapted> tensors;
   std::size_t bytes = 0;
   for (const Operation* op : parts_[adapted].ops) {
-    tensors.push_back({item_of(*op, world_.size), op->entry->signature.type()});
+    tensors.push_back({item_of(*op), op->entry->signature.type()});
     tensors.back().item.wide = ops::wide_reducer(tensors.back().dtype, Reduce::sum);  // nodes' parts of the result
     bytes += tensors.back().item.bytes;
   }
@@ -255,7 +254,7 @@ ops::Divided Batch::divide(Operation& op) const {
   const std::int64_t rows = s.dims[0];
   op.result_shape.assign(s.dims, s.dims + s.ndim);
   op.result_shape[0] = rows / world_.size + (world_.rank < rows % world_.size ? 1 : 0);
-  ops::Divided t{item_of(op, world_.size), rows};
+  ops::Divided t{item_of(op), rows};
   op.allocate(t.end(world_.rank, world_.size) - t.begin(world_.rank, world_.size));
   t.item.out = static_cast<unsigned char*>(op.result);
   return t;
@@ -280,7 +279,7 @@ std::unique_ptr<ops::Stage> Batch::reducescatter() {
 void Batch::take_scattered() {
   for (const Widened& w : widened_) {
     const Operation& op = w.operation();
-    const ops::Divided t{item_of(op, world_.size), op.entry->signature.dims[0]};
+    const ops::Divided t{item_of(op), op.entry->signature.dims[0]};
     const std::size_t begin = t.begin(world_.rank, world_.size), end = t.end(world_.rank, world_.size);
     w.narrow(op.result, begin / t.item.element_bytes, (end - begin) / t.item.element_bytes);
   }

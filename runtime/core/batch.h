@@ -21,6 +21,7 @@
 #include "core/world.h"
 #include "ops/hierarchical/lanes.h"
 #include "ops/shm/distance.h"
+#include "ops/shm/eager.h"
 #include "ops/shm/rings.h"
 #include "transport/transport.h"
 
@@ -88,6 +89,7 @@ class Batch {
   std::atomic<bool>& on_device_;  ///< set when work is left to a GPU
   End end_;
   Special special_;
+  ops::Slots slots_;
   const ops::Nodes nodes_;
   ops::Rings rings_;
   ops::Distance distance_;

@@ -65,8 +65,9 @@ void Set::stand_in(Reader& r) {
   auto s = std::make_unique<StandIn>();
   Entry& e = s->entry;
   const std::string_view blob = r.rest();
-  std::memcpy(static_cast<void*>(&e.signature), blob.data(), std::min(blob.size(), sizeof(Signature)));
-  const Signature& signature = e.signature;
+  Signature signature;
+  std::memcpy(static_cast<void*>(&signature), blob.data(), std::min(blob.size(), sizeof(Signature)));
+  e.describe(signature, world_.rank, world_.size);
   const bool own = signature.operation() == Kind::allgather || signature.operation() == Kind::alltoall;
   const std::size_t bytes = own ? 0 : static_cast<std::size_t>(signature.payload_bytes());
   s->zeros.reset(std::calloc(bytes + 1, 1));

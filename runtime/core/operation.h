@@ -54,10 +54,13 @@ struct alignas(64) Operation {
   Entry* entry = nullptr;  ///< while under way; like of_set
   const void* in = nullptr;
   void* out = nullptr;
-  Set* of_set = nullptr;    ///< valid while under way
+  union {
+    Set* of_set = nullptr;  ///< valid while under way
+    Operation* next_free;   ///< while nobody holds it
+  };
   std::uint8_t parity = 0;  ///< which of its two slots an eager tensor is in
   bool by_bit = false;      ///< announced by its ready bit, not by a record
-  bool more = false;        ///< some of what follows next_free has been written
+  bool more = false;        ///< some of what follows dim0 has been written
   /// Who wants to be told of the end.  The two words are written before listener becomes `set`.
   enum Listener : std::uint32_t { none = 0, set = 1, told = 2 };
   std::atomic<std::uint32_t> listener{none};
@@ -65,7 +68,6 @@ struct alignas(64) Operation {
   // A second line, not touched by most.
   void (*tell)(void*) = nullptr;
   void* tell_context = nullptr;
-  Operation* next_free = nullptr;
   std::int64_t dim0 = 0;          ///< allgather, alltoall: this rank's own first dimension
   void* result = nullptr;         ///< malloc'd; owned until taken
   std::int32_t last_rank = -1;    ///< join: the world rank that came last
@@ -121,18 +123,24 @@ class Operations {
   void release(Operation& op) { release(handle(op)); }
   /// The same; false when it was stale before, as for all but one of several threads that do this at once.
   bool release(std::int64_t handle) {
-    Operation* op = at_handle(handle);
-    if (!op) return false;
-    const bool done = op->done();
-    if (!done) registered_.fetch_add(1, std::memory_order_acq_rel);
-    const std::uint64_t before = change(*op, handle, [done](std::uint64_t life) {
-      const std::uint64_t left = (life & holders_mask) - 1;
-      return next_generation(life) | (left == 0 && done ? claimed : left);
-    });
-    const bool last = (before & holders_mask) == 1;
-    if (done && last) recycle(*op);
-    if (!done) last ? abandoned(*op) : unregister();
-    return before != 0;
+    Operation* mine = nullptr;
+    const bool good = release(handle, mine);
+    if (mine) give_back(mine, mine);
+    return good;
+  }
+  /// All of them, those that are good at least.  How many were.
+  std::size_t release(std::span<const std::int64_t> handles) {
+    std::size_t good = 0;
+    Operation *first = nullptr, *last = nullptr;
+    for (const std::int64_t handle : handles) {
+      Operation* mine = nullptr;
+      good += release(handle, mine);
+      if (!mine) continue;
+      (last ? last->next_free : first) = mine;
+      last = mine;
+    }
+    if (first) give_back(first, last);
+    return good;
   }
   /// The result of an operation that has ended, now the caller's; nullptr for all callers but one.
   static void* take_result(Operation& op) { return std::atomic_ref(op.result).exchange(nullptr); }
@@ -207,6 +215,21 @@ class Operations {
   }
 
  private:
+  /// @p mine: the operation, when nobody holds it any more and it has ended: to be given back.
+  bool release(std::int64_t handle, Operation*& mine) {
+    Operation* op = at_handle(handle);
+    if (!op) return false;
+    const bool done = op->done();
+    if (!done) registered_.fetch_add(1, std::memory_order_acq_rel);
+    const std::uint64_t before = change(*op, handle, [done](std::uint64_t life) {
+      const std::uint64_t left = (life & holders_mask) - 1;
+      return next_generation(life) | (left == 0 && done ? claimed : left);
+    });
+    const bool last = (before & holders_mask) == 1;
+    if (done && last) clear(*(mine = op));
+    if (!done) last ? abandoned(*op) : unregister();
+    return before != 0;
+  }
   void unregister() { registered_.fetch_sub(1, std::memory_order_acq_rel); }
   /// Nobody holds it; registered.  The order of the two looks at registered_ says who claims it: after the end was
   /// looked for, it is seen here.
@@ -279,22 +302,28 @@ class Operations {
     op.result = nullptr;
   }
   void recycle(Operation& op) {
-    if (op.more) {
-      free_result(op);
-      op.gpu.reset();
-      op.dim0 = 0;
-      op.last_rank = -1;
-      op.error.clear();
-      op.splits.clear();
-      op.received.clear();
-      op.result_shape.clear();
-      op.more = false;
-    }
-    // While end() is at work it may look at this one again.
+    clear(op);
+    give_back(&op, &op);
+  }
+  static void clear(Operation& op) {
+    if (!op.more) return;
+    free_result(op);
+    op.gpu.reset();
+    op.dim0 = 0;
+    op.last_rank = -1;
+    op.error.clear();
+    op.splits.clear();
+    op.received.clear();
+    op.result_shape.clear();
+    op.more = false;
+  }
+  /// A list of them, from @p first to @p last.
+  void give_back(Operation* first, Operation* last) {
+    // While end() is at work it may look at them again.
     auto& list = phase_.load(std::memory_order_acquire) % 2 == 0 ? returned_ : early_;
     // Only whole lists are taken off: nothing can come back under a push.
-    op.next_free = list.load(std::memory_order_relaxed);
-    while (!list.compare_exchange_weak(op.next_free, &op, std::memory_order_release, std::memory_order_relaxed)) {}
+    last->next_free = list.load(std::memory_order_relaxed);
+    while (!list.compare_exchange_weak(last->next_free, first, std::memory_order_release, std::memory_order_relaxed)) {}
   }
 
   /// Chunk c begins at index first_chunk * (2^c - 1).
@@ -313,6 +342,7 @@ class Operations {
       chunk.store(new Operation[std::size_t{first_chunk} << c], std::memory_order_release);
     Operation& op = at(index);
     op.index = index;
+    op.next_free = nullptr;
     op.life.store(first_generation(index), std::memory_order_relaxed);
     made_.store(index + 1, std::memory_order_release);
     return op;

@@ -5,7 +5,7 @@
 
 namespace hvd::core {
 
-ops::Item item_of(const Operation& op, int size) {
+ops::Item item_of(const Operation& op) {
   const Signature& s = op.entry->signature;
   ops::Item item;
   item.in = static_cast<const unsigned char*>(op.in);
@@ -13,7 +13,7 @@ ops::Item item_of(const Operation& op, int size) {
   item.bytes = op.entry->bytes;
   item.element_bytes = element_bytes(s.type());
   item.reduce = ops::reducer(s.type(), s.reduction() == Reduce::adasum ? Reduce::sum : s.reduction());
-  item.scale = {s.before, s.after, s.reduction() == Reduce::average ? size : 1};
+  item.scale = op.entry->scale;
   if (Widened::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
   return item;
 }
@@ -35,14 +35,13 @@ bool Reduction::lies_registered(const Operation& op) {
 }
 
 void Reduction::begin(std::span<Operation* const> ops) {
-  const int size = static_cast<int>(nodes_.node_of.size());
   stream_.clear();
   direct_.clear();
   for (const Operation* op : ops) {
     if (lies_registered(*op))
-      direct_.add(item_of(*op, size), op->entry->id, op->parity);
+      direct_.add(item_of(*op), op->entry->id, op->parity);
     else
-      stream_.add(item_of(*op, size));
+      stream_.add(item_of(*op));
   }
   rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
   direct_.begin();

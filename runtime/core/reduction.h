@@ -12,8 +12,8 @@
 
 namespace hvd::core {
 
-/// What the kernels need to know of an operation in a set of @p size members.
-ops::Item item_of(const Operation& op, int size);
+/// What the kernels need to know of an operation.
+ops::Item item_of(const Operation& op);
 
 /// Used again for every batch: nothing is allocated for known tensors.
 class Reduction final : public ops::Stage {

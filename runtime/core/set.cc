@@ -1,5 +1,7 @@
 #include "core/set.h"
 
+#include <cstring>
+
 #include "memory/wake.h"
 #include "negotiate/idset.h"
 
@@ -14,6 +16,7 @@ Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport
     : world_(std::move(world)),
       transport_(std::move(transport)),
       node_(std::move(node)),
+      slots_(node_),
       shared_(shared),
       operations_(shared.operations),
       tracer_(shared.tracer),
@@ -27,6 +30,17 @@ Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
   if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_);
+}
+
+void Entry::describe(const Signature& s, int rank, int size) {
+  std::memcpy(static_cast<void*>(&signature), &s, s.bytes());
+  bytes = static_cast<std::size_t>(s.payload_bytes());
+  elements = static_cast<std::size_t>(s.elements());
+  group_size = s.group_size;
+  fills = s.operation() != Kind::broadcast || s.root == rank;
+  reduce = s.operation() == Kind::allreduce ? ops::reducer(s.type(), s.reduction()) : nullptr;
+  scale = {s.before, s.after, s.reduction() == Reduce::average ? size : 1};
+  track = {};
 }
 
 bool Set::step(Steps steps) {
@@ -182,7 +196,7 @@ void Set::fail_group(Reader& r) {
 void Set::end(std::span<Operation* const> ops, int status, const std::string& error) {
   for (Operation* op : ops) {
     op->status = status;
-    if (status != HVD_OK) {
+    if (status != HVD_OK) [[unlikely]] {
       op->error = error;
       op->more = true;
     }

@@ -23,16 +23,22 @@
 #include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
+#include "ops/shm/eager.h"
 #include "trace/trace.h"
 
 namespace hvd::core {
 
-/// What this rank knows about a name.  What a known tensor needs comes first.
-struct Entry {
+/// What this rank knows about a name.  What a known tensor needs comes first: one line, and two more to compare the
+/// request with.
+struct alignas(64) Entry {
   Operation* operation = nullptr;           ///< the one in flight
   std::uint32_t id = negotiate::no_slot;    ///< none until the conductor assigns one
   std::uint32_t slot = negotiate::no_slot;  ///< offset of its eager slots
-  std::size_t bytes = 0;                    ///< of the tensor, by its signature
+  std::size_t bytes = 0;                    ///< of the tensor, by its signature, like the next four
+  std::size_t elements = 0;
+  ops::ReduceFn reduce = nullptr;  ///< allreduce only
+  std::uint32_t group_size = 0;    ///< 0: not grouped
+  bool fills = true;               ///< its slot: an input of this rank's is needed
   std::atomic<bool> in_flight{false};
   bool chosen = false;     ///< while submit looks for names that come twice
   std::uint8_t round = 0;  ///< parity of the next submit
@@ -40,8 +46,13 @@ struct Entry {
   std::uint64_t after_epoch = 0;
   std::string name;
   Asked asked;          ///< what the signature was made of
+  ops::Scale scale;     ///< by the signature
   trace::Track track;   ///< zeroed when the signature changes
   Signature signature;  ///< last: its unused dimensions are never touched
+
+  Entry() { signature.kind = num_kinds; }  // is no operation's
+  /// It is what ranks agree on from now on.  @p rank: this one, of @p size.
+  void describe(const Signature& s, int rank, int size);
 };
 
 /// What a rank that has joined uses in place of an operation of its own.
@@ -164,6 +175,7 @@ class Set {
   const World world_;
   const std::shared_ptr<transport::Transport> transport_;
   memory::Node node_;
+  ops::Slots slots_;
   Shared& shared_;
   Operations& operations_;
   trace::Tracer& tracer_;

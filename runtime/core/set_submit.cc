@@ -6,7 +6,6 @@
 #include "core/set.h"
 #include "memory/arena.h"
 #include "memory/wake.h"
-#include "ops/shm/eager.h"
 
 namespace hvd::core {
 
@@ -129,11 +128,7 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
     Operation& op = *ops[i];
     Entry& e = *op.entry;
     const bool same = e.signature == requests[i].signature;
-    if (!same) {
-      std::memcpy(static_cast<void*>(&e.signature), &requests[i].signature, requests[i].signature.bytes());
-      e.bytes = static_cast<std::size_t>(e.signature.payload_bytes());
-      e.track = {};
-    }
+    if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
     e.asked = requests[i].asked;
     if (tracer_.enabled()) trace_submitted(e, op.dim0);
     if (e.id != no_slot && same && !records_only_) {
@@ -153,6 +148,7 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
   if (broken_code_ || join_op_ || records_only_ || !recall(requests, group)) return false;
   operations_.take(requests.size(), ops);
   count(requests.size());
+  const bool traced = tracer_.enabled();
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Operation& op = *ops[i];
     Entry& e = *chosen_[i];
@@ -161,7 +157,7 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
     op.in = requests[i].in;
     op.out = requests[i].out;
     e.operation = &op;
-    if (tracer_.enabled()) trace_submitted(e, 0);
+    if (traced) trace_submitted(e, 0);
     announce(e, op);
   }
   due = flip();
@@ -174,15 +170,12 @@ bool Set::recall(std::span<const hvd_request> requests, bool group) {
   Entry* const before = last_;
   for (const hvd_request& q : requests) {
     Entry* e = q.set == requests.front().set ? known(q) : nullptr;
-    if (e) {
-      const Signature& s = e->signature;
-      const bool fits = group ? s.group_size == requests.size() &&
-                                    (chosen_.empty() || s.group == chosen_.front()->signature.group) &&
-                                    e->asked.place == chosen_.size()
-                              : s.group_size == 0;
-      if (!fits || e->in_flight.load(std::memory_order_acquire)) e = nullptr;
-    }
-    if (!e) {
+    bool fits = e && !e->in_flight.load(std::memory_order_acquire);
+    if (fits)
+      fits = group ? e->group_size == requests.size() && e->asked.place == chosen_.size() &&
+                         (chosen_.empty() || e->signature.group == chosen_.front()->signature.group)
+                   : e->group_size == 0;
+    if (!fits) {
       for (Entry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
       last_ = before;
       return false;
@@ -197,7 +190,7 @@ bool Set::recall(std::span<const hvd_request> requests, bool group) {
 Entry* Set::known(const hvd_request& q) {
   const bool follows = last_ && last_->after && last_->after_epoch == erased_;
   Entry* e = follows ? last_->after : nullptr;
-  if (!e || !e->asked.same(q) || e->name != q.name) {
+  if (!e || !e->asked.same(q) || std::strcmp(e->name.c_str(), q.name) != 0) {
     if (!q.name || q.struct_size != sizeof q) return nullptr;
     const auto found = names_.find(std::string_view(q.name));
     if (found == names_.end()) return nullptr;
@@ -222,8 +215,8 @@ void Set::announce(Entry& e, Operation& op) {
   op.parity = e.round ^= 1;
   if (e.slot == no_slot)
     tell_place(e, op);
-  else if (e.signature.operation() != Kind::broadcast || e.signature.root == world_.rank)
-    std::memcpy(ops::slot(node_, node_.me, e.slot, e.bytes, op.parity), op.in, e.bytes);
+  else if (e.fills)
+    std::memcpy(slots_.at(node_.me, e.slot, op.parity), op.in, e.bytes);
   pending_[e.id] = &op;
   flips_[e.id / 64] |= 1ull << (e.id % 64);
   words_ = std::max(words_, e.id / 64 + 1);

@@ -1,6 +1,7 @@
 #include "negotiate/conductor.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "negotiate/idset.h"
@@ -22,11 +23,20 @@ bool can_be_eager(const Signature& s) {
   }
 }
 
+constexpr std::uint32_t line = 64;
+
+/// Tiny tensors share lines: what the other ranks' cores fetch is most of what a thousand of them cost.
+std::uint32_t slot_stride(std::int64_t bytes) {
+  const auto n = static_cast<std::uint32_t>(bytes);
+  return n <= line / 2 ? std::max(std::bit_ceil(n), 8u) : (n + line - 1) / line * line;
+}
+
 }  // namespace
 
 Conductor::Conductor(ConductorOptions options, Publish publish)
     : options_(std::move(options)), publish_(std::move(publish)) {
   ids_.resize(options_.ids);
+  known_.resize(options_.ids);
   batch_.resize((options_.ids + 63) / 64);
   for (std::uint32_t id = options_.ids; id-- > 0;) free_.push_back(id);
   candidates_.reserve(options_.ids);
@@ -39,16 +49,8 @@ void Conductor::publish(Order order, Writer& w) {
   publish_(order, w.bytes());
 }
 
-void Conductor::ready(std::uint32_t id) {
-  if (live(id)) candidate(id);  // else evicted meanwhile: records will come
-}
-
-void Conductor::candidate(std::uint32_t id) {
-  if (!ids_[id].grouped) {
-    candidates_.push_back(id);
-    return;
-  }
-  const Signature& s = ids_[id].signature;
+void Conductor::grouped_candidate(std::uint32_t id) {
+  const Signature& s = known_[id].signature;
   Group& group = groups_[s.group];
   group.ready.push_back(id);
   if (group.ready.size() < s.group_size) return;
@@ -142,7 +144,7 @@ void Conductor::join(const RankSet& ranks, bool has) {
 
 void Conductor::fail_group(std::uint64_t group, const std::string& text) {
   for (std::uint32_t id = 0; id < options_.ids; ++id)
-    if (ids_[id].live && ids_[id].signature.group_size && ids_[id].signature.group == group) evict(id);
+    if (ids_[id].live && ids_[id].grouped && known_[id].signature.group == group) evict(id);
   groups_.erase(group);
   for (auto it = announced_.begin(); it != announced_.end();) {
     it->second.drop_group(group);
@@ -157,14 +159,16 @@ void Conductor::fail_group(std::uint64_t group, const std::string& text) {
 
 void Conductor::evict(std::uint32_t id) {
   Id& i = ids_[id];
+  Known& known = known_[id];
   Writer w;
   w.put(id);
   publish(Order::evict, w);
-  id_of_.erase(i.name);
-  if (i.slot != no_slot) free_slots_[static_cast<std::uint32_t>((i.bytes + 63) / 64 * 64)].push_back(i.slot);
-  if (i.signature.group_size)
-    if (auto g = groups_.find(i.signature.group); g != groups_.end()) std::erase(g->second.ready, id);
+  id_of_.erase(known.name);
+  if (i.slot != no_slot) free_slots_[slot_stride(i.bytes)].push_back(i.slot);
+  if (i.grouped)
+    if (auto g = groups_.find(known.signature.group); g != groups_.end()) std::erase(g->second.ready, id);
   i = Id{};
+  known.name.clear();
   --live_;
   evicted_.emplace_back(published_, id);
 }
@@ -176,7 +180,7 @@ bool Conductor::evict_oldest() {
     const Id& i = ids_[id];
     if (!i.live) continue;
     if (std::find(candidates_.begin(), candidates_.end(), id) != candidates_.end()) continue;
-    if (i.signature.group_size && groups_.count(i.signature.group)) continue;
+    if (i.grouped && groups_.count(known_[id].signature.group)) continue;
     if (oldest == no_slot || i.used < ids_[oldest].used) oldest = id;
   }
   if (oldest == no_slot) return false;
@@ -200,16 +204,17 @@ void Conductor::gone(int rank, std::uint32_t code, const std::string& text) {
 
 std::uint32_t Conductor::take_slot(std::int64_t bytes) {
   if (bytes <= 0 || bytes > static_cast<std::int64_t>(options_.eager_limit)) return no_slot;
-  const auto stride = static_cast<std::uint32_t>((bytes + 63) / 64 * 64);
+  const std::uint32_t stride = slot_stride(bytes);
   auto& free = free_slots_[stride];
-  if (!free.empty()) {
-    const std::uint32_t slot = free.back();
-    free.pop_back();
-    return slot;
+  if (free.empty()) {
+    const std::uint32_t taken = std::max(stride, line);
+    if (slots_used_ + taken > options_.eager_bytes) return no_slot;
+    for (std::uint32_t at = taken; at > 0; at -= stride)
+      free.push_back(static_cast<std::uint32_t>(slots_used_) + at - stride);
+    slots_used_ += taken;
   }
-  if (slots_used_ + 2 * stride > options_.eager_bytes) return no_slot;
-  const auto slot = static_cast<std::uint32_t>(slots_used_);
-  slots_used_ += 2 * stride;
+  const std::uint32_t slot = free.back();
+  free.pop_back();
   return slot;
 }
 
@@ -227,12 +232,12 @@ bool Conductor::assign_waiting() {
     Id& i = ids_[id];
     i.live = true;
     i.fresh = true;
-    i.signature = signature;
     i.grouped = signature.group_size != 0;
+    i.passing = signature.operation() == Kind::set_change;
     i.bytes = signature.payload_bytes();
     i.slot = can_be_eager(signature) ? take_slot(i.bytes) : no_slot;
     i.used = last_batch_;
-    i.name = name;
+    known_[id] = {name, signature};
     id_of_[name] = id;
     ++live_;
     Writer w;
@@ -255,18 +260,23 @@ void Conductor::publish_batch(const std::vector<std::uint32_t>& ids, bool eager)
   while (at < ids.size()) {
     std::int64_t bytes = 0;
     std::size_t end = at;
-    while (end < ids.size() && end - at < most && (end == at || bytes + ids_[ids[end]].bytes <= options_.fusion_bytes))
-      bytes += ids_[ids[end++]].bytes;
+    last_batch_ = published_ + 1;
+    for (; end < ids.size() && end - at < most; ++end) {
+      Id& id = ids_[ids[end]];
+      if (end != at && bytes + id.bytes > options_.fusion_bytes) break;
+      bytes += id.bytes;
+      id.used = last_batch_;
+      id.fresh = false;
+      batch_[ids[end] / 64] |= 1ull << (ids[end] % 64);
+    }
     Writer w;
     w.put(eager ? batch_eager : 0u).put(static_cast<std::uint32_t>(end - at));
     const std::size_t words = ids[end - 1] / 64 + 1;
-    for (std::size_t i = at; i < end; ++i) batch_[ids[i] / 64] |= 1ull << (ids[i] % 64);
     put_ids(w, {batch_.data(), words});
     std::fill_n(batch_.begin() + ids[at] / 64, words - ids[at] / 64, 0);
     publish(Order::batch, w);
-    last_batch_ = published_;
     under_way_.push_back(published_);
-    for (; at < end; ++at) ids_[ids[at]].used = published_, ids_[ids[at]].fresh = false;
+    at = end;
   }
 }
 
@@ -295,11 +305,20 @@ bool Conductor::decide_at(std::int64_t now_ns) {
   held_since_ = 0;
   if (!std::is_sorted(candidates_.begin(), candidates_.end())) std::sort(candidates_.begin(), candidates_.end());
   eager_.clear(), streamed_.clear();
-  for (std::uint32_t id : candidates_) (eager_now(ids_[id]) ? eager_ : streamed_).push_back(id);
+  std::int64_t eager_bytes = 0;
+  bool passing = false;
+  for (std::uint32_t id : candidates_) {
+    const Id& i = ids_[id];
+    passing |= i.passing;
+    if (eager_now(i)) {
+      eager_.push_back(id);
+      eager_bytes += i.bytes;
+    } else {
+      streamed_.push_back(id);
+    }
+  }
   candidates_.clear();
   // Everybody reads everybody's slots: from some size on slices are cheaper.
-  std::int64_t eager_bytes = 0;
-  for (std::uint32_t id : eager_) eager_bytes += ids_[id].bytes;
   if (eager_bytes * options_.ranks > options_.eager_work) {
     streamed_.insert(streamed_.end(), eager_.begin(), eager_.end());
     std::sort(streamed_.begin(), streamed_.end());
@@ -309,9 +328,10 @@ bool Conductor::decide_at(std::int64_t now_ns) {
   if (!streamed_.empty()) publish_batch(streamed_, false);
   // A name keeps its id for one batch only: where caching is off, while ranks join, and where it would be of no use.
   const bool forget = options_.capacity == 0 || joining_;
+  if (!forget && !passing) return true;
   for (auto* list : {&eager_, &streamed_})
     for (std::uint32_t id : *list)
-      if (forget || ids_[id].signature.operation() == Kind::set_change) evict(id);
+      if (forget || ids_[id].passing) evict(id);
   return true;
 }
 

@@ -36,7 +36,7 @@ struct ConductorOptions {
   std::uint32_t capacity = 1024;  ///< names that keep an id; HOROVOD_CACHE_CAPACITY
   std::int64_t fusion_bytes = 128 << 20;
   std::int64_t hold_ns = 1000000;     ///< longest hold for fusion
-  std::size_t eager_bytes = 0;        ///< a rank's memory for slots; 0: no eager tensors
+  std::size_t eager_bytes = 0;        ///< a rank's memory for slots, of one parity; 0: no eager tensors
   std::size_t eager_limit = 8 << 10;  ///< largest eager tensor
   std::int64_t eager_work = 8 << 20;  ///< largest ranks * bytes of an eager batch
 };
@@ -47,7 +47,9 @@ class Conductor {
   Conductor(ConductorOptions options, Publish publish);
 
   /// All members have submitted @p id.
-  void ready(std::uint32_t id);
+  void ready(std::uint32_t id) {
+    if (live(id)) candidate(id);  // else evicted meanwhile: records will come
+  }
   /// @p ranks, which had carried out @p executed orders, announce @p name.
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
   /// Every member has carried out this many orders.
@@ -67,7 +69,7 @@ class Conductor {
   bool holding() const { return !candidates_.empty() || !agreed_.empty() || all_joined(); }
   std::uint64_t published() const { return published_; }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
-  const std::string& name(std::uint32_t id) const { return ids_[id].name; }
+  const std::string& name(std::uint32_t id) const { return known_[id].name; }
   /// Calls f(name, ranks) for names that only these ranks have announced by records; who has joined counts as ready.
   template <class F>
   void incomplete(F&& f) const {
@@ -75,13 +77,16 @@ class Conductor {
   }
 
  private:
-  struct Id {  // what a known tensor needs comes first
+  struct Id {  // what a batch of known tensors needs, and nothing else: a thousand of them are 32 KiB
     bool live = false;
     bool fresh = false;    ///< announced by record: its slot is not filled
     bool grouped = false;  ///< by its signature
+    bool passing = false;  ///< of a kind that is never known: evicted after its batch
     std::uint32_t slot = no_slot;
     std::int64_t bytes = 0;
     std::uint64_t used = 0;  ///< number of the last batch with it, for eviction
+  };
+  struct Known {
     std::string name;
     Signature signature;
   };
@@ -107,7 +112,13 @@ class Conductor {
   void evict(std::uint32_t id);
   bool evict_oldest();
   bool assign_waiting();
-  void candidate(std::uint32_t id);
+  void candidate(std::uint32_t id) {
+    if (ids_[id].grouped)
+      grouped_candidate(id);
+    else
+      candidates_.push_back(id);
+  }
+  void grouped_candidate(std::uint32_t id);
   std::uint32_t take_slot(std::int64_t bytes);
   void publish_batch(const std::vector<std::uint32_t>& ids, bool eager);
   bool eager_now(const Id& id) const { return id.slot != no_slot && !id.fresh; }
@@ -115,6 +126,7 @@ class Conductor {
   ConductorOptions options_;
   Publish publish_;
   std::vector<Id> ids_;
+  std::vector<Known> known_;  ///< the same by the same index
   std::vector<std::uint32_t> free_;
   std::deque<std::pair<std::uint64_t, std::uint32_t>> evicted_;  ///< (order number, id): not yet free again
   std::unordered_map<std::string, std::uint32_t> id_of_;

@@ -142,7 +142,22 @@ void run(Bytes& b, Pool& pool) {
 
 void wait(Bytes& b, Pool& pool) {
   const double limits[] = {0, 0, 0.001, -1, -1, NAN, 1e-300};
-  CALL(hvd_wait, pool.pick(b), limits[b.below(std::size(limits))]);
+  const double limit = limits[b.below(std::size(limits))];
+  if (!b.rarely()) {
+    CALL(hvd_wait, pool.pick(b), limit);
+    return;
+  }
+  const hvd_handle handles[] = {pool.pick(b), pool.pick(b), pool.pick(b)};
+  CALL(hvd_wait_many, b.rarely() ? nullptr : handles, b.below(std::size(handles) + 1), limit);
+}
+
+void release(Bytes& b, Pool& pool) {
+  if (!b.rarely()) {
+    CALL(hvd_release, pool.pick(b));
+    return;
+  }
+  const hvd_handle handles[] = {pool.pick(b), pool.pick(b), pool.pick(b)};
+  CALL(hvd_release_many, b.rarely() ? nullptr : handles, b.below(std::size(handles) + 1));
 }
 
 void take(Bytes& b, Pool& pool) {
@@ -269,7 +284,7 @@ void play(Bytes b, Pool& pool, bool first) {
         take(b, pool);
         break;
       case 8:
-        CALL(hvd_release, pool.pick(b));
+        release(b, pool);
         break;
       case 9:
         ask(b);

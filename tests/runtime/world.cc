@@ -120,6 +120,46 @@ void many() {
   }
 }
 
+/// In one call each: submitted, waited for, released.
+void all_at_once() {
+  constexpr std::size_t count = 300;
+  std::vector<std::string> names;
+  std::vector<float> data(count);
+  for (std::size_t i = 0; i < count; ++i) names.push_back("at once." + std::to_string(i));
+  std::vector<hvd_handle> handles(count);
+  for (int round = 0; round < 4; ++round) {
+    const std::vector<int64_t> shape{1};
+    std::vector<hvd_request> requests;
+    for (std::size_t i = 0; i < count; ++i) {
+      data[i] = static_cast<float>(world.rank + round) + static_cast<float>(i);
+      requests.push_back(request(HVD_ALLREDUCE, names[i].c_str(), shape, &data[i], &data[i]));
+      requests.back().reduce = HVD_AVERAGE;
+    }
+    EXPECT(hvd_submit_many(requests.data(), count, 0, handles.data()) == HVD_OK);
+    EXPECT(hvd_wait_many(handles.data(), count, 60) == HVD_OK);
+    bool right = true;
+    for (std::size_t i = 0; i < count; ++i)
+      right &= data[i] == static_cast<float>(round) + static_cast<float>(i) + static_cast<float>(world.size - 1) / 2;
+    EXPECT(right);
+    EXPECT(hvd_wait_many(handles.data(), count, 0) == HVD_OK);
+    EXPECT(hvd_release_many(handles.data(), count) == HVD_OK);
+    EXPECT(hvd_release_many(handles.data(), count) == HVD_USAGE);
+    EXPECT(hvd_wait_many(handles.data(), count, 0) == HVD_USAGE);
+  }
+  EXPECT(hvd_wait_many(nullptr, 0, 0) == HVD_OK && hvd_release_many(nullptr, 0) == HVD_OK);
+  EXPECT(hvd_wait_many(nullptr, 1, 0) == HVD_USAGE && hvd_release_many(nullptr, 1) == HVD_USAGE);
+}
+
+/// What a request is by default: no field differs from zero.
+void averages_of_bytes() {
+  std::uint8_t x = static_cast<std::uint8_t>(3 + world.rank);
+  hvd_request q = request(HVD_ALLREDUCE, "a byte", {}, &x, &x);
+  q.dtype = HVD_U8;
+  q.reduce = HVD_AVERAGE;
+  EXPECT(hvd_run(&q) == HVD_OK);
+  EXPECT(x == 3 + (world.size - 1) / 2);
+}
+
 void notified() {
   constexpr int count = 200;
   static std::atomic<int> told{0};
@@ -278,6 +318,8 @@ int main(int argc, char** argv) {
       allreduce_sizes();
       many();
       notified();
+      all_at_once();
+      averages_of_bytes();
       registered(static_cast<float*>(kept), kept_elements);
       broadcasts();
       allgathers();

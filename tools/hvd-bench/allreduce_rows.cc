@@ -99,8 +99,8 @@ class Bench {
       for (std::size_t t = 0; t < count; ++t) need(hvd_submit(&requests_[t], &handles_[t]), "hvd_submit");
     else
       need(hvd_submit_many(requests_.data(), count, 0, handles_.data()), "hvd_submit_many");
-    for (hvd_handle h : handles_) need(hvd_wait(h, -1), "hvd_wait");
-    for (hvd_handle h : handles_) need(hvd_release(h), "hvd_release");
+    need(hvd_wait_many(handles_.data(), count, -1), "hvd_wait_many");
+    need(hvd_release_many(handles_.data(), count), "hvd_release_many");
   }
   void theirs() {
     const std::size_t at = next();

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "bench.h"
 #include "memory/backoff.h"
@@ -32,6 +33,7 @@ class Backend {
     if (rank == 0) std::memset(base, 0, node_.total_bytes());
     MPI_Barrier(comm_);
     node_.attach(std::shared_ptr<void>(base, [](void*) {}));
+    slots_.emplace(node_);
   }
   ~Backend() {
     MPI_Win_free(&window_);
@@ -70,16 +72,17 @@ class Backend {
   /// As an eager batch runs, but with a counter in place of the ready bits.
   void small(const ops::Item& item) {
     const unsigned parity = static_cast<unsigned>(++round_ & 1);
-    std::memcpy(ops::slot(node_, rank, 0, item.bytes, parity), item.in, item.bytes);
+    std::memcpy(slots_->at(rank, 0, parity), item.in, item.bytes);
     node_.presence(rank).read.store(round_, std::memory_order_release);
     for (int r = 0; r < size; ++r)
       while (node_.presence(r).read.load(std::memory_order_acquire) < round_) memory::cpu_relax();
-    ops::eager_reduce(node_, item, 0, parity);
+    slots_->reduce(item.reduce, item.scale, 0, parity, item.bytes / item.element_bytes, item.out);
   }
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
   memory::Node node_;
+  std::optional<ops::Slots> slots_;
   ops::Rings rings_;
   ops::ShmAllreduce allreduce_;
   ops::Distance distance_;

@@ -5,30 +5,40 @@
 /// whoever fills a slot for round k + 2 has seen round k + 1 published, so all
 /// ranks have submitted k + 1, so all have read k.
 #pragma once
+#include <vector>
+
 #include "memory/node.h"
-#include "ops/stage.h"
+#include "ops/kernels/kernels.h"
 
 namespace hvd::ops {
 
 inline constexpr std::size_t eager_limit = 8 << 10;  ///< bytes a tensor
 
-inline std::size_t slot_stride(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+/// Where the slots of a node's ranks are.  A rank's slots of one parity lie together: one rank may fill tiny tensors of
+/// the next round while another still reads those of this one, and they should not share lines.
+class Slots {
+ public:
+  explicit Slots(const memory::Node& node) : source_(static_cast<std::size_t>(node.ranks)) {
+    for (int r = 0; r < node.ranks; ++r)
+      for (std::size_t parity = 0; parity < 2; ++parity)
+        begin_[parity].push_back(node.eager(r) + parity * bytes(node.geometry));
+  }
+  /// What a rank's slots of one parity take together.
+  static std::size_t bytes(const memory::Geometry& g) { return g.eager_bytes / 2 / 64 * 64; }
 
-inline unsigned char* slot(const memory::Node& node, int r, std::size_t offset, std::size_t bytes, unsigned parity) {
-  return node.eager(r) + offset + (parity & 1 ? slot_stride(bytes) : 0);
-}
+  unsigned char* at(int r, std::size_t offset, unsigned parity) const {
+    return begin_[parity & 1][static_cast<std::size_t>(r)] + offset;
+  }
+  /// Everybody's input is in the slots.  @p out: [elements].  One thread at a time.
+  void reduce(ReduceFn f, const Scale& scale, std::size_t offset, unsigned parity, std::size_t elements, void* out) {
+    const std::vector<unsigned char*>& begin = begin_[parity & 1];
+    for (std::size_t r = 0; r < source_.size(); ++r) source_[r] = begin[r] + offset;
+    f(source_.data(), static_cast<int>(source_.size()), out, elements, scale);
+  }
 
-/// Reduces bytes [begin, end) of a tensor to @p out.  @p item.in is not read: everybody's input is in the slots.
-inline void eager_reduce(const memory::Node& node, const Item& item, std::size_t offset, unsigned parity,
-                         std::size_t begin, std::size_t end, unsigned char* out) {
-  const void* source[512];
-  for (int r = 0; r < node.ranks; ++r) source[r] = slot(node, r, offset, item.bytes, parity) + begin;
-  item.reduce(source, node.ranks, out, (end - begin) / item.element_bytes, item.scale);
-}
-
-/// All of it, to item.out.
-inline void eager_reduce(const memory::Node& node, const Item& item, std::size_t offset, unsigned parity) {
-  eager_reduce(node, item, offset, parity, 0, item.bytes, item.out);
-}
+ private:
+  std::vector<unsigned char*> begin_[2];  ///< [parity][ranks]
+  std::vector<const void*> source_;       ///< [ranks], scratch of reduce()
+};
 
 }  // namespace hvd::ops

@@ -43,11 +43,13 @@ typedef struct hvd_functions {
   int (*submit_many)(const hvd_request*, size_t, uint32_t, hvd_handle*);
   int (*poll)(hvd_handle, int*);
   int (*wait)(hvd_handle, double);
+  int (*wait_many)(const hvd_handle*, size_t, double);
   int (*take)(hvd_handle, void**, int64_t*, int32_t*);
   int (*take_splits)(hvd_handle, int64_t*);
   int (*alloc)(size_t, void**);
   void (*free)(void*);
   int (*release)(hvd_handle);
+  int (*release_many)(const hvd_handle*, size_t);
   int (*join_result)(hvd_handle, int32_t*);
   int (*set_add)(const int32_t*, int32_t, int32_t*);
   int (*set_remove)(int32_t);

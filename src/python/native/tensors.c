@@ -287,31 +287,49 @@ static PyObject* py_finish(PyObject* self, PyObject* arg) {
   Py_RETURN_NONE;
 }
 
+/* wait_in_slices() for all of them; *status: of the first that failed. */
+static int wait_for_all(const hvd_handle* handles, size_t count, int* status) {
+  int done = 0;
+  if (lib.poll(handles[count - 1], &done) == HVD_OK && done) { /* no GIL hand-over for what has already ended */
+    *status = lib.wait_many(handles, count, 0);
+    if (*status != HVD_TIMEOUT) return 0;
+  }
+  for (;;) {
+    Py_BEGIN_ALLOW_THREADS;
+    *status = lib.wait_many(handles, count, SLICE_SECONDS);
+    Py_END_ALLOW_THREADS;
+    if (*status != HVD_TIMEOUT) return 0;
+    /* an operation may itself have ended with a timeout */
+    size_t ended = 0;
+    while (ended < count && (lib.poll(handles[ended], &done) != HVD_OK || done)) ++ended;
+    if (ended == count) {
+      *status = lib.wait_many(handles, count, 0);
+      return 0;
+    }
+    if (PyErr_CheckSignals()) return -1;
+  }
+}
+
 /* Waits for all, then forgets all.  The first failure is raised after the last one has ended; a signal forgets none. */
 static PyObject* py_finish_many(PyObject* self, PyObject* arg) {
   (void)self;
   if (!PyList_Check(arg)) return wrong_count("finish_many", 1);
   if (usable()) return NULL;
-  const Py_ssize_t total = PyList_Size(arg);
-  char* first_text = NULL;
-  int first_status = HVD_OK;
-  for (Py_ssize_t i = 0; i < total; ++i) {
-    int status = HVD_OK;
-    const hvd_handle handle = PyLong_AsLongLong(PyList_GetItem(arg, i));
-    if (PyErr_Occurred() || wait_in_slices(handle, &status)) {
-      free(first_text);
-      return NULL;
-    }
-    if (status != HVD_OK && first_status == HVD_OK) {
-      first_status = status;
-      first_text = strdup(lib.last_error());
-    }
+  const size_t total = (size_t)PyList_Size(arg);
+  if (total == 0) Py_RETURN_NONE;
+  hvd_handle* handles = malloc(total * sizeof *handles);
+  if (!handles) return PyErr_NoMemory();
+  for (size_t i = 0; i < total; ++i) handles[i] = PyLong_AsLongLong(PyList_GetItem(arg, (Py_ssize_t)i));
+  int status = HVD_OK;
+  if (PyErr_Occurred() || wait_for_all(handles, total, &status)) {
+    free(handles);
+    return NULL;
   }
-  for (Py_ssize_t i = 0; i < total; ++i) lib.release(PyLong_AsLongLong(PyList_GetItem(arg, i)));
-  if (first_status == HVD_OK) Py_RETURN_NONE;
-  raise_text(first_status, first_text ? first_text : "an operation failed");
-  free(first_text);
-  return NULL;
+  if (status != HVD_OK) raise_status(status);
+  lib.release_many(handles, total);
+  free(handles);
+  if (status != HVD_OK) return NULL;
+  Py_RETURN_NONE;
 }
 
 static PyObject* py_release(PyObject* self, PyObject* arg) {

@@ -86,4 +86,23 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
   CHECK(table.made() < 1000);  // they came back
 }
 
+TEST_CASE("operation: many are released in one call, each once") {
+  Operations table;
+  std::vector<Operation*> ops(100);
+  std::vector<std::int64_t> handles;
+  for (int round = 0; round < 5; ++round) {
+    table.take(ops.size(), ops.data());
+    handles.clear();
+    for (Operation* op : ops) handles.push_back(Operations::handle(*op));
+    Operation* held = table.hold(handles[7]);
+    CHECK(table.release(std::span(handles).first(50)) == 50);  // under way
+    for (Operation* op : ops) op->status = HVD_OK;
+    table.end(ops);
+    table.let_go(*held);
+    CHECK(table.release(handles) == 50);
+    CHECK(table.release(handles) == 0);
+  }
+  CHECK(table.made() == 100);  // they came back
+}
+
 }  // namespace hvd::testing
