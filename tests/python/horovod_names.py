@@ -97,6 +97,11 @@ LOADER = "BaseDataLoader AsyncDataLoaderMixin(async_loader_queue_size=64, debug_
 PLAIN = {
     "horovod": f"__version__ {RUN}",
     "horovod.runner": RUN,
+    "horovod.runner.launch": "run_commandline()",
+    "horovod.runner.common.util.env": "get_env_rank_and_size()",
+    "horovod.runner.util.threads": "in_thread(target, args=(), name=None, daemon=True, silent=False) "
+    "on_event(event, func, args=(), stop=None, check_stop_interval_s=1.0, daemon=True, silent=False) "
+    "execute_function_multithreaded(fn, args_list, block_until_all_done=True, max_concurrent_executions=1000)",
     "horovod.data": LOADER,
     "horovod.data.data_loader_base": LOADER,
     "horovod.common.basics": "HorovodBasics",
@@ -127,7 +132,8 @@ TORCH = {
 }
 TENSORFLOW = {
     "horovod.tensorflow": f"{TF_OPERATIONS} {TF_FUNCTIONS} Compression elastic HorovodInternalError check_extension "
-    "split_list gpu_available handle_average_backwards_compatibility check_num_rank_power_of_2 "
+    "_executing_eagerly() util mpi_ops split_list gpu_available handle_average_backwards_compatibility "
+    "check_num_rank_power_of_2 "
     f"allreduce(tensor, average=None, {DENSE}op=None, prescale_factor=1.0, postscale_factor=1.0, name=None, "
     "process_set=..., ignore_name_scope=False) "
     f"grouped_allreduce(tensors, average=None, {DENSE}op=None, prescale_factor=1.0, postscale_factor=1.0, "
@@ -144,6 +150,7 @@ TENSORFLOW = {
     "SyncBatchNormalization(fused=False)",
     "horovod.tensorflow.mpi_ops": f"{TF_OPERATIONS} check_num_rank_power_of_2 handle_average_backwards_compatibility",
     "horovod.tensorflow.functions": TF_FUNCTIONS,
+    "horovod.tensorflow.util": "_executing_eagerly() _make_subgraph(f) _cache(f) vars_to_refs(vars) refs_to_vars(refs)",
     "horovod.tensorflow.compression": "Compressor NoneCompressor FP16Compressor Compression",
     "horovod.tensorflow.sync_batch_norm": "SyncBatchNormalization(fused=False)",
     "horovod.tensorflow.elastic": "run(func) TensorFlowState(variables=None, session=None) "

@@ -31,3 +31,11 @@ def test_tensorflow_and_keras(module):
     if not has("tensorflow", interpreter=tensorflow()):
         pytest.skip(f"{tensorflow()} has no TensorFlow")
     assert _problems(tensorflow(), tuple(horovod_names.TENSORFLOW))[module] == []
+
+
+def test_horovodrun():
+    """Launch lines for Horovod call it: the wheel installs it for this module."""
+    done = subprocess.run(
+        [python(), "-m", "horovod.runner.launch", "--version"], env=environment(), timeout=60, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout[:6]) == (0, "hvdrun"), done.stderr

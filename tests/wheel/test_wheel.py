@@ -42,6 +42,7 @@ def test_one_tag_for_every_python(built: pathlib.Path) -> None:
 def test_contents(unpacked: pathlib.Path) -> None:
     scripts = next(unpacked.glob("*.data/scripts"))
     assert {"hvdrun", "hvdrank", "hvd-timeline", "hvd-bench"} <= {path.name for path in scripts.iterdir()}
+    assert "horovodrun = horovod.runner.launch:run_commandline" in next(unpacked.glob("*/entry_points.txt")).read_text()
     for name in (
         "hvd/libhvd.so",
         "hvd/libhvd_mpi.so",

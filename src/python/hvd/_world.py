@@ -70,28 +70,28 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
     comm: None for all ranks, a list of ranks of the launch, or an mpi4py communicator.
     process_sets: sets to make now, besides the global one; or "dynamic": add_process_set will make them (it always may).
-    Calling it again when initialised does nothing.
-    Errors: ValueError for ranks that do not exist; RuntimeError when MPI is missing where it is needed.
+    Calling it again when initialised only makes process_sets that are not there yet.
+    Errors: ValueError for ranks that do not exist, and for a set that comes twice (the world, and the other sets, are
+    there then); RuntimeError when MPI is missing where it is needed.
     """
     global _world, _at_exit
-    if _world is None or not _native.is_initialized():
-        if isinstance(process_sets, str):
-            if process_sets.lower() != "dynamic":
-                raise ValueError(f'process_sets is {process_sets!r}: it must be a list of ProcessSet, or "dynamic"')
-            os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+    if isinstance(process_sets, str):
+        if process_sets.lower() != "dynamic":
+            raise ValueError(f'process_sets is {process_sets!r}: it must be a list of ProcessSet, or "dynamic"')
+        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        process_sets = None
+    fresh = _world is None or not _native.is_initialized()
+    if fresh:
         ranks = _ranks_of(comm)
         _native.init(ranks)
         _world = World(*_native.world())
         _sets.world_changed(_world.rank, _world.size, ranks)
+        _sets.global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
         if not _at_exit:
             atexit.register(_keep_at_exit)
             _at_exit = True
-        if process_sets and not isinstance(process_sets, str):
-            try:
-                _sets.add_at_init(process_sets)
-            except BaseException:
-                shutdown()  # init() can be called again, with other sets
-                raise
+    if process_sets:
+        _sets.add_at_init(process_sets, fresh)
 
 
 def _ranks_of(comm: Any) -> list[int] | None:

@@ -130,13 +130,26 @@ def _add(process_set: ProcessSet, ranks: list[int]) -> None:
     _living.append(process_set)
 
 
-def _add_communicator(process_set: ProcessSet) -> None:
+def _taken(process_set: ProcessSet, ranks: list[int]) -> bool:
+    """Whether there is a set of these ranks already; the object then stands for it too.  Asks no other rank."""
+    for living in [global_process_set, *_living]:
+        if living.ranks == ranks and ranks:
+            process_set.process_set_id, process_set.ranks = living.process_set_id, ranks
+            if process_set.process_set_id and process_set not in _living:
+                _living.append(process_set)
+            return True
+    return False
+
+
+def _add_communicator(process_set: ProcessSet, at_init: bool) -> None:
     """Each rank has its own communicator: all different ones become sets, and each rank keeps the one that it gave."""
     mine = _in_world(process_set)
     gathered = _native.gather_bytes("process_set.communicators", (json.dumps(mine) + "\n").encode(), 0)
     lists = [json.loads(line) for line in gathered.decode().splitlines()]
     for ranks in sorted({tuple(ranks) for ranks in lists if ranks}):
-        _add(process_set if list(ranks) == mine else ProcessSet(ranks), list(ranks))
+        made = process_set if list(ranks) == mine else ProcessSet(ranks)
+        if not (at_init and _taken(made, list(ranks))):
+            _add(made, list(ranks))
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -148,23 +161,39 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     setting = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "1").lower()
     if setting in ("0", "false", "no", "off"):
         raise ValueError("HOROVOD_DYNAMIC_PROCESS_SETS is off: process sets can be given to init() only")
+    if added.process_set_id is not None:
+        raise ValueError(f"this process set exists already: {added}")
     return _added(added)
 
 
-def _added(process_set: ProcessSet) -> ProcessSet:
-    if process_set.process_set_id is not None:
-        raise ValueError(f"this process set exists already: {process_set}")
+def _added(process_set: ProcessSet, at_init: bool = False) -> ProcessSet:
     if process_set.mpi_comm is not None:
-        _add_communicator(process_set)
-    else:
+        _add_communicator(process_set, at_init)
+    elif not (at_init and _taken(process_set, list(process_set.ranks or []))):
         _add(process_set, list(process_set.ranks or []))
     return process_set
 
 
-def add_at_init(process_sets: Iterable[ProcessSet]) -> None:
-    """The sets that init() was given.  ValueError for duplicates."""
+def add_at_init(process_sets: Iterable[ProcessSet], fresh: bool) -> None:
+    """The sets that init() was given; fresh: in a new world.  A set that exists already is taken as it is.
+
+    ValueError, on the ranks whose own list has one, for a set that comes twice; all the others are there then, so that
+    these ranks can call init() once more, with another list, without the rest.
+    """
+    seen = {0: global_process_set}
+    twice = []
     for process_set in process_sets:
-        _added(process_set)
+        alone = process_set.mpi_comm is not None and not fresh  # with a new world, another rank's may be a new set
+        if not (alone and _taken(process_set, _in_world(process_set))):
+            _added(process_set, at_init=True)
+        first = seen.setdefault(process_set.process_set_id or 0, process_set)
+        if first is not process_set:
+            twice.append((process_set, first))
+    for process_set, _ in twice:
+        process_set.process_set_id = None
+        _living[:] = [living for living in _living if living is not process_set]
+    if twice:
+        raise ValueError(f"init() was given a process set twice: {twice[0][0]} has the ranks of {twice[0][1]}")
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
@@ -176,7 +205,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if not number:
         return False
     _native.set_remove(number)
-    process_set.process_set_id = None
-    if process_set in _living:
-        _living.remove(process_set)
+    for living in [*_living, process_set]:
+        if living.process_set_id == number:
+            living.process_set_id = None
+    _living[:] = [living for living in _living if living.process_set_id is not None]
     return True

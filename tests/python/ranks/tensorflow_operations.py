@@ -160,7 +160,9 @@ def check_join():
     """The last rank has two batches more than the others, which stand in with zeros."""
     for _ in range(2 if RANK == SIZE - 1 else 0):
         same(hvd.allreduce(data(), op=hvd.Sum, name="uneven"), data())
-    assert hvd.join() == SIZE - 1
+    assert int(hvd.join().numpy()) == SIZE - 1  # a tensor, as in Horovod
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        assert session.run(hvd.join()) in range(SIZE)
     same(hvd.allreduce(data(), op=hvd.Sum, name="uneven"), everyone().sum(0))
 
 
@@ -171,6 +173,7 @@ def check_sparse():
         expected[: rank + 1] += rank + 1
     same(tf.convert_to_tensor(hvd.allreduce(rows, op=hvd.Sum)), expected)
     same(tf.convert_to_tensor(hvd.allreduce(rows)), expected / SIZE)
+    same(tf.convert_to_tensor(hvd.allreduce(rows, op=hvd.Sum, prescale_factor=3.0, postscale_factor=0.5)), expected * 1.5)
     raises(NotImplementedError, lambda: hvd.allreduce(rows, op=hvd.Min))
 
 

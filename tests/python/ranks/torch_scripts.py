@@ -1,5 +1,6 @@
 """What scripts written for Horovod look at besides its functions: names, types of errors, texts, leftovers."""
 
+import threading
 import warnings
 
 import torch
@@ -8,6 +9,8 @@ from torch import nn
 import horovod.torch as hvd
 from horovod.common.basics import HorovodBasics
 from horovod.common.util import env, extension_available, num_rank_is_power_2, split_list
+from horovod.runner.common.util.env import get_env_rank_and_size
+from horovod.runner.util.threads import execute_function_multithreaded, in_thread, on_event
 from horovod.torch.mpi_ops import Adasum, allreduce_async_, synchronize
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
@@ -28,9 +31,12 @@ def sets_by_id():
 
 def check_init_with_duplicate_sets():
     raises(ValueError, lambda: hvd.init(process_sets=[hvd.ProcessSet([0]), hvd.ProcessSet([1]), hvd.ProcessSet([0])]))
-    assert not hvd.is_initialized()
+    assert hvd.is_initialized()  # as Horovod leaves it
     mine = [hvd.ProcessSet([0]), hvd.ProcessSet([1])]
     hvd.init(process_sets=mine)
+    hvd.init(process_sets=mine)
+    if hvd.rank() == 0:  # asks nobody
+        raises(ValueError, lambda: hvd.init(process_sets=[hvd.ProcessSet([1]), hvd.ProcessSet([1])]))
     assert sets_by_id() == {0: list(range(hvd.size())), 1: [0], 2: [1]}
     assert [s.process_set_id for s in mine] == [1, 2]
     assert hvd.remove_process_set(mine[0]) and 1 not in sets_by_id()
@@ -47,6 +53,22 @@ def check_names():
     assert synchronize(allreduce_async_(torch.ones(2), op=hvd.Sum)).tolist() == [hvd.size()] * 2
     for module in ("compression", "functions", "optimizer"):
         assert getattr(hvd, module).__name__ == f"horovod.torch.{module}"
+
+
+def check_runner_names():
+    assert get_env_rank_and_size() == (hvd.rank(), hvd.size())
+    said, event, stop = [], threading.Event(), threading.Event()
+    in_thread(said.append, ("one",)).join(10)
+    in_thread(said.index, ("none",), silent=True).join(10)
+    waiting = on_event(event, said.append, ("two",), stop=stop, check_stop_interval_s=0.01)
+    stopped = on_event(threading.Event(), said.append, ("never",), stop=stop, check_stop_interval_s=0.01)
+    event.set()
+    waiting.join(10)
+    stop.set()
+    stopped.join(10)
+    assert said == ["one", "two"] and not stopped.is_alive()
+    raises(ValueError, lambda: in_thread(said.append, "three"))
+    assert execute_function_multithreaded(pow, [[2, 3], [3, 2]], max_concurrent_executions=1) == {0: 8, 1: 9}
 
 
 def check_util():

@@ -6,8 +6,11 @@ import hvd.tensorflow as _package
 from horovod.common.util import check_extension as check_extension
 from horovod.common.util import gpu_available as gpu_available
 from horovod.common.util import split_list as split_list
+from horovod.tensorflow import mpi_ops as mpi_ops
+from horovod.tensorflow import util as util
 from horovod.tensorflow.mpi_ops import check_num_rank_power_of_2 as check_num_rank_power_of_2
 from horovod.tensorflow.mpi_ops import handle_average_backwards_compatibility as handle_average_backwards_compatibility
+from horovod.tensorflow.util import _executing_eagerly as _executing_eagerly
 from hvd.tensorflow import __all__ as __all__
 
 if TYPE_CHECKING:

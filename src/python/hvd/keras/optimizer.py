@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hvd._layers import local_variables
 from hvd._submission import Average
 from hvd.keras import _backend
 from hvd.keras._backend import Compression, Reduction
@@ -171,8 +172,7 @@ def PartialDistributedOptimizer(
     scale_local_gradients: bool = True,
 ) -> Any:
     """DistributedOptimizer that leaves the gradients of local_layers (a layer or a list, built already) to this rank."""
-    layers = [] if local_layers is None else local_layers
-    layers = layers if isinstance(layers, (list, tuple, set)) else [layers]
+    local = local_variables(local_layers)
     made = DistributedOptimizer(
         optimizer,
         name,
@@ -186,9 +186,8 @@ def PartialDistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    for layer in layers:
-        for variable in layer.trainable_weights:
-            made.register_local_var(variable)
+    for variable in local:
+        made.register_local_var(variable)
     return made
 
 

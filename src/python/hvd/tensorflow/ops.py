@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from hvd._submission import Adasum, Average, Max, Min, Product, Sum, reduce_op
@@ -99,11 +100,15 @@ def _compressed(kind: str, tensors: Sequence[Any], compression: type[Compressor]
     return [compression.decompress(out, ctx) for out, ctx in zip(_reduce(kind, small, *args), contexts)]
 
 
-def _sparse_allreduce(slices: tf.IndexedSlices, op: int, name: str | None, process_set: ProcessSet) -> tf.IndexedSlices:
+def _sparse_allreduce(
+    slices: tf.IndexedSlices, op: int, factor: float, name: str | None, process_set: ProcessSet
+) -> tf.IndexedSlices:
     """Gathers all ranks' rows: their sum, when rows of one index are added up, as users of IndexedSlices do."""
     if op not in (Average, Sum):
         raise NotImplementedError("IndexedSlices can be reduced by Sum and Average only (see sparse_as_dense)")
     values, indices = grouped_allgather([slices.values, slices.indices], name=name, process_set=process_set)
+    if factor != 1:
+        values = values * tf.cast(factor, values.dtype)
     if op == Average:
         values = values / tf.cast(size_op(_library.set_id(process_set)), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
@@ -131,7 +136,7 @@ def allreduce(
     """
     chosen = reduce_op(op, average)
     if isinstance(tensor, tf.IndexedSlices):
-        return _sparse_allreduce(tensor, chosen, name, process_set)
+        return _sparse_allreduce(tensor, chosen, prescale_factor * postscale_factor, name, process_set)
     args = (name, False, chosen, prescale_factor, postscale_factor, process_set)
     return _compressed("allreduce", [tensor], compression, *args)[0]
 
@@ -160,7 +165,8 @@ def grouped_allreduce(
             results[i] = out
     for i, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
-            results[i] = _sparse_allreduce(tensor, chosen, name and f"{name}.{i}", process_set)
+            factor = prescale_factor * postscale_factor
+            results[i] = _sparse_allreduce(tensor, chosen, factor, name and f"{name}.{i}", process_set)
     return results
 
 
@@ -292,16 +298,20 @@ def alltoall(
     return received if splits is None else (received, counts)
 
 
-def join(device: int = -1) -> int:
-    """Says that this rank has no more data, until all ranks have; the last rank to join.  Not for graphs.
+@unconverted
+def join(device: int = -1) -> tf.Tensor:
+    """Says that this rank has no more data, until all ranks have; the last rank to join: [] int32.
 
-    Meanwhile this rank stands in with zeros where the others go on.  device is accepted as in Horovod.
+    Meanwhile this rank stands in with zeros where the others go on.  In a graph it happens when the graph runs.
+    device is accepted as in Horovod.
     """
-    if not tf.executing_eagerly():
-        raise RuntimeError("join() waits for the other ranks: call it outside of tf.function and of graphs")
     from hvd.numpy import join as waits
 
-    return waits(device)
+    if tf.executing_eagerly():
+        return tf.constant(waits(device), tf.int32)
+    joined = tf.numpy_function(lambda: np.int32(waits(device)), [], tf.int32)
+    joined.set_shape([])
+    return joined
 
 
 @unconverted

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from hvd._layers import local_variables
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._gradients import Settings, checked_groups, key, reduce_gradients
 from hvd.tensorflow._library import unconverted
@@ -103,9 +104,7 @@ def PartialDistributedGradientTape(
     scale_local_gradients: bool = True,
 ) -> Any:
     """DistributedGradientTape that leaves the gradients of local_layers (a layer or a list) to this rank."""
-    layers = [] if local_layers is None else local_layers
-    layers = layers if isinstance(layers, (list, tuple, set)) else [layers]
-    local = [variable for layer in layers for variable in layer.trainable_weights]
+    local = local_variables(local_layers)
     chosen = checked_groups(num_groups, groups)
     factor = float(gradient_predivide_factor)
     settings = Settings(compression, sparse_as_dense, op, factor, chosen, process_set, scale_local_gradients)

@@ -1,0 +1,26 @@
+"""Where this process stands in a launch, without hvd.init()."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["get_env_rank_and_size"]
+
+# The launch's own names first, then those of mpirun and of Slurm's PMI.
+_PAIRS = (
+    ("HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("HVD_RANK", "HVD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+
+
+def get_env_rank_and_size() -> tuple[int, int]:
+    """(rank, size) as the launcher's environment says; (0, 1) without one.  RuntimeError where it says only one of them."""
+    for names in _PAIRS:
+        values = [os.environ.get(name) for name in names]
+        if values[0] is not None and values[1] is not None:
+            return int(values[0]), int(values[1])
+        if values != [None, None]:
+            raise RuntimeError(f"the environment has only one of {names[0]} and {names[1]}")
+    return 0, 1

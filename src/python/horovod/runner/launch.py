@@ -1,0 +1,20 @@
+"""horovodrun: hvdrun under the name that launch lines for Horovod have."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hvd._run import _program
+
+__all__ = ["run_commandline"]
+
+
+def run_commandline() -> None:
+    """Becomes hvdrun, with this process's arguments."""
+    path = _program()
+    os.execv(path, [path, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    run_commandline()
