@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from hvd.spark.ml.estimator import HorovodEstimatorBase, HorovodModelBase, Training
+from hvd.spark.ml.estimator import HorovodEstimatorBase, HorovodModelBase
+from hvd.spark.ml.training import Training
 
 __all__ = ["TorchEstimator", "TorchModel"]
 

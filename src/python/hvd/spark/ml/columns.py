@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,30 +51,90 @@ def cell(df: Any, column: Column) -> Any:
     return value.alias(column.name)
 
 
+class Looks:
+    """What a table's cells are like, gathered while it is written: nulls, and the least and greatest length of arrays."""
+
+    def __init__(self, names: list[str], found: dict[str, list[int | None]] | None = None) -> None:
+        self.found = found or {name: [0, 0, None, None] for name in names}
+
+    def add(self, batch: Any) -> None:
+        """A pyarrow RecordBatch."""
+        import pyarrow.compute as pc
+
+        for name, seen in self.found.items():
+            column = batch.column(batch.schema.get_field_index(name))
+            seen[0] += column.null_count  # type: ignore[operator]
+            if _is_list(column.type):
+                seen[1] += column.flatten().null_count  # type: ignore[operator]
+                ends = pc.min_max(pc.list_value_length(column)).as_py()
+                seen[2] = min(x for x in (seen[2], ends["min"]) if x is not None) if ends["min"] is not None else seen[2]
+                seen[3] = max(x for x in (seen[3], ends["max"]) if x is not None) if ends["max"] is not None else seen[3]
+
+    def text(self) -> str:
+        """For of()."""
+        return json.dumps(self.found)
+
+    @classmethod
+    def of(cls, text: str) -> Looks:
+        """From text()."""
+        return cls([], json.loads(text))
+
+    @staticmethod
+    def check(parts: list[Looks], names: list[str]) -> None:
+        """ValueError for what no model can take."""
+        for name in names:
+            seen = [part.found[name] for part in parts]
+            if nulls := sum(int(one[0] or 0) for one in seen):
+                raise ValueError(_has_nulls(name, nulls))
+            if any(one[1] for one in seen):
+                raise ValueError(_has_inner_nulls(name))
+            shortest = [one[2] for one in seen if one[2] is not None]
+            longest = [one[3] for one in seen if one[3] is not None]
+            if shortest and min(shortest) != max(longest):
+                raise ValueError(_has_lengths(name, min(shortest), max(longest)))
+
+
+def _is_list(kind: Any) -> bool:
+    return str(kind).startswith(("list", "large_list", "fixed_size_list"))
+
+
+def _has_nulls(name: str, count: int) -> str:
+    return f"column {name!r} has {count} nulls: drop or fill them first (df.na.drop(), df.na.fill())"
+
+
+def _has_inner_nulls(name: str) -> str:
+    return f"column {name!r} has nulls inside its arrays: fill them first"
+
+
+def _has_lengths(name: str, shortest: int, longest: int) -> str:
+    return f"column {name!r} has arrays of different lengths ({shortest} to {longest}): all rows need the same"
+
+
 def to_numpy(arrow: Any, name: str) -> Any:
     """A pyarrow column as an array [rows] or [rows, length].  ValueError for nulls and for arrays of different lengths."""
     if arrow.null_count:
-        raise ValueError(f"column {name!r} has {arrow.null_count} nulls: drop or fill them first (df.na.drop(), df.na.fill())")
+        raise ValueError(_has_nulls(name, arrow.null_count))
     values = arrow.to_pylist() if str(arrow.type) in ("binary", "large_binary") else None
     if values is not None:  # as Petastorm writes NumPy arrays
         return numpy.stack([numpy.load(io.BytesIO(value), allow_pickle=False) for value in values])
-    if not str(arrow.type).startswith(("list", "large_list", "fixed_size_list")):
+    if not _is_list(arrow.type):
         return numpy.ascontiguousarray(arrow.to_numpy())
     pieces = [_matrix(chunk, name) for chunk in arrow.chunks if len(chunk)]
     if not pieces:
         return numpy.zeros((0, 0))
     if len({piece.shape[1] for piece in pieces}) > 1:
-        raise ValueError(f"column {name!r} has arrays of different lengths: all rows need the same")
+        shapes = [piece.shape[1] for piece in pieces]
+        raise ValueError(_has_lengths(name, min(shapes), max(shapes)))
     return numpy.concatenate(pieces)
 
 
 def _matrix(chunk: Any, name: str) -> Any:
     flat = chunk.flatten()
     if flat.null_count:
-        raise ValueError(f"column {name!r} has nulls inside its arrays: fill them first")
+        raise ValueError(_has_inner_nulls(name))
     lengths = set(chunk.value_lengths().to_pylist()) if hasattr(chunk, "value_lengths") else {chunk.type.list_size}
     if len(lengths) != 1:
-        raise ValueError(f"column {name!r} has arrays of different lengths ({min(lengths)} to {max(lengths)})")
+        raise ValueError(_has_lengths(name, min(lengths), max(lengths)))
     return flat.to_numpy(zero_copy_only=False).reshape(len(chunk), lengths.pop())
 
 

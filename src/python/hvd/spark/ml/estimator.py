@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.ml import Estimator, Model
 
 from hvd.spark.backend import Backend, SparkBackend
 from hvd.spark.ml import columns as c
-from hvd.spark.ml.params import PARAMS, EstimatorParams
+from hvd.spark.ml.params import COUNTS, PARAMS, EstimatorParams
 from hvd.spark.ml.persistence import Persistent
 from hvd.spark.ml.tables import count_rows, write_table
+from hvd.spark.ml.training import Training
 from hvd.spark.store import Store
-
-
-@dataclass
-class Training:
-    """What every rank needs: pickled once."""
-
-    store: Store
-    run_id: str
-    features: list[str]
-    labels: list[str]
-    weight: str | None
-    validates: bool
-    settings: dict[str, Any]  # the parameters that are plain values
-    work: Any  # the framework's own: model, optimizer, loss, metrics
-    train_path: str = ""
-    val_path: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ignore[misc]
@@ -81,11 +64,12 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
         part = uuid.uuid4().hex[:12]
         training.train_path = training.store.get_train_data_path(part)
         training.val_path = training.store.get_val_data_path(part)
+        strict = self.value("transformation_fn") is None  # which may fill nulls, or pad arrays
         try:
-            written = write_table(train, names, training.store, training.train_path, group)
+            written = write_table(train, names, training.store, training.train_path, group, strict)
             _enough(written, ranks, "training")
             if val is not None:
-                _enough(write_table(val, names, training.store, training.val_path, group), ranks, "validation")
+                _enough(write_table(val, names, training.store, training.val_path, group, strict), ranks, "validation")
             return self._train(training)
         finally:
             training.store.delete(training.train_path)
@@ -114,9 +98,10 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
         for name in ("store", "model", "loss", "feature_cols", "label_cols"):
             if not self.value(name):
                 raise ValueError(f"{type(self).__name__} needs {name}: {PARAMS[name][1]}")
-        for name in ("batch_size", "epochs"):
-            if not isinstance(self.value(name), int) or self.value(name) < 1:
-                raise ValueError(f"{name} is {self.value(name)!r}: it must be a whole number of at least 1")
+        for name in ("batch_size", "epochs", *COUNTS):
+            value = self.value(name)
+            if (name not in COUNTS or value is not None) and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1")
 
     def _backend(self) -> Backend:
         backend = self.value("backend")

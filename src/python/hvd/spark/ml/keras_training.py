@@ -1,16 +1,18 @@
-"""A Keras estimator's ranks: each reads its rows and calls fit() with hvd.keras; rank 0 keeps checkpoints in the store."""
+"""A Keras estimator's ranks: each streams its rows to fit() with hvd.keras; rank 0 keeps checkpoints in the store."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import tempfile
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Callable
 
 import numpy
 
-from hvd.spark.ml.estimator import Training
-from hvd.spark.ml.tables import read_share
+from hvd.spark.ml.share import Share
+from hvd.spark.ml.training import Training, steps_of
 
 
 def pack(model: Any) -> bytes:
@@ -47,77 +49,135 @@ def train(training: Training) -> dict[str, Any] | None:
     import hvd.keras as hvd
 
     hvd.init()
-    settings, work, store = training.settings, training.work, training.store
-    seed = settings["random_seed"]
-    if seed is not None:
-        keras.utils.set_random_seed(int(seed) + hvd.rank())
-    model = unpack(work["model"], settings["custom_objects"])
-    names = [*training.features, *training.labels, *([training.weight] if training.weight else [])]
+    settings = training.settings
+    if settings["random_seed"] is not None:
+        keras.utils.set_random_seed(int(settings["random_seed"]) + hvd.rank())
+    model = unpack(training.work["model"], settings["custom_objects"])
+    run = _Run(training, keras, hvd)
+    state = run.checkpoint()
+    _compile(model, training, keras, hvd)
+    first = run.resume(model, state)
+    share, val = training.shares(hvd)
+    size = settings["batch_size"]
+    val_size = settings["val_batch_size"] or size
+    steps = steps_of(share, size, settings["train_steps_per_epoch"], hvd)
+    validation = []
+    if val is not None:
+        val_steps = steps_of(val, val_size, settings["validation_steps_per_epoch"], hvd)
+        validation = [run.validator(lambda: run.epoch(val, val_size, val_steps), val_steps)]
+    model.fit(
+        run.batches(share, size, steps, first if settings["shuffle"] else None),
+        epochs=settings["epochs"],
+        initial_epoch=first,
+        steps_per_epoch=steps,
+        shuffle=False,  # which share.py does
+        callbacks=[
+            *validation,
+            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+            hvd.callbacks.MetricAverageCallback(),
+            *(settings["callbacks"] or ()),
+            run.keeper(),
+        ],
+        verbose=0,
+    )
+    if hvd.rank() != 0:
+        return None
+    outputs = model.predict(run.inputs(share.first), verbose=0)
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return {"weights": model.get_weights(), "history": run.history, "widths": [int(numpy.size(value)) for value in outputs]}
 
-    def share(path: str) -> tuple[Any, ...]:
-        data, _ = read_share(
-            store, path, list(dict.fromkeys(names)), hvd.rank(), hvd.size(), settings["transformation_fn"]
-        )  # fmt: skip
-        x = shaped([data[name] for name in training.features], settings["input_shapes"])
-        y = [data[name] for name in training.labels]
-        weight = (data[training.weight].astype(numpy.float32),) if training.weight else ()
-        return (x if len(x) > 1 else x[0], y if len(y) > 1 else y[0], *weight)
 
-    x, y, *weight = share(training.train_path)
-    path = store.get_checkpoint_path(training.run_id)
-    found = store.read(path) if hvd.rank() == 0 and store.exists(path) else None
-    state = pickle.loads(found) if found is not None else None
-    state = hvd.broadcast_object(state, root_rank=0, name="hvd.spark.checkpoint")
+def _compile(model: Any, training: Training, keras: Any, hvd: Any) -> None:
+    settings, work = training.settings, training.work
     optimizer = keras.optimizers.deserialize(work["optimizer"], custom_objects=settings["custom_objects"])
-    options = {"compression": c} if (c := settings["gradient_compression"]) else {}
+    options = {"backward_passes_per_step": settings["backward_passes_per_step"]}
+    if settings["gradient_compression"]:
+        options["compression"] = settings["gradient_compression"]
     model.compile(
         optimizer=hvd.DistributedOptimizer(optimizer, **options),
         loss=work["loss"],
         loss_weights=settings["loss_weights"],
         **({"weighted_metrics": work["metrics"]} if training.weight else {"metrics": work["metrics"]}),
     )
-    history: dict[str, list[float]] = {}
-    first = 0
-    if state is not None:
+
+
+class _Run:
+    """Batches as fit() takes them, the history of all runs of this name together, and the checkpoint."""
+
+    def __init__(self, training: Training, keras: Any, hvd: Any) -> None:
+        self.t, self.keras, self.hvd = training, keras, hvd
+        self.path = training.store.get_checkpoint_path(training.run_id)
+        self.history: dict[str, list[float]] = {}
+
+    def inputs(self, batch: dict[str, Any]) -> Any:
+        """One array, or a tuple of them."""
+        return _one_or_all(shaped([batch[name] for name in self.t.features], self.t.settings["input_shapes"]))
+
+    def batches(self, share: Share, size: int, steps: int, first_epoch: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """Epochs without end.  first_epoch: shuffles, in the order of that epoch and the later ones."""
+        for epoch in itertools.count(first_epoch or 0):
+            yield from self.epoch(share, size, steps, None if first_epoch is None else self.t.order(self.hvd.rank(), epoch))
+
+    def epoch(self, share: Share, size: int, steps: int, order: Any = None) -> Iterator[tuple[Any, ...]]:
+        """`steps` batches: (inputs, labels), or with weights."""
+        for batch in itertools.islice(share.cycle(size, order), steps):
+            labels = [batch[name] for name in self.t.labels]
+            weight = batch[self.t.weight].astype(numpy.float32) if self.t.weight else None
+            given = () if weight is None else (_one_or_all([weight] * len(labels)),)
+            yield (self.inputs(batch), _one_or_all(labels), *given)
+
+    def checkpoint(self) -> Any:
+        """What the run's last epoch left, on all ranks; None without."""
+        found = None
+        if self.hvd.rank() == 0 and self.t.store.exists(self.path):
+            found = pickle.loads(self.t.store.read(self.path))
+        return self.hvd.broadcast_object(found, root_rank=0, name="hvd.spark.checkpoint")
+
+    def resume(self, model: Any, state: Any) -> int:
+        """Sets model and optimizer to the checkpoint's; the epoch to begin with."""
+        if state is None:
+            return 0
         model.set_weights(state["weights"])
         model.optimizer.build(model.trainable_variables)
         for variable, value in zip(model.optimizer.variables, state["optimizer"]):
             variable.assign(value)
-        history, first = state["history"], state["epoch"] + 1
+        self.history = state["history"]
+        return int(state["epoch"]) + 1
 
-    class Keep(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
-        """History of all runs together, and a checkpoint after each epoch."""
+    def _keep(self, model: Any, epoch: int, logs: dict[str, Any]) -> None:
+        for name, value in logs.items():
+            self.history.setdefault(name, []).append(float(value))
+        if self.hvd.rank() != 0:
+            return
+        kept = {"weights": model.get_weights(), "history": self.history, "epoch": epoch}
+        kept["optimizer"] = [self.keras.ops.convert_to_numpy(variable) for variable in model.optimizer.variables]
+        self.t.store.write(self.path, pickle.dumps(kept))
+        if self.t.settings["verbose"]:
+            listed = "  ".join(f"{name} {float(value):.5g}" for name, value in logs.items())
+            print(f"epoch {epoch + 1}/{self.t.settings['epochs']}  {listed}", flush=True)
 
-        def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-            for name, value in (logs or {}).items():
-                history.setdefault(name, []).append(float(value))
-            if hvd.rank() == 0:
-                kept = {"weights": model.get_weights(), "history": history, "epoch": epoch}
-                kept["optimizer"] = [numpy.asarray(variable) for variable in model.optimizer.variables]
-                store.write(path, pickle.dumps(kept))
-                if settings["verbose"]:
-                    listed = "  ".join(f"{name} {float(value):.5g}" for name, value in (logs or {}).items())
-                    print(f"epoch {epoch + 1}/{settings['epochs']}  {listed}", flush=True)
+    def validator(self, batches: Callable[[], Iterator[tuple[Any, ...]]], steps: int) -> Any:
+        """A callback that adds val_… to an epoch's logs.  Keras' own validation begins a generator anew for each epoch
+        with the batches that it saw first, and goes on where it stopped: rows would count twice or never."""
 
-    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
-    model.fit(
-        x,
-        y,
-        sample_weight=weight[0] if weight else None,
-        batch_size=settings["batch_size"],
-        epochs=settings["epochs"],
-        initial_epoch=first,
-        shuffle=settings["shuffle"],
-        steps_per_epoch=settings["train_steps_per_epoch"],
-        validation_data=share(training.val_path) if training.validates else None,
-        validation_batch_size=settings["val_batch_size"],
-        validation_steps=settings["validation_steps_per_epoch"],
-        callbacks=[*callbacks, *(settings["callbacks"] or ()), Keep()],
-        verbose=0,
-    )
-    if hvd.rank() != 0:
-        return None
-    one = [value[:1] for value in x] if isinstance(x, list) else x[:1]
-    outputs = model.predict(one, verbose=0)
-    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return {"weights": model.get_weights(), "history": history, "widths": [int(numpy.size(value)) for value in outputs]}
+        class Validate(self.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+            def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+                found = self.model.evaluate(batches(), steps=steps, verbose=0, return_dict=True)
+                if logs is not None:
+                    logs.update({f"val_{name}": value for name, value in found.items()})
+
+        return Validate()
+
+    def keeper(self) -> Any:
+        """The callback that keeps history and checkpoint."""
+        run = self
+
+        class Keep(self.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+            def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+                run._keep(self.model, epoch, logs or {})
+
+        return Keep()
+
+
+def _one_or_all(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)

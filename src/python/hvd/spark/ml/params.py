@@ -28,8 +28,9 @@ PARAMS: dict[str, tuple[Any, str]] = {
     "train_steps_per_epoch": (None, "steps of an epoch; all rows by default"),
     "validation_steps_per_epoch": (None, "steps of a validation; all rows by default"),
     "shuffle": (True, "draw a new order of a rank's rows for every epoch"),
+    "shuffle_buffer_size": (None, "rows a rank holds to shuffle them, and at most; 256 MiB by default"),
     "random_seed": (None, "makes training repeatable"),
-    "transformation_fn": (None, "a function from a pandas table to one, on each rank's rows"),
+    "transformation_fn": (None, "a function from a pandas table to one, called for each piece of a rank's rows"),
     "input_shapes": (None, "shape of each feature column's input, -1 for the rows"),
     "run_id": (None, "name of the run; a run with a checkpoint goes on from it"),
     "verbose": (1, "0 keeps quiet"),
@@ -38,9 +39,13 @@ PARAMS: dict[str, tuple[Any, str]] = {
     "custom_objects": (None, "Keras' names of classes of your own"),
     "rows_per_group": (None, "rows in a row group of the Parquet files"),
 }
-# Horovod has them; here they change nothing, since tables are read by pyarrow in whole shares.
+# Those that may be None, but not less than 1.
+COUNTS = (
+    "val_batch_size", "train_steps_per_epoch", "validation_steps_per_epoch", "shuffle_buffer_size", "rows_per_group",
+)  # fmt: skip
+# Horovod has them; here they change nothing, since each rank reads its rows with pyarrow, in its own process.
 ACCEPTED = (
-    "shuffle_buffer_size", "partitions_per_process", "train_reader_num_workers", "val_reader_num_workers",
+    "partitions_per_process", "train_reader_num_workers", "val_reader_num_workers",
     "reader_pool_type", "label_shapes", "inmemory_cache_all", "use_gpu", "mp_start_method", "train_minibatch_fn",
     "terminate_on_nan", "profiler", "debug_data_loader", "train_async_data_loader_queue_size",
     "val_async_data_loader_queue_size", "num_workers", "data_module", "loader_num_epochs", "trainer_args",
@@ -82,4 +87,4 @@ def _add(name: str, text: str) -> None:
 for _name, (_default, _text) in PARAMS.items():
     _add(_name, _text)
 
-__all__ = ["ACCEPTED", "PARAMS", "EstimatorParams"]
+__all__ = ["ACCEPTED", "COUNTS", "PARAMS", "EstimatorParams"]

@@ -1,14 +1,15 @@
-"""A torch estimator's ranks: each reads its rows, trains with hvd.torch, and rank 0 keeps checkpoints in the store."""
+"""A torch estimator's ranks: each streams its rows, trains with hvd.torch, and rank 0 keeps checkpoints in the store."""
 
 from __future__ import annotations
 
 import io
+from itertools import islice
 from typing import Any
 
 import numpy
 
-from hvd.spark.ml.estimator import Training
-from hvd.spark.ml.tables import batches, read_share
+from hvd.spark.ml.share import Share
+from hvd.spark.ml.training import Training, steps_of
 
 
 def train(training: Training) -> dict[str, Any] | None:
@@ -26,10 +27,8 @@ class _Trainer:
         self.t, self.torch, self.hvd = training, torch, hvd
         self.settings = training.settings
         seed = self.settings["random_seed"]
-        self.seed = 0 if seed is None else int(seed)
         if seed is not None:
-            torch.manual_seed(self.seed)
-        self.random = numpy.random.default_rng(None if seed is None else [self.seed, hvd.rank()])
+            torch.manual_seed(int(seed))
         work = training.work
         self.model, optimizer = work["model"], work["optimizer"]
         self.losses, self.metrics = work["losses"], work["metrics"]
@@ -43,14 +42,12 @@ class _Trainer:
         )
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
-        names = [*training.features, *training.labels, *([training.weight] if training.weight else [])]
-        self.names = list(dict.fromkeys(names))
-        self.data, _ = self._share(training.train_path)
-        self.val = self._share(training.val_path)[0] if training.validates else None
-
-    def _share(self, path: str) -> tuple[dict[str, Any], int]:
-        hvd = self.hvd
-        return read_share(self.t.store, path, self.names, hvd.rank(), hvd.size(), self.settings["transformation_fn"])
+        self.share, self.val = training.shares(hvd)
+        size = self.settings["batch_size"]
+        self.steps = steps_of(self.share, size, self.settings["train_steps_per_epoch"], hvd)
+        self.val_size = self.settings["val_batch_size"] or size
+        asked = self.settings["validation_steps_per_epoch"]
+        self.val_steps = steps_of(self.val, self.val_size, asked, hvd) if self.val is not None else 0
 
     def _resume(self, optimizer: Any) -> int:
         """The first epoch to train; loads the run's checkpoint where there is one."""
@@ -67,9 +64,10 @@ class _Trainer:
 
     def run(self) -> dict[str, Any] | None:
         for epoch in range(self.first_epoch, self.settings["epochs"]):
-            logs = self._epoch(self.data, True, self.settings["train_steps_per_epoch"])
+            order = self.t.order(self.hvd.rank(), epoch) if self.settings["shuffle"] else None
+            logs = self._epoch(self.share, True, self.settings["batch_size"], self.steps, order)
             if self.val is not None:
-                found = self._epoch(self.val, False, self.settings["validation_steps_per_epoch"])
+                found = self._epoch(self.val, False, self.val_size, self.val_steps)
                 logs.update({f"val_{name}": value for name, value in found.items()})
             for name, value in logs.items():
                 self.history.setdefault(name, []).append(value)
@@ -84,7 +82,7 @@ class _Trainer:
             return None
         self.model.eval()
         with self.torch.no_grad():
-            outputs = self._forward({name: values[:1] for name, values in self.data.items()})
+            outputs = self._forward(self.share.first)
         widths = [int(output[0].numel()) for output in outputs]
         return {"model": self.model.state_dict(), "history": self.history, "widths": widths}
 
@@ -100,31 +98,28 @@ class _Trainer:
         output = self.model(*shaped(inputs, shapes))
         return list(output) if isinstance(output, (list, tuple)) else [output]
 
-    def _epoch(self, data: dict[str, Any], trains: bool, steps: int | None) -> dict[str, float]:
-        """Every batch once, or `steps` of them; means over all ranks, by rows."""
+    def _epoch(self, share: Share, trains: bool, size: int, steps: int, order: Any = None) -> dict[str, float]:
+        """`steps` batches; means over all ranks, by rows."""
         self.model.train(trains)
-        size = self.settings["batch_size"] if trains else self.settings["val_batch_size"] or self.settings["batch_size"]
-        rows = len(next(iter(data.values())))
         sums: dict[str, float] = {}
         seen = 0
-        shuffles = self.random if trains and self.settings["shuffle"] else None
-        for step, chosen in enumerate(batches(rows, size, shuffles)):
-            if steps is not None and step >= steps:
-                break
-            batch = {name: values[chosen] for name, values in data.items()}
+        passes = self.settings["backward_passes_per_step"]
+        for step, batch in enumerate(islice(share.cycle(size, order), steps)):
+            rows = len(batch[self.t.features[0]])
             with self.torch.set_grad_enabled(trains):
-                if trains:
+                if trains and step % passes == 0:
                     self.optimizer.zero_grad()
                 outputs = self._forward(batch)
                 labels = [label_for(self.torch, out, batch[name]) for out, name in zip(outputs, self.t.labels)]
                 loss = self._loss(outputs, labels, batch)
                 if trains:
                     loss.backward()
-                    self.optimizer.step()
+                    if (step + 1) % passes == 0 or step + 1 == steps:
+                        self.optimizer.step()
             values = {"loss": loss, **{name: metric(outputs[0], labels[0]) for name, metric in self.metrics.items()}}
             for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + float(value) * len(chosen)
-            seen += len(chosen)
+                sums[name] = sums.get(name, 0.0) + float(value) * rows
+            seen += rows
         names = sorted(sums)
         total = self.torch.tensor([sums[name] for name in names] + [float(seen)], dtype=self.torch.float64)
         total = self.hvd.allreduce(total, op=self.hvd.Sum, name=f"hvd.spark.epoch.{trains}")

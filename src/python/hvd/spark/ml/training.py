@@ -1,0 +1,64 @@
+"""What an estimator tells its ranks.  No pyspark here: ranks need not have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hvd.spark.ml.share import Share
+from hvd.spark.store import Store
+
+
+@dataclass
+class Training:
+    """What every rank needs: pickled once."""
+
+    store: Store
+    run_id: str
+    features: list[str]
+    labels: list[str]
+    weight: str | None
+    validates: bool
+    settings: dict[str, Any]  # the parameters that are plain values
+    work: Any  # the framework's own: model, optimizer, loss, metrics
+    train_path: str = ""
+    val_path: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def columns(self) -> list[str]:
+        """All that a rank reads, each once."""
+        return list(dict.fromkeys([*self.features, *self.labels, *([self.weight] if self.weight else [])]))
+
+    def shares(self, hvd: Any) -> tuple[Share, Share | None]:
+        """This rank's rows for training, and for validation where there is one."""
+
+        def share(path: str) -> Share:
+            return Share(
+                self.store,
+                path,
+                self.columns(),
+                hvd.rank(),
+                hvd.size(),
+                self.settings["shuffle_buffer_size"],
+                self.settings["transformation_fn"],
+            )
+
+        return share(self.train_path), share(self.val_path) if self.validates else None
+
+    def order(self, rank: int, epoch: int) -> Any:
+        """The draw of a rank's order in an epoch: the same again for a run that goes on from its checkpoint."""
+        import numpy
+
+        seed = self.settings["random_seed"]
+        return numpy.random.default_rng(None if seed is None else [int(seed), rank, epoch])
+
+
+def steps_of(share: Share, batch_size: int, asked: int | None, hvd: Any) -> int:
+    """Steps of an epoch, the same on all ranks: `asked`, else as many as the rank with most rows needs.
+
+    Without a transformation all ranks have the same number of rows; one may leave ranks different numbers.
+    """
+    if asked is not None:
+        return asked
+    rows = share.rows if share.transformation is None else max(hvd.allgather_object(share.count(), name="hvd.spark.rows"))
+    return max(1, -(-rows // batch_size))

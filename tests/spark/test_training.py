@@ -1,0 +1,17 @@
+"""The estimators' ranks without Spark around them: rows, steps, weights, callbacks, checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+
+from python.harness import checks_of, python
+
+from . import session as s
+
+PYTHON = s.python() or python()  # has pyarrow, and torch and Keras
+
+test_rows = checks_of("estimator_rows.py", needs=("pyarrow", "pandas"), interpreter=PYTHON)
+test_torch = checks_of("estimator_torch.py", needs=("pyarrow", "pandas", "torch"), interpreter=PYTHON)
+test_keras = pytest.mark.nightly(
+    checks_of("estimator_keras.py", needs=("pyarrow", "pandas", "keras", "torch"), interpreter=PYTHON, KERAS_BACKEND="torch")
+)
