@@ -41,12 +41,13 @@ std::string log_path(const std::string& folder, const std::string& host) {
 
 }  // namespace
 
-std::string remote_script(const std::string& host, const std::string& cwd, const std::string& job_keys,
-                          const std::vector<std::string>& daemon) {
+std::string remote_script(const std::string& preflight, const std::string& host, const std::string& cwd,
+                          const std::string& job_keys, const std::vector<std::string>& daemon) {
   // The daemon's words are shell text with their own quotes.  Its stdin must not be the rest of this script.  Its
   // session folder has a name that anybody could guess and make first, so it goes into a folder that only we can enter.
-  return "HVD_JOB_KEYS=" + job_keys + "\nHVD_HOST=" + shell_quote(host) + "\nexport HVD_JOB_KEYS HVD_HOST\ncd " +
-         shell_quote(cwd) + " 2>/dev/null || cd\n" + private_folder + "{ " + join(daemon, " ") + "\n} </dev/null\n";
+  return preflight + "HVD_JOB_KEYS=" + job_keys + "\nHVD_HOST=" + shell_quote(host) +
+         "\nexport HVD_JOB_KEYS HVD_HOST\ncd " + shell_quote(cwd) + " 2>/dev/null || cd\n" + private_folder + "{ " +
+         join(daemon, " ") + "\n} </dev/null\n";
 }
 
 std::string unseal_text(const std::string& credential) {
@@ -99,7 +100,8 @@ int remote_agent(const std::vector<std::string>& args) {
     }
     keys = unseal_text(sealed.out);
   }
-  const std::string script = remote_script(host, variable(AgentVariables::cwd), keys, {args.begin() + 1, args.end()});
+  const std::string script = remote_script(variable(AgentVariables::preflight), host, variable(AgentVariables::cwd),
+                                           keys, {args.begin() + 1, args.end()});
   const Fd file(::memfd_create("hvdrun-agent", MFD_CLOEXEC));
   if (!file || !write_all(file.get(), script) || ::lseek(file.get(), 0, SEEK_SET) != 0 || ::dup2(file.get(), 0) < 0) {
     std::fprintf(stderr, "hvdrun: cannot hand the job's key to ssh: %s\n", errno_text(errno).c_str());

@@ -14,6 +14,7 @@
 #include "base/leftovers.h"
 #include "base/text.h"
 #include "launcher/alloc/batch.h"
+#include "launcher/doctor/preflight.h"
 #include "launcher/mpirun/agent.h"
 #include "launcher/supervise/supervisor.h"
 
@@ -149,12 +150,14 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
     return env;
   }
 
+  env[AgentVariables::cwd] = job_.cwd;
+  env[AgentVariables::log_folder] = folder_.path();
+  env[AgentVariables::preflight] = preflight_script(look_here(job_.rank_program, job_.mpirun.program, job_.python,
+                                                              job_.payload.wire.kind == wire::PayloadKind::pickle));
   if (!job_.launch_agent.empty()) {
     std::vector<std::string> agent;
     for (const std::string& w : job_.launch_agent) agent.push_back(shell_quote(w));
     env[AgentVariables::ssh] = join(agent, " ");
-    env[AgentVariables::cwd] = job_.cwd;
-    env[AgentVariables::log_folder] = folder_.path();
     if (job_.launch_agent[0] == "srun") env[AgentVariables::seal] = "munge";  // srun carries stdin in clear
     return env;
   }
@@ -165,8 +168,6 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
                                           job_.settings.text("ssh-identity-file"), timeout))
     quoted.push_back(shell_quote(w));
   env[AgentVariables::ssh] = join(quoted, " ");
-  env[AgentVariables::cwd] = job_.cwd;
-  env[AgentVariables::log_folder] = folder_.path();
   return env;
 }
 

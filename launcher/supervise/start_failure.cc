@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "launcher/doctor/preflight.h"
 
 namespace hvd::launcher {
 
@@ -42,6 +43,8 @@ std::string with_host(std::string_view text, const std::string& host) {
 }
 
 std::optional<Error> from_ssh(const StartFacts& facts) {
+  for (const auto& [host, log] : facts.ssh_logs)
+    if (auto problem = preflight_problem(host, log)) return problem;
   for (const auto& [host, log] : facts.ssh_logs)
     for (const Sign& sign : ssh_signs)
       if (log.find(sign.text) != std::string::npos)

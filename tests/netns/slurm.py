@@ -34,7 +34,7 @@ def configuration(cluster: Cluster) -> str:
         "SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nSlurmdParameters=config_overrides\nReturnToService=2\n"
         f"StateSaveLocation={FOLDER}/state\nSlurmdSpoolDir={FOLDER}/spool\nSlurmctldPidFile={FOLDER}/slurmctld.pid\n"
         f"SlurmdPidFile={FOLDER}/slurmd.pid\nSlurmctldLogFile={FOLDER}/slurmctld.log\nSlurmdLogFile={FOLDER}/slurmd.log\n"
-        f"SwitchType=switch/none\nSchedulerType=sched/builtin\nKillWait=5\nMailProg=/bin/true\n{nodes}"
+        f"SwitchType=switch/none\nSchedulerType=sched/builtin\nSchedulerParameters=batch_sched_delay=0\nKillWait=5\nMailProg=/bin/true\n{nodes}"
         "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
     )
 

@@ -70,15 +70,25 @@ def test_sbatch_of_a_training_script(slurm_hosts: Cluster, mpirun: str) -> None:
         (slurm_hosts.tmp(host) / "train.py").write_text(train)
     batch = f"#!/bin/sh\n{hvdrun.program()} --mpirun {mpirun} --python {jobs.python()} /tmp/train.py\n"
     (slurm_hosts.tmp("alpha") / "job.sh").write_text(batch)
-    options = ["--wait", "-N3", "-n5", "--output=/tmp/out", "--error=/tmp/err", "--export=ALL"]
+    options = ["--parsable", "-N3", "-n5", "--output=/tmp/out", "--error=/tmp/err", "--export=ALL"]
     with Capture(slurm_hosts) as wire:
-        done = slurm.run(slurm_hosts, "alpha", "sbatch", *options, "/tmp/job.sh", env=jobs.environment(SECRET=secret))
+        job = slurm.run(slurm_hosts, "alpha", "sbatch", *options, "/tmp/job.sh", env=jobs.environment(SECRET=secret)).stdout
+        wait_for(
+            lambda: re.search("JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL) ", told(slurm_hosts, job)),
+            60,
+            "the job's end",
+        )
     out, err = ((slurm_hosts.tmp("alpha") / name).read_text() for name in ("out", "err"))
-    assert done.returncode == 0, out + err + done.stderr
+    assert "JobState=COMPLETED " in told(slurm_hosts, job), out + err + told(slurm_hosts, job)
     assert lines(out) == [f"sum 5 of 5 {secret}"] * 5, out + err
     ours = [flow for flow in wire.find(secret.encode()) if not 6817 <= flow[1] <= 6818 and not 6817 <= flow[3] <= 6818]
     assert not ours, f"the environment crosses the network in clear: {ours}"  # 6817, 6818: Slurm's own, with sbatch's copy
     idle_again(slurm_hosts)
+
+
+def told(cluster: Cluster, job: str) -> str:
+    """What Slurm says of a job.  (sbatch --wait would ask for its end every ten seconds only.)"""
+    return str(slurm.run(cluster, "alpha", "scontrol", "show", "job", job.strip()).stdout)
 
 
 def test_dry_run_says_where_from(slurm_hosts: Cluster) -> None:

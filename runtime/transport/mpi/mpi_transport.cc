@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "base/doors.h"
@@ -33,6 +34,14 @@ struct Life {
   std::vector<int> host;              ///< [size] lowest rank that shares memory
 };
 Life life;
+
+/// What ranks tell one another before all else.  Its layout stays, whatever the version.
+struct Introduction {
+  std::int32_t host;  ///< lowest rank that shares memory
+  char version[28];   ///< of this library; cut, or padded with zeros
+};
+static_assert(sizeof HVD_VERSION <= sizeof Introduction::version);
+std::string text(const Introduction& one) { return {one.version, ::strnlen(one.version, sizeof one.version)}; }
 
 void start_mpi(bool threads) {
   int done = 0, finalized = 0;
@@ -68,8 +77,16 @@ void begin(bool threads) {
   int known = 0;
   check(MPI_Comm_get_attr(comm, MPI_TAG_UB, &most, &known), "MPI_Comm_get_attr");
   if (known && *static_cast<int*>(most) >= (1 << 23) - 1) life.streams = 512, life.tag_epochs = 1024;
-  life.host.resize(static_cast<std::size_t>(life.size));
-  check(MPI_Allgather(&lowest, 1, MPI_INT, life.host.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  std::vector<Introduction> all(static_cast<std::size_t>(life.size));
+  const Introduction own{lowest, HVD_VERSION};
+  check(MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, comm), "MPI_Allgather");
+  for (const Introduction& one : all) {
+    if (std::strncmp(one.version, all[0].version, sizeof one.version) != 0)
+      throw Error(Code::unavailable, "libhvd",
+                  "rank " + std::to_string(&one - all.data()) + " has version " + text(one) + ", rank 0 has " +
+                      text(all[0]) + ": install the same wheel on all hosts");
+    life.host.push_back(one.host);
+  }
   if (std::adjacent_find(life.host.begin(), life.host.end(), std::not_equal_to<>()) != life.host.end())
     keep_strangers_out(comm, life.ours ? &doors_before : nullptr);
   life.comm = comm;

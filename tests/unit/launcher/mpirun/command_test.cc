@@ -52,12 +52,12 @@ TEST_CASE("mpirun: the user's own arguments") {
 }
 
 TEST_CASE("agent: the secret is in the remote shell's stdin only") {
-  const std::string script =
-      remote_script("b", "/home/u/my job", "'pub:se'\\''cret'", {" PATH=/x:$PATH ;", "orted -mca ess \"env\""});
+  const std::string script = remote_script("[ -w /dev/shm ]\n", "b", "/home/u/my job", "'pub:se'\\''cret'",
+                                           {" PATH=/x:$PATH ;", "orted -mca ess \"env\""});
   const std::size_t folder = script.find("t=$(umask 077; mktemp -d"), daemon = script.find("{ ");
   CHECK(folder < daemon);  // its session folder is nobody else's
   CHECK(script.substr(0, folder) + script.substr(daemon) ==
-        "HVD_JOB_KEYS='pub:se'\\''cret'\nHVD_HOST=b\nexport HVD_JOB_KEYS HVD_HOST\n"
+        "[ -w /dev/shm ]\nHVD_JOB_KEYS='pub:se'\\''cret'\nHVD_HOST=b\nexport HVD_JOB_KEYS HVD_HOST\n"
         "cd '/home/u/my job' 2>/dev/null || cd\n{  PATH=/x:$PATH ; orted -mca ess \"env\"\n} </dev/null\n");
   CHECK(join(ssh_command("ssh -F conf", "22", "id", 10), " ") ==
         "ssh -F conf -x -T -o BatchMode=yes -o ServerAliveInterval=15 -o ConnectTimeout=10 -p 22 -i id");

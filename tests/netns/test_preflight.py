@@ -1,0 +1,91 @@
+"""What differs on one host is told before the job runs, in a line that names the host and what to do."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import shutil
+import stat
+import subprocess
+
+import pytest
+
+from netns import jobs
+from netns.cluster import Cluster
+from support import hvdrun
+
+RANK = jobs.BUILD / "src/rank/hvdrank"
+
+
+def put(hosts: Cluster, host: str, name: str, text: str) -> None:
+    """A program in the host's own /tmp."""
+    path = hosts.tmp(host) / name
+    path.write_text("#!/bin/sh\n" + text + "\n")
+    path.chmod(0o755)
+
+
+def launch(hosts: Cluster, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    argv = [hvdrun.program(), "-H", "alpha:1,beta:1", *options]
+    return hosts.run("alpha", argv, env=jobs.environment(**variables), timeout=60)
+
+
+def problem(done: subprocess.CompletedProcess[str]) -> str:
+    """The error and its hint; the exit code is 4."""
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert done.stdout == ""
+    return " / ".join(line.strip() for line in done.stderr.splitlines())
+
+
+def test_another_hvdrank(two_hosts: Cluster) -> None:
+    put(two_hosts, "alpha", "hvdrank", f'exec {RANK} "$@"')
+    put(two_hosts, "beta", "hvdrank", "echo hvdrank 0.0.7")
+    version = subprocess.run([RANK, "--version"], capture_output=True, text=True).stdout.split()[1]
+    told = problem(launch(two_hosts, "--", "true", HVD_RANK_PROGRAM="/tmp/hvdrank"))
+    assert told == f"hvdrun: beta has hvdrank 0.0.7, this is hvdrun {version} / install the same wheel on all hosts"
+    (two_hosts.tmp("beta") / "hvdrank").unlink()
+    told = problem(launch(two_hosts, "--", "true", HVD_RANK_PROGRAM="/tmp/hvdrank"))
+    assert told == "hvdrun: beta has no /tmp/hvdrank / install hvdrun there, in the same folder"
+
+
+def test_another_open_mpi(two_hosts: Cluster) -> None:
+    real = pathlib.Path(shutil.which("mpirun", path="/usr/bin") or pytest.skip("mpirun is not installed")).resolve()
+    for host in ("alpha", "beta"):
+        (two_hosts.tmp(host) / "bin").mkdir(exist_ok=True)
+    (two_hosts.tmp("alpha") / "bin/mpirun").symlink_to(real)
+    put(two_hosts, "beta", "bin/mpirun", "echo 'mpirun (Open MPI) 4.0.3'")
+    told = problem(launch(two_hosts, "--mpirun", "/tmp/bin/mpirun", "--", "true"))
+    assert told.startswith("hvdrun: beta has mpirun (Open MPI) 4.0.3, this host has ")
+    assert told.endswith(" / install the same Open MPI on all hosts, or name one with --mpirun PATH")
+
+
+def test_another_python(two_hosts: Cluster) -> None:
+    put(two_hosts, "alpha", "python", f'exec {jobs.python()} "$@"')
+    (two_hosts.tmp("beta") / "python").unlink(missing_ok=True)
+    (two_hosts.tmp("alpha") / "job.py").write_text("pass")
+    told = problem(launch(two_hosts, "--python", "/tmp/python", "/tmp/job.py"))
+    what, hint = told.split(" / ")
+    assert what == "hvdrun: beta has no Python /tmp/python"
+    assert hint == "install it there under the same path, or name one that all hosts have: --python PATH"
+    (two_hosts.tmp("alpha") / "job.pkl").write_bytes(pickle.dumps(os.getcwd))
+    put(two_hosts, "beta", "python", "echo 3.7")
+    told = problem(launch(two_hosts, "--python", "/tmp/python", "/tmp/job.pkl"))
+    assert told.startswith("hvdrun: beta has Python 3.7 under that path, this host has 3.")
+
+
+def test_another_runtime(two_hosts: Cluster) -> None:
+    """hvdrank is the same, but beta's Python finds another libhvd."""
+    for host in ("alpha", "beta"):
+        package = two_hosts.tmp(host) / "packages/hvd"
+        shutil.copytree(jobs.BUILD / "src/python/hvd", package, ignore=shutil.ignore_patterns("*.p", "__pycache__"))
+        (two_hosts.tmp(host) / "job.py").write_text("import hvd.numpy as hvd; hvd.init()")
+    library = next((two_hosts.tmp("beta") / "packages").rglob("libhvd_mpi.so"))
+    version = subprocess.run([RANK, "--version"], capture_output=True, text=True).stdout.split()[1].encode()
+    library.chmod(library.stat().st_mode | stat.S_IWUSR)
+    library.write_bytes(library.read_bytes().replace(version, version[:-1] + b"~"))
+    env = {"PYTHONPATH": "/tmp/packages", "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--python", jobs.python(), "/tmp/job.py"]
+    done = two_hosts.run("alpha", argv, env={**os.environ, **jobs.environment(), **env}, timeout=60)
+    assert done.returncode != 0
+    assert "rank 1 has version " + version[:-1].decode() + "~, rank 0 has " + version.decode() in done.stderr, done.stderr
+    assert "install the same wheel on all hosts" in done.stderr
