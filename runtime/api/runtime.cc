@@ -106,7 +106,7 @@ void start_timeline(const char* path, bool mark_cycles) {
 
 void stop_timeline() {
   std::lock_guard lock(mutex);
-  if (core::Engine* e = engine_now.load()) e->tracer().stop();
+  if (core::Engine* e = engine_now.load()) e->stop_timeline();
 }
 
 void init(const hvd_init_options* options) {

@@ -134,14 +134,15 @@ void Batch::start() {
   running_ = at_ < parts;
   if (!running_) return;
   if (at_ == agreed) {
-    device_ = std::make_unique<Device>(world_, config_, on_device_, [this](std::vector<ops::Parcel> parcels) {
+    device_ = std::make_unique<Device>(world_, config_, on_device_, tracer_, [this](std::vector<ops::Parcel> parcels) {
       return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
     });
     device_->begin_agreement(parts_[agreed].ops);
   } else if (at_ == on_gpu) {
-    phase_ = trace::Phase::nccl;
-    rows_.next(parts_[on_gpu].row, trace::Phase::queue, phase_);
-    device_->begin(parts_[on_gpu].ops, false);
+    phase_ = trace::Phase::queue;
+    if (device_->joins())
+      rows_.next(parts_[on_gpu].row, std::exchange(phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
+    device_->begin(parts_[on_gpu].ops, tracer_.enabled() ? parts_[on_gpu].row : 0);
   } else if (at_ == copied) {
     return;
   } else if (at_ == reduced) {
@@ -180,7 +181,7 @@ bool Batch::step_device() {
     const bool moved = device_->step();
     if (!device_->done()) return moved;
     device_->finish();
-    rows_.end(parts_[on_gpu].row, phase_);
+    rows_.queued(parts_[on_gpu].row, phase_);
     end_(parts_[on_gpu].ops);
   } else if (!device_->staged()) {
     return false;

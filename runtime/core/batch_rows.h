@@ -18,6 +18,8 @@ class BatchRows {
   std::uint32_t begin(std::span<Operation* const> ops, trace::Phase phase);
   void next(std::uint32_t row, trace::Phase from, trace::Phase to);
   void end(std::uint32_t row, trace::Phase phase);
+  /// What follows @p phase, the row's end too, a device tells later (Running).
+  void queued(std::uint32_t row, trace::Phase phase) { tracer_.phase_end(row, phase); }
 
  private:
   trace::Tracer& tracer_;

@@ -11,25 +11,14 @@
 namespace hvd::core {
 
 using cuda::Current;
-using cuda::Pointer;
 
 namespace {
 
 constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is lost; a healthy GPU needs less
 
-Pointer address(const void* p) { return reinterpret_cast<Pointer>(p); }
-
 bool is_set(const char* name) {
   const char* text = std::getenv(name);
   return text && std::strcmp(text, "1") == 0;
-}
-
-bool arrived(const DeviceEnd& end) {
-  try {
-    return end.mark->reached();
-  } catch (const Error&) {  // the device has failed
-    return false;
-  }
 }
 
 /// hvdrun planned a GPU for this rank, near its cores.  Another one works, so it is no error.
@@ -51,28 +40,16 @@ void copy_text(std::span<char> to, const std::string& text) {
 
 }  // namespace
 
-void hand_over(const Operation& op, cuda::Stream stream) {
-  if (!op.gpu || !op.gpu->end) return;
-  const DeviceEnd& end = *op.gpu->end;
-  if (const int status = end.status.load(std::memory_order_acquire))
-    throw Error(static_cast<Code>(status), "", end.error);
-  end.mark->hold(stream);
-}
-
-bool arrived(const Operation& op) {
-  return !op.gpu || !op.gpu->end || op.gpu->end->status.load(std::memory_order_acquire) != 0 ||
-         op.gpu->end->mark->reached();
-}
-
-Device::Device(const World& world, const Config& config, std::atomic<bool>& queued, Exchange exchange)
-    : world_(world), config_(config), queued_(queued), exchange_(std::move(exchange)) {}
+Device::Device(const World& world, const Config& config, std::atomic<bool>& queued, trace::Tracer& tracer,
+               Exchange exchange)
+    : world_(world), config_(config), tracer_(tracer), exchange_(std::move(exchange)), running_(queued, tracer) {}
 
 /// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.
 Device::~Device() {
   fail(HVD_PEER_LOST, "the runtime was shut down");
   while (!running_.empty() && std::chrono::steady_clock::now() < end_by_) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
-    reap();
+    running_.reap();
   }
   end_now(failed_, why_failed_);
 }
@@ -145,6 +122,7 @@ bool Device::step_agreement() {
     const Current current(gpu_->driver(), gpu_->context());
     stream_ = gpu_->make_stream();
     buffer_ = std::make_unique<nccl::Buffer>(*gpu_);
+    staging_ = std::make_unique<Staging>(*gpu_, stream_, running_);
   }
   if (!decision_.nccl && !decision_.reason.empty() && world_.rank == 0)
     std::fprintf(stderr, "hvd: tensors on GPUs go through host memory: %s\n", decision_.reason.c_str());
@@ -159,7 +137,7 @@ void Device::join() {
   communicator_ = std::make_unique<nccl::Communicator>(*nccl::Library::get(), mine_.id, world_.rank, world_.size);
 }
 
-// ---- through host memory
+// ---- through NCCL
 
 namespace {
 
@@ -194,81 +172,15 @@ std::vector<Operation*> Device::take(std::span<Operation* const> ops) {
   for (Operation* op : ops) {
     if (decision_.nccl && nccl::possible(tensor_of(*op), world_.size, decision_.means))
       taken.push_back(op);
-    else
-      stage(*op);
+    else if (staging_)
+      staging_->begin(*op, world_.rank);
   }
   return taken;
 }
 
-/// Its input to pinned memory; a result of known size gets pinned memory too.  Stand-ins are in host memory already.
-void Device::stage(Operation& op) {
-  if (!op.gpu) return;
-  const nccl::Tensor t = tensor_of(op);
-  const Current current(gpu_->driver(), gpu_->context());
-  const auto& driver = gpu_->driver();
-  op.gpu->staged = true;
-  op.gpu->out = op.out;
-  const std::size_t bytes = t.bytes();
-  void* pinned = gpu_->allocate_pinned(bytes);
-  op.gpu->pinned = pinned;
-  const bool reads = t.kind != Kind::broadcast || t.root == world_.rank;
-  if (bytes > 0 && reads) {
-    if (op.gpu->ready) driver.check(driver.stream_wait_event(stream_, op.gpu->ready->event(), 0), "cuStreamWaitEvent");
-    driver.check(driver.copy_to_host(pinned, address(op.in), bytes, stream_), "cuMemcpyDtoHAsync");
-    staging_.push_back(gpu_->mark(stream_));
-  }
-  op.in = pinned;
-  if (op.out) op.out = pinned;
-}
-
-bool Device::staged() const {
-  for (const auto& mark : staging_)
-    if (!mark->reached()) return false;
-  return true;
-}
-
-void Device::give_back(Operation& op) {
-  staging_.clear();
-  const Current current(gpu_->driver(), gpu_->context());
-  const auto& driver = gpu_->driver();
-  if (op.gpu->ready)  // a broadcast's other ranks have not waited for it yet
-    driver.check(driver.stream_wait_event(stream_, op.gpu->ready->event(), 0), "cuStreamWaitEvent");
-  void* host = op.gpu->pinned;
-  if (op.gpu->out) {
-    const auto bytes = static_cast<std::size_t>(op.entry->signature.payload_bytes());
-    if (bytes > 0) driver.check(driver.copy_to_device(address(op.gpu->out), host, bytes, stream_), "cuMemcpyHtoDAsync");
-  } else if (op.result) {  // of a size that only now is known, in ordinary memory
-    std::size_t bytes = element_bytes(op.entry->signature.type());
-    for (std::int64_t d : op.result_shape) bytes *= static_cast<std::size_t>(d);
-    const Pointer result = gpu_->allocate(bytes);
-    void* through = gpu_->allocate_pinned(bytes);
-    std::memcpy(through, op.result, bytes);
-    std::free(op.result);
-    op.result = reinterpret_cast<void*>(result);
-    op.gpu->result = true;
-    if (bytes > 0) driver.check(driver.copy_to_device(result, through, bytes, stream_), "cuMemcpyHtoDAsync");
-    op.gpu->end = ended(gpu_->mark(stream_));
-    gpu_->free_pinned(through, op.gpu->end->mark);
-  }
-  if (!op.gpu->end) op.gpu->end = ended(gpu_->mark(stream_));
-  gpu_->free_pinned(host, op.gpu->end->mark);
-  op.gpu->ready.reset();
-  op.gpu->staged = false;
-}
-
-std::shared_ptr<DeviceEnd> Device::ended(std::shared_ptr<cuda::Mark> mark) {
-  auto end = std::make_shared<DeviceEnd>();
-  end->mark = std::move(mark);
-  running_.push_back(end);
-  queued_.store(true, std::memory_order_seq_cst);
-  return end;
-}
-
-// ---- through NCCL
-
-void Device::begin(std::span<Operation* const> ops, bool timed) {
+void Device::begin(std::span<Operation* const> ops, std::uint32_t row) {
   ops_.assign(ops.begin(), ops.end());
-  timed_ = timed;
+  row_ = row;
   join();
   tensors_.clear();
   for (const Operation* op : ops_) tensors_.push_back(tensor_of(*op));
@@ -307,8 +219,22 @@ void Device::take_lengths() {
 }
 
 void Device::launch() {
+  running_.reap();
+  idle_ = running_.empty() && staging_->arrived();
   launch_ = std::make_unique<nccl::Launch>(
-      nccl::Launch::Where{*gpu_, stream_, *communicator_, *buffer_, decision_.means, timed_}, std::move(tensors_));
+      nccl::Launch::Where{*gpu_, stream_, *communicator_, *buffer_, decision_.means, row_ != 0}, std::move(tensors_));
+}
+
+/// What the timeline wants to know of the launch, which is queued; nullptr: nothing.
+std::unique_ptr<Timed> Device::timed() {
+  if (row_ == 0) return nullptr;
+  auto t = std::make_unique<Timed>();
+  t->row = row_;
+  t->packs = launch_->packs();
+  t->idle = idle_;
+  t->recorded_ns = launch_->began_ns();
+  t->marks = launch_->marks();
+  return t;
 }
 
 bool Device::step() {
@@ -322,7 +248,7 @@ bool Device::step() {
 bool Device::done() const { return !delivery_ && launch_ && launch_->done(); }
 
 void Device::finish() {
-  const auto end = ended(launch_->mark());
+  const auto end = running_.add(launch_->mark(), timed());
   std::vector<nccl::Tensor>& tensors = launch_->tensors();
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     Operation& op = *ops_[i];
@@ -354,18 +280,8 @@ void Device::finish() {
 
 // ---- what runs on the device
 
-/// Forgets what has ended, in the order of the stream.
-bool Device::reap() {
-  bool any = false;
-  while (!running_.empty() && arrived(*running_.front())) {
-    running_.pop_front();
-    any = true;
-  }
-  return any;
-}
-
 bool Device::watch() {
-  const bool any = reap();
+  const bool any = running_.reap();
   if (failed_) {
     if (!running_.empty() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
     return any;
@@ -382,31 +298,48 @@ bool Device::watch() {
 }
 
 void Device::fail(int code, const std::string& text) {
+  const bool midway = launch_ && launch_->midway();
+  if (launch_) rest_ = launch_->take_rest();
   launch_.reset();
   delivery_.release();  // a message may still arrive in its memory
   ops_.clear();
-  staging_.clear();
-  if (failed_) return;
-  failed_ = code;
-  why_failed_ = text;
-  end_by_ = std::chrono::steady_clock::now() + grace;
-  reap();
+  try {
+    if (staging_) staging_->drop(world_.nodes.size() > 1);
+  } catch (const Error&) {  // the driver is gone
+  }
+  if (!failed_) {
+    failed_ = code;
+    why_failed_ = text;
+    end_by_ = std::chrono::steady_clock::now() + grace;
+  }
+  // NCCL is left with half a batch: nothing of it may touch the callers' memory once they have been told.
+  if (midway)
+    end_now(code, text);
+  else
+    running_.reap();
 }
 
 /// The callers learn that what runs has failed, and NCCL's kernels end.
 void Device::end_now(int code, const std::string& text) {
-  reap();
-  for (const auto& end : running_) {
-    end->error = text;
-    end->status.store(code, std::memory_order_release);
-  }
-  running_.clear();
+  running_.reap();
+  running_.fail(code, text);
   if (!gpu_ || !communicator_) return;
   try {
     const Current current(gpu_->driver(), gpu_->context());
     communicator_->abort();
+    free_rest();
   } catch (const Error&) {  // the driver is gone: so is what ran there
   }
+}
+
+/// NCCL queues nothing anymore, so a mark behind all of it can be had.
+void Device::free_rest() {
+  if (rest_.empty()) return;
+  const std::shared_ptr<cuda::Mark> mark = gpu_->mark(stream_);
+  buffer_->last = mark;
+  for (const cuda::Pointer p : rest_.device) gpu_->free(p, mark);
+  for (void* p : rest_.pinned) gpu_->free_pinned(p, mark);
+  rest_ = {};
 }
 
 }  // namespace hvd::core

@@ -1,14 +1,12 @@
 /// @file device.h — a process set's operations on device memory: which go through NCCL, which through host memory.
 ///
 /// The seam between batches and the GPU.  A batch gives its device tensors here:
-/// those that NCCL takes run as one stage; the others are copied to pinned memory,
-/// run as host tensors do, and are copied back.  An operation ends for the engine
-/// when its work is queued on our stream; what is still running on the device is
-/// kept in running_ until its mark is reached, and watched: NCCL's asynchronous
-/// errors, and peers that are gone.
+/// those that NCCL takes run as one stage; the others are copied to pinned memory
+/// (staging.h), run as host tensors do, and are copied back.  An operation ends for
+/// the engine when its work is queued on our stream; what is still running on the
+/// device (running.h) is watched: NCCL's asynchronous errors, and peers that are gone.
 #pragma once
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -17,6 +15,8 @@
 
 #include "core/config.h"
 #include "core/operation.h"
+#include "core/running.h"
+#include "core/staging.h"
 #include "core/world.h"
 #include "cuda/gpu.h"
 #include "ops/hierarchical/delivery.h"
@@ -27,19 +27,6 @@
 
 namespace hvd::core {
 
-/// Has the result of an operation on device memory arrived?  Shared by the operations of a batch and their callers.
-struct DeviceEnd {
-  std::shared_ptr<cuda::Mark> mark;
-  std::atomic<int> status{0};  ///< not 0: it never will; then error is set
-  std::string error;
-};
-
-/// What is put on @p stream from now on comes after the operation, which has ended well; the host waits for nothing.
-/// Throws Error when the device's side of it has failed since.  Nothing to do for host memory.  Any thread.
-void hand_over(const Operation& op, cuda::Stream stream);
-/// Whether the result of an operation that has ended well is there, or never will be.  Any thread.
-bool arrived(const Operation& op);
-
 /// Under the engine's drive lock.
 class Device {
  public:
@@ -47,7 +34,7 @@ class Device {
 
   /// @p exchange  makes the stage that carries bytes between the hosts of the set
   /// @p queued    becomes true when work is left to the GPU
-  Device(const World& world, const Config& config, std::atomic<bool>& queued, Exchange exchange);
+  Device(const World& world, const Config& config, std::atomic<bool>& queued, trace::Tracer& tracer, Exchange exchange);
   ~Device();
 
   /// The ranks have decided; else agree() comes first, with the first batch that has device tensors.
@@ -57,12 +44,15 @@ class Device {
   bool step_agreement();
   /// Those of @p ops that NCCL takes.  The others now lie in pinned memory, copies on their way: staged() says when.
   std::vector<Operation*> take(std::span<Operation* const> ops);
-  bool staged() const;
+  bool staged() const { return staging_->arrived(); }
   /// A staged operation's result is there, in pinned or ordinary memory: queues the way back.
-  void give_back(Operation& op);
+  void give_back(Operation& op) { staging_->give_back(op); }
 
-  /// The operations that NCCL takes, as a stage.
-  void begin(std::span<Operation* const> ops, bool timed);
+  /// NCCL has not been used yet: it starts with the first batch.
+  bool joins() const { return !communicator_; }
+  /// The operations that NCCL takes, as a stage.  row: of the timeline, which is told later what the GPU did when;
+  /// 0: none
+  void begin(std::span<Operation* const> ops, std::uint32_t row);
   bool step();
   bool done() const;
   /// Hands results and marks to the operations.
@@ -83,14 +73,13 @@ class Device {
   void begin_lengths();
   void take_lengths();
   void launch();
-  void stage(Operation& op);
-  bool reap();
+  std::unique_ptr<Timed> timed();
   void end_now(int code, const std::string& text);
-  std::shared_ptr<DeviceEnd> ended(std::shared_ptr<cuda::Mark> mark);
+  void free_rest();
 
   const World& world_;
   const Config& config_;
-  std::atomic<bool>& queued_;
+  trace::Tracer& tracer_;
   const Exchange exchange_;
   cuda::Gpu* gpu_ = nullptr;
   cuda::Stream stream_ = nullptr;
@@ -105,11 +94,13 @@ class Device {
   std::vector<nccl::Tensor> tensors_;
   std::vector<std::int64_t> my_lengths_;
   std::unique_ptr<nccl::Launch> launch_;
-  bool timed_ = false;
+  std::uint32_t row_ = 0;
+  bool idle_ = false;        ///< our stream was, when the launch began
+  nccl::Launch::Rest rest_;  ///< of a launch that failed, until NCCL has been ended
 
-  std::vector<std::shared_ptr<cuda::Mark>> staging_;  ///< copies to the host under way
-  std::deque<std::shared_ptr<DeviceEnd>> running_;
-  int failed_ = 0;  ///< a status: what runs ends at end_by_
+  Running running_;
+  std::unique_ptr<Staging> staging_;  ///< there when a GPU is
+  int failed_ = 0;                    ///< a status: what runs ends at end_by_
   std::string why_failed_;
   std::chrono::steady_clock::time_point end_by_;
 };

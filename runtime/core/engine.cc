@@ -363,6 +363,14 @@ void Engine::watch_devices() {
   shared_.on_device.store(any, std::memory_order_seq_cst);
 }
 
+void Engine::stop_timeline() {
+  {
+    std::lock_guard lock(drive_);
+    watch_devices();
+  }
+  shared_.tracer.stop();
+}
+
 /// Whether @p set, in which nothing moves, waits for a rank that is gone.
 void Engine::fail_if_lost(Set& set) {
   const World& w = set.world();

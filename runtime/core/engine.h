@@ -59,6 +59,8 @@ class Engine {
   /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's
   /// thread meanwhile: the caller counts as polling from before its ready bit is set.
   Operation& run(Set& set, const Prepared& request);
+  /// The timeline ends, with what GPUs have done so far.
+  void stop_timeline();
   /// From outside (the launcher knows first): that rank is gone.
   void peer_lost(int rank, const std::string& text);
 

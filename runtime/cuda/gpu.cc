@@ -57,6 +57,12 @@ void Mark::hold(Stream stream) const {
   gpu_.driver().check(gpu_.driver().stream_wait_event(stream, event_, 0), "cuStreamWaitEvent");
 }
 
+std::int64_t Mark::since_ns(const Mark& before) const {
+  float milliseconds = 0;
+  gpu_.driver().check(gpu_.driver().event_elapsed(&milliseconds, before.event_, event_), "cuEventElapsedTime");
+  return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+}
+
 Gpu& Gpu::at(int ordinal) {
   const Driver* driver = Driver::get();
   const std::string where = "cuda:" + std::to_string(ordinal);
@@ -191,6 +197,11 @@ Pointer Gpu::allocate(std::size_t bytes) {
 }
 
 void Gpu::free(Pointer address, std::shared_ptr<Mark> after) { put(free_, given_, address, std::move(after)); }
+
+std::size_t Gpu::given() const {
+  std::lock_guard lock(mutex_);
+  return given_.size() + pinned_.size();
+}
 
 void Gpu::lend(Pointer address, Stream stream) {
   std::lock_guard lock(mutex_);

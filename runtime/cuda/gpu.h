@@ -35,6 +35,8 @@ class Mark {
   bool reached() const;
   /// Later work of @p stream comes after it.
   void hold(Stream stream) const;
+  /// How long after @p before it was reached; both are timed, and reached.  With the context current.
+  std::int64_t since_ns(const Mark& before) const;
 
  private:
   Gpu& gpu_;
@@ -80,6 +82,8 @@ class Gpu {
   void free_pinned(void* address, std::shared_ptr<Mark> after = nullptr);
   /// What was given out by allocate() is used on @p stream from now on: free_anywhere() waits for that.
   void lend(Pointer address, Stream stream);
+  /// Blocks of memory, the device's and pinned, that are given out now.
+  std::size_t given() const;
   /// Our kernels can be used (they were built, and for this GPU); else why not.
   const std::string& no_kernels() const { return no_kernels_; }
 

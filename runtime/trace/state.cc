@@ -97,6 +97,14 @@ std::uint32_t Tracer::State::add_name(const Tensor& tensor) {
   return tracks_;
 }
 
+std::uint64_t Tracer::State::ticks_at(std::int64_t ns, const ClockPair& now) const noexcept {
+  const std::uint64_t begun = begun_ticks_.load(std::memory_order_relaxed);
+  const std::int64_t begun_ns = begun_ns_.load(std::memory_order_relaxed);
+  if (ns <= begun_ns || now.ns <= begun_ns) return begun;
+  const double part = std::clamp(static_cast<double>(now.ns - ns) / static_cast<double>(now.ns - begun_ns), 0.0, 1.0);
+  return now.ticks - static_cast<std::uint64_t>(static_cast<double>(now.ticks - begun) * part);
+}
+
 bool Tracer::State::prepare_slowly(Ring& ring) noexcept {
   std::uint8_t* to = ring.reserve();
   if (to == nullptr) return false;

@@ -1,6 +1,8 @@
 /// @file trace.cc — the recording side of Tracer; the writing side is writer.cc.
 #include "trace/trace.h"
 
+#include <algorithm>
+
 #include "trace/trace_state.h"
 
 namespace hvd::trace {
@@ -91,6 +93,26 @@ void Tracer::record_phase(TraceTag tag, std::uint32_t batch, Phase phase) {
   to = put_varint(to, batch);
   *to++ = static_cast<std::uint8_t>(phase);
   state_->publish(ring, to);
+}
+
+void Tracer::record_ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns) {
+  Ring& ring = state_->engine_ring;
+  const ClockPair now = state_->clocks();
+  const auto put = [&](TraceTag tag, std::int64_t begin, const Ran* phase) {
+    std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+    if (to == nullptr) return;
+    const std::uint64_t at = state_->ticks_at(begin, now);
+    to = put_tag(to, tag);
+    to = put_varint(to, zigzag(static_cast<std::int64_t>(at - ring.last_ticks)));
+    to = put_varint(to, batch);
+    if (phase != nullptr) {
+      *to++ = static_cast<std::uint8_t>(phase->phase);
+      to = put_varint(to, std::max(at, state_->ticks_at(phase->end_ns, now)) - at);
+    }
+    state_->publish(ring, to);
+  };
+  for (const Ran& phase : phases) put(TraceTag::ran, phase.begin_ns, &phase);
+  put(TraceTag::ran_all, end_ns, nullptr);
 }
 
 void Tracer::record_failed(Track track) {

@@ -11,6 +11,7 @@
 ///     begins batch_tensor(track) …            right after it, once for each tensor in the batch phase_begin(batch,
 ///     Phase::shm), phase_end(batch, Phase::shm) …                           inside <OP> batch_end(batch) before
 ///     handles are set                                  <OP> ends
+/// A batch on a device has ran() instead of batch_end().
 /// The marks "rank r is ready" are made from the submissions of all ranks by whoever writes the file.
 #pragma once
 #include <atomic>
@@ -39,6 +40,12 @@ struct Tensor {
 /// The engine keeps one in each tensor's entry and zeroes it whenever op, dtype, shape or set change.
 struct Track {
   std::uint32_t id = 0;  ///< 0: not named yet
+};
+
+/// A phase on a device.  Times: CLOCK_MONOTONIC.
+struct Ran {
+  Phase phase;
+  std::int64_t begin_ns, end_ns;
 };
 
 /// Where the writer thread's batches go.  Called by that thread only.
@@ -103,6 +110,10 @@ class Tracer {
   void batch_end(std::uint32_t batch) {
     if (enabled()) record_batch(wire::TraceTag::batch_end, batch);
   }
+  /// What a device has done of a batch, told when that is known: its phases in order, and the end of the batch.
+  void ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns) {
+    if (enabled()) record_ran(batch, phases, end_ns);
+  }
   /// The operation of a submitted tensor will not run: ranks disagree, a peer is lost.
   void failed(Track track) {
     if (enabled()) record_failed(track);
@@ -120,6 +131,7 @@ class Tracer {
   void record_batch(wire::TraceTag tag, std::uint32_t batch);
   void record_batch_tensor(Track track);
   void record_phase(wire::TraceTag tag, std::uint32_t batch, Phase phase);
+  void record_ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns);
   void record_failed(Track track);
   void record_cycle();
 

@@ -39,6 +39,9 @@ class Tracer::State {
   /// @name Producers
   /// @{
   std::uint64_t now() const noexcept { return ticks(use_counter_); }
+  ClockPair clocks() const noexcept { return read_clocks(use_counter_); }
+  /// What the counter showed at @p ns, between the start of recording and @p now.
+  std::uint64_t ticks_at(std::int64_t ns, const ClockPair& now) const noexcept;
   /// Gives @p ring's differences a fresh start after start() and reports what was dropped.  False: no room.
   bool prepare(Ring& ring) noexcept {
     if (ring.run == run_.load(std::memory_order_relaxed) && !ring.has_lost()) [[likely]]
@@ -89,6 +92,8 @@ class Tracer::State {
   std::uint32_t tracks_ = 0;
 
   std::atomic<std::uint64_t> run_{0};
+  std::atomic<std::uint64_t> begun_ticks_{0};  ///< when recording started, in both clocks
+  std::atomic<std::int64_t> begun_ns_{0};
   std::atomic<std::uint32_t> bell_{0};
   std::atomic<bool> sleeping_{false}, stopping_{false};
 

@@ -71,6 +71,9 @@ void Tracer::State::start(std::unique_ptr<Sink> sink) {
   run_.fetch_add(1);
   const std::uint8_t reset = static_cast<std::uint8_t>(TraceTag::reset);
   put(wire::trace_control_stream, {&reset, 1});
+  const ClockPair begun = clocks();
+  begun_ticks_.store(begun.ticks, std::memory_order_relaxed);
+  begun_ns_.store(begun.ns, std::memory_order_relaxed);
   put_clock();                                      // the first of the two that the first records' times lie between
   enabled_.store(true, std::memory_order_release);  // before the writer can find its sink gone and take it back
   const BlockedSignals blocked;

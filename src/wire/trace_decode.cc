@@ -181,6 +181,9 @@ void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& re
       return tag == TraceTag::phase_begin ? listener_.on_phase_begin(batch, static_cast<Phase>(phase), ns)
                                           : listener_.on_phase_end(batch, static_cast<Phase>(phase), ns);
     }
+    case TraceTag::ran:
+    case TraceTag::ran_all:
+      return parse_ran(tag, stream, reader);
     case TraceTag::cycle: {
       const std::int64_t ns = read_time(next, reader);
       if (done()) listener_.on_cycle(ns);
@@ -193,6 +196,20 @@ void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& re
     }
   }
   reader.bad = true;
+}
+
+/// Leaves the stream's position as it is.
+void TraceDecoder::parse_ran(TraceTag tag, const Stream& stream, Reader& reader) {
+  const std::uint64_t begin = stream.ticks + static_cast<std::uint64_t>(unzigzag(reader.varint()));
+  const auto batch = static_cast<std::uint32_t>(reader.varint());
+  const std::uint8_t phase = tag == TraceTag::ran ? reader.byte() : 0;
+  const std::uint64_t duration = tag == TraceTag::ran ? reader.varint() : 0;
+  if (phase >= trace_phases) reader.bad = true;
+  if (!reader.good() || !stream.begun) return;
+  const std::int64_t ns = to_ns(begin);
+  if (tag == TraceTag::ran_all) return listener_.on_batch_end(batch, ns);
+  listener_.on_phase_begin(batch, static_cast<Phase>(phase), ns);
+  listener_.on_phase_end(batch, static_cast<Phase>(phase), std::max(ns, to_ns(begin + duration)));
 }
 
 /// The control stream itself goes on: it has no differences.

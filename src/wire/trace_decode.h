@@ -21,7 +21,7 @@ struct TraceTrack {
 };
 
 /// Who listens to a decoder.  Tracks are numbered from 1 without gaps.  Times: CLOCK_MONOTONIC of the rank's host in
-/// ns, never decreasing within a stream.
+/// ns, never decreasing within a stream; but what a device did is told late.
 class TraceListener {
  public:
   virtual ~TraceListener() = default;
@@ -74,6 +74,7 @@ class TraceDecoder {
   void parse_clock(Reader& reader);
   void parse_name(Reader& reader);
   std::int64_t read_time(Stream& stream, Reader& reader);
+  void parse_ran(TraceTag tag, const Stream& stream, Reader& reader);
   std::uint32_t read_track(Stream& stream, Reader& reader);
   std::int64_t to_ns(std::uint64_t ticks) const;
   bool fail(std::string what);

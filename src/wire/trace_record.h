@@ -14,7 +14,7 @@
 
 namespace hvd::wire {
 
-inline constexpr std::uint8_t trace_version = 1;
+inline constexpr std::uint8_t trace_version = 2;
 /// Largest body: with its header it fits one buffer of a Unix socket, so the kernel never cuts or interleaves frames.
 inline constexpr std::size_t trace_frame_bytes = (32u << 10) - 64;
 inline constexpr std::size_t trace_name_bytes = 1024;  ///< longer tensor names are cut
@@ -36,8 +36,11 @@ enum class TraceTag : std::uint8_t {
   failed = 9,        ///< time, track: negotiation ended in an error
   cycle = 10,        ///< time: CYCLE_START
   lost = 11,         ///< count: records that a full ring dropped here
-  reset = 12,        ///< differences start at zero again; what stands in a stream before its first reset is void.
-                     ///< In the control stream: recording starts (again), all streams and tracks begin anew
+  ran = 13,      ///< time, batch, u8 phase, duration: a device did that.  Known late: the time is a difference to the
+                 ///< stream's previous one, which stays what it was; so is
+  ran_all = 14,  ///< time, batch: the batch ended there, on the device
+  reset = 12,    ///< differences start at zero again; what stands in a stream before its first reset is void.
+                 ///< In the control stream: recording starts (again), all streams and tracks begin anew
 };
 
 /// The operation that a track shows.  The first seven are hvd_kind's numbers.

@@ -203,6 +203,7 @@ void Timeline::Rank::negotiated(Row& row, std::int64_t ns, std::string_view tail
   // Where records were lost, an older submission may still be there: the last one before ns is the right one.
   while (!row.shown && row.first + 1 < row.submitted.size() && row.submitted[row.first + 1] <= ns) row.pop();
   if (!row.waits() || row.submitted[row.first] > ns + same_time_ns) return;
+  ns = std::max(ns, row.ended_ns);  // a GPU may still have been at work on the one before
   std::string& out = timeline_.text_;
   if (row.shown) {
     row.shown = false;
@@ -273,6 +274,13 @@ Timeline::Rank::Heads Timeline::Rank::heads(const Batch& batch, TraceOp op, std:
 
 void Timeline::Rank::finish(Batch& batch, std::int64_t ns) {
   std::string& out = timeline_.text_;
+  // Events of one row must not overlap: it begins when a GPU has ended what the row showed before.
+  std::int64_t free_ns = batch.begin_ns;
+  for (const std::uint32_t track : batch.tracks) free_ns = std::max(free_ns, rows_[track - 1].ended_ns);
+  if (!batch.shown && free_ns > batch.begin_ns) {
+    batch.begin_ns = free_ns;
+    for (Span& span : batch.phases) span.begin_ns = std::max(span.begin_ns, free_ns);
+  }
   Heads head{TraceOp::allreduce, {}, {}};
   for (const std::uint32_t track : batch.tracks) {
     Row& row = rows_[track - 1];

@@ -1,6 +1,7 @@
 #include "ops/nccl/launch.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -53,12 +54,18 @@ Launch::Launch(const Where& where, std::vector<Tensor> tensors) : where_(where),
   if (bytes > 0) buffer_ = where_.buffer.of(bytes);
 }
 
-/// Also after a failure: what was queued may still use the memory, so it is given back behind a mark, or not at all.
 Launch::~Launch() {
-  if (scratch_.empty() && pinned_.empty()) return;
-  if (state_ != State::queued) return;
+  if (state_ != State::queued) return;  // see take_rest()
   for (Pointer p : scratch_) where_.gpu.free(p, marks_.back());
   for (void* p : pinned_) where_.gpu.free_pinned(p, marks_.back());
+}
+
+Launch::Rest Launch::take_rest() {
+  if (state_ == State::queued) return {};
+  Rest rest{std::move(scratch_), std::move(pinned_)};
+  for (const Tensor& t : tensors_)
+    if (t.result) rest.device.push_back(t.result);
+  return rest;
 }
 
 bool Launch::step() {
@@ -78,6 +85,10 @@ void Launch::note() {
 
 void Launch::enqueue() {
   const auto& driver = where_.gpu.driver();
+  state_ = State::calling;
+  began_ns_ =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  note();
   const cuda::Mark* held = nullptr;  // tensors of one call share a mark
   for (const Tensor& t : tensors_)
     if (t.ready && t.ready.get() != std::exchange(held, t.ready.get()))
@@ -86,7 +97,6 @@ void Launch::enqueue() {
   for (const Fused& f : fused_) pack(f);
   note();
   call();
-  state_ = State::calling;
   if (where_.communicator.ready()) finish();
 }
 

@@ -60,13 +60,27 @@ class Launch final : public ops::Stage {
   Launch(const Where& where, std::vector<Tensor> tensors);
   ~Launch() override;
 
+  /// Memory of a launch that will not be queued.
+  struct Rest {
+    std::vector<cuda::Pointer> device;
+    std::vector<void*> pinned;
+    bool empty() const { return device.empty() && pinned.empty(); }
+  };
+  /// The caller gives it back, once nothing of what was queued can use it anymore.
+  Rest take_rest();
+  /// Something has been queued, or begun to be, but not all.
+  bool midway() const { return state_ == State::calling; }
+
   bool step() override;
   bool done() const override { return state_ == State::queued; }
   /// Once done: the tensors, with their results; and what is recorded behind it all.
   std::vector<Tensor>& tensors() { return tensors_; }
   const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
-  /// timed: four, before the packing, before NCCL, before the unpacking, at the end.
+  /// timed: five, before the wait for the tensors, before the packing, before NCCL, before the unpacking, at the end.
   const std::vector<std::shared_ptr<cuda::Mark>>& marks() const { return marks_; }
+  /// When the first was recorded, on the host's monotonic clock.
+  std::int64_t began_ns() const { return began_ns_; }
+  bool packs() const { return !fused_.empty(); }
 
  private:
   enum class State { joining, calling, queued };
@@ -91,6 +105,7 @@ class Launch final : public ops::Stage {
   std::vector<bool> alone_;  ///< [tensors]
   cuda::Pointer buffer_ = 0;
   State state_ = State::joining;
+  std::int64_t began_ns_ = 0;
   std::vector<cuda::Pointer> scratch_;  ///< until the end of the batch
   std::vector<void*> pinned_;
   std::vector<std::shared_ptr<cuda::Mark>> marks_;

@@ -73,11 +73,12 @@ TEST_CASE("decoder: sections may be cut anywhere") {
 }
 
 TEST_CASE("decoder: what is no record is refused, and said") {
+  constexpr std::uint8_t version = wire::trace_version;
   const std::vector<std::vector<std::uint8_t>> bad = {
       {},
-      {2, 0},
-      {1, 1},
-      {1, 0, 0},
+      {version + 1, 0},
+      {version, 1},
+      {version, 0, 0},
       section(0, {99}),
       section(5, {2}),                                   // a name outside the control stream
       section(3, {12, 3, 0, 2}),                         // a track that was never named
@@ -86,8 +87,9 @@ TEST_CASE("decoder: what is no record is refused, and said") {
       section(0, {2, 1, 0, 0, 0, 65}),                   // 65 dimensions
       section(0, {2, 1, 0, 0, 0, 0, 0xff, 0xff, 0x7f}),  // a long name
       section(1, {12, 4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}),
-      {1, 0, 0xff, 0xff, 0, 0, 0, 0},        // a stream too many
-      {1, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f},  // longer than it is
+      section(1, {12, 13, 0, 1, 99, 0}),           // no such phase of a device
+      {version, 0, 0xff, 0xff, 0, 0, 0, 0},        // a stream too many
+      {version, 0, 0, 0, 0xff, 0xff, 0xff, 0x7f},  // longer than it is
   };
   for (const auto& body : bad) {
     Lines lines;

@@ -153,6 +153,29 @@ TEST_CASE_FIXTURE(Fixture, "timeline: a fused batch of two tensors") {
                                              "X ALLREDUCE 3.000 1.000 0 2" + args, "X SHM_ALLREDUCE 3.100 0.800 0 2"});
 }
 
+TEST_CASE_FIXTURE(Fixture, "timeline: what a device did comes late, and two of one row do not overlap") {
+  start(0);
+  name(0, 1, "a");
+  for (int round = 0; round < 2; ++round) {
+    submitted(0, 1000 + 1000 * round, 1);
+    engine.tag(TraceTag::batch_begin).time(1500 + 1000 * round).number(4 + static_cast<std::uint64_t>(round));
+    engine.tag(TraceTag::batch_tensor).track(1);
+  }
+  auto ran = [this](std::uint64_t batch, std::int64_t begin, std::uint64_t duration) {  // the last time was 2500
+    engine.tag(TraceTag::ran).number(wire::zigzag(begin - 2500)).number(batch).byte(8).number(duration);
+    const auto end = begin + static_cast<std::int64_t>(duration);
+    engine.tag(TraceTag::ran_all).number(wire::zigzag(end - 2500)).number(batch);
+  };
+  ran(4, 1800, 2000);
+  ran(5, 3800, 700);
+  feed(0, engine.take(1));
+  const std::string args = R"( {"dtype":"float32","shape":"[100]"})";
+  CHECK(events() == std::vector<std::string>{"X NEGOTIATE_ALLREDUCE 1.000 0.500 0 1", "i 0 1.000 0.000 0 1",
+                                             "X ALLREDUCE 1.500 2.300 0 1" + args, "X NCCL_ALLREDUCE 1.800 2.000 0 1",
+                                             "X NEGOTIATE_ALLREDUCE 3.800 0.000 0 1", "i 0 3.800 0.000 0 1",
+                                             "X ALLREDUCE 3.800 0.700 0 1" + args, "X NCCL_ALLREDUCE 3.800 0.700 0 1"});
+}
+
 TEST_CASE_FIXTURE(Fixture, "timeline: submissions of later rounds wait for their own batch") {
   start(0);
   name(0, 1, "a");

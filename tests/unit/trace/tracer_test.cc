@@ -71,6 +71,43 @@ TEST_CASE("tracer: one operation comes out in order, with times of now") {
   CHECK(got.times.back() <= after + 2000);
 }
 
+TEST_CASE("tracer: what a device did is told late, in the host's time, and disturbs nothing else") {
+  MemorySink::Store store;
+  const std::int64_t before = monotonic_ns();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::int64_t late = 0;
+  {
+    Tracer tracer;
+    tracer.start(std::make_unique<MemorySink>(store), false);
+    const std::int64_t begun = monotonic_ns();
+    Track track;
+    tracer.submitted(track, {"a", wire::TraceOp::allreduce, 7, {}, 0});
+    tracer.batch_begin(5);
+    tracer.batch_tensor(track);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    tracer.batch_begin(6);
+    late = monotonic_ns();
+    const Ran phases[] = {{wire::Phase::wait_for_data, begun + 1'000'000, begun + 3'000'000},
+                          {wire::Phase::nccl, begun + 3'000'000, begun + 7'000'000}};
+    tracer.ran(5, phases, begun + 8'000'000);
+    tracer.batch_end(6);
+    tracer.ran(7, {}, before);  // long before recording began
+  }
+  Lines got;
+  decode(store, got);
+  const std::vector<std::string> expected{"track 1 a",     "submitted 1", "begin 5",       "tensor 1",
+                                          "begin 6",       "phase 5 1",   "phase end 5 1", "phase 5 8",
+                                          "phase end 5 8", "end 5",       "end 6",         "end 7"};
+  REQUIRE(got.lines == expected);
+  const std::int64_t* t = &got.times[3];  // of the first phase; 2: of begin 6
+  CHECK(std::abs(t[1] - t[0] - 2'000'000) < 400'000);
+  CHECK(std::abs(t[2] - t[1]) < 400'000);
+  CHECK(std::abs(t[3] - t[2] - 4'000'000) < 400'000);
+  CHECK(std::abs(t[4] - t[3] - 1'000'000) < 400'000);
+  CHECK(t[4] < late);
+  CHECK(t[5] >= got.times[2]);
+}
+
 TEST_CASE("tracer: cycles are marked only when asked") {
   MemorySink::Store store;
   {

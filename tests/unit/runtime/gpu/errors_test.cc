@@ -51,6 +51,7 @@ void expect_failure(int ranks, int which, int status, const std::string& part) {
     if (got != status || text.find(part) == std::string::npos)
       throw std::runtime_error("status " + std::to_string(got) + ": " + text);
   });
+  for (int r = 0; r < ranks; ++r) CHECK(cuda::Gpu::at(r).given() == 0);  // what half a batch had taken has come back
 }
 
 void expect_no_gpu(const std::string& part) {
