@@ -102,6 +102,10 @@ def check_wrong_arguments():
     raises(ValueError, lambda: hvd.allreduce(mx.nd.ones((2, 2)).tostype("row_sparse")), "tostype")
     raises(hvd.HorovodInternalError, lambda: hvd.allreduce(mx.nd.ones(2 + RANK), name="shapes"), "shape")
     raises(ValueError, lambda: hvd.broadcast_parameters([mx.nd.ones(2)]), "dict")
+    for kind in (ValueError, mx.base.MXNetError):
+        raises(kind, lambda: hvd.alltoall(mx.nd.ones(SIZE + 1)))
+        raises(kind, lambda: hvd.alltoall(mx.nd.ones(SIZE - 1), mx.nd.ones(SIZE, dtype="int32")))
+        raises(kind, lambda: hvd.alltoall(mx.nd.ones(SIZE), mx.nd.ones(SIZE, dtype="float32")))
 
 
 def check_process_sets():

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mxnet.base import MXNetError
+
 from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum
 from hvd.mxnet._adapter import MxnetAdapter
 from hvd.process_sets import ProcessSet, global_process_set
@@ -39,6 +41,10 @@ __all__ = [
 collectives: Collectives[Any] = Collectives(MxnetAdapter())
 barrier = collectives.barrier
 join = collectives.join
+
+
+class _WrongSplits(MXNetError, ValueError):  # type: ignore[misc]
+    pass
 
 
 def allreduce(
@@ -130,9 +136,15 @@ def alltoall(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Sends rows to all ranks: splits[r] of them to rank r, or equal parts.  With splits: (array, received splits)."""
+    """Sends rows to all ranks: splits[r] of them to rank r, or equal parts.  With splits: (array, received splits).
+
+    Wrong splits are a ValueError that is an MXNetError as well, since that is what scripts for Horovod catch.
+    """
     rows = splits.asnumpy() if hasattr(splits, "asnumpy") else splits
-    return collectives.alltoall(tensor, rows, name, process_set)
+    try:
+        return collectives.alltoall(tensor, rows, name, process_set)
+    except ValueError as error:
+        raise _WrongSplits(str(error)) from None
 
 
 def reducescatter(
