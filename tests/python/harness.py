@@ -107,40 +107,50 @@ def run_ranks(
 
 @cache
 def _outcomes(
-    files: tuple[str, ...], ranks: int, interpreter: str, env: tuple[tuple[str, str], ...]
+    files: tuple[str, ...], ranks: int, interpreter: str, env: tuple[tuple[str, str], ...], limit: float
 ) -> tuple[dict[str, list[Any]], str]:
-    """What each rank said about each check: [[rank, text or None], ...]; and the whole output."""
-    done = run_ranks(HERE / "in_ranks.py", *files, ranks=ranks, interpreter=interpreter, **dict(env))
+    """Of each check [[rank, traceback or None, why it was skipped or None], ...]; and the whole output."""
+    done = run_ranks(HERE / "in_ranks.py", *files, ranks=ranks, interpreter=interpreter, timeout=limit, **dict(env))
     found: dict[str, list[Any]] = {}
     for line in done.stdout.splitlines():
         if MARK in line:
-            rank, name, text = json.loads(line[line.index(MARK) + len(MARK) :])
-            found.setdefault(name, []).append([rank, text])
+            rank, name, *outcome = json.loads(line[line.index(MARK) + len(MARK) :])
+            found.setdefault(name, []).append([rank, *outcome])
     return found, done.stdout
 
 
 def checks_of(
     *files: str, ranks: int = 2, needs: tuple[str, ...] = (), interpreter: str | None = None, **env: str
 ) -> Callable[..., None]:
-    """A test for each check_* function of the files in tests/python/ranks, which have names of their own: one launch."""
+    """A test for each check_* function of the files in tests/python/ranks: all in one launch, the files one after the other."""
     paths = tuple(str(HERE / "ranks" / file) for file in files)
     program = interpreter or python()
-    bodies = (ast.parse(Path(path).read_text()).body for path in paths)
-    names = [node.name for body in bodies for node in body if isinstance(node, ast.FunctionDef)]
+    limit = 90.0 + 60 * len(files)
+    names = [
+        f"{Path(path).stem}.{node.name}"
+        for path in paths
+        for node in ast.parse(Path(path).read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
+    ]
 
-    @pytest.mark.parametrize("check", [name for name in names if name.startswith("check_")])
+    @pytest.mark.timeout(limit + 30)  # the first one makes the launch
+    @pytest.mark.parametrize("check", names)
     def test(check: str) -> None:
         if not shutil.which("mpirun"):
             pytest.skip("mpirun is not installed")
         if needs and not has(*needs, interpreter=program):
             pytest.skip(f"{program} lacks one of {', '.join(needs)}")
-        found, output = _outcomes(paths, ranks, program, tuple(sorted(env.items())))
-        said = sorted(found.get(check, []))
-        for rank, text in said:
+        found, output = _outcomes(paths, ranks, program, tuple(sorted(env.items())), limit)
+        said = sorted(found.get(check, []), key=lambda outcome: outcome[0])
+        for rank, text, _ in said:
             assert text is None, f"rank {rank}:\n{text}"
-        failed = [name for name, ranks_said in found.items() if any(text for _, text in ranks_said)]
+        failed = [name for name, ranks_said in found.items() if any(text for _, text, _ in ranks_said)]
         if failed and not said:
             pytest.fail(f"not run: {failed[0]} failed before it", pytrace=False)
-        assert [rank for rank, _ in said] == list(range(ranks)), f"not all ranks finished it:\n{output[-4000:]}"
+        assert [rank for rank, _, _ in said] == list(range(ranks)), f"not all ranks finished it:\n{output[-4000:]}"
+        why = {skipped for _, _, skipped in said}
+        if why != {None}:
+            assert None not in why, f"skipped on some ranks only: {said}"
+            pytest.skip("; ".join(sorted(map(str, why))))
 
     return test

@@ -1,7 +1,8 @@
 """The program that ranks run: in_ranks.py FILE... calls the check_* functions of the files in order.
 
-A line per check and rank: MARK and JSON [rank, name, null or traceback].  A check that fails on one rank may leave the
-others waiting in a collective, and every later one out of step: the rank ends with an error, which ends the launch.
+A line per check and rank: MARK and JSON [rank, file.name, traceback or null, why it was skipped or null].  A check that
+fails on one rank may leave the others waiting in a collective, and every later one out of step: the rank ends with an
+error, which ends the launch.
 """
 
 import faulthandler
@@ -11,26 +12,34 @@ import runpy
 import sys
 import time
 import traceback
+from pathlib import Path
+from unittest import SkipTest
+
+# For a check, and for what a file does before its first one: importing a framework on a busy machine.
+LIMIT_SECONDS = 100
 
 
 def main() -> None:
-    faulthandler.enable()
-    faulthandler.dump_traceback_later(150, exit=True)
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("HVD_RANK", "0")))
-    checks = (item for file in sys.argv[1:] for item in runpy.run_path(file).items())
-    for name, function in checks:
+    checks = ((Path(file).stem, *item) for file in sys.argv[1:] for item in runpy.run_path(file).items())
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
+    for stem, name, function in checks:
         if not name.startswith("check_"):
             continue
-        text = None
+        text, skipped = None, None
         try:
             function()
+        except SkipTest as why:  # on all ranks
+            skipped = str(why)
         except Exception:
             text = traceback.format_exc()
         # One write per line: the ranks' lines must not mix.
-        os.write(1, ("#check " + json.dumps([rank, name, text]) + "\n").encode())
+        os.write(1, ("#check " + json.dumps([rank, f"{stem}.{name}", text, skipped]) + "\n").encode())
         if text:
             time.sleep(1)  # the others may have failed as well, and should be able to say so
             os._exit(1)
+        faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
 
 
 if __name__ == "__main__":

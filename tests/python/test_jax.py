@@ -13,8 +13,8 @@ from support import environments
 
 QUIET = {"JAX_PLATFORMS": "cpu"}
 
-test_operations = checks_of("jax_operations.py", needs=("jax",), interpreter=jax_interpreter(), **QUIET)
-test_training = checks_of("jax_training.py", needs=("jax",), interpreter=jax_interpreter(), **QUIET)
+FILES = ("jax_operations.py", "jax_training.py")
+test_two_ranks = checks_of(*FILES, needs=("jax",), interpreter=jax_interpreter(), **QUIET)
 test_examples = checks_of("jax_examples.py", needs=("jax", "optax", "sklearn"), interpreter=jax_interpreter(), **QUIET)
 
 
@@ -27,7 +27,7 @@ def test_older_versions(version: str) -> None:
         pytest.skip("no Python from 3.9 to 3.11 here")
     wanted = [f"jax=={version}", f"jaxlib=={version}", "optax"]
     program = str(environments.with_packages(f"jax-{version}", python, wanted) / "bin/python")
-    for file in ("jax_operations.py", "jax_training.py"):
+    for file in FILES:
         done = run_ranks(HERE / "in_ranks.py", str(HERE / "ranks" / file), interpreter=program, timeout=300, **QUIET)
         assert done.returncode == 0, done.stdout[-4000:]
 

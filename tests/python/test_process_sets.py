@@ -1,8 +1,12 @@
 """Process sets and join on three and on four ranks, which make one node or several."""
 
-from python.harness import checks_of
+import pytest
 
-test_three_ranks = checks_of("process_sets.py", ranks=3, needs=("numpy",))
-test_four_ranks = checks_of("process_sets.py", ranks=4, needs=("numpy",))
-test_three_nodes = checks_of("process_sets.py", ranks=3, needs=("numpy",), HVD_RANKS_PER_NODE="1")
-test_two_nodes = checks_of("process_sets.py", ranks=4, needs=("numpy",), HVD_RANKS_PER_NODE="2")
+from python.harness import checks_of, tensorflow
+
+FILE = "process_sets.py"
+# Where TensorFlow is, mpi4py is too.
+test_three_ranks = checks_of(FILE, ranks=3, needs=("numpy",), interpreter=tensorflow())
+test_two_nodes = checks_of(FILE, ranks=4, needs=("numpy",), HVD_RANKS_PER_NODE="2")
+test_four_ranks = pytest.mark.nightly(checks_of(FILE, ranks=4, needs=("numpy",)))
+test_three_nodes = pytest.mark.nightly(checks_of(FILE, ranks=3, needs=("numpy",), HVD_RANKS_PER_NODE="1"))

@@ -1,14 +1,11 @@
-"""Elastic states on two and three ranks, and a rank that does not come back."""
+"""Elastic training with PyTorch on a fixed set of ranks, of which one leaves for good."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from python.harness import checks_of, has, run_ranks
-
-test_two_ranks = checks_of("torch_elastic.py", ranks=2, needs=("torch",))
-test_three_ranks = checks_of("torch_elastic.py", ranks=3, needs=("torch",))
+from python.harness import has, run_ranks
 
 
 def test_a_rank_that_does_not_come_back_ends_the_job():

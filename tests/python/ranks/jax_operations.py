@@ -1,6 +1,7 @@
 """hvd.jax's operations against NumPy: every one, outside jit and inside it, with gradients and vmap, on two ranks."""
 
 import os
+from unittest import SkipTest
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # to be refused
 
@@ -265,7 +266,7 @@ def check_vmap():
 
 def check_fifty_independent_operations_in_one_program():
     if not COMPILES:
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
     step = jit(lambda xs: [hvd.allreduce(x * 2, op=hvd.Sum) for x in xs])
     for again in range(10):
         outs = step([jnp.full(1000 + i, float(RANK + i + again)) for i in range(50)])
@@ -275,7 +276,7 @@ def check_fifty_independent_operations_in_one_program():
 
 def check_order_in_branches_loops_and_functions():
     if not COMPILES:
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
     mean = jit(lambda x: hvd.allreduce(x))  # one compiled function, called twice by another
 
     @jit
@@ -295,7 +296,7 @@ def check_order_in_branches_loops_and_functions():
 
 def check_programs_under_way_at_once():
     if not COMPILES:
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
     first, second = jit(lambda x: hvd.allreduce(x, op=hvd.Sum)), jit(lambda x: hvd.allreduce(x, op=hvd.Max))
     outs = [f(jnp.full(50_000, float(RANK + i))) for i in range(20) for f in (first, second)]
     eager = hvd.allreduce(jnp.ones(3), op=hvd.Sum)  # while they may still run
@@ -307,7 +308,7 @@ def check_programs_under_way_at_once():
 
 def check_what_one_rank_compiles_again():
     if not COMPILES:
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
     step = jit(lambda x: hvd.allreduce(x.sum(), op=hvd.Sum))
     for rows in ([2] * SIZE, range(3, 3 + SIZE), [2] * SIZE, range(5, 5 + 2 * SIZE, 2)):
         assert float(step(jnp.ones(rows[RANK]))) == sum(rows)
@@ -315,7 +316,7 @@ def check_what_one_rank_compiles_again():
 
 def check_a_result_that_one_rank_does_not_use():
     if not COMPILES:
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
     step = jit(lambda x: (x + 1, hvd.allreduce(x) if RANK == 0 else (hvd.allreduce(x), None)[1]))
     for _ in range(3):
         same(step(jnp.ones(2))[0], np.full(2, 2.0, np.float32))
@@ -341,7 +342,7 @@ def check_disagreement():
 
 def check_several_devices_are_refused():
     if not COMPILES:
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
     raises(ValueError, lambda: jax.pmap(lambda x: hvd.allreduce(x))(jnp.ones((2, 3))), "rdered effects")
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("d",))
     spread = jax.device_put(jnp.ones((2, 3)), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d")))

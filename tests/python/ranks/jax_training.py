@@ -1,5 +1,7 @@
 """Training with hvd.jax: ranks with parts of a batch do what one rank with the whole batch does."""
 
+from unittest import SkipTest
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,7 +111,7 @@ def scaled(result):
 def check_backward_passes_per_step():
     """Two passes over halves of this rank's part, then one step with their sum."""
     if not COMPILES:  # jax.lax.cond compiles
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
     optimizer = hvd.DistributedGradient(Sgd(), backward_passes_per_step=2)
     params = parameters()
     state = optimizer.init(params)
@@ -144,7 +146,7 @@ def check_value_and_grad():
 
 def check_a_whole_training_loop_in_one_program():
     if not COMPILES:
-        return
+        raise SkipTest("operations inside compiled programs need jax 0.5")
 
     @jit
     def train(params):

@@ -2,6 +2,7 @@
 
 import array
 import mmap
+from unittest import SkipTest
 
 import numpy as np
 
@@ -83,8 +84,8 @@ def check_dlpack():
         assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor and tensor.values.tolist() == [TOTAL] * 4
     try:
         import torch
-    except ImportError:
-        return
+    except ImportError as missing:
+        raise SkipTest(str(missing)) from None
     weights = torch.full((3, 2), float(RANK))
     assert hvd.allreduce(weights, op=hvd.Max).tolist() == [[SIZE - 1.0] * 2] * 3
     raises(TypeError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.bfloat16)), "array of its values")
@@ -116,8 +117,8 @@ def check_dtypes_that_only_move():
 def check_bfloat16():
     try:
         import ml_dtypes
-    except ImportError:
-        return
+    except ImportError as missing:
+        raise SkipTest(str(missing)) from None
     x = np.full(5, RANK + 0.5, ml_dtypes.bfloat16)
     out = hvd.allreduce(x, op=hvd.Sum)
     assert out.dtype == x.dtype and out.astype(float).tolist() == [TOTAL + 0.5 * SIZE] * 5

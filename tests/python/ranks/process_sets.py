@@ -2,6 +2,7 @@
 
 import os
 import random
+from unittest import SkipTest
 
 import numpy as np
 
@@ -119,8 +120,8 @@ def check_join():
 def check_torch():
     try:
         import torch
-    except ImportError:
-        return
+    except ImportError as missing:
+        raise SkipTest(str(missing)) from None
     import hvd.torch as hvt
 
     model = torch.nn.Linear(3, 1, bias=False)
@@ -147,8 +148,8 @@ def check_torch():
 def check_communicators():
     try:
         from mpi4py import MPI
-    except ImportError:
-        return
+    except ImportError as missing:
+        raise SkipTest(str(missing)) from None
     world = MPI.COMM_WORLD
     halves = world.Split(RANK % 2, RANK)
     group = hvd.ProcessSet(halves)
@@ -164,6 +165,35 @@ def check_communicators():
     hvd.init(comm=halves)
     assert (hvd.size(), hvd.rank()) == (len(group.ranks), group.ranks.index(RANK))
     assert hvd.allgather_object(world.rank) == group.ranks
+    hvd.shutdown()
+    hvd.init()
+
+
+def check_sets_given_twice():
+    """init() with a set twice fails on the ranks whose own list has it so, and can be called again by them alone."""
+    try:
+        from mpi4py import MPI
+    except ImportError as missing:
+        raise SkipTest(str(missing)) from None
+    world, halves = MPI.COMM_WORLD, MPI.COMM_WORLD.Split(RANK % 2, RANK)
+    every, even = world.Dup(), range(0, SIZE, 2)
+    hvd.shutdown()
+
+    def begin(*ranks_or_comms):
+        sets = [hvd.ProcessSet(which) for which in ranks_or_comms]
+        hvd.init(comm=world, process_sets=sets)
+        return sets
+
+    raises(ValueError, lambda: begin(halves, every, halves.Dup(), [0]), "twice")
+    assert hvd.is_initialized() and hvd.global_process_set.mpi_comm == world
+    if RANK % 2 == 0:
+        raises(ValueError, lambda: begin(halves, even, [0]), "twice")
+    else:
+        begin(halves, even, [0])
+    mine, first = begin(halves, [0])
+    assert (mine.process_set_id, first.process_set_id) == (1 + RANK % 2, 3)
+    assert sets_module.ranks_by_id() == {1: list(even), 2: list(range(1, SIZE, 2)), 3: [0]}
+    assert hvd.allreduce(np.ones(1), name="mine", op=hvd.Sum, process_set=mine)[0] == len(mine.ranks)
     hvd.shutdown()
     hvd.init()
 

@@ -1,5 +1,7 @@
 """GradScaler and autocast with DistributedOptimizer: all ranks scale, skip and step alike."""
 
+from unittest import SkipTest
+
 import torch
 from torch import nn
 from torch_models import RANK, SIZE, assert_same, make_model
@@ -59,7 +61,7 @@ def train(steps, way, overflow=None, op=None, **options):
 
 def check_a_scaler_in_every_way():
     if Scaler is None:
-        return
+        raise SkipTest("torch.amp.GradScaler for the CPU needs torch 2.3")
     for way in ("as documented", "unscaled first", "step alone"):
         model, _ = train(4, way)
         assert_same(model, reference(4), rtol=1e-5, atol=1e-6)
@@ -67,7 +69,7 @@ def check_a_scaler_in_every_way():
 
 def check_one_ranks_overflow_is_everybodys():
     if Scaler is None:
-        return
+        raise SkipTest("torch.amp.GradScaler for the CPU needs torch 2.3")
     for way in ("as documented", "unscaled first", "step alone"):
         model, scale = train(4, way, overflow=(1, SIZE - 1))
         assert_same(model, reference(4, skipped=(1,)), rtol=1e-5, atol=1e-6)
@@ -76,7 +78,7 @@ def check_one_ranks_overflow_is_everybodys():
 
 def check_a_scaler_with_adasum():
     if Scaler is None:
-        return
+        raise SkipTest("torch.amp.GradScaler for the CPU needs torch 2.3")
     for way in ("as documented", "step alone"):
         for overflow in (None, (1, 0)):
             scaled, _ = train(3, way, overflow, op=hvd.Adasum)

@@ -1,0 +1,17 @@
+"""hvd.torch and horovod.torch: one launch on two ranks, and one on three for what depends on how many there are."""
+
+import pytest
+
+from python.harness import checks_of
+
+OPTIMIZER = ("torch_optimizer.py", "torch_optimizer_state.py", "torch_registered.py", "torch_scaling.py")
+MANY = ("torch_operations.py", "torch_exchanges.py", "torch_batch_norm.py", *OPTIMIZER)
+# The first of these begins with an init() that fails.
+TWO = ("torch_scripts.py", *MANY, "torch_adasum_optimizer.py", "torch_training.py", "torch_beyond.py", "torch_elastic.py")
+
+test_two_ranks = checks_of(*TWO, ranks=2, needs=("torch",))
+test_three_ranks = checks_of(*MANY, ranks=3, needs=("torch",))
+test_three_ranks_beyond_horovod = pytest.mark.nightly(
+    checks_of("torch_beyond.py", "torch_elastic.py", ranks=3, needs=("torch",))
+)
+test_examples = checks_of("torch_examples.py", ranks=2, needs=("torch", "sklearn"))

@@ -1,6 +1,0 @@
-"""horovod.torch: what torch adds to the operations, on two and on three ranks."""
-
-from python.harness import checks_of
-
-test_two_ranks = checks_of("torch_operations.py", ranks=2, needs=("torch",))
-test_three_ranks = checks_of("torch_operations.py", ranks=3, needs=("torch",))
