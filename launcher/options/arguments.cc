@@ -93,11 +93,11 @@ CommandLine parse_arguments(const std::vector<std::string>& args) {
   CLI::App app;
   app.set_help_flag();
   std::deque<std::vector<std::string>> values;  // a deque: CLI11 keeps references
-  std::deque<int> flags;
+  std::deque<bool> flags;
   for (const Option& row : option_table()) {
     const std::string name = "--" + std::string(row.id);
     values.emplace_back();
-    flags.push_back(0);
+    flags.push_back(false);
     if (row.kind == Kind::negatable)
       app.add_flag(name + ",!--no-" + std::string(row.id), flags.back())
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -118,7 +118,7 @@ CommandLine parse_arguments(const std::vector<std::string>& args) {
     if (given->count() == 0) continue;
     const std::string where(split(row.spellings, ',').back() == "--num-proc" ? "-np" : "--" + std::string(row.id));
     const bool is_flag = row.kind == Kind::flag || row.kind == Kind::negatable;
-    const std::string value = is_flag ? (flags[index] > 0 ? "1" : "0") : join(values[index], " ");
+    const std::string value = is_flag ? (flags[index] ? "1" : "0") : join(values[index], " ");
     line.settings.set(row, {value, Source::flag, where});
   }
   std::string first;

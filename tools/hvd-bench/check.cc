@@ -1,6 +1,7 @@
 #include "check.h"
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string>
