@@ -1,5 +1,6 @@
-/// @file report.h — what a job used, in two or three lines at its end, or as one line of JSON.  Pure.
+/// @file report.h — what a job used, in a few lines at its end, or as one line of JSON.  Pure.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,15 @@ namespace hvd::launcher {
 /// @param wall_seconds  from hvdrun's start
 std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deaths, double wall_seconds);
 
-/// The same for programs, with every rank: time from the first death on, processor time, memory, cause.
+/// The rank that the others waited for, when they did so for more than a twentieth of their steps.
+struct Slowest {
+  const wire::DeathRecord* rank = nullptr;
+  double work_seconds = 0;           ///< of each step
+  double others_waited_seconds = 0;  ///< in each step, longer than this rank did; the mean
+};
+std::optional<Slowest> slowest_rank(const std::vector<wire::DeathRecord>& deaths);
+
+/// The same for programs, with every rank: time from the first death on, steps, processor time, memory, GPU, cause.
 /// @param first_cause  the rank whose failure ended the job; -1: none
 std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wall_seconds, int exit_code,
                         int first_cause);

@@ -30,7 +30,7 @@ int cores() {
 }  // namespace
 
 Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config)
-    : config_(config), transport_(std::move(transport)) {
+    : shared_(config.tally), config_(config), transport_(std::move(transport)) {
   world_ = World::of(transport_->rank(), transport_->host_of(), config_.ranks_per_node);
   many_nodes_ = world_.nodes.size() > 1;
   std::vector<Card> cards;
@@ -206,7 +206,7 @@ void Engine::look(Set& set) {
 }
 
 /// Drives until the operation has ended, or nothing has moved for about a millisecond.  While counted as polling.
-bool Engine::poll_for(Operation& op) {
+bool Engine::poll_for(Operation& op, Waited& waited) {
   Backoff backoff = Backoff::of_caller(crowded_);
   while (!op.done()) {
     bool moved = false;
@@ -215,6 +215,8 @@ bool Engine::poll_for(Operation& op) {
       backoff.reset();
     else if (!op.done() && !backoff.pause())
       return false;
+    else if (backoff.since_ns())
+      waited.since(backoff.since_ns());
   }
   return true;
 }
@@ -223,8 +225,9 @@ bool Engine::wait(Operation& op, double limit_seconds) {
   if (op.done()) return true;
   const std::int64_t end_ns =
       limit_seconds < 0 ? -1 : now_ns() + static_cast<std::int64_t>(std::min(limit_seconds, 1e9) * 1e9);
+  Waited waited(shared_.tally);
   begin_polling();
-  const bool done = poll_for(op);
+  const bool done = poll_for(op, waited);
   end_polling();
   return done || sleep_for(op, end_ns);
 }
@@ -249,7 +252,8 @@ Operation& Engine::run(Set& set, const Prepared& request) {
     end_polling();
     throw;
   }
-  const bool done = poll_for(*op);
+  Waited waited(shared_.tally);
+  const bool done = poll_for(*op, waited);
   end_polling();  // never sleep while counted: nobody would ring
   if (!done) sleep_for(*op, -1);
   return *op;

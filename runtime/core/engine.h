@@ -66,7 +66,7 @@ class Engine {
 
  private:
   void look(Set& set);
-  bool poll_for(Operation& op);
+  bool poll_for(Operation& op, Waited& waited);
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();
   void end_polling();

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "common/signature.h"
+#include "core/tally.h"
 #include "cuda/gpu.h"
 #include "memory/futex.h"
 
@@ -88,7 +89,7 @@ struct alignas(64) Operation {
 /// Handles are slab index and generation.  Thread-safe; only taking new ones needs the lock.
 class Operations {
  public:
-  Operations() = default;
+  explicit Operations(Tally& tally) : tally_(tally) {}
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
   ~Operations() {
@@ -175,10 +176,12 @@ class Operations {
       op.tell = tell;
       op.tell_context = context;
       registered_.fetch_add(1, std::memory_order_acq_rel);
+      tally_.asked();
       if (op.listener.compare_exchange_strong(now, Operation::set, std::memory_order_acq_rel)) {
         if (op.done()) told(op);
         return true;
       }
+      tally_.told();
       unregister();
       if (now == Operation::set) return false;
     }
@@ -248,6 +251,7 @@ class Operations {
   void told(Operation& op) {
     if (op.listener.exchange(Operation::told, std::memory_order_acq_rel) != Operation::set) return;
     unregister();
+    tally_.told();
     op.tell(op.tell_context);
   }
   /// What was returned early is set aside until end() has gone on.  Under the lock.
@@ -349,10 +353,11 @@ class Operations {
   }
 
   const std::uint32_t table_ = next_table();
-  std::mutex mutex_;                           ///< of free_, of aside_, and of making
-  Operation* free_ = nullptr;                  ///< a list by next_free
-  Operation* aside_ = nullptr;                 ///< another, from early_
-  std::uint64_t aside_phase_ = 0;              ///< phase_ then
+  std::mutex mutex_;               ///< of free_, of aside_, and of making
+  Operation* free_ = nullptr;      ///< a list by next_free
+  Operation* aside_ = nullptr;     ///< another, from early_
+  std::uint64_t aside_phase_ = 0;  ///< phase_ then
+  Tally& tally_;
   std::atomic<std::uint64_t> phase_{0};        ///< odd while end() is at work; written by the drive side
   std::atomic<std::uint64_t> registered_{0};   ///< who must be looked for when operations end
   std::atomic<Operation*> returned_{nullptr};  ///< another, to which any thread adds

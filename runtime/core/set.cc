@@ -131,7 +131,9 @@ void Set::start_batch(Reader& r) {
   ops.clear();
   negotiate::get_ids(r, ids_, [this](std::uint32_t id) {
     if (Operation* op = std::exchange(pending_[id], nullptr)) ops.push_back(op);  // none only after fail_all
+    rounds_.take(id);
   });
+  if (const int fresh = rounds_.end()) shared_.tally.steps(fresh, steps_ += fresh);
   tracer_.cycle();
   if (ops.size() == count) batch_.begin(ops, flags & negotiate::batch_eager);
 }

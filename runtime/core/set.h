@@ -20,6 +20,7 @@
 #include "core/config.h"
 #include "core/leader.h"
 #include "core/operation.h"
+#include "core/tally.h"
 #include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
@@ -82,10 +83,12 @@ struct Prepared {
 
 /// What the sets of one engine have in common.
 struct Shared {
+  explicit Shared(int tally_fd = -1) : tally(tally_fd) {}
   /// Told by the global set: that rank has left, or is lost.
   std::function<void(int rank, const std::string& text)> gone;
   Batch::Special special;  ///< of the global set
-  Operations operations;
+  Tally tally;
+  Operations operations{tally};
   trace::Tracer tracer;
   std::uint32_t traced = 0;            ///< parts of batches numbered for the timeline so far
   std::atomic<bool> on_device{false};  ///< a GPU is at work for operations that have ended on the host
@@ -207,6 +210,8 @@ class Set {
   std::atomic<std::uint64_t> submitted_{0};  ///< written under mutex_
   std::atomic<std::uint64_t> ended_{0};      ///< written on the drive side
   std::uint64_t executed_ = 0;
+  Rounds rounds_;
+  std::int64_t steps_ = 0;  ///< rounds so far
   memory::OrderReader orders_;
   std::string order_;  ///< body of the order being carried out
   std::unique_ptr<Leader> leader_;

@@ -20,6 +20,8 @@ class Backoff {
   static Backoff of_engine(bool spare) { return Backoff(spare ? many : few); }
 
   void reset() { pauses_ = 0, since_ = 0; }
+  /// When the spinning was over, by now_ns(); 0 while it is not.
+  std::int64_t since_ns() const { return since_; }
 
   /// One pause.  False once about a millisecond has passed since reset(): time to sleep.
   bool pause() {

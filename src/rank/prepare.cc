@@ -12,6 +12,7 @@
 #include "stacks.h"
 #include "wire/json.h"
 #include "wire/link.h"
+#include "wire/tally.h"
 
 namespace hvd::rank {
 
@@ -65,22 +66,25 @@ void check_script(const wire::RankManifest& m, const std::string& cwd) {
 
 }  // namespace
 
-Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, int link_fd,
-                 int payload_fd, int stack_fd) {
+Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, Descriptors fds) {
   Prepared p;
   Launch& l = p.launch;
   l.input = m.input;
   l.env = rank_environment(m, mine, binding);
-  l.env[wire::link::fd_variable] = std::to_string(link_fd);
+  l.env[wire::link::fd_variable] = std::to_string(fds.link);
   l.cwd = value_in(mine, "HVD_HOST_CWD", m.cwd.c_str());  // where this host calls the job's folder something else
   std::error_code ec;
   if (!fs::is_directory(l.cwd, ec)) l.fallback_cwd = home_folder();
   l.cpus = binding.cpus;
-  l.keep_fds = {link_fd};
-  if (stack_fd >= 0) {
-    l.keep_fds.push_back(stack_fd);
-    l.env[stack_fd_variable] = std::to_string(stack_fd);
+  l.keep_fds = {fds.link};
+  if (fds.stack >= 0) {
+    l.keep_fds.push_back(fds.stack);
+    l.env[stack_fd_variable] = std::to_string(fds.stack);
     l.env[stack_signal_variable] = std::to_string(stack_signal);
+  }
+  if (fds.tally >= 0) {
+    l.keep_fds.push_back(fds.tally);
+    l.env[wire::tally_fd_variable] = std::to_string(fds.tally);
   }
   if (m.payload.kind == PayloadKind::command) {
     l.program = m.payload.name;
@@ -106,8 +110,8 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
     l.argv.insert(l.argv.end(), {"-m", m.payload.name});
   } else {
     p.boot = text_in_memory("hvd-bootstrap", bootstrap_text);
-    l.keep_fds.insert(l.keep_fds.end(), {p.boot.get(), payload_fd});
-    l.env["HVD_BOOT"] = boot_json(m, link_fd, payload_fd);
+    l.keep_fds.insert(l.keep_fds.end(), {p.boot.get(), fds.payload});
+    l.env["HVD_BOOT"] = boot_json(m, fds.link, fds.payload);
     l.argv.insert(l.argv.end(), {"-c", loader(p.boot.get())});
   }
   l.argv.insert(l.argv.end(), m.payload.args.begin(), m.payload.args.end());

@@ -14,12 +14,16 @@ struct Prepared {
   std::string python;  ///< "embedded", "exec", or "" for a command
 };
 
-/// @p mine        the guard's own environment.
-/// @p link_fd     the rank's end of the link.
-/// @p stack_fd    where the rank writes its Python frames when asked; -1: nowhere.
-/// @p payload_fd  the .pkl's bytes; -1 for other payloads.
+/// What the rank inherits; -1: it has none of that.
+struct Descriptors {
+  int link = -1;     ///< the rank's end of the link
+  int payload = -1;  ///< the .pkl's bytes
+  int stack = -1;    ///< where it writes its Python frames when asked
+  int tally = -1;    ///< wire/tally.h
+};
+
+/// @p mine  the guard's own environment.
 /// Throws Error{usage, unavailable} with one line for the user.
-Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, int link_fd,
-                 int payload_fd, int stack_fd);
+Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, Descriptors fds);
 
 }  // namespace hvd::rank

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/text.h"
 #include "certificate.h"
 #include "wire/link.h"
@@ -32,21 +31,6 @@ rusage usage_of(pid_t pid) {
   return usage;
 }
 
-struct Disposition {
-  bool handled = false;  ///< the signal is caught or ignored
-  bool stopped = false;  ///< the process is
-};
-
-Disposition disposition(pid_t pid, int number) {
-  Disposition d;
-  for (const std::string& line : split(read_file("/proc/" + std::to_string(pid) + "/status", 8192), '\n')) {
-    if (line.starts_with("State:\tT")) d.stopped = true;
-    if (line.starts_with("SigCgt:") || line.starts_with("SigIgn:"))
-      d.handled |= (std::strtoull(line.c_str() + 7, nullptr, 16) >> (number - 1) & 1) != 0;
-  }
-  return d;
-}
-
 double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; }
 
 }  // namespace
@@ -61,12 +45,13 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   link_fd_ = Fd(pair[0]);
   const Fd theirs(pair[1]);
   const Binding binding = plan_binding(m, mine);
-  const Prepared p = prepare(m, mine, binding, theirs.get(), payload_fd, stack_.fd());
+  const Prepared p = prepare(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), tally_.fd()});
   cwd_ = p.launch.cwd;
   gpu_pci_ = binding.gpu_pci;
   phase_ = p.python.empty() ? "" : "python";
   Spawned s = spawn(p.launch);
   pid_ = s.pid;
+  gpu_ = std::make_unique<GpuWatch>(binding.gpu);
   out_fd_ = std::move(s.out);
   err_fd_ = std::move(s.err);
   input_ = Feed(std::move(s.in));
@@ -194,13 +179,12 @@ void RankProcess::signal(int number) const {
 }
 
 void RankProcess::suspend() const {
-  if (!has_ended()) signal(disposition(pid_, SIGTSTP).handled ? SIGTSTP : SIGSTOP);
+  if (!has_ended()) signal(catches_signal(pid_, SIGTSTP) ? SIGTSTP : SIGSTOP);
 }
 
 void RankProcess::wake() const {
   if (has_ended()) return;
-  const Disposition d = disposition(pid_, SIGCONT);
-  if (d.stopped || !d.handled) signal(SIGCONT);
+  if (process_state(pid_) == 'T' || !catches_signal(pid_, SIGCONT)) signal(SIGCONT);
 }
 
 void RankProcess::tell(wire::Type type, const std::string& body) const {
@@ -255,6 +239,8 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   r.phase = phase_;
   r.cpu_seconds = cpu_seconds_;
   r.peak_bytes = peak_bytes_;
+  tally_.fill(&r);
+  gpu_->fill(&r);
   judge(&r, stopped);
   std::string rest;
   const std::string held = err_.finish(&rest);

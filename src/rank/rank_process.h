@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,7 @@
 #include "output.h"
 #include "prepare.h"
 #include "stacks.h"
+#include "usage.h"
 #include "wire/death.h"
 #include "wire/small.h"
 
@@ -81,6 +83,8 @@ class RankProcess {
   Output out_{tail_, false}, err_{tail_, true};
   MemoryGroup memory_;
   StackShot stack_;
+  TallyPage tally_;
+  std::unique_ptr<GpuWatch> gpu_;
   Feed input_;
   wire::Started started_;
   std::optional<int> status_;

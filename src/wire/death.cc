@@ -35,6 +35,11 @@ std::string to_json(const DeathRecord& r) {
                    {"traceback_shown", r.traceback_shown},
                    {"cpu_seconds", r.cpu_seconds},
                    {"peak_bytes", r.peak_bytes},
+                   {"steps", r.steps},
+                   {"step_seconds", r.step_seconds},
+                   {"waited_seconds", r.waited_seconds},
+                   {"gpu_busy_percent", r.gpu_busy_percent},
+                   {"gpu_peak_bytes", r.gpu_peak_bytes},
                    {"ended", ended},
                    {"tail", tail}});
 }
@@ -57,6 +62,13 @@ DeathRecord death_from_json(const std::string& text) {
   r.traceback_shown = f.boolean("traceback_shown");
   r.cpu_seconds = f.number("cpu_seconds", 0, 1e12);
   r.peak_bytes = f.integer("peak_bytes", 0, INT64_MAX);
+  if (f.has("steps")) {
+    r.steps = f.integer("steps", 0, INT64_MAX);
+    r.step_seconds = f.number("step_seconds", 0, 1e12);
+    r.waited_seconds = f.number("waited_seconds", 0, 1e12);
+    r.gpu_busy_percent = f.number("gpu_busy_percent", -1, 1e6);
+    r.gpu_peak_bytes = f.integer("gpu_peak_bytes", 0, INT64_MAX);
+  }
   if (f.has("ended")) r.ended = f.list("ended");
   r.tail = f.list("tail");
   return r;

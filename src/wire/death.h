@@ -24,15 +24,20 @@ struct DeathRecord {
   Cause cause = Cause::finished;
   int code = 0;  ///< exit code, signal number (signalled, oom), 2 or 4 (unstarted)
   bool core_dumped = false;
-  std::string text;                ///< for unstarted, oom: one line that explains
-  std::string hint;                ///< what to do next
-  std::string phase;               ///< last phase message
-  std::string traceback;           ///< last Python traceback on stderr, whole; empty: none
-  bool traceback_shown = false;    ///< it has also gone out as output (the rank lived on for seconds after it)
-  double cpu_seconds = 0;          ///< of the rank and its children that it waited for
-  std::int64_t peak_bytes = 0;     ///< largest resident memory of one of its processes
-  std::vector<std::string> ended;  ///< names of its processes that lived on and were killed
-  std::vector<std::string> tail;   ///< last 20 lines of output (both streams)
+  std::string text;                 ///< for unstarted, oom: one line that explains
+  std::string hint;                 ///< what to do next
+  std::string phase;                ///< last phase message
+  std::string traceback;            ///< last Python traceback on stderr, whole; empty: none
+  bool traceback_shown = false;     ///< it has also gone out as output (the rank lived on for seconds after it)
+  double cpu_seconds = 0;           ///< of the rank and its children that it waited for
+  std::int64_t peak_bytes = 0;      ///< largest resident memory of one of its processes
+  std::int64_t steps = 0;           ///< rounds of the same operations that it went through (tally.h)
+  double step_seconds = 0;          ///< the mean of those that were timed; 0: none
+  double waited_seconds = 0;        ///< of each of these, in which it waited for operations, hence for others
+  double gpu_busy_percent = -1;     ///< of its GPU, as NVML tells; -1: not known
+  std::int64_t gpu_peak_bytes = 0;  ///< memory in use on its GPU, by anybody; 0: not known
+  std::vector<std::string> ended;   ///< names of its processes that lived on and were killed
+  std::vector<std::string> tail;    ///< last 20 lines of output (both streams)
 };
 
 std::string to_json(const DeathRecord& r);

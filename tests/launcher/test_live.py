@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -176,6 +177,27 @@ def test_long_steps_ask_for_patience(env: dict[str, str], tmp_path: pathlib.Path
         assert int(found[1]) >= 6
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
+
+
+def test_the_report_tells_of_steps_and_the_slowest_rank(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """What comes once, at the beginning, is no step; the others wait for what it works longer."""
+    pytest.importorskip("numpy")
+    (tmp_path / "job.py").write_text(
+        "import sys, time, numpy, hvd.numpy as hvd\n"
+        "hvd.init()\n"
+        "x = numpy.ones(4)\n"
+        "for i in range(5): hvd.broadcast(x, 0, name=f'once{i}')\n"
+        "for step in range(30):\n"
+        "    time.sleep(0.06 if hvd.rank() == 1 else 0.01)\n"
+        "    hvd.allreduce(x, name='a')\n"
+    )
+    args = ["-np", "2", "--report", "--json", *hvdrun.python_args(), "job.py"]
+    done = hvdrun.run(*args, cwd=tmp_path, env=env)
+    report = json.loads(done.stderr.splitlines()[-1])
+    assert 24 <= report["steps"] <= 30  # the first few may be missed
+    assert 0.05 < report["step_seconds"] < 5
+    assert report["slowest_rank"] == 1
+    assert report["others_waited_seconds"] > 0.02
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

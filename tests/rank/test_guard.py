@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rank_bench import HVDRANK, PLACEMENT, Driver, manifest
+from rank_bench import BUILD, HVDRANK, PLACEMENT, Driver, manifest
 
 
 def sh(script: str, **changes):
@@ -129,6 +129,15 @@ def test_signals_are_passed_on_and_named(start) -> None:
     d.wait("stdout", test=lambda e: "usr1" in e["text"])
     d.say(f"signal 0 {int(signal.SIGINT)}")
     assert d.finish().death()["cause"] == "signalled"
+
+
+def test_the_gpu_is_watched_where_its_driver_tells(start) -> None:
+    planned = {**PLACEMENT, "planned": True, "gpu": "GPU-f", "visible_gpus": "GPU-f"}
+    env = {"LD_LIBRARY_PATH": str(BUILD / "tests/rank")}
+    death = start(sh("sleep 1.5", placement=planned), env=env).finish().death()
+    assert (death["gpu_busy_percent"], death["gpu_peak_bytes"]) == (50, 3 << 30)
+    death = start(sh("sleep 1.5", placement={**planned, "gpu": "GPU-other"}), env=env).finish().death()
+    assert (death["gpu_busy_percent"], death["gpu_peak_bytes"]) == (-1, 0)
 
 
 def test_a_crash_is_named(run, tmp_path: Path) -> None:

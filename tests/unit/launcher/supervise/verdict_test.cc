@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "launcher/supervise/cleanup.h"
-#include "launcher/supervise/report.h"
 #include "launcher/supervise/start_failure.h"
 
 using namespace hvd;
@@ -102,17 +101,6 @@ TEST_CASE("verdict: the time limit") {
   ended.time_limit_seconds = 1.5;
   CHECK(text(judge({death(0, Cause::stopped, 143, 1)}, 1, ended)) ==
         "6\nhvdrun: the time limit of 1.5 s was reached; all ranks have ended");
-}
-
-TEST_CASE("report: time, processors, memory, who came last") {
-  wire::DeathRecord a = death(0, Cause::finished, 0, 1'000'000'000), b = death(1, Cause::finished, 0, 4'500'000'000);
-  a.cpu_seconds = 5, b.cpu_seconds = 3;
-  a.peak_bytes = 3ll << 30, b.peak_bytes = 512ll << 20;
-  CHECK(join(report_lines({a, b}, 5), "\n") ==
-        "hvdrun: 2 ranks, 5.0 s; 1.6 cores in use on average\n"
-        "        memory peak 3.0 GiB (rank 0 on h0), least 512 MiB (rank 1)\n"
-        "        rank 1 on h1 was the last to end, 3.5 s after rank 0");
-  CHECK(report_lines({}, 3725)[0] == "hvdrun: 0 ranks, 1:02:05");
 }
 
 TEST_CASE("clean-up: what was left is told host by host; what could not be looked at is trouble") {

@@ -1,0 +1,48 @@
+/// @file usage.h — what the rank used and did, beside what the kernel counts: its steps, and its GPU.
+#pragma once
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+#include "wire/death.h"
+#include "wire/tally.h"
+
+namespace hvd::rank {
+
+/// The page in which the rank's libhvd counts (wire/tally.h).
+class TallyPage {
+ public:
+  TallyPage();
+  TallyPage(const TallyPage&) = delete;
+  TallyPage& operator=(const TallyPage&) = delete;
+  ~TallyPage();
+  /// For the rank to inherit; -1 where it could not be made.
+  int fd() const { return fd_.get(); }
+  void fill(wire::DeathRecord* r) const;
+
+ private:
+  Fd fd_;
+  wire::Tally* page_ = nullptr;
+};
+
+/// Asks the GPU's driver, through NVML where there is one, how busy the rank's GPU is: once a second, in a thread of
+/// its own, since the driver may take its time, or for ever where a GPU has fallen off the bus.
+class GpuWatch {
+ public:
+  GpuWatch() = default;
+  /// @p gpu  UUID or PCI address; empty: nothing is watched.
+  explicit GpuWatch(const std::string& gpu);
+  GpuWatch(const GpuWatch&) = delete;
+  GpuWatch& operator=(const GpuWatch&) = delete;
+  /// Never waits: the thread ends by itself.
+  ~GpuWatch();
+  void fill(wire::DeathRecord* r) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace hvd::rank

@@ -1,0 +1,27 @@
+/// @file tally.h — what a rank counts about itself, where its guard can read it even after the rank was killed.
+///
+/// One page of sealed memory, made by the guard and inherited by the rank; the descriptor's number is in HVD_TALLY_FD.
+/// The rank's libhvd writes, the guard reads when the rank has ended.  Header only: libhvd and hvdrank share it.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace hvd::wire {
+
+inline constexpr const char* tally_fd_variable = "HVD_TALLY_FD";
+inline constexpr std::size_t tally_bytes = 4096;
+inline constexpr std::uint64_t tally_mark =
+    0x31796c6c61745648;  ///< "HVtally1": what inherits the number may be another
+
+struct Tally {
+  std::uint64_t mark = 0;              ///< tally_mark, from the guard
+  std::atomic<std::int64_t> steps{0};  ///< rounds of the same operations
+  // Since the first of the rounds that were timed:
+  std::atomic<std::int64_t> timed_steps{0};
+  std::atomic<std::int64_t> first_ns{0}, last_ns{0};  ///< CLOCK_MONOTONIC_COARSE
+  std::atomic<std::int64_t> waited_ns{0};             ///< in which the rank had nothing to do but wait for operations
+};
+static_assert(sizeof(Tally) <= tally_bytes && std::atomic<std::int64_t>::is_always_lock_free);
+
+}  // namespace hvd::wire
