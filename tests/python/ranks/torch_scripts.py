@@ -29,6 +29,21 @@ def sets_by_id():
     return hvd.mpi_ops._basics._get_process_set_ids_and_ranks()
 
 
+def check_before_init():
+    model = nn.Linear(2, 2)
+    for call in (
+        hvd.rank,
+        hvd.join,
+        hvd.barrier,
+        lambda: hvd.allreduce(torch.ones(1)),
+        lambda: hvd.broadcast_parameters(model.state_dict(), 0),
+        lambda: hvd.broadcast_object(1),
+        lambda: hvd.add_process_set([0]),
+        lambda: hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1)),
+    ):
+        raises(ValueError, call, "not initialised", "init()")
+
+
 def check_init_with_duplicate_sets():
     raises(ValueError, lambda: hvd.init(process_sets=[hvd.ProcessSet([0]), hvd.ProcessSet([1]), hvd.ProcessSet([0])]))
     assert hvd.is_initialized()  # as Horovod leaves it
@@ -69,6 +84,20 @@ def check_runner_names():
     assert said == ["one", "two"] and not stopped.is_alive()
     raises(ValueError, lambda: in_thread(said.append, "three"))
     assert execute_function_multithreaded(pow, [[2, 3], [3, 2]], max_concurrent_executions=1) == {0: 8, 1: 9}
+
+
+def check_mistakes():
+    model = nn.Linear(2, 2)
+    plain = torch.optim.SGD(model.parameters(), 0.1)
+    ours = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    raises(ValueError, lambda: hvd.DistributedOptimizer(ours, model.named_parameters()), "distributed already")
+    raises(ValueError, lambda: hvd.DistributedOptimizer(model), "Optimizer", "Linear")
+    raises(ValueError, lambda: hvd.DistributedOptimizer(plain, compression="fp16"), "'fp16'", "hvd.Compression")
+    raises(ValueError, lambda: hvd.broadcast_optimizer_state(model, 0), "Optimizer", "Linear")
+    for value in ([1.0], 1.0, None):
+        raises(TypeError, lambda value=value: hvd.allreduce(value), "torch.Tensor", type(value).__name__)
+        raises(TypeError, lambda value=value: hvd.allgather(value), "torch.Tensor", type(value).__name__)
+        raises(TypeError, lambda value=value: hvd.grouped_allreduce([value]), "torch.Tensor", type(value).__name__)
 
 
 def check_util():

@@ -12,12 +12,10 @@ import torch
 from hvd import _native
 from hvd._collectives import DTYPES, View
 
-# torch.uint16 came with torch 2.3.
 # What torch.utils.dlpack.from_dlpack calls for a capsule.
 _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
+# torch.uint16 came with torch 2.3.
 _CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
-
-
 # What can be moved, but not reduced: 8-bit floats travel as bytes, complex numbers as pairs.
 _MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.startswith("float8_")}
 

@@ -78,6 +78,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     model is accepted as in Horovod and not needed.
     Errors: ValueError when the parameter groups differ between the ranks.
     """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in params:
         if not optimizer.state and parameter.requires_grad and parameter.grad is None:

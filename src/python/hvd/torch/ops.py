@@ -85,7 +85,7 @@ def _gradient_name(name: str | None) -> str | None:
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad and torch.is_grad_enabled()
+    return bool(getattr(tensor, "requires_grad", False)) and torch.is_grad_enabled()  # what is no tensor is refused later
 
 
 def _extremum_gradient(
@@ -274,7 +274,7 @@ def allreduce(
         small, ctx = compression.compress(tensor)
         reduced = allreduce(small, None, name, Compression.none, reduce, prescale_factor, postscale_factor, process_set)
         return compression.decompress(reduced, ctx)
-    if tensor.requires_grad and torch.is_grad_enabled():
+    if _differentiable(tensor):
         return _Allreduce.apply(tensor, name, reduce, prescale_factor, postscale_factor, process_set)
     return collectives.allreduce(tensor, None, name, reduce, prescale_factor, postscale_factor, process_set)
 

@@ -200,6 +200,16 @@ def _distributed_class(base: type) -> type:
     return _classes[base]
 
 
+def _check_kinds(optimizer: Any, compression: Any) -> None:
+    _world.rank()  # says that init() is missing
+    if isinstance(optimizer, _Distributed):
+        raise ValueError("this optimizer is distributed already: wrap the plain one, once")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
+    if not hasattr(compression, "compress") and not isinstance(compression, PowerSGD):
+        raise ValueError(f"compression is {compression!r}: it must be one of hvd.Compression, as hvd.Compression.fp16")
+
+
 def _checked_passes(passes: int) -> int:
     if not isinstance(passes, int) or passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes!r}: it must be at least 1")
@@ -282,8 +292,10 @@ def DistributedOptimizer(
     gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
     groups: a number of groups, or lists of parameters, whose gradients run together (num_groups: its older name).
     sparse_as_dense: reduce sparse gradients as dense ones.
-    Errors: ValueError for names that are missing or double, and other wrong arguments.
+    Errors: ValueError for names that are missing or double, an optimizer that is distributed already, and other wrong
+    arguments; and before init().
     """
+    _check_kinds(optimizer, compression)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor works with op=Average only")
     if op == Adasum and isinstance(compression, PowerSGD):
