@@ -15,3 +15,5 @@ test_three_ranks_beyond_horovod = pytest.mark.nightly(
     checks_of("torch_beyond.py", "torch_elastic.py", ranks=3, needs=("torch",))
 )
 test_examples = checks_of("torch_examples.py", ranks=2, needs=("torch", "sklearn"))
+# Half a minute of compiling; with a compiler that makes no machine code it is among the others.
+test_compiled = pytest.mark.nightly(checks_of("torch_compiled.py", ranks=2, needs=("torch",)))

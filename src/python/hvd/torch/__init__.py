@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from hvd._shared import *  # noqa: F403 -- what every framework's package offers
 from hvd._shared import _names as _shared
+from hvd.torch import functions as _functions
+from hvd.torch import ops as _ops
+from hvd.torch._untraced import leave_to_python
 from hvd.torch.compression import Compression
 from hvd.torch.functions import (
     allgather_object,
@@ -24,7 +27,7 @@ from hvd.torch.functions import (
 )
 from hvd.torch.ops import *  # noqa: F403 -- the operations that it lists
 from hvd.torch.ops import __all__ as _operations
-from hvd.torch.optimizer import DistributedOptimizer
+from hvd.torch.optimizer import DistributedOptimizer, _Distributed
 from hvd.torch.sync_batch_norm import SyncBatchNorm
 
 if TYPE_CHECKING:
@@ -59,6 +62,12 @@ __all__ = [
     "ddp_comm_hook",
     "elastic",
 ]
+
+
+leave_to_python(
+    [f for module in (_ops, _functions) for name in module.__all__ if callable(f := getattr(module, name))]
+    + [_Distributed.step, _Distributed.synchronize]
+)
 
 
 def __getattr__(name: str) -> Any:

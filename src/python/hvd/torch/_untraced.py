@@ -1,0 +1,33 @@
+"""torch.compile leaves our operations to Python: it breaks the graph before a call of one, and goes on behind it.
+
+What moves the data is not torch's, so there is nothing to trace; without this Dynamo tries, one function of ours after
+the other, and warns of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+__all__ = ["leave_to_python"]
+
+_REASON = "hvd's operations run outside of compiled graphs"
+
+
+def leave_to_python(functions: Iterable[Any]) -> None:
+    """Marks them as torch.compiler.disable() does, whose import takes a second that most scripts never need.
+
+    From torch 2.7 on, what they call is left alone with them.  Does nothing in a torch that has no such mark.
+    """
+    frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    mark: Any = getattr(frames, "set_code_exec_strategy", None)
+    if mark is None:
+        return
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for function in functions:
+        plain = getattr(function, "__func__", function)  # of a bound method
+        mark(plain.__code__, skip)
+        plain._torchdynamo_disable = True
+        plain._torchdynamo_disable_msg = _REASON
