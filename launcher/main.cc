@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "launcher/doctor/ask.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job.h"
 #include "launcher/mpirun/agent.h"
@@ -41,6 +42,10 @@ int show_map(Settings settings) {
   JobPlan job;
   job.settings = std::move(settings);
   place_ranks(job, environment);
+  if (!job.settings.has("topology") && !job.plan.all_local()) {
+    job.rank_program = find_rank_program(environment);
+    look_at_machines(job);
+  }
   share_out(job, environment);
   const std::string text = job.settings.flag("json")  ? map_json(job.plan, job.machines)
                            : job.settings.flag("svg") ? map_svg(job.plan, job.machines)

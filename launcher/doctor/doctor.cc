@@ -4,28 +4,23 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "launcher/doctor/ask.h"
 #include "launcher/doctor/checkup.h"
 #include "launcher/job.h"
-#include "launcher/mpirun/agent.h"
-#include "launcher/supervise/capture.h"
-#include "launcher/supervise/start_failure.h"
 
 namespace hvd::launcher {
 
 namespace {
 
 constexpr std::size_t most_peers = 64;  // each tries all of them
-constexpr std::size_t most_threads = 32, most_script_bytes = 1u << 20;
-constexpr auto host_limit = std::chrono::seconds(15);
+constexpr std::size_t most_script_bytes = 1u << 20;
 
 double wall() {
   timespec t{};
@@ -55,17 +50,8 @@ Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& scr
   Answers answers;
   answers.host = host.name;
   answers.local = host.local;
-  std::vector<std::string> command{"/bin/sh"};
-  if (!host.local) {
-    const auto port = job.settings.integer("ssh-port");
-    command = shell_on(job.launch_agent.empty()
-                           ? ssh_command(job.settings.text("ssh-program"), port ? std::to_string(*port) : "",
-                                         job.settings.text("ssh-identity-file"), 5)
-                           : job.launch_agent,
-                       host.name);
-  }
   const double before = wall();
-  const Captured done = capture(command, script, host_limit);
+  const Captured done = ask(host, job, script);
   const double after = wall();
   if (done.ok() && read_answers(done.out, answers)) {
     const double theirs = to_number(answers.values["clock"]).value_or((before + after) / 2);
@@ -73,13 +59,7 @@ Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& scr
     answers.clock_error_seconds = (after - before) / 2 + 0.1;
     return answers;
   }
-  StartFacts facts;
-  facts.absent_hosts = {host.name};
-  facts.ssh_logs[host.name] = done.started ? done.err : "hvdrun: cannot run " + command[0];
-  facts.timed_out = done.timed_out;
-  facts.waited_seconds = static_cast<double>(host_limit.count());
-  facts.mpirun_end = "gave no whole answer";
-  const Error error = start_failure(facts);
+  const Error error = no_answer(host, done);
   answers.unreachable = error.what();
   answers.hint = error.hint;
   return answers;
@@ -122,13 +102,7 @@ int doctor(CommandLine line, const Environment& environment) {
   }
   const std::string script = checkup_script(questions);
   std::vector<Answers> all(job.plan.hosts.size());
-  std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> threads;
-  for (std::size_t t = 0; t < std::min(all.size(), most_threads); ++t)
-    threads.emplace_back([&] {
-      for (std::size_t i; (i = next++) < all.size();) all[i] = look_at(job.plan.hosts[i], job, script);
-    });
-  threads.clear();  // joins
+  for_each_host(job, [&](std::size_t i) { all[i] = look_at(job.plan.hosts[i], job, script); });
 
   std::fputs(matrix(all, questions).c_str(), stdout);
   if (!job.reach_us.empty())

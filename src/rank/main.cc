@@ -10,6 +10,8 @@
 #include "environment.h"
 #include "guard.h"
 #include "keeper.h"
+#include "place/exchange.h"
+#include "placement.h"
 #include "stacks.h"
 
 namespace {
@@ -27,6 +29,9 @@ int main(int argc, char** argv) {
     std::puts("hvdrank " HVD_VERSION);
     return 0;
   }
+  if (argc > 1 && std::strcmp(argv[1], "--machine") == 0)
+    return std::fputs(hvd::place::machine_lines(hvd::rank::visible_machine(hvd::rank::current_environment())).c_str(),
+                      stdout) < 0;
   if (argc > 2 && std::strcmp(argv[1], "--native-stack") == 0) return hvd::rank::print_native_stack(std::atoi(argv[2]));
   open_standard_streams();
   try {

@@ -4,6 +4,13 @@
 
 namespace hvd::rank {
 
+place::Machine visible_machine(const Environment& mine) {
+  place::Machine machine = place::this_machine();
+  if (const auto visible = mine.find("CUDA_VISIBLE_DEVICES"); visible != mine.end())
+    machine.gpus = place::visible_gpus(machine.gpus, visible->second);
+  return machine;
+}
+
 Binding plan_binding(const wire::RankManifest& m, const Environment& mine) {
   const wire::Placement& plan = m.placement;
   Binding b;
@@ -13,9 +20,7 @@ Binding plan_binding(const wire::RankManifest& m, const Environment& mine) {
       for (const place::Gpu& g : place::read_gpus())
         if (g.uuid == plan.gpu || g.pci == plan.gpu) b.gpu_pci = g.pci;
   } else {
-    place::Machine machine = place::this_machine();
-    if (const auto visible = mine.find("CUDA_VISIBLE_DEVICES"); visible != mine.end())
-      machine.gpus = place::visible_gpus(machine.gpus, visible->second);
+    const place::Machine machine = visible_machine(mine);
     const place::GpuMode mode = place::gpu_mode(plan.gpu_mode).value_or(place::GpuMode::all);
     const place::Share share =
         place::share_machine(machine, m.local_size, mode, plan.share_gpus)[static_cast<std::size_t>(m.local_rank)];

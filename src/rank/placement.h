@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "environment.h"
+#include "place/machine.h"
 #include "wire/manifest.h"
 
 namespace hvd::rank {
@@ -19,6 +20,9 @@ struct Binding {
   std::optional<std::string> visible_gpus;  ///< CUDA_VISIBLE_DEVICES; nothing: as it is
   std::string gpu_pci{};                    ///< of the same GPU, for the driver's messages; empty: not known
 };
+
+/// This host, its GPUs as CUDA_VISIBLE_DEVICES leaves them.
+place::Machine visible_machine(const Environment& mine);
 
 /// hvdrun's plan, else this host's own by the same function.
 /// @param mine  the guard's environment, for CUDA_VISIBLE_DEVICES

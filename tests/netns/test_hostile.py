@@ -7,12 +7,13 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import subprocess
 import time
 
 import pytest
 
-from netns import jobs
+from netns import jobs, slowdown
 from netns.capture import Capture
 from netns.cluster import Cluster, wait_for
 from support import hvdrun
@@ -173,3 +174,14 @@ def ours(cluster: Cluster) -> list[int]:
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_ten_thousand_strangers_change_nothing(three_hosts: Cluster, mpirun: str) -> None:
     attack(three_hosts, mpirun, count=10_000, seconds=360, steps=1000)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_strangers_slow_nothing(three_hosts: Cluster, mpirun: str) -> None:
+    """200 calls a second to the job's ports cost it what calls to anybody on this machine cost, and none gets through."""
+    found = slowdown.measure(three_hosts, mpirun, turns=20, seconds=1.5, rate=200)
+    print(slowdown.text(found))
+    assert sum(found["made"]) == 0
+    assert statistics.median(found["doors"]) > statistics.median(found["nobody"]) / 1.5  # it was a third

@@ -59,7 +59,7 @@ def test_salloc(slurm_hosts: Cluster, mpirun: str) -> None:
     idle_again(slurm_hosts)
 
 
-@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+@pytest.mark.parametrize("mpirun", hvdrun.nightly_for_openmpi5())
 def test_sbatch_of_a_training_script(slurm_hosts: Cluster, mpirun: str) -> None:
     """Uneven tasks on three nodes, one of them chosen by Slurm's own arithmetic; nothing secret crosses the network."""
     secret = secrets.token_hex(20)

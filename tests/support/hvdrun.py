@@ -42,6 +42,12 @@ def mpiruns() -> list[Any]:
     return rows
 
 
+def nightly_for_openmpi5() -> list[Any]:
+    """The same for tests that take long and differ little between the two."""
+    four, five = mpiruns()
+    return [four, pytest.param(*five.values, id=five.id, marks=[*five.marks, pytest.mark.nightly])]
+
+
 def environment(**extra: str) -> dict[str, str]:
     """Ours without what an outer job or a user's settings would change."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_", "PRTE_"))}

@@ -1,0 +1,98 @@
+"""How much strangers slow a job over two hosts: by turns in peace, calling ports that nobody owns, and calling the job's.
+
+The second is what the strangers' own processor time costs where hosts share a machine, as they do here.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+
+from netns import jobs
+from netns.cluster import Cluster
+from support import hvdrun
+
+# Tells every tenth step's time until the file is there.
+TRAINING = """
+import os, time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+gradient, over, steps, told = np.ones(1 << 16, np.float32), False, 0, []
+while not over:
+    for _ in range(10): hvd.allreduce(gradient, name="gradient")
+    told.append(time.monotonic())
+    if len(told) == 1: print("ready", flush=True)
+    if len(told) % 20 == 0: over = bool(hvd.broadcast(np.array([os.path.exists("/tmp/over")]), 0, name="over")[0])
+if hvd.rank() == 0: open("/tmp/steps", "w").write(" ".join(map(str, told)))
+"""
+# Calls RATE times a second and holds the line for half a second; by turns, tells when each began and ended.
+CALLER = """
+import json, random, socket, sys, time
+turns, seconds, rate, doors = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
+told = []
+for turn in range(turns):
+    for kind in random.sample(["peace", "nobody", "doors"], 3):
+        begin, calls, made = time.monotonic(), [], 0
+        while (now := time.monotonic()) < begin + seconds:
+            while kind != "peace" and len(calls) < 64:
+                line = socket.socket()
+                line.setblocking(False)
+                host, port = random.choice(doors)
+                line.connect_ex((host, port if kind == "doors" else 9))
+                calls.append((now, line))
+                if random.random() < (now - begin) * rate % 1: break
+            while calls and now - calls[0][0] > 64 / rate:
+                line = calls.pop(0)[1]
+                try: line.getpeername(); made += 1
+                except OSError: pass
+                line.close()
+            time.sleep(1 / rate)
+        told.append([kind, begin, time.monotonic(), made])
+        for _, line in calls: line.close()
+        time.sleep(0.3)
+print(json.dumps(told))
+"""
+
+
+def measure(cluster: Cluster, mpirun: str, turns: int, seconds: float, rate: int, **variables: str) -> dict[str, list[float]]:
+    """Steps a second in each turn, by kind; and under "made" how many calls got through."""
+    for name in ("over", "steps"):
+        (cluster.tmp("alpha") / name).unlink(missing_ok=True)
+    for host in ("alpha", "beta"):
+        (cluster.tmp(host) / "training.py").write_text(TRAINING)
+    argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:1,beta:1", "--python", jobs.python(), "/tmp/training.py"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    job = cluster.popen("alpha", argv, env=jobs.environment(**variables), **pipes)
+    try:
+        assert job.stdout is not None
+        begin = [job.stdout.readline(), job.stdout.readline()]
+        assert all("ready" in line for line in begin), "".join(begin) + job.communicate(timeout=30)[1]
+        doors = [[cluster.address(h), port] for h in ("alpha", "beta") for _, port in jobs.listening(cluster, h)]
+        limit = turns * 3 * (seconds + 0.5) + 60
+        words = ["python3", "-c", CALLER, str(turns), str(seconds), str(rate), json.dumps(doors)]
+        told = cluster.run("gamma", words, timeout=limit)
+        (cluster.tmp("alpha") / "over").touch()
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == 0, out + err
+    finally:
+        job.kill()
+        job.wait(10)
+    steps = [float(word) for word in (cluster.tmp("alpha") / "steps").read_text().split()]
+    found: dict[str, list[float]] = {"peace": [], "nobody": [], "doors": [], "made": []}
+    for kind, start, end, made in json.loads(told.stdout):
+        found[kind].append(10 * sum(start <= at < end for at in steps) / (end - start))
+        if kind == "doors":
+            found["made"].append(made)
+    return found
+
+
+def text(found: dict[str, list[float]]) -> str:
+    """Medians, and what the job's own ports cost beside what any call costs."""
+    medians = {kind: statistics.median(rates) for kind, rates in found.items()}
+    return (
+        f"steps a second: {medians['peace']:.0f} in peace, {medians['nobody']:.0f} beside calls to nobody, "
+        f"{medians['doors']:.0f} beside calls to the job: {medians['nobody'] / medians['doors'] - 1:+.1%}; "
+        f"{sum(found['made']):.0f} calls got through"
+    )
