@@ -146,6 +146,28 @@ def check_values():
         assert type(out) is type(tensor) and keras.ops.convert_to_numpy(out).tolist() == [expected] * 2
 
 
+def check_mixed_float16():
+    """One rank's overflow is everybody's: no rank steps, all halve the scale; other steps are the same on all ranks."""
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        model = model_of()
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
+        weights, history = fit(model, optimizer, mine(), EACH, epochs=4)
+        assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+        assert history["loss"][-1] < 0.9 * history["loss"][0], history
+        scale = float(model.optimizer.dynamic_scale)
+        rows = mine()[0][:EACH], mine()[1][:EACH]
+        if RANK == SIZE - 1:
+            rows = rows[0] * np.float32(1e30), rows[1]
+        model.train_on_batch(*rows)
+        close(model.get_weights(), weights, 0, 0)
+        assert float(model.optimizer.dynamic_scale) == scale / 2
+        for other in hvd.allgather_object(weights):
+            close(weights, other, 0, 0)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+
 def check_errors():
     try:
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))

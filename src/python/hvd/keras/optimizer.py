@@ -15,6 +15,8 @@ from hvd.process_sets import ProcessSet, global_process_set
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "load_model"]
 
+_LossScaling: Any = getattr(keras.optimizers, "LossScaleOptimizer", None)
+
 if TYPE_CHECKING:
     _Base = Any
 else:
@@ -72,6 +74,15 @@ class _Keras3(_Distributed):
         return self._hvd_step(list(grads), variables, lambda reduced: above(reduced, variables, **kwargs))
 
 
+class _ScalesLoss(_Keras3):
+    """A LossScaleOptimizer's stateless_apply(), which compiled steps of JAX call, does not go through its apply()."""
+
+    def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+        """Keras' own, which looks for overflows in the gradients of all ranks."""
+        reduced = self._hvd_reduction(list(grads), self._trainable_variables)
+        return super().stateless_apply(optimizer_variables, reduced, trainable_variables)
+
+
 class _Keras2(_Distributed):
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """The user's optimizer's apply_gradients(), with the gradients of all ranks."""
@@ -88,7 +99,9 @@ _classes: dict[type, type] = {}
 def _distributed_class(base: type) -> type:
     """The user's class with one of ours in front.  Its name and module stay, so that saved models load without hvd."""
     if base not in _classes:
-        mixin = _Keras3 if hasattr(base, "apply") else _Keras2
+        mixin: type = _Keras3 if hasattr(base, "apply") else _Keras2
+        if mixin is _Keras3 and _LossScaling is not None and issubclass(base, _LossScaling):
+            mixin = _ScalesLoss
         _classes[base] = type(base.__name__, (mixin, base), {"__module__": base.__module__, "__doc__": base.__doc__})
     return _classes[base]
 
@@ -96,11 +109,10 @@ def _distributed_class(base: type) -> type:
 def _loss_scaled(optimizer: Any) -> Any:
     """With the policy mixed_float16, compile() puts a LossScaleOptimizer around ours.  It applies gradients only where they
     are finite, which ranks would decide differently: so it goes inside, and sees the gradients of all ranks."""
-    scaled = getattr(keras.optimizers, "LossScaleOptimizer", None)
     policy = getattr(getattr(keras, "config", None), "dtype_policy", None)
-    if scaled is None or policy is None or isinstance(optimizer, scaled) or policy().name != "mixed_float16":
+    if _LossScaling is None or policy is None or isinstance(optimizer, _LossScaling) or policy().name != "mixed_float16":
         return optimizer
-    return scaled(optimizer, name="loss_scale_optimizer")
+    return _LossScaling(optimizer, name="loss_scale_optimizer")
 
 
 def DistributedOptimizer(
