@@ -1,0 +1,69 @@
+/// @file group.h — the fake NCCL's communicators, and how a group of calls becomes messages between ranks.
+///
+/// Every pair of ranks has a mailbox in shared memory.  A group's messages are
+/// carried in order, and each says what it belongs to: ranks that call differently
+/// are told.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/nccl/library.h"
+
+namespace fake {
+
+using hvd::nccl::RedOp;
+
+inline constexpr int invalid_usage = 5;
+inline constexpr RedOp first_made_op = 16;  ///< ncclRedOpCreatePreMulSum gives numbers from here on
+inline constexpr int most_ranks = 16;
+inline constexpr std::size_t box_bytes = 16 << 10;
+
+struct Mailbox {
+  std::atomic<std::uint32_t> full;
+  std::uint32_t bytes, kind;
+  std::uint64_t total;
+  unsigned char data[box_bytes];
+};
+
+struct Segment {
+  std::atomic<int> joined;
+  Mailbox boxes[most_ranks * most_ranks];  ///< [from * most_ranks + to]
+};
+
+struct Premultiplied {
+  int type;
+  double factor;
+};
+
+struct Communicator {
+  Segment* segment = nullptr;
+  std::string name;
+  int rank = 0, size = 0;
+  std::atomic<int> error{hvd::nccl::success}, looks{0}, jobs{0};
+  std::atomic<bool> aborted{false};
+  bool joined = false;
+  int groups = 0;
+  std::vector<Premultiplied> ops;
+};
+
+enum class Kind : std::uint32_t { all_reduce, broadcast, reduce, all_gather, reduce_scatter, send, receive };
+
+struct Call {
+  Kind kind;
+  const void* in;
+  void* out;
+  std::size_t count;
+  int type;
+  RedOp op;
+  int peer;
+  Communicator* comm;
+  void* stream;
+};
+
+/// Carries out @p calls of one communicator, on its stream's thread: returns when the messages have come, or after an
+/// abort.
+void carry_out(Communicator& comm, const std::vector<Call>& calls);
+
+}  // namespace fake
