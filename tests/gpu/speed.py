@@ -1,7 +1,7 @@
 """How fast tensors on a GPU are exchanged: the rows of the table, one line of JSON each.
 
-speed.py [--rounds N] [ROW...]: alone, or on several ranks (hvdrun -np 2 tests/gpu/speed.py).  Rows: pack, allreduce, cpu,
-ddp.  The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Every figure is the median of the rounds; device
+speed.py [--rounds N] [--small] [ROW...]: alone, or on several ranks (hvdrun -np 2 tests/gpu/speed.py).  Rows: pack, allreduce,
+cpu, ddp.  The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Every figure is the median of the rounds; device
 times are taken by events, so the host's share does not show unless the device waits for it.
 """
 
@@ -16,6 +16,9 @@ from typing import Any, Callable
 import torch
 
 import hvd.torch as hvd
+
+DEVICE, BACKEND = "cuda", "nccl"  # test_speed.py puts others here
+SMALLER = 1000  # by how much --small divides
 
 
 def resnet50_shapes() -> list[tuple[int, ...]]:
@@ -59,32 +62,32 @@ def exchange(tensors: list[torch.Tensor]) -> None:
         hvd.synchronize(handle)
 
 
-def copy_bandwidth(rounds: int) -> float:
+def copy_bandwidth(rounds: int, small: bool) -> float:
     """Bytes a second of a device-to-device copy of 256 MiB, read and written counted once."""
-    a = torch.empty(64 << 20, device="cuda")
+    a = torch.empty((64 << 20) // (SMALLER if small else 1), device=DEVICE)
     b = torch.empty_like(a)
-    return (256 << 20) / device_ms(lambda: b.copy_(a), rounds) * 1e3
+    return a.numel() * 4 / device_ms(lambda: b.copy_(a), rounds) * 1e3
 
 
-def row_pack(gradients: list[torch.Tensor], rounds: int) -> None:
+def row_pack(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
     """Gather and scatter of what fuses, against copies of as many bytes.  On one rank NCCL moves nothing in place."""
-    small = [t for t in gradients if t.numel() * 4 < 8 << 20]
-    size = sum(t.numel() * 4 for t in small)
-    copies = 2 * size / copy_bandwidth(rounds) * 1e3
-    ms = device_ms(lambda: hvd.grouped_allreduce_(small, op=hvd.Sum, name="pack"), rounds)
-    say("pack", tensors=len(small), bytes=size, ms=ms, copies_ms=copies, of_copy_bandwidth=copies / ms)
+    fused = [t for t in gradients if t.numel() * 4 < 8 << 20]
+    size = sum(t.numel() * 4 for t in fused)
+    copies = 2 * size / copy_bandwidth(rounds, small) * 1e3
+    ms = device_ms(lambda: hvd.grouped_allreduce_(fused, op=hvd.Sum, name="pack"), rounds)
+    say("pack", tensors=len(fused), bytes=size, ms=ms, copies_ms=copies, of_copy_bandwidth=copies / ms)
 
 
-def row_allreduce(gradients: list[torch.Tensor], rounds: int) -> None:
+def row_allreduce(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
     """All gradients in one group, against the bare NCCL call (torch's) on one flat tensor, and two copies of it."""
     flat = torch.cat([t.flatten() for t in gradients])
     fused = device_ms(lambda: hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all"), rounds)
     bare = device_ms(lambda: torch.distributed.all_reduce(flat), rounds)
-    copies = 2 * flat.numel() * 4 / copy_bandwidth(rounds) * 1e3
+    copies = 2 * flat.numel() * 4 / copy_bandwidth(rounds, small) * 1e3
     say("allreduce", ms=fused, bare_nccl_ms=bare, copies_ms=copies, ratio=fused / (bare + copies))
 
 
-def row_cpu(gradients: list[torch.Tensor], rounds: int) -> None:
+def row_cpu(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
     """Processor time of one step's exchange, all threads of this process, in microseconds."""
     times = []
     for _ in range(rounds + 3):
@@ -101,8 +104,8 @@ def row_cpu(gradients: list[torch.Tensor], rounds: int) -> None:
     say("cpu", tensors=len(gradients), us=statistics.median(times[3:]), grouped_us=statistics.median(together[3:]))
 
 
-def step_ms(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rounds: int) -> float:
-    x = torch.randn(64, 2048, device="cuda")
+def step_ms(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rounds: int, width: int) -> float:
+    x = torch.randn(64, width, device=DEVICE)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -112,18 +115,20 @@ def step_ms(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rounds: in
     return device_ms(step, rounds)
 
 
-def row_ddp(gradients: list[torch.Tensor], rounds: int) -> None:
+def row_ddp(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
     """A step of a perceptron with 48 layers of 2048, against DistributedDataParallel's, alternating."""
 
+    width = 32 if small else 2048
+
     def model() -> torch.nn.Module:
-        layers = [m for _ in range(48) for m in (torch.nn.Linear(2048, 2048), torch.nn.ReLU())]
-        return torch.nn.Sequential(*layers).cuda()
+        layers = [m for _ in range(48) for m in (torch.nn.Linear(width, width), torch.nn.ReLU())]
+        return torch.nn.Sequential(*layers).to(DEVICE)
 
     ours, theirs = model(), torch.nn.parallel.DistributedDataParallel(model())
     sgd = torch.optim.SGD(ours.parameters(), lr=1e-6)
     wrapped = hvd.DistributedOptimizer(sgd, ours.named_parameters())
     plain = torch.optim.SGD(theirs.parameters(), lr=1e-6)
-    pairs = [(step_ms(ours, wrapped, rounds), step_ms(theirs, plain, rounds)) for _ in range(5)]
+    pairs = [(step_ms(ours, wrapped, rounds, width), step_ms(theirs, plain, rounds, width)) for _ in range(5)]
     mine, ddp = (statistics.median(p[i] for p in pairs) for i in (0, 1))
     say("ddp", ms=mine, ddp_ms=ddp, ratio=mine / ddp)
 
@@ -134,6 +139,7 @@ ROWS = {"pack": row_pack, "allreduce": row_allreduce, "cpu": row_cpu, "ddp": row
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--small", action="store_true", help="little of everything: to see that this program runs")
     parser.add_argument("--port", type=int, default=29517, help="of torch.distributed, on this host")
     parser.add_argument("rows", nargs="*", help="all, if none is named")
     given = parser.parse_args()
@@ -141,11 +147,13 @@ def main() -> None:
         raise SystemExit("speed.py: torch sees no GPU")
     hvd.init()
     torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
-    torch.distributed.init_process_group("nccl", f"tcp://127.0.0.1:{given.port}", rank=hvd.rank(), world_size=hvd.size())
-    gradients = [torch.randn(shape, device="cuda") for shape in resnet50_shapes()]
+    torch.distributed.init_process_group(BACKEND, f"tcp://127.0.0.1:{given.port}", rank=hvd.rank(), world_size=hvd.size())
+    gradients = [torch.randn(shape, device=DEVICE) for shape in resnet50_shapes()]
     assert len(gradients) == 161
+    if given.small:
+        gradients = [t.flatten()[: 1 + t.numel() // SMALLER].clone() for t in gradients]
     for row in given.rows or ROWS:
-        ROWS[row](gradients, given.rounds)
+        ROWS[row](gradients, given.rounds, given.small)
     torch.distributed.destroy_process_group()
 
 

@@ -65,7 +65,8 @@ Opened open() {
 }
 
 const Opened& opened() {
-  static const Opened once = open();
+  // Never destroyed: the runtime is left at exit, after the destructors of what was made later than its hook.
+  static const Opened& once = *new Opened(open());
   return once;
 }
 

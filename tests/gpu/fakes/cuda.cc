@@ -115,7 +115,10 @@ std::vector<std::unique_ptr<Stream>>& streams() {
   static auto* all = new std::vector<std::unique_ptr<Stream>>;  // threads may be at work when the process ends
   return *all;
 }
-thread_local std::vector<void*> contexts;
+std::vector<void*>& current() {
+  thread_local auto* contexts = new std::vector<void*>;  // used at exit, after the thread's own destructors
+  return *contexts;
+}
 std::set<void*>& memory() {
   static auto* all = new std::set<void*>;
   return *all;
@@ -130,7 +133,7 @@ Stream& stream_of(void* stream) {
 constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201;
 
 /// Calls that need a current context say so: the runtime's threads must never forget it.
-int needs_context() { return contexts.empty() || !contexts.back() ? invalid_context : 0; }
+int needs_context() { return current().empty() || !current().back() ? invalid_context : 0; }
 
 }  // namespace
 }  // namespace fake
@@ -182,13 +185,13 @@ FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   return 0;
 }
 FAKE int cuCtxPushCurrent_v2(void* context) {
-  contexts.push_back(context);
+  current().push_back(context);
   return 0;
 }
 FAKE int cuCtxPopCurrent_v2(void** context) {
-  if (contexts.empty()) return invalid_context;
-  *context = contexts.back();
-  contexts.pop_back();
+  if (current().empty()) return invalid_context;
+  *context = current().back();
+  current().pop_back();
   return 0;
 }
 FAKE int cuStreamCreateWithPriority(void** stream, unsigned, int) {
