@@ -144,6 +144,8 @@ void share_out(JobPlan& job, const Environment& environment) {
       job.machines[h] = machine_in_file(file);
     else if (job.plan.hosts[h].local)
       job.machines[h] = machine_here(environment);
+    if (const auto& gpus = job.plan.hosts[h].gpus; !gpus.empty() && job.machines[h])
+      job.machines[h]->gpus = place::visible_gpus(job.machines[h]->gpus, join(gpus, ","));
   }
   share_hosts(job.plan, job.machines, *place::gpu_mode(settings.text("gpus")), settings.flag("share-gpus"));
 }
@@ -181,7 +183,8 @@ JobPlan prepare(CommandLine line, const Environment& environment) {
 
 std::map<std::string, std::string> rank_environment(const JobPlan& job, const RankPlace& place,
                                                     const std::vector<std::string>& environ_lines) {
-  const bool local = job.plan.host_of(place.rank).local;
+  const PlanHost& host = job.plan.host_of(place.rank);
+  const bool local = host.local;
   std::map<std::string, std::string> env;
   for (const std::string& entry : environ_lines) {
     const std::size_t equals = entry.find('=');
@@ -191,6 +194,7 @@ std::map<std::string, std::string> rank_environment(const JobPlan& job, const Ra
     if (travels(name) && (local || name != "CUDA_VISIBLE_DEVICES")) env[name] = entry.substr(equals + 1);
   }
   for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
+  if (!host.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = join(host.gpus, ",");
   if (job.settings.flag("verbose")) env.try_emplace("HOROVOD_LOG_LEVEL", "info");
   if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty()) env["NCCL_SOCKET_IFNAME"] = nics;
   env.try_emplace("PYTHONUNBUFFERED", "1");  // output is a pipe; people want to see it as it comes

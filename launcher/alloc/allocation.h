@@ -13,7 +13,8 @@ namespace hvd::launcher {
 struct HostSlots {
   std::string host;  ///< as the user wrote it, without brackets
   int slots = 1;
-  std::string where;  ///< "-H:4", "hosts:3:1": for messages about this host
+  std::string where;              ///< "-H:4", "hosts:3:1": for messages about this host
+  std::vector<std::string> gpus;  ///< those that the job may use, as CUDA_VISIBLE_DEVICES names them; empty: all
 };
 
 struct Allocation {

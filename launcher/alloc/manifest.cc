@@ -56,6 +56,20 @@ class Reader {
     return static_cast<int>(*n);
   }
 
+  /// A list of GPUs; nothing where `gpus` is a number or missing.
+  std::vector<std::string> gpus(const YAML::Node& host) const {
+    std::vector<std::string> out;
+    const YAML::Node node = host["gpus"];
+    if (!node || !node.IsSequence()) return out;
+    if (node.size() == 0) fail(node, "'gpus' must be a number or a list of at least one GPU");
+    for (const auto& gpu : node) {
+      if (!gpu.IsScalar() || gpu.Scalar().empty() || gpu.Scalar().find_first_of(", \t\n") != std::string::npos)
+        fail(gpu, "'gpus' must list GPUs as CUDA_VISIBLE_DEVICES names them");
+      out.push_back(gpu.Scalar());
+    }
+    return out;
+  }
+
   std::string address(const YAML::Node& host) const {
     std::string text = word(host, "address", true);
     const bool ipv6 = std::count(text.begin(), text.end(), ':') > 1 && text[0] != '[';
@@ -89,8 +103,11 @@ Allocation parse_manifest(const std::string& text, const std::string& name) {
     if (hosts.size() > most_hosts) reader.fail(hosts, "'hosts' has too many entries");
     for (const auto& host : hosts) {
       reader.check_keys(host, {"address", "slots", "gpus"});
-      const int gpus = reader.number(host, "gpus", 0, 0);
-      add_host(a, reader.address(host), reader.number(host, "slots", 1, std::max(1, gpus)), reader.at(host.Mark()));
+      const std::string address = reader.address(host);
+      std::vector<std::string> named = reader.gpus(host);
+      const int gpus = named.empty() ? reader.number(host, "gpus", 0, 0) : static_cast<int>(named.size());
+      add_host(a, address, reader.number(host, "slots", 1, std::max(1, gpus)), reader.at(host.Mark()));
+      a.hosts[a.places.at(address)].gpus = std::move(named);
     }
     if (const YAML::Node agent = root["launch_agent"]) {
       if (!agent.IsSequence() || agent.size() == 0) reader.fail(agent, "'launch_agent' must be a list of words");

@@ -24,7 +24,7 @@ Plan plan_ranks(const Allocation& allocation, const std::vector<bool>& local, in
       continue;
     }
     if (local[i]) this_machine = static_cast<int>(plan.hosts.size());
-    plan.hosts.push_back({allocation.hosts[i].host, local[i], take});
+    plan.hosts.push_back({allocation.hosts[i].host, local[i], take, allocation.hosts[i].gpus});
   }
   int rank = 0;
   for (std::size_t h = 0; h < plan.hosts.size(); ++h)

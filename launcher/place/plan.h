@@ -21,6 +21,7 @@ struct PlanHost {
   std::string name;
   bool local = false;
   int ranks = 0;
+  std::vector<std::string> gpus;  ///< HostSlots::gpus
 };
 
 struct Plan {

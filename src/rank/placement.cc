@@ -20,7 +20,8 @@ Binding plan_binding(const wire::RankManifest& m, const Environment& mine) {
       for (const place::Gpu& g : place::read_gpus())
         if (g.uuid == plan.gpu || g.pci == plan.gpu) b.gpu_pci = g.pci;
   } else {
-    const place::Machine machine = visible_machine(mine);
+    // hvdrun's word for this host (a manifest's) goes before the host's own.
+    const place::Machine machine = visible_machine(m.env.contains("CUDA_VISIBLE_DEVICES") ? m.env : mine);
     const place::GpuMode mode = place::gpu_mode(plan.gpu_mode).value_or(place::GpuMode::all);
     const place::Share share =
         place::share_machine(machine, m.local_size, mode, plan.share_gpus)[static_cast<std::size_t>(m.local_rank)];

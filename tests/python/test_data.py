@@ -15,3 +15,4 @@ PETASTORM = _named("HVD_TEST_PETASTORM")
 
 test_parquet = checks_of("data_readers.py", needs=("pyarrow", "torch", "sklearn"), interpreter=SPARK)
 test_petastorm = checks_of("petastorm_example.py", needs=("petastorm", "sklearn"), interpreter=PETASTORM)
+test_petastorm_written = checks_of("petastorm_written.py", needs=("petastorm",), interpreter=PETASTORM)

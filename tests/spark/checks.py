@@ -138,6 +138,15 @@ def with_setting(spark: Any, key: str, value: str) -> Any:
         conf.set(key, before if before is not None else "false")
 
 
+def connected(_spark: Any) -> Any:
+    """A run in a process that made its session with SparkSession.builder.remote()."""
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    try:
+        return HorovodRunner(np=2).run(rank_value, lr=1.0)
+    finally:
+        del os.environ["SPARK_CONNECT_MODE_ENABLED"]
+
+
 def other_cloudpickle(_spark: Any) -> Any:
     """A driver whose cloudpickle is another version."""
     real = cloudpickle.__version__
@@ -194,9 +203,12 @@ def two_at_once(_spark: Any, np: int) -> Any:
 
 
 def payload(_spark: Any, megabytes: int) -> Any:
-    """A closure that carries much data."""
+    """A closure that carries much data: whether it came whole, seconds from run() to main, and to the results."""
     data = os.urandom(megabytes << 20)
-    return hvd.spark.run(lambda: (len(data), data[:8].hex()), num_proc=2) == [(len(data), data[:8].hex())] * 2
+    began = time.time()
+    found = hvd.spark.run(lambda: (len(data), data[:8].hex(), data[-8:].hex(), time.time()), num_proc=2)
+    whole = [one[:3] for one in found] == [(len(data), data[:8].hex(), data[-8:].hex())] * 2
+    return {"whole": whole, "to_main": max(one[3] for one in found) - began, "all": time.time() - began}
 
 
 def too_few(_spark: Any, np: int, timeout: float) -> Any:
@@ -250,6 +262,11 @@ def torch_distributor_times(_spark: Any, np: int, runs: int) -> list[float]:
         began = time.time()
         found.append(TorchDistributor(num_processes=np, local_mode=False, use_gpu=False).run(time.time) - began)
     return found
+
+
+def gpus_of_ranks(_spark: Any, np: int) -> Any:
+    """[host, CUDA_VISIBLE_DEVICES] of each rank."""
+    return hvd.spark.run(lambda: [os.environ["HVD_HOST"], os.environ.get("CUDA_VISIBLE_DEVICES", "")], num_proc=np)
 
 
 import pipelines  # noqa: E402

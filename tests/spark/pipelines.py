@@ -75,11 +75,13 @@ def torch_pipeline(spark: Any, folder: str) -> Any:
     estimator = torch_estimator(f"{folder}/store", metrics=[correct], run_id="first")
     fitted = Pipeline(stages=[scaler, estimator]).fit(train)
     fitted.write().overwrite().save(f"{folder}/pipeline")
-    found = fitted.transform(test)
+    again = PipelineModel.load(f"{folder}/pipeline")
+    found = again.transform(test)
     found.cache()
     return {
         "accuracy": accuracy(found),
         "history": fitted.stages[1].getHistory(),
+        "loaded": [again.stages[1].getHistory() == fitted.stages[1].getHistory(), again.stages[1].uid == fitted.stages[1].uid],
         "first": [float(v) for v in found.select("logits").first()[0]],
         "left": sorted(os.listdir(f"{folder}/store")),
     }
@@ -192,3 +194,13 @@ def on_parquet(spark: Any, folder: str) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     fitted = torch_estimator(f"{folder}/made", model=model, optimizer=optimizer, validation=None).fit_on_parquet()
     return fitted.history["loss"]
+
+
+def through_s3(spark: Any, options: dict[str, Any]) -> Any:
+    """Two runs of one name with their store in S3, whose credentials travel with it."""
+    from hvd.spark.store import Store
+
+    store = Store.create("s3://bucket/runs", **options)
+    df = digits(spark, 100).withColumnRenamed("pixels", "scaled")
+    runs = [torch_estimator(store, epochs=epochs, validation=None, run_id="u").fit(df) for epochs in (1, 2)]
+    return {"epochs": [len(run.history["loss"]) for run in runs], "left": store.list("s3://bucket/runs")}

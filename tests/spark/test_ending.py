@@ -23,9 +23,14 @@ def marker(standalone: s.Standalone) -> str:
     return str(standalone.folder / f"ranks-{time.monotonic_ns()}")
 
 
-def wait_for_ranks(marker: str, np: int, limit: float = 90.0) -> None:
-    """Until every rank works."""
-    wait_for(lambda: all(os.path.exists(f"{marker}.{rank}") for rank in range(np)), limit, "the ranks")
+def wait_for_ranks(driver: s.Driver, marker: str, np: int, limit: float = 90.0) -> None:
+    """Until every rank works.  A driver that answers before that has failed."""
+
+    def all_work() -> bool:
+        assert driver.answers.empty(), driver.result()
+        return all(os.path.exists(f"{marker}.{rank}") for rank in range(np))
+
+    wait_for(all_work, limit, "the ranks")
 
 
 def nothing_left(cluster: Cluster) -> None:
@@ -46,19 +51,19 @@ def test_cancelled_from_another_thread(driver: s.Driver, three_hosts: Cluster, m
 def test_ctrl_c(driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
     """KeyboardInterrupt in the cell, and the session goes on."""
     driver.send("slow", np=6, marker=marker)
-    wait_for_ranks(marker, 6)
+    wait_for_ranks(driver, marker, 6)
     s.interrupt_on(three_hosts, "alpha")
     answer = driver.result()
     assert answer["kind"] == "KeyboardInterrupt", answer
     nothing_left(three_hosts)
-    assert driver.good("runner", np=6)["size"] == 6
+    assert driver.good("runner", np=3)["size"] == 3
 
 
 @pytest.mark.parametrize("victim", [pytest.param("with hvdrun", marks=pytest.mark.nightly), "without"])
 def test_executor_killed(driver: s.Driver, standalone: s.Standalone, three_hosts: Cluster, marker: str, victim: str) -> None:
     """An error within ten seconds that says so; the ranks of all hosts end."""
     driver.send("slow", np=6, marker=marker)
-    wait_for_ranks(marker, 6)
+    wait_for_ranks(driver, marker, 6)
     launching = {host for host in three_hosts.names if any("--manifest" in x for x in three_hosts.processes(host).values())}
     assert len(launching) == 1
     host = launching.pop() if victim == "with hvdrun" else next(h for h in three_hosts.names if h not in launching)
@@ -69,6 +74,7 @@ def test_executor_killed(driver: s.Driver, standalone: s.Standalone, three_hosts
     seconds = time.monotonic() - began
     assert answer["kind"] == "RuntimeError", answer
     assert "an executor was lost" in answer["error"] or "gone with its host" in answer["error"], answer["error"]
+    print(f"executor {victim} hvdrun killed: error after {seconds:.1f} s at load {os.getloadavg()[0]:.1f}")
     assert seconds < 10.0 * s.patience(), f"{seconds:.1f} s: {answer['error']}"
     nothing_left(three_hosts)
 
@@ -77,7 +83,7 @@ def test_executor_killed(driver: s.Driver, standalone: s.Standalone, three_hosts
 def test_driver_killed(standalone: s.Standalone, driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
     """Its executors, and what they run, end with it.  (The last test of this file: the driver is gone.)"""
     driver.send("slow", np=6, marker=marker)
-    wait_for_ranks(marker, 6)
+    wait_for_ranks(driver, marker, 6)
     for pid, line in three_hosts.processes("alpha").items():
         if "driver.py" in line or "SparkSubmit" in line:
             os.kill(pid, signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from . import session as s
@@ -52,11 +54,19 @@ def test_another_cloudpickle_is_named(local: s.Driver) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_another_python_is_named(local: s.Driver) -> None:
     """Both versions, and the variable that chooses."""
     answer = local.ask("other_python")
     assert answer["kind"] == "RuntimeError", answer
     assert "driver and executors run different Pythons (set PYSPARK_PYTHON)" in answer["error"] and "3.7" in answer["error"]
+
+
+def test_spark_connect_is_refused(local: s.Driver) -> None:
+    """It has no barrier stages; a session of its would fail much later, and say something else."""
+    answer = local.ask("connected")
+    assert answer["kind"] == "RuntimeError", answer
+    assert "Spark Connect cannot start barrier stages" in answer["error"] and "SparkSession.builder.master" in answer["error"]
 
 
 @pytest.mark.parametrize("key", ["spark.speculation", "spark.dynamicAllocation.enabled"])
@@ -69,3 +79,10 @@ def test_settings_that_do_not_go_with_it(local: s.Driver, key: str) -> None:
 def test_still_well_after_all_that(local: s.Driver) -> None:
     """No error above cost an executor."""
     assert local.good("runner", np=2)["size"] == 2
+
+
+def test_the_manual_has_every_parameter_of_the_estimators() -> None:
+    """As params.py has them."""
+    names = re.findall(r'^    "(\w+)": \(', (s.ROOT / "src/python/hvd/spark/ml/params.py").read_text(), re.MULTILINE)
+    told = re.findall(r"^\.It Fa (\w+)$", (s.ROOT / "man/hvd-spark.7").read_text(), re.MULTILINE)
+    assert len(names) > 20 and names == told

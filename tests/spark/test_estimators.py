@@ -13,15 +13,28 @@ REASON = s.why_not()
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
 
 
-def test_from_a_table_to_a_model_and_back(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """SQL, scaler, estimator in a Pipeline, evaluate, save; a new session loads it and predicts the same."""
-    made = local.good("torch_pipeline", folder=str(tmp_path), limit=150)
+def walk(local: s.Driver, tmp_path: pathlib.Path) -> dict[str, Any]:
+    """SQL, scaler, estimator in a Pipeline, save, load, predict, evaluate."""
+    made: dict[str, Any] = local.good("torch_pipeline", folder=str(tmp_path), limit=150)
     assert made["accuracy"] > 0.75, made
     assert {name: len(values) for name, values in made["history"].items()} == dict.fromkeys(
         ("loss", "correct", "val_loss", "val_correct"), 4
     )
     assert made["history"]["loss"][-1] < made["history"]["loss"][0]
+    assert made["loaded"] == [True, True]
     assert made["left"] == ["runs"]  # the tables are gone, the checkpoint stays
+    return made
+
+
+def test_from_a_table_to_a_model_and_back(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """In one session."""
+    walk(local, tmp_path)
+
+
+@pytest.mark.nightly
+def test_a_new_session_loads_and_predicts(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """Another driver process predicts the same."""
+    made = walk(local, tmp_path)
     (tmp_path / "other").mkdir()
     other = s.local_session(tmp_path / "other")
     try:

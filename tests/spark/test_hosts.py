@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -14,6 +15,13 @@ from . import session as s
 
 REASON = s.why_not()
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
+
+
+def nothing_left(cluster: Cluster) -> None:
+    """On no host, soon."""
+    for host in cluster.names:
+        s.wait_until_clean(lambda host=host: cluster.processes(host), 5.0)
+        assert s.files_left(cluster, host) == []
 
 
 def test_ranks_on_three_hosts(driver: s.Driver, three_hosts: Cluster) -> None:
@@ -29,6 +37,7 @@ def test_ranks_on_three_hosts(driver: s.Driver, three_hosts: Cluster) -> None:
     assert all(value["sum"] == [21.0] * 3 for value in values)
 
 
+@pytest.mark.nightly
 def test_a_part_of_the_slots(driver: s.Driver) -> None:
     """Fewer ranks than slots."""
     assert driver.good("runner", np=4)["size"] == 4
@@ -40,9 +49,10 @@ def test_a_module_brought_by_spark(driver: s.Driver, standalone: s.Standalone) -
     assert driver.good("py_file", path=str(standalone.folder / "brought_along.py"), np=6) == ["here"] * 6
 
 
-def test_two_jobs_at_once(driver: s.Driver) -> None:
-    """Each on a part of the slots."""
+def test_two_jobs_at_once(driver: s.Driver, three_hosts: Cluster) -> None:
+    """Each on a part of the slots; they leave no process, and no file in /tmp or /dev/shm."""
     assert driver.good("two_at_once", np=3) == {"first": 3, "second": 3}
+    nothing_left(three_hosts)
 
 
 def test_manifest_for_hvdrun(driver: s.Driver, standalone: s.Standalone, three_hosts: Cluster) -> None:
@@ -61,27 +71,31 @@ def test_manifest_for_hvdrun(driver: s.Driver, standalone: s.Standalone, three_h
     assert {line.split()[-1] for line in done.stdout.splitlines()} == set(three_hosts.names)
 
 
-def test_nothing_is_left_after_good_jobs(driver: s.Driver, three_hosts: Cluster) -> None:
-    """No process, no file in /tmp or /dev/shm."""
-    driver.good("runner", np=6)
-    for host in three_hosts.names:
-        s.wait_until_clean(lambda host=host: three_hosts.processes(host), 5.0)
-        assert s.files_left(three_hosts, host) == []
-
-
 @pytest.mark.nightly
 def test_the_readme_literally(standalone: s.Standalone, sessions: list[s.Driver], three_hosts: Cluster) -> None:
-    """Its first program, as it stands, on the first of three hosts."""
+    """All its programs one after the other, and its command, as they stand, on the first of three hosts."""
     while sessions:
         sessions.pop().close()  # the program asks for every core
     text = (s.ROOT / "README.md").read_text().split("\n## Spark\n")[1].split("\n## ")[0]
-    program = text.split("```python\n")[1].split("```")[0]
-    (standalone.folder / "readme.py").write_text(program)
+    programs = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+    command = next(line.strip() for line in text.splitlines() if line.startswith("    hvdrun "))
+    assert len(programs) == 3 and command.split()[:2] == ["hvdrun", "--manifest"]
+    (standalone.folder / "readme.py").write_text("".join(programs))
     env = {**standalone.variables, "SPARK_LOCAL_IP": three_hosts.address("alpha")}
-    done = three_hosts.run("alpha", [str(s.python()), str(standalone.folder / "readme.py")], env=env, timeout=200)
+    script = f"cd {standalone.folder} && {s.python()} readme.py && echo from a terminal && exec {command} --python {s.python()}"
+    try:
+        done = three_hosts.run("alpha", ["sh", "-c", script], env=env, timeout=250)
+    finally:
+        for path in ("/var/tmp/hvd-runs", "/var/tmp/hvd-model"):  # all hosts have one /var/tmp
+            shutil.rmtree(path, ignore_errors=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.splitlines()
-    assert lines[-1] == "0.2" and {line.split("] ")[1] for line in lines[:-1]} == {"rank 0 of 2", "rank 1 of 2"}
+    notebook, terminal = done.stdout.split("from a terminal\n")
+    lines = notebook.splitlines()
+    value = lines.index("0.2")
+    assert {line.split("] ")[1] for line in lines[:value]} == {"rank 0 of 2", "rank 1 of 2"}
+    assert sum(line.partition("] ")[2].startswith("epoch ") for line in lines) == 5, notebook
+    assert any("label__output" in line for line in lines), notebook
+    assert sorted(line.split("] ")[1] for line in terminal.splitlines()) == [f"rank {rank} of 6" for rank in range(6)], terminal
 
 
 @pytest.mark.nightly
@@ -93,6 +107,4 @@ def test_fifty_runs_leave_nothing(driver: s.Driver, three_hosts: Cluster) -> Non
     assert driver.good("many_runs", np=6, runs=50, limit=800.0) == 300
     after = driver.good("open_files")
     assert all(after[what] <= before[what] + 2 for what in after), (before, after)
-    for host in three_hosts.names:
-        s.wait_until_clean(lambda host=host: three_hosts.processes(host), 5.0)
-        assert s.files_left(three_hosts, host) == []
+    nothing_left(three_hosts)

@@ -40,6 +40,11 @@ def test_all_slots_and_all_results(local: s.Driver) -> None:
     """np=0 takes every slot; hvd.spark.run returns all ranks' values in order."""
     assert local.good("runner", np=0)["size"] == 2
     assert [value["rank"] for value in local.good("all_results")] == [0, 1]
+
+
+@pytest.mark.nightly
+def test_one_rank(local: s.Driver) -> None:
+    """Fewer than there are slots."""
     assert local.good("runner", np=1)["size"] == 1
 
 
@@ -56,6 +61,7 @@ def test_manifest(local: s.Driver, tmp_path: pathlib.Path) -> None:
     assert json.loads((tmp_path / "cluster.json").read_text()) == made
 
 
+@pytest.mark.nightly
 def test_a_module_brought_by_spark(local: s.Driver, tmp_path: pathlib.Path) -> None:
     """sc.addPyFile reaches the ranks."""
     (tmp_path / "brought_along.py").write_text("WORD = 'here'\n")
@@ -65,4 +71,6 @@ def test_a_module_brought_by_spark(local: s.Driver, tmp_path: pathlib.Path) -> N
 @pytest.mark.nightly
 def test_a_payload_of_200_megabytes(local: s.Driver) -> None:
     """It goes once to the host of hvdrun, by broadcast."""
-    assert local.good("payload", megabytes=200, limit=110.0) is True
+    found = local.good("payload", megabytes=200, limit=110.0)
+    print(f"200 MB: main after {found['to_main']:.1f} s, results after {found['all']:.1f} s")
+    assert found["whole"] is True

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import pathlib
 import subprocess
+import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -33,9 +37,44 @@ def check(path: pathlib.Path, log: pathlib.Path) -> None:
     assert set(log.read_text().split("\n")) - {""} == {"fsync"}, log.read_text()
 
 
+@contextlib.contextmanager
+def append_only(folder: pathlib.Path) -> Iterator[None]:
+    """folder/dbfs is a FUSE file system that only appends; folder/log says what it was asked.  Else a skip."""
+    if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("mounting a FUSE file system needs root and /dev/fuse")
+    (folder / "dbfs").mkdir()
+    server = subprocess.Popen(
+        [sys.executable, str(s.HERE / "append_only_fs.py"), str(folder / "dbfs"), str(folder / "log")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+    if server.stdout.readline() != "mounted\n":
+        pytest.skip(server.stderr.read().strip())
+    try:
+        yield
+    finally:
+        server.stdin.close()
+        server.wait(20.0)
+
+
 def test_nothing_but_appending(tmp_path: pathlib.Path) -> None:
     """hvdrun's file, with lseek, pwrite and ftruncate refused."""
-    variables = shim(tmp_path)
+    run_traced(tmp_path, shim(tmp_path))
+    check(tmp_path / "dbfs/timeline.json", tmp_path / "log")
+
+
+def test_on_a_file_system_that_only_appends(tmp_path: pathlib.Path) -> None:
+    """A real one, in the kernel, as /dbfs is: every write is at the end."""
+    with append_only(tmp_path):
+        run_traced(tmp_path, {})
+        check(tmp_path / "dbfs/timeline.json", tmp_path / "log")
+
+
+def run_traced(tmp_path: pathlib.Path, variables: dict[str, str]) -> None:
+    """Two ranks, their timeline in tmp_path/dbfs."""
     job = tmp_path / "job.py"
     job.write_text(
         "import numpy, hvd.numpy as h; h.init()\nfor i in range(20): h.allreduce(numpy.ones(8), name='x')\nh.shutdown()\n"
@@ -47,7 +86,6 @@ def test_nothing_but_appending(tmp_path: pathlib.Path) -> None:
         env=hvdrun.environment(**variables, HOROVOD_TIMELINE=str(path), PYTHONPATH=str(build / "src/python")),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    check(path, tmp_path / "log")
 
 
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))

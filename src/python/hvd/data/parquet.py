@@ -122,13 +122,15 @@ def _array(column: Any) -> Any:
     return np.stack(array) if array.dtype == object and len(array) and isinstance(array[0], np.ndarray) else array
 
 
-def petastorm_reader(url: str, **options: Any) -> Any:
+def petastorm_reader(url: str, by_row: bool = False, **options: Any) -> Any:
     """petastorm.make_batch_reader(url, ...) for this rank's share: cur_shard and shard_count are set.
 
+    by_row: petastorm.make_reader instead, for data sets that Petastorm wrote: a row at a time, its arrays decoded.
     Petastorm divides by row groups: the data set needs at least as many as there are ranks, and ranks may get different
     numbers of rows (see hvd.torch.join, or stop at the least).
     Errors: ImportError without petastorm.
     """
-    from petastorm import make_batch_reader
+    from petastorm import make_batch_reader, make_reader
 
-    return make_batch_reader(url, cur_shard=_world.rank(), shard_count=_world.size(), **options)
+    made = make_reader if by_row else make_batch_reader
+    return made(url, cur_shard=_world.rank(), shard_count=_world.size(), **options)

@@ -23,6 +23,11 @@ def by_host(addresses: Iterable[str]) -> dict[str, list[int]]:
     return hosts
 
 
+def natural(addresses: Iterable[str]) -> list[str]:
+    """GPUs in the order of their numbers, those that are none (UUIDs) last."""
+    return sorted(addresses, key=lambda address: (int(address), "") if address.isdigit() else (1 << 30, address))
+
+
 def manifest(
     application: str, slots: dict[str, int], gpus: dict[str, list[str]] | None = None, agent: list[str] | None = None
 ) -> dict[str, Any]:
@@ -31,7 +36,7 @@ def manifest(
     for host, count in slots.items():
         entry: dict[str, Any] = {"address": host, "slots": count}
         if gpus and gpus.get(host):
-            entry["gpus"] = len(gpus[host])
+            entry["gpus"] = gpus[host]
         hosts.append(entry)
     out: dict[str, Any] = {"version": 1, "source": "spark", "application": application, "hosts": hosts}
     if agent:
@@ -55,7 +60,7 @@ def write_manifest(path: str | os.PathLike[str], spark: Any = None) -> dict[str,
     found = context.parallelize(range(count), count).barrier().mapPartitions(_about).collect()
     addresses = found[0][0]
     tasks = by_host(addresses)
-    gpus = {host: sorted({gpu for task in own for gpu in found[task][1]}) for host, own in tasks.items()}
+    gpus = {host: natural({gpu for task in own for gpu in found[task][1]}) for host, own in tasks.items()}
     made = manifest(context.applicationId, {host: len(own) for host, own in tasks.items()}, gpus)
     text = json.dumps(made, indent=2) + "\n"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w", encoding="utf-8") as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import sys
 import time
 from typing import Any
 
@@ -24,6 +23,11 @@ def spark_context(given: Any = None) -> Any:
 
     Errors: RuntimeError outside a driver, without a session, and with Spark Connect, which has no barrier stages.
     """
+    if _is_connect(given):
+        raise RuntimeError(
+            "Spark Connect cannot start barrier stages: use a classic session, SparkSession.builder.master(…), in the driver's "
+            "own process (HorovodRunner(np=-2) runs two ranks here, without Spark)"
+        )
     from pyspark import SparkContext, TaskContext
 
     if given is not None:
@@ -32,10 +36,19 @@ def spark_context(given: Any = None) -> Any:
         raise RuntimeError("hvd.spark.run is called inside a Spark task: call it at the driver")
     context = SparkContext._active_spark_context
     if context is None:
-        if "pyspark.sql.connect" in sys.modules and os.environ.get("SPARK_CONNECT_MODE_ENABLED"):
-            raise RuntimeError("Spark Connect has no barrier stages: use a classic session (SparkSession.builder.master)")
         raise RuntimeError("there is no Spark session: SparkSession.builder.getOrCreate() makes one")
     return context
+
+
+def _is_connect(given: Any) -> bool:
+    """Whether the session given, or else the one of this process, is one of Spark Connect."""
+    if given is not None:
+        return type(given).__module__.startswith("pyspark.sql.connect")
+    try:
+        from pyspark.sql.utils import is_remote
+    except ImportError:  # Spark before 3.4
+        return False
+    return bool(is_remote())
 
 
 def refuse_unfit(context: Any) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd._run import _environment, _program, _write_private
-from hvd.spark._manifest import by_host, manifest
+from hvd.spark._manifest import by_host, manifest, natural
 from hvd.spark._relay import Sender
 from hvd.spark._turn import Turn, wait_for_first
 
@@ -101,12 +101,8 @@ def _gather_gpus(context: Any, hosts: dict[str, list[int]]) -> dict[str, list[st
     """Each host's GPUs: those of all its tasks."""
     gpu = context.resources().get("gpu")
     said = [json.loads(text) for text in context.allGather(json.dumps(list(gpu.addresses) if gpu else []))]
-    found = {host: sorted({g for task in tasks for g in said[task]}, key=_natural) for host, tasks in hosts.items()}
+    found = {host: natural({g for task in tasks for g in said[task]}) for host, tasks in hosts.items()}
     return {host: addresses for host, addresses in found.items() if addresses}
-
-
-def _natural(address: str) -> tuple[int, str]:
-    return (int(address), "") if address.isdigit() else (1 << 30, address)
 
 
 def _facts() -> dict[str, str]:

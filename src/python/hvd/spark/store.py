@@ -106,10 +106,13 @@ class Store:
         filesystem.move(fresh, target)
 
     def list(self, path: str) -> list[str]:
-        """The files below a folder, sorted, without those that Spark and others hide (. and _ in front)."""
+        """The files below a folder, sorted, without those that Spark and others hide (. and _ in front); of a file, itself."""
         from pyarrow import fs
 
-        found = self.filesystem().get_file_info(fs.FileSelector(self.inner(path), recursive=True, allow_not_found=True))
+        filesystem, inner = self.filesystem(), self.inner(path)
+        if filesystem.get_file_info(inner).type == fs.FileType.File:
+            return [inner]
+        found = filesystem.get_file_info(fs.FileSelector(inner, recursive=True, allow_not_found=True))
         return sorted(i.path for i in found if i.type == fs.FileType.File and not i.base_name.startswith(("_", ".")))
 
     def delete(self, path: str) -> None:
@@ -169,8 +172,9 @@ class FilesystemStore(Store):
             raise ImportError(f"{self.prefix_path} needs the package fsspec: pip install fsspec") from error
         from pyarrow import fs
 
-        protocol = self.prefix_path.split("://", 1)[0]
-        return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(protocol, **self.options)))
+        made = fsspec.filesystem(self.prefix_path.split("://", 1)[0], **self.options)
+        made.invalidate_cache()  # fsspec keeps one for all, with what it listed before other processes wrote
+        return fs.PyFileSystem(fs.FSSpecHandler(made))
 
     def inner(self, path: str) -> str:
         return path.split("://", 1)[1] if "://" in path else path

@@ -31,6 +31,20 @@ TEST_CASE("manifest: JSON and YAML") {
         "manifest m of scheduler: n1=1 fe80::1=4");
 }
 
+TEST_CASE("manifest: GPUs by number or by name") {
+  const Allocation a = parse_manifest(
+      R"({"version": 1, "source": "spark", "hosts": [{"address": "a", "gpus": ["4", "10"]}, {"address": "b", "gpus": 2}]})",
+      "m");
+  CHECK(a.hosts[0].gpus == std::vector<std::string>{"4", "10"});
+  CHECK(a.hosts[0].slots == 2);
+  CHECK(a.hosts[1].gpus.empty());
+  const std::string see = " (hvdrun-manifest(5) describes it)";
+  CHECK(mistake("version: 1\nsource: x\nhosts: [{address: a, gpus: []}]") ==
+        "m:3:28: 'gpus' must be a number or a list of at least one GPU" + see);
+  CHECK(mistake("version: 1\nsource: x\nhosts: [{address: a, gpus: ['1,2']}]") ==
+        "m:3:29: 'gpus' must list GPUs as CUDA_VISIBLE_DEVICES names them" + see);
+}
+
 TEST_CASE("manifest: mistakes are named with their place") {
   const std::string see = " (hvdrun-manifest(5) describes it)";
   CHECK(mistake("version: 2\nsource: x\nhosts: [{address: a}]") ==

@@ -114,9 +114,8 @@ def to_numpy(arrow: Any, name: str) -> Any:
     """A pyarrow column as an array [rows] or [rows, length].  ValueError for nulls and for arrays of different lengths."""
     if arrow.null_count:
         raise ValueError(_has_nulls(name, arrow.null_count))
-    values = arrow.to_pylist() if str(arrow.type) in ("binary", "large_binary") else None
-    if values is not None:  # as Petastorm writes NumPy arrays
-        return numpy.stack([numpy.load(io.BytesIO(value), allow_pickle=False) for value in values])
+    if str(arrow.type) in ("binary", "large_binary"):
+        return _stacked([_decoded(value, name) for value in arrow.to_pylist()], name)
     if not _is_list(arrow.type):
         return numpy.ascontiguousarray(arrow.to_numpy())
     pieces = [_matrix(chunk, name) for chunk in arrow.chunks if len(chunk)]
@@ -126,6 +125,21 @@ def to_numpy(arrow: Any, name: str) -> Any:
         shapes = [piece.shape[1] for piece in pieces]
         raise ValueError(_has_lengths(name, min(shapes), max(shapes)))
     return numpy.concatenate(pieces)
+
+
+def _decoded(value: bytes, name: str) -> Any:
+    """A cell of Petastorm's NdarrayCodec (.npy) or CompressedNdarrayCodec (.npz with one array)."""
+    if not value.startswith((b"\x93NUMPY", b"PK\x03\x04")):
+        kind = "a picture" if value.startswith((b"\x89PNG", b"\xff\xd8")) else "bytes"
+        raise ValueError(f"column {name!r} holds {kind}, not NumPy arrays: decode it before (Petastorm's NdarrayCodec is read)")
+    found = numpy.load(io.BytesIO(value), allow_pickle=False)
+    return found[found.files[0]] if hasattr(found, "files") else found
+
+
+def _stacked(values: list[Any], name: str) -> Any:
+    if len({value.shape for value in values}) > 1:
+        raise ValueError(f"column {name!r} has arrays of different shapes: all rows need the same")
+    return numpy.stack(values) if values else numpy.zeros((0, 0))
 
 
 def _matrix(chunk: Any, name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyspark.ml import Estimator, Model
 
+from hvd.spark._session import spark_context
 from hvd.spark.backend import Backend, SparkBackend
 from hvd.spark.ml import columns as c
 from hvd.spark.ml.params import COUNTS, PARAMS, EstimatorParams
@@ -51,6 +52,8 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
 
     def _fit(self, dataset: Any) -> Any:
         self._check()
+        if isinstance(self._backend(), SparkBackend):
+            spark_context(dataset.sparkSession)  # refuses what cannot run ranks before a table is written
         features, labels = list(self.value("feature_cols")), list(self.value("label_cols"))
         training = self._training(features, labels)
         names = c.describe(dataset, features, "feature") + c.describe(dataset, labels, "label")
@@ -187,7 +190,7 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
 
         columns = c.describe(dataset, self.features, "feature")
         names, outputs, predictor, extra = self.features, self.outputs, type(self)._predictor, self.extra
-        packed = dataset.sparkSession.sparkContext.broadcast(self._packed())
+        packed = spark_context(dataset.sparkSession).broadcast(self._packed())
         scalar = [width == 1 for width in extra["widths"]]
 
         def predict(tables):  # type: ignore[no-untyped-def]

@@ -1,0 +1,89 @@
+"""Stores elsewhere than on a disk: a real S3 protocol, spoken by s3fs to a server on this machine."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from . import session as s
+
+REASON = s.why_not()
+
+
+@functools.cache
+def s3_missing() -> str | None:
+    """None where the interpreter of the tests has server and client, else the reason."""
+    done = subprocess.run([str(s.python()), "-c", "import moto.server, s3fs"], capture_output=True, text=True, timeout=60)
+    return None if done.returncode == 0 else f"no S3 server here: {done.stderr.strip().splitlines()[-1]}"
+
+
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, Any]]:
+    """Storage options of s3fs for a server with no buckets."""
+    if reason := s3_missing():
+        pytest.skip(reason)
+    server = subprocess.Popen(
+        [str(s.python()), str(s.HERE / "s3_server.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        url = server.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:"), url
+        yield {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": url, "region_name": "eu-west-1"}}
+    finally:
+        server.stdin.close()
+        server.wait(20.0)
+
+
+PROGRAM = """
+import json, sys
+from hvd.spark.store import FilesystemStore, Store
+options = json.loads(sys.argv[1])
+store = Store.create("s3://bucket/runs", **options)
+assert type(store) is FilesystemStore
+path = store.get_checkpoint_path("one")
+assert not store.exists(path)
+store.write(path, b"first")
+Store.create("s3://bucket/runs", **options).write(path, b"second")
+assert store.exists(path) and store.read(path) == b"second"
+store.write(store.get_run_path("one") + "/_hidden", b"")
+assert store.list(store.get_run_path("one")) == ["bucket/runs/runs/one/checkpoint"], store.list(store.get_run_path("one"))
+store.delete(store.get_run_path("one"))
+assert not store.exists(path) and store.list(store.get_run_path("one")) == []
+store.delete(store.get_run_path("none"))
+try:
+    store.read(path)
+except FileNotFoundError:
+    print("well")
+"""
+
+
+@pytest.mark.nightly
+def test_files_in_s3(s3: dict[str, Any]) -> None:
+    """All that a store does, and no old news after another process wrote."""
+    import json
+
+    env = s.environment(pathlib.Path("/nowhere"))
+    done = subprocess.run(
+        [str(s.python()), "-c", PROGRAM, json.dumps(s3)], env=env, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "well\n", done.stderr
+
+
+@pytest.mark.nightly
+def test_an_estimator_trains_through_s3(local: s.Driver, s3: dict[str, Any]) -> None:
+    """Tables and checkpoint go there; the tables are gone afterwards; a second run goes on from the checkpoint."""
+    found = local.good("through_s3", options=s3, limit=150)
+    assert found == {"epochs": [1, 2], "left": ["bucket/runs/runs/u/checkpoint"]}
