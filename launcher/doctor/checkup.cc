@@ -5,19 +5,20 @@
 #include <cstdio>
 
 #include "base/text.h"
+#include "launcher/doctor/gpus.h"
 
 namespace hvd::launcher {
+
+std::string value(const Answers& a, const char* key) {
+  const auto it = a.values.find(key);
+  return it == a.values.end() ? "" : it->second;
+}
 
 namespace {
 
 constexpr double most_skew_seconds = 2;        // make, file times and logs of two hosts
 constexpr long long least_shm_kib = 64 << 10;  // Docker's default, too little for torch's workers
 constexpr long long least_files = 1024;
-
-std::string value(const Answers& a, const char* key) {
-  const auto it = a.values.find(key);
-  return it == a.values.end() ? "" : it->second;
-}
 
 long long number(const Answers& a, const char* key) { return to_integer(value(a, key)).value_or(0); }
 
@@ -51,9 +52,8 @@ std::string python_text(const Questions& q) {
          "import os\n"
          "for p in getattr(find_spec('horovod'),'submodule_search_locations',None) or ():\n"
          "    if os.path.exists(os.path.join(p,'metadata.json')): print('horovod',p)\n"
-         "sys.path.insert(0,'.')\n"
-         "print('absent',*[m for m in (" +
-         list +
+         "sys.path.insert(0,'.')\n" +
+         nccl_question() + "print('absent',*[m for m in (" + list +
          ") if find_spec(m) is None])\n"
          "good=[]\n"
          "for a in (" +
@@ -136,7 +136,8 @@ std::string checkup_script(const Questions& q) {
                        " --version 2>/dev/null | head -n 1)\n"
                        "echo gpus $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)\n"
                        "echo driver $(sed -n 's/^NVRM version:.* \\([0-9][0-9.]*\\) .*/\\1/p' "
-                       "/proc/driver/nvidia/version 2>/dev/null)\n"
+                       "/proc/driver/nvidia/version 2>/dev/null)\n" +
+                       gpu_question() +
                        "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
                        "echo files $(ulimit -n)\n";
   if (!q.python.empty())
@@ -193,6 +194,7 @@ std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questi
     if (value(a, "driver") != usual(all, "driver") && number(a, "gpus") > 0)
       out.push_back({a.host, "has NVIDIA driver " + value(a, "driver") + ", others have " + usual(all, "driver"),
                      "NCCL works best with one version everywhere", false});
+    check_gpus(a, usual(all, "nccl"), out);
   }
   return out;
 }

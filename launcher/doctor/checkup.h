@@ -32,6 +32,9 @@ struct Answers {
   std::map<std::string, std::string> values;
 };
 
+/// Empty where it was not answered.
+std::string value(const Answers& answers, const char* key);
+
 /// Reads what the script printed.  False when its end is not there.
 bool read_answers(const std::string& text, Answers& answers);
 

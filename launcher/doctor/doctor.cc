@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "launcher/doctor/ask.h"
 #include "launcher/doctor/checkup.h"
+#include "launcher/doctor/gpus.h"
 #include "launcher/job.h"
 
 namespace hvd::launcher {
@@ -105,6 +106,7 @@ int doctor(CommandLine line, const Environment& environment) {
   for_each_host(job, [&](std::size_t i) { all[i] = look_at(job.plan.hosts[i], job, script); });
 
   std::fputs(matrix(all, questions).c_str(), stdout);
+  std::fputs(gpu_lines(all).c_str(), stdout);
   if (!job.reach_us.empty())
     std::printf("hosts reach this one at %s: the address that the route to them uses%s\n",
                 join(job.reach_us, ", ").c_str(),

@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
+
 #include "base/text.h"
+#include "launcher/doctor/gpus.h"
 
 using namespace hvd;
 using namespace hvd::launcher;
@@ -63,6 +66,40 @@ TEST_CASE("doctor: each trouble is one line with its host") {
   Answers gone;
   gone.host = "b", gone.unreachable = "b does not answer";
   CHECK(problems({host("a"), gone}) == "! b: b does not answer\n");
+}
+
+TEST_CASE("doctor: how GPUs reach each other, and which NCCL there is") {
+  CHECK(gpu_lines({host("a"), host("b", "links\n")}).empty());
+  const std::vector<Answers> all{host("a", "links NV18:28\nnccl 2.30.7\n"), host("b", "links NV18:28\nnccl 2.30.7\n"),
+                                 host("c", "links PIX:1 SYS:2\nnccl 2.27.3\n"), host("d", "gpus 0\nnccl 2.27.3\n")};
+  CHECK(gpu_lines(all) ==
+        "GPUs of a, b: 28 pairs by NVLink, 18 links; NCCL 2.30.7\n"
+        "GPUs of c: 1 pair by one PCIe switch; 2 pairs by the link between NUMA nodes; NCCL 2.27.3\n");
+  CHECK(problems({all[0], all[1], all[2]}) == "- c: has NCCL 2.27.3, others have 2.30.7\n");
+}
+
+TEST_CASE("doctor: nvidia-smi's table of ways between GPUs") {
+  const auto links = [](const std::string& table) {
+    const std::string script =
+        "d=$(mktemp -d) && trap 'rm -r $d' EXIT && cat > $d/nvidia-smi <<'END'\n#!/bin/sh\ncat " +
+        std::string("<<'TABLE'\n") + table + "TABLE\nEND\nchmod +x $d/nvidia-smi; PATH=$d:$PATH\n" + gpu_question() +
+        "echo end\n";
+    std::string text;
+    FILE* pipe = popen(("sh -c " + shell_quote(script)).c_str(), "r");
+    REQUIRE(pipe);
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+    CHECK(pclose(pipe) == 0);
+    Answers a;
+    CHECK(read_answers(text, a));
+    return value(a, "links");
+  };
+  CHECK(links("\t\033[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m\n"
+              "GPU0\t X \tNV18\tSYS\tPIX\t0-15\t0\tN/A\n"
+              "GPU1\tNV18\t X \tSYS\tPIX\t0-15\t0\tN/A\n"
+              "GPU2\tSYS\tSYS\t X \tSYS\t16-31\t1\tN/A\n"
+              "NIC0\tPIX\tPIX\tSYS\t X \t\t\t\n\nLegend:\n\n  X    = Self\n") == "NV18:1 SYS:2");
+  CHECK(links("\t\033[4mGPU0\tCPU Affinity\033[0m\nGPU0\t X \t0-15\n").empty());
+  CHECK(links("").empty());
 }
 
 TEST_CASE("doctor: what is asked, and what came back cut off") {
