@@ -214,10 +214,9 @@ Found choose(const std::string& name) {
       fitting.push_back(std::move(f));
   if (fitting.size() == 1) return std::move(fitting[0]);
   if (fitting.empty())
-    throw Error(Code::usage, name.empty() ? "hvdrun" : name, "no such job of yours runs here",
+    throw Error(Code::usage, name, name.empty() ? "no job of yours runs here" : "no such job of yours runs here",
                 "hvdrun ps lists them; a job that another TMPDIR was set for is found with that");
-  throw Error(Code::usage, name.empty() ? "hvdrun" : name, std::to_string(fitting.size()) + " jobs run here",
-              "name one: hvdrun ps lists them");
+  throw Error(Code::usage, name, std::to_string(fitting.size()) + " jobs run here", "name one: hvdrun ps lists them");
 }
 
 }  // namespace

@@ -10,8 +10,12 @@
 #include "launcher/alloc/manifest.h"
 #include "launcher/control/session.h"
 #include "launcher/doctor/checkup.h"
+#include "launcher/doctor/preflight.h"
 #include "launcher/options/settings.h"
+#include "launcher/place/map.h"
 #include "launcher/supervise/hang.h"
+#include "place/exchange.h"
+#include "place/share.h"
 #include "wire/death.h"
 #include "wire/hello.h"
 #include "wire/link.h"
@@ -144,6 +148,23 @@ void answers(const std::string& s) {
   imports_of(s);
 }
 
+void machine(const std::string& s) {
+  preflight_problem("h", s);
+  const auto first = place::read_machine(s);
+  if (!first) return;
+  const auto second = place::read_machine(place::machine_lines(*first));
+  hold(second && place::machine_lines(*second) == place::machine_lines(*first));
+  hold(place::share_machine(*first, 3, place::GpuMode::own, true).size() == 3);
+  machine_text(*first);
+}
+
+std::vector<std::string> machine_samples() {
+  return {place::machine_lines({{{{0, 4}, 0}, {{1, 5}, 1}},
+                                {{"0000:34:00.0", "GPU-1", "Tesla V100", 0, 1}, {"", "MIG-2", "", 1, -1}},
+                                {{"mlx5_0", 1, true}, {"eth0", -1, false}}}),
+          "hvdrun preflight: has v1, this host has v2 | install\n"};
+}
+
 std::vector<std::string> death_samples() {
   wire::DeathRecord full;
   full.rank = 1, full.pid = 77, full.host = "h\xff", full.cause = wire::Cause::exited, full.code = 3;
@@ -216,7 +237,8 @@ const std::vector<Parser>& parsers() {
                                           {"bodies", bodies, body_samples},
                                           {"frames", frames, frame_samples},
                                           {"link", link_packets, link_samples},
-                                          {"answers", answers, answer_samples}};
+                                          {"answers", answers, answer_samples},
+                                          {"machine", machine, machine_samples}};
   return all;
 }
 

@@ -45,6 +45,11 @@ def spread(cpus: str) -> list[int]:
     return [cpu for part in ends for cpu in range(part[0], part[-1] + 1)]
 
 
+def test_a_host_where_nothing_runs_says_so(three_hosts: Cluster) -> None:
+    assert three_hosts.run("gamma", [hvdrun.program(), "ps"]).stdout == "no job of yours runs here\n"
+    assert three_hosts.run("gamma", [hvdrun.program(), "stacks"]).stderr.startswith("hvdrun: no job of yours runs here\n")
+
+
 def test_a_host_that_does_not_answer_is_named(three_hosts: Cluster) -> None:
     begin = time.monotonic()
     code, out, err = show_map(three_hosts, "-H", "alpha:1,gamma:1,10.77.0.9:1")

@@ -54,8 +54,7 @@ void keep_strangers_out(MPI_Comm comm, const std::vector<std::uint64_t>* before)
     if (rank == 0) say("MPI's ports stay open to strangers: MPI was initialised before hvd.init()");
   } else {
     const int narrowed = narrow_doors(*before, *all);
-    say("rank " + std::to_string(rank) + ": " + std::to_string(narrowed) +
-        " of MPI's ports closed to all but the job's hosts");
+    say(std::to_string(narrowed) + " of MPI's ports closed to all but the job's hosts");
   }
 }
 
