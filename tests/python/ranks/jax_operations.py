@@ -334,8 +334,13 @@ def check_disagreement():
     if COMPILES:
         step = jit(lambda x: hvd.allreduce(x))
         for _ in range(3):
-            raises(RuntimeError, lambda: step(jnp.ones(3 + RANK)).block_until_ready(), "FAILED_PRECONDITION", "shape")
+            error = raises(RuntimeError, lambda: step(jnp.ones(3 + RANK)).block_until_ready(), "FAILED_PRECONDITION", "shape")
+            assert _library.told_by_jax(error).code == "mismatch" and _library.told_by_jax(ValueError("ABORTED: no")) is None
             same(step(jnp.ones(9)), np.ones(9, np.float32))  # and all goes on
+        large = jit(lambda x, y: hvd.allreduce(x + 0 * jnp.tanh(y @ jnp.tanh(y @ y)).sum()))  # fails under way
+        raises(RuntimeError, lambda: large(jnp.ones(3 + RANK), jnp.ones((400, 400))).block_until_ready(), "shape")
+        hvd.forget_failures()
+        same(large(jnp.ones(9), jnp.ones((400, 400))), np.ones(9, np.float32))
         gather = jit(lambda x: hvd.allgather(x))
         raises(RuntimeError, lambda: gather(jnp.ones(3 + RANK)).block_until_ready(), "compiled for")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from hvd._shared import *  # noqa: F403 -- what every framework's package offers
 from hvd._shared import _names as _shared
+from hvd.jax._library import forget_failures
 from hvd.jax.compression import Compression
 from hvd.jax.functions import (
     allgather_object,
@@ -41,6 +42,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "forget_failures",
     "grad",
     "value_and_grad",
 ]

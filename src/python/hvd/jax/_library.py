@@ -17,8 +17,11 @@ import jaxlib
 from jaxlib.version import __version__ as VERSION
 
 from hvd import _native
+from hvd.exceptions import HorovodInternalError
 
 TARGET = "hvd_operation"
+# How XLA writes our states at the start of its errors' texts (bridge::canonical_code), and the word for each.
+_WORDS = {"FAILED_PRECONDITION": "mismatch", "ABORTED": "peer_lost", "DEADLINE_EXCEEDED": "timeout"}
 _path = Path(_native.__file__).parent / "libhvd_jax.so"
 _POINTER = 8
 _FIRST = (0, 5, 0)  # XLA before that ends the process when it sees a token among a handler's arguments
@@ -98,3 +101,27 @@ def load() -> None:
 
     atexit.register(_exiting, library)
     jax.ffi.register_ffi_target(TARGET, _capsule(library), platform="cpu")
+
+
+def told_by_jax(error: BaseException) -> HorovodInternalError | None:
+    """The error that a compiled program reports in JAX's own type, if it is one of ours."""
+    state, _, text = str(error).partition(": ")
+    if type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError") or state not in _WORDS:
+        return None
+    found = HorovodInternalError(text)
+    found.code = _WORDS[state]
+    return found
+
+
+def forget_failures() -> None:
+    """Lets the next compiled program run after one that failed while it was under way.
+
+    JAX hands the token of an ordered effect from each program to the next, and that of a failed one is an error for ever;
+    it forgets them where it forgets all else (clear_backends).
+    """
+    try:
+        from jax._src.dispatch import runtime_tokens
+
+        runtime_tokens.clear()
+    except (ImportError, AttributeError):  # another JAX: the next program says so
+        pass

@@ -13,7 +13,6 @@ import keras
 from hvd import _world
 from hvd import elastic as _elastic
 from hvd.elastic import ObjectState, broadcast_from_rank_0
-from hvd.exceptions import HorovodInternalError
 from hvd.keras import _backend
 
 __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
@@ -150,15 +149,20 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
         return in_tensorflow(func)
 
+    if _backend.NAME != "jax":
+        return _elastic.run(func)
+    from hvd.jax._library import forget_failures, told_by_jax
+
     @functools.wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:
         try:
             return func(*args, **kwargs)
         except RuntimeError as error:
-            if isinstance(error, HorovodInternalError) or "HorovodInternalError" not in str(error):
+            ours = told_by_jax(error)
+            if ours is None:
                 raise
-            ours = HorovodInternalError(str(error))  # from within JAX's compiled step
-            ours.code = "peer_lost" if "is gone" in str(error) or "shut down" in str(error) else "mismatch"
             raise ours from error
+        finally:
+            forget_failures()  # the rank that was the first to fail may have a step under way, too
 
     return _elastic.run(translated)
