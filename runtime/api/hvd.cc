@@ -82,13 +82,22 @@ void raise(const Operation& op) {
   if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
 }
 
+/// What a stream was made to wait for last: the operations of a batch have one end, which a driver need be told once.
+struct Waits {
+  std::shared_ptr<hvd::core::DeviceEnd> end;
+  hvd::cuda::Stream stream = nullptr;
+};
+
 /// Waits for it.  False when it is still under way; @p failure: what its own was, unless there is one already.
-bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception_ptr& failure) {
+/// waits: of this call, in which streams do not come and go.
+bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception_ptr& failure, Waits& waits) {
   const Held op(e, handle);
   if (!e.wait(*op, timeout_seconds)) return false;
   try {
     raise(*op);
-    if (op->gpu) hvd::core::hand_over(*op, op->gpu->stream);
+    if (!op->gpu || (op->gpu->end && op->gpu->end == waits.end && op->gpu->stream == waits.stream)) return true;
+    hvd::core::hand_over(*op, op->gpu->stream);
+    waits = {op->gpu->end, op->gpu->stream};
   } catch (...) {
     if (!failure) failure = std::current_exception();
   }
@@ -182,7 +191,8 @@ int hvd_wait(hvd_handle handle, double timeout_seconds) {
     const Use e;
     if (e->operations().ended_well(handle)) return;
     std::exception_ptr failure;
-    if (!end_of(*e, handle, timeout_seconds, failure))
+    Waits waits;
+    if (!end_of(*e, handle, timeout_seconds, failure, waits))
       throw Error(Code::timeout, "", "the operation is still under way");
     if (failure) std::rethrow_exception(failure);
   });
@@ -199,10 +209,11 @@ int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_second
     const std::int64_t end =
         limited ? hvd::memory::now_ns() + static_cast<std::int64_t>(std::min(timeout_seconds, 1e9) * 1e9) : 0;
     std::exception_ptr first;
+    Waits waits;
     for (size_t i = 0; i < count; ++i) {
       if (operations.ended_well(handles[i])) continue;
       const double left = limited ? std::max(1e-9 * static_cast<double>(end - hvd::memory::now_ns()), 0.0) : -1;
-      if (!end_of(*e, handles[i], left, first)) throw Error(Code::timeout, "", "operations are still under way");
+      if (!end_of(*e, handles[i], left, first, waits)) throw Error(Code::timeout, "", "operations are still under way");
     }
     if (first) std::rethrow_exception(first);
   });
