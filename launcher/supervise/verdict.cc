@@ -81,6 +81,11 @@ std::string advice(const DeathRecord& d) {
   if (d.cause == Cause::oom)
     return "give " + d.host + " fewer ranks (-H " + d.host + ":n), the model a smaller batch, or the host more memory";
   if (d.cause == Cause::vanished) return "is " + d.host + " well? try: hvdrun doctor -H " + d.host;
+  if (d.cause == Cause::signalled && d.code == SIGKILL)
+    return "somebody killed it, or the kernel for want of memory: dmesg on " + d.host + " tells";
+  constexpr std::string_view no_module = "ModuleNotFoundError: No module named '";
+  if (!d.traceback.empty() && last_line(d.traceback).starts_with(no_module))
+    return "install it on " + d.host + "; hvdrun doctor, with the same options, tells which hosts lack what";
   const bool silent = d.traceback.empty() && d.tail.empty() && d.text.empty();
   if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent)
     return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;

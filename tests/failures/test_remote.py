@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def test_a_host_that_never_answers(two_hosts: Cluster, mpirun: str) -> None:
 
 
 @mpirun
-@pytest.mark.parametrize("who", ["hvdrun", "mpirun", "ssh"])
+@pytest.mark.parametrize("who", ["hvdrun", "mpirun", "ssh", "daemon"])
 def test_kill_9_leaves_nothing_on_any_host(two_hosts: Cluster, mpirun: str, who: str, tmp_path: pathlib.Path) -> None:
     """Children that ran away included."""
     runaways = "setsid sleep 778 & env -i setsid sleep 778 & sleep 778"
@@ -140,14 +141,18 @@ def test_kill_9_leaves_nothing_on_any_host(two_hosts: Cluster, mpirun: str, who:
         while sum(line == "sleep 778" for h in two_hosts.names for line in two_hosts.processes(h).values()) < 9:
             assert time.monotonic() < deadline, (tmp_path / "err").read_text()
             time.sleep(0.1)
-        pattern = {"hvdrun": hvdrun.program(), "mpirun": "mpirun", "ssh": "ssh "}[who]
-        victims = [p for p, line in two_hosts.processes("alpha").items() if line.startswith(pattern)]
-        if who == "mpirun":
-            victims = [p for p, line in two_hosts.processes("alpha").items() if "allow-run-as-root" in line]
+        pattern = {
+            "hvdrun": re.escape(hvdrun.program()),
+            "mpirun": ".*allow-run-as-root",
+            "ssh": "ssh ",
+            "daemon": r"\S*\b(orted|prted) ",
+        }
+        host = "beta" if who == "daemon" else "alpha"
+        victims = [p for p, line in two_hosts.processes(host).items() if re.match(pattern[who], line)]
         os.kill(victims[0], signal.SIGKILL)
         assert job.wait(20) != 0
     nothing_left(two_hosts)
-    if who == "ssh":
+    if who in ("ssh", "daemon"):
         assert "hvdrun: mpirun lost its connection to beta" in (tmp_path / "err").read_text()
 
 
@@ -222,6 +227,7 @@ def test_a_network_cut_names_the_host_and_ends_all_ranks(two_hosts: Cluster) -> 
         for _ in range(2):
             assert job.stdout.readline().endswith("] up\n")
         set_link(two_hosts, "down")
+        cut = time.monotonic()
         try:
             assert job.wait(60) == 5
             assert job.stderr.read().startswith("hvdrun: rank 1 on beta is lost: no word comes from its host any more")
@@ -229,10 +235,43 @@ def test_a_network_cut_names_the_host_and_ends_all_ranks(two_hosts: Cluster) -> 
             while any("779" in line or "hvdrank" in line for h in two_hosts.names for line in two_hosts.processes(h).values()):
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
+            print(f"all ranks ended {time.monotonic() - cut:.1f} s after the cut")
         finally:
             set_link(two_hosts, "up")
     # sshd and the daemon of the lost session notice later.
     nothing_left(two_hosts, 60)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("missing", ["[5]", "[4, 5]", "[0]"])
+def test_a_hang_over_three_hosts_is_told(three_hosts: Cluster, missing: str) -> None:
+    """With who is missing and where, 5 s after the wait has begun, wherever they are; time enough here."""
+    script = (
+        "import time, numpy, hvd.numpy as hvd\nhvd.init()\nx = numpy.ones(4)\n"
+        "for i in range(20): hvd.allreduce(x, name='grad')\n"
+        f"if hvd.rank() in {missing}:\n"
+        "    print('hangs', flush=True)\n    while True: time.sleep(0.1)\n"
+        "hvd.allreduce(x, name='grad')\n"
+    )
+    for host in three_hosts.names:
+        (three_hosts.tmp(host) / "hang.py").write_text(script)
+    argv = [hvdrun.program(), "--grace", "1", *hvdrun.python_args(), "-H", "alpha:2,beta:2,gamma:2", "/tmp/hang.py"]
+    env = {"PYTHONPATH": str(pathlib.Path(os.environ.get("HVD_BUILD_DIR", "build")).absolute() / "src/python")}
+    with three_hosts.popen(
+        "alpha", argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        assert job.stdout.readline().endswith("] hangs\n")
+        at = time.monotonic()
+        line = next(line for line in job.stderr if "coming up" not in line and "to come up" not in line)
+        print(f"told {time.monotonic() - at:.1f} s after the wait began: {line}")
+        three_hosts.signal(job, signal.SIGTERM)
+        assert job.wait(30) == 143
+    assert re.match(r"hvdrun: ranks? [0-9-]+ on (alpha|gamma) (is|are) in hang.py:7; [45] ranks have waited \d+ s for", line), (
+        line
+    )
+    nothing_left(three_hosts)
 
 
 @pytest.mark.nightly

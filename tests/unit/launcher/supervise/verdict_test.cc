@@ -28,7 +28,8 @@ TEST_CASE("verdict: the first failure by time is the cause, whoever was heard of
                     death(2, Cause::stopped, 143, 30), death(3, Cause::finished, 0, 5)},
                    4, {})) ==
         "137\nhvdrun: rank 1 on h1 was killed by signal 9 (SIGKILL)\n"
-        "        rank 0 failed after it, rank 3 finished before, rank 2 was stopped");
+        "        rank 0 failed after it, rank 3 finished before, rank 2 was stopped\n"
+        "        somebody killed it, or the kernel for want of memory: dmesg on h1 tells");
   CHECK(text(judge({death(0, Cause::finished, 0, 1), death(1, Cause::finished, 0, 2)}, 2, {})) == "0\n");
 }
 
@@ -37,6 +38,9 @@ TEST_CASE("verdict: it says what to do next where nobody else does") {
         std::string::npos);
   CHECK(
       text(judge({death(0, Cause::vanished, 0, 1)}, 1, {})).ends_with("        is h0 well? try: hvdrun doctor -H h0"));
+  wire::DeathRecord lacking = death(0, Cause::exited, 1, 1);
+  lacking.traceback = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n";
+  CHECK(text(judge({lacking}, 1, {})).find("        install it on h0; hvdrun doctor") != std::string::npos);
   wire::DeathRecord silent = death(0, Cause::exited, 1, 1);
   silent.phase = "python";
   CHECK(text(judge({silent}, 1, {})).find("        it wrote nothing") != std::string::npos);
