@@ -54,7 +54,8 @@ class Watch(threading.Thread):
         while not self.over.wait(0.05):
             for host in self.cluster.names:
                 for pid, line in self.cluster.processes(host).items():
-                    self.command_lines.add(line)
+                    if not re.search("(^|[ /])env -i ", line):  # the cluster's own, which becomes hvdrun
+                        self.command_lines.add(line)
                     self.keys.update(job_keys(pid))
                 self.files.update(readable_by_all(self.cluster, host))
 
