@@ -264,6 +264,11 @@ def torch_distributor_times(_spark: Any, np: int, runs: int) -> list[float]:
     return found
 
 
+def threads_of_ranks(_spark: Any) -> Any:
+    """OMP_NUM_THREADS of every rank there can be, as Spark sets it where nobody else has."""
+    return hvd.spark.run(lambda: os.environ.get("OMP_NUM_THREADS"))
+
+
 def gpus_of_ranks(_spark: Any, np: int) -> Any:
     """[host, CUDA_VISIBLE_DEVICES] of each rank."""
     return hvd.spark.run(lambda: [os.environ["HVD_HOST"], os.environ.get("CUDA_VISIBLE_DEVICES", "")], num_proc=np)

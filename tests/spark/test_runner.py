@@ -74,3 +74,15 @@ def test_a_payload_of_200_megabytes(local: s.Driver) -> None:
     found = local.good("payload", megabytes=200, limit=110.0)
     print(f"200 MB: main after {found['to_main']:.1f} s, results after {found['all']:.1f} s")
     assert found["whole"] is True
+
+
+@pytest.mark.nightly
+def test_a_task_of_two_cores(tmp_path: pathlib.Path) -> None:
+    """spark.task.cpus=2 halves the slots and gives a rank two threads."""
+    driver = s.local_cluster(tmp_path, executors=1, cores=2, settings=("spark.task.cpus=2",))
+    try:
+        assert driver.good("threads_of_ranks") == ["2"]
+        answer = driver.ask("too_few", np=2, timeout=0.5)
+        assert "there is 1 slot on 1 executor (spark.task.cpus=2): use np=1" in answer["error"], answer
+    finally:
+        driver.close()

@@ -73,14 +73,15 @@ def slots(context: Any) -> int:
 
 
 def describe(context: Any, count: int) -> str:
-    """The slots there are, in words."""
+    """ "there are 4 slots on 2 executors (…)"."""
     conf = context.getConf()
     others = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is in it
     executors = 1 if context.master.startswith("local") and not context.master.startswith("local-") else others
     each = [f"spark.task.cpus={conf.get('spark.task.cpus', '1')}"]
     if gpus := conf.get("spark.task.resource.gpu.amount"):
         each.append(f"spark.task.resource.gpu.amount={gpus}")
-    return f"{count} slot{'s' * (count != 1)} on {executors} executor{'s' * (executors != 1)} ({', '.join(each)})"
+    found = f"{count} slot{'s' * (count != 1)} on {executors} executor{'s' * (executors != 1)}"
+    return f"there {'is' if count == 1 else 'are'} {found} ({', '.join(each)})"
 
 
 def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
@@ -92,14 +93,14 @@ def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
     wanted, found = max(np, 1), slots(context) if np else _settled(context)
     if found < wanted:
         seconds = SLOTS_SECONDS if limit is None else limit
-        say(f"np={np} needs {wanted} slots, and there are {describe(context, found)}: waiting {seconds:g} s for executors")
+        say(f"np={np} needs {wanted} slots, and {describe(context, found)}: waiting {seconds:g} s for executors")
         deadline = time.monotonic() + seconds
         while found < wanted and time.monotonic() < deadline:
             time.sleep(0.1)
             found = slots(context)
     if found < wanted:
         raise ValueError(
-            f"np={np} needs {wanted} slots, but there are {describe(context, found)}: "
+            f"np={np} needs {wanted} slots, but {describe(context, found)}: "
             f"use np={found}, or give the application more executors or cores"
             if found
             else f"np={np} needs {wanted} slots, but there is no executor: is the cluster full, or are its workers down?"
