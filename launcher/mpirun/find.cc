@@ -72,8 +72,10 @@ Flavour flavour_of(const std::string& program, const fs::path& real) {
   if (name == "orterun") return Flavour::openmpi4;
   if (name.find("hydra") != std::string::npos || name.find("mpich") != std::string::npos)
     throw Error(Code::usage, program, "this is MPICH's mpirun; hvdrun needs Open MPI 4.1 or 5", what_to_install);
-  if (is_program(real.parent_path() / "prterun")) return Flavour::openmpi5;
-  if (has_library(real.parent_path().parent_path() / "lib", "libopen-rte.so")) return Flavour::openmpi4;
+  // What lies beside it tells without starting it; whatever else lies in that folder is asked.
+  const bool starts_mpi = name.find("mpi") != std::string::npos || name.find("prte") != std::string::npos;
+  if (starts_mpi && is_program(real.parent_path() / "prterun")) return Flavour::openmpi5;
+  if (starts_mpi && has_library(real.parent_path().parent_path() / "lib", "libopen-rte.so")) return Flavour::openmpi4;
 
   const std::string text = ask_version(program);
   const std::size_t at = text.find("Open MPI");

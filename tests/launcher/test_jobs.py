@@ -35,7 +35,7 @@ def test_streams_stay_apart_and_are_tagged(mpirun: str) -> None:
         assert tagged(done.stderr, rank) == [f"err {rank}"]
     assert "\x1b" not in done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 4
-    assert len(done.stderr.splitlines()) == 2
+    assert len([line for line in done.stderr.splitlines() if not line.startswith("hvdrun: waiting for")]) == 2
 
 
 @mpirun
