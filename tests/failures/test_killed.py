@@ -1,7 +1,7 @@
 """SIGKILL of any process of a job, at any moment: three seconds later nothing of it is left.
 
 First hvdrank alone, under the stand-in of tests/rank, then whole jobs under hvdrun.
-HVD_KILL_ROUNDS=100 repeats each case; a quick run tries a few moments.
+HVD_KILL_ROUNDS=100 repeats each case; a quick run tries a few moments, and test_kills.py others over two hosts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build"))
 HVDRUN = BUILD / "launcher/hvdrun"
-ROUNDS = int(os.environ.get("HVD_KILL_ROUNDS", "4"))
 sys.path.insert(0, str(ROOT / "tests/rank"))
 from rank_bench import DRIVER, HVDRANK, manifest  # noqa: E402
+
+from support import hvdrun  # noqa: E402
+
+ROUNDS = hvdrun.some_nightly(os.environ.get("HVD_KILL_ROUNDS"), 2, 4)
 
 
 def processes(mark: str) -> dict[int, str]:
@@ -102,7 +105,7 @@ def named(pids: list[int], name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("victim", ["guard", "keeper", "launcher"])
-@pytest.mark.parametrize("round_", range(ROUNDS))
+@pytest.mark.parametrize("round_", ROUNDS)
 def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> None:
     m = manifest(name="sh", args=["-c", family(mark)], env={"MARK": mark})
     (tmp_path / "m").write_text(json.dumps(m))
@@ -153,7 +156,7 @@ def pick(victim: str, job: int) -> int:
 
 @pytest.mark.skipif(not HVDRUN.exists(), reason="hvdrun is not built here")
 @pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "keeper", "guard"])
-@pytest.mark.parametrize("round_", range(ROUNDS))
+@pytest.mark.parametrize("round_", ROUNDS)
 def test_a_whole_job(victim: str, round_: int, mark: str, tmp_path: Path) -> None:
     job = start_job(mark, ["--", "sh", "-c", family(mark)], tmp_path)
     moment = random.Random(f"{victim}{round_}").choice([0, 0.01, 0.03, 0.1, 0.2, 0.6])

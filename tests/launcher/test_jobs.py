@@ -9,6 +9,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -224,3 +225,17 @@ def test_the_culprits_last_lines_are_shown_again_when_out_of_sight() -> None:
     done = hvdrun.run("-np", "2", "--", "sh", "-c", script)
     assert done.returncode == 3
     assert done.stderr.endswith("        its last lines were:\n[0 localhost] cause\n")
+
+
+@pytest.mark.nightly
+def test_256_ranks_at_once() -> None:
+    """Far more than cores: each ends well, and no line of any is lost."""
+    script = "i=0; while [ $i -lt 40 ]; do echo line $i of $HVD_RANK; i=$((i + 1)); done; exec true"
+    begin = time.monotonic()
+    done = hvdrun.run("-np", "256", "--start-timeout", "240", "--report", "--json", "--", "sh", "-c", script, timeout=300)
+    print(f"256 ranks in {time.monotonic() - begin:.1f} s")
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stderr.splitlines()[-1])
+    assert [(r["rank"], r["ended"]) for r in report["ranks"]] == [(r, "finished") for r in range(256)]
+    wanted = sorted(f"[{r} localhost] line {i} of {r}" for r in range(256) for i in range(40))
+    assert sorted(done.stdout.splitlines()) == wanted

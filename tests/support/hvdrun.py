@@ -48,6 +48,13 @@ def nightly_for_openmpi5() -> list[Any]:
     return [four, pytest.param(*five.values, id=five.id, marks=[*five.marks, pytest.mark.nightly])]
 
 
+def some_nightly(number: str | None, quick: int, all_of_them: int) -> list[Any]:
+    """Rounds of a test: a few each time and the rest nightly, or as many as somebody asked for."""
+    if number is not None:
+        return list(range(int(number)))
+    return [pytest.param(r, marks=[pytest.mark.nightly] if r >= quick else []) for r in range(all_of_them)]
+
+
 def environment(**extra: str) -> dict[str, str]:
     """Ours without what an outer job or a user's settings would change."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_", "PRTE_"))}
