@@ -1,5 +1,6 @@
 """What a KerasEstimator's ranks do with its parameters, without Spark, on whichever backend Keras has here."""
 
+import shutil
 import tempfile
 
 import keras
@@ -18,8 +19,18 @@ RANK = hvd.rank()
 X = np.linspace(-1, 1, 60).astype("float32")
 
 
+MADE = []
+
+
+def new_folder():
+    """One for all ranks; check_nothing_is_left removes it."""
+    made = tempfile.mkdtemp(prefix="hvd-keras-") if RANK == 0 else None
+    MADE.append(hvd.broadcast_object(made, root_rank=0))
+    return MADE[-1]
+
+
 def store():
-    return LocalStore(hvd.broadcast_object(tempfile.mkdtemp(prefix="hvd-keras-"), root_rank=0))
+    return LocalStore(new_folder())
 
 
 def written(kept, **columns):
@@ -110,3 +121,10 @@ def check_a_pool_smaller_than_the_share():
     kept = store()
     path = written(kept, y=2 * X)
     assert np.allclose(numbers(trained(path, kept, shuffle_buffer_size=6, epochs=6)), [2, 0], atol=0.1)
+
+
+def check_nothing_is_left():
+    hvd.allgather_object(0)
+    if RANK == 0:
+        for folder in MADE:
+            shutil.rmtree(folder)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import tempfile
 import tracemalloc
 
@@ -19,9 +20,19 @@ hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 
 
+MADE = []
+
+
+def new_folder():
+    """One for all ranks; check_nothing_is_left removes it."""
+    made = tempfile.mkdtemp(prefix="hvd-rows-") if RANK == 0 else None
+    MADE.append(hvd.broadcast_object(made, root_rank=0))
+    return MADE[-1]
+
+
 def table(rows, files=1, group=10, width=0, **more):
     """A store and its training table: numbers from 0, and a column of arrays."""
-    folder = hvd.broadcast_object(tempfile.mkdtemp(prefix="hvd-rows-"), root_rank=0)
+    folder = new_folder()
     store = LocalStore(folder)
     path = pathlib.Path(store.get_train_data_path())
     if RANK == 0:
@@ -165,3 +176,10 @@ def check_orders_follow_seed_rank_and_epoch():
     assert drawn(1, 0, 0) == drawn(1, 0, 0)
     assert len({tuple(drawn(*given)) for given in ((1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1))}) == 4
     assert drawn(None, 0, 0) != drawn(None, 0, 0)
+
+
+def check_nothing_is_left():
+    hvd.barrier()
+    if RANK == 0:
+        for folder in MADE:
+            shutil.rmtree(folder)

@@ -1,5 +1,6 @@
 """What a TorchEstimator's ranks do with its parameters, without Spark."""
 
+import shutil
 import tempfile
 
 import numpy as np
@@ -18,8 +19,18 @@ RANK = hvd.rank()
 X = np.linspace(-1, 1, 60).astype("float32")
 
 
+MADE = []
+
+
+def new_folder():
+    """One for all ranks; check_nothing_is_left removes it."""
+    made = tempfile.mkdtemp(prefix="hvd-torch-") if RANK == 0 else None
+    MADE.append(hvd.broadcast_object(made, root_rank=0))
+    return MADE[-1]
+
+
 def store():
-    return LocalStore(hvd.broadcast_object(tempfile.mkdtemp(prefix="hvd-torch-"), root_rank=0))
+    return LocalStore(new_folder())
 
 
 def written(kept, **columns):
@@ -133,3 +144,10 @@ def check_gradients_of_several_batches():
     assert np.allclose(one, three, atol=1e-5), (one, three)
     assert not np.allclose(apart, one, atol=1e-6)
     trained(path, kept, batch_size=10, backward_passes_per_step=2, run_id="rest", **settings)  # 3 batches: one is left
+
+
+def check_nothing_is_left():
+    hvd.barrier()
+    if RANK == 0:
+        for folder in MADE:
+            shutil.rmtree(folder)

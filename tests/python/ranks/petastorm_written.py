@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import warnings
@@ -24,12 +25,22 @@ IMAGES = np.arange(ROWS * 6, dtype="float32").reshape(ROWS, 2, 3)
 SUM = float(IMAGES.sum())
 
 
+MADE = []
+
+
+def new_folder():
+    """One for all ranks; check_nothing_is_left removes it."""
+    made = tempfile.mkdtemp(prefix="hvd-petastorm-") if RANK == 0 else None
+    MADE.append(hvd.broadcast_object(made, root_rank=0))
+    return MADE[-1]
+
+
 def written():
     """Its folder; what materialize_dataset leaves, without a Spark session."""
     from petastorm.codecs import CompressedNdarrayCodec, NdarrayCodec
     from petastorm.unischema import Unischema, UnischemaField
 
-    folder = pathlib.Path(hvd.broadcast_object(tempfile.mkdtemp(prefix="hvd-petastorm-"), root_rank=0))
+    folder = pathlib.Path(new_folder())
     if RANK == 0:
         import pickle
 
@@ -100,3 +111,10 @@ def check_other_codecs_are_refused():
         else:
             raise AssertionError("no error")
     hvd.barrier()
+
+
+def check_nothing_is_left():
+    hvd.barrier()
+    if RANK == 0:
+        for folder in MADE:
+            shutil.rmtree(folder)
