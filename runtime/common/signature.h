@@ -36,6 +36,7 @@ struct Signature {
   std::string_view blob() const { return {reinterpret_cast<const char*>(this), bytes()}; }
 
   bool operator==(const Signature& o) const { return ndim == o.ndim && std::memcmp(this, &o, bytes()) == 0; }
+  bool in_group(std::uint64_t which) const { return group_size != 0 && group == which; }
   Kind operation() const { return static_cast<Kind>(kind); }
   DType type() const { return static_cast<DType>(dtype); }
   Reduce reduction() const { return static_cast<Reduce>(reduce); }

@@ -158,6 +158,11 @@ class Operations {
       if (last) unregister();
     }
   }
+  /// It has been given out, and not released yet.
+  bool valid(std::int64_t handle) const {
+    const Operation* op = at_handle(handle);
+    return op && op->life.load(std::memory_order_acquire) >> 32 == static_cast<std::uint64_t>(handle) >> 32;
+  }
   /// The handle's operation has ended, and well.  False also for a handle that means nothing.
   bool ended_well(std::int64_t handle) const {
     const Operation* op = at_handle(handle);

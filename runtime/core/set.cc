@@ -108,6 +108,9 @@ bool Set::carry_out(std::uint32_t type) {
     case Order::fail_group:
       fail_group(r);
       break;
+    case Order::outdate:
+      outdate(r);
+      break;
     case Order::gone: {
       const int code = static_cast<int>(r.get<std::uint32_t>());
       const auto rank = static_cast<int>(r.get<std::uint32_t>());
@@ -176,8 +179,13 @@ void Set::fail(Reader& r) {
   const int code = static_cast<int>(r.get<std::uint32_t>());
   r.get<std::uint32_t>();
   Entry& e = entry(r.text());
+  failed_handle_ = 0;
   if (!e.in_flight.load() || !e.operation || e.operation->by_bit) return;
   tracer_.failed(e.track);
+  failed_handle_ = Operations::handle(*e.operation);
+  failed_order_ = executed_ + 1;
+  // Counted before anybody wakes: what is submitted then is younger.
+  node_.board(node_.me).executed.store(failed_order_, std::memory_order_seq_cst);
   end(*e.operation, code, std::string(r.rest()));
 }
 
@@ -188,11 +196,41 @@ void Set::fail_group(Reader& r) {
   const std::string text(r.rest());
   // Counted before anybody wakes: a caller that submits the group again at once must not seem to be of the failed one.
   node_.board(node_.me).executed.store(executed_ + 1, std::memory_order_seq_cst);
+  bool member = false;
   for (auto& [name, e] : names_)
     if (e->in_flight.load() && e->signature.group_size && e->signature.group == group) {
       tracer_.failed(e->track);
       end(*e->operation, code, text);
+      member = true;
     }
+  if (!member && failed_handle_ != 0) unseen_.push_back({failed_order_, group, failed_handle_, text});
+}
+
+void Set::outdate(Reader& r) {
+  std::lock_guard lock(mutex_);
+  const int code = static_cast<int>(r.get<std::uint32_t>());
+  const auto order = r.get<std::uint64_t>();
+  const auto group = r.get<std::uint64_t>();
+  const auto size = r.get<std::uint32_t>();
+  std::vector<Entry*> ended;
+  for (auto count = r.get<std::uint32_t>(); count > 0; --count) {
+    const std::string name(r.text());
+    outdated_[name] = {order, group};
+    const auto found = names_.find(name);
+    if (found == names_.end()) continue;
+    Entry& e = *found->second;
+    if (e.in_flight.load() && e.operation && !e.operation->by_bit && e.submitted_at < order &&
+        !e.signature.in_group(group))
+      ended.push_back(&e);
+  }
+  for (Entry* e : ended) {
+    tracer_.failed(e->track);
+    const std::string here = e->group_size ? "in a group of " + std::to_string(e->group_size) : "in no group";
+    end(*e->operation, code,
+        std::string(name_of(e->signature.operation())) + " '" + e->name + "': " + here + " on rank " +
+            std::to_string(world_.world_rank(world_.rank)) + ", but in a group of " + std::to_string(size) +
+            " on others, which failed: " + std::string(r.rest()));
+  }
 }
 
 void Set::end(std::span<Operation* const> ops, int status, const std::string& error) {

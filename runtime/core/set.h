@@ -46,10 +46,11 @@ struct alignas(64) Entry {
   Entry* after = nullptr;  ///< submitted after this one last time; void unless after_epoch is the set's
   std::uint64_t after_epoch = 0;
   std::string name;
-  Asked asked;          ///< what the signature was made of
-  ops::Scale scale;     ///< by the signature
-  trace::Track track;   ///< zeroed when the signature changes
-  Signature signature;  ///< last: its unused dimensions are never touched
+  std::uint64_t submitted_at = 0;  ///< orders that had been carried out
+  Asked asked;                     ///< what the signature was made of
+  ops::Scale scale;                ///< by the signature
+  trace::Track track;              ///< zeroed when the signature changes
+  Signature signature;             ///< last: its unused dimensions are never touched
 
   Entry() { signature.kind = num_kinds; }  // is no operation's
   /// It is what ranks agree on from now on.  @p rank: this one, of @p size.
@@ -166,6 +167,10 @@ class Set {
   void drop_stand_in(std::uint32_t id);
   void fail(negotiate::Reader& r);
   void fail_group(negotiate::Reader& r);
+  void outdate(negotiate::Reader& r);
+  void forget_seen();
+  void refuse_outdated(std::span<const Prepared> requests);
+  std::uint64_t when(const Entry& e, std::uint64_t executed) const;
   void start_batch(negotiate::Reader& r);
   void end(std::span<Operation* const> ops, int status, const std::string& error);
   void end(Operation& op, int status, const std::string& error) {
@@ -204,6 +209,21 @@ class Set {
   bool records_only_ = false;     ///< from order `joining` to `joined`
   Operation* join_op_ = nullptr;  ///< this rank has joined, or is about to
   std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side
+  /// A group that failed on other ranks, because of an operation of this one that was in no such group.  Until the
+  /// caller has seen that (and released the operation), what it submits counts as from before: a program that submits
+  /// tensor by tensor must not wait for ever for those that belonged to the group on the other ranks.
+  struct Unseen {
+    std::uint64_t order, group;
+    std::int64_t handle;
+    std::string text;
+  };
+  std::vector<Unseen> unseen_;
+  struct Outdated {
+    std::uint64_t order, group;
+  };
+  std::unordered_map<std::string, Outdated, Hash, std::equal_to<>> outdated_;  ///< by order `outdate`, the last
+  std::int64_t failed_handle_ = 0;  ///< ended by the last order `fail`, until it is released
+  std::uint64_t failed_order_ = 0;  ///< its number
   int broken_code_ = 0;
   std::string broken_text_;
 

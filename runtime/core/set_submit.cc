@@ -76,6 +76,34 @@ std::shared_ptr<cuda::Mark> Set::mark_ready(const Prepared& p) {
   return gpu_->mark(p.stream);
 }
 
+void Set::forget_seen() {
+  if (!operations_.valid(failed_handle_)) failed_handle_ = 0;
+  std::erase_if(unseen_, [this](const Unseen& u) { return !operations_.valid(u.handle); });
+}
+
+/// Throws Error{mismatch} when one of them was part of a group elsewhere that has failed, and the caller cannot know.
+void Set::refuse_outdated(std::span<const Prepared> requests) {
+  for (const Prepared& p : requests) {
+    const auto found = outdated_.find(p.name);
+    if (found == outdated_.end() || p.signature.group_size) continue;
+    for (const Unseen& u : unseen_)
+      if (u.group == found->second.group)
+        throw Error(Code::mismatch, name_of(p.signature.operation()),
+                    "'" + std::string(p.name) + "' is in no group on rank " +
+                        std::to_string(world_.world_rank(world_.rank)) +
+                        ", but in one on others, which has failed: " + u.text);
+  }
+}
+
+/// How many orders had been carried out when the entry was submitted, as far as the caller can know.
+std::uint64_t Set::when(const Entry& e, std::uint64_t executed) const {
+  if (e.group_size || (unseen_.empty() && failed_handle_ == 0)) return executed;
+  std::uint64_t seen = unseen_.empty() ? executed : unseen_.front().order - 1;
+  if (failed_handle_ != 0) seen = std::min(seen, failed_order_ - 1);
+  const auto found = outdated_.find(e.name);
+  return std::max(seen, found == outdated_.end() ? 0 : found->second.order);
+}
+
 bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
@@ -89,6 +117,10 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   if (std::any_of(requests.begin(), requests.end(),
                   [](const Prepared& p) { return p.signature.operation() == Kind::join; }))
     throw Error(Code::usage, "join", "cannot be one of many");
+  if (failed_handle_ != 0 || !unseen_.empty()) {
+    forget_seen();
+    refuse_outdated(requests);
+  }
   std::vector<std::shared_ptr<cuda::Mark>> marks;  // one for tensors that follow each other on one stream
   for (const Prepared& p : requests)
     if (p.gpu) {
@@ -124,11 +156,13 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   }
   count(requests.size());
   bool records = false;
+  const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Operation& op = *ops[i];
     Entry& e = *op.entry;
     const bool same = e.signature == requests[i].signature;
     if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
+    e.submitted_at = when(e, executed);
     e.asked = requests[i].asked;
     if (tracer_.enabled()) trace_submitted(e, op.dim0);
     if (e.id != no_slot && same && !records_only_) {
@@ -145,10 +179,12 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
 
 bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operation** ops, bool& due) {
   std::lock_guard lock(mutex_);
-  if (broken_code_ || join_op_ || records_only_ || !recall(requests, group)) return false;
+  if (broken_code_ || join_op_ || records_only_ || !unseen_.empty() || failed_handle_ != 0 || !recall(requests, group))
+    return false;
   operations_.take(requests.size(), ops);
   count(requests.size());
   const bool traced = tracer_.enabled();
+  const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Operation& op = *ops[i];
     Entry& e = *chosen_[i];
@@ -157,6 +193,7 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
     op.in = requests[i].in;
     op.out = requests[i].out;
     e.operation = &op;
+    e.submitted_at = executed;
     if (traced) trace_submitted(e, 0);
     announce(e, op);
   }
@@ -252,8 +289,7 @@ void Set::tell_place(const Entry& e, const Operation& op) {
 }
 
 void Set::send_record(Entry& e) {
-  negotiate::append_record(outbox_, node_.board(node_.me).executed.load(std::memory_order_relaxed), e.signature,
-                           e.name);
+  negotiate::append_record(outbox_, e.submitted_at, e.signature, e.name);
   flush_records();
 }
 

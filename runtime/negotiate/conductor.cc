@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <set>
+#include <map>
 
 #include "negotiate/idset.h"
 
@@ -64,14 +64,12 @@ void Conductor::record(const RankSet& ranks, std::uint64_t executed, const Signa
     join(ranks, signature.root == has_joined);
     return;
   }
-  if (auto poison = poisoned_.find(signature.group); signature.group_size && poison != poisoned_.end()) {
-    if (executed < poison->second) return;  // it was under way when its group failed, and has failed with it
-  }
+  if (!poisoned_.empty() && outdated(executed, signature, name)) return;
   if (auto known = id_of_.find(name); known != id_of_.end()) evict(known->second);
   Claims& claims = announced_[name];
-  claims.add(signature, ranks);
+  claims.add(signature, ranks, executed, failed_);
   if (here(claims).count() < options_.ranks) return;
-  std::vector<Claim> all = std::move(claims.all);
+  std::vector<Claim> all = claims.take();
   announced_.erase(name);
   settle(name, all);
 }
@@ -99,10 +97,13 @@ void Conductor::fail(std::uint32_t code, const std::string& name, const std::vec
   Writer w;
   w.put(code).put(std::uint32_t{0}).text(name).raw(text);
   publish(Order::fail, w);
-  std::set<std::uint64_t> groups;
+  failed_ = published_;
+  std::map<std::uint64_t, std::uint32_t> groups;
   for (const Claim& c : claims)
-    if (c.signature.group_size) groups.insert(c.signature.group);
-  for (std::uint64_t g : groups) fail_group(g, text);
+    if (c.signature.group_size) groups[c.signature.group] = c.signature.group_size;
+  for (const auto& [group, size] : groups)
+    if (const auto done = poisoned_.find(group); done == poisoned_.end() || done->second.cause < failed_)
+      fail_group(group, size, text);
 }
 
 /// Why the ranks that have joined cannot take part in this with zeros; empty: they can.
@@ -136,25 +137,84 @@ void Conductor::join(const RankSet& ranks, bool has) {
   for (const std::string& name : complete) {
     const auto found = announced_.find(name);
     if (found == announced_.end()) continue;  // failed with its group
-    std::vector<Claim> all = std::move(found->second.all);
+    std::vector<Claim> all = found->second.take();
     announced_.erase(found);
     settle(name, all);
   }
 }
 
-void Conductor::fail_group(std::uint64_t group, const std::string& text) {
+void Conductor::fail_group(std::uint64_t group, std::uint32_t size, const std::string& text) {
+  std::vector<std::string> names;  // of its members, those known here
   for (std::uint32_t id = 0; id < options_.ids; ++id)
-    if (ids_[id].live && ids_[id].grouped && known_[id].signature.group == group) evict(id);
+    if (ids_[id].live && known_[id].signature.in_group(group)) {
+      names.push_back(known_[id].name);
+      evict(id);
+    }
   groups_.erase(group);
   for (auto it = announced_.begin(); it != announced_.end();) {
+    const std::size_t before = it->second.all.size();
     it->second.drop_group(group);
+    if (it->second.all.size() != before) names.push_back(it->first);
     it = it->second.all.empty() ? announced_.erase(it) : std::next(it);
   }
-  std::erase_if(agreed_, [&](const auto& a) { return a.second.group_size && a.second.group == group; });
+  std::erase_if(agreed_, [&](const auto& a) { return a.second.in_group(group); });
   Writer w;
   w.put(std::uint32_t{HVD_MISMATCH}).put(group).raw(text);
   publish(Order::fail_group, w);
-  poisoned_[group] = published_;
+  poisoned_[group] = {published_, failed_, size, text};
+  std::sort(names.begin(), names.end());
+  outdate(names, group);
+}
+
+/// What other ranks have under way under these names of a group that has failed, from before it did, ends too.
+void Conductor::outdate(const std::vector<std::string>& names, std::uint64_t group) {
+  constexpr std::size_t most = 16 << 10;  // bytes of names in an order
+  const Failure failure = poisoned_.at(group);
+  std::map<std::uint64_t, std::uint32_t> others;  // groups that lose a member by this
+  std::string list;
+  std::uint32_t count = 0;
+  auto tell = [&] {
+    Writer w;
+    w.put(std::uint32_t{HVD_MISMATCH}).put(failure.cause).put(group).put(failure.size).put(count);
+    w.raw(list).raw(failure.text);
+    publish(Order::outdate, w);
+    list.clear();
+    count = 0;
+  };
+  for (const std::string& name : names) {
+    std::uint64_t& since = outdated_[name];
+    if (since >= failure.cause) continue;
+    since = failure.cause;
+    if (auto known = id_of_.find(name); known != id_of_.end()) evict(known->second);
+    if (auto found = announced_.find(name); found != announced_.end()) {
+      found->second.drop_before(failure.cause, group, [&](const Claim& c) {
+        if (c.signature.group_size) others[c.signature.group] = c.signature.group_size;
+      });
+      if (found->second.all.empty()) announced_.erase(found);
+    }
+    Writer w;
+    list += w.text(name).bytes();
+    if (++count; list.size() >= most) tell();
+  }
+  if (count > 0) tell();
+  for (const auto& [other, size] : others)
+    if (poisoned_.find(other) == poisoned_.end() || poisoned_.at(other).cause < failure.cause)
+      fail_group(other, size, failure.text);
+}
+
+/// Whether it has ended where it came from, with a group that failed meanwhile: its own, or one that its name is in on
+/// other ranks.
+bool Conductor::outdated(std::uint64_t executed, const Signature& signature, const std::string& name) {
+  if (signature.group_size)
+    if (auto own = poisoned_.find(signature.group); own != poisoned_.end() && executed < own->second.order) {
+      outdate({name}, signature.group);
+      return true;
+    }
+  const auto since = outdated_.find(name);
+  if (since == outdated_.end() || executed >= since->second) return false;
+  if (signature.group_size)
+    fail_group(signature.group, signature.group_size, "'" + name + "': its group failed on other ranks");
+  return true;
 }
 
 void Conductor::evict(std::uint32_t id) {

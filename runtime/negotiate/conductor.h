@@ -108,7 +108,9 @@ class Conductor {
   bool decide_at(std::int64_t now_ns);
   bool hold(std::int64_t now_ns);
   void settle(const std::string& name, std::vector<Claim>& claims);
-  void fail_group(std::uint64_t group, const std::string& text);
+  void fail_group(std::uint64_t group, std::uint32_t size, const std::string& text);
+  void outdate(const std::vector<std::string>& names, std::uint64_t group);
+  bool outdated(std::uint64_t executed, const Signature& signature, const std::string& name);
   void evict(std::uint32_t id);
   bool evict_oldest();
   bool assign_waiting();
@@ -133,7 +135,18 @@ class Conductor {
   std::unordered_map<std::string, Claims> announced_;
   std::deque<std::pair<std::string, Signature>> agreed_;  ///< waiting for a free id
   std::unordered_map<std::uint64_t, Group> groups_;
-  std::unordered_map<std::uint64_t, std::uint64_t> poisoned_;  ///< group -> order number of its failure
+  /// A group that has failed.  All that its ranks had under way in it has ended by this order; so must what other ranks
+  /// had under way under the same names, but not in this group: nobody will join them.
+  struct Failure {
+    std::uint64_t order;
+    std::uint64_t cause;  ///< the order `fail` that it began with: before it, nobody knew
+    std::uint32_t size;
+    std::string text;
+  };
+  std::unordered_map<std::uint64_t, Failure> poisoned_;  ///< by group
+  /// By name: older announcements than this `cause` have ended with a group that the name was part of.
+  std::unordered_map<std::string, std::uint64_t> outdated_;
+  std::uint64_t failed_ = 0;  ///< the last order `fail`
   std::vector<std::uint32_t> candidates_, eager_, streamed_;
   std::vector<std::uint64_t> batch_;     ///< [ids / 64] scratch
   std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out

@@ -13,16 +13,26 @@ namespace hvd::negotiate {
 struct Claim {
   RankSet ranks;
   Signature signature;
+  std::uint64_t executed = 0;  ///< orders that they had carried out; of several: see Claims::add
 };
 
 /// What all ranks have said so far about one name: equal signatures are one claim.
 struct Claims {
   std::vector<Claim> all;
 
-  void add(const Signature& signature, const RankSet& ranks) {
+  /// @param failed  number of the order by which a group failed last: what is older is kept apart from what is younger
+  void add(const Signature& signature, const RankSet& ranks, std::uint64_t executed, std::uint64_t failed) {
     for (Claim& claim : all)
-      if (claim.signature == signature) return claim.ranks.merge(ranks);
-    all.push_back({ranks, signature});
+      if (claim.signature == signature && (claim.executed < failed) == (executed < failed))
+        return claim.ranks.merge(ranks);
+    all.push_back({ranks, signature, executed});
+  }
+  /// Equal signatures are one, whatever their age.
+  std::vector<Claim> take() {
+    Claims merged;
+    for (const Claim& c : all) merged.add(c.signature, c.ranks, 0, 0);
+    all.clear();
+    return std::move(merged.all);
   }
   RankSet ranks() const {
     RankSet everybody;
@@ -37,7 +47,16 @@ struct Claims {
   }
   /// Forgets what was said as part of this group.
   void drop_group(std::uint64_t group) {
-    std::erase_if(all, [&](const Claim& c) { return c.signature.group_size && c.signature.group == group; });
+    std::erase_if(all, [&](const Claim& c) { return c.signature.in_group(group); });
+  }
+  /// Forgets what was said before @p order, and not as part of @p group: calls f(claim) for it.
+  template <class F>
+  void drop_before(std::uint64_t order, std::uint64_t group, F&& f) {
+    std::erase_if(all, [&](const Claim& c) {
+      const bool old = c.executed < order && !c.signature.in_group(group);
+      if (old) f(c);
+      return old;
+    });
   }
 };
 

@@ -19,6 +19,8 @@ enum class Order : std::uint32_t {
   evict,       ///< u32 id: forget it; who has submitted it sends a record again
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
   fail_group,  ///< u32 code, u64 group, text: everything under way in this group ends with an error
+  outdate,     ///< u32 code, u64 order, u64 group, u32 its size, u32 count, names, text: what was submitted under these
+               ///< names before that order, and is not of the group, which has failed since, ends with an error
   gone,        ///< u32 code, u32 rank, text: that rank will not take part any more
   joining,     ///< from now on everything is announced by records, in the order of submission: somebody wants to join
   stand_in,    ///< u32 id, signature: who has not submitted the operation of this id has joined, and stands in for it

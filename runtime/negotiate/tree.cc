@@ -47,20 +47,18 @@ void TreeNode::ready(std::size_t source, std::uint32_t id) {
 }
 
 void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name) {
-  if (s.group_size)
-    if (auto poison = poisoned_.find(s.group); poison != poisoned_.end() && executed < poison->second) return;
-  if (joining_ || s.operation() == Kind::join) {
+  if (joining_ || failed_ || s.operation() == Kind::join) {
     claims_.push_back({executed, s, ranks, name});
     urgent_ = true;
     return;
   }
   Held& h = held_[name];
-  h.all.add(s, ranks);
+  h.all.add(s, ranks, 0, 0);
   auto same = std::find_if(h.unsent.begin(), h.unsent.end(), [&](const Claimed& c) { return c.signature == s; });
   if (same == h.unsent.end()) {
     h.unsent.push_back({executed, s, ranks, name});
   } else {
-    // Of one group all are older than its next failure, or all younger: which of them is kept makes no difference.
+    // No group has failed yet: how old they are makes no difference.
     same->ranks.merge(ranks);
     same->executed = std::max(same->executed, executed);
   }
@@ -72,14 +70,12 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
   if (complete) held_.erase(name);
 }
 
-void TreeNode::forget_group(std::uint64_t group) {
-  auto of_group = [group](const Claimed& c) { return c.signature.group_size && c.signature.group == group; };
-  std::erase_if(claims_, of_group);
-  for (auto it = held_.begin(); it != held_.end();) {
-    it->second.all.drop_group(group);
-    std::erase_if(it->second.unsent, of_group);
-    it = it->second.all.all.empty() ? held_.erase(it) : std::next(it);
-  }
+/// From now on records go up at once.
+void TreeNode::hold_no_more() {
+  for (auto& [name, h] : held_)
+    for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
+  held_.clear();
+  urgent_ = true;
 }
 
 void TreeNode::executed(std::uint64_t orders) {
@@ -130,18 +126,15 @@ void TreeNode::passing(Order type, std::string_view body) {
       break;
     }
     case Order::fail_group: {
-      r.get<std::uint32_t>();
-      const auto group = r.get<std::uint64_t>();
-      poisoned_[group] = orders_;
-      forget_group(group);
+      // Who has ended with it, and who announces anew, only the conductor can tell apart.  Nothing is merged any more,
+      // which costs messages; but not many jobs go on after their ranks disagreed about a group.
+      failed_ = true;
+      hold_no_more();
       break;
     }
     case Order::joining:
       joining_ = true;
-      for (auto& [name, h] : held_)
-        for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
-      held_.clear();
-      urgent_ = true;
+      hold_no_more();
       break;
     case Order::joined:
       joining_ = false;

@@ -117,7 +117,7 @@ class TreeNode {
   };
   void ready(std::size_t source, std::uint32_t id);
   void claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name);
-  void forget_group(std::uint64_t group);
+  void hold_no_more();
   void clear(std::uint32_t id);
   static void write(Writer& w, const Claimed& c);
   static void write(Writer& w, const Departure& d);
@@ -141,12 +141,12 @@ class TreeNode {
   std::vector<std::string> names_;                ///< [ids]
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, Held> held_;
-  std::unordered_map<std::uint64_t, std::uint64_t> poisoned_;  ///< group -> number of the order that failed it
-  std::deque<Claimed> claims_;                                 ///< to send
-  std::vector<Departure> gone_;                                ///< to send
-  std::unordered_map<std::string, RankSet> waits_;             ///< to send
-  std::vector<std::uint64_t> executed_;                        ///< [sources]
-  std::deque<std::uint64_t> under_way_;                        ///< batches that this node has not carried out
+  bool failed_ = false;                             ///< a group, at some time
+  std::deque<Claimed> claims_;                      ///< to send
+  std::vector<Departure> gone_;                     ///< to send
+  std::unordered_map<std::string, RankSet> waits_;  ///< to send
+  std::vector<std::uint64_t> executed_;             ///< [sources]
+  std::deque<std::uint64_t> under_way_;             ///< batches that this node has not carried out
   std::uint64_t orders_ = 0, told_executed_ = 0;
   bool joining_ = false;  ///< who has joined sends no records, so none are held, and they keep their order
   std::int64_t sent_ns_ = 0;

@@ -1,5 +1,7 @@
 /// Disagreement between ranks: each kind is an error on every rank that names the tensor, the ranks and both values;
 /// the next operation of that name works.
+#include <random>
+
 #include "world_of_threads.h"
 
 using namespace hvd;
@@ -103,6 +105,62 @@ TEST_CASE("mismatch: one in a group fails the group, on every rank, and nothing 
         for (core::Operation* op : rank.submit_group(qs)) EXPECT(rank.finish(*op) == HVD_OK);
       }
     });
+}
+
+TEST_CASE("mismatch: a group on one rank, single tensors or another group of the same names on others") {
+  struct Split {
+    int size, per_node;
+  };
+  for (const Split& s : {Split{2, 0}, Split{3, 0}, Split{4, 2}, Split{3, 1}})
+    run_world(
+        s.size, s.per_node,
+        [](Rank& rank) {
+          std::mt19937 random(static_cast<unsigned>(rank.rank() * 7919 + rank.size()));
+          float data[4] = {};
+          const char* names[] = {"a", "b", "c", "d"};
+          auto request = [&](int i) { return Rank::request(HVD_ALLREDUCE, names[i], {1}, &data[i], &data[i]); };
+          auto grouped = [&](std::vector<int> which) {
+            std::vector<hvd_request> qs;
+            for (int i : which) qs.push_back(request(i));
+            return rank.submit_group(qs);
+          };
+          auto singly = [&](std::vector<int> which) {
+            std::vector<core::Operation*> ops;
+            for (int i : which) {
+              try {
+                ops.push_back(&rank.submit(request(i)));
+              } catch (const Error& e) {  // the others have failed while this rank was about to submit the rest
+                EXPECT(e.code == Code::mismatch && std::string(e.what()).find("group") != std::string::npos);
+              }
+              if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
+            }
+            return ops;
+          };
+          for (int round = 0; round < 36 / slower; ++round) {
+            for (float& x : data) x = 1;
+            const int mode = round % 6;
+            const bool first = rank.rank() == round / 6 % rank.size();
+            std::vector<int> order = {0, 1, 2};
+            if (mode % 2) std::shuffle(order.begin(), order.end(), random);
+            std::vector<core::Operation*> ops;
+            if (mode == 0 || mode == 3) {  // all agree
+              ops = mode == 0 ? singly(order) : grouped({0, 1, 2});
+            } else if (mode < 5) {
+              ops = first ? grouped({0, 1, 2}) : singly(order);
+            } else {  // c is in a group with d elsewhere, which nobody else has
+              ops = first ? grouped({0, 1, 2}) : grouped({2, 3});
+            }
+            for (core::Operation* op : ops) {
+              std::string text;
+              const int status = rank.finish(*op, &text);
+              if (status != (mode == 0 || mode == 3 ? HVD_OK : HVD_MISMATCH))
+                throw std::runtime_error("round " + std::to_string(round) + ": " + std::to_string(status) + text);
+              if (status != HVD_OK) EXPECT(text.find("group") != std::string::npos);
+            }
+            if (mode == 0 || mode == 3) EXPECT(data[1] == static_cast<float>(rank.size()));
+          }
+        },
+        {}, s.per_node ? 200'000 : 0);
 }
 
 TEST_CASE("threads: eight of a rank submit two hundred tensors each") {

@@ -156,7 +156,7 @@ TEST_CASE("tree: a record for a name with an id does not wait for the others") {
   CHECK(held == 0);
 }
 
-TEST_CASE("tree: what a failed group left behind is dropped") {
+TEST_CASE("tree: after a group has failed nothing is held back") {
   Carried tree(3, 2, 1);
   Record r = record_of("x", 5);
   r.signature.group = 99;
