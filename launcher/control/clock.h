@@ -21,7 +21,9 @@ class ClockEstimate {
   /// All in ns of CLOCK_MONOTONIC: ours when the ping left and when the pong came, the guard's in between.
   /// True when this sample is now the estimate.
   bool add(std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
-    if (exact_ || received_ns < sent_ns) return false;
+    constexpr std::int64_t latest = INT64_MAX / 4;  // what a guard says may be anything
+    if (exact_ || sent_ns < 0 || guard_ns < 0 || guard_ns > latest || received_ns > latest) return false;
+    if (received_ns < sent_ns) return false;
     const Sample sample{guard_ns - (sent_ns + (received_ns - sent_ns) / 2), (received_ns - sent_ns + 1) / 2,
                         received_ns};
     if (best_ && sample.uncertainty_ns > uncertainty_at(received_ns)) return false;
