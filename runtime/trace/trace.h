@@ -3,7 +3,7 @@
 /// One Tracer belongs to one runtime instance; there is no global state.  Off, every call is one relaxed load.  On,
 /// a call takes the time itself and puts a few bytes into a ring: no lock, no allocation, no system call (but one
 /// wake of the writer after silence or half a ring).  A full ring drops and counts.  A writer thread hands the rings
-/// to the Sink ten times a second.
+/// to the Sink every 30 ms while there is anything.
 ///
 /// How an engine calls it, for each operation:
 ///     submitted(track, tensor)         submitting thread, when this rank's tensor is ready     NEGOTIATE_<OP> begins
@@ -66,7 +66,7 @@ class Tracer {
  public:
   struct Options {
     std::size_t ring_bytes = 1u << 20;  ///< per thread, power of two
-    int flush_ms = 100;
+    int flush_ms = 30;                  ///< scripts that open the file a tenth of a second later find their events
   };
 
   Tracer();  // default Options

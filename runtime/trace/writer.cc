@@ -1,6 +1,6 @@
 /// @file writer.cc — the thread that takes the rings' bytes to the sink.
 ///
-/// Awake ten times a second while anything is recorded; after a second of silence it sleeps until a producer rings.
+/// Awake every flush_ms while anything is recorded; after a second of silence it sleeps until a producer rings.
 /// Producers pay no fence for that: before it sleeps, the writer makes every core of the process pass a barrier
 /// (membarrier), so that a record is seen by the last look or its producer sees the flag.
 #include <linux/futex.h>
@@ -21,7 +21,7 @@ using wire::TraceTag;
 
 namespace {
 
-constexpr int quiet_rounds_before_sleep = 10;
+constexpr int quiet_rounds_before_sleep = 33;  // of 30 ms
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* limit) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, limit, nullptr, 0);
