@@ -13,6 +13,7 @@ every process of every host ends with it: namespaces need no other clean-up.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -48,6 +49,17 @@ def why_not() -> str | None:
         timeout=10,
     )
     return None if probe.returncode == 0 else "no namespaces here: " + probe.stderr.strip()
+
+
+class Program(subprocess.Popen[Any]):
+    """On a host. A `with` block that fails ends it at once; Popen's own would wait for it, for ever."""
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if kind is not None:
+            for process in [*children(self.pid), self.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        super().__exit__(kind, value, traceback)
 
 
 class Cluster:
@@ -114,7 +126,7 @@ class Cluster:
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Starts `argv` on the host.  Options as Popen's; `env` is added to the login environment, `cwd` is the host's."""
         command = self.command(host, argv, options.pop("env", None), options.pop("cwd", "/tmp"))
-        return subprocess.Popen(command, **options)
+        return Program(command, **options)
 
     def run(self, host: str, argv: Sequence[str], *, timeout: float = 60.0, **options: Any) -> subprocess.CompletedProcess[str]:
         """Runs `argv` on the host to its end; text, captured.  Raises subprocess.TimeoutExpired after `timeout`."""
