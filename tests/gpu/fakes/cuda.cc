@@ -115,10 +115,15 @@ std::vector<std::unique_ptr<Stream>>& streams() {
   static auto* all = new std::vector<std::unique_ptr<Stream>>;  // threads may be at work when the process ends
   return *all;
 }
-std::vector<void*>& current() {
-  thread_local auto* contexts = new std::vector<void*>;  // used at exit, after the thread's own destructors
-  return *contexts;
-}
+/// Needs no destructor: it is used at exit too, after the thread's own have run.
+struct Contexts {
+  void* all[16];
+  std::size_t count;
+
+  void* top() const { return count > 0 ? all[count - 1] : nullptr; }
+};
+thread_local Contexts current = {};
+
 std::set<void*>& memory() {
   static auto* all = new std::set<void*>;
   return *all;
@@ -133,7 +138,7 @@ Stream& stream_of(void* stream) {
 constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201;
 
 /// Calls that need a current context say so: the runtime's threads must never forget it.
-int needs_context() { return current().empty() || !current().back() ? invalid_context : 0; }
+int needs_context() { return current.top() ? 0 : invalid_context; }
 
 }  // namespace
 }  // namespace fake
@@ -185,13 +190,13 @@ FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   return 0;
 }
 FAKE int cuCtxPushCurrent_v2(void* context) {
-  current().push_back(context);
+  if (current.count == std::size(current.all)) return invalid_value;
+  current.all[current.count++] = context;
   return 0;
 }
 FAKE int cuCtxPopCurrent_v2(void** context) {
-  if (current().empty()) return invalid_context;
-  *context = current().back();
-  current().pop_back();
+  if (current.count == 0) return invalid_context;
+  *context = current.all[--current.count];
   return 0;
 }
 FAKE int cuStreamCreateWithPriority(void** stream, unsigned, int) {

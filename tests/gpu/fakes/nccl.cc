@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -31,7 +32,15 @@ using namespace hvd::nccl;
 namespace {
 
 thread_local int depth = 0;
-thread_local std::vector<Call>& calls = *new std::vector<Call>;  // used at exit, too
+/// Never freed, for they are used at exit too, after the thread's own destructors; kept, so that no leak is seen in
+/// them.
+std::vector<Call>& calls_of_a_thread() {
+  static std::mutex mutex;
+  static auto* all = new std::deque<std::vector<Call>>;
+  std::lock_guard lock(mutex);
+  return all->emplace_back();
+}
+thread_local std::vector<Call>& calls = calls_of_a_thread();
 
 int number(const char* name, int fallback) {
   const char* text = std::getenv(name);
