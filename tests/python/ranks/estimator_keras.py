@@ -1,45 +1,17 @@
 """What a KerasEstimator's ranks do with its parameters, without Spark, on whichever backend Keras has here."""
 
-import shutil
-import tempfile
-
 import keras
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from estimator_tables import X, remove_folders, store, written
 
 import hvd.keras as hvd
 from hvd.spark.ml.keras_training import pack, train
 from hvd.spark.ml.params import PARAMS
 from hvd.spark.ml.training import Training
-from hvd.spark.store import LocalStore
 
 hvd.init()
 RANK = hvd.rank()
-X = np.linspace(-1, 1, 60).astype("float32")
-
-
-MADE = []
-
-
-def new_folder():
-    """One for all ranks; check_nothing_is_left removes it."""
-    made = tempfile.mkdtemp(prefix="hvd-keras-") if RANK == 0 else None
-    MADE.append(hvd.broadcast_object(made, root_rank=0))
-    return MADE[-1]
-
-
-def store():
-    return LocalStore(new_folder())
-
-
-def written(kept, **columns):
-    path = kept.get_train_data_path()
-    if RANK == 0:
-        kept.write(f"{path}/_SUCCESS", b"")
-        pq.write_table(pa.table({"x": X, **columns}), f"{path}/part.parquet", row_group_size=8)
-    hvd.allgather_object(0)  # a barrier
-    return path
 
 
 def line():
@@ -124,7 +96,4 @@ def check_a_pool_smaller_than_the_share():
 
 
 def check_nothing_is_left():
-    hvd.allgather_object(0)
-    if RANK == 0:
-        for folder in MADE:
-            shutil.rmtree(folder)
+    remove_folders()

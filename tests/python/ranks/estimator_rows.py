@@ -2,13 +2,12 @@
 
 import json
 import pathlib
-import shutil
-import tempfile
 import tracemalloc
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from estimator_tables import new_folder, remove_folders
 
 import hvd.numpy as hvd
 from hvd.spark.ml.share import Share
@@ -18,16 +17,6 @@ from hvd.spark.store import LocalStore
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
-
-
-MADE = []
-
-
-def new_folder():
-    """One for all ranks; check_nothing_is_left removes it."""
-    made = tempfile.mkdtemp(prefix="hvd-rows-") if RANK == 0 else None
-    MADE.append(hvd.broadcast_object(made, root_rank=0))
-    return MADE[-1]
 
 
 def table(rows, files=1, group=10, width=0, **more):
@@ -179,7 +168,4 @@ def check_orders_follow_seed_rank_and_epoch():
 
 
 def check_nothing_is_left():
-    hvd.barrier()
-    if RANK == 0:
-        for folder in MADE:
-            shutil.rmtree(folder)
+    remove_folders()

@@ -1,45 +1,16 @@
 """What a TorchEstimator's ranks do with its parameters, without Spark."""
 
-import shutil
-import tempfile
-
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
+from estimator_tables import X, remove_folders, store, written
 
 import hvd.torch as hvd
 from hvd.spark.ml.params import PARAMS
 from hvd.spark.ml.torch_training import train
 from hvd.spark.ml.training import Training
-from hvd.spark.store import LocalStore
 
 hvd.init()
 RANK = hvd.rank()
-X = np.linspace(-1, 1, 60).astype("float32")
-
-
-MADE = []
-
-
-def new_folder():
-    """One for all ranks; check_nothing_is_left removes it."""
-    made = tempfile.mkdtemp(prefix="hvd-torch-") if RANK == 0 else None
-    MADE.append(hvd.broadcast_object(made, root_rank=0))
-    return MADE[-1]
-
-
-def store():
-    return LocalStore(new_folder())
-
-
-def written(kept, **columns):
-    path = kept.get_train_data_path()
-    if RANK == 0:
-        kept.write(f"{path}/_SUCCESS", b"")
-        pq.write_table(pa.table({"x": X, **columns}), f"{path}/part.parquet", row_group_size=8)
-    hvd.barrier()
-    return path
 
 
 def trained(path, kept, weight=None, validation=None, loss=None, metrics=None, module=None, rate=0.2, **given):
@@ -147,7 +118,4 @@ def check_gradients_of_several_batches():
 
 
 def check_nothing_is_left():
-    hvd.barrier()
-    if RANK == 0:
-        for folder in MADE:
-            shutil.rmtree(folder)
+    remove_folders()
