@@ -1,7 +1,6 @@
-"""The operations on TensorFlow tensors, and their gradients: eagerly, in tf.function and in TF1-style graphs.
+"""The operations on TensorFlow tensors: eagerly, in tf.function and in TF1-style graphs.
 
-A loss is thought of as the sum over ranks of each rank's own loss; as in Horovod, the gradients of allgather and broadcast
-are averaged over the ranks instead, and reducescatter's with Sum is multiplied by their number.
+Their gradients are in _derivatives.py.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ def _tensors(values: Sequence[Any], possible: frozenset[str]) -> list[tf.Tensor]
     return tensors
 
 
-def _reduce(
+def call_reduction(
     kind: str,
     values: Sequence[Any],
     name: str | None,
@@ -92,12 +91,12 @@ def many_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[tf.Tensor]:
     """allreduce of several tensors in one TensorFlow op; unlike grouped_allreduce, each runs as soon as it is ready."""
-    return _reduce("allreduce", tensors, name, False, op, prescale_factor, postscale_factor, process_set)
+    return call_reduction("allreduce", tensors, name, False, op, prescale_factor, postscale_factor, process_set)
 
 
 def _compressed(kind: str, tensors: Sequence[Any], compression: type[Compressor], *args: Any) -> list[tf.Tensor]:
     small, contexts = zip(*(compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors)) if tensors else ((), ())
-    return [compression.decompress(out, ctx) for out, ctx in zip(_reduce(kind, small, *args), contexts)]
+    return [compression.decompress(out, ctx) for out, ctx in zip(call_reduction(kind, small, *args), contexts)]
 
 
 def _sparse_allreduce(
@@ -170,7 +169,7 @@ def grouped_allreduce(
     return results
 
 
-def _gather(values: Sequence[Any], name: str | None, group: bool, process_set: ProcessSet) -> list[tf.Tensor]:
+def many_allgather(values: Sequence[Any], name: str | None, group: bool, process_set: ProcessSet) -> list[tf.Tensor]:
     return _library.call(  # type: ignore[no-any-return]
         "allgather",
         name,
@@ -186,7 +185,7 @@ def allgather(
     tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> tf.Tensor:
     """All ranks' tensors, one after the other: [sum of dim 0, ...].  Only the first dimension may differ.  A scalar: [size]."""
-    return _gather([tensor], name, False, process_set)[0]
+    return many_allgather([tensor], name, False, process_set)[0]
 
 
 @unconverted
@@ -197,7 +196,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[tf.Tensor]:
     """allgather of several tensors that become ready, and run, together."""
-    return _gather(tensors, name, True, process_set)
+    return many_allgather(tensors, name, True, process_set)
 
 
 def root_in(process_set: ProcessSet, root_rank: int) -> int:
@@ -348,104 +347,3 @@ def local_rank_op(name: str | None = None) -> tf.Tensor:
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
     """Whether this rank is in a process set when the graph runs: [] int32, 1 or 0; -1 before init(), -2 for no such set."""
     return _library.world(4, name, process_set_id)
-
-
-# ---- gradients
-
-
-def _call_of(op: Any) -> tuple[str | None, int, float, float, ProcessSet]:
-    """The name for the gradient's operation, and what the operation was called with."""
-    before, after = (_library.factor(op.get_attr(what)) for what in ("prescale_bits", "postscale_bits"))
-    return _gradient_name(op), op.get_attr("reduce"), before, after, _library.set_of(op.get_attr("process_set"))
-
-
-def _gradient_name(op: Any) -> str | None:
-    name = op.get_attr("tensor_name")
-    name = name.decode() if isinstance(name, bytes) else name
-    return f"{name}.gradient" if name else None
-
-
-def _dense(op: Any, grads: Sequence[Any]) -> list[tf.Tensor]:
-    return [tf.zeros_like(out) if grad is None else tf.convert_to_tensor(grad) for out, grad in zip(op.outputs, grads)]
-
-
-def _part(name: str | None, part: str) -> str | None:
-    return name and f"{name}.{part}"
-
-
-def _extremum_gradients(inputs: Sequence[Any], totals: Sequence[Any], name: str | None, op: int, of: ProcessSet) -> list[Any]:
-    """Min, Max: the gradient goes to the ranks that hold the extremum, in equal parts."""
-    extrema = many_allreduce(inputs, _part(name, "extremum"), op, process_set=of)
-    holds = [tf.cast(tf.equal(x, e), total.dtype) for x, e, total in zip(inputs, extrema, totals)]
-    holders = many_allreduce(holds, _part(name, "holders"), Sum, process_set=of)
-    return [total * mine / everybody for total, mine, everybody in zip(totals, holds, holders)]
-
-
-def _product_gradients(inputs: Sequence[Any], totals: Sequence[Any], name: str | None, of: ProcessSet) -> list[Any]:
-    """Product: the gradient times the product of the other ranks' elements, right for zeros too."""
-    zero = [tf.cast(tf.equal(x, tf.zeros_like(x)), tf.int32) for x in inputs]
-    zeros = many_allreduce(zero, _part(name, "zeros"), Sum, process_set=of)
-    ones = [tf.where(tf.equal(z, 1), tf.ones_like(x), x) for x, z in zip(inputs, zero)]
-    products = many_allreduce(ones, _part(name, "others"), Product, process_set=of)
-    return [
-        total * tf.where(all_zeros > mine, tf.zeros_like(x), product / x)
-        for x, total, mine, all_zeros, product in zip(ones, totals, zero, zeros, products)
-    ]
-
-
-@_library.gradient_of("HvdAllreduce")
-def _allreduce_gradient(op: Any, *grads: Any) -> list[Any]:
-    name, reduce, before, after, of = _call_of(op)
-    dense, group = _dense(op, grads), op.get_attr("group")
-    if reduce in (Average, Sum, Adasum):
-        return _reduce("allreduce", dense, name, group, reduce, before, after, of)
-    totals = many_allreduce(dense, name, Sum, process_set=of)
-    if reduce == Product:
-        scale = before ** (of.size() or 1) * after
-        gradients = _product_gradients(op.inputs, totals, name, of)
-    else:
-        scale = before * after
-        gradients = _extremum_gradients(op.inputs, totals, name, reduce, of)
-    return gradients if scale == 1 else [gradient * tf.cast(scale, gradient.dtype) for gradient in gradients]
-
-
-@_library.gradient_of("HvdAllgather")
-def _allgather_gradient(op: Any, *grads: Any) -> list[Any]:
-    """This rank's rows of the averaged gradients."""
-    name, of = _gradient_name(op), _library.set_of(op.get_attr("process_set"))
-    averaged = _reduce("allreduce", _dense(op, grads), name, op.get_attr("group"), Average, 1.0, 1.0, of)
-    rows = tf.stack([tf.shape(x)[0] if x.shape.rank else tf.constant(1) for x in op.inputs])
-    of_all = _gather([rows[tf.newaxis]], _part(name, "rows"), False, of)[0]  # [ranks, tensors]
-    first = tf.reduce_sum(of_all[: of.rank() or 0], 0)
-    mine = [grad[first[i] : first[i] + rows[i]] for i, grad in enumerate(averaged)]
-    return [tf.reshape(grad, tf.shape(x)) for grad, x in zip(mine, op.inputs)]
-
-
-@_library.gradient_of("HvdBroadcast")
-def _broadcast_gradient(op: Any, *grads: Any) -> list[Any]:
-    """The averaged gradients on root, zeros on the others."""
-    name, of = _gradient_name(op), _library.set_of(op.get_attr("process_set"))
-    averaged = many_allreduce(_dense(op, grads), name, Average, process_set=of)
-    return averaged if of.rank() == op.get_attr("root") else [tf.zeros_like(grad) for grad in averaged]
-
-
-@_library.gradient_of("HvdAlltoall")
-def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[Any]:
-    """The rows go back to where they came from."""
-    of = _library.set_of(op.get_attr("process_set"))
-    back, _counts = alltoall(grad, op.outputs[1], _gradient_name(op), process_set=of)
-    return [tf.reshape(back, tf.shape(op.inputs[0])), None]
-
-
-@_library.gradient_of("HvdReducescatter")
-def _reducescatter_gradient(op: Any, *grads: Any) -> list[Any]:
-    name, reduce, before, after, of = _call_of(op)
-    if reduce not in (Average, Sum):
-        raise NotImplementedError("reducescatter has gradients for Sum and Average")
-    scale = before * after * ((of.size() or 1) if reduce == Sum else 1)
-    dense = [grad * tf.cast(scale, grad.dtype) for grad in _dense(op, grads)]
-    return _gather(dense, name, op.get_attr("group"), of)
-
-
-for _name in ("HvdWorld", "HvdKeep", "HvdBarrier", "HvdBarrierInOrder"):
-    tf.no_gradient(_name)
