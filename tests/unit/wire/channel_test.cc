@@ -52,9 +52,18 @@ struct Pair {
   std::unique_ptr<Connection> connection;
 };
 
+/// A new one; the files go when the program ends.
 std::string socket_path() {
-  static int n = 0;
-  return "ipc:///tmp/hvd-channel-test-" + std::to_string(getpid()) + "-" + std::to_string(++n);
+  struct Files {
+    std::vector<std::string> paths;
+    ~Files() {
+      for (const std::string& path : paths) unlink(path.c_str());
+    }
+  };
+  static Files made;
+  made.paths.push_back("/tmp/hvd-channel-test-" + std::to_string(getpid()) + "-" +
+                       std::to_string(made.paths.size() + 1));
+  return "ipc://" + made.paths.back();
 }
 
 /// A plain TCP connection to "tcp://127.0.0.1:port".
