@@ -37,6 +37,14 @@ import checks  # noqa: E402  (this very module, by the name that pickles use)
 cloudpickle.register_pickle_by_value(checks)
 
 
+def executors_are_there(spark: Any, count: int, limit: float = 60.0) -> None:
+    """Until `count` executors have registered: a young session has none, and its messages say so."""
+    deadline = time.monotonic() + limit
+    while (found := spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1) < count:
+        assert time.monotonic() < deadline, f"{found} of {count} executors after {limit:g} s"
+        time.sleep(0.1)
+
+
 def runner(_spark: Any, np: int, verbosity: str = "all") -> Any:
     """HorovodRunner's value."""
     return HorovodRunner(np=np, driver_log_verbosity=verbosity).run(rank_value, lr=0.1)

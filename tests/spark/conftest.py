@@ -20,6 +20,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s.Driver]:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("spark")
     driver = s.local_cluster(folder)
+    driver.good("executors_are_there", count=2)
     yield driver
     driver.close()
     shutil.rmtree(folder, ignore_errors=True)
@@ -55,4 +56,5 @@ def driver(standalone: s.Standalone, sessions: list[s.Driver]) -> s.Driver:
     """A session on all six cores."""
     if not sessions or sessions[-1].process.poll() is not None:
         sessions[:] = [standalone.driver()]
+        sessions[-1].good("executors_are_there", count=3)
     return sessions[-1]
