@@ -30,16 +30,29 @@ int node_of(hwloc_const_bitmap_t nodeset) {
   return nodeset && hwloc_bitmap_weight(nodeset) == 1 ? hwloc_bitmap_first(nodeset) : -1;
 }
 
+using Bitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, decltype(&hwloc_bitmap_free)>;
+
+/// What ranks may run on: of this machine, only what we are bound to ourselves (taskset, a batch system), as they
+/// inherit it.
+Bitmap allowed_cpus(hwloc_topology_t topology) {
+  Bitmap allowed(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)), hwloc_bitmap_free);
+  const Bitmap bound(hwloc_bitmap_alloc(), hwloc_bitmap_free);
+  if (hwloc_topology_is_thissystem(topology) && hwloc_get_cpubind(topology, bound.get(), HWLOC_CPUBIND_THREAD) == 0 &&
+      hwloc_bitmap_intersects(allowed.get(), bound.get()))
+    hwloc_bitmap_and(allowed.get(), allowed.get(), bound.get());
+  return allowed;
+}
+
 std::vector<place::Core> cores_of(hwloc_topology_t topology) {
   std::vector<place::Core> cores;
-  const hwloc_const_cpuset_t allowed = hwloc_topology_get_allowed_cpuset(topology);
+  const Bitmap allowed = allowed_cpus(topology);
   const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
   for (int i = 0; i < count; ++i) {
     const hwloc_obj_t object = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, static_cast<unsigned>(i));
     place::Core core;
     core.node = std::max(0, node_of(object->nodeset));
     unsigned id = 0;
-    hwloc_bitmap_foreach_begin(id, object->cpuset) if (hwloc_bitmap_isset(allowed, id))
+    hwloc_bitmap_foreach_begin(id, object->cpuset) if (hwloc_bitmap_isset(allowed.get(), id))
         core.cpus.push_back(static_cast<int>(id));
     hwloc_bitmap_foreach_end();
     if (!core.cpus.empty()) cores.push_back(std::move(core));
