@@ -199,10 +199,12 @@ void Supervisor::check_start() {
   }
   if (job_.plan.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_doors(mpirun_->pid()) > 0;
   const auto now = Clock::now();
-  const double timeout = job_.settings.number("start-timeout");
-  if (now - started_at_ > ms(timeout)) fail_start(true);
-  if (now < next_progress_) return;
-  next_progress_ = now + 10s;
+  if (now >= next_progress_) tell_progress(absent);
+  if (now - started_at_ > ms(job_.settings.number("start-timeout"))) fail_start(true);
+}
+
+void Supervisor::tell_progress(const std::vector<int>& absent) {
+  next_progress_ = Clock::now() + 10s;
   std::vector<std::string> hosts;
   for (const int rank : absent)
     if (const std::string& host = job_.plan.host_of(rank).name;

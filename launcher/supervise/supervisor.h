@@ -44,6 +44,7 @@ class Supervisor {
   void on_mpirun_end();
   void on_death(const wire::DeathRecord& record);
   void check_start();
+  void tell_progress(const std::vector<int>& absent);
   void check_deadlines();
 
   void stop(const std::string& reason, int signal = SIGTERM);
