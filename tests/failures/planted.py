@@ -220,7 +220,7 @@ def wait_for_verdict(job: subprocess.Popen[str]) -> str:
     text = ""
     for line in job.stderr:
         text += line
-        if line.startswith("hvdrun: "):
+        if line.startswith("hvdrun: ") and not line.startswith(hvdrun.SLOW_START):
             break
     with contextlib.suppress(ProcessLookupError):
         job.send_signal(signal.SIGINT)
@@ -235,7 +235,7 @@ def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
         results.touch(0o600)
         options = ["-np", str(SIZE), "--grace", "1", "--results", str(results), *hvdrun.python_args()]
         if case.hang:
-            options += ["--stall-check-warning-time-seconds", "1"]
+            options += ["--stall-check-warning-time-seconds", str(max(2, round(hvdrun.patience())))]
         command = [*around, hvdrun.program(), *options, str(RANK_SCRIPT), cause, str(seed)]
         env = hvdrun.environment(**variables, **({"PYTHONPATH": package} if package else {}))
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -249,7 +249,7 @@ def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
         finally:
             job.kill()
             job.wait(10)
-        said = Said(job.returncode, text + rest, read_record(results))
+        said = Said(job.returncode, hvdrun.said(text + rest), read_record(results))
     return case.right(said, plant), said, plant
 
 

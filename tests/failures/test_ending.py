@@ -17,7 +17,11 @@ from support import hvdrun
 
 mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 GONE_WITHIN_SECONDS = 3.0
-SLOW_MACHINE_SECONDS = 3.0  # added to limits: these tests are about what is left, not about how busy the machine is
+
+
+def slack() -> float:
+    """Seconds added to limits: these tests are about what is left, not about how busy the machine is."""
+    return 3.0 * hvdrun.patience()
 
 
 @mpirun
@@ -25,8 +29,9 @@ def test_the_failing_ranks_traceback_is_printed_last_and_once(mpirun: str, tmp_p
     """With host and rank; its exit code; the others in one line."""
     (tmp_path / "job.py").write_text(
         "import os, time, sys\n"
+        "open('up' + os.environ['HVD_RANK'], 'w').close()\n"
         "if os.environ['HVD_RANK'] == '2':\n"
-        "    time.sleep(0.3)\n"
+        "    while not (os.path.exists('up0') and os.path.exists('up1')): time.sleep(0.01)\n"
         "    raise ValueError('planted')\n"
         "time.sleep(60)\n"
     )
@@ -44,7 +49,12 @@ def test_the_failing_ranks_traceback_is_printed_last_and_once(mpirun: str, tmp_p
 
 def test_sys_exit_code_of_a_script(tmp_path: pathlib.Path) -> None:
     """sys.exit(5) in one rank."""
-    (tmp_path / "job.py").write_text("import os, sys, time\nsys.exit(5) if os.environ['HVD_RANK'] == '1' else time.sleep(60)\n")
+    (tmp_path / "job.py").write_text(
+        "import os, sys, time\n"
+        "if os.environ['HVD_RANK'] == '0': open('up', 'w').close(), time.sleep(60)\n"
+        "while not os.path.exists('up'): time.sleep(0.01)\n"
+        "sys.exit(5)\n"
+    )
     done = hvdrun.run("-np", "2", *hvdrun.python_args(), "job.py", cwd=tmp_path)
     assert done.returncode == 5
     assert done.stderr == "hvdrun: rank 1 on localhost ended with exit code 5\n        rank 0 was stopped\n"
@@ -66,28 +76,27 @@ def test_one_signal_ends_everything_within_the_grace(mpirun: str, number: int, c
         sleepers.wait_for(6)
         at = time.monotonic()
         job.send_signal(number)
-        assert job.wait(20) == code
-        assert time.monotonic() - at < 4 + SLOW_MACHINE_SECONDS
+        assert job.wait(60) == code
+        assert time.monotonic() - at < 4 + slack()
         assert job.stderr is not None
-        assert job.stderr.read().count("\n") == 1  # one line, no chatter of mpirun
+        assert hvdrun.said(job.stderr.read()).count("\n") == 1  # one line, no chatter of mpirun
     assert sleepers.alive() == []
 
 
 def test_ranks_that_ignore_the_signal_are_killed_after_the_grace() -> None:
     """And a second Ctrl-C does not wait for it."""
-    stubborn = ["sh", "-c", "trap '' INT TERM; while :; do sleep 0.1; done"]
+    stubborn = ["sh", "-c", "trap '' INT TERM; echo deaf; while :; do sleep 0.1; done"]
     for grace, signals, limit in (("1", 1, 2.5), ("30", 2, 3.0)):
-        with hvdrun.started("-np", "2", "--grace", grace, "--verbose", "--", *stubborn) as job:
-            assert job.stderr is not None
-            while "rank 1 runs" not in job.stderr.readline() and job.poll() is None:
-                pass
-            time.sleep(0.5)
+        with hvdrun.started("-np", "2", "--grace", grace, "--", *stubborn) as job:
+            assert job.stdout is not None
+            for _ in range(2):
+                assert job.stdout.readline().endswith("] deaf\n")
             at = time.monotonic()
             for _ in range(signals):
                 job.send_signal(signal.SIGINT)
                 time.sleep(0.2)
-            assert job.wait(40) == 130
-            assert time.monotonic() - at < limit + SLOW_MACHINE_SECONDS
+            assert job.wait(60) == 130
+            assert time.monotonic() - at < min(limit + slack(), 25)  # the second one does not wait for its 30 s
 
 
 @mpirun
@@ -110,7 +119,7 @@ def test_a_script_without_a_handler_ends_quietly_on_ctrl_c(tmp_path: pathlib.Pat
             assert job.stdout.readline().endswith("] up\n")
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
-        assert job.stderr.read() == "hvdrun: interrupted; all ranks have ended\n"
+        assert hvdrun.said(job.stderr.read()) == "hvdrun: interrupted; all ranks have ended\n"
 
 
 def test_nohup(tmp_path: pathlib.Path) -> None:
@@ -123,7 +132,7 @@ def test_nohup(tmp_path: pathlib.Path) -> None:
         assert job.stdout.readline().endswith("] up\n")
         job.send_signal(signal.SIGHUP)
         assert job.stdout.readline().endswith("] over\n")
-        assert job.wait(20) == 0
+        assert job.wait(60) == 0
 
 
 def find(who: str, job: int) -> int | None:
@@ -159,12 +168,12 @@ def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
             if victim is None:
                 pytest.skip(f"no {who} yet after {moment:.2f} s")
             os.kill(victim, signal.SIGKILL)
-            code = job.wait(30)
+            code = job.wait(60)
             assert code != 0
-            sleepers.wait_for(0, GONE_WITHIN_SECONDS + SLOW_MACHINE_SECONDS)
+            sleepers.wait_for(0, GONE_WITHIN_SECONDS + slack())
             assert job.stderr is not None
             if who != "hvdrun":
-                assert job.stderr.read().startswith("hvdrun: ")
+                assert hvdrun.said(job.stderr.read()).startswith("hvdrun: ")
     finally:
         sleepers.kill()
 
@@ -176,9 +185,10 @@ def test_start_timeout_names_who_did_not_come(tmp_path: pathlib.Path) -> None:
     fake.write_text("#!/bin/sh\ntrap '' TERM\nsleep 100\n")
     fake.chmod(0o755)
     at = time.monotonic()
-    done = hvdrun.run("-np", "2", "--mpirun", str(fake), "--start-timeout", "2.5", "--", "true")
+    argv = [hvdrun.program(), "-np", "2", "--mpirun", str(fake), "--start-timeout", "2.5", "--", "true"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=hvdrun.environment())
     assert done.returncode == 6
-    assert time.monotonic() - at < 2.5 + 1 + SLOW_MACHINE_SECONDS
+    assert time.monotonic() - at < 2.5 + 1 + slack()
     lines = done.stderr.splitlines()
     assert lines[0] == "hvdrun: waiting for 2 ranks to come up on localhost"
     assert lines[1] == "hvdrun: start: ranks 0-1 on localhost did not come up within 2.5 s"
@@ -211,15 +221,18 @@ def test_end_with_parent() -> None:
             sleepers.wait_for(3)
         finally:
             parent.kill()
-    sleepers.wait_for(0, 1 + GONE_WITHIN_SECONDS + SLOW_MACHINE_SECONDS)
+    sleepers.wait_for(0, 1 + GONE_WITHIN_SECONDS + slack())
 
 
 def test_the_time_limit(tmp_path: pathlib.Path) -> None:
     """The ranks get the grace; exit code 6."""
     script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    done = hvdrun.run("-np", "2", "--time-limit", "1.5", "--", "sh", "-c", script)
-    assert done.returncode == 6
-    assert done.stderr.endswith("hvdrun: the time limit of 1.5 s was reached; all ranks have ended\n")
+    for limit in ("1.5", "6", "30"):  # it counts from hvdrun's start, and the ranks are to be up by then
+        done = hvdrun.run("-np", "2", "--time-limit", limit, "--", "sh", "-c", script)
+        assert done.returncode == 6
+        if done.stdout.count("] up\n") == 2:
+            break
+    assert done.stderr.endswith(f"hvdrun: the time limit of {limit} s was reached; all ranks have ended\n")
     assert done.stdout.count("saved") == 2
 
 
@@ -230,16 +243,11 @@ def test_stop_and_go_on() -> None:
         assert job.stderr is not None
         pid = int(job.stdout.readline().split("] ")[1])
 
-        def wait_for(states: str) -> None:
-            deadline = time.monotonic() + 20
-            while pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in states:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-
         job.send_signal(signal.SIGTSTP)
-        wait_for("T")
-        assert job.stderr.readline() == f"hvdrun: the ranks are stopped; they go on with: kill -CONT {job.pid}\n"
+        hvdrun.wait_until(lambda: hvdrun.state(pid) == "T", "the rank's stop")
+        line = hvdrun.next_line(job.stderr)
+        assert line == f"hvdrun: the ranks are stopped; they go on with: kill -CONT {job.pid}\n"
         job.send_signal(signal.SIGCONT)
-        wait_for("RS")
+        hvdrun.wait_until(lambda: hvdrun.state(pid) in ("R", "S"), "the rank's going on")
         job.send_signal(signal.SIGINT)
-        assert job.wait(20) == 130
+        assert job.wait(60) == 130

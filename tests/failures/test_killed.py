@@ -6,6 +6,7 @@ HVD_KILL_ROUNDS=100 repeats each case; a quick run tries a few moments, and test
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -47,20 +48,11 @@ def processes(mark: str) -> dict[int, str]:
 
 
 def gone_within(mark: str, seconds: float) -> dict[int, str]:
-    """What is left after @p seconds; returns as soon as it is nothing."""
-    end = time.monotonic() + seconds
+    """What is left after @p seconds, more on a busy machine; returns as soon as it is nothing."""
+    end = time.monotonic() + 2 * seconds * hvdrun.patience()
     while (left := processes(mark)) and time.monotonic() < end:
         time.sleep(0.02)
     return left
-
-
-def wait_for(condition, seconds: float = 15.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(0.01)
-    raise AssertionError("it did not come to pass")
 
 
 @pytest.fixture
@@ -69,7 +61,8 @@ def mark():
     word = "31" + str(uuid.uuid4().int)[:12]
     yield word
     for pid in processes(word):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def family(mark: str) -> str:
@@ -113,13 +106,13 @@ def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> N
     env = {**os.environ, "MARK": mark}
     driver = subprocess.Popen([DRIVER, HVDRANK, tmp_path / "m"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
-        keeper = wait_for(lambda: named(children(driver.pid), "hvdrank"))[0]
-        guard = wait_for(lambda: children(keeper)) if victim == "guard" else []
+        keeper = hvdrun.wait_until(lambda: named(children(driver.pid), "hvdrank"), "the keeper")[0]
+        guard = hvdrun.wait_until(lambda: children(keeper), "the guard") if victim == "guard" else []
         time.sleep(moment)
         os.kill({"guard": guard[0] if guard else 0, "keeper": keeper, "launcher": driver.pid}[victim], signal.SIGKILL)
         if victim != "launcher":
             # The stand-in lives on, as hvdrun would, but it has no rank left and ends.
-            driver.wait(10)
+            driver.wait(60)
         assert not gone_within(mark, 3), f"{victim} killed {moment} s after it was there"
     finally:
         driver.kill()
@@ -151,7 +144,7 @@ def pick(victim: str, job: int) -> int:
         return guards[-1] if guards else 0
 
     assert names
-    return wait_for(look)
+    return int(hvdrun.wait_until(look, victim))
 
 
 @pytest.mark.skipif(not HVDRUN.exists(), reason="hvdrun is not built here")
@@ -166,7 +159,7 @@ def test_a_whole_job(victim: str, round_: int, mark: str, tmp_path: Path) -> Non
         os.kill(pid, signal.SIGKILL)
         left = gone_within(mark, 3)
         assert not left, f"{victim} killed {moment} s after it was there: {left}\n{(tmp_path / 'log').read_text()}"
-        job.wait(5)
+        job.wait(60)
     finally:
         job.kill()
         job.wait()
@@ -187,10 +180,10 @@ def test_before_mpi_init(victim: str, mark: str, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW_IMPORT)
     job = start_job(mark, ["--python", sys.executable, "slow.py"], tmp_path)
     try:
-        wait_for(lambda: (tmp_path / "log").read_text().count("importing") == 2)
+        hvdrun.wait_until(lambda: (tmp_path / "log").read_text().count("importing") == 2, "both ranks")
         os.kill(pick(victim, job.pid), signal.SIGKILL)
         assert not gone_within(mark, 3)
-        job.wait(5)
+        job.wait(60)
     finally:
         job.kill()
         job.wait()

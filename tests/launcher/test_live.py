@@ -72,6 +72,7 @@ def test_ps_stacks_kill(job: subprocess.Popen[str]) -> None:
     """The job's line; every rank's Python and native frames; its end."""
     pids = ready(job, 3)
     os.kill(pids[2], signal.SIGSTOP)
+    hvdrun.wait_until(lambda: hvdrun.state(pids[2]) == "T", "the rank's stop")
     listed = [line.split() for line in hvdrun.run("ps").stdout.splitlines()]
     (row,) = [words for words in listed if words[1] == str(job.pid)]
     assert row[2] == "3"
@@ -98,7 +99,8 @@ def test_a_hang_is_explained(env: dict[str, str], tmp_path: pathlib.Path) -> Non
         assert job.stderr is not None
         # A rank may be just before its loop: then it is in ready().
         assert re.fullmatch(
-            r"hvdrun: rank 0 on localhost is in hang.py:\d+ \(\w+\); 1 rank has waited 5 s for grad/3\n", job.stderr.readline()
+            r"hvdrun: rank 0 on localhost is in hang.py:\d+ \(\w+\); 1 rank has waited 5 s for grad/3\n",
+            hvdrun.next_line(job.stderr),
         )
         assert re.fullmatch(r" {8}rank 1 on localhost is in hang.py:\d+ \(\w+\)\n", job.stderr.readline())
         job.send_signal(signal.SIGINT)
@@ -131,14 +133,14 @@ def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path
         f"    {action}\n"
         "astray() if hvd.rank() == 1 else hvd.allreduce(x, name='grad/3')\n"
     )
-    where = ["-np", "3", "--grace", "1", "--stall-check-warning-time-seconds", "1"]
+    where = ["-np", "3", "--grace", "1", "--stall-check-warning-time-seconds", str(round(hvdrun.patience()))]
     with hvdrun.started(*where, *hvdrun.python_args(), "hang.py", cwd=tmp_path, env=env) as job:
         assert job.stderr is not None
         line = ""
         while "grad/3" not in line or not line.startswith("hvdrun: rank"):
             line = job.stderr.readline()
             assert line
-        assert re.fullmatch(rf"hvdrun: rank 1 on localhost {said}; 2 ranks have waited \d s for allreduce.grad/3\n", line)
+        assert re.fullmatch(rf"hvdrun: rank 1 on localhost {said}; 2 ranks have waited \d+ s for allreduce.grad/3\n", line)
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
 

@@ -65,10 +65,9 @@ def test_lines_go_back_and_forth(tmp_path: pathlib.Path) -> None:
 
 def test_a_rank_that_does_not_read_holds_its_feeder(tmp_path: pathlib.Path) -> None:
     """A few MiB are under way at most; a rank that ends without reading ends the job well."""
-    argv = [hvdrun.program(), "-np", "1", "--stdin", "0", "--", "sh", "-c", "echo up; sleep 2"]
-    job = subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=hvdrun.environment()
-    )
+    argv = [hvdrun.program(), "-np", "1", "--stdin", "0", "--", "sh", "-c", "echo up; while [ ! -e end ]; do sleep 0.05; done"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    job = subprocess.Popen(argv, **pipes, env=hvdrun.environment(), cwd=tmp_path)
     try:
         assert job.stdin is not None
         assert job.stdout is not None
@@ -85,7 +84,8 @@ def test_a_rank_that_does_not_read_holds_its_feeder(tmp_path: pathlib.Path) -> N
             except BrokenPipeError:
                 break
         assert fed < 4 << 20
-        assert job.wait(30) == 0
+        (tmp_path / "end").touch()
+        assert job.wait(60) == 0
     finally:
         job.kill()
         job.wait()
@@ -106,15 +106,19 @@ def test_user_signals_reach_every_rank(tmp_path: pathlib.Path, number: signal.Si
     """The same signal, in both ranks."""
     code = (
         "import signal\n"
-        f"signal.signal({int(number)}, lambda n, _: print('caught', n, flush=True))\n"
+        "import time\n"
+        "caught = []\n"
+        "def note(number, _):\n"
+        "    print('caught', number, flush=True)\n"
+        "    caught.append(number)\n"
+        f"signal.signal({int(number)}, note)\n"
         "print('up', flush=True)\n"
-        "signal.pause()"
+        "while not caught: time.sleep(0.02)"  # pause() would wait for a second signal where the first came just before it
     )
     with hvdrun.started("-np", "2", *rank_code(tmp_path, code)) as job:
         assert job.stdout is not None
         for _ in range(2):
             assert job.stdout.readline().endswith("up\n")
-        time.sleep(0.1)  # both are in pause() by then, or the signal ends pause() at once all the same
         job.send_signal(number)
         said = sorted(job.stdout.readline() for _ in range(2))
         assert said == [f"[{r} localhost] caught {int(number)}\n" for r in range(2)]

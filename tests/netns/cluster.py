@@ -30,7 +30,7 @@ from typing import IO, Any
 HERE = pathlib.Path(__file__).resolve().parent
 NAMES = ("alpha", "beta", "gamma")
 NETWORK = "10.77.0"
-START_LIMIT_SECONDS = 20.0
+START_LIMIT_SECONDS = 60.0
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TOOLS = ("ip", "nsenter", "ssh", "ssh-keygen", "/usr/sbin/sshd")
 

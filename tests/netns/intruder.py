@@ -47,6 +47,12 @@ class Intruder:
             for name in LINKS:
                 (pathlib.Path(place) / name.format(host=host)).symlink_to(self.lair / name.format(host=host))
         self.traps.append(self.lair)
+        self.count()
+
+    def count(self) -> None:
+        """For the job, which waits for some rounds; replaced as a whole."""
+        (self.lair / "rounds.new").write_text(str(self.rounds))
+        (self.lair / "rounds.new").rename(self.lair / "rounds")
 
     def round(self) -> None:
         self.rounds += 1
@@ -60,6 +66,7 @@ class Intruder:
             words = line.split()
             if len(words) > 7:
                 self.speak_to(words[7])
+        self.count()
 
     def touch(self, path: pathlib.Path) -> None:
         """One file or folder of somebody else's, made since we came."""
@@ -116,7 +123,8 @@ class Intruder:
                 self.could["spoke"].add(name)
 
     def report(self) -> dict[str, object]:
-        planted = [str(path) for trap in self.traps for path in everything(trap) if path.name not in ("stolen", "linked")]
+        own = ("stolen", "linked", "rounds")
+        planted = [str(path) for trap in self.traps for path in everything(trap) if path.name not in own]
         told = {word: sorted(found) for word, found in self.could.items()}
         return {**told, "planted": planted, "rounds": self.rounds, "tries": self.tries}
 

@@ -16,7 +16,7 @@ PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "salloc", "srun", "sinfo"
 CPUS = 4
 FOLDER = "/tmp/slurm"
 ENVIRONMENT = {"SLURM_CONF": f"{FOLDER}/slurm.conf"}
-START_SECONDS = 30
+START_SECONDS = 90
 
 
 def why_not() -> str | None:

@@ -143,17 +143,24 @@ def test_strangers_change_nothing(three_hosts: Cluster) -> None:
 def test_strangers_at_the_door(three_hosts: Cluster) -> None:
     """While hvdrun still waits for a host, its port is open: nobody gets in without the job's key, and the host does."""
     print(f"seed {SEED}")
-    slowly = ["--ssh-program", "sh -c 'sleep 3; exec ssh \"$@\"' --", "--start-timeout", "60"]
+    slowly = [
+        "--ssh-program",
+        "sh -c 'until [ -e /tmp/open ]; do sleep 0.1; done; exec ssh \"$@\"' --",
+        "--start-timeout",
+        "90",
+    ]
+    (three_hosts.tmp("alpha") / "open").unlink(missing_ok=True)
     argv = [hvdrun.program(), *slowly, "-H", "alpha:1,beta:1", "--", "hostname"]
     job = three_hosts.popen("alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: ours(three_hosts), 20, "hvdrun's port")
+        wait_for(lambda: ours(three_hosts), 60, "hvdrun's port")
         target = "10.77.0.1:" + str(ours(three_hosts)[0])
         command = ["python3", str(HERE / "hostile.py"), str(SEED), "2000", "2.5", "/tmp/canary-door", target]
         done = three_hosts.run("gamma", command)
         told = json.loads(done.stdout)
         print(told)
         assert told["made"] > 50, done.stderr
+        (three_hosts.tmp("alpha") / "open").touch()
         out, err = job.communicate(timeout=60)
     finally:
         job.kill()

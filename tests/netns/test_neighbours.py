@@ -24,7 +24,13 @@ hvd.init()
 assert os.environ["SECRET_OF_THE_USER"]
 for step in range(20): hvd.allreduce(np.ones(1000), name="t")
 print("up", flush=True)
-time.sleep(2)
+HOLD
+"""
+# The job goes on until the intruder has looked round some more times.
+ROUNDS = """
+looks = lambda: int(open("/tmp/lair/rounds").read() or 0)
+enough, limit = looks() + 4, time.monotonic() + 60
+while looks() < enough and time.monotonic() < limit: time.sleep(0.1)
 """
 pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
@@ -41,7 +47,7 @@ def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str) 
     """On both hosts: files, shared memory, processes, sockets, and names made beforehand."""
     secret = secrets.token_hex(20)
     for host in two_hosts.names:
-        (two_hosts.tmp(host) / "job.py").write_text(JOB)
+        (two_hosts.tmp(host) / "job.py").write_text(JOB.replace("HOLD", ROUNDS))
     intruders = {
         host: two_hosts.popen(host, ["python3", str(HERE / "intruder.py"), str(UID), secret], stdin=subprocess.PIPE, **pipes)
         for host in two_hosts.names
@@ -77,7 +83,7 @@ def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str) 
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_one_host_shows_nothing_to_the_network(two_hosts: Cluster, mpirun: str) -> None:
     """Nothing of ours listens; what mpirun listens on answers this host only; its ranks listen nowhere."""
-    (two_hosts.tmp("alpha") / "job.py").write_text(JOB.replace("sleep(2)", "sleep(100)"))
+    (two_hosts.tmp("alpha") / "job.py").write_text(JOB.replace("HOLD", "time.sleep(100)"))
     argv = [hvdrun.program(), "--mpirun", mpirun, "-np", "2", "--python", jobs.python(), "/tmp/job.py"]
     job = two_hosts.popen("alpha", argv, env=jobs.environment(SECRET_OF_THE_USER="x"), stdin=subprocess.DEVNULL, **pipes)
     try:
@@ -95,4 +101,4 @@ def test_one_host_shows_nothing_to_the_network(two_hosts: Cluster, mpirun: str) 
     finally:
         two_hosts.signal(job, signal.SIGTERM)
         job.communicate(timeout=30)
-    wait_for(lambda: not two_hosts.processes("alpha"), 10, "the end of the job")
+    wait_for(lambda: not two_hosts.processes("alpha"), 60, "the end of the job")

@@ -27,7 +27,8 @@ def put(hosts: Cluster, host: str, name: str, text: str) -> None:
 
 def launch(hosts: Cluster, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
     argv = [hvdrun.program(), "-H", "alpha:1,beta:1", *options]
-    return hosts.run("alpha", argv, env=jobs.environment(**variables), timeout=60)
+    done = hosts.run("alpha", argv, env=jobs.environment(**variables), timeout=60)
+    return subprocess.CompletedProcess(argv, done.returncode, done.stdout, hvdrun.said(done.stderr))
 
 
 def problem(done: subprocess.CompletedProcess[str]) -> str:

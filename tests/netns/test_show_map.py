@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import xml.etree.ElementTree
 
@@ -24,7 +25,7 @@ def test_each_host_says_what_it_is(three_hosts: Cluster) -> None:
     assert code == 0, err
     cores = len(os.sched_getaffinity(0))
     for host in three_hosts.names:
-        assert any(line.startswith(f"{host}: 1 NUMA node, ") and f" {cores} thread" in line for line in text.splitlines()), text
+        assert re.search(rf"^{host}: \d+ NUMA nodes?, .* {cores} thread", text, re.M), text
     document = json.loads(show_map(three_hosts, *where, "--json")[1])
     assert [host["known"] for host in document["hosts"]] == [True] * 3
     planned = {rank["rank"]: rank["cpus"] for host in document["hosts"] for rank in host["ranks"]}
@@ -55,4 +56,4 @@ def test_a_host_that_does_not_answer_is_named(three_hosts: Cluster) -> None:
     code, out, err = show_map(three_hosts, "-H", "alpha:1,gamma:1,10.77.0.9:1")
     assert (code, out) == (4, "")
     assert err.startswith("hvdrun: 10.77.0.9 does not answer\n") or "no route to 10.77.0.9" in err, err
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 20 * hvdrun.patience()

@@ -34,10 +34,10 @@ def lines(text: str) -> list[str]:
 
 def idle_again(cluster: Cluster) -> None:
     """The job is over, and has left no process."""
-    wait_for(lambda: slurm.idle(cluster) == set(cluster.names), 30, "the nodes' release")
+    wait_for(lambda: slurm.idle(cluster) == set(cluster.names), 90, "the nodes' release")
     left: dict[str, object] = {}
     try:
-        wait_for(lambda: not left_over(cluster, left), 10, "the end of all processes")
+        wait_for(lambda: not left_over(cluster, left), 60, "the end of all processes")
     except TimeoutError as error:
         raise AssertionError(f"{error}: {left}") from error
 
@@ -103,6 +103,6 @@ def test_scancel_leaves_nothing(slurm_hosts: Cluster) -> None:
     args = ["--parsable", "-N2", "-n2", "--output=/tmp/out", "--error=/tmp/err", "/tmp/job.sh"]
     job = slurm.run(slurm_hosts, "alpha", "sbatch", *args).stdout.strip()
     out = pathlib.Path(slurm_hosts.tmp("alpha") / "out")
-    wait_for(lambda: out.exists() and out.read_text().count(" up\n") == 2, 30, "both ranks")
+    wait_for(lambda: out.exists() and out.read_text().count(" up\n") == 2, 90, "both ranks")
     slurm.run(slurm_hosts, "alpha", "scancel", job)
     idle_again(slurm_hosts)

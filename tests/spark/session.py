@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 from netns.cluster import Cluster, wait_for
+from support.hvdrun import patience
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -234,7 +235,7 @@ def leftovers(processes: dict[int, str]) -> dict[int, str]:
 
 def wait_until_clean(clusters_processes: Any, limit: float = 20.0) -> None:
     """Until no process of a job is left; AssertionError with them after the limit."""
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + limit * patience()
     while left := leftovers(clusters_processes()):
         assert time.monotonic() < deadline, f"left: {left}"
         time.sleep(0.2)
@@ -251,11 +252,6 @@ def interrupt_on(cluster: Cluster, host: str) -> None:
     for pid, line in cluster.processes(host).items():
         if "driver.py" in line and "env -i" not in line and "pyspark-shell" not in line:
             os.kill(pid, signal.SIGINT)
-
-
-def patience() -> float:
-    """How much longer than on an idle machine a thing may take here now."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def local_session(folder: pathlib.Path) -> Driver:

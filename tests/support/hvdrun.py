@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import IO, Any
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MISSING = 127
+SLOW_START = "hvdrun: waiting for "
 
 
 def program() -> str:
@@ -64,9 +64,36 @@ def environment(**extra: str) -> dict[str, str]:
     return {**kept, **extra}
 
 
+def patience() -> float:
+    """How much longer than on an idle machine a thing may take here now."""
+    return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
+
+
+def said(text: str) -> str:
+    """What hvdrun wrote, less its notes that ranks are slow to come up: on a busy machine they stand before anything else."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(SLOW_START))
+
+
+def next_line(stream: IO[str] | None) -> str:
+    """The next line that hvdrun writes, less those notes; "" at the end."""
+    assert stream is not None
+    while (line := stream.readline()).startswith(SLOW_START):
+        pass
+    return line
+
+
+def wait_until(condition: Callable[[], Any], what: str, limit_seconds: float = 60) -> Any:
+    """Polls until it holds, and returns what it gave; the limit is for hangs only."""
+    deadline = time.monotonic() + limit_seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {limit_seconds:g} s"
+        time.sleep(0.02)
+    return value
+
+
 def run(*args: str, timeout: float = 60, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
-    """hvdrun to its end."""
-    return subprocess.run(
+    """hvdrun to its end; stderr as said() leaves it."""
+    done = subprocess.run(
         [program(), *args],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -75,6 +102,8 @@ def run(*args: str, timeout: float = 60, env: dict[str, str] | None = None, **op
         env=environment(**(env or {})),
         **options,
     )
+    done.stderr = said(done.stderr)
+    return done
 
 
 @contextlib.contextmanager
@@ -122,7 +151,7 @@ class Sleepers:
                     found.append(int(entry.name))
         return found
 
-    def wait_for(self, count: int, limit_seconds: float = 30) -> None:
+    def wait_for(self, count: int, limit_seconds: float = 60) -> None:
         """Until so many are there (0: none)."""
         deadline = time.monotonic() + limit_seconds
         while (len(self.alive()) < count) if count else self.alive():
@@ -161,3 +190,11 @@ def children(pid: int) -> list[int]:
         for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
             found += [int(word) for word in (task / "children").read_text().split()]
     return found
+
+
+def state(pid: int) -> str:
+    """One letter of /proc: R, S, T, Z …; "" once it is gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""

@@ -66,7 +66,7 @@ class Job:
                     known.append(pid)
         return found
 
-    def wait_for(self, holds: Callable[[list[dict[str, Any]]], bool], limit_seconds: float = 30) -> None:
+    def wait_for(self, holds: Callable[[list[dict[str, Any]]], bool], limit_seconds: float = 60) -> None:
         """Until that holds for the events in the file."""
         deadline = time.monotonic() + limit_seconds
         while not holds(read_events(self.timeline)):

@@ -284,7 +284,7 @@ def check_signals_reach_a_wait():
         handle = hvd.allreduce_async(np.ones(1000), name="kept", op=hvd.Sum)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         raises(KeyboardInterrupt, lambda: hvd.synchronize(handle))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
         assert hvd.allgather_object("now", name="meeting") == ["now"] * SIZE
         np.testing.assert_array_equal(hvd.synchronize(handle), SIZE)
     else:

@@ -30,6 +30,16 @@ struct Folder {
   std::string path;
 };
 
+/// Until a file that is being written holds @p part, half a minute at most; @p text is what it held then, whole lines.
+void wait_for(const std::string& path, std::string_view part, std::string& text) {
+  for (int i = 0; i < 1500; ++i) {
+    text = read_file(path, 1u << 24);
+    text.resize(text.rfind("},\n") == text.npos ? 0 : text.rfind("},\n") + 3);  // a reader may see half a write
+    if (text.find(part) != std::string::npos) return;
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+}
+
 /// What a rank sends for @p operations allreduces.
 test::Frames recording(int operations) {
   test::MemorySink::Store store;
@@ -77,10 +87,7 @@ TEST_CASE("timeline file: readable while the job runs, without a close") {
   file.rank_started(0, "host", true);
   for (const auto& frame : recording(10)) file.append(0, body(frame));
   std::string text;
-  for (int i = 0; i < 1500 && text.find("\"ALLREDUCE\"") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(milliseconds(20));
-    text = read_file(path, 1u << 24);
-  }
+  wait_for(path, "\"ALLREDUCE\"", text);
   REQUIRE(text.ends_with("},\n"));
   CHECK(nlohmann::json::accept(text.substr(0, text.size() - 2) + "]"));
   CHECK(text.find("\"ALLREDUCE\"") != std::string::npos);
@@ -172,16 +179,10 @@ TEST_CASE("file sink: a rank alone writes its own file, which may be cut anywher
   tracer.submitted(track, {"a", trace::TraceOp::broadcast, 7, {}, 0});
   const std::string path = folder.path + "/t.rank1.json";
   std::string text;
-  for (int i = 0; i < 1500 && text.find("thread_name\",\"pid\":1,\"tid\":1") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(milliseconds(20));
-    text = read_file(path, 1u << 24);
-  }
+  wait_for(path, "thread_name\",\"pid\":1,\"tid\":1", text);
   REQUIRE(text.ends_with("},\n"));
   CHECK(nlohmann::json::accept(text.substr(0, text.size() - 2) + "]"));
-  for (int i = 0; i < 1500 && text.find("NEGOTIATE_BROADCAST") == std::string::npos; ++i) {  // it hangs: shown
-    std::this_thread::sleep_for(milliseconds(20));
-    text = read_file(path, 1u << 24);
-  }
+  wait_for(path, "NEGOTIATE_BROADCAST", text);  // it hangs: shown
   CHECK(text.find("NEGOTIATE_BROADCAST") != std::string::npos);
   tracer.stop();
   const auto events = nlohmann::json::parse(read_file(path, 1u << 24));
