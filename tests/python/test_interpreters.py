@@ -12,6 +12,7 @@ from python.harness import environment, mpirun
 
 PROGRAM = """
 import sys
+from array import array
 from hvd import _native, _objects, _world
 try:
     _native.submit(0, 7, 1, "early", (1,), 0, 0, -1, 1.0, 1.0, 0, 0)
@@ -34,6 +35,36 @@ try:
     _native.finish(12345678)
 except ValueError:
     pass
+
+
+class Tensor:  # as torch's look
+    def __init__(self, *values):
+        self.values = array("f", values)
+        self.is_cpu, self.dtype, self.shape = True, "float32", (len(values),)
+
+    def is_contiguous(self):
+        return True
+
+    def data_ptr(self):
+        return self.values.buffer_info()[0]
+
+
+def by_python(*arguments, **keywords):
+    return arguments, keywords
+
+
+pending, tensor = {}, Tensor(1, 2)
+lane = _native.Lane(pending, {"float32": 7}, set(), by_python, by_python, None)
+handle = lane.allreduce_async_(tensor, op=1, name="t")
+assert list(pending) == [handle] and pending[handle] == (tensor, tensor), pending
+assert lane.synchronize(handle) is tensor and not pending
+assert list(tensor.values) == [size, 2 * size], tensor.values
+assert lane.allreduce_async_(7, op=1) == ((7,), {"op": 1}) and lane.synchronize(9, x=1) == ((9,), {"x": 1})
+lane.allreduce_async_(tensor, average=True)
+for _ in range(1000):
+    lane.synchronize(lane.allreduce_async_(tensor, name="t", prescale_factor=0.5))
+held = sys.getrefcount(tensor)
+assert held < 6, held
 _world.shutdown()
 sys.stdout.write(f"fine {rank} of {size}\\n")
 """

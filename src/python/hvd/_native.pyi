@@ -1,6 +1,6 @@
 """Types of the C module, for mypy and for readers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # -1 for host memory, or a GPU and the stream that the tensor comes from
@@ -67,3 +67,28 @@ def timeline_start(path: str, mark_cycles: bool, /) -> None: ...
 def timeline_stop() -> None: ...
 def built(what: str, /) -> int: ...
 def version() -> str: ...
+
+class Lane:
+    """allreduce_async_ and synchronize of plain tensors in host memory; other calls go to the two methods given."""
+
+    def __new__(
+        cls,
+        pending: dict[int, Any],
+        codes: dict[Any, int],
+        streams: set[tuple[int, int]],
+        allreduce_async_: Callable[..., int],
+        synchronize: Callable[..., Any],
+        found_by: Callable[[], Lane],
+        /,
+    ) -> Lane: ...
+    def allreduce_async_(
+        self,
+        tensor: Any,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: Any = ...,
+    ) -> int: ...
+    def synchronize(self, handle: Any) -> Any: ...

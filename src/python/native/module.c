@@ -155,6 +155,12 @@ PyMODINIT_FUNC PyInit__native(void) {
   if (!lib.library && open_library()) return NULL;
   PyObject* module = PyModule_Create(&definition);
   if (!module) return NULL;
+  PyObject* lane = PyType_FromSpec(&lane_spec);
+  if (!lane || PyModule_AddObject(module, "Lane", lane)) { /* takes the reference when it works */
+    Py_XDECREF(lane);
+    Py_DECREF(module);
+    return NULL;
+  }
   if (PyModule_AddFunctions(module, tensor_methods) || PyModule_AddFunctions(module, result_methods) ||
       PyModule_AddIntConstant(module, "GROUP", HVD_GROUP)) {
     Py_DECREF(module);

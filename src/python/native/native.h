@@ -92,6 +92,16 @@ typedef struct name_box {
 } name_box;
 int fill_name(name_box* box, int kind, PyObject* name);
 
+/* Waits for the end and forgets the handle.  0; -1 with an exception; -2 when that is a signal's: the handle lives on.
+ */
+int finish_handle(hvd_handle handle);
+
+/* Has the first poll() of this handle answer no. */
+void submitted(hvd_handle handle);
+
+/* lane.c: the type of hvd._native.Lane. */
+extern PyType_Spec lane_spec;
+
 extern PyMethodDef tensor_methods[];
 extern PyMethodDef result_methods[];
 

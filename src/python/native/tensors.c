@@ -32,7 +32,7 @@ static int64_t now_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void submitted(hvd_handle handle) {
+void submitted(hvd_handle handle) {
   newest.handle = handle;
   newest.since_ns = now_ns();
 }
@@ -163,9 +163,7 @@ int wait_in_slices(hvd_handle handle, int* status) {
   }
 }
 
-/* Waits for the end and forgets the handle.  0; -1 with an exception; -2 when that is a signal's: the handle lives on.
- */
-static int finish_handle(hvd_handle handle) {
+int finish_handle(hvd_handle handle) {
   int status = HVD_OK;
   if (wait_in_slices(handle, &status)) return -2;
   if (status == HVD_OK) {

@@ -20,11 +20,18 @@ def check_operations_in_a_compiled_function():
     def moved(x):
         return hvd.allgather(x * 2), hvd.broadcast(x + RANK, 0), hvd.size() * x
 
+    @torch.compile
+    def begun_and_ended(x):
+        handle = hvd.allreduce_async_(x * 2, op=hvd.Sum, name="begun")
+        return hvd.synchronize(handle) + 1
+
     x = torch.ones(3, requires_grad=True)
     with warnings.catch_warnings(record=True) as told:
         out = total(x)
         out.sum().backward()
         gathered, sent, scaled = moved(torch.ones(2))
+        later = begun_and_ended(torch.ones(3))
+    assert later.tolist() == [2.0 * SIZE + 1] * 3
     assert not [warning for warning in told if "hvd" in str(warning.message)]
     assert out.tolist() == [2.0 * SIZE + 1] * 3 and x.grad.tolist() == [2.0 * SIZE] * 3
     assert gathered.tolist() == [2.0] * 2 * SIZE and sent.tolist() == [1.0] * 2 and scaled.tolist() == [float(SIZE)] * 2

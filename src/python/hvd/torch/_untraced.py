@@ -28,6 +28,8 @@ def leave_to_python(functions: Iterable[Any]) -> None:
     skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
     for function in functions:
         plain = getattr(function, "__func__", function)  # of a bound method
+        if not hasattr(plain, "__code__"):
+            continue  # in C: the graph breaks there without being told
         mark(plain.__code__, skip)
         plain._torchdynamo_disable = True
         plain._torchdynamo_disable_msg = _REASON
