@@ -1,5 +1,8 @@
 #include "launcher/supervise/start_failure.h"
 
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -66,9 +69,20 @@ std::vector<std::string> telling_lines(const std::string& text, std::size_t most
   std::vector<std::string> lines;
   for (const std::string& line : split(text, '\n')) {
     const std::string_view t = trim(line);
-    if (!t.empty() && t.find_first_not_of("-=*") != std::string_view::npos) lines.emplace_back(t);
+    if (std::any_of(t.begin(), t.end(), [](unsigned char c) { return std::isalnum(c); })) lines.emplace_back(t);
   }
   if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
+  return lines;
+}
+
+std::vector<std::string> first_words(const std::string& mpirun_output) {
+  constexpr std::size_t most = 16;
+  std::vector<std::string> lines = telling_lines(mpirun_output, SIZE_MAX);
+  const auto lost =
+      std::erase_if(lines, [](const std::string& l) { return l.find("ORTE_ERROR_LOG") != std::string::npos; });
+  if (lines.empty() && lost)
+    return {"a rank's message was lost on its way to mpirun (ORTE_ERROR_LOG): run again to see it"};
+  if (lines.size() > most) lines.resize(most);
   return lines;
 }
 

@@ -344,6 +344,7 @@ int Supervisor::conclude() {
   if (timeline_)
     if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
   if (ended_.mpirun_fault.empty() && escalation_ == 0) look_for_lost_daemon();
+  if (mpirun_) ended_.mpirun_said = first_words(mpirun_->output());
   const Verdict verdict = judge(deaths, static_cast<int>(job_.plan.ranks.size()), ended_);
   for (const wire::DeathRecord& d : deaths)  // for the record, also those that nobody is shown
     if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))

@@ -75,6 +75,8 @@ std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* cu
   return join(parts, ", ");
 }
 
+bool silent(const DeathRecord& d) { return d.traceback.empty() && d.tail.empty() && d.text.empty(); }
+
 /// What to do next, where neither the rank nor its guard says.
 std::string advice(const DeathRecord& d) {
   if (!d.hint.empty()) return "";
@@ -86,8 +88,7 @@ std::string advice(const DeathRecord& d) {
   constexpr std::string_view no_module = "ModuleNotFoundError: No module named '";
   if (!d.traceback.empty() && last_line(d.traceback).starts_with(no_module))
     return "install it on " + d.host + "; hvdrun doctor, with the same options, tells which hosts lack what";
-  const bool silent = d.traceback.empty() && d.tail.empty() && d.text.empty();
-  if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent)
+  if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent(d))
     return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;
   return "";
 }
@@ -162,7 +163,12 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const Ended& end
   verdict.lines.push_back(line);
   if (!first->hint.empty()) verdict.lines.push_back("        " + first->hint);
   if (size > 1) verdict.lines.push_back("        " + others(deaths, first, size));
-  if (const std::string next = advice(*first); !next.empty()) verdict.lines.push_back("        " + next);
+  if (first->cause == Cause::exited && silent(*first) && !ended.mpirun_said.empty()) {  // MPI's own errors go that way
+    verdict.lines.push_back("        it wrote nothing, but mpirun said:");
+    for (const std::string& said : ended.mpirun_said) verdict.lines.push_back("          " + said);
+  } else if (const std::string next = advice(*first); !next.empty()) {
+    verdict.lines.push_back("        " + next);
+  }
   return verdict;
 }
 

@@ -1,8 +1,12 @@
-/// @file share.cc — a POSIX shared-memory file that lives only until everybody has mapped it.
+/// @file share.cc — a POSIX shared-memory file whose name lives only until everybody has mapped it.
+///
+/// Where /dev/shm has no room (a container has 64 MiB unless told otherwise), the file has no name from the start: the
+/// others open it through the creator's /proc/PID/fd, which works as long as they see each other's processes.
 #include "transport/share.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,18 +15,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/handle.h"
 #include "transport/limit.h"
 
 namespace hvd::transport {
 namespace {
-
-struct FileTraits {
-  using type = int;
-  static int null() noexcept { return -1; }
-  static void abandon(int fd) noexcept { ::close(fd); }
-};
-using File = Handle<FileTraits>;
 
 std::shared_ptr<void> map(int fd, std::size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
@@ -35,6 +31,10 @@ std::string random_name() {
   char name[64];
   std::snprintf(name, sizeof name, "/hvd.%d.%08x%08x", static_cast<int>(getpid()), random(), random());
   return name;
+}
+
+Error no_memory(const std::string& why) {
+  return Error(Code::unavailable, "/dev/shm", why, "give the container more: docker run --shm-size=1g");
 }
 
 }  // namespace
@@ -70,28 +70,55 @@ void Sharing::begin() {
   }
 }
 
-/// The first member makes the file and tells its name; an empty one means that it could not.
+/// The first member makes the file and tells the others its path, or why it could not.
 void Sharing::create() {
-  const std::string name = random_name();
-  File fd(shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (fd) name_ = name;
-  const int failed = fd ? posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes_)) : errno;
-  for (std::size_t i = 1; i < members_.size(); ++i) send(members_[i], failed ? "" : name);
-  if (failed != 0)
-    throw Error(Code::unavailable, "/dev/shm",
-                "cannot reserve " + std::to_string(bytes_ >> 20) + " MiB: " + std::strerror(failed),
-                "give the container more with --shm-size");
-  memory_ = map(fd.get(), bytes_);
+  std::string path, why;
+  if (const int failed = create_in_shm()) {
+    why = std::string("cannot reserve ") + std::to_string((bytes_ >> 20) + 1) + " MiB: " + std::strerror(failed);
+    path = create_unnamed();
+  } else {
+    path = "/dev/shm" + name_;
+  }
+  for (std::size_t i = 1; i < members_.size(); ++i) send(members_[i], path.empty() ? why : path);
+  if (path.empty()) throw no_memory(why);
+  memory_ = map(file_.get(), bytes_);
 }
 
-void Sharing::open(const std::string& name) {
-  if (name.empty()) throw Error(Code::unavailable, "memory", "the node's first rank could not make shared memory");
-  File fd(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0600));
-  const int failed = fd ? 0 : errno;
-  send(members_.front(), "opened");  // the name is no longer needed, well or not
+/// 0, or errno; name_ is set as soon as there is something to unlink.
+int Sharing::create_in_shm() {
+  const std::string name = random_name();
+  file_ = Fd(shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file_) return errno;
+  name_ = name;
+  const int failed = posix_fallocate(file_.get(), 0, static_cast<off_t>(bytes_));
+  if (failed) shm_unlink(std::exchange(name_, {}).c_str());
+  return failed;
+}
+
+/// Its path and inode (a pid is another process's where /proc belongs to another container); "" when it cannot be had.
+std::string Sharing::create_unnamed() {
+  file_ = Fd(memfd_create("hvd-node", MFD_CLOEXEC));
+  struct stat about {};
+  if (!file_ || posix_fallocate(file_.get(), 0, static_cast<off_t>(bytes_)) != 0 || fstat(file_.get(), &about) != 0)
+    return "";
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file_.get()) + " " +
+         std::to_string(about.st_ino);
+}
+
+void Sharing::open(const std::string& told) {
+  if (!told.starts_with('/')) throw no_memory(told);
+  const std::string path = told.substr(0, told.find(' '));
+  const Fd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  int failed = fd ? 0 : errno;
+  struct stat about {};
+  if (fd && path.size() < told.size() &&
+      (fstat(fd.get(), &about) != 0 || std::to_string(about.st_ino) != told.substr(path.size() + 1)))
+    failed = ESTALE;
+  send(members_.front(), "opened");  // the creator no longer needs to keep it reachable, well or not
   if (failed != 0)
-    throw Error(Code::unavailable, "shm_open " + name, std::strerror(failed),
-                "is /dev/shm shared by the ranks of this host?");
+    throw Error(Code::unavailable, "opening " + path, std::strerror(failed),
+                path.starts_with("/proc/") ? "give the ranks' containers more /dev/shm (--shm-size=1g)"
+                                           : "is /dev/shm shared by the ranks of this host?");
   memory_ = map(fd.get(), bytes_);
 }
 
@@ -105,7 +132,10 @@ bool Sharing::step() {
     --left_;
     if (transport_.rank() != members_.front()) open(message->body);
   }
-  if (left_ == 0 && !name_.empty()) shm_unlink(std::exchange(name_, {}).c_str());
+  if (left_ == 0) {
+    if (!name_.empty()) shm_unlink(std::exchange(name_, {}).c_str());
+    file_.reset();
+  }
   if (std::erase_if(sends_, [this](const Send& s) { return transport_.test(s.ticket); }) > 0) moved = true;
   return moved;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "transport/transport.h"
 
 namespace hvd::transport {
@@ -26,22 +27,26 @@ class Sharing {
   };
   void begin();
   void create();
-  void open(const std::string& name);
+  int create_in_shm();
+  std::string create_unnamed();
+  void open(const std::string& told);
   void send(int to, const std::string& body);
 
   Transport& transport_;
   const std::vector<int> members_;
   const std::size_t bytes_;
   bool begun_ = false;
-  int left_ = 0;  ///< messages still to come
-  std::string name_;
+  int left_ = 0;      ///< messages still to come
+  std::string name_;  ///< in /dev/shm; empty when there is nothing to unlink
+  Fd file_;           ///< the creator's, until all have opened it
   std::shared_ptr<void> memory_;
   std::vector<Send> sends_;
 };
 
 /// Zeroed memory of @p bytes bytes, page-aligned, seen by all of @p members (world ranks of one node, in the same
-/// order everywhere).  Collective over them; the lowest creates it.  Nothing is left in /dev/shm once it returns.
-/// Throws Error{unavailable} when there is not enough shared memory, Error{timeout} when a member does not come.
+/// order everywhere).  Collective over them; the lowest creates it, in /dev/shm or, where that
+/// has no room, in a file without a name.  Nothing is left in /dev/shm once it returns.
+/// Throws Error{unavailable} when there is no memory to share, Error{timeout} when a member does not come.
 std::shared_ptr<void> share(Transport& t, const std::vector<int>& members, std::size_t bytes, double limit_seconds);
 
 }  // namespace hvd::transport

@@ -1,7 +1,9 @@
 #include "environment.h"
 
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -39,6 +41,19 @@ bool is_launchers(const std::string& name) {
   for (const char* prefix : {"OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"})
     if (name.starts_with(prefix)) return true;
   return false;
+}
+
+/// Open MPI keeps 4 MiB (4.x) to 16 MiB (5.x) a rank in /dev/shm and does not start without them, though with hvdrun
+/// the ranks of a host hardly use them.  Where a container has too little, they go to the job's own folder.
+void spare_shared_memory(Environment& env, const Environment& mine, int local_size) {
+  constexpr std::uint64_t of_a_rank = 17 << 20, ours = 64 << 20;
+  struct statvfs about {};
+  const auto folder = mine.find("PMIX_SERVER_TMPDIR");
+  if (folder == mine.end() || statvfs("/dev/shm", &about) != 0) return;
+  if (std::uint64_t{about.f_bavail} * about.f_frsize >= static_cast<std::uint64_t>(local_size) * of_a_rank + ours)
+    return;
+  for (const char* name : {"OMPI_MCA_btl_vader_backing_directory", "OMPI_MCA_btl_sm_backing_directory"})
+    env.emplace(name, folder->second);
 }
 
 }  // namespace
@@ -100,6 +115,7 @@ Environment rank_environment(const wire::RankManifest& m, const Environment& min
   if (m.timeline) env["HVD_TIMELINE_COLLECT"] = "1";
   // hvdrun sends it only to its own host; elsewhere the host's own word counts.
   if (const auto own = mine.find("CUDA_VISIBLE_DEVICES"); own != mine.end()) env.insert(*own);
+  spare_shared_memory(env, mine, m.local_size);
   if (binding.visible_gpus) env["CUDA_VISIBLE_DEVICES"] = *binding.visible_gpus;
   env.erase("HVD_GPU");
   if (!binding.gpu.empty()) {

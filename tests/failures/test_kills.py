@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -13,24 +10,11 @@ from failures import kills
 from netns.cluster import why_not
 from support import hvdrun
 
-BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute()
-PACKAGE = BUILD / "src/python"
-
-
-@pytest.fixture(scope="module")
-def package() -> str:
-    """The folder in which `import hvd` works, "" where it is installed; or a skip."""
-    if reason := why_not():
-        pytest.skip(reason)
-    folder = str(PACKAGE) if (PACKAGE / "hvd/_native.abi3.so").exists() else ""
-    env = {**os.environ, **({"PYTHONPATH": folder} if folder else {})}
-    if subprocess.run([sys.executable, "-c", "import hvd.numpy"], env=env, capture_output=True).returncode:
-        pytest.skip("hvd is neither built nor installed")
-    return folder
-
 
 def nothing_left(first: int, number: int, mpirun: str, longest: float, package: str) -> None:
     """So many kills; the table goes to the log."""
+    if reason := why_not():
+        pytest.skip(reason)
     outcomes = kills.campaign(first, number, 3, mpirun, longest, package)
     print(kills.table_text(outcomes))
     assert [o for o in outcomes if o.left] == []

@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from failures import planted
-from support import hvdrun
 
-BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute()
-PACKAGE = BUILD / "src/python"
 LONG_SEEDS = range(5)
-
-
-@pytest.fixture(scope="module")
-def package() -> str:
-    """The folder in which `import hvd` works, "" where it is installed; or a skip."""
-    folder = str(PACKAGE) if (PACKAGE / "hvd/_native.abi3.so").exists() else ""
-    env = {**os.environ, **({"PYTHONPATH": folder} if folder else {})}
-    if subprocess.run([sys.executable, "-c", "import hvd.numpy"], env=env, capture_output=True).returncode:
-        pytest.skip("hvd is neither built nor installed")
-    return folder
 
 
 def judged(package: str, causes: list[str], seeds: range, at_once: int) -> None:

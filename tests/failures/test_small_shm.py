@@ -1,0 +1,54 @@
+"""A container's small /dev/shm (64 MiB by default, less with --shm-size) is no reason not to train."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from support import hvdrun
+
+TRAIN = """
+import os
+
+import numpy
+import hvd.numpy as hvd
+hvd.init()
+total = hvd.allreduce(numpy.ones(1 << 20, "f4") * hvd.rank(), op=hvd.Sum, name="x")
+assert total[0] == sum(range(hvd.size()))
+evens = hvd.add_process_set([0, 2])
+if hvd.rank() in (0, 2):
+    assert hvd.allreduce(numpy.ones(3), op=hvd.Sum, name="y", process_set=evens)[0] == 2
+if hvd.rank() == 0:
+    print("left:", os.listdir("/dev/shm"))
+hvd.shutdown()
+"""
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+@pytest.mark.parametrize("size", ["64k", "8m"])
+def test_a_job_runs_with_a_small_shm(mpirun: str, size: str, tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
+    """Ours and Open MPI's files go elsewhere, and are gone at the end."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("a small /dev/shm needs root and unshare")
+    (tmp_path / "train.py").write_text(TRAIN)
+    env = hvdrun.environment(**with_package)
+    mount = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+    command = [hvdrun.program(), "-np", "4", "--mpirun", mpirun, *hvdrun.python_args(), "train.py"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, "sh", *command],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[0 localhost] left: []\n", done.stderr
+
+
+def test_what_mpi_says_is_shown(tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
+    """MPI tells its errors to mpirun alone: the rank itself wrote nothing."""
+    (tmp_path / "train.py").write_text("import hvd.numpy as hvd\nhvd.init()\n")
+    done = hvdrun.run("-np", "2", *hvdrun.python_args(), "train.py", cwd=tmp_path, env={**with_package, "OMPI_MCA_btl": "self"})
+    assert done.returncode != 0
+    assert "it wrote nothing, but mpirun said:" in done.stderr, done.stderr
