@@ -230,6 +230,8 @@ void Supervisor::check_deadlines() {
     return;  // all are clean now; the next turn drains
   }
   if (!deadline_ || now < *deadline_) return;
+  // What it says later, our signal may be the reason of.
+  if (escalation_ == 0 && !ended_.signal && ended_.mpirun_fault.empty()) look_for_lost_daemon();
   if (escalation_ < 2) mpirun_->signal(escalation_ == 0 ? SIGTERM : SIGKILL);
   ++escalation_;
   deadline_ = now + mpirun_term_time;

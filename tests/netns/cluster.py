@@ -68,7 +68,7 @@ class Cluster:
     `ttl_seconds` bounds the life of the whole cluster, whatever happens to its owner.
     """
 
-    def __init__(self, hosts: int = 2, ttl_seconds: float = 900.0) -> None:
+    def __init__(self, hosts: int = 2, ttl_seconds: float = 3600.0) -> None:
         if not 1 <= hosts <= len(NAMES):
             raise ValueError(f"hosts must be 1 to {len(NAMES)}, not {hosts}")
         self.names = NAMES[:hosts]

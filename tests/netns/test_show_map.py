@@ -29,7 +29,6 @@ def test_each_host_says_what_it_is(three_hosts: Cluster) -> None:
     document = json.loads(show_map(three_hosts, *where, "--json")[1])
     assert [host["known"] for host in document["hosts"]] == [True] * 3
     planned = {rank["rank"]: rank["cpus"] for host in document["hosts"] for rank in host["ranks"]}
-    assert all(planned.values())
     picture = xml.etree.ElementTree.fromstring(show_map(three_hosts, *where, "--svg")[1])
     words = " ".join(picture.itertext())
     assert all(host in words for host in three_hosts.names)
@@ -37,7 +36,8 @@ def test_each_host_says_what_it_is(three_hosts: Cluster) -> None:
     argv = [hvdrun.program(), *where, "--", "sh", "-c", "echo $HVD_RANK $(taskset -cp $$ | sed 's/.*: //')"]
     done = three_hosts.run("alpha", argv, env=jobs.environment(), timeout=60)
     bound = dict(line.split("] ")[1].split() for line in done.stdout.splitlines())
-    assert {int(rank): spread(cpus) for rank, cpus in bound.items()} == planned
+    allowed = sorted(os.sched_getaffinity(0))  # where there are more ranks than cores, a rank may have all
+    assert {int(rank): spread(cpus) for rank, cpus in bound.items()} == {r: cpus or allowed for r, cpus in planned.items()}
 
 
 def spread(cpus: str) -> list[int]:

@@ -95,7 +95,7 @@ class Driver:
 
     def _next(self, limit: float) -> dict[str, Any]:
         try:
-            line = self.answers.get(timeout=limit)
+            line = self.answers.get(timeout=limit * patience())
         except queue.Empty:
             line = ""
         if not line:

@@ -37,7 +37,7 @@ def nothing_left(cluster: Cluster) -> None:
     """On no host."""
     for host in cluster.names:
         s.wait_until_clean(lambda host=host: cluster.processes(host))
-        wait_for(lambda host=host: s.files_left(cluster, host) == [], 10.0, f"the end of {s.files_left(cluster, host)}")
+        wait_for(lambda host=host: s.files_left(cluster, host) == [], 60.0, f"the end of {s.files_left(cluster, host)}")
 
 
 @pytest.mark.nightly

@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from netns.cluster import Cluster
+from netns.cluster import Cluster, wait_for
 
 from . import session as s
 
@@ -21,7 +21,7 @@ def nothing_left(cluster: Cluster) -> None:
     """On no host, soon."""
     for host in cluster.names:
         s.wait_until_clean(lambda host=host: cluster.processes(host), 5.0)
-        assert s.files_left(cluster, host) == []
+        wait_for(lambda host=host: s.files_left(cluster, host) == [], 60.0, f"the end of {s.files_left(cluster, host)}")
 
 
 def test_ranks_on_three_hosts(driver: s.Driver, three_hosts: Cluster) -> None:

@@ -165,24 +165,6 @@ class Sleepers:
                 os.kill(pid, signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def shared_memory_as_before() -> Iterator[None]:
-    """Under plain mpirun killed ranks leave MPI's segments in /dev/shm: those that came and that nobody has mapped go."""
-    folder = pathlib.Path("/dev/shm")
-    before = set(folder.iterdir())
-    try:
-        yield
-    finally:
-        fresh = {
-            str(path) for path in set(folder.iterdir()) - before if path.name.startswith(("vader_segment.", "sm_segment."))
-        }
-        for maps in pathlib.Path("/proc").glob("[0-9]*/maps") if fresh else ():
-            with contextlib.suppress(OSError):
-                fresh -= {line.split()[-1] for line in maps.read_text(errors="replace").splitlines() if "/dev/shm/" in line}
-        for path in fresh:
-            pathlib.Path(path).unlink(missing_ok=True)
-
-
 def children(pid: int) -> list[int]:
     """Child processes of a process."""
     found: list[int] = []

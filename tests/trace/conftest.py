@@ -69,7 +69,7 @@ def ask_perfetto() -> Callable[..., list[list[list[Any]]]]:
         argv = [python, str(HERE / "perfetto_open.py"), str(path), "--expect", "rank 0 (", "--expect", "rank 1 ("]
         for query in queries:
             argv += ["--sql", query]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=110)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         rows: list[list[list[Any]]] = json.loads(done.stdout)["rows"]
         return rows

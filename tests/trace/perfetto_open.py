@@ -91,7 +91,7 @@ def main() -> int:
     parser.add_argument("--expect", action="append", default=[])
     parser.add_argument("--sql", action="append", default=[])
     parser.add_argument("--screenshot")
-    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--timeout", type=float, default=100)
     found = look(parser.parse_args())
     print(json.dumps(found))
     return 1 if found["missing"] else 0

@@ -18,6 +18,7 @@ import pytest
 from support.timelines import Job, environment, python_with, read_events
 
 PROGRAM = pathlib.Path(__file__).with_name("collectives.py")
+pytestmark = pytest.mark.timeout(300)  # a browser's start on a busy core
 IMPORT_ERRORS = "select name, value from stats where severity = 'error' and value > 0"
 PARENTS = "select distinct p.name, s.name from slice s join slice p on s.parent_id = p.id where s.dur > 0"
 

@@ -17,6 +17,7 @@ import pytest
 from support.hvdrun import patience
 from support.timelines import BUILD, FAKE_RANK, Job, environment, read_events
 
+pytestmark = pytest.mark.timeout(300)  # a browser's start on a busy core
 IMPORT_ERRORS = "select name, value from stats where severity = 'error' and value > 0"
 SLICES = "select name, count(*) from slice group by name"
 PARENTS = "select distinct p.name, s.name from slice s join slice p on s.parent_id = p.id where s.dur > 0"
