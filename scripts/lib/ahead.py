@@ -35,7 +35,8 @@ class Ahead:
 
 
 def main() -> None:
-    from parts import Context, Part, build_ahead
+    from context import Context, Part
+    from parts import build_ahead
     from tally import Tally
 
     os.nice(19)

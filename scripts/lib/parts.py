@@ -1,92 +1,20 @@
-"""The parts of the test suite: one table at the end, one function each.
-
-Every command runs under a limit, in a process group of its own that is killed as a whole; its output goes to
-.cache/tests/PART.log and is shown where something failed.
-"""
+"""The parts of the test suite: one table at the end, one function each."""
 
 from __future__ import annotations
 
-import json
-import os
 import pathlib
 import re
 import shutil
-import signal
-import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from tally import Tally, check, from_junit, from_meson
+from context import LOGS, Context, Part
+from cpp_tests import build_tests, run_meson_tests, without_leaks
+from tally import Tally, check, from_junit
 
-LOGS = pathlib.Path(".cache/tests")
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
-TAIL_LINES = 60
 PYTHON_TESTS = ("tests/netns", "tests/support", "tests/wheel", "tests/sanitizers")
-
-
-@dataclass
-class Part:
-    """A part of the suite.  Its limits are in seconds, for each command that it runs."""
-
-    name: str
-    what: str
-    run: Callable[[Context], Tally]
-    nightly: bool = False
-
-
-@dataclass
-class Context:
-    """What a part gets: itself, the environment for its commands, and whether this is the long form."""
-
-    part: Part
-    env: dict[str, str]
-    nightly: bool
-
-    def command(
-        self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
-    ) -> tuple[int, str]:
-        """(exit code, output) of a command; 124 after `limit` seconds.  Shows the end of its output where it failed."""
-        LOGS.mkdir(parents=True, exist_ok=True)
-        log = LOGS / f"{self.part.name}.log"
-        with log.open("ab") as out:
-            out.write(f"\n$ {' '.join(argv)}\n".encode())
-            out.flush()
-            begin = out.tell()
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={**self.env, **(env or {})},
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                code = 124
-            finally:
-                kill_group(process)
-        text = log.read_bytes()[begin:].decode(errors="replace")
-        if code != 0 and not quiet:
-            print("\n".join(["   $ " + " ".join(argv), *("   | " + x for x in text.splitlines()[-TAIL_LINES:])]), flush=True)
-            print(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""), flush=True)
-        return code, text
-
-    def good(self, name: str, argv: Sequence[str], limit: float = 120, env: dict[str, str] | None = None) -> Tally:
-        """A test that is one command."""
-        code, _ = self.command(argv, limit, env)
-        return check(name, code == 0, f"exit code {code}")
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends whatever is left of a command's process group."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
 
 
 def sources(*patterns: str) -> list[str]:
@@ -140,59 +68,6 @@ def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
 # ---- unit tests, plain and under sanitizers -------------------------------------------------------------------------
 
 
-def run_meson_tests(
-    context: Context,
-    build: pathlib.Path,
-    env: dict[str, str] | None = None,
-    wrapper: Sequence[str] = (),
-    only_units: bool = False,
-) -> Tally:
-    """Builds a configured folder and runs its tests, one after the other: their threads need both cores.
-
-    Those that are no unit tests run under MPI, whose own leaks cannot be told from ours: its modules are unloaded by then.
-    """
-    tests = build_tests(context, build, only_units)
-    if tests is None:
-        return Tally(failed=[f"{build}: does not build"])
-    tally = Tally() if tests else Tally(failed=[f"{build}: has no tests"])
-    for test in tests:
-        name = test["name"]
-        argv = ["meson", "test", "-C", str(build), "--no-rebuild", "-v", "--num-processes=1", "--timeout-multiplier=3"]
-        if wrapper:
-            argv.append("--wrapper=" + " ".join(wrapper))
-        code, output = context.command([*argv, name], 600, env if is_unit(test) else without_leaks(env or {}))
-        tally += from_meson(output, f"{build.name}/{name}", code)
-    return tally
-
-
-def is_unit(test: dict[str, Any]) -> bool:
-    return any(name.endswith(":unit") for name in test["suite"])
-
-
-def build_tests(context: Context, build: pathlib.Path, only_units: bool, jobs: int = 0) -> list[dict[str, Any]] | None:
-    """The tests of a configured folder, built; None where that fails.  jobs: at once, 0: as many as there are cores."""
-    context.command(["ninja", "-C", str(build), "build.ninja"], 120)  # so that what follows sees the options as they are now
-    _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
-    tests = [test for test in json.loads(listing) if is_unit(test) or not only_units]
-    targets = needed_by(context, build, tests) if only_units else []
-    limit = ["-j", str(jobs)] if jobs else []
-    code, _ = context.command(["ninja", "-C", str(build), *limit, *targets], 1200)
-    return tests if code == 0 else None
-
-
-def needed_by(context: Context, build: pathlib.Path, tests: list[dict[str, Any]]) -> list[str]:
-    """What these tests run or load, as ninja names it."""
-    _, listing = context.command(["meson", "introspect", "--targets", str(build)], 60)
-    files = {target["id"]: target["filename"][0] for target in json.loads(listing)}
-    needed = {files[target] for test in tests for target in test["depends"]}
-    return sorted(os.path.relpath(file, build.resolve()) for file in needed)
-
-
-def without_leaks(env: dict[str, str]) -> dict[str, str]:
-    """The sanitizer's options less the search for leaks."""
-    return {name: value.replace("detect_leaks=1", "detect_leaks=0") for name, value in env.items()}
-
-
 def run_unit(context: Context) -> Tally:
     """The unit tests of the very build that the wheel was made of."""
     return (
@@ -200,16 +75,24 @@ def run_unit(context: Context) -> Tally:
     )
 
 
+PROGRAMS: list[bool] = []  # whether the tests' own programs are there, once somebody has built them
+ONE_AT_A_TIME = threading.Lock()
+
+
 def test_programs(context: Context) -> bool:
-    """Builds the tests' own programs beside the wheel's, which scripts/setup leaves out.  Seconds when they are there."""
-    commands = (["meson", "configure", str(BUILD), "-Dtests=true"], ["ninja", "-C", str(BUILD)])
-    return all(context.command(argv, 1200)[0] == 0 for argv in commands)
+    """Builds the tests' own programs beside the wheel's, which scripts/setup leaves out: once in a run, for all parts."""
+    with ONE_AT_A_TIME:
+        if not PROGRAMS:
+            commands = (["meson", "configure", str(BUILD), "-Dtests=true"], ["ninja", "-C", str(BUILD)])
+            PROGRAMS.append(all(context.command(argv, 1200)[0] == 0 for argv in commands))
+        return PROGRAMS[0]
 
 
 def sanitized(context: Context, name: str, sanitizers: str, optimization: int) -> pathlib.Path | None:
     """A build folder under sanitizers, made or up to date; None where meson failed.
 
-    Line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.
+    Line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.  Kernels for one
+    GPU: those are the wheel's business, and nvcc takes half a minute for all.
     """
     build = pathlib.Path("build") / name
     argv = [
@@ -221,6 +104,7 @@ def sanitized(context: Context, name: str, sanitizers: str, optimization: int) -
         "-Dcpp_args=-g1",
         f"-Db_sanitize={sanitizers}",
         "-Db_lundef=false",
+        "-Dgpus=80",
     ]
     code, _ = context.command([*argv, *(["--reconfigure"] if (build / "build.ninja").exists() else [])], 120)
     return build if code == 0 else None
@@ -236,9 +120,12 @@ def configure_tsan(context: Context) -> pathlib.Path | None:
 
 def build_ahead(context: Context) -> None:
     """What asan and tsan are going to test.  Run in the background (ahead.py); what is not done by then, they build."""
-    for configure, only_units in ((configure_asan, False), (configure_tsan, True)):
+    for configure, only_units, without in ((configure_asan, False, ()), (configure_tsan, True, WITHOUT_THREADS)):
         if build := configure(context):
-            build_tests(context, build, only_units, jobs=1)
+            build_tests(context, build, only_units, without, jobs=1)
+
+
+WITHOUT_THREADS = ("base", "place", "fuzz parsers", "unit simulate")  # nothing for the thread sanitizer to see
 
 
 ASAN = {
@@ -277,7 +164,7 @@ def run_tsan(context: Context) -> Tally:
     if build is None:
         return Tally(failed=["tsan: meson setup failed"])
     env = absolute(TSAN)
-    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], only_units=True)
+    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], only_units=True, without=WITHOUT_THREADS)
 
 
 # ---- pytest suites --------------------------------------------------------------------------------------------------
@@ -290,7 +177,8 @@ def run_pytest(context: Context, folder: str, env: dict[str, str] | None = None,
     LOGS.mkdir(parents=True, exist_ok=True)
     report = LOGS / f"{context.part.name}.xml"
     report.unlink(missing_ok=True)
-    argv = [sys.executable, "-m", "pytest", folder, "--timeout=120", f"--junit-xml={report}", "--durations=5", "-q"]
+    argv = [sys.executable, "-m", "pytest", folder, "--timeout=120", f"--junit-xml={report}"]
+    argv += ["-q", "-pno:cacheprovider", "--durations=5"]  # the cache's folder is one for all that runs side by side
     if not context.nightly:
         argv += ["-m", "not nightly"]
     code, _ = context.command(
@@ -377,22 +265,22 @@ def run_repeat(context: Context) -> Tally:
 
 
 PARTS = [
-    Part("format", "clang-format and ruff format", run_format),
-    Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint),
-    Part("unit", "unit tests; libhvd over MPI", run_unit),
+    Part("format", "clang-format and ruff format", run_format, alone=True),
+    Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint, alone=True),
+    Part("unit", "unit tests; libhvd over MPI", run_unit, alone=True),
     Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher")),
     Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
     Part("python", "the Python package", suite("tests/python")),
     Part("property", "random operations against a model in NumPy", suite("tests/property")),
     Part("models", "protocols in shared memory, explored by a model checker", suite("tests/models")),
     Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
-    Part("failures", "what fails, and what is said then", suite("tests/failures")),
+    Part("failures", "what fails, and what is said then", suite("tests/failures"), waits=True),
     Part("gpu", "GPUs: over fakes, and on a real one where there is one", suite("tests/gpu")),
-    Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),
+    Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns"), waits=True),
     Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark")),
-    Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
-    Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan),
-    Part("tsan", "thread sanitizer: units", run_tsan),
+    Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel"), waits=True),
+    Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan, alone=True),
+    Part("tsan", "thread sanitizer: units", run_tsan, alone=True),
     Part("clang", "a second compiler", run_clang, nightly=True),
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True),
     Part("random", "operations at random on GPUs, over the fakes: 10 000 of them", run_random, nightly=True),

@@ -1,0 +1,100 @@
+"""What a part of the suite gets to run its commands with.
+
+Every command runs under a limit, in a process group of its own that is killed as a whole; its output goes to
+.cache/tests/PART.log and is shown where something failed.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tally import Tally, check
+
+LOGS = pathlib.Path(".cache/tests")
+TAIL_LINES = 60
+
+
+@dataclass
+class Part:
+    """A part of the suite.  Its limits are in seconds, for each command that it runs."""
+
+    name: str
+    what: str
+    run: Callable[[Context], Tally]
+    nightly: bool = False
+    alone: bool = False  # its threads or compilers need all cores
+    waits: bool = False  # more than it computes: runs beside others (beside.py)
+
+
+@dataclass
+class Context:
+    """What a part gets: itself, the environment for its commands, and whether this is the long form."""
+
+    part: Part
+    env: dict[str, str]
+    nightly: bool
+    say: Callable[[str], None] = lambda text: print(text, flush=True)
+
+    def command(
+        self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
+    ) -> tuple[int, str]:
+        """(exit code, output) of a command; 124 after `limit` seconds.  Shows the end of its output where it failed."""
+        LOGS.mkdir(parents=True, exist_ok=True)
+        log = LOGS / f"{self.part.name}.log"
+        with log.open("ab") as out:
+            out.write(f"\n$ {' '.join(argv)}\n".encode())
+            out.flush()
+            begin = out.tell()
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**self.env, **(env or {})},
+                start_new_session=True,
+            )
+            under_way.add(process)
+            try:
+                code = process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                code = 124
+            finally:
+                under_way.discard(process)
+                kill_group(process)
+        text = log.read_bytes()[begin:].decode(errors="replace")
+        if code != 0 and not quiet:
+            self.show("$ " + " ".join(argv), text)
+            self.say(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""))
+        return code, text
+
+    def show(self, what: str, text: str) -> None:
+        """What failed, and the end of what it said."""
+        self.say("\n".join([f"   {what}", *("   | " + line for line in text.splitlines()[-TAIL_LINES:])]))
+
+    def good(self, name: str, argv: Sequence[str], limit: float = 120, env: dict[str, str] | None = None) -> Tally:
+        """A test that is one command."""
+        code, _ = self.command(argv, limit, env)
+        return check(name, code == 0, f"exit code {code}")
+
+
+under_way: set[subprocess.Popen[bytes]] = set()  # of all threads
+
+
+def kill_all() -> None:
+    """Ends every command that is under way, whichever thread waits for it."""
+    for process in list(under_way):
+        kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends whatever is left of a command's process group."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
