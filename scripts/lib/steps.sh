@@ -59,6 +59,21 @@ print(sys.argv[1], file=open(site.getsitepackages()[0] + "/behind.pth", "w"))' \
   fi
 }
 
+# More packages in an environment that test_environment made; tests that lack them are skipped.
+extend_environment() { # NAME REQUIREMENTS
+  if [ ! -x .cache/$1/bin/python ] || [ "$(cat .cache/$1/extended-with 2>/dev/null)" = "$2" ]; then
+    return 0
+  fi
+  step $1 "installing $(shorten $2) into .cache/$1, for the long form of the tests"
+  set -f
+  if install_into .cache/$1 $2 >.cache/$1-more.log 2>&1 </dev/null; then
+    echo "$2" >.cache/$1/extended-with
+  else
+    step $1 "$(shorten $2) cannot be installed here: tests are skipped (.cache/$1-more.log says why)"
+  fi
+  set +f
+}
+
 install_into() {
   at=$1
   shift

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from python.harness import checks_of, python
+from python.harness import checks_of, jax_interpreter, python, tensorflow
 
 from . import session as s
 
@@ -12,6 +12,13 @@ PYTHON = s.python() or python()  # has pyarrow, and torch and Keras
 
 test_rows = checks_of("estimator_rows.py", needs=("pyarrow", "pandas"), interpreter=PYTHON)
 test_torch = checks_of("estimator_torch.py", needs=("pyarrow", "pandas", "torch"), interpreter=PYTHON)
+NEEDS = ("pyarrow", "pandas", "keras")
 test_keras = pytest.mark.nightly(
-    checks_of("estimator_keras.py", needs=("pyarrow", "pandas", "keras", "torch"), interpreter=PYTHON, KERAS_BACKEND="torch")
+    checks_of("estimator_keras.py", needs=(*NEEDS, "torch"), interpreter=PYTHON, KERAS_BACKEND="torch")
+)
+test_keras_on_tensorflow = pytest.mark.nightly(
+    checks_of("estimator_keras.py", needs=(*NEEDS, "tensorflow"), interpreter=tensorflow(), KERAS_BACKEND="tensorflow")
+)
+test_keras_on_jax = pytest.mark.nightly(
+    checks_of("estimator_keras.py", needs=(*NEEDS, "jax"), interpreter=jax_interpreter(), KERAS_BACKEND="jax")
 )
