@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from typing import Any
 
@@ -43,12 +44,15 @@ def torch_estimator(store: str, **given: Any) -> Any:
     """A small classifier of digits."""
     import torch
 
+    from horovod.spark.common.backend import SparkBackend
     from horovod.spark.torch import TorchEstimator
 
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     settings = {
-        "num_proc": 2, "store": store, "model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.01),
+        # As Horovod's examples write it.
+        "backend": SparkBackend(num_proc=2, stdout=sys.stdout, stderr=sys.stderr, prefix_output_with_timestamp=True),
+        "store": store, "model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.01),
         "loss": torch.nn.CrossEntropyLoss(), "feature_cols": ["scaled"], "label_cols": ["digit"], "batch_size": 32,
         "epochs": 4, "validation": 0.2, "random_seed": 3, "verbose": 0, "output_cols": ["logits"],
     }  # fmt: skip

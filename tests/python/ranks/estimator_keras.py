@@ -95,5 +95,44 @@ def check_a_pool_smaller_than_the_share():
     assert np.allclose(numbers(trained(path, kept, shuffle_buffer_size=6, epochs=6)), [2, 0], atol=0.1)
 
 
+def check_the_best_model_is_returned():
+    kept = store()
+    path = written(kept, y=2 * X)
+    levels = iter([0.5, 0.1, 0.9])
+    best = []
+
+    class Judge(keras.callbacks.Callback):
+        """Says that the second epoch was the best, whatever it learned."""
+
+        def on_epoch_end(self, epoch, logs=None):
+            logs["level"] = next(levels)
+            if epoch == 1:
+                best.extend(self.model.get_weights())
+
+    for weights_only in (False, True):
+        callback = hvd.callbacks.BestModelCheckpoint(monitor="level", mode="min", save_weights_only=weights_only)
+        levels, best = iter([0.5, 0.1, 0.9]), []
+        found = trained(path, kept, callbacks=[Judge()], checkpoint_callback=callback, run_id=f"best{weights_only}")
+        assert all(np.array_equal(a, b) for a, b in zip(hvd.broadcast_object(best, 0), found["weights"])), (best, found)
+        assert len(found["history"]["loss"]) == 3
+
+
+def check_a_vector_column_gets_the_shape_of_the_models_input():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((2, 3, 1)), keras.layers.Flatten(), keras.layers.Dense(1)])
+    kept = store()
+    path = written(kept, image=pa.FixedSizeListArray.from_arrays(np.repeat(X, 6), 6), y=X)
+    assert trained(path, kept, model, features=["image"])["widths"] == [1]
+
+
+def check_a_store_that_keeps_no_runs():
+    kept = store()
+    kept.save_runs = False
+    path = written(kept, y=2 * X)
+    trained(path, kept, run_id="unkept")
+    hvd.allreduce(np.zeros(1))  # rank 0 has ended
+    assert not kept.exists(kept.get_checkpoint_path("unkept"))
+
+
 def check_nothing_is_left():
     remove_folders()

@@ -24,12 +24,23 @@ def run(
     nics: str | Sequence[str] | None = None,
     prefix_output_with_timestamp: bool = False,
     executable: str | None = None,
+    **options: Any,
 ) -> list[Any]:
     """hvd.spark.run with Horovod's argument names.  stdout, stderr: text files for the ranks' output instead of ours.
 
-    use_mpi and use_gloo change nothing: MPI is the one controller here.
+    use_mpi and use_gloo change nothing: MPI is the one controller here.  options: hvd.spark.run's own, by its names.
     """
     del use_mpi, use_gloo
+    given = {
+        "start_timeout": start_timeout,
+        "env": env,
+        "verbose": verbose is True or verbose > 1,
+        "network_interfaces": nics,
+        "mpi_args": extra_mpi_args,
+        "prefix_output_with_timestamp": prefix_output_with_timestamp,
+        "executable": executable,
+        **options,
+    }
     import contextlib
 
     with contextlib.ExitStack() as stack:
@@ -37,19 +48,7 @@ def run(
             stack.enter_context(contextlib.redirect_stdout(stdout))
         if stderr is not None:
             stack.enter_context(contextlib.redirect_stderr(stderr))
-        return _run(
-            fn,
-            args,
-            kwargs,
-            num_proc,
-            start_timeout=start_timeout,
-            env=env,
-            verbose=verbose > 1,
-            network_interfaces=nics,
-            mpi_args=extra_mpi_args,
-            prefix_output_with_timestamp=prefix_output_with_timestamp,
-            executable=executable,
-        )
+        return _run(fn, args, kwargs, num_proc, **given)
 
 
 def run_elastic(*_args: Any, **_kwargs: Any) -> list[Any]:

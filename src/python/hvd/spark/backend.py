@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable
 
-__all__ = ["Backend", "LocalBackend", "SparkBackend"]
+__all__ = ["Backend", "LocalBackend", "SparkBackend", "default_num_proc"]
+
+
+def default_num_proc() -> int:
+    """The slots that the session has now."""
+    from hvd.spark._session import slots, spark_context
+
+    return slots(spark_context())
 
 
 class Backend:
@@ -27,7 +34,7 @@ class Backend:
 
 
 class SparkBackend(Backend):
-    """Tasks of a barrier stage; num_proc=None takes every slot.  options: those of hvd.spark.run."""
+    """Tasks of a barrier stage; num_proc=None takes every slot.  options: those of horovod.spark.run and hvd.spark.run."""
 
     def __init__(self, num_proc: int | None = None, env: dict[str, str] | None = None, **options: Any) -> None:
         self.num_proc, self.env, self.options = num_proc, env or {}, options
@@ -39,14 +46,12 @@ class SparkBackend(Backend):
         kwargs: dict[str, Any] | None = None,
         env: dict[str, str] | None = None,
     ) -> list[Any]:
-        from hvd.spark._run import run
+        from hvd.spark._horovod import run
 
         return run(fn, args, kwargs, self.num_processes(), env={**self.env, **(env or {})}, **self.options)
 
     def num_processes(self) -> int:
-        from hvd.spark._session import slots, spark_context
-
-        return self.num_proc or slots(spark_context())
+        return self.num_proc or default_num_proc()
 
 
 class LocalBackend(Backend):

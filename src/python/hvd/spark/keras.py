@@ -84,7 +84,7 @@ class KerasModel(HorovodModelBase):
         model = unpack(packed, extra["custom_objects"])
 
         def forward(inputs: list[Any]) -> list[Any]:
-            given = shaped(inputs, extra["input_shapes"])
+            given = shaped(inputs, extra["input_shapes"], model)
             outputs = model.predict(given if len(given) > 1 else given[0], verbose=0)
             return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 

@@ -13,19 +13,37 @@ import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 __all__ = ["DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "Store"]
 
+_FILE = r"^file:(//)?/"
+_DBFS = r"^(dbfs:/+|(file:(//)?)?/dbfs/)"
+
 
 class Store:
-    """Paths of one prefix, and whole files below it.  Pickled with what needs it; opens nothing before it is used."""
+    """Paths of one prefix, and whole files below it.  Pickled with what needs it; opens nothing before it is used.
 
-    def __init__(self, prefix_path: str, train_path: str | None = None, val_path: str | None = None,
-                 runs_path: str | None = None, checkpoint_filename: str = "checkpoint", **options: Any) -> None:  # fmt: skip
+    save_runs=False keeps no checkpoints.  storage_options, and further keywords: fsspec's.
+    """
+
+    def __init__(
+        self,
+        prefix_path: str,
+        train_path: str | None = None,
+        val_path: str | None = None,
+        test_path: str | None = None,
+        runs_path: str | None = None,
+        save_runs: bool = True,
+        storage_options: dict[str, Any] | None = None,
+        checkpoint_filename: str | None = None,
+        **options: Any,
+    ) -> None:
         self.prefix_path = prefix_path.rstrip("/") or "/"
-        self._train, self._val, self._runs = train_path, val_path, runs_path
-        self.checkpoint_filename = checkpoint_filename
-        self.options = options
+        self._train, self._val, self._test, self._runs = train_path, val_path, test_path, runs_path
+        self.save_runs = save_runs
+        self.checkpoint_filename = checkpoint_filename or "checkpoint"
+        self.options = {**(storage_options or {}), **options}
 
     @staticmethod
     def create(prefix_path: str | os.PathLike[str], **options: Any) -> Store:
@@ -37,11 +55,11 @@ class Store:
         path = os.fspath(prefix_path)
         if not path:
             raise ValueError("a store needs a path or URL, not an empty text")
-        if path.startswith(("dbfs:", "/dbfs/")):
+        if DBFSLocalStore.matches_dbfs(path):
             return DBFSLocalStore(path, **options)
-        if path.startswith("hdfs://"):
+        if HDFSStore.matches(path):
             return HDFSStore(path, **options)
-        if path.startswith("file://") or not re.match(r"^[a-zA-Z][\w+.-]*://", path):
+        if re.match(_FILE, path) or not re.match(r"^[a-zA-Z][\w+.-]*://", path):
             return LocalStore(path, **options)
         return FilesystemStore(path, **options)
 
@@ -54,6 +72,10 @@ class Store:
     def get_val_data_path(self, idx: object = None) -> str:
         """Of the validation table."""
         return self._val or self._data("val", idx)
+
+    def get_test_data_path(self, idx: object = None) -> str:
+        """Of a table to test with; the estimators write none."""
+        return self._test or self._data("test", idx)
 
     def _data(self, kind: str, idx: object) -> str:
         name = f"intermediate_{kind}_data"
@@ -69,11 +91,23 @@ class Store:
 
     def get_checkpoint_path(self, run_id: str) -> str:
         """Of the run's newest checkpoint, a file."""
-        return f"{self.get_run_path(run_id)}/{self.checkpoint_filename}"
+        return f"{self.get_run_path(run_id)}/{self.get_checkpoint_filename()}"
+
+    def get_checkpoint_filename(self) -> str:
+        """Its last part."""
+        return self.checkpoint_filename
+
+    def saving_runs(self) -> bool:
+        """Whether runs keep checkpoints."""
+        return self.save_runs
 
     def get_logs_path(self, run_id: str) -> str:
         """Of the run's logs, a folder."""
-        return f"{self.get_run_path(run_id)}/logs"
+        return f"{self.get_run_path(run_id)}/{self.get_logs_subdir()}"
+
+    def get_logs_subdir(self) -> str:
+        """Its last part."""
+        return "logs"
 
     # ---- files ----
 
@@ -105,6 +139,23 @@ class Store:
             file.write(data)
         filesystem.move(fresh, target)
 
+    def write_text(self, path: str, text: str) -> None:
+        """write(), of a text."""
+        self.write(path, text.encode())
+
+    def get_parquet_dataset(self, path: str) -> Any:
+        """The table at a path, as pyarrow.parquet.ParquetDataset."""
+        from pyarrow import parquet
+
+        return parquet.ParquetDataset(self.list(path), filesystem=self.filesystem())
+
+    def is_parquet_dataset(self, path: str) -> bool:
+        """Whether there is a table that can be read."""
+        try:
+            return bool(self.list(path)) and self.get_parquet_dataset(path) is not None
+        except (OSError, ValueError):
+            return False
+
     def list(self, path: str) -> list[str]:
         """The files below a folder, sorted, without those that Spark and others hide (. and _ in front); of a file, itself."""
         from pyarrow import fs
@@ -121,45 +172,6 @@ class Store:
 
         if self.filesystem().get_file_info(self.inner(path)).type == fs.FileType.Directory:
             self.filesystem().delete_dir(self.inner(path))
-
-
-class LocalStore(Store):
-    """A path that driver and executors all have: one machine, or a shared file system."""
-
-    def __init__(self, prefix_path: str, **options: Any) -> None:
-        path = prefix_path.removeprefix("file://")
-        super().__init__(str(Path(path).absolute()), **options)
-
-    def filesystem(self) -> Any:
-        from pyarrow import fs
-
-        return fs.LocalFileSystem()
-
-    def inner(self, path: str) -> str:
-        return path.removeprefix("file://")
-
-    def write(self, path: str, data: bytes) -> None:
-        target = Path(self.inner(path))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f"{target.name}.", delete=False) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, target)
-
-    def delete(self, path: str) -> None:
-        shutil.rmtree(self.inner(path), ignore_errors=True)
-
-
-class DBFSLocalStore(LocalStore):
-    """Databricks' file system, through its mount at /dbfs.  "dbfs:/x" and "/dbfs/x" are the same."""
-
-    def __init__(self, prefix_path: str, **options: Any) -> None:
-        path = re.sub(r"^dbfs:/*", "/dbfs/", prefix_path)
-        super().__init__(path, **options)
-
-    def inner(self, path: str) -> str:
-        return re.sub(r"^dbfs:/*", "/dbfs/", super().inner(path))
 
 
 class FilesystemStore(Store):
@@ -180,13 +192,104 @@ class FilesystemStore(Store):
         return path.split("://", 1)[1] if "://" in path else path
 
 
-class HDFSStore(FilesystemStore):
-    """hdfs://host:port/path, through pyarrow's own client (libhdfs and HADOOP_HOME must be there)."""
+class LocalStore(FilesystemStore):
+    """A path that driver and executors all have: one machine, or a shared file system."""
+
+    def __init__(self, prefix_path: str, *args: Any, **options: Any) -> None:
+        super().__init__(str(Path(re.sub(_FILE, "/", prefix_path)).absolute()), *args, **options)
 
     def filesystem(self) -> Any:
         from pyarrow import fs
 
-        return fs.HadoopFileSystem.from_uri(self.prefix_path)
+        return fs.LocalFileSystem()
+
+    def inner(self, path: str) -> str:
+        return re.sub(_FILE, "/", path)
+
+    def write(self, path: str, data: bytes) -> None:
+        target = Path(self.inner(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f"{target.name}.", delete=False) as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, target)
+
+    def delete(self, path: str) -> None:
+        shutil.rmtree(self.inner(path), ignore_errors=True)
+
+
+class DBFSLocalStore(LocalStore):
+    """Databricks' file system, through its mount at /dbfs.  dbfs:/x, file:/dbfs/x, file:///dbfs/x and /dbfs/x are the same."""
+
+    def __init__(self, prefix_path: str, *args: Any, **options: Any) -> None:
+        super().__init__(self.normalize_path(prefix_path), *args, **options)
+
+    @staticmethod
+    def matches_dbfs(path: str) -> bool:
+        """Whether it is a path of Databricks' file system."""
+        return re.match(_DBFS, path) is not None
+
+    @staticmethod
+    def normalize_path(path: str) -> str:
+        """The path below /dbfs.  ValueError for another one."""
+        if not DBFSLocalStore.matches_dbfs(path):
+            raise ValueError(f"{path} is not a path of DBFS: write dbfs:/… or /dbfs/…")
+        return re.sub(_DBFS, "/dbfs/", path)
+
+    def inner(self, path: str) -> str:
+        return re.sub(_DBFS, "/dbfs/", super().inner(path))
+
+
+class HDFSStore(FilesystemStore):
+    """hdfs://host:port/path, hdfs:///path or /path, through pyarrow's client: libhdfs and Java must be there, on all hosts.
+
+    Without a host, Hadoop's own configuration says which.  Errors, when it is used: OSError that says what is missing.
+    """
+
+    def __init__(
+        self,
+        prefix_path: str,
+        host: str | None = None,
+        port: int | None = None,
+        user: str | None = None,
+        kerb_ticket: str | None = None,
+        driver: str = "libhdfs",
+        extra_conf: dict[str, str] | None = None,
+        *args: Any,
+        **options: Any,
+    ) -> None:
+        if "://" in prefix_path and not self.matches(prefix_path):
+            raise ValueError(f"{prefix_path} is not an hdfs:// URL: Store.create() finds the store for it")
+        whole = prefix_path if self.matches(prefix_path) else f"hdfs:///{prefix_path.lstrip('/')}"
+        super().__init__(whole, *args, **options)
+        name, _, number = urlsplit(whole).netloc.partition(":")
+        self._server = {
+            "host": host or name or "default",
+            "port": port or int(number or 0),
+            "user": user,
+            "kerb_ticket": kerb_ticket,
+            "extra_conf": extra_conf,
+        }
+
+    @staticmethod
+    def matches(path: str) -> bool:
+        """Whether it is an hdfs:// URL."""
+        return path.startswith("hdfs://")
+
+    def filesystem(self) -> Any:
+        from pyarrow import fs
+
+        try:
+            return fs.HadoopFileSystem(**self._server)
+        except OSError as error:
+            text = str(error).splitlines()[0]
+            if "libhdfs" not in text and "libjvm" not in text:
+                raise
+            raise OSError(
+                f"{self.prefix_path} needs Hadoop's client on the driver and on every executor, which is not there ({text}): "
+                "install Java and Hadoop; set JAVA_HOME, HADOOP_HOME, and CLASSPATH to what `hadoop classpath --glob` prints"
+            ) from error
 
     def inner(self, path: str) -> str:
         return re.sub(r"^hdfs://[^/]*", "", path)

@@ -31,6 +31,9 @@ class TorchEstimator(HorovodEstimatorBase):
         if not all(id(p) in mine for group in optimizer.param_groups for p in group["params"]):
             raise ValueError("the optimizer holds parameters of another model: make it of model.parameters()")
         loss, metrics = self.value("loss"), self.value("metrics") or {}
+        if loss is None:
+            made = self.value("loss_constructors")
+            loss = [make() for make in (made if isinstance(made, (list, tuple)) else [made])]
         losses = list(loss) if isinstance(loss, (list, tuple)) else [loss]
         if len(losses) != len(self.value("label_cols")):
             raise ValueError(f"{len(losses)} losses for {len(self.value('label_cols'))} label columns: give one for each")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from hvd.spark.backend import Backend, LocalBackend, SparkBackend
+from hvd.spark.backend import Backend, LocalBackend, SparkBackend, default_num_proc
 
-__all__ = ["Backend", "LocalBackend", "SparkBackend"]
+__all__ = ["Backend", "LocalBackend", "SparkBackend", "default_num_proc"]

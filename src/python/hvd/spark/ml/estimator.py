@@ -17,6 +17,9 @@ from hvd.spark.ml.tables import count_rows, write_table
 from hvd.spark.ml.training import Training
 from hvd.spark.store import Store
 
+# Parameters that ranks get in another form, or not at all.
+_OF_THE_DRIVER = ("model", "optimizer", "loss", "loss_constructors", "metrics", "store", "backend", "backend_env")
+
 
 class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ignore[misc]
     """fit(df) trains and returns a model; fit_on_parquet() trains on tables that lie in the store already."""
@@ -99,7 +102,7 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
 
     def _check(self) -> None:
         for name in ("store", "model", "loss", "feature_cols", "label_cols"):
-            if not self.value(name):
+            if not self.value(name) and not (name == "loss" and self.value("loss_constructors")):
                 raise ValueError(f"{type(self).__name__} needs {name}: {PARAMS[name][1]}")
         for name in ("batch_size", "epochs", *COUNTS):
             value = self.value(name)
@@ -113,7 +116,7 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
     def _training(self, features: list[str], labels: list[str]) -> Training:
         store = self.value("store")
         store = store if isinstance(store, Store) else Store.create(store)
-        plain = {n: self.value(n) for n in PARAMS if n not in ("model", "optimizer", "loss", "metrics", "store", "backend")}
+        plain = {name: self.value(name) for name in PARAMS if name not in _OF_THE_DRIVER}
         run_id = self.value("run_id") or f"run-{uuid.uuid4().hex[:12]}"
         validates = self.value("validation") is not None
         return Training(store, run_id, features, labels, self.value("sample_weight_col"), validates, plain, self._work())
@@ -136,7 +139,8 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
         return tuple(dataset.randomSplit([1 - validation, validation], seed=42 if seed is None else seed))
 
     def _train(self, training: Training) -> Any:
-        results = self._backend().run(self._train_function(), args=(training,), env=self._environment())
+        env = {**self._environment(), **(self.value("backend_env") or {})}
+        results = self._backend().run(self._train_function(), args=(training,), env=env)
         return self._model_of(results[0], training)
 
 
@@ -162,6 +166,22 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
     def getHistory(self) -> dict[str, list[float]]:
         """loss, val_loss and the metrics: one value an epoch."""
         return self.history
+
+    def getRunId(self) -> str:
+        """The run's name, under which its checkpoint lies in the store."""
+        return self.run_id
+
+    def getFeatureColumns(self) -> list[str]:
+        """The columns that go into the model."""
+        return self.features
+
+    def getLabelColumns(self) -> list[str]:
+        """The columns that the model was trained to predict."""
+        return self.labels
+
+    def getOutputCols(self) -> list[str]:
+        """The predictions' columns."""
+        return self.outputs
 
     def setOutputCols(self, names: list[str]) -> Any:
         """Other names for the predictions' columns."""

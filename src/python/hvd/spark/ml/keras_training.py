@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import pickle
 import tempfile
@@ -35,11 +36,19 @@ def unpack(packed: bytes, custom_objects: Any = None) -> Any:
         return keras.models.load_model(path, custom_objects=custom_objects, compile=False)
 
 
-def shaped(inputs: list[Any], shapes: Any) -> list[Any]:
-    """Inputs in the shapes asked for; a column of numbers without one is [rows, 1]."""
+def shaped(inputs: list[Any], shapes: Any, model: Any) -> list[Any]:
+    """Inputs in the shapes asked for, else in those of the model's inputs; a column of numbers without any is [rows, 1]."""
     if shapes:
         return [value.reshape(shape) for value, shape in zip(inputs, shapes)]
-    return [value.reshape(-1, 1) if value.ndim == 1 else value for value in inputs]
+    wanted = [tuple(spec.shape[1:]) for spec in getattr(model, "inputs", None) or ()]
+    return [_as(value, wanted[i] if i < len(wanted) else ()) for i, value in enumerate(inputs)]
+
+
+def _as(value: Any, shape: tuple[int | None, ...]) -> Any:
+    """A vector column as an image, say, where the numbers of values agree; Keras says where they do not."""
+    if shape and None not in shape and value[:1].size == math.prod(shape):  # type: ignore[arg-type]
+        return value.reshape(-1, *shape)
+    return value.reshape(-1, 1) if value.ndim == 1 else value
 
 
 def train(training: Training) -> dict[str, Any] | None:
@@ -53,7 +62,7 @@ def train(training: Training) -> dict[str, Any] | None:
     if settings["random_seed"] is not None:
         keras.utils.set_random_seed(int(settings["random_seed"]) + hvd.rank())
     model = unpack(training.work["model"], settings["custom_objects"])
-    run = _Run(training, keras, hvd)
+    run = _Run(training, model, keras, hvd)
     state = run.checkpoint()
     _compile(model, training, keras, hvd)
     first = run.resume(model, state)
@@ -76,12 +85,14 @@ def train(training: Training) -> dict[str, Any] | None:
             hvd.callbacks.BroadcastGlobalVariablesCallback(0),
             hvd.callbacks.MetricAverageCallback(),
             *(settings["callbacks"] or ()),
+            *run.best_keeper(),
             run.keeper(),
         ],
         verbose=0,
     )
     if hvd.rank() != 0:
         return None
+    run.load_best(model)
     outputs = model.predict(run.inputs(share.first), verbose=0)
     outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     return {"weights": model.get_weights(), "history": run.history, "widths": [int(numpy.size(value)) for value in outputs]}
@@ -104,14 +115,33 @@ def _compile(model: Any, training: Training, keras: Any, hvd: Any) -> None:
 class _Run:
     """Batches as fit() takes them, the history of all runs of this name together, and the checkpoint."""
 
-    def __init__(self, training: Training, keras: Any, hvd: Any) -> None:
-        self.t, self.keras, self.hvd = training, keras, hvd
+    def __init__(self, training: Training, model: Any, keras: Any, hvd: Any) -> None:
+        self.t, self.model, self.keras, self.hvd = training, model, keras, hvd
         self.path = training.store.get_checkpoint_path(training.run_id)
         self.history: dict[str, list[float]] = {}
+        self.folder: Any = None  # where rank 0 keeps the best model so far
+
+    def best_keeper(self) -> list[Any]:
+        """The checkpoint_callback, on rank 0, with a file to write to."""
+        callback = self.t.settings["checkpoint_callback"]
+        if callback is None or self.hvd.rank() != 0:
+            return []
+        self.folder = tempfile.TemporaryDirectory()
+        name = "best.weights.h5" if getattr(callback, "save_weights_only", False) else "best.keras"
+        callback.filepath = os.path.join(self.folder.name, name)
+        return [callback]
+
+    def load_best(self, model: Any) -> None:
+        """Gives the model the weights that the checkpoint_callback kept."""
+        if self.folder is not None:
+            with self.folder:
+                path = self.t.settings["checkpoint_callback"].filepath
+                if os.path.exists(path):
+                    model.load_weights(path)
 
     def inputs(self, batch: dict[str, Any]) -> Any:
         """One array, or a tuple of them."""
-        return _one_or_all(shaped([batch[name] for name in self.t.features], self.t.settings["input_shapes"]))
+        return _one_or_all(shaped([batch[name] for name in self.t.features], self.t.settings["input_shapes"], self.model))
 
     def batches(self, share: Share, size: int, steps: int, first_epoch: int | None = None) -> Iterator[tuple[Any, ...]]:
         """Epochs without end.  first_epoch: shuffles, in the order of that epoch and the later ones."""
@@ -151,7 +181,8 @@ class _Run:
             return
         kept = {"weights": model.get_weights(), "history": self.history, "epoch": epoch}
         kept["optimizer"] = [self.keras.ops.convert_to_numpy(variable) for variable in model.optimizer.variables]
-        self.t.store.write(self.path, pickle.dumps(kept))
+        if self.t.store.saving_runs():
+            self.t.store.write(self.path, pickle.dumps(kept))
         if self.t.settings["verbose"]:
             listed = "  ".join(f"{name} {float(value):.5g}" for name, value in logs.items())
             print(f"epoch {epoch + 1}/{self.t.settings['epochs']}  {listed}", flush=True)

@@ -10,10 +10,12 @@ from pyspark.ml.param import Param, Params
 PARAMS: dict[str, tuple[Any, str]] = {
     "num_proc": (None, "ranks; None takes every slot"),
     "backend": (None, "where the ranks run; by default a SparkBackend with num_proc"),
+    "backend_env": (None, "environment variables for the ranks"),
     "store": (None, "a Store, or its path"),
     "model": (None, "the model to train"),
     "optimizer": (None, "its optimizer"),
     "loss": (None, "a loss, or one for each label column"),
+    "loss_constructors": (None, "torch: functions that make the losses, where there is no loss"),
     "loss_weights": (None, "weights of several losses"),
     "metrics": (None, "metrics to keep for every epoch"),
     "sample_weight_col": (None, "a column with each row's weight"),
@@ -22,6 +24,7 @@ PARAMS: dict[str, tuple[Any, str]] = {
     "output_cols": (None, "names of the predictions' columns; LABEL__output by default"),
     "validation": (None, "a part of the rows (0 to 1), or a column that is true for validation rows"),
     "callbacks": (None, "callbacks of Keras, or functions (epoch, model, logs) for torch"),
+    "checkpoint_callback": (None, "Keras: a BestModelCheckpoint; the model returned is the best one that it kept"),
     "batch_size": (32, "rows a rank takes at a step"),
     "val_batch_size": (None, "likewise in validation; batch_size by default"),
     "epochs": (1, "times through the table"),
@@ -49,6 +52,8 @@ ACCEPTED = (
     "reader_pool_type", "label_shapes", "inmemory_cache_all", "use_gpu", "mp_start_method", "train_minibatch_fn",
     "terminate_on_nan", "profiler", "debug_data_loader", "train_async_data_loader_queue_size",
     "val_async_data_loader_queue_size", "num_workers", "data_module", "loader_num_epochs", "trainer_args",
+    "continuous_cols", "categorical_cols", "compress_sparse_cols", "transformation_edit_fields",
+    "transformation_removed_fields",
 )  # fmt: skip
 
 
@@ -63,8 +68,8 @@ class EstimatorParams(Params):  # type: ignore[misc]
         unknown = [name for name in given if name not in PARAMS and name not in ACCEPTED]
         if unknown:
             raise TypeError(f"unknown parameter {', '.join(unknown)}; there are {', '.join(PARAMS)}")
-        self._setDefault(**{name: default for name, (default, _) in PARAMS.items()})
-        self._set(**{name: value for name, value in given.items() if name in PARAMS and value is not None})
+        self._setDefault(**{name: default for name, (default, _) in PARAMS.items()}, **dict.fromkeys(ACCEPTED))
+        self._set(**{name: value for name, value in given.items() if value is not None})
 
     def value(self, name: str) -> Any:
         """What is set, else the default."""
@@ -86,5 +91,7 @@ def _add(name: str, text: str) -> None:
 
 for _name, (_default, _text) in PARAMS.items():
     _add(_name, _text)
+for _name in ACCEPTED:
+    _add(_name, "accepted as in Horovod; changes nothing")
 
 __all__ = ["ACCEPTED", "COUNTS", "PARAMS", "EstimatorParams"]

@@ -90,7 +90,8 @@ class _Trainer:
         file = io.BytesIO()
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "history": self.history}
         self.torch.save({**state, "epoch": epoch}, file)
-        self.t.store.write(self.t.store.get_checkpoint_path(self.t.run_id), file.getvalue())
+        if self.t.store.saving_runs():
+            self.t.store.write(self.t.store.get_checkpoint_path(self.t.run_id), file.getvalue())
 
     def _forward(self, batch: dict[str, Any]) -> list[Any]:
         shapes = self.settings["input_shapes"]
@@ -118,7 +119,8 @@ class _Trainer:
                         self.optimizer.step()
             values = {"loss": loss, **{name: metric(outputs[0], labels[0]) for name, metric in self.metrics.items()}}
             for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + float(value) * rows
+                number = value.item() if isinstance(value, self.torch.Tensor) else float(value)
+                sums[name] = sums.get(name, 0.0) + number * rows
             seen += rows
         names = sorted(sums)
         total = self.torch.tensor([sums[name] for name in names] + [float(seen)], dtype=self.torch.float64)
