@@ -105,7 +105,8 @@ PLAIN = {
     "horovod.data": LOADER,
     "horovod.data.data_loader_base": LOADER,
     "horovod.common.basics": "HorovodBasics",
-    "horovod.common.elastic": "State(bcast_object, get_rank) ObjectState(bcast_object, get_rank) run_fn(func, reset)",
+    "horovod.common.elastic": "State(bcast_object, get_rank) ObjectState(bcast_object, get_rank) run_fn(func, reset) "
+    "HorovodInternalError HostsUpdatedInterrupt",
     "horovod.common.exceptions": "HorovodInternalError HostsUpdatedInterrupt(skip_sync) "
     "HorovodVersionMismatchError(name, version, installed_version) "
     "get_version_mismatch_message(name, version, installed_version)",
@@ -123,17 +124,18 @@ TORCH = {
     "horovod.torch.mpi_ops": f"{TORCH_OPERATIONS} Compression HorovodInternalError gpu_available num_rank_is_power_2 "
     "check_installed_version handle_average_backwards_compatibility",
     "horovod.torch.functions": TORCH_FUNCTIONS,
-    "horovod.torch.optimizer": TORCH_OPTIMIZER,
+    "horovod.torch.optimizer": f"{TORCH_OPTIMIZER} _DistributedOptimizer",
     "horovod.torch.sync_batch_norm": TORCH_NORM,
     "horovod.torch.compression": "Compressor NoneCompressor FP16Compressor Compression",
-    "horovod.torch.elastic": "run(func) TorchState(model=None, optimizer=None) ElasticSampler(dataset, shuffle=True, seed=0)",
+    "horovod.torch.elastic": "run(func) run_fn(func, reset) "
+    "TorchState(model=None, optimizer=None) ElasticSampler(dataset, shuffle=True, seed=0)",
     "horovod.torch.elastic.state": "TorchState(model=None, optimizer=None)",
     "horovod.torch.elastic.sampler": "ElasticSampler(dataset, shuffle=True, seed=0)",
 }
 TENSORFLOW = {
     "horovod.tensorflow": f"{TF_OPERATIONS} {TF_FUNCTIONS} Compression elastic HorovodInternalError check_extension "
     "_executing_eagerly() util mpi_ops split_list gpu_available handle_average_backwards_compatibility "
-    "check_num_rank_power_of_2 "
+    "check_num_rank_power_of_2 _DistributedOptimizer "
     f"allreduce(tensor, average=None, {DENSE}op=None, prescale_factor=1.0, postscale_factor=1.0, name=None, "
     "process_set=..., ignore_name_scope=False) "
     f"grouped_allreduce(tensors, average=None, {DENSE}op=None, prescale_factor=1.0, postscale_factor=1.0, "
@@ -148,12 +150,15 @@ TENSORFLOW = {
     f"DistributedGradientTape{TF_TAPE}scale_local_gradients=True) "
     f"PartialDistributedGradientTape{TF_TAPE}local_layers=None, scale_local_gradients=True) "
     "SyncBatchNormalization(fused=False)",
-    "horovod.tensorflow.mpi_ops": f"{TF_OPERATIONS} check_num_rank_power_of_2 handle_average_backwards_compatibility",
+    "horovod.tensorflow.mpi_ops": f"{TF_OPERATIONS} check_num_rank_power_of_2 handle_average_backwards_compatibility "
+    "_allreduce(tensor, name=None, op=..., prescale_factor=1.0, postscale_factor=1.0, ignore_name_scope=False, "
+    "process_set=...)",
     "horovod.tensorflow.functions": TF_FUNCTIONS,
     "horovod.tensorflow.util": "_executing_eagerly() _make_subgraph(f) _cache(f) vars_to_refs(vars) refs_to_vars(refs)",
     "horovod.tensorflow.compression": "Compressor NoneCompressor FP16Compressor Compression",
     "horovod.tensorflow.sync_batch_norm": "SyncBatchNormalization(fused=False)",
-    "horovod.tensorflow.elastic": "run(func) TensorFlowState(variables=None, session=None) "
+    "horovod.tensorflow.elastic": "run(func) run_fn(func, reset) "
+    "TensorFlowState(variables=None, session=None) "
     "TensorFlowKerasState(model, optimizer=None, backend=None)",
     "horovod.keras": f"{KERAS} Adasum DistributedOptimizer{KERAS_OPTIMIZER}num_groups=0, groups=None) "
     f"PartialDistributedOptimizer{KERAS_OPTIMIZER}groups=None, process_set=..., local_layers=None, "
@@ -165,6 +170,24 @@ TENSORFLOW = {
     + "BestModelCheckpoint(monitor='val_loss', verbose=0, save_weights_only=False, mode='auto', save_freq='epoch')",
     "horovod.keras.elastic": KERAS_ELASTIC,
     "horovod.tensorflow.keras.elastic": KERAS_ELASTIC,
+}
+STORE = (
+    "(prefix_path, train_path=None, val_path=None, test_path=None, runs_path=None, save_runs=True, storage_options=None, "
+    "checkpoint_filename=None)"
+)
+SPARK = {
+    "horovod.spark": "run(fn, args=(), kwargs=..., num_proc=None, start_timeout=None, use_mpi=None, use_gloo=None, "
+    "extra_mpi_args=None, env=None, stdout=None, stderr=None, verbose=1, nics=None, prefix_output_with_timestamp=False, "
+    "executable=None) run_elastic",
+    "horovod.spark.common.backend": "Backend() SparkBackend(num_proc=None, env=None) default_num_proc()",
+    "horovod.spark.common.store": f"Store{STORE} FilesystemStore{STORE} LocalStore DBFSLocalStore "
+    "HDFSStore(prefix_path, host=None, port=None, user=None, kerb_ticket=None, driver='libhdfs', extra_conf=None)",
+    "horovod.spark.keras": "KerasEstimator() KerasModel",
+    "horovod.spark.torch": "TorchEstimator() TorchModel",
+    "sparkdl": "HorovodRunner(np, driver_log_verbosity='all') HorovodEstimator",
+    "sparkdl.horovod": "log_to_driver(message)",
+    "sparkdl.horovod.runner_base": "HorovodRunner",
+    "sparkdl.horovod.tensorflow.keras": "LogCallback(per_batch_log=False)",
 }
 # Keyword arguments behind those of another version of Horovod: only that they exist counts.
 UNORDERED = {"BestModelCheckpoint", "DistributedOptimizer", "PartialDistributedOptimizer"}
@@ -235,5 +258,5 @@ def problems_of(module, text):
 
 
 if __name__ == "__main__":
-    tables = {**PLAIN, **TORCH, **TENSORFLOW}
+    tables = {**PLAIN, **TORCH, **TENSORFLOW, **SPARK}
     print(json.dumps({module: problems_of(module, tables[module]) for module in sys.argv[1:]}))

@@ -1,5 +1,7 @@
 """horovod.keras on the backend that KERAS_BACKEND names: what trains on all ranks equals what trains on one."""
 
+import contextlib
+import io
 import os
 import pathlib
 import tempfile
@@ -217,3 +219,14 @@ def check_elastic_state():
     model.set_weights([w + 1 for w in before])
     state.restore()
     close(model.get_weights(), before)
+
+
+def check_a_log_callback_tells_the_driver():
+    from sparkdl.horovod.tensorflow.keras import LogCallback
+
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        fit(model_of(), keras.optimizers.SGD(0.1), mine(), EACH, callbacks=[LogCallback(per_batch_log=True)])
+    lines = out.getvalue().splitlines()
+    batches = ROWS // SIZE // EACH
+    assert len(lines) == 2 * (2 + batches) and all("hvd-driver" in line for line in lines), lines
+    assert "begin of epoch 0" in lines[0] and "end of epoch 1, logs: {'loss': 0." in lines[-1], lines

@@ -12,6 +12,7 @@ from horovod.tensorflow.mpi_ops import check_num_rank_power_of_2 as check_num_ra
 from horovod.tensorflow.mpi_ops import handle_average_backwards_compatibility as handle_average_backwards_compatibility
 from horovod.tensorflow.util import _executing_eagerly as _executing_eagerly
 from hvd.tensorflow import __all__ as __all__
+from hvd.tensorflow.optimizer import _GraphOptimizer as _DistributedOptimizer  # noqa: F401 -- libraries look for it
 
 if TYPE_CHECKING:
     from hvd.tensorflow import *  # noqa: F403 -- what __all__ lists there

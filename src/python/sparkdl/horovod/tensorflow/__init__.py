@@ -1,0 +1,1 @@
+"""Databricks' name: sparkdl.horovod.tensorflow."""
