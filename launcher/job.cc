@@ -140,10 +140,14 @@ void share_out(JobPlan& job, const Environment& environment) {
   job.machines.resize(job.plan.hosts.size());
   const std::string file = settings.text("topology");
   for (std::size_t h = 0; h < job.plan.hosts.size(); ++h) {
-    if (!file.empty())
+    if (!file.empty()) {
       job.machines[h] = machine_in_file(file);
-    else if (job.plan.hosts[h].local)
-      job.machines[h] = machine_here(environment);
+    } else if (job.plan.hosts[h].local) {
+      place::Machine here = machine_here(environment);
+      if (auto& told = job.machines[h])
+        here.ways = std::move(told->ways), here.driver = std::move(told->driver), here.nccl = std::move(told->nccl);
+      job.machines[h] = std::move(here);
+    }
     if (const auto& gpus = job.plan.hosts[h].gpus; !gpus.empty() && job.machines[h])
       job.machines[h]->gpus = place::visible_gpus(job.machines[h]->gpus, join(gpus, ","));
   }

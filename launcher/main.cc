@@ -42,9 +42,13 @@ int show_map(Settings settings) {
   JobPlan job;
   job.settings = std::move(settings);
   place_ranks(job, environment);
-  if (!job.settings.has("topology") && !job.plan.all_local()) {
+  if (!job.settings.has("topology") && !(job.plan.all_local() && place::read_gpus().empty())) {
     job.rank_program = find_rank_program(environment);
-    look_at_machines(job);
+    std::string python;
+    try {
+      python = choose_python(job.settings.text("python"), environment, own_folder());
+    } catch (const Error&) {}  // the map needs none
+    look_at_machines(job, python);
   }
   share_out(job, environment);
   const std::string text = job.settings.flag("json")  ? map_json(job.plan, job.machines)

@@ -2,19 +2,29 @@
 
 #include <atomic>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "base/text.h"
+#include "launcher/doctor/gpus.h"
 #include "launcher/doctor/preflight.h"
 #include "launcher/mpirun/agent.h"
 #include "launcher/supervise/start_failure.h"
 #include "place/exchange.h"
+#include "place/machine.h"
 
 namespace hvd::launcher {
 
 namespace {
 
 constexpr std::size_t most_threads = 32;
+
+/// What follows @p key at the start of a line; empty when there is no such line.
+std::string line_of(const std::string& text, std::string_view key) {
+  for (const std::string& line : split(text, '\n'))
+    if (line.starts_with(key)) return std::string(trim(std::string_view(line).substr(key.size())));
+  return {};
+}
 
 }  // namespace
 
@@ -51,17 +61,22 @@ void for_each_host(const JobPlan& job, const std::function<void(std::size_t)>& w
     });
 }
 
-void look_at_machines(JobPlan& job) {
-  const std::string script = preflight_script({job.rank_program, {}, {}, {}, {}}) + "exec " +
-                             shell_quote(job.rank_program) + " --machine </dev/null\n";
+// This machine is asked too, by hvdrank, where it has GPUs: NVIDIA's library is not for hvdrun's own process.
+void look_at_machines(JobPlan& job, const std::string& python) {
+  std::string script = preflight_script({job.rank_program, {}, {}, {}, {}});
+  if (!python.empty())
+    script += "[ -d /proc/driver/nvidia/gpus ] && " + shell_quote(python) + " - 2>/dev/null <<'END_OF_PYTHON'\n" +
+              nccl_question() + "END_OF_PYTHON\n";
+  script += "exec " + shell_quote(job.rank_program) + " --machine </dev/null\n";
   const std::vector<PlanHost>& hosts = job.plan.hosts;
   job.machines.resize(hosts.size());
   std::vector<std::optional<Error>> failures(hosts.size());
   for_each_host(job, [&](std::size_t i) {
-    if (hosts[i].local) return;
+    if (hosts[i].local && place::read_gpus().empty()) return;
     const Captured done = ask(hosts[i], job, script);
     if (done.ok()) job.machines[i] = place::read_machine(done.out);
-    if (!job.machines[i]) failures[i].emplace(no_answer(hosts[i], done));
+    if (job.machines[i]) job.machines[i]->nccl = line_of(done.out, "nccl ");
+    if (!job.machines[i] && !hosts[i].local) failures[i].emplace(no_answer(hosts[i], done));
   });
   for (const auto& failure : failures)
     if (failure) throw Error(*failure);

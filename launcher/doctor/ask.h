@@ -22,8 +22,9 @@ Error no_answer(const PlanHost& host, const Captured& done);
 /// Calls @p work(i) for each host of the plan, some dozens at a time in threads of their own.  It must not throw.
 void for_each_host(const JobPlan& job, const std::function<void(std::size_t)>& work);
 
-/// Fills in job.machines of the remote hosts by what hvdrank says there.  Throws Error for the first that does not
-/// answer.
-void look_at_machines(JobPlan& job);
+/// Fills in job.machines by what hvdrank says there: of the remote hosts, and of this one where it has GPUs.  Throws
+/// Error for the first other host that does not answer.
+/// @param python  asked there for NCCL's version; empty: nobody is
+void look_at_machines(JobPlan& job, const std::string& python);
 
 }  // namespace hvd::launcher

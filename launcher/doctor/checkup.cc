@@ -134,10 +134,8 @@ std::string checkup_script(const Questions& q) {
                        "echo mpi $(" +
                        shell_quote(q.mpirun) +
                        " --version 2>/dev/null | head -n 1)\n"
-                       "echo gpus $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)\n"
-                       "echo driver $(sed -n 's/^NVRM version:.* \\([0-9][0-9.]*\\) .*/\\1/p' "
-                       "/proc/driver/nvidia/version 2>/dev/null)\n" +
-                       gpu_question() +
+                       "echo gpus $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)\n" +
+                       gpu_question(q.rank_program) +
                        "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
                        "echo files $(ulimit -n)\n";
   if (!q.python.empty())

@@ -5,33 +5,20 @@
 #include <utility>
 
 #include "base/text.h"
+#include "launcher/place/gpu_ways.h"
 
 namespace hvd::launcher {
 
 namespace {
 
-/// nvidia-smi's word for the way between two GPUs, explained.
-std::string in_words(const std::string& way) {
-  static constexpr std::pair<std::string_view, std::string_view> ways[] = {{"PIX", "one PCIe switch"},
-                                                                           {"PXB", "several PCIe switches"},
-                                                                           {"PHB", "the CPU's PCIe host bridge"},
-                                                                           {"NODE", "PCIe within a NUMA node"},
-                                                                           {"SYS", "the link between NUMA nodes"}};
-  if (way.starts_with("NV")) return "NVLink, " + way.substr(2) + " links";
-  for (const auto& [name, text] : ways)
-    if (way == name) return std::string(text);
-  return way;
-}
+constexpr long long most_pairs = 1 << 16;
 
 }  // namespace
 
-// Its first line names the columns, with escapes that underline them; each GPU's row follows.
-std::string gpu_question() {
-  return "command -v nvidia-smi >/dev/null && echo links $(timeout 20 nvidia-smi topo -m 2>/dev/null | awk '"
-         "{gsub(/\\033\\[[0-9;]*m/,\"\")} "
-         "!n && $1==\"GPU0\" && $2!=\"X\" {for(i=1;i<=NF;i++) if($i ~ /^GPU[0-9]+$/) n++; next} "
-         "n && $1 ~ /^GPU[0-9]+$/ {r++; for(i=r+2;i<=n+1;i++) c[$i]++} "
-         "END {for(k in c) print k\":\"c[k]}' | sort)\n";
+std::string gpu_question(const std::string& rank_program) {
+  return shell_quote(rank_program) +
+         " --machine 2>/dev/null </dev/null | awk '$1==\"driver\" {print} $1==\"way\" {n[$4]++} "
+         "END {printf \"links\"; for(k in n) printf \" %s:%d\",k,n[k]; print \"\"}'\n";
 }
 
 std::string nccl_question() {
@@ -43,17 +30,17 @@ std::string nccl_question() {
 std::string gpu_lines(const std::vector<Answers>& all) {
   std::vector<std::pair<std::string, std::string>> lines;  // what is there, and the hosts that have it
   for (const Answers& a : all) {
-    std::string text;
+    if (value(a, "gpus").empty() || value(a, "gpus") == "0") continue;
+    std::vector<std::string> names;  // of the ways, one for each pair
     for (const std::string& one : words(value(a, "links"))) {
-      const std::size_t colon = one.rfind(':');
-      if (colon == std::string::npos) continue;
-      const std::string pairs = one.substr(colon + 1);
-      text += (text.empty() ? "" : "; ") + pairs + (pairs == "1" ? " pair by " : " pairs by ") +
-              in_words(one.substr(0, colon));
+      const std::size_t colon = std::min(one.rfind(':'), one.size());
+      const long long pairs = to_integer(std::string_view(one).substr(std::min(colon + 1, one.size()))).value_or(0);
+      for (long long i = 0; i < std::min(pairs, most_pairs); ++i) names.push_back(one.substr(0, colon));
     }
-    const bool any = !value(a, "gpus").empty() && value(a, "gpus") != "0";
-    if (const std::string nccl = value(a, "nccl"); !nccl.empty() && (any || !text.empty()))
-      text += (text.empty() ? "" : "; ") + ("NCCL " + nccl);
+    place::Machine machine;
+    machine.driver = value(a, "driver"), machine.nccl = value(a, "nccl");
+    std::string text = versions_text(machine);
+    if (!names.empty()) text += (text.empty() ? "" : "; ") + count_ways(names);
     if (text.empty()) continue;
     const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
     if (known == lines.end())

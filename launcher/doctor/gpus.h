@@ -7,12 +7,13 @@
 
 namespace hvd::launcher {
 
-/// Shell text: "links NV18:28" as nvidia-smi calls the ways between pairs of GPUs, and how many pairs have each.
-std::string gpu_question();
+/// Shell text: "driver 580.65.06", and "links NV18:28": the ways between pairs of GPUs (place/ways.h), and how many
+/// pairs have each.  hvdrank is asked.
+std::string gpu_question(const std::string& rank_program);
 /// Python text: "nccl 2.30.7", the wheel that torch brings.
 std::string nccl_question();
 
-/// A line for each host with GPUs that differ from those before, in words; empty where there are none.
+/// For each host with GPUs: driver, NCCL and ways, in words; hosts that are alike share a line.
 std::string gpu_lines(const std::vector<Answers>& all);
 
 /// Adds what is to be said of this host's NCCL.  usual_nccl: what most hosts have

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "launcher/place/gpu_ways.h"
 
 namespace hvd::launcher {
 
@@ -72,6 +73,7 @@ std::string map_text(const Plan& plan, const Machines& machines) {
     for (const RankPlace& p : plan.ranks)
       if (p.host == static_cast<int>(h)) rows.push_back(row_of(p));
     out += table(rows);
+    if (machines[h]) out += ways_text(*machines[h]);
   }
   return out;
 }
@@ -81,6 +83,7 @@ std::string map_json(const Plan& plan, const Machines& machines) {
   ordered_json hosts = ordered_json::array();
   for (std::size_t h = 0; h < plan.hosts.size(); ++h) {
     ordered_json host{{"host", plan.hosts[h].name}, {"known", machines[h].has_value()}};
+    if (machines[h]) add_gpus(host, *machines[h]);
     ordered_json ranks = ordered_json::array();
     for (const RankPlace& p : plan.ranks) {
       if (p.host != static_cast<int>(h)) continue;

@@ -11,7 +11,7 @@ namespace hvd::launcher {
 /// [hosts] of the plan; nothing where a host's machine is not known.
 using Machines = std::vector<std::optional<place::Machine>>;
 
-/// A table for each host.
+/// A table for each host, and how its GPUs reach each other.
 std::string map_text(const Plan& plan, const Machines& machines);
 std::string map_json(const Plan& plan, const Machines& machines);
 /// One picture: a frame for each host, in it its NUMA nodes with their cores, GPUs and cards, and the ranks' colours.

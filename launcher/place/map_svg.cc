@@ -4,7 +4,9 @@
 #include <set>
 
 #include "base/text.h"
+#include "launcher/place/gpu_ways.h"
 #include "launcher/place/map.h"
+#include "place/ways.h"
 
 namespace hvd::launcher {
 
@@ -41,18 +43,26 @@ std::string colour_of(int rank) {
 
 std::string number(int n) { return std::to_string(n); }
 
+/// The nearer, the greener.
+const char* colour_of_way(const std::string& way) {
+  if (way.starts_with("NV")) return "#76b900";
+  if (way == "PIX" || way == "PXB") return "#b8d98a";
+  return way == "PHB" || way == "NODE" ? "#edc948" : way == "SYS" ? "#f2a58e" : "#e4e4e4";
+}
+
 std::string words_at(int x, int y, const std::string& text, const char* more = "") {
   return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\"" + more + ">" + escaped(text) + "</text>\n";
 }
 
 /// A box with a word in it; the whole story shows when the mouse rests on it.
-std::string box(int x, int y, int width, const std::string& fill, const std::string& word, const std::string& story) {
+std::string box(int x, int y, int width, const std::string& fill, const std::string& word, const std::string& story,
+                int size = 11) {
   std::string out = "<g><title>" + escaped(story) + "</title><rect x=\"" + number(x) + "\" y=\"" + number(y) +
                     "\" width=\"" + number(width) + "\" height=\"" + number(cell) + "\" rx=\"3\" fill=\"" + fill +
                     "\"/>";
   if (!word.empty())
     out += "<text x=\"" + number(x + width / 2) + "\" y=\"" + number(y + 15) +
-           "\" text-anchor=\"middle\" font-size=\"11\">" + escaped(word) + "</text>";
+           "\" text-anchor=\"middle\" font-size=\"" + number(size) + "\">" + escaped(word) + "</text>";
   return out + "</g>\n";
 }
 
@@ -73,6 +83,7 @@ class HostPicture {
     for (const place::Core& c : machine_.cores) nodes.insert(c.node);
     for (const place::Gpu& g : machine_.gpus) nodes.insert(g.node);
     for (const int node : nodes) draw_node(node);
+    draw_ways();
     return std::move(out_);
   }
   int bottom() const { return y_; }
@@ -101,6 +112,30 @@ class HostPicture {
     for (const place::Nic& n : machine_.nics)
       if (n.node == node) place_box(column, 4, "#ffffff", n.name, "network card " + n.name);
     if (column) y_ += cell + gap;
+    y_ += gap;
+  }
+
+  /// Each GPU a row and a column; its number is where they cross.
+  void draw_ways() {
+    const std::string versions = versions_text(machine_);
+    if (machine_.gpus.empty() || (versions.empty() && machine_.ways.empty())) return;
+    const bool any = machine_.gpus.size() > 1 && !machine_.ways.empty();
+    out_ += words_at(margin * 2, y_ + 14,
+                     join({any ? "between GPUs" : "GPUs", versions}, any && !versions.empty() ? "; " : " "));
+    y_ += line + gap;
+    for (const place::Gpu& from : machine_.gpus) {
+      if (!any) break;
+      int x = margin * 2;
+      for (const place::Gpu& to : machine_.gpus) {
+        const std::string way = &from == &to ? number(from.index) : place::way_between(machine_, from, to);
+        const std::string story = &from == &to ? "GPU " + way
+                                               : "GPU " + number(from.index) + " and GPU " + number(to.index) + ": " +
+                                                     place::way_in_words(way);
+        out_ += box(x, y_, cell, &from == &to ? "#ffffff" : colour_of_way(way), way, story, 8);
+        x += cell + gap;
+      }
+      y_ += cell + gap;
+    }
     y_ += gap;
   }
 

@@ -1,13 +1,16 @@
 #include "launcher/place/topology.h"
 
 #include <hwloc.h>
+#include <hwloc/distances.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
+#include "place/ways.h"
 
 namespace hvd::launcher {
 namespace {
@@ -77,8 +80,57 @@ void read_os_devices(hwloc_obj_t device, place::Gpu& gpu, std::vector<place::Nic
   }
 }
 
+/// How two PCI devices reach each other, by the bridges above both.
+const char* way_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
+  const hwloc_obj_t above = hwloc_get_common_ancestor_obj(topology, a, b);
+  if (above->type != HWLOC_OBJ_BRIDGE) {
+    const int node = node_of(hwloc_get_non_io_ancestor_obj(topology, a)->nodeset);
+    return node >= 0 && node == node_of(hwloc_get_non_io_ancestor_obj(topology, b)->nodeset) ? "NODE" : "SYS";
+  }
+  const auto steps = [above](hwloc_obj_t o) {
+    std::size_t n = 0;
+    for (; o != above; o = o->parent) ++n;
+    return n;
+  };
+  const bool host = above->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST;
+  return place::pci_way(host ? 0 : 1, steps(a), steps(b));
+}
+
+/// Links by hwloc's bandwidths, which are those of a link (25 GB/s; 20 in the first version of NVLink) times their
+/// number.
+int links_of(std::uint64_t megabytes) {
+  return static_cast<int>(megabytes % 25000 == 0 ? megabytes / 25000 : megabytes / 20000);
+}
+
+/// Joins GPUs by NVLink, from one to the other or through switches, as hwloc's matrix of bandwidths tells.
+void read_nvlinks(hwloc_topology_t topology, const std::map<hwloc_obj_t, std::string>& pci_of,
+                  place::Machine& machine) {
+  hwloc_distances_s* d = nullptr;
+  unsigned count = 1;
+  if (hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &d, 0) != 0 || count == 0) return;
+  std::vector<std::string> gpus(d->nbobjs);           // empty: no GPU
+  std::vector<std::uint64_t> to_switches(d->nbobjs);  // the sum over all switches
+  for (unsigned i = 0; i < d->nbobjs; ++i) {
+    hwloc_obj_t device = d->objs[i];
+    while (device && device->type != HWLOC_OBJ_PCI_DEVICE) device = device->parent;
+    if (const auto gpu = pci_of.find(device); gpu != pci_of.end()) gpus[i] = gpu->second;
+    for (unsigned j = 0; j < d->nbobjs; ++j)
+      if (d->objs[j] && d->objs[j]->type == HWLOC_OBJ_PCI_DEVICE && !pci_of.contains(d->objs[j]))
+        to_switches[i] += d->values[i * d->nbobjs + j];
+  }
+  for (unsigned i = 0; i < d->nbobjs; ++i)
+    for (unsigned j = i + 1; j < d->nbobjs; ++j) {
+      if (gpus[i].empty() || gpus[j].empty()) continue;
+      const std::uint64_t direct = d->values[i * d->nbobjs + j];
+      place::add_nvlinks(machine, gpus[i], gpus[j],
+                         links_of(direct ? direct : std::min(to_switches[i], to_switches[j])));
+    }
+  hwloc_distances_release(topology, d);
+}
+
 void read_devices(hwloc_topology_t topology, place::Machine& machine) {
   constexpr unsigned nvidia = 0x10de, vga = 0x0300, three_d = 0x0302;
+  std::map<hwloc_obj_t, std::string> pci_of;
   for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
     const auto& pci = device->attr->pcidev;
     const hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(topology, device);
@@ -91,8 +143,12 @@ void read_devices(hwloc_topology_t topology, place::Machine& machine) {
     std::snprintf(address, sizeof address, "%04x:%02x:%02x.%01x", static_cast<unsigned>(pci.domain), pci.bus, pci.dev,
                   pci.func);
     gpu.pci = address;
+    for (const auto& [other, its] : pci_of)
+      machine.ways.push_back({its, gpu.pci, way_between(topology, other, device)});
+    pci_of[device] = gpu.pci;
     machine.gpus.push_back(std::move(gpu));
   }
+  read_nvlinks(topology, pci_of, machine);
   std::sort(machine.gpus.begin(), machine.gpus.end(), [](const auto& a, const auto& b) { return a.pci < b.pci; });
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) machine.gpus[i].index = static_cast<int>(i);
 }

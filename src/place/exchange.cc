@@ -30,6 +30,12 @@ bool read_line(const std::vector<std::string>& w, Machine& machine) {
         {unword(w[3]), unword(w[4]), unword(join({w.begin() + 5, w.end()}, " ")), numbers[0], numbers[1]});
   } else if (w[0] == "nic" && w.size() == 4) {
     machine.nics.push_back({w[3], numbers[0], numbers[1] == 1});
+  } else if (w[0] == "way" && w.size() == 4) {
+    machine.ways.push_back({w[1], w[2], w[3]});
+  } else if (w[0] == "driver" && w.size() == 2) {
+    machine.driver = w[1];
+  } else if (w[0] == "nccl" && w.size() == 2) {
+    machine.nccl = w[1];
   } else {
     return false;
   }
@@ -50,6 +56,9 @@ std::string machine_lines(const Machine& machine) {
            " " + word(g.name, true) + "\n";
   for (const Nic& n : machine.nics)
     out += "nic " + std::to_string(n.node) + (n.infiniband ? " 1 " : " 0 ") + word(n.name) + "\n";
+  for (const Way& way : machine.ways) out += "way " + word(way.a) + " " + word(way.b) + " " + word(way.name) + "\n";
+  if (!machine.driver.empty()) out += "driver " + word(machine.driver) + "\n";
+  if (!machine.nccl.empty()) out += "nccl " + word(machine.nccl) + "\n";
   return out + std::string(last) + "\n";
 }
 

@@ -7,7 +7,8 @@
 
 namespace hvd::place {
 
-/// Lines of words: core NODE CPU…, gpu INDEX NODE PCI UUID NAME…, nic NODE INFINIBAND NAME, between a first and a last.
+/// Lines of words: core NODE CPU…, gpu INDEX NODE PCI UUID NAME…, nic NODE INFINIBAND NAME, way PCI PCI NAME, driver
+/// VERSION, nccl VERSION, between a first and a last.
 std::string machine_lines(const Machine& machine);
 
 /// Reads it back; a login may print more before and after.  Nothing where it is not whole.

@@ -27,10 +27,20 @@ struct Nic {
   bool infiniband = false;  ///< preferred
 };
 
+/// How two GPUs reach each other, by nvidia-smi's word for it: NV<links>, PIX, PXB, PHB, NODE, SYS (ways.h).
+struct Way {
+  std::string a, b;  ///< PCI addresses
+  std::string name;
+};
+
 struct Machine {
   std::vector<Core> cores;  ///< neighbours share caches and memory
   std::vector<Gpu> gpus;    ///< by PCI address
   std::vector<Nic> nics;
+  // Only for people to read, and only where somebody asked for it:
+  std::vector<Way> ways{};  ///< of pairs of GPUs
+  std::string driver{};     ///< NVIDIA's, "580.65.06"
+  std::string nccl{};       ///< "2.30.7"
 };
 
 /// GPUs, by the NVIDIA driver's list under @p root, where the files can be opened; and network cards that are up.

@@ -10,8 +10,7 @@
 #include "environment.h"
 #include "guard.h"
 #include "keeper.h"
-#include "place/exchange.h"
-#include "placement.h"
+#include "machine_here.h"
 #include "stacks.h"
 
 namespace {
@@ -30,8 +29,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (argc > 1 && std::strcmp(argv[1], "--machine") == 0)
-    return std::fputs(hvd::place::machine_lines(hvd::rank::visible_machine(hvd::rank::current_environment())).c_str(),
-                      stdout) < 0;
+    _exit(hvd::rank::print_machine(hvd::rank::current_environment()));
   if (argc > 2 && std::strcmp(argv[1], "--native-stack") == 0) return hvd::rank::print_native_stack(std::atoi(argv[2]));
   open_standard_streams();
   try {

@@ -6,6 +6,8 @@ import json
 import pathlib
 import re
 import xml.etree.ElementTree
+from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -126,6 +128,21 @@ MAPS = {
 }
 
 
+# Of each machine, how many pairs of GPUs reach each other in which way.
+WAYS = {
+    "nvidiaDGX2": {"NV6": 120},
+    "power8gpudistances": {"NV2": 2, "SYS": 4},
+    "32em64t-2n8c2t-pci-normalio": {"PHB": 1, "SYS": 2},
+    "96em64t-4n4d3ca2co-pci": {},
+}
+
+
+def ways_of(host: dict[str, Any]) -> dict[str, int]:
+    """Of a host of the map in JSON; from each GPU to each it is said."""
+    said = Counter(way["way"] for gpu in host["gpus"] for way in gpu["ways"])
+    return {way: number // 2 for way, number in said.items()}
+
+
 @pytest.mark.parametrize("machine", MAPS)
 def test_maps_of_real_machines(machine: str) -> None:
     """Two hosts of the kind, the second with half as many ranks, against golden files."""
@@ -138,11 +155,13 @@ def test_maps_of_real_machines(machine: str) -> None:
     document = json.loads(hvdrun.run("--show-map", "--json", *where).stdout)
     ranks = [rank for host in document["hosts"] for rank in host["ranks"]]
     assert [rank["rank"] for rank in ranks] == list(range(np + np // 2))
+    assert ways_of(document["hosts"][0]) == ways_of(document["hosts"][1]) == WAYS[machine]
     picture = xml.etree.ElementTree.fromstring(hvdrun.run("--show-map", "--svg", *where).stdout)
     boxes = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert all(host in boxes for host in ("a", "b"))
     gpus = sum(bool(rank["gpu"]) for rank in ranks)
     assert sum("\u2192" in str(text) for text in boxes) == gpus
+    assert {way: boxes.count(way) // 4 for way in WAYS[machine]} == WAYS[machine], "two hosts, both ways round"
 
 
 def test_gpus_and_ranks_must_fit() -> None:

@@ -1,36 +1,15 @@
 #include "place/machine.h"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <filesystem>
-#include <fstream>
+
+#include "root.h"
 
 using namespace hvd::place;
 namespace fs = std::filesystem;
 
 namespace {
-
-/// A root folder of files, as /proc and /sys have them.
-struct Root {
-  Root() {
-    char name[] = "/tmp/hvd-machine-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Root() { fs::remove_all(path); }
-  void file(const std::string& name, const std::string& text) const {
-    fs::create_directories(fs::path(path + name).parent_path());
-    std::ofstream(path + name) << text;
-  }
-  void gpu(const std::string& pci, int minor, int node, bool usable = true) const {
-    file("/proc/driver/nvidia/gpus/" + pci + "/information",
-         "Model: \t\t NVIDIA H100\nIRQ:   \t\t 45\nGPU UUID: \t GPU-" + pci.substr(5, 2) + "aa\nDevice Minor: \t " +
-             std::to_string(minor) + "\n");
-    file("/sys/bus/pci/devices/" + pci + "/numa_node", std::to_string(node) + "\n");
-    if (usable) file("/dev/nvidia" + std::to_string(minor), "");
-  }
-  std::string path;
-};
 
 std::string names(const std::vector<Gpu>& gpus) {
   std::string out;

@@ -69,37 +69,32 @@ TEST_CASE("doctor: each trouble is one line with its host") {
 }
 
 TEST_CASE("doctor: how GPUs reach each other, and which NCCL there is") {
-  CHECK(gpu_lines({host("a"), host("b", "links\n")}).empty());
-  const std::vector<Answers> all{host("a", "links NV18:28\nnccl 2.30.7\n"), host("b", "links NV18:28\nnccl 2.30.7\n"),
-                                 host("c", "links PIX:1 SYS:2\nnccl 2.27.3\n"), host("d", "gpus 0\nnccl 2.27.3\n")};
+  CHECK(gpu_lines({host("a", "gpus 0\ndriver 1.2\n"), host("b", "links\n")}).empty());
+  const std::vector<Answers> all{host("a", "links NV18:28\nnccl 2.30.7\ndriver 580.65.06\n"),
+                                 host("b", "links NV18:28\nnccl 2.30.7\ndriver 580.65.06\n"),
+                                 host("c", "links PIX:1 SYS:2 :x :-1\nnccl 2.27.3\ndriver 580.65.06\n"),
+                                 host("d", "gpus 0\nnccl 2.27.3\ndriver 580.65.06\n")};
   CHECK(gpu_lines(all) ==
-        "GPUs of a, b: 28 pairs by NVLink, 18 links; NCCL 2.30.7\n"
-        "GPUs of c: 1 pair by one PCIe switch; 2 pairs by the link between NUMA nodes; NCCL 2.27.3\n");
+        "GPUs of a, b: NVIDIA driver 580.65.06, NCCL 2.30.7; 28 pairs by NVLink, 18 links\n"
+        "GPUs of c: NVIDIA driver 580.65.06, NCCL 2.27.3; 2 pairs by the link between NUMA nodes; 1 pair by one PCIe "
+        "switch\n");
   CHECK(problems({all[0], all[1], all[2]}) == "- c: has NCCL 2.27.3, others have 2.30.7\n");
 }
 
-TEST_CASE("doctor: nvidia-smi's table of ways between GPUs") {
-  const auto links = [](const std::string& table) {
-    const std::string script =
-        "d=$(mktemp -d) && trap 'rm -r $d' EXIT && cat > $d/nvidia-smi <<'END'\n#!/bin/sh\ncat " +
-        std::string("<<'TABLE'\n") + table + "TABLE\nEND\nchmod +x $d/nvidia-smi; PATH=$d:$PATH\n" + gpu_question() +
-        "echo end\n";
-    std::string text;
-    FILE* pipe = popen(("sh -c " + shell_quote(script)).c_str(), "r");
-    REQUIRE(pipe);
-    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
-    CHECK(pclose(pipe) == 0);
-    Answers a;
-    CHECK(read_answers(text, a));
-    return value(a, "links");
-  };
-  CHECK(links("\t\033[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m\n"
-              "GPU0\t X \tNV18\tSYS\tPIX\t0-15\t0\tN/A\n"
-              "GPU1\tNV18\t X \tSYS\tPIX\t0-15\t0\tN/A\n"
-              "GPU2\tSYS\tSYS\t X \tSYS\t16-31\t1\tN/A\n"
-              "NIC0\tPIX\tPIX\tSYS\t X \t\t\t\n\nLegend:\n\n  X    = Self\n") == "NV18:1 SYS:2");
-  CHECK(links("\t\033[4mGPU0\tCPU Affinity\033[0m\nGPU0\t X \t0-15\n").empty());
-  CHECK(links("").empty());
+TEST_CASE("doctor: hvdrank is asked about GPUs") {
+  std::string machine = "hvd machine\ncore 0 0\nway a b NV6\nway a c SYS\nway b c SYS\ndriver 580.65.06\n";
+  const std::string script = "d=$(mktemp -d) && trap 'rm -r $d' EXIT && printf '#!/bin/sh\\necho \"$1\" >&2; cat " +
+                             std::string("<<E\\n%sE\\n' ") + shell_quote(machine) +
+                             " >$d/hvdrank; chmod +x $d/hvdrank; cd $d\n" + gpu_question("./hvdrank") + "echo end\n";
+  std::string text;
+  FILE* pipe = popen(("sh -c " + shell_quote(script)).c_str(), "r");
+  REQUIRE(pipe);
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+  CHECK(pclose(pipe) == 0);
+  Answers a;
+  CHECK(read_answers(text, a));
+  CHECK(value(a, "driver") == "580.65.06");
+  CHECK((value(a, "links") == "NV6:1 SYS:2" || value(a, "links") == "SYS:2 NV6:1"));
 }
 
 TEST_CASE("doctor: what is asked, and what came back cut off") {
