@@ -48,10 +48,11 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   const Prepared p = prepare(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), tally_.fd()});
   cwd_ = p.launch.cwd;
   gpu_pci_ = binding.gpu_pci;
+  gpu_planned_ = !binding.gpu.empty();
   phase_ = p.python.empty() ? "" : "python";
   Spawned s = spawn(p.launch);
   pid_ = s.pid;
-  gpu_ = std::make_unique<GpuWatch>(binding.gpu);
+  gpu_ = std::make_unique<GpuWatch>(binding.gpu, pid_);
   out_fd_ = std::move(s.out);
   err_fd_ = std::move(s.err);
   input_ = Feed(std::move(s.in));
@@ -224,9 +225,21 @@ void RankProcess::certify(wire::DeathRecord* r) const {
     if (!r->text.empty()) r->hint = "give it more: mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g";
   }
   if (r->core_dumped) r->hint = core_place(core_pattern(), cwd_);
-  if (const std::string xid = xid_of(gpu_pci_, started_us_); !xid.empty()) {
-    r->text += (r->text.empty() ? "" : "; ") + ("the GPU's driver reports " + xid);
-    if (r->hint.empty()) r->hint = "NVIDIA lists what each Xid means and whether the GPU needs a reset";
+}
+
+/// What the GPU had to do with it; called when the rank's last words are known.
+void RankProcess::certify_gpu(wire::DeathRecord* r) const {
+  if (r->cause != wire::Cause::exited && r->cause != wire::Cause::signalled) return;
+  const GpuFacts facts = gpu_->facts();
+  const std::string xid = xid_of(gpu_pci_, started_us_);  // has more words than the library's number
+  GpuVerdict errors = gpu_errors(facts);
+  if (!xid.empty())
+    errors = {"the GPU's driver reports " + xid, "NVIDIA lists what each Xid means and whether the GPU needs a reset"};
+  const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
+  for (const GpuVerdict& v : {errors, gpu_planned_ ? out_of_gpu_memory(words, facts) : GpuVerdict{}}) {
+    if (v.text.empty()) continue;
+    r->text += (r->text.empty() ? "" : "; ") + v.text;
+    if (r->hint.empty()) r->hint = v.hint;
   }
 }
 
@@ -254,6 +267,7 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   }
   if (!rest.empty()) outbox.add(wire::Type::output, '\2' + rest);
   r.tail = tail_.lines();
+  certify_gpu(&r);
   return r;
 }
 

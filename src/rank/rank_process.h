@@ -73,6 +73,7 @@ class RankProcess {
   bool pump_link(Outbox& outbox);
   void take(wire::Type type, std::string_view body, Outbox& outbox);
   void certify(wire::DeathRecord* r) const;
+  void certify_gpu(wire::DeathRecord* r) const;
   void judge(wire::DeathRecord* r, bool stopped) const;
 
   int rank_;
@@ -91,6 +92,7 @@ class RankProcess {
   std::int64_t ended_ns_ = 0;
   OomKill oom_;
   std::string cwd_, gpu_pci_;
+  bool gpu_planned_ = false;
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one
   double cpu_seconds_ = 0;
   std::int64_t peak_bytes_ = 0;

@@ -1,6 +1,5 @@
 #include "usage.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -9,9 +8,14 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "nvml.h"
 
 namespace hvd::rank {
 
@@ -46,45 +50,32 @@ void TallyPage::fill(wire::DeathRecord* r) const {
 
 namespace {
 
-/// The few functions of libnvidia-ml.so.1 that are needed, as NVIDIA's documentation of NVML gives them.
-class Nvml {
- public:
-  using Device = void*;
-  struct Utilization {
-    unsigned gpu, memory;  ///< percent of the last sampling period
-  };
-  struct Memory {
-    unsigned long long total, free, used;
-  };
+constexpr auto look_every = std::chrono::seconds(1);
+constexpr auto most_time_for_errors = std::chrono::milliseconds(500);  // the driver's word after a death
+constexpr int most_generations = 64;
 
-  /// Never unloaded: other threads of the library may run.
-  bool open(const std::string& gpu) {
-    library_ = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library_ || !find(&init_, "nvmlInit_v2") || !find(&utilization_, "nvmlDeviceGetUtilizationRates") ||
-        !find(&memory_, "nvmlDeviceGetMemoryInfo") || init_() != 0)
-      return false;
-    int (*by_name)(const char*, Device*) = nullptr;
-    const bool uuid = gpu.starts_with("GPU-") || gpu.starts_with("MIG-");
-    return find(&by_name, uuid ? "nvmlDeviceGetHandleByUUID" : "nvmlDeviceGetHandleByPciBusId_v2") &&
-           by_name(gpu.c_str(), &device_) == 0;
-  }
-  /// False where this device (a part of one, say) does not tell.
-  bool utilization(Utilization* u) const { return utilization_(device_, u) == 0; }
-  bool memory(Memory* m) const { return memory_(device_, m) == 0; }
+/// The parent of @p pid; 0 when nobody knows.
+pid_t parent_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t name_ends = line.rfind(')');  // the name may hold anything
+  const std::vector<std::string> rest = words(name_ends == std::string::npos ? "" : line.substr(name_ends + 1));
+  return rest.size() < 2 ? 0 : static_cast<pid_t>(to_integer(rest[1]).value_or(0));
+}
 
- private:
-  template <class F>
-  bool find(F* function, const char* name) const {
-    *function = reinterpret_cast<F>(dlsym(library_, name));
-    return *function != nullptr;
-  }
+bool is_below(pid_t pid, pid_t rank) {
+  for (int i = 0; i < most_generations && pid > 1; ++i, pid = parent_of(pid))
+    if (pid == rank) return true;
+  return false;
+}
 
-  void* library_ = nullptr;
-  Device device_ = nullptr;
-  int (*init_)() = nullptr;
-  int (*utilization_)(Device, Utilization*) = nullptr;
-  int (*memory_)(Device, Memory*) = nullptr;
-};
+std::string name_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
 
 }  // namespace
 
@@ -92,34 +83,87 @@ struct GpuWatch::State {
   std::mutex mutex;
   std::condition_variable change;
   bool over = false;
+  bool errors_wanted = false;  ///< the thread clears it when it has looked
+  bool gone = false;           ///< the thread has ended
   double busy_sum = 0;
   int samples = 0;
   std::int64_t peak_bytes = 0;
+  GpuFacts facts;
 
-  void run(const std::string& gpu) {
-    constexpr auto every = std::chrono::seconds(1);
+  void run(const std::string& gpu, pid_t rank) {
+    watch(gpu, rank);
+    std::lock_guard lock(mutex);
+    gone = true;
+    change.notify_all();
+  }
+
+ private:
+  void watch(const std::string& gpu, pid_t rank) {
     Nvml nvml;
-    if (!nvml.open(gpu)) return;
-    for (std::unique_lock lock(mutex); !change.wait_for(lock, every, [this] { return over; });) {
+    const auto device = nvml.open() ? nvml.device(gpu) : std::nullopt;
+    if (!device) return;
+    nvml.watch_xids(*device);
+    const std::int64_t lost_before = nvml.lost_words(*device).value_or(0);
+    for (std::unique_lock lock(mutex); !over;) {
+      const bool errors_only = errors_wanted;
       lock.unlock();
-      Nvml::Utilization u{};
-      Nvml::Memory m{};
-      const bool busy = nvml.utilization(&u), memory = nvml.memory(&m);
+      if (!errors_only) look(nvml, *device, rank);
+      look_for_errors(nvml, *device, lost_before);
       lock.lock();
-      if (busy) busy_sum += u.gpu, ++samples;
-      if (memory) peak_bytes = std::max(peak_bytes, static_cast<std::int64_t>(m.used));
+      if (errors_only) errors_wanted = false, change.notify_all();
+      change.wait_for(lock, look_every, [this] { return over || errors_wanted; });
     }
   }
+
+  void look(const Nvml& nvml, Nvml::Device device, pid_t rank) {
+    const auto busy = nvml.busy_percent(device);
+    const auto memory = nvml.memory(device);
+    std::vector<GpuFacts::Process> processes;
+    for (const Nvml::Process& p : nvml.processes(device))
+      processes.push_back({p.pid, name_of(p.pid), is_below(p.pid, rank), p.bytes});
+    std::lock_guard lock(mutex);
+    if (busy) busy_sum += *busy, ++samples;
+    if (errors_wanted) return;  // the rank has ended: what was seen before is what counts
+    facts.processes = std::move(processes);
+    if (!memory) return;
+    peak_bytes = std::max(peak_bytes, memory->used);
+    facts.total_bytes = memory->total, facts.free_bytes = memory->free;
+  }
+
+  void look_for_errors(const Nvml& nvml, Nvml::Device device, std::int64_t lost_before) {
+    const std::int64_t lost = nvml.lost_words(device).value_or(lost_before) - lost_before;
+    std::vector<std::uint64_t> xids;
+    while (xids.size() < most_xids) {
+      const auto xid = nvml.next_xid();
+      if (!xid) break;
+      xids.push_back(*xid);
+    }
+    std::lock_guard lock(mutex);
+    facts.lost_words = lost;
+    for (const std::uint64_t xid : xids)
+      if (facts.xids.size() < most_xids) facts.xids.push_back(xid);
+  }
+
+  static constexpr std::size_t most_xids = 16;
 };
 
-GpuWatch::GpuWatch(const std::string& gpu) {
+GpuWatch::GpuWatch(const std::string& gpu, pid_t rank) {
   if (gpu.empty()) return;
   state_ = std::make_shared<State>();
   sigset_t all, before;  // signals are the guard's loop's
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([state = state_, gpu] { state->run(gpu); }).detach();
+  std::thread([state = state_, gpu, rank] { state->run(gpu, rank); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+GpuFacts GpuWatch::facts() const {
+  if (!state_) return {};
+  std::unique_lock lock(state_->mutex);
+  state_->errors_wanted = true;
+  state_->change.notify_all();
+  state_->change.wait_for(lock, most_time_for_errors, [this] { return state_->gone || !state_->errors_wanted; });
+  return state_->facts;
 }
 
 GpuWatch::~GpuWatch() {

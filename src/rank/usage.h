@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "gpu_death.h"
 #include "wire/death.h"
 #include "wire/tally.h"
 
@@ -27,18 +28,23 @@ class TallyPage {
   wire::Tally* page_ = nullptr;
 };
 
-/// Asks the GPU's driver, through NVML where there is one, how busy the rank's GPU is: once a second, in a thread of
-/// its own, since the driver may take its time, or for ever where a GPU has fallen off the bus.
+/// Asks the GPU's driver, through NVML where there is one, how busy the rank's GPU is, who has memory on it, and
+/// whether it failed: at the start and once a second, in a thread of its own, since the driver may take its time, or
+/// for ever where a GPU has fallen off the bus.
 class GpuWatch {
  public:
   GpuWatch() = default;
   /// @p gpu  UUID or PCI address; empty: nothing is watched.
-  explicit GpuWatch(const std::string& gpu);
+  /// @p rank  its process; those below it count as its own
+  GpuWatch(const std::string& gpu, pid_t rank);
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
   /// Never waits: the thread ends by itself.
   ~GpuWatch();
   void fill(wire::DeathRecord* r) const;
+  /// What was last seen while the rank lived, and the GPU's errors until now: the thread looks once more for these, for
+  /// which it gets a moment.
+  GpuFacts facts() const;
 
  private:
   struct State;

@@ -1,0 +1,82 @@
+"""What a rank's certificate says of its GPU, over a library of NVIDIA's that is not (fakes/nvml.cc)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rank_bench import BUILD, PLACEMENT, Driver, manifest
+
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 3.00 GiB is free."
+)
+# Writes what the driver shall say, and goes on when the guard has asked so often after that. Three times: the first question
+# may have been under way, and the third begins when the second's answer has been kept.
+TELL = """
+import os, sys, time
+def tell(*lines, times=3):
+    name = sys.argv[1]
+    open(name + ".new", "w").write("\\n".join(lines) + "\\n")
+    os.rename(name + ".new", name)
+    asked = lambda: os.path.exists(name + ".asked") and os.path.getsize(name + ".asked") or 0
+    before, end = asked(), time.monotonic() + 60
+    while asked() < before + times and time.monotonic() < end:
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def death(tmp_path: Path):
+    """The certificate of a rank that runs this Python text."""
+
+    def run(text: str, gpu: str = "GPU-f", **env: str) -> dict:
+        script = tmp_path / "rank.py"
+        script.write_text(TELL + text)
+        placement = {**PLACEMENT, "planned": True, "gpu": gpu, "visible_gpus": gpu}
+        rank = manifest(name=sys.executable, args=[str(script), str(tmp_path / "nvml")], placement=placement)
+        fakes = {"LD_LIBRARY_PATH": str(BUILD / "tests/rank"), "HVD_FAKE_NVML": str(tmp_path / "nvml")}
+        driver = Driver(tmp_path / "driver", [rank], env={**fakes, **env})
+        try:
+            return driver.finish().death()
+        finally:
+            driver.process.kill()
+            driver.process.wait()
+
+    return run
+
+
+def test_memory_that_ran_out_names_who_had_it(death) -> None:
+    got = death(f"""
+class OutOfMemoryError(RuntimeError): __module__ = "torch"
+child = os.fork()
+if child == 0:
+    time.sleep(100)
+tell(f"process {{os.getpid()}} 4096", f"process {{child}} 1024", f"process {{os.getppid()}} 5120", "process 999999999 36864")
+raise OutOfMemoryError({OUT_OF_MEMORY!r})
+""")
+    assert (got["cause"], got["code"]) == ("exited", 1), got
+    text = got["text"]
+    assert text.startswith(
+        "its GPU's memory ran out: it asked for 20.00 GiB when 3.00 GiB of 79.11 GiB were free; it held 5.0 GiB"
+    )
+    assert "so did a process not seen from here (pid 999999999) 36.0 GiB, hvdrank (pid " in text
+    assert text.endswith(") 5.0 GiB"), text
+    assert got["hint"].startswith("others use this GPU")
+
+
+def test_errors_of_the_gpu_are_the_certificates(death) -> None:
+    """Those that came while the rank ran, the last of them just before its end; a good end is no death."""
+    got = death(r"""
+tell("ecc 2", times=1)
+open(sys.argv[1], "a").write("xid 79\n")
+sys.exit(3)
+""")
+    assert got["code"] == 3
+    assert got["text"].startswith("the GPU's driver reports Xid 79 (the GPU has fallen off the bus)"), got
+    got = death("sys.exit(0)")
+    assert (got["cause"], got["text"]) == ("finished", "")
+
+
+def test_words_of_a_rank_without_a_gpu_are_its_own(death) -> None:
+    assert death(f"sys.exit({OUT_OF_MEMORY!r})", gpu="")["text"] == ""
