@@ -36,8 +36,9 @@ MpirunOptions mpirun_options(const Settings& settings, const std::string& rank_p
 }
 
 bool travels(const std::string& name) {
-  static constexpr std::string_view kept_back[] = {
-      "OLDPWD", "_", "HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY", "HVD_LINK_FD", "HVD_HOST"};
+  static constexpr std::string_view kept_back[] = {"OLDPWD",      "_",           "HVD_JOB_KEYS",
+                                                   "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY",
+                                                   "HVD_LINK_FD", "HVD_HOST",    own_variables};
   return !name.starts_with("BASH_FUNC_") &&
          std::find(std::begin(kept_back), std::end(kept_back), name) == std::end(kept_back);
 }

@@ -16,6 +16,9 @@ class JobFolder {
   JobFolder& operator=(const JobFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  /// Where a job of this host alone listens; one over several hosts listens at control_address() as well as on the
+  /// network.
+  std::string local_address() const { return "unix://" + path_ + "/local.sock"; }
   std::string control_address() const { return "ipc://" + path_ + "/control.sock"; }
 
  private:

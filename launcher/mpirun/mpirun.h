@@ -1,6 +1,7 @@
 /// @file mpirun.h — which mpirun, and the exact command for it.
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,17 @@ struct MpirunOptions {
 
 /// The command, program first.  Pure.  Names of public variables only: their values are in mpirun's environment.
 std::vector<std::string> mpirun_command(const Mpirun& mpirun, const Plan& plan, const MpirunOptions& options);
+
+/// HWLOC_COMPONENTS for every mpirun: its look at the topology would open displays, GPUs and their drivers: up to
+/// seconds, for nothing that we ask of it.
+inline constexpr const char* without_drivers = "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero";
+
+/// Variables with which a mpirun whose ranks are all on its machine starts in half the time.  Pure.  They are for it
+/// alone (own_variables): neither its ranks nor what these start shall see them.
+std::map<std::string, std::string> quick_start(Flavour flavour);
+
+/// Names a variable of mpirun's environment that lists, by blanks, those which guards keep from their ranks.
+inline constexpr const char* own_variables = "HVD_MPIRUN_ONLY";
 
 /// Finds mpirun and tells its flavour by the files around it; only an unusual installation is asked with --version.
 /// @param wanted    --mpirun or HVD_MPIRUN; empty: the first in PATH, then the one in @p own_folder

@@ -88,9 +88,11 @@ void Supervisor::start() {
     timeline_ = std::make_unique<TimelineFile>(TimelineFile::Options{timeline, static_cast<int>(job_.plan.ranks.size()),
                                                                      TimelineFile::max_bytes_from_environment()});
 
-  const wire::KeyPair server = wire::KeyPair::generate(), client = wire::KeyPair::generate();
-  std::vector<std::string> bind{folder_.control_address()};
-  if (!job_.plan.all_local()) {
+  const bool here = job_.plan.all_local();
+  const auto new_keys = here ? wire::KeyPair::for_this_host : wire::KeyPair::generate;
+  const wire::KeyPair server = new_keys(), client = new_keys();
+  std::vector<std::string> bind{here ? folder_.local_address() : folder_.control_address()};
+  if (!here) {
     if (job_.reach_us.empty())
       throw Error(Code::unavailable, job_.plan.hosts.back().name, "there is no route to it",
                   "is the network up? try: ip route");
@@ -141,14 +143,15 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
   env["HVD_JOB_DIR"] = folder_.path();
   env["TMPDIR"] = folder_.path();  // mpirun's own session folder goes with the job's, however the job ends
-  // Its look at the topology would open displays, GPUs and their drivers: up to seconds, for nothing that we ask of it.
-  env.try_emplace("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero");
   if (job_.plan.all_local()) {
     env.try_emplace("HWLOC_PLUGINS_PATH",
                     folder_.path());  // no plugins: they only find devices, and loading them takes 5 ms
     if (!job_.settings.flag("tcp")) env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
-    return env;
+    // The user's own words to mpirun may need any part of it.
+    if (job_.settings.text("mpi-args").empty() && job_.settings.text("binding-args").empty()) hurry(&env);
   }
+  env.try_emplace("HWLOC_COMPONENTS", without_drivers);
+  if (job_.plan.all_local()) return env;
 
   env[AgentVariables::cwd] = job_.cwd;
   env[AgentVariables::log_folder] = folder_.path();
@@ -169,6 +172,14 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
     quoted.push_back(shell_quote(w));
   env[AgentVariables::ssh] = join(quoted, " ");
   return env;
+}
+
+/// What the user set counts, and goes to the ranks.
+void Supervisor::hurry(std::map<std::string, std::string>* env) const {
+  std::vector<std::string> ours;
+  for (const auto& [name, value] : quick_start(job_.mpirun.flavour))
+    if (env->try_emplace(name, value).second) ours.push_back(name);
+  (*env)[own_variables] = join(ours, " ");
 }
 
 std::vector<wire::RankManifest> Supervisor::manifests() const {

@@ -3,6 +3,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,7 @@ int launcher_rank() {
 }
 
 constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"};
+constexpr const char* mpiruns_only = "HVD_MPIRUN_ONLY";  ///< lists what hvdrun told its mpirun, and nobody else
 
 /// HVD_HOST_SET_NAME in the daemon's environment: NAME is something else on this host (folders of a Spark executor).
 constexpr std::string_view of_this_host = "HVD_HOST_SET_";
@@ -77,10 +79,14 @@ Call take_call() {
     c.host = name;
   }
   const std::string folder = get("HVD_JOB_DIR");
-  if (!folder.empty() && access((folder + "/control.sock").c_str(), W_OK) == 0) {
-    c.local = true;
+  const auto lies_there = [&](const char* name) { return access((folder + name).c_str(), W_OK) == 0; };
+  c.local = true;
+  if (!folder.empty() && lies_there("/local.sock")) {
+    c.addresses = {"unix://" + folder + "/local.sock"};
+  } else if (!folder.empty() && lies_there("/control.sock")) {
     c.addresses = {"ipc://" + folder + "/control.sock"};
   } else {
+    c.local = false;
     c.addresses = words(get("HVD_CONTROL"));
   }
   if (c.addresses.empty()) throw Error(Code::usage, "hvdrank", "HVD_CONTROL is empty: no address of hvdrun to reach");
@@ -97,8 +103,11 @@ Environment current_environment() {
 
 Environment rank_environment(const wire::RankManifest& m, const Environment& mine, const Binding& binding) {
   Environment env = m.env;
+  const auto listed = mine.find(mpiruns_only);
+  const std::vector<std::string> not_theirs = words(listed == mine.end() ? "" : listed->second);
   for (const auto& [name, value] : mine)
-    if (is_launchers(name)) env[name] = value;
+    if (is_launchers(name) && std::find(not_theirs.begin(), not_theirs.end(), name) == not_theirs.end())
+      env[name] = value;
   for (const auto& [name, value] : mine)
     if (name.starts_with(of_this_host)) env[name.substr(of_this_host.size())] = value;
   for (const char* name : ours_only) env.erase(name);

@@ -1,10 +1,11 @@
 /// @file channel.h — the authenticated, encrypted path between hvdrun and the guards.
 ///
-/// A seam: zmq_channel.cc (ZeroMQ with CURVE) is what runs, sim_channel.cc is its
-/// twin for tests, and nothing else in the tree names the library.
+/// A seam: between hosts zmq_channel.cc (ZeroMQ with CURVE) is what runs, in a job of one host local_channel.cc (a unix
+/// socket), sim_channel.cc is their twin for tests, and nothing else in the tree names the library.
 /// Thread: a channel belongs to one thread.  fd() lets that thread poll() it
-/// together with its other descriptors.  It is edge-triggered and serves both
-/// directions: after poll() said so, and after every send(), receive until empty.
+/// together with its other descriptors.  It may be edge-triggered and serves both
+/// directions: after poll() said so, and after every send(), receive until empty (what the kernel had no room for
+/// leaves then, where no thread of a library sees to it).
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -21,6 +22,8 @@ namespace hvd::wire {
 struct KeyPair {
   std::string public_key, secret_key;
   static KeyPair generate();
+  /// Random words that look alike, for unix:// addresses only: made without loading ZeroMQ.
+  static KeyPair for_this_host();
 };
 
 /// What goes over the channel: a type (message.h) and bytes that the channel does not interpret.
@@ -34,7 +37,7 @@ using PeerId = std::string;
 
 /// What a guard needs in order to reach hvdrun.
 struct Endpoint {
-  std::string address;     ///< "ipc:///…/control.sock" or "tcp://10.0.0.1:4123"
+  std::string address;     ///< "unix:///…/local.sock", "ipc:///…/control.sock" or "tcp://10.0.0.1:4123"
   std::string server_key;  ///< public, Z85
 };
 
@@ -75,7 +78,8 @@ class Connection {
 
 inline constexpr std::size_t max_frame_bytes = 4u << 20;  ///< larger bodies (payload, results) travel in chunks
 
-/// Binds every address in @p bind ("ipc:///path", "tcp://ip:*").  Only @p client_public_key is let in.
+/// Binds every address in @p bind ("ipc:///path", "tcp://ip:*"; or "unix:///path" alone).  Only @p client_public_key is
+/// let in.
 std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
                                  const std::string& client_public_key);
 /// Both ends, when destroyed, wait at most a second for what has been sent to leave.

@@ -19,7 +19,7 @@ std::vector<std::string> receive_request(const zmq::Socket& s) {
 
 void reply(const zmq::Socket& s, const std::string& id, bool allow) {
   const std::string parts[] = {"1.0", id, allow ? "200" : "400", allow ? "OK" : "unknown key", "guard", ""};
-  for (int i = 0; i < 6; ++i) zmq_send(s.get(), parts[i].data(), parts[i].size(), i < 5 ? ZMQ_SNDMORE : 0);
+  for (int i = 0; i < 6; ++i) zmq::lib().send(s.get(), parts[i].data(), parts[i].size(), i < 5 ? ZMQ_SNDMORE : 0);
 }
 
 }  // namespace
@@ -27,10 +27,10 @@ void reply(const zmq::Socket& s, const std::string& id, bool allow) {
 ZapHandler::ZapHandler(const zmq::Context& context, const std::string& allowed)
     : socket_(zmq::make_socket(context, ZMQ_REP)), allowed_(32, '\0') {
   if (allowed.size() != 40 ||
-      zmq_z85_decode(reinterpret_cast<std::uint8_t*>(allowed_.data()), allowed.c_str()) == nullptr)
+      zmq::lib().z85_decode(reinterpret_cast<std::uint8_t*>(allowed_.data()), allowed.c_str()) == nullptr)
     throw Error(Code::usage, "listen", "the client's public key is not 40 characters of Z85");
   zmq::set(socket_, ZMQ_LINGER, 0);
-  zmq::check(zmq_bind(socket_.get(), "inproc://zeromq.zap.01"), "zmq_bind");
+  zmq::check(zmq::lib().bind(socket_.get(), "inproc://zeromq.zap.01"), "zmq_bind");
   // Signals are the owner's business: the thread starts with all of them blocked.
   sigset_t all, before;
   sigfillset(&all);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "channel.h"
 #include "message.h"
+#include "transports.h"
 #include "zap.h"
 #include "zmq_socket.h"
 
@@ -30,7 +31,7 @@ void set_common(const zmq::Socket& s) {
   zmq::set(s, ZMQ_RCVHWM, queue_frames);
   zmq::set(s, ZMQ_HANDSHAKE_IVL, handshake_ms);
   const auto most = static_cast<std::int64_t>(max_frame_bytes + 2 + curve_overhead_bytes);
-  zmq::check(zmq_setsockopt(s.get(), ZMQ_MAXMSGSIZE, &most, sizeof most), "zmq_setsockopt");
+  zmq::check(zmq::lib().setsockopt(s.get(), ZMQ_MAXMSGSIZE, &most, sizeof most), "zmq_setsockopt");
   zmq::set(s, ZMQ_TCP_KEEPALIVE, 1);
   // A cut is noticed within 10 s; an interruption of 5 s is not: after that TCP tries again at 6.2 s.
   zmq::set(s, ZMQ_TCP_KEEPALIVE_IDLE, 4);
@@ -46,7 +47,7 @@ void set_family(const zmq::Socket& s, const std::string& address) {
 
 void set_key(const zmq::Socket& s, int option, const std::string& key, const char* what) {
   if (key.size() != 40) throw Error(Code::usage, "channel", std::string(what) + " is not 40 characters of Z85");
-  zmq::check(zmq_setsockopt(s.get(), option, key.data(), key.size()), what);
+  zmq::check(zmq::lib().setsockopt(s.get(), option, key.data(), key.size()), what);
 }
 
 std::optional<Frame> to_frame(zmq::Part& part) {
@@ -59,15 +60,16 @@ std::optional<Frame> to_frame(zmq::Part& part) {
 bool send_frame(const zmq::Socket& s, const Frame& frame) {
   if (frame.body.size() > max_frame_bytes) throw Error(Code::internal, "channel", "a frame is longer than 4 MiB");
   zmq_msg_t m;
-  if (zmq_msg_init_size(&m, frame.body.size() + 2) != 0) zmq::fail("zmq_msg_init_size", zmq_errno());
-  auto* p = static_cast<unsigned char*>(zmq_msg_data(&m));
+  if (zmq::lib().msg_init_size(&m, frame.body.size() + 2) != 0)
+    zmq::fail("zmq_msg_init_size", zmq::lib().error_number());
+  auto* p = static_cast<unsigned char*>(zmq::lib().msg_data(&m));
   p[0] = static_cast<unsigned char>(frame.type & 0xff);
   p[1] = static_cast<unsigned char>(frame.type >> 8);
   std::memcpy(p + 2, frame.body.data(), frame.body.size());
-  while (zmq_msg_send(&m, s.get(), ZMQ_DONTWAIT) < 0) {
-    const int error = zmq_errno();
+  while (zmq::lib().msg_send(&m, s.get(), ZMQ_DONTWAIT) < 0) {
+    const int error = zmq::lib().error_number();
     if (error == EINTR) continue;
-    zmq_msg_close(&m);
+    zmq::lib().msg_close(&m);
     if (error == EAGAIN) return false;
     zmq::fail("zmq_msg_send", error);
   }
@@ -116,8 +118,8 @@ class ZmqListener : public Listener {
   }
 
   bool send(const PeerId& to, const Frame& frame) override {
-    while (zmq_send(socket_.get(), to.data(), to.size(), ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
-      const int error = zmq_errno();
+    while (zmq::lib().send(socket_.get(), to.data(), to.size(), ZMQ_DONTWAIT | ZMQ_SNDMORE) < 0) {
+      const int error = zmq::lib().error_number();
       if (error == EAGAIN) return false;
       if (error == EHOSTUNREACH) throw Error(Code::peer_lost, "channel", "the guard is gone");
       if (error != EINTR) zmq::fail("zmq_send", error);
@@ -156,10 +158,11 @@ class ZmqListener : public Listener {
     monitor_ = zmq::monitor(context_, socket_, "inproc://listener", ZMQ_EVENT_DISCONNECTED);
     for (const std::string& address : bind) {
       set_family(socket_, address);
-      if (zmq_bind(socket_.get(), address.c_str()) != 0) zmq::fail("listening on " + address, zmq_errno());
+      if (zmq::lib().bind(socket_.get(), address.c_str()) != 0)
+        zmq::fail("listening on " + address, zmq::lib().error_number());
       char bound[512];
       std::size_t size = sizeof bound;
-      zmq::check(zmq_getsockopt(socket_.get(), ZMQ_LAST_ENDPOINT, bound, &size), "zmq_getsockopt");
+      zmq::check(zmq::lib().getsockopt(socket_.get(), ZMQ_LAST_ENDPOINT, bound, &size), "zmq_getsockopt");
       addresses_.emplace_back(bound);
     }
     fd_ = zmq::get_int(socket_, ZMQ_FD);
@@ -168,7 +171,7 @@ class ZmqListener : public Listener {
   void close() noexcept {
     monitor_.reset();
     socket_.reset();
-    zmq_ctx_shutdown(context_.get());
+    zmq::lib().ctx_shutdown(context_.get());
     zap_.reset();
     context_.reset();
   }
@@ -204,8 +207,8 @@ class ZmqConnection : public Connection {
     zmq::set(socket_, ZMQ_RECONNECT_IVL_MAX, 1000);
     monitor_ =
         zmq::monitor(context_, socket_, "inproc://connection", ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
-    if (zmq_connect(socket_.get(), endpoint.address.c_str()) != 0)
-      zmq::fail("connecting to " + endpoint.address, zmq_errno());
+    if (zmq::lib().connect(socket_.get(), endpoint.address.c_str()) != 0)
+      zmq::fail("connecting to " + endpoint.address, zmq::lib().error_number());
     fd_ = zmq::get_int(socket_, ZMQ_FD);
   }
 
@@ -258,19 +261,19 @@ class ZmqConnection : public Connection {
 
 }  // namespace
 
-KeyPair KeyPair::generate() {
+KeyPair new_curve_keys() {
   char public_key[41], secret_key[41];
-  if (zmq_curve_keypair(public_key, secret_key) != 0)
+  if (zmq::lib().curve_keypair(public_key, secret_key) != 0)
     throw Error(Code::unavailable, "ZeroMQ", "was built without CURVE", "install a libzmq with libsodium");
   return {public_key, secret_key};
 }
 
-std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
-                                 const std::string& client_public_key) {
+std::unique_ptr<Listener> listen_on_network(const std::vector<std::string>& bind, const KeyPair& server,
+                                            const std::string& client_public_key) {
   return std::make_unique<ZmqListener>(bind, server, client_public_key);
 }
 
-std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client) {
+std::unique_ptr<Connection> connect_over_network(const Endpoint& endpoint, const KeyPair& client) {
   return std::make_unique<ZmqConnection>(endpoint, client);
 }
 

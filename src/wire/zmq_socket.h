@@ -1,26 +1,25 @@
-/// @file zmq_socket.h — owners and checked calls for ZeroMQ; used by zmq_channel.cc only.
+/// @file zmq_socket.h — owners and checked calls for ZeroMQ; used by zmq_channel.cc and zap.cc only.
 #pragma once
-#include <zmq.h>
-
 #include <cstring>
 #include <string>
 
 #include "base/error.h"
 #include "base/handle.h"
+#include "zmq_library.h"
 
 namespace hvd::wire::zmq {
 
 [[noreturn]] inline void fail(const std::string& call, int error) {
-  throw Error(Code::unavailable, call, zmq_strerror(error));
+  throw Error(Code::unavailable, call, lib().strerror(error));
 }
 inline void check(int rc, const char* call) {
-  if (rc != 0) fail(call, zmq_errno());
+  if (rc != 0) fail(call, lib().error_number());
 }
 
 struct SocketTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }
-  static void abandon(type s) noexcept { zmq_close(s); }
+  static void abandon(type s) noexcept { lib().close(s); }
 };
 using Socket = Handle<SocketTraits>;
 
@@ -29,57 +28,57 @@ struct ContextTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }
   static void abandon(type c) noexcept {
-    while (zmq_ctx_term(c) != 0 && zmq_errno() == EINTR) {}
+    while (lib().ctx_term(c) != 0 && lib().error_number() == EINTR) {}
   }
 };
 using Context = Handle<ContextTraits>;
 
 inline Context make_context() {
-  Context c(zmq_ctx_new());
-  if (!c) fail("zmq_ctx_new", zmq_errno());
+  Context c(lib().ctx_new());
+  if (!c) fail("zmq_ctx_new", lib().error_number());
   return c;
 }
 
 inline Socket make_socket(const Context& context, int kind) {
-  Socket s(zmq_socket(context.get(), kind));
-  if (!s) fail("zmq_socket", zmq_errno());
+  Socket s(lib().socket(context.get(), kind));
+  if (!s) fail("zmq_socket", lib().error_number());
   return s;
 }
 
 inline void set(const Socket& s, int option, int value) {
-  check(zmq_setsockopt(s.get(), option, &value, sizeof value), "zmq_setsockopt");
+  check(lib().setsockopt(s.get(), option, &value, sizeof value), "zmq_setsockopt");
 }
 inline void set(const Socket& s, int option, const std::string& value) {
-  check(zmq_setsockopt(s.get(), option, value.data(), value.size()), "zmq_setsockopt");
+  check(lib().setsockopt(s.get(), option, value.data(), value.size()), "zmq_setsockopt");
 }
 inline int get_int(const Socket& s, int option) {
   int value = 0;
   std::size_t size = sizeof value;
-  check(zmq_getsockopt(s.get(), option, &value, &size), "zmq_getsockopt");
+  check(lib().getsockopt(s.get(), option, &value, &size), "zmq_getsockopt");
   return value;
 }
 
 /// One message part, released with the object.
 class Part {
  public:
-  Part() noexcept { zmq_msg_init(&message_); }
+  Part() noexcept { lib().msg_init(&message_); }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
-  ~Part() { zmq_msg_close(&message_); }
+  ~Part() { lib().msg_close(&message_); }
 
   /// False when nothing waits (or the context ends, when blocking).
   bool receive(const Socket& s, int flags) {
     for (;;) {
-      if (zmq_msg_recv(&message_, s.get(), flags) >= 0) return true;
-      if (zmq_errno() == EAGAIN || zmq_errno() == ETERM) return false;
-      if (zmq_errno() != EINTR) fail("zmq_msg_recv", zmq_errno());
+      if (lib().msg_recv(&message_, s.get(), flags) >= 0) return true;
+      if (lib().error_number() == EAGAIN || lib().error_number() == ETERM) return false;
+      if (lib().error_number() != EINTR) fail("zmq_msg_recv", lib().error_number());
     }
   }
-  bool more() const noexcept { return zmq_msg_more(&message_) != 0; }
-  const char* data() noexcept { return static_cast<const char*>(zmq_msg_data(&message_)); }
-  std::size_t size() const noexcept { return zmq_msg_size(&message_); }
+  bool more() const noexcept { return lib().msg_more(&message_) != 0; }
+  const char* data() noexcept { return static_cast<const char*>(lib().msg_data(&message_)); }
+  std::size_t size() const noexcept { return lib().msg_size(&message_); }
   std::string text() { return {data(), size()}; }
-  int source_fd() noexcept { return zmq_msg_get(&message_, ZMQ_SRCFD); }
+  int source_fd() noexcept { return lib().msg_get(&message_, ZMQ_SRCFD); }
 
  private:
   zmq_msg_t message_;
@@ -107,10 +106,10 @@ inline bool next_event(const Socket& monitor, Event* out) {
 
 /// Watches @p s for @p events; the result is read with next_event().
 inline Socket monitor(const Context& context, const Socket& s, const char* name, int events) {
-  check(zmq_socket_monitor(s.get(), name, events), "zmq_socket_monitor");
+  check(lib().socket_monitor(s.get(), name, events), "zmq_socket_monitor");
   Socket m = make_socket(context, ZMQ_PAIR);
   set(m, ZMQ_LINGER, 0);
-  check(zmq_connect(m.get(), name), "zmq_connect");
+  check(lib().connect(m.get(), name), "zmq_connect");
   return m;
 }
 

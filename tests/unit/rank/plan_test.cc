@@ -91,6 +91,24 @@ TEST_CASE("environment: the launcher's variables win, the job's secrets never ge
     CHECK(env.count(name) == 0);
 }
 
+TEST_CASE("environment: what hvdrun told its mpirun alone stays there") {
+  wire::RankManifest m;
+  m.env = {{"OMPI_MCA_plm", "rsh"}, {"OMPI_MCA_pml", "ob1"}};
+  const Environment mine{{"HVD_MPIRUN_ONLY", "HWLOC_COMPONENTS OMPI_MCA_plm OMPI_MCA_ess"},
+                         {"HWLOC_COMPONENTS", "-linuxio"},
+                         {"OMPI_MCA_plm", "^slurm"},
+                         {"OMPI_MCA_ess", "^tool"},
+                         {"OMPI_MCA_pml", "cm"},
+                         {"OMPI_COMM_WORLD_RANK", "0"}};
+  const Environment env = rank_environment(m, mine, {{}, 8, "", {}});
+  CHECK(env.at("OMPI_MCA_plm") == "rsh");  // the user's
+  CHECK(!env.contains("OMPI_MCA_ess"));
+  CHECK(!env.contains("HWLOC_COMPONENTS"));
+  CHECK(!env.contains("HVD_MPIRUN_ONLY"));
+  CHECK(env.at("OMPI_MCA_pml") == "cm");
+  CHECK(env.at("OMPI_COMM_WORLD_RANK") == "0");
+}
+
 TEST_CASE("python: found by path, by name, relative to the working folder; else it says so") {
   const Folder f;
   f.file("bin/python3", "#!/bin/sh\n");

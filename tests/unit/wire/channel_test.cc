@@ -1,10 +1,12 @@
-/// ZeroMQ's channel over unix and TCP sockets, and what a stranger can do to it: nothing.
+/// The channels over unix sockets and TCP, and what a stranger can do to them: nothing.
 #include "wire/channel.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -36,14 +38,21 @@ struct Pair {
       : listener(wire::listen({bind}, server, client.public_key)),
         connection(wire::connect({listener->addresses().at(0), server.public_key}, client)) {}
 
+  // Both ends turn, as they do in their programs: what the kernel had no room for leaves then.
   Listener::Received receive() {
     std::optional<Listener::Received> r;
-    REQUIRE(eventually([&] { return (r = listener->receive()).has_value(); }));
+    REQUIRE(eventually([&] {
+      if (connection) CHECK(!connection->receive());
+      return (r = listener->receive()).has_value();
+    }));
     return *r;
   }
   Frame answer() {
     std::optional<Frame> f;
-    REQUIRE(eventually([&] { return (f = connection->receive()).has_value(); }));
+    REQUIRE(eventually([&] {
+      CHECK(!listener->receive());
+      return (f = connection->receive()).has_value();
+    }));
     return *f;
   }
 
@@ -53,7 +62,7 @@ struct Pair {
 };
 
 /// A new one; the files go when the program ends.
-std::string socket_path() {
+std::string socket_path(const char* scheme = "ipc://") {
   struct Files {
     std::vector<std::string> paths;
     ~Files() {
@@ -63,8 +72,10 @@ std::string socket_path() {
   static Files made;
   made.paths.push_back("/tmp/hvd-channel-test-" + std::to_string(getpid()) + "-" +
                        std::to_string(made.paths.size() + 1));
-  return "ipc://" + made.paths.back();
+  return scheme + made.paths.back();
 }
+
+constexpr const char* both_kinds[] = {"ipc://", "unix://"};  ///< ZeroMQ's, and ours
 
 /// A plain TCP connection to "tcp://127.0.0.1:port".
 int raw_connect(const std::string& address) {
@@ -80,7 +91,7 @@ int raw_connect(const std::string& address) {
 }  // namespace
 
 TEST_CASE("channel: both ways, over each kind of address") {
-  std::vector<std::string> addresses{"tcp://127.0.0.1:*", socket_path()};
+  std::vector<std::string> addresses{"tcp://127.0.0.1:*", socket_path(), socket_path("unix://")};
   if (access("/proc/net/if_inet6", F_OK) == 0) {
     const int s = socket(AF_INET6, SOCK_STREAM, 0);
     sockaddr_in6 a{};
@@ -184,37 +195,50 @@ TEST_CASE("channel: a message of our key that is too long or malformed is droppe
 }
 
 TEST_CASE("channel: a slow reader stops the sender, and nothing is lost") {
-  Pair p(socket_path());
-  const std::string body(64 << 10, 'o');
-  int sent = 0;
-  const auto fill = [&] {
-    while (p.connection->send({2, body + std::to_string(sent)})) ++sent;
-  };
-  CHECK(eventually([&] {
-    const int before = sent;
-    fill();
-    return before > 0 && before == sent && p.connection->connected();
-  }));
-  CHECK(sent < 1000);
-  for (int got = 0; got < 500; ++got) {
-    CHECK(p.receive().frame.body == body + std::to_string(got));
-    if (sent < 500) fill();
-    if (got + 1 >= sent) break;
+  for (const char* kind : both_kinds) {
+    CAPTURE(kind);
+    Pair p(socket_path(kind));
+    const std::string body(64 << 10, 'o');
+    int sent = 0;
+    const auto fill = [&] {
+      while (p.connection->send({2, body + std::to_string(sent)})) ++sent;
+    };
+    CHECK(eventually([&] {
+      const int before = sent;
+      fill();
+      return before > 0 && before == sent && p.connection->connected();
+    }));
+    CHECK(sent < 1000);
+    for (int got = 0; got < 500; ++got) {
+      CHECK(p.receive().frame.body == body + std::to_string(got));
+      if (sent < 500) fill();
+      if (got + 1 >= sent) break;
+    }
   }
 }
 
 TEST_CASE("channel: the guard notices that hvdrun is gone") {
-  Pair p(socket_path());
-  p.connection->send({1, "x"});
-  p.receive();
-  CHECK(eventually([&] { return p.connection->connected(); }));
-  p.listener.reset();
-  CHECK(eventually([&] { return p.connection->lost_for().value_or(0ms) > 100ms; }));
-  CHECK(p.connection->connected());
+  for (const char* kind : both_kinds) {
+    CAPTURE(kind);
+    Pair p(socket_path(kind));
+    p.connection->send({1, "x"});
+    p.receive();
+    CHECK(eventually([&] { return p.connection->connected(); }));
+    p.listener.reset();
+    CHECK(eventually([&] {
+      CHECK(!p.connection->receive());
+      return p.connection->lost_for().value_or(0ms) > 100ms;
+    }));
+    CHECK(p.connection->connected());
+    p.connection->send({1, "into the void"});
+  }
 }
 
 TEST_CASE("channel: hvdrun notices that a guard is gone, and only that one") {
-  Pair p("tcp://127.0.0.1:*");
+  std::string address;
+  SUBCASE("network") { address = "tcp://127.0.0.1:*"; }
+  SUBCASE("this host") { address = socket_path("unix://"); }
+  Pair p(address);
   auto other = wire::connect({p.listener->addresses()[0], p.server.public_key}, p.client);
   other->send({1, "other"});
   const PeerId gone = p.receive().from;
@@ -223,7 +247,10 @@ TEST_CASE("channel: hvdrun notices that a guard is gone, and only that one") {
   CHECK(!p.listener->gone());
   other.reset();
   std::optional<PeerId> who;
-  CHECK(eventually([&] { return (who = p.listener->gone()).has_value(); }));
+  CHECK(eventually([&] {
+    CHECK(!p.listener->receive());
+    return (who = p.listener->gone()).has_value();
+  }));
   CHECK(*who == gone);
   CHECK_THROWS_AS(p.listener->send(gone, {36, ""}), Error);
   CHECK(p.listener->send(stays, {36, "go"}));
@@ -235,11 +262,12 @@ TEST_CASE("channel: hvdrun notices that a guard is gone, and only that one") {
 }
 
 TEST_CASE("channel: poll() on fd() wakes for a frame") {
-  Pair p(socket_path());
+  std::string address;
+  SUBCASE("ZeroMQ") { address = socket_path(); }
+  SUBCASE("this host") { address = socket_path("unix://"); }
+  Pair p(address);
   p.connection->send({1, "x"});
   const PeerId guard = p.receive().from;
-  std::thread later([&] { std::this_thread::sleep_for(50ms); });
-  later.join();
   while (p.connection->receive()) {}
   p.listener->send(guard, {36, "r"});
   std::optional<Frame> f;
@@ -259,6 +287,91 @@ TEST_CASE("channel: bad addresses and keys are refused at once") {
   CHECK_THROWS_AS(wire::listen({socket_path()}, k, std::string(40, '\x01')), Error);
   CHECK_THROWS_AS(wire::connect({"nonsense", k.public_key}, k), Error);
   CHECK_THROWS_AS(wire::connect({"tcp://127.0.0.1:1", ""}, k), Error);
+}
+
+TEST_CASE("local channel: without the key nobody is heard, and nobody else notices") {
+  const std::string address = socket_path("unix://"), path = address.substr(7);
+  Pair p(address);
+  struct stat about {};
+  REQUIRE(stat(path.c_str(), &about) == 0);
+  CHECK((about.st_mode & 0777) == 0600);
+  const auto stranger = [&](const std::string& bytes) {
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    std::memcpy(to.sun_path, path.data(), path.size());
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0);
+    send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return fd;
+  };
+  const std::string hello{"\5\0\0\0\1\0\0\0hello", 13}, key = p.client.public_key;
+  std::vector<int> fds{stranger(""), stranger(key.substr(1)), stranger(std::string(40, 'x') + hello), stranger(hello)};
+  auto other_job = wire::connect({address, p.server.public_key}, KeyPair::for_this_host());
+  other_job->send({1, "let me in"});
+  // The key of the job, then what is no frame of ours: a reserved byte, a length beyond all bounds.
+  fds.push_back(stranger(key + std::string("\1\0\0\0\1\0\1\0x", 9)));
+  fds.push_back(stranger(key + std::string("\xff\xff\xff\xff\1\0\0\0", 8)));
+  CHECK(p.connection->send({2, "guard"}));
+  CHECK(p.receive().frame.body == "guard");
+  int gone = 0;  // the two that knew the key
+  CHECK(eventually([&] {
+    CHECK(!p.listener->receive());
+    while (p.listener->gone()) ++gone;
+    return gone == 2;
+  }));
+  CHECK(eventually([&] {
+    CHECK(!other_job->receive());
+    return other_job->lost_for().has_value();
+  }));
+  // Byte by byte is as good as at once.
+  const int slow = stranger("");
+  const std::string all = key + hello;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    send(slow, &all[i], 1, MSG_NOSIGNAL);
+    if (i + 1 < all.size()) CHECK(!p.listener->receive());
+  }
+  CHECK(p.receive().frame.body == "hello");
+  close(slow);
+  for (const int fd : fds) close(fd);
+}
+
+TEST_CASE("local channel: what a guard said before its end is all heard before it is gone") {
+  Pair p(socket_path("unix://"));
+  for (int i = 0; i < 50; ++i) CHECK(p.connection->send({2, std::to_string(i)}));
+  p.connection.reset();
+  CHECK(!p.listener->gone());
+  PeerId from;
+  for (int i = 0; i < 50; ++i) {
+    const auto r = p.receive();
+    CHECK(r.frame.body == std::to_string(i));
+    if (i == 0) {  // it is no longer there to hear, but it has more to say
+      p.listener->send(r.from, {36, ""});
+      p.listener->send(r.from, {36, ""});
+    }
+    CHECK(!p.listener->gone());
+    from = r.from;
+  }
+  CHECK(eventually([&] {
+    CHECK(!p.listener->receive());
+    const auto who = p.listener->gone();
+    return who && *who == from;
+  }));
+  CHECK_THROWS_AS(p.listener->send(from, {36, ""}), Error);
+}
+
+TEST_CASE("local channel: no socket there yet is not the end") {
+  const KeyPair keys = KeyPair::for_this_host();
+  const std::string address = socket_path("unix://");
+  auto guard = wire::connect({address, keys.public_key}, keys);
+  CHECK(!guard->connected());
+  CHECK(!guard->send({1, "x"}));
+  CHECK(guard->lost_for());
+  auto listener = wire::listen({address}, keys, keys.public_key);
+  CHECK(eventually([&] { return guard->connected(); }));
+  CHECK(!guard->lost_for());
+  CHECK_THROWS_AS(wire::listen({"unix://relative"}, keys, keys.public_key), Error);
+  CHECK_THROWS_AS(wire::listen({address}, keys, "short"), Error);
+  CHECK_THROWS_AS(wire::connect({"unix:///" + std::string(200, 'x'), ""}, keys), Error);
 }
 
 TEST_CASE("sim channel: order, full queues, cuts") {

@@ -51,6 +51,18 @@ TEST_CASE("mpirun: the user's own arguments") {
         " --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 --mca x 1 /opt/hvdrank");
 }
 
+TEST_CASE("mpirun: a quick start leaves out, and never names what must be there") {
+  const auto four = quick_start(Flavour::openmpi4), five = quick_start(Flavour::openmpi5);
+  CHECK(five.size() == 1);
+  CHECK(four.at("HWLOC_COMPONENTS") == five.at("HWLOC_COMPONENTS"));
+  CHECK(four.size() > 10);
+  for (const auto& [name, value] : four) {
+    CAPTURE(name);
+    CHECK((name == "HWLOC_COMPONENTS" ? value.starts_with("-") : name.starts_with("OMPI_MCA_") && value[0] == '^'));
+  }
+  CHECK(!four.contains("OMPI_MCA_btl"));  // the ranks' own
+}
+
 TEST_CASE("agent: the secret is in the remote shell's stdin only") {
   const std::string script = remote_script("[ -w /dev/shm ]\n", "b", "/home/u/my job", "'pub:se'\\''cret'",
                                            {" PATH=/x:$PATH ;", "orted -mca ess \"env\""});

@@ -1,0 +1,63 @@
+#include "zmq_library.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "base/error.h"
+
+namespace hvd::wire::zmq {
+namespace {
+
+constexpr const char* name = "libzmq.so.5";
+
+[[noreturn]] void fail() {
+  const char* why = dlerror();
+  throw Error(Code::unavailable, name, why ? why : "cannot be loaded", "install ZeroMQ: apt install libzmq5");
+}
+
+template <class F>
+void find(void* library, const char* function, F* out) {
+  *out = reinterpret_cast<F>(dlsym(library, function));
+  if (*out == nullptr) fail();
+}
+
+Library load() {
+  void* lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // for good: its threads may outlive any owner
+  if (lib == nullptr) fail();
+  Library l{};
+  find(lib, "zmq_bind", &l.bind);
+  find(lib, "zmq_close", &l.close);
+  find(lib, "zmq_connect", &l.connect);
+  find(lib, "zmq_ctx_new", &l.ctx_new);
+  find(lib, "zmq_ctx_shutdown", &l.ctx_shutdown);
+  find(lib, "zmq_ctx_term", &l.ctx_term);
+  find(lib, "zmq_curve_keypair", &l.curve_keypair);
+  find(lib, "zmq_errno", &l.error_number);
+  find(lib, "zmq_getsockopt", &l.getsockopt);
+  find(lib, "zmq_msg_close", &l.msg_close);
+  find(lib, "zmq_msg_data", &l.msg_data);
+  find(lib, "zmq_msg_get", &l.msg_get);
+  find(lib, "zmq_msg_init", &l.msg_init);
+  find(lib, "zmq_msg_init_size", &l.msg_init_size);
+  find(lib, "zmq_msg_more", &l.msg_more);
+  find(lib, "zmq_msg_recv", &l.msg_recv);
+  find(lib, "zmq_msg_send", &l.msg_send);
+  find(lib, "zmq_msg_size", &l.msg_size);
+  find(lib, "zmq_send", &l.send);
+  find(lib, "zmq_setsockopt", &l.setsockopt);
+  find(lib, "zmq_socket", &l.socket);
+  find(lib, "zmq_socket_monitor", &l.socket_monitor);
+  find(lib, "zmq_strerror", &l.strerror);
+  find(lib, "zmq_z85_decode", &l.z85_decode);
+  return l;
+}
+
+}  // namespace
+
+const Library& lib() {
+  static const Library loaded = load();
+  return loaded;
+}
+
+}  // namespace hvd::wire::zmq
