@@ -165,6 +165,42 @@ def check_several_backward_passes():
     close(got, expected)
 
 
+def adasum_of_steps(rate, momentum):
+    """Weights when every rank steps alone with its own momentum, and Adasum of two changes counts, tensor by tensor."""
+    w, b = np.random.default_rng(0).normal(size=(5, 2)).astype("float32"), np.zeros(2, "float32")
+    kept = [[0.0, 0.0] for _ in range(SIZE)]
+    for i in range(STEPS):
+        changes = []
+        for rank in range(SIZE):
+            t = np.tanh(X[i, rank] @ w + b)
+            d = 2 * (t - Y[i, rank]) * (1 - t * t) / t.size
+            kept[rank] = [momentum * m + g for m, g in zip(kept[rank], (X[i, rank].T @ d, d.sum(0)))]
+            changes.append([-rate * m for m in kept[rank]])
+        w, b = (start + adasum(*parts) for start, parts in zip((w, b), zip(*changes)))
+    return [w, b, STEPS]
+
+
+def adasum(one, other):
+    both = (one * other).sum()
+    return one * (1 - both / (2 * (one * one).sum())) + other * (1 - both / (2 * (other * other).sum()))
+
+
+def check_adasum_reduces_what_steps_change():
+    def optimizer():
+        return hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.2, 0.9), op=hvd.Adasum)
+
+    expected = adasum_of_steps(0.2, 0.9)
+    for resource in (False, True):
+        close(graph_training(optimizer, True, STEPS, lambda i: (X[i, RANK], Y[i, RANK]), resource), expected)
+
+    def doubled():
+        return hvd.DistributedOptimizer(v1.train.MomentumOptimizer(0.2, 0.9), op=hvd.Adasum, backward_passes_per_step=2,
+                                        average_aggregated_gradients=True)  # fmt: skip
+
+    twice = graph_training(doubled, True, 2 * STEPS, lambda i: (X[i // 2, RANK], Y[i // 2, RANK]), resource=True)
+    close(twice, expected)
+
+
 def check_sync_batch_norm():
     layer, plain = hvd.SyncBatchNormalization(momentum=0.5), tf.keras.layers.BatchNormalization(momentum=0.5)
     weights = np.arange(1.0, 6.0, dtype="float32")

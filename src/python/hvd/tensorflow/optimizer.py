@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._gradients import Aggregation, Settings, checked_groups, key, reduce_gradients
 from hvd.tensorflow._library import unconverted
 from hvd.tensorflow.compression import Compression, Compressor
-from hvd.tensorflow.ops import Average
+from hvd.tensorflow.ops import Adasum, Average
 
 __all__ = ["DistributedOptimizer"]
 
@@ -36,9 +37,9 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     @unconverted
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's, reduced over all ranks; with several backward passes, apply_gradients reduces."""
+        """The user's optimizer's, reduced over all ranks; apply_gradients reduces with several passes, and with Adasum."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
-        if self._hvd_aggregation.passes > 1 or not pairs:
+        if self._hvd_aggregation.passes > 1 or self._hvd_settings.op == Adasum or not pairs:
             return pairs
         grads, variables = zip(*pairs)
         return list(zip(self._reduced(grads, variables), variables))
@@ -46,15 +47,34 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     @unconverted
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """The user's optimizer's; every backward_passes_per_step calls when that is more than 1."""
+        pairs = list(grads_and_vars)
+
+        def step(pairs: list[Any]) -> Any:
+            return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+
         if self._hvd_aggregation.passes == 1:
-            return self._optimizer.apply_gradients(grads_and_vars, global_step=global_step, name=name)
-        grads, variables = zip(*grads_and_vars)
+            return self._adasum_step(pairs, step) if self._hvd_settings.op == Adasum else step(pairs)
+        grads, variables = zip(*pairs)
 
         def apply(sums: list[Any]) -> Any:
-            reduced = list(zip(self._reduced(sums, variables), variables))
-            return self._optimizer.apply_gradients(reduced, global_step=global_step, name=name)
+            if self._hvd_settings.op == Adasum:
+                return self._adasum_step(list(zip(sums, variables)), step)
+            return step(list(zip(self._reduced(sums, variables), variables)))
 
         return self._hvd_aggregation.step(grads, apply)
+
+    def _adasum_step(self, pairs: list[Any], step: Callable[[list[Any]], Any]) -> Any:
+        """The user's step with this rank's own gradients, then start + Adasum of what it changed.  See hvd.torch._delta."""
+        variables = [v for grad, v in pairs if grad is not None and key(v) not in self._hvd_local]
+        # Copies: reading a variable may give its own memory, which the step overwrites.
+        starts = [tf.raw_ops.DeepCopy(x=v.read_value()) for v in variables]
+        with tf.control_dependencies(starts):
+            stepped = step(pairs)
+        after = [] if stepped is None else [stepped]
+        with tf.control_dependencies(after):
+            changes = [v.read_value() - start for v, start in zip(variables, starts)]
+        reduced = self._reduced(changes, variables)
+        return tf.group(*after, *[v.assign(start + change) for v, start, change in zip(variables, starts, reduced)])
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """The user's optimizer's."""
@@ -90,6 +110,7 @@ def DistributedOptimizer(
 
     optimizer: a tf.compat.v1.train.Optimizer, or a Keras optimizer (then see hvd.keras.DistributedOptimizer).
     backward_passes_per_step: how many passes are added up before a step; average_aggregated_gradients: and divided by that.
+    op: Adasum with a tf.compat.v1 optimizer reduces not the gradients but what a step on this rank's own changes.
     The other arguments are DistributedGradientTape's.
     """
     chosen = checked_groups(num_groups, groups)
