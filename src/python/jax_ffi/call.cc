@@ -5,6 +5,8 @@
 #include <cstring>
 #include <memory>
 
+#include "gpu.h"
+
 namespace hvd::jax {
 
 using bridge::runtime;
@@ -139,6 +141,11 @@ void Xla::failed(xla::Future* future, xla::Error* error) const {
   call(layout.future_set_error, &arguments);
 }
 
+void* Xla::stream(void* context) const {
+  xla::StreamGet arguments{0, nullptr, context, nullptr};
+  return layout.stream_get == 0 || call(layout.stream_get, &arguments) ? nullptr : arguments.stream;
+}
+
 // ---- a call
 
 Call::Call(Spec spec, const xla::CallFrame* frame) : spec_(std::move(spec)), xla_(frame->api) {}
@@ -177,6 +184,16 @@ bool Call::prepare(const xla::CallFrame* frame) {
   return true;
 }
 
+/// Which GPU, and the program's stream there.  False when it failed.
+bool Call::find_gpu(const xla::CallFrame* frame) {
+  stream_ = xla_.stream(frame->context);
+  if (!stream_) return fail(HVD_INTERNAL, spec_.name + ": XLA does not tell the stream of its program"), false;
+  device_ = gpu::ordinal_of(stream_);
+  if (device_ < 0)
+    return fail(HVD_INTERNAL, spec_.name + ": CUDA's driver does not tell the GPU of the program"), false;
+  return true;
+}
+
 bool Call::submit() {
   const bool sized = spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_BROADCAST;
   std::vector<hvd_request> requests(parts_.size());
@@ -193,7 +210,8 @@ bool Call::submit() {
     r.ndim = static_cast<std::int32_t>(part.shape.size());
     r.root = spec_.root;
     r.set = spec_.set;
-    r.device = HVD_HOST_DEVICE;
+    r.device = part.in ? device_ : HVD_HOST_DEVICE;
+    r.stream = stream_;
     r.prescale = spec_.prescale;
     r.postscale = spec_.postscale;
     r.in = part.in ? part.in->data : nullptr;
@@ -232,6 +250,11 @@ void Call::one_ended() {
   if (under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1) bridge::post(this);
 }
 
+void Call::gpu_copy(const Part& part, const void* from, std::size_t bytes) {
+  if (const std::string why = gpu::copy(part.out->data, from, bytes, stream_); !why.empty())
+    fail(HVD_INTERNAL, part.name + ": " + why);
+}
+
 /// The result whose size only the ranks together know, into the buffer that the program has for it.
 void Call::collect(Part& part) {
   std::int64_t shape[64];
@@ -247,9 +270,11 @@ void Call::collect(Part& part) {
     fail(HVD_MISMATCH, part.name + ": the ranks' arrays together have the shape " + text_of(shape, ndim) +
                            ", but this program was compiled for " + text_of(out.dims, out.rank) +
                            ": inside jit all ranks' arrays must have the shape of this rank's");
+  else if (bytes && stream_)
+    gpu_copy(part, data, bytes);
   else if (bytes)
     std::memcpy(out.data, data, bytes);
-  runtime.free(data);
+  runtime.free(data);  // of a GPU it is used anew when the stream has come here
 }
 
 /// Takes the outcome of operations that have ended: the failure, or null.
@@ -265,11 +290,14 @@ xla::Error* Call::outcome() {
   return failed_ == HVD_OK ? nullptr : xla_.error(failed_, why_);
 }
 
-xla::Error* Call::start(Spec spec, const xla::CallFrame* frame, xla::Future** future) {
+xla::Error* Call::start(Spec spec, const xla::CallFrame* frame, Memory memory, xla::Future** future) {
   auto call = std::make_unique<Call>(std::move(spec), frame);
+  if (memory == Memory::cuda && !call->find_gpu(frame)) return call->outcome();
   if (!call->prepare(frame) || (!call->parts_.empty() && !call->submit())) return call->outcome();
   if (call->parts_.empty()) return nullptr;
-  if (call->ended_soon() || !call->xla_.has_futures() || !(call->future_ = call->xla_.future())) return call->outcome();
+  // XLA waits for a future before it puts more on a GPU's stream: it would be one more hand-over between threads.
+  if (call->stream_ || call->ended_soon() || !call->xla_.has_futures() || !(call->future_ = call->xla_.future()))
+    return call->outcome();
   *future = call->future_;
   call.release()->await_later();  // NOLINT: finish() deletes it
   return nullptr;

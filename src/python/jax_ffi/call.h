@@ -32,6 +32,8 @@ class Xla {
   xla::Future* future() const;
   void available(xla::Future* future) const;
   void failed(xla::Future* future, xla::Error* error) const;
+  /// The stream that the program runs on; nullptr when XLA does not tell.
+  void* stream(void* context) const;
 
  private:
   template <class Arguments>
@@ -46,9 +48,12 @@ extern xla::Layout layout;
 class Call final : public bridge::Ended {
  public:
   Call(Spec spec, const xla::CallFrame* frame);
-  /// Submits.  With futures it returns at once, with the future in *future and the call living on; without, it returns
-  /// when the operations have ended.  What it returns is the failure, or null.
-  static xla::Error* start(Spec spec, const xla::CallFrame* frame, xla::Future** future);
+  /// Where the buffers are.
+  enum class Memory { host, cuda };
+  /// Submits.  On a GPU it returns when the results are on their way on the program's stream, which comes after them;
+  /// the device is not waited for.  On the host, with futures, it returns at once, with the future in *future and the
+  /// call living on; without, it returns when the operations have ended.  What it returns is the failure, or null.
+  static xla::Error* start(Spec spec, const xla::CallFrame* frame, Memory memory, xla::Future** future);
   void finish() override;
 
  private:
@@ -62,10 +67,12 @@ class Call final : public bridge::Ended {
     hvd_handle handle = 0;
   };
   bool prepare(const xla::CallFrame* frame);
+  bool find_gpu(const xla::CallFrame* frame);
   bool submit();
   bool ended_soon() const;
   void await_later();
   void collect(Part& part);
+  void gpu_copy(const Part& part, const void* from, std::size_t bytes);
   void fail(int status, const std::string& text);
   void one_ended();
   xla::Error* outcome();
@@ -73,6 +80,8 @@ class Call final : public bridge::Ended {
   const Spec spec_;
   const Xla xla_;
   std::vector<Part> parts_;
+  std::int32_t device_ = HVD_HOST_DEVICE;
+  void* stream_ = nullptr;  ///< of the program, on a GPU
   std::atomic<int> under_way_{0};
   xla::Future* future_ = nullptr;
   int failed_ = HVD_OK;

@@ -1,4 +1,5 @@
-/// @file handler.cc — the one handler that XLA calls for all our operations, and what hvd/jax/_library.py asks.
+/// @file handler.cc — the handlers that XLA calls for all our operations, one for each platform, and what
+/// hvd/jax/_library.py asks.
 #include <string>
 
 #include "call.h"
@@ -19,7 +20,7 @@ bool answer_metadata(const xla::CallFrame* frame) {
   return false;
 }
 
-xla::Error* handle(xla::CallFrame* frame) {
+xla::Error* handle(xla::CallFrame* frame, Call::Memory memory) {
   if (answer_metadata(frame)) return nullptr;
   Spec spec;
   bool known = false;
@@ -29,7 +30,7 @@ xla::Error* handle(xla::CallFrame* frame) {
       known = parse(*static_cast<const xla::Text*>(frame->attributes.values[i]), &spec);
   }
   if (!known) return Xla(frame->api).error(HVD_INTERNAL, "a call of hvd's without its operation");
-  return Call::start(std::move(spec), frame, layout.future_create ? &frame->future : nullptr);
+  return Call::start(std::move(spec), frame, memory, layout.future_create ? &frame->future : nullptr);
 }
 
 }  // namespace
@@ -39,7 +40,12 @@ extern "C" {
 
 /// XLA_FFI_Handler.
 __attribute__((visibility("default"))) void* hvd_jax_handler(void* frame) {
-  return hvd::jax::handle(static_cast<hvd::jax::xla::CallFrame*>(frame));
+  return hvd::jax::handle(static_cast<hvd::jax::xla::CallFrame*>(frame), hvd::jax::Call::Memory::host);
+}
+
+/// The same for the platform CUDA.
+__attribute__((visibility("default"))) void* hvd_jax_cuda_handler(void* frame) {
+  return hvd::jax::handle(static_cast<hvd::jax::xla::CallFrame*>(frame), hvd::jax::Call::Memory::cuda);
 }
 
 /// "" or why nothing works.  Before the handler is registered.

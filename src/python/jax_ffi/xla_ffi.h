@@ -109,6 +109,13 @@ struct ErrorCreate {
   int code;
 };
 
+struct StreamGet {
+  std::size_t struct_size;
+  void* extension_start;
+  void* context;
+  void* stream;  ///< out: the CUstream, on the platform CUDA
+};
+
 struct FutureCreate {
   std::size_t struct_size;
   void* extension_start;
@@ -132,7 +139,7 @@ struct FutureSetError {
 struct Layout {
   std::int32_t major, minor;
   std::int32_t metadata;  ///< 1: it asks handlers for the version they were made for
-  std::int32_t error_create, future_create, future_set_available, future_set_error;
+  std::int32_t error_create, future_create, future_set_available, future_set_error, stream_get;
 };
 
 }  // namespace hvd::jax::xla

@@ -123,6 +123,12 @@ struct Contexts {
   void* top() const { return count > 0 ? all[count - 1] : nullptr; }
 };
 thread_local Contexts current = {};
+char primary_contexts[64];  ///< only their addresses count: one for each device
+
+std::map<void*, void*>& contexts_of_streams() {
+  static auto* all = new std::map<void*, void*>;
+  return *all;
+}
 
 std::set<void*>& memory() {
   static auto* all = new std::set<void*>;
@@ -185,8 +191,12 @@ FAKE int cuDeviceGetAttribute(int* value, int, int) {
 }
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   MAY_FAIL("cuDevicePrimaryCtxRetain");
-  static char all[64];
-  *context = &all[device];
+  *context = &fake::primary_contexts[device];
+  return 0;
+}
+FAKE int cuCtxGetDevice(int* device) {
+  IN_CONTEXT("cuCtxGetDevice");
+  *device = static_cast<int>(static_cast<char*>(current.top()) - fake::primary_contexts);
   return 0;
 }
 FAKE int cuCtxPushCurrent_v2(void* context) {
@@ -204,6 +214,14 @@ FAKE int cuStreamCreateWithPriority(void** stream, unsigned, int) {
   std::lock_guard lock(fake::mutex);
   streams().push_back(std::make_unique<Stream>(static_cast<unsigned>(streams().size()) + 1));
   *stream = streams().back().get();
+  contexts_of_streams()[*stream] = current.top();
+  return 0;
+}
+FAKE int cuStreamGetCtx(void* stream, void** context) {
+  std::lock_guard lock(fake::mutex);
+  const auto found = contexts_of_streams().find(stream);
+  if (found == contexts_of_streams().end()) return invalid_value;
+  *context = found->second;
   return 0;
 }
 FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {

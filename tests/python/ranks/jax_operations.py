@@ -345,6 +345,17 @@ def check_disagreement():
         raises(RuntimeError, lambda: gather(jnp.ones(3 + RANK)).block_until_ready(), "compiled for")
 
 
+def check_programs_for_gpus_call_us():
+    """Compiled as far as it goes without one; the handler itself: jax_gpu_calls.py."""
+    if not COMPILES:
+        raise SkipTest("operations inside compiled programs need jax 0.5")
+    traced = jit(lambda x: hvd.allgather(hvd.allreduce(x))).trace(jnp.ones((2, 3)))
+    for platform in ("cpu", "cuda"):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert text.count("@hvd_operation") == 2, text
+    raises(NotImplementedError, lambda: traced.lower(lowering_platforms=("rocm",)), "not on rocm")
+
+
 def check_several_devices_are_refused():
     if not COMPILES:
         raise SkipTest("operations inside compiled programs need jax 0.5")

@@ -32,7 +32,10 @@ class _Layout(ctypes.Structure):
 
     _fields_ = [
         (name, ctypes.c_int32)
-        for name in ("major", "minor", "metadata", "error_create", "future_create", "future_set_available", "future_set_error")
+        for name in (
+            *("major", "minor", "metadata"),
+            *("error_create", "future_create", "future_set_available", "future_set_error", "stream_get"),
+        )
     ]
 
 
@@ -58,6 +61,7 @@ def layout_of(header: str) -> _Layout:
         place("XLA_FFI_Future_Create"),
         place("XLA_FFI_Future_SetAvailable"),
         place("XLA_FFI_Future_SetError"),
+        place("XLA_FFI_Stream_Get"),
     )
 
 
@@ -65,10 +69,10 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
 
-def _capsule(library: ctypes.CDLL) -> Any:
+def _capsule(handler: Any) -> Any:
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    return make(ctypes.cast(library.hvd_jax_handler, ctypes.c_void_p), b"xla._CUSTOM_CALL_TARGET", None)
+    return make(ctypes.cast(handler, ctypes.c_void_p), b"xla._CUSTOM_CALL_TARGET", None)
 
 
 def _exiting(library: ctypes.CDLL) -> None:
@@ -100,7 +104,8 @@ def load() -> None:
     import jax.ffi  # not there before
 
     atexit.register(_exiting, library)
-    jax.ffi.register_ffi_target(TARGET, _capsule(library), platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, _capsule(library.hvd_jax_handler), platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, _capsule(library.hvd_jax_cuda_handler), platform="CUDA")
 
 
 def told_by_jax(error: BaseException) -> HorovodInternalError | None:

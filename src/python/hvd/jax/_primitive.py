@@ -290,10 +290,11 @@ def _lowered(ctx: Any, *operands: Any, operation: Operation) -> Any:
 
 def _elsewhere(ctx: Any, *operands: Any, operation: Operation) -> Any:
     raise NotImplementedError(
-        f"hvd.jax.{KINDS[operation.kind]} inside jit works on CPUs only so far, not on {ctx.module_context.platforms[0]}:"
+        f"hvd.jax.{KINDS[operation.kind]} inside jit works on CPUs and NVIDIA's GPUs, not on {ctx.module_context.platforms[0]}:"
         " call it outside jit, or run the step with JAX_PLATFORMS=cpu"
     )
 
 
 mlir.register_lowering(_p, _elsewhere)
-mlir.register_lowering(_p, _lowered, platform="cpu")
+for _platform in ("cpu", "cuda"):
+    mlir.register_lowering(_p, _lowered, platform=_platform)
