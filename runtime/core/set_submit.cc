@@ -12,7 +12,7 @@ namespace hvd::core {
 using negotiate::no_slot;
 
 std::string Set::make_name(const Signature& s) {
-  return std::string(name_of(s.operation())) + ".noname." + std::to_string(made_names_[s.kind]++);
+  return negotiate::made_name(name_of(s.operation()), made_names_[s.kind]++);
 }
 
 Entry& Set::entry(std::string_view name) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
 
 #include "negotiate/idset.h"
@@ -235,17 +236,33 @@ void Conductor::evict(std::uint32_t id) {
 
 /// Of the ids that nobody waits for at this moment, the one used longest ago.
 bool Conductor::evict_oldest() {
-  std::uint32_t oldest = no_slot;
-  for (std::uint32_t id = 0; id < options_.ids; ++id) {
-    const Id& i = ids_[id];
-    if (!i.live) continue;
-    if (std::find(candidates_.begin(), candidates_.end(), id) != candidates_.end()) continue;
-    if (i.grouped && groups_.count(known_[id].signature.group)) continue;
-    if (oldest == no_slot || i.used < ids_[oldest].used) oldest = id;
+  // What was oldest stays so until it is used: one look at all of them serves many evictions.
+  for (bool looked = false;; looked = true) {
+    while (!oldest_.empty()) {
+      const auto [used, id] = oldest_.back();
+      oldest_.pop_back();
+      if (!ids_[id].live || ids_[id].used != used || in_group_under_way(id)) continue;
+      if (std::find(candidates_.begin(), candidates_.end(), id) != candidates_.end()) continue;
+      evict(id);
+      return true;
+    }
+    if (looked) return false;
+    find_oldest();
   }
-  if (oldest == no_slot) return false;
-  evict(oldest);
-  return true;
+}
+
+bool Conductor::in_group_under_way(std::uint32_t id) const {
+  return ids_[id].grouped && groups_.count(known_[id].signature.group) != 0;
+}
+
+/// Fills oldest_, the oldest last.
+void Conductor::find_oldest() {
+  for (std::uint32_t id : candidates_) batch_[id / 64] |= 1ull << (id % 64);
+  for (std::uint32_t id = 0; id < options_.ids; ++id)
+    if (ids_[id].live && !(batch_[id / 64] >> (id % 64) & 1) && !in_group_under_way(id))
+      oldest_.emplace_back(ids_[id].used, id);
+  std::fill(batch_.begin(), batch_.end(), 0);
+  std::sort(oldest_.begin(), oldest_.end(), std::greater<>());
 }
 
 void Conductor::executed(std::uint64_t orders) {
@@ -281,8 +298,10 @@ std::uint32_t Conductor::take_slot(std::int64_t bytes) {
 bool Conductor::assign_waiting() {
   bool any = false;
   while (!agreed_.empty()) {
-    // Names that came last push out those not used for longest; a full house without a spare id waits.
-    while (live_ > 0 && live_ >= std::max(options_.capacity, 1u) && evict_oldest()) any = true;
+    // Names that came last push out those not used for longest, unless they will not stay themselves; a full house
+    // without a spare id waits.
+    const bool passing = agreed_.front().second.operation() == Kind::set_change || is_made_name(agreed_.front().first);
+    while (!passing && live_ > 0 && live_ >= std::max(options_.capacity, 1u) && evict_oldest()) any = true;
     if (free_.empty() && evicted_.empty() && evict_oldest()) any = true;
     if (free_.empty()) return any;
     const std::uint32_t id = free_.back();
@@ -293,9 +312,9 @@ bool Conductor::assign_waiting() {
     i.live = true;
     i.fresh = true;
     i.grouped = signature.group_size != 0;
-    i.passing = signature.operation() == Kind::set_change;
+    i.passing = passing;
     i.bytes = signature.payload_bytes();
-    i.slot = can_be_eager(signature) ? take_slot(i.bytes) : no_slot;
+    i.slot = can_be_eager(signature) && !i.passing ? take_slot(i.bytes) : no_slot;  // used from its second batch on
     i.used = last_batch_;
     known_[id] = {name, signature};
     id_of_[name] = id;

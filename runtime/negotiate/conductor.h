@@ -81,7 +81,7 @@ class Conductor {
     bool live = false;
     bool fresh = false;    ///< announced by record: its slot is not filled
     bool grouped = false;  ///< by its signature
-    bool passing = false;  ///< of a kind that is never known: evicted after its batch
+    bool passing = false;  ///< of a kind, or with a name, that never comes again: evicted after its batch
     std::uint32_t slot = no_slot;
     std::int64_t bytes = 0;
     std::uint64_t used = 0;  ///< number of the last batch with it, for eviction
@@ -113,6 +113,8 @@ class Conductor {
   bool outdated(std::uint64_t executed, const Signature& signature, const std::string& name);
   void evict(std::uint32_t id);
   bool evict_oldest();
+  void find_oldest();
+  bool in_group_under_way(std::uint32_t id) const;
   bool assign_waiting();
   void candidate(std::uint32_t id) {
     if (ids_[id].grouped)
@@ -148,7 +150,8 @@ class Conductor {
   std::unordered_map<std::string, std::uint64_t> outdated_;
   std::uint64_t failed_ = 0;  ///< the last order `fail`
   std::vector<std::uint32_t> candidates_, eager_, streamed_;
-  std::vector<std::uint64_t> batch_;     ///< [ids / 64] scratch
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id) of a while ago: whom to evict next
+  std::vector<std::uint64_t> batch_;                             ///< [ids / 64] scratch, all zero between uses
   std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> free_slots_;  ///< by stride
   std::size_t slots_used_ = 0;

@@ -33,6 +33,16 @@ inline constexpr int wants_to_join = 0;  ///< asks for the order `joining`
 inline constexpr int has_joined = 1;  ///< after that order, and behind the records of all that this rank had under way
 inline constexpr std::uint32_t no_slot = 0xffffffffu;
 
+/// The name of an operation that was given none: by the order of calls the same on all ranks, and never used again.
+inline std::string made_name(std::string_view operation, std::uint64_t number) {
+  return std::string(operation) + ".noname." + std::to_string(number);
+}
+/// Whether it is one.  A caller's own name may look so: it costs more than others then, and does the same.
+inline bool is_made_name(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  return dot != std::string_view::npos && name.substr(dot).starts_with(".noname.");
+}
+
 /// Appends plain values and text.
 class Writer {
  public:

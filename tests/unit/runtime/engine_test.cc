@@ -232,6 +232,33 @@ TEST_CASE("engine: names that do not fit the cache") {
   }
 }
 
+TEST_CASE("engine: operations without names among others, more than there are ids") {
+  core::Config config;
+  for (int per_node : {0, 1}) {
+    for (std::uint32_t capacity : {0u, 3u, 1024u}) {
+      config.cache_capacity = capacity;
+      run_world(
+          3, per_node,
+          [](Rank& rank) {
+            constexpr std::size_t count = 700;
+            for (int round = 0; round < 4; ++round) {
+              std::vector<float> data(count);
+              std::vector<core::Operation*> ops;
+              for (std::size_t i = 0; i < count; ++i) {
+                data[i] = static_cast<float>(i) + static_cast<float>(rank.rank());
+                const std::string name = "known" + std::to_string(i);
+                ops.push_back(&rank.submit(
+                    Rank::request(HVD_ALLREDUCE, i % 5 ? nullptr : name.c_str(), {1}, &data[i], &data[i])));
+              }
+              for (auto* op : ops) EXPECT(rank.finish(*op) == HVD_OK);
+              for (std::size_t i = 0; i < count; ++i) EXPECT(data[i] == 3 * static_cast<float>(i) + 3);
+            }
+          },
+          config);
+    }
+  }
+}
+
 TEST_CASE("engine: many threads of a rank submit and wait") {
   run_world(2, 0, [](Rank& rank) {
     std::vector<std::thread> threads;

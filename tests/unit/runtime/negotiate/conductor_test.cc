@@ -1,0 +1,144 @@
+/// Which names keep their ids: the conductor by itself, with one rank that carries everything out at once.
+#include "negotiate/conductor.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "negotiate/idset.h"
+
+using namespace hvd;
+using namespace hvd::negotiate;
+
+namespace {
+
+/// A conductor, and what its orders say: who has which id, and when that was last in a batch.
+class Band {
+ public:
+  Band(std::uint32_t ids, std::uint32_t capacity)
+      : ids_(ids),
+        conductor_({.ranks = 1, .ids = ids, .capacity = capacity},
+                   [this](Order type, std::string_view body) { carry_out(type, body); }) {}
+
+  void record(const std::string& name) {
+    Signature s;
+    s.ndim = 1;
+    s.dims[0] = 4;
+    conductor_.record(RankSet::of({0}), conductor_.published(), s, name);
+  }
+  void ready(const std::string& name) { conductor_.ready(id_of.at(name)); }
+  void decide() {
+    conductor_.decide(conductor_.published(), [] { return std::int64_t{0}; });
+    conductor_.executed(conductor_.published());
+  }
+
+  std::map<std::string, std::uint32_t> id_of;
+  std::map<std::string, std::uint64_t> used;  ///< number of the last order `batch` with it
+  std::vector<std::string> evicted;           ///< in order
+  std::vector<std::string> ran;
+
+ private:
+  void carry_out(Order type, std::string_view body) {
+    ++number_;
+    Reader r(body);
+    if (type == Order::assign) {
+      const auto id = r.get<std::uint32_t>();
+      r.get<std::uint32_t>();
+      const std::string name(r.rest());
+      id_of[name] = id;
+      used[name] = last_batch_;
+    } else if (type == Order::evict) {
+      const std::string name = name_of(r.get<std::uint32_t>());
+      evicted.push_back(name);
+      id_of.erase(name);
+      used.erase(name);
+    } else if (type == Order::batch) {
+      r.get<std::uint32_t>();
+      r.get<std::uint32_t>();
+      last_batch_ = number_;
+      get_ids(r, ids_, [&](std::uint32_t id) {
+        ran.push_back(name_of(id));
+        used[ran.back()] = number_;
+      });
+    }
+  }
+  std::string name_of(std::uint32_t id) const {
+    for (const auto& [name, its] : id_of)
+      if (its == id) return name;
+    return "nobody's";
+  }
+
+  std::uint32_t ids_;
+  std::uint64_t number_ = 0, last_batch_ = 0;
+  Conductor conductor_;
+};
+
+std::string numbered(unsigned n) { return "t" + std::to_string(n); }
+
+}  // namespace
+
+TEST_CASE("conductor: a new name pushes out the one used longest ago, whatever came between") {
+  std::mt19937 random(5);
+  Band band(64, 20);
+  unsigned next = 0;
+  while (next < 20) band.record(numbered(next++)), band.decide();
+  REQUIRE(band.evicted.empty());
+  for (int round = 0; round < 3000; ++round) {
+    band.evicted.clear();
+    band.ran.clear();
+    // Some of the known are under way while one or several new ones come.
+    std::vector<std::string> busy;
+    for (const auto& [name, id] : band.id_of)
+      if (random() % 4 == 0) busy.push_back(name);
+    for (const std::string& name : busy) band.ready(name);
+    std::map<std::pair<std::uint64_t, std::uint32_t>, std::string> idle;
+    for (const auto& [name, used] : band.used)
+      if (std::find(busy.begin(), busy.end(), name) == busy.end()) idle[{used, band.id_of[name]}] = name;
+    const unsigned fresh = random() % 3;
+    for (unsigned i = 0; i < fresh; ++i) band.record(numbered(next++));
+    band.decide();
+    REQUIRE(band.evicted.size() == fresh);
+    auto oldest = idle.begin();
+    for (const std::string& name : band.evicted) REQUIRE(name == (oldest++)->second);
+    REQUIRE(band.ran.size() == busy.size() + fresh);
+    REQUIRE(band.id_of.size() == 20);
+  }
+}
+
+TEST_CASE("conductor: what has no name of its own passes, and pushes nobody out") {
+  Band band(64, 20);
+  for (unsigned i = 0; i < 20; ++i) band.record(numbered(i)), band.decide();
+  band.ran.clear();
+  for (unsigned i = 0; i < 2000; ++i) {
+    band.evicted.clear();
+    const std::string name = made_name("allreduce", i);
+    band.record(name);
+    band.decide();
+    REQUIRE(band.ran.back() == name);
+    REQUIRE(band.evicted == std::vector<std::string>{name});
+  }
+  CHECK(band.ran.size() == 2000);
+  CHECK(band.id_of.size() == 20);
+  for (unsigned i = 0; i < 20; ++i) band.ready(numbered(i));
+  band.decide();
+  CHECK(band.ran.size() == 2020);
+}
+
+TEST_CASE("conductor: many without names at once find ids, also more than there are") {
+  Band band(32, 20);
+  for (unsigned i = 0; i < 100; ++i) band.record(made_name("allreduce", i));
+  for (int i = 0; i < 20; ++i) band.decide();
+  CHECK(band.ran.size() == 100);
+  CHECK(band.id_of.empty());
+}
+
+TEST_CASE("conductor: names that are made are told from others") {
+  CHECK(is_made_name(made_name("allreduce", 7)));
+  CHECK(is_made_name("broadcast.noname.x"));  // a caller's: no harm
+  for (const char* name : {"", ".", "noname", "noname.3", "allreduce.noname", "allreduce.x.noname.3", "allreduce"})
+    CHECK_FALSE(is_made_name(name));
+}
