@@ -14,7 +14,7 @@ QUERIES = (
     "stop_timeline() rank() size() local_rank() local_size() cross_rank() cross_size() is_homogeneous() "
     "mpi_threads_supported() mpi_enabled() mpi_built(verbose=False) gloo_enabled() gloo_built(verbose=False) "
     "nccl_built(verbose=False) ddl_built(verbose=False) ccl_built(verbose=False) cuda_built(verbose=False) "
-    "rocm_built(verbose=False)"
+    "rocm_built(verbose=False) sycl_built(verbose=False)"
 )
 SETS = "ProcessSet(ranks_or_comm) global_process_set add_process_set(process_set) remove_process_set(process_set)"
 OPS = "Average Sum Adasum Min Max Product"
@@ -99,6 +99,9 @@ PLAIN = {
     "horovod.runner": RUN,
     "horovod.runner.launch": "run_commandline()",
     "horovod.runner.common.util.env": "get_env_rank_and_size()",
+    "horovod.runner.common.util.secret": "make_secret_key() compute_digest(key, message) check_digest(key, message, digest) "
+    "HOROVOD_SECRET_KEY",
+    "horovod.runner.common.util.timeout": "TimeoutException Timeout(timeout, message)",
     "horovod.runner.util.threads": "in_thread(target, args=(), name=None, daemon=True, silent=False) "
     "on_event(event, func, args=(), stop=None, check_stop_interval_s=1.0, daemon=True, silent=False) "
     "execute_function_multithreaded(fn, args_list, block_until_all_done=True, max_concurrent_executions=1000)",

@@ -51,3 +51,18 @@ def test_hvd_alone_loads_no_framework():
     assert found.returncode == 0, found.stderr
     frameworks = {"numpy", "torch", "tensorflow", "keras", "jax", "jaxlib", "mxnet", "pyspark", "pandas"}
     assert not frameworks & {name.partition(".")[0] for name in found.stdout.split()}
+
+
+@pytest.mark.parametrize("module", ["horovod.ray", "horovod.spark.lightning"])
+def test_what_is_not_there_says_what_to_do(module):
+    code = f"""
+try:
+    import {module}
+except ImportError as error:
+    assert error.name == "{module}" and "is not there in hvdrun: " in str(error), error
+else:
+    raise SystemExit("imported")
+"""
+    found = subprocess.run([python(), "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
+    # horovod.spark itself needs pyspark only when it is used.
+    assert found.returncode == 0, found.stderr

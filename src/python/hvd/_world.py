@@ -39,6 +39,7 @@ __all__ = [
     "size",
     "start_timeline",
     "stop_timeline",
+    "sycl_built",
 ]
 
 
@@ -228,4 +229,9 @@ def cuda_built(verbose: bool = False) -> bool:
 
 def rocm_built(verbose: bool = False) -> bool:
     """False."""
+    return False
+
+
+def sycl_built(verbose: bool = False) -> bool:
+    """False.  Horovod's examples ask since it was last released."""
     return False

@@ -1,0 +1,37 @@
+"""A limit for several waits together, as scripts import it from Horovod."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["Timeout", "TimeoutException"]
+
+
+class TimeoutException(Exception):
+    """The limit is over."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Timeout:
+    """timeout: seconds from now.  message: what to say then, with {activity} in it."""
+
+    def __init__(self, timeout: float, message: str) -> None:
+        self._timeout, self._message = timeout, message
+        self._ends = time.monotonic() + timeout
+
+    def remaining(self) -> float:
+        """Seconds, not less than 0."""
+        return max(0.0, self._ends - time.monotonic())
+
+    def timed_out(self) -> bool:
+        """Whether it is over."""
+        return time.monotonic() > self._ends
+
+    def check_time_out_for(self, activity: str) -> None:
+        """TimeoutException when it is over."""
+        if self.timed_out():
+            said = self._message.format(activity=activity).rstrip()
+            raise TimeoutException(f"{said.rstrip('.')}. Timeout after {self._timeout} seconds.")
