@@ -166,7 +166,7 @@ TEST_CASE("adasum: integers are refused") {
   run_world(1, 0, [](Rank& rank) {
     std::int32_t x = 1;
     std::string text;
-    EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {}, &x, &x, HVD_I32, HVD_ADASUM), &text, 1) == HVD_USAGE);
+    EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {}, &x, &x, HVD_I32, HVD_ADASUM), &text, 120) == HVD_USAGE);
     EXPECT(text.find("Adasum of int32") != std::string::npos);
   });
 }

@@ -144,7 +144,7 @@ TEST_CASE("engine: broadcast and allgather") {
         const std::int64_t rows = (rank.rank() + round) % 3 * 30000;
         std::vector<float> data(static_cast<std::size_t>(rows) * 2, static_cast<float>(rank.rank()));
         core::Operation& op = rank.submit(Rank::request(HVD_ALLGATHER, "g", {rows, 2}, data.data(), nullptr));
-        EXPECT(rank.engine().wait(op, 60) && op.status == HVD_OK);
+        EXPECT(rank.engine().wait(op, 120) && op.status == HVD_OK);
         const float* at = static_cast<const float*>(op.result);
         std::int64_t total = 0;
         for (int r = 0; r < rank.size(); ++r) {
@@ -221,7 +221,7 @@ TEST_CASE("engine: names that do not fit the cache") {
                   &rank.submit(Rank::request(HVD_ALLREDUCE, names[static_cast<std::size_t>(i)].c_str(), {1},
                                              &data[static_cast<std::size_t>(i)], &data[static_cast<std::size_t>(i)])));
             for (auto* op : ops) {
-              EXPECT(rank.engine().wait(*op, 60));
+              EXPECT(rank.engine().wait(*op, 120));
               EXPECT(op->entry == nullptr);  // its name may have been forgotten already
               EXPECT(rank.finish(*op) == HVD_OK);
             }
@@ -307,7 +307,7 @@ TEST_CASE("engine: a rank that shuts down ends the others' waits") {
         EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x)) == HVD_OK);
         if (rank.rank() == leaver) return;
         std::string text;
-        EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 5) == HVD_PEER_LOST);
+        EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 120) == HVD_PEER_LOST);
         EXPECT(text.find("rank " + std::to_string(leaver)) != std::string::npos ||
                text.find("shut down") != std::string::npos);
       });

@@ -19,7 +19,7 @@ int join(Rank& rank, int set = 0) {
   hvd_request q = Rank::request(HVD_JOIN, nullptr, {}, nullptr, nullptr);
   q.set = set;
   core::Operation& op = rank.submit(q);
-  EXPECT(rank.engine().wait(op, 10));
+  EXPECT(rank.engine().wait(op, 120));
   EXPECT(op.status == HVD_OK);
   const int last = op.last_rank;
   rank.engine().operations().release(op);
@@ -49,7 +49,7 @@ TEST_CASE("join: who has no more data stands in with zeros, again and again") {
           }
           const float mine[2] = {static_cast<float>(rank.rank()), 7};
           core::Operation& g = rank.submit(Rank::request(HVD_ALLGATHER, "g", {2}, mine, nullptr));
-          EXPECT(rank.engine().wait(g, 60) && g.status == HVD_OK);
+          EXPECT(rank.engine().wait(g, 120) && g.status == HVD_OK);
           EXPECT(g.result_shape.front() == 2 * here);
           rank.engine().operations().release(g);
           EXPECT(rank.run(Rank::request(HVD_BARRIER, nullptr, {}, nullptr, nullptr)) == HVD_OK);
@@ -82,10 +82,10 @@ TEST_CASE("join: broadcast, alltoall, reducescatter") {
           for (hvd_reduce op : {HVD_MIN, HVD_MAX, HVD_PRODUCT})
             EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "m", {3}, x.data(), x.data(), HVD_F32, op)) == HVD_MISMATCH);
           core::Operation& r = rank.submit(Rank::request(HVD_REDUCESCATTER, "r", {2 * n}, x.data(), nullptr));
-          EXPECT(rank.engine().wait(r, 60) && r.status == HVD_OK);
+          EXPECT(rank.engine().wait(r, 120) && r.status == HVD_OK);
           rank.engine().operations().release(r);
           core::Operation& a = rank.submit(Rank::request(HVD_ALLTOALL, "a", {2 * n}, x.data(), nullptr));
-          EXPECT(rank.engine().wait(a, 60) && a.status == HVD_OK);
+          EXPECT(rank.engine().wait(a, 120) && a.status == HVD_OK);
           EXPECT(a.result_shape.front() == 2 * (n - 1));
           rank.engine().operations().release(a);
           float y[2] = {1, 1};
@@ -148,7 +148,7 @@ TEST_CASE("join: in a process set, while the others go on; nothing may follow be
           } catch (const Error& e) { refused = e.code == Code::usage; }
           EXPECT(refused);
           EXPECT(rank.sum(0, "all", &x) == HVD_OK && x == 3);
-          EXPECT(rank.engine().wait(op, 10) && op.status == HVD_OK && op.last_rank == 2);
+          EXPECT(rank.engine().wait(op, 120) && op.status == HVD_OK && op.last_rank == 2);
           rank.engine().operations().release(op);
         } else {
           float x = 1;
@@ -179,6 +179,6 @@ TEST_CASE("join: a rank that leaves ends it") {
     run_world(s.size, s.per_node, [](Rank& rank) {
       if (rank.rank() == 2) return;
       std::string text;
-      EXPECT(rank.try_run(Rank::request(HVD_JOIN, nullptr, {}, nullptr, nullptr), &text, 20) == HVD_PEER_LOST);
+      EXPECT(rank.try_run(Rank::request(HVD_JOIN, nullptr, {}, nullptr, nullptr), &text, 120) == HVD_PEER_LOST);
     });
 }

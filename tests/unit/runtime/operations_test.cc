@@ -60,7 +60,7 @@ hvd_request alltoall_request(const char* name, const Exchanged& x) {
 }
 
 core::Operation& done(Rank& rank, core::Operation& op) {
-  EXPECT(rank.engine().wait(op, 60));
+  EXPECT(rank.engine().wait(op, 120));
   if (op.status != HVD_OK) throw std::runtime_error(op.error);
   return op;
 }
@@ -220,7 +220,7 @@ TEST_CASE("operations: wrong arguments of alltoall and reducescatter are refused
     float data[12] = {};
     std::string text;
     const auto refused = [&](const hvd_request& q, const char* why) {
-      EXPECT(rank.try_run(q, &text, 1) == HVD_USAGE);
+      EXPECT(rank.try_run(q, &text, 120) == HVD_USAGE);
       if (text.find(why) == std::string::npos) throw std::runtime_error(text);
     };
     refused(Rank::request(HVD_ALLTOALL, "x", {3}, data, nullptr), "no multiple");

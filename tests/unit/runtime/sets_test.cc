@@ -84,7 +84,7 @@ TEST_CASE("sets: every operation in a set, by its own numbering") {
           hvd_request q = Rank::request(HVD_ALLGATHER, "g", {1}, &mine, nullptr);
           q.set = set;
           core::Operation& op = rank.submit(q);
-          EXPECT(rank.engine().wait(op, 60) && op.status == HVD_OK);
+          EXPECT(rank.engine().wait(op, 120) && op.status == HVD_OK);
           EXPECT(static_cast<const float*>(op.result)[0] == static_cast<float>(rank.size() - 1));
           EXPECT(static_cast<const float*>(op.result)[1] == 0.0f);
           rank.engine().operations().release(op);
@@ -276,13 +276,13 @@ TEST_CASE("sets: a rank that leaves ends the waits of its sets, and of no other"
       if (rank.rank() == 0) {
         hvd_request q = Rank::request(HVD_ALLREDUCE, "y", {1}, &x, &x);
         q.set = with;
-        EXPECT(rank.try_run(q, &text, 10) == HVD_PEER_LOST);
+        EXPECT(rank.try_run(q, &text, 120) == HVD_PEER_LOST);
         EXPECT(text.find("rank 2") != std::string::npos);
       }
       for (int i = 0; i < 20; ++i) {
         x = 1;
         EXPECT(rank.sum(without, "z", &x) == HVD_OK && x == 2);
       }
-      EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 10) == HVD_PEER_LOST);
+      EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 120) == HVD_PEER_LOST);
     });
 }

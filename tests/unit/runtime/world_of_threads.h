@@ -75,7 +75,7 @@ class Rank {
     return ops;
   }
   /// Waits with a limit, forgets the operation, returns its status; *text gets its error.
-  int finish(core::Operation& op, std::string* text = nullptr, double limit = 60) {
+  int finish(core::Operation& op, std::string* text = nullptr, double limit = 120) {
     if (!engine_->wait(op, limit)) return HVD_TIMEOUT;
     const int status = op.status;
     if (text) *text = op.error;
@@ -109,7 +109,7 @@ class Rank {
 inline void run_world(int size, int per_node, const std::function<void(Rank&)>& f, core::Config config = {},
                       std::int64_t most_delay_ns = 0) {
   config.ranks_per_node = per_node;
-  config.start_limit_seconds = 60;
+  config.start_limit_seconds = 120;
   auto world = transport::LoopbackWorld::make(size);
   if (most_delay_ns > 0) world->delay(static_cast<unsigned>(size), most_delay_ns);
   std::vector<std::thread> threads;

@@ -19,7 +19,7 @@ int sum(Rank& rank, GpuRank& gpu, const char* name, std::string* text, float* re
     float one = 1;
     void* t = gpu.tensor(&one, sizeof one, 0);
     core::Operation& op = rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, name, {1}, t, t)));
-    if (!rank.engine().wait(op, 20)) return HVD_TIMEOUT;
+    if (!rank.engine().wait(op, 120)) return HVD_TIMEOUT;
     if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!core::arrived(op)) {
@@ -62,10 +62,10 @@ void expect_no_gpu(const std::string& part) {
     hvd_request q = Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x);
     q.device = 0;
     std::string text;
-    EXPECT(rank.try_run(q, &text, 20) == HVD_UNAVAILABLE);
+    EXPECT(rank.try_run(q, &text, 120) == HVD_UNAVAILABLE);
     EXPECT(text.find(part) != std::string::npos);
     q.device = HVD_HOST_DEVICE;
-    EXPECT(rank.try_run(q, &text, 20) == HVD_OK);
+    EXPECT(rank.try_run(q, &text, 120) == HVD_OK);
   });
 }
 

@@ -63,7 +63,7 @@ class GpuRank {
   }
   /// Waits for the operation as hvd_wait does, and then for the stream: the result can be read.
   void arrive(core::Operation& op) {
-    if (!rank_.engine().wait(op, 60)) throw std::runtime_error("no end within 60 s");
+    if (!rank_.engine().wait(op, 120)) throw std::runtime_error("no end within two minutes");
     if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
     core::hand_over(op, stream_);
     cuStreamSynchronize(stream_);

@@ -111,7 +111,7 @@ TEST_CASE("what a GPU has begun and not ended is in the timeline as begun") {
     const float one = 1;
     void* t = gpu.tensor(&one, 4, 100000);
     core::Operation& op = rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, "slow", {1}, t, t)));
-    EXPECT(rank.engine().wait(op, 60));
+    EXPECT(rank.engine().wait(op, 120));
     rank.engine().stop_timeline();
     const bool under_way = !core::arrived(op);
     Spans got;

@@ -292,7 +292,7 @@ TEST_CASE("tree: a rank of any node that shuts down ends the waits of all") {
           EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x)) == HVD_OK);
           if (rank.rank() == leaver) return;
           std::string text;
-          EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 30) == HVD_PEER_LOST);
+          EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 120) == HVD_PEER_LOST);
           EXPECT(text.find("shut down") != std::string::npos || text.find("rank") != std::string::npos);
         },
         config, 100'000);
