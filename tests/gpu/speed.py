@@ -11,6 +11,7 @@ import argparse
 import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any, Callable
 
 import torch
@@ -133,6 +134,32 @@ def row_ddp(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
     say("ddp", ms=mine, ddp_ms=ddp, ratio=mine / ddp)
 
 
+# Of each row, what the table shows, its goal, and the ranks that the goal is for (0: any).
+GOALS = {
+    "pack": ("of_copy_bandwidth", "gather and scatter of 161 gradients, share of the copy bandwidth", ">=", 0.8, 1),
+    "allreduce": ("ratio", "fused allreduce, against the bare NCCL call plus two copies", "<=", 1.1, 1),
+    "cpu": ("us", "processor time of a step's exchange, 161 tensors, microseconds", "<=", 200.0, 0),
+    "ddp": ("ratio", "step of 48 layers, against torch's DDP", "<=", 1.0, 0),
+}
+
+
+def table(lines: list[str]) -> str:
+    """The rows that runs have printed, as a table with their goals.  Other lines are passed over."""
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    out = "| row | ranks | measured | goal | met | in milliseconds |\n|---|---|---|---|---|---|\n"
+    for row in sorted(
+        (row for row in rows if row.get("row") in GOALS), key=lambda row: (list(GOALS).index(row["row"]), row["ranks"])
+    ):
+        figure, what, relation, goal, ranks = GOALS[row["row"]]
+        value = row[figure]
+        met = value >= goal if relation == ">=" else value <= goal
+        verdict = ("yes" if met else "NO") if ranks in (0, row["ranks"]) else f"for {ranks} only"
+        times = ", ".join(f"{name} {row[name]}" for name in row if name == "ms" or name.endswith("_ms"))
+        out += f"| {what} | {row['ranks']} | {value} | {relation} {goal:g} | {verdict} | {times} |\n"
+    missing = [name for name in GOALS if not any(row.get("row") == name for row in rows)]
+    return out + (f"\nnot measured: {', '.join(missing)}\n" if missing else "")
+
+
 ROWS = {"pack": row_pack, "allreduce": row_allreduce, "cpu": row_cpu, "ddp": row_ddp}
 
 
@@ -142,7 +169,13 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="little of everything: to see that this program runs")
     parser.add_argument("--port", type=int, default=29517, help="of torch.distributed, on this host")
     parser.add_argument("rows", nargs="*", help="all, if none is named")
+    parser.add_argument(
+        "--table", metavar="FILE", help="show the rows that were printed into this file, with their goals; no more"
+    )
     given = parser.parse_args()
+    if given.table:
+        print(table(Path(given.table).read_text().splitlines()), end="")
+        return
     if not torch.cuda.is_available():
         raise SystemExit("speed.py: torch sees no GPU")
     hvd.init()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import pathlib
 import shutil
 import subprocess
@@ -21,13 +22,13 @@ def why_not(ranks: int) -> str:
     """Why this cannot run here; empty: it can."""
     if not has("torch"):
         return f"{python()} lacks torch"
-    code = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0, *torch.cuda.nccl.version())"
+    code = "import torch, hvd.torch as h; print(torch.cuda.device_count() if torch.cuda.is_available() else 0, h.nccl_built())"
     done = subprocess.run([python(), "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
     if done.returncode != 0 or done.stdout.split()[0] == "0":
         return "torch sees no GPU"
-    gpus, major, minor = (int(x) for x in done.stdout.split()[:3])
-    if ranks > gpus and (major, minor) < (2, 30):
-        return f"{ranks} ranks need {ranks} GPUs, or NCCL 2.30 that shares them; here {gpus} and NCCL {major}.{minor}"
+    gpus, nccl = (int(x) for x in done.stdout.split()[:2])
+    if ranks > gpus and nccl < 23000:
+        return f"{ranks} ranks need {ranks} GPUs, or NCCL 2.30 that shares them; here {gpus} and NCCL {nccl}"
     return "" if ranks == 1 or shutil.which("mpirun") else "mpirun is not installed"
 
 
@@ -60,3 +61,31 @@ def test_compute_sanitizer(tool: str) -> None:
     command += ["check_operations", "check_mixed_sizes_fuse"]
     done = subprocess.run(map(str, command), env=environment(**SHARED), capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_jax_inside_jit(ranks: int) -> None:
+    if reason := why_not(ranks):
+        pytest.skip(reason)
+    code = "import jax; print(len(jax.devices('gpu')))"
+    if subprocess.run([python(), "-c", code], env=environment(), capture_output=True, timeout=120).returncode:
+        pytest.skip(f"{python()} has no JAX that sees a GPU")
+    done = run_ranks(HERE / "jax_on_gpu.py", ranks=ranks, timeout=170, XLA_PYTHON_CLIENT_PREALLOCATE="false", **SHARED)
+    assert "PASSED" in done.stdout, done.stdout[-4000:]
+
+
+@pytest.mark.timeout(200)
+def test_the_host_does_not_wait() -> None:
+    """CUPTI, through torch's profiler, sees no synchronisation in exchanges of gradients."""
+    if reason := why_not(1):
+        pytest.skip(reason)
+    command = [python(), str(HERE / "synchronise_seen.py")]
+    done = subprocess.run(command, env=environment(**SHARED), capture_output=True, text=True, timeout=170)
+    if "enable_cuda_sync_events" in done.stderr or "_ExperimentalConfig" in done.stderr:
+        pytest.skip("this torch's profiler does not tell of synchronisation")
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    if not seen["control"]:
+        pytest.skip("CUPTI does not tell of synchronisation here")
+    assert seen["exchange"] == {}

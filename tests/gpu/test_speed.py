@@ -6,10 +6,12 @@ import json
 import pathlib
 import shutil
 import socket
+import subprocess
+import tempfile
 
 import pytest
 
-from python.harness import has, python, run_ranks
+from python.harness import environment, has, python, run_ranks
 from python.test_torch_gpu import FAKE
 
 RANK = pathlib.Path(__file__).resolve().parent / "speed_on_fakes.py"
@@ -37,3 +39,18 @@ def test_every_row_comes_out() -> None:
         assert {"row", "gpu", "ranks", "nccl", *FIGURES[row["row"]]} == set(row)
         assert row["gpu"] == "Fake GPU" and row["ranks"] == 2 and row["nccl"] == 23007
         assert all(row[name] > 0 for name in FIGURES[row["row"]])
+    table = speed_table(done.stdout)
+    assert table.count("\n") == 2 + len(FIGURES) and "not measured" not in table, table
+    assert "| for 1 only |" in table
+    assert speed_table("").endswith("not measured: pack, allreduce, cpu, ddp\n")
+
+
+def speed_table(printed: str) -> str:
+    """What speed.py --table says of such output."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        file.write(printed)
+        file.flush()
+        command = [python(), str(RANK.with_name("speed.py")), "--table", file.name]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
