@@ -6,33 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from hvd._compression import Compressor, NoneCompressor
+
 __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
-
-
-class Compressor:
-    """Turns an array into what is sent, and back.  Both are called on the same rank; ctx is the compressor's own."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """The array to send, and a ctx for decompress."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The result in the form the caller had."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends arrays as they are."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor
 
 
 class FP16Compressor(Compressor):

@@ -6,33 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd._compression import Compressor, NoneCompressor
+
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
-
-
-class Compressor:
-    """Turns a tensor into what is sent, and back.  Both are called on the same rank; ctx is the compressor's own."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """The tensor to send, and a ctx for decompress."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        """The result in the form the caller had."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        return tensor
 
 
 class _CastCompressor(Compressor):

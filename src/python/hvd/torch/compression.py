@@ -6,33 +6,9 @@ from typing import Any
 
 import torch
 
+from hvd._compression import Compressor, NoneCompressor
+
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "PowerSGD"]
-
-
-class Compressor:
-    """Turns a tensor into what is sent, and back.  Both are called on the same rank; ctx is the compressor's own."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and a ctx for decompress."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result in the form the caller had."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        return tensor
 
 
 class _CastCompressor(Compressor):
