@@ -171,13 +171,13 @@ def run_tsan(context: Context) -> Tally:
 
 
 def run_pytest(context: Context, folder: str, env: dict[str, str] | None = None, limit: float = 900) -> Tally:
-    """A folder of pytest tests; each test has 120 s unless it says otherwise."""
+    """A folder of pytest tests; each test has four minutes unless it says otherwise, for hangs only."""
     if not list(pathlib.Path(folder).rglob("test_*.py")):
         return Tally(skipped=[f"{folder}: no tests there yet"])
     LOGS.mkdir(parents=True, exist_ok=True)
     report = LOGS / f"{context.part.name}.xml"
     report.unlink(missing_ok=True)
-    argv = [sys.executable, "-m", "pytest", folder, "--timeout=120", f"--junit-xml={report}"]
+    argv = [sys.executable, "-m", "pytest", folder, "--timeout=240", f"--junit-xml={report}"]
     argv += ["-q", "-pno:cacheprovider", "--durations=5"]  # the cache's folder is one for all that runs side by side
     if not context.nightly:
         argv += ["-m", "not nightly"]

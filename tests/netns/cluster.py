@@ -128,7 +128,9 @@ class Cluster:
         command = self.command(host, argv, options.pop("env", None), options.pop("cwd", "/tmp"))
         return Program(command, **options)
 
-    def run(self, host: str, argv: Sequence[str], *, timeout: float = 60.0, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, host: str, argv: Sequence[str], *, timeout: float = 120.0, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         """Runs `argv` on the host to its end; text, captured.  Raises subprocess.TimeoutExpired after `timeout`."""
         command = self.command(host, argv, options.pop("env", None), options.pop("cwd", "/tmp"))
         options.setdefault("stdin", subprocess.DEVNULL)

@@ -91,7 +91,9 @@ def wait_until(condition: Callable[[], Any], what: str, limit_seconds: float = 6
     return value
 
 
-def run(*args: str, timeout: float = 60, env: dict[str, str] | None = None, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    *args: str, timeout: float = 120, env: dict[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """hvdrun to its end; stderr as said() leaves it."""
     done = subprocess.run(
         [program(), *args],
