@@ -171,6 +171,41 @@ def test_signals_over_two_hosts(two_hosts: Cluster, mpirun: str, end: signal.Sig
     nothing_left(two_hosts)
 
 
+def test_a_live_job_over_two_hosts_is_shown_and_ended(two_hosts: Cluster) -> None:
+    """ps, stacks and kill from where hvdrun runs; another job beside it is left alone."""
+
+    def start(seconds: int) -> subprocess.Popen[str]:
+        command = ["sh", "-c", f"echo up; exec sleep {seconds}"]
+        argv = [hvdrun.program(), "-H", "alpha:1,beta:2", "--", *command]
+        return two_hosts.popen(
+            "alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def ask(*words: str) -> str:
+        return two_hosts.run("alpha", [hvdrun.program(), *words], timeout=60).stdout
+
+    with start(701) as first, start(702) as second:
+        for job in (first, second):
+            assert job.stdout is not None
+            assert sorted(job.stdout.readline() for _ in range(3)) == ["[0 alpha] up\n", "[1 beta] up\n", "[2 beta] up\n"]
+        rows = [line.split() for line in ask("ps").splitlines()[1:]]
+        assert sorted(row[2] for row in rows) == ["3", "3"]
+        assert [row[4] for row in rows] == ["alpha,beta"] * 2
+        killed = rows[0][0]
+        stacks = ask("stacks", killed)
+        assert re.findall(r"^rank (\d) on (\w+) ", stacks, flags=re.M) == [("0", "alpha"), ("1", "beta"), ("2", "beta")]
+        assert ask("kill", killed) == f"ending job {killed}\n"
+        hvdrun.wait_until(lambda: first.poll() is not None or second.poll() is not None, "the job's end")
+        ended, other = (first, second) if first.poll() is not None else (second, first)
+        assert ended.wait(60) == 143
+        (left,) = [line.split()[0] for line in ask("ps").splitlines()[1:]]
+        assert left != killed
+        assert other.poll() is None
+        ask("kill", left)
+        assert other.wait(60) == 143
+    nothing_left(two_hosts)
+
+
 def test_the_doctor(two_hosts: Cluster) -> None:
     """A row for each host, a line for each problem, and what to do; quickly."""
     python = ["--python", sys.executable]

@@ -52,18 +52,12 @@ class Driver {
       ranks_.push_back(std::move(r));
     }
     if (payload) payload_ = read_file(payload, std::size_t{1} << 32);
-    char folder[] = "/tmp/hvd-driver-XXXXXX";
-    if (mkdtemp(folder) == nullptr) throw Error(Code::internal, "mkdtemp", errno_text(errno));
+    const char* folder = std::getenv("HVD_DRIVER_FOLDER");  // its owner removes it, also when this process is killed
+    if (folder == nullptr) throw Error(Code::usage, "HVD_DRIVER_FOLDER", "is not set");
     folder_ = folder;
-    listener_ = wire::listen({"ipc://" + folder_ + "/control.sock"}, server_, client_.public_key);
+    listener_ = wire::listen({"unix://" + folder_ + "/local.sock"}, server_, client_.public_key);
     fcntl(0, F_SETFL, O_NONBLOCK);
   }
-  ~Driver() {
-    listener_.reset();
-    unlink((folder_ + "/control.sock").c_str());
-    rmdir(folder_.c_str());
-  }
-
   int run() {
     for (std::size_t i = 0; i < ranks_.size(); ++i) start(i);
     while (living() > 0) {
@@ -239,7 +233,7 @@ class Driver {
 
   std::string program_, payload_, folder_, pending_;
   std::vector<Rank> ranks_;
-  KeyPair server_ = KeyPair::generate(), client_ = KeyPair::generate();
+  KeyPair server_ = KeyPair::for_this_host(), client_ = KeyPair::for_this_host();
   std::unique_ptr<Listener> listener_;
   bool hold_ = false, commands_end_ = false, paused_ = false;
 };

@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -71,9 +72,10 @@ class Driver:
         if payload is not None:
             (folder / "payload").write_bytes(payload)
             command.append(str(folder / "payload"))
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
-        )
+        # Short, for the socket in it; it goes with this object, however the driver ends.
+        self._folder = tempfile.TemporaryDirectory(prefix="hvd-driver-", dir="/tmp", ignore_cleanup_errors=True)
+        environment = {**os.environ, "HVD_DRIVER_FOLDER": self._folder.name, **(env or {})}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self.events: list[dict[str, Any]] = []
         self._queue: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
