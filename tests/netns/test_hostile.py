@@ -155,7 +155,7 @@ def test_strangers_at_the_door(three_hosts: Cluster) -> None:
     try:
         wait_for(lambda: ours(three_hosts), 60, "hvdrun's port")
         target = "10.77.0.1:" + str(ours(three_hosts)[0])
-        command = ["python3", str(HERE / "hostile.py"), str(SEED), "2000", "2.5", "/tmp/canary-door", target]
+        command = ["python3", str(HERE / "hostile.py"), str(SEED), "300", "60", "/tmp/canary-door", target]
         done = three_hosts.run("gamma", command)
         told = json.loads(done.stdout)
         print(told)

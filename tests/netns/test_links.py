@@ -32,7 +32,7 @@ def test_each_byte_crosses_a_link_once_each_way(three_hosts: Cluster, slots: tup
             *("--mca", "btl", "self,vader,tcp", "--mca", "mpi_yield_when_idle", "1"),
             *(str(program), str(ELEMENTS), str(ROUNDS)),
         ],
-        timeout=110,
+        timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"host (\d) sent (\d+) received (\d+) of (\d+)", done.stdout)
