@@ -16,6 +16,7 @@
 #include "launcher/alloc/batch.h"
 #include "launcher/doctor/preflight.h"
 #include "launcher/mpirun/agent.h"
+#include "launcher/supervise/own_environment.h"
 #include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {
@@ -57,12 +58,6 @@ void allow_files(std::size_t ranks) {
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
   files.rlim_cur = std::min(wanted, files.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
-std::vector<std::string> environ_lines() {
-  std::vector<std::string> lines;
-  for (char** entry = environ; *entry; ++entry) lines.emplace_back(*entry);
-  return lines;
 }
 
 std::string tcp_address(const std::string& ip) {
@@ -135,7 +130,7 @@ void Supervisor::start() {
 std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::KeyPair& server,
                                                                   const wire::KeyPair& client) const {
   std::map<std::string, std::string> env;
-  for (const std::string& line : environ_lines())
+  for (const std::string& line : own_environment())
     if (const std::size_t equals = line.find('=');
         equals != std::string::npos && !belongs_to_manager(line.substr(0, equals)))
       env[line.substr(0, equals)] = line.substr(equals + 1);
@@ -184,7 +179,7 @@ void Supervisor::hurry(std::map<std::string, std::string>* env) const {
 
 std::vector<wire::RankManifest> Supervisor::manifests() const {
   std::vector<wire::RankManifest> all;
-  const std::vector<std::string> lines = environ_lines();
+  const std::vector<std::string> lines = own_environment();
   for (const RankPlace& p : job_.plan.ranks) {
     wire::RankManifest m;
     m.rank = p.rank, m.size = static_cast<int>(job_.plan.ranks.size());

@@ -84,6 +84,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     fresh = _world is None or not _native.is_initialized()
     if fresh:
         ranks = _ranks_of(comm)
+        _refuse_a_second_process()
         _native.init(ranks)
         _world = World(*_native.world())
         _sets.world_changed(_world.rank, _world.size, ranks)
@@ -93,6 +94,22 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
             _at_exit = True
     if process_sets:
         _sets.add_at_init(process_sets, fresh)
+
+
+def _refuse_a_second_process() -> None:
+    # MPI knows one process a rank; a second one that begins with the same name breaks both, some of them by waiting.
+    # HVD_INIT goes to the programs that this one starts: which rank of which mpirun has begun, and in which process.
+    place = f"{os.environ.get('PMIX_NAMESPACE', '')}.{os.environ.get('PMIX_RANK', '')}"
+    if place == ".":
+        return
+    begun, _, pid = os.environ.get("HVD_INIT", "").rpartition(":")
+    if begun == place and pid != str(os.getpid()):
+        raise RuntimeError(
+            f"hvd.init() was called in process {pid}, which is this rank; this process, {os.getpid()}, was started by it and"
+            " is no rank. Call init() only in the script itself (under if __name__ == '__main__': where workers are"
+            " spawned), or give this program a job of its own: hvdrun -np 1"
+        )
+    os.environ["HVD_INIT"] = f"{place}:{os.getpid()}"
 
 
 def _ranks_of(comm: Any) -> list[int] | None:

@@ -94,7 +94,7 @@ int usable(void) {
   if (!forked) return 0;
   PyErr_SetString(PyExc_ValueError,
                   "this process was forked after hvd.init(), and only its parent is a rank "
-                  "(start it with multiprocessing's \"spawn\", or fork before hvd.init())");
+                  "(call hvd there alone, or fork before hvd.init())");
   return -1;
 }
 

@@ -1,0 +1,34 @@
+"""Programs that a rank starts."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from support import hvdrun
+
+RANK = """
+import subprocess, sys
+import hvd.numpy as hvd
+
+hvd.init()
+child = subprocess.run([sys.executable, "-c", INNER], capture_output=True, text=True, timeout=60)
+assert child.returncode == 1 and "was started by it and is no rank" in child.stderr, child.stderr
+job = [HVDRUN, "-np", "2", "--mpirun", MPIRUN, "--python", sys.executable, "--", sys.executable, "-c", INNER]
+nested = subprocess.run(job, capture_output=True, text=True, timeout=90)
+assert (nested.returncode, nested.stdout.count("inner 2")) == (0, 2), nested.stdout + nested.stderr
+print("both")
+"""
+INNER = "import hvd.numpy as hvd; hvd.init(); print('inner', hvd.size())"
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_what_a_rank_starts(mpirun: str, tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
+    """A program that calls init() is told that it is no rank (it would wait, and its parent with it); a job of its own runs."""
+    constants = f"INNER, HVDRUN, MPIRUN = {INNER!r}, {hvdrun.program()!r}, {mpirun!r}\n"
+    (tmp_path / "rank.py").write_text(constants + RANK)
+    args = ["-np", "2", "--mpirun", mpirun, *hvdrun.python_args(), "rank.py"]
+    done = hvdrun.run(*args, cwd=tmp_path, env=with_package, timeout=150)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("both") == 2
