@@ -77,11 +77,13 @@ std::vector<std::string> telling_lines(const std::string& text, std::size_t most
 
 std::vector<std::string> first_words(const std::string& mpirun_output) {
   constexpr std::size_t most = 16;
-  std::vector<std::string> lines = telling_lines(mpirun_output, SIZE_MAX);
-  const auto lost =
-      std::erase_if(lines, [](const std::string& l) { return l.find("ORTE_ERROR_LOG") != std::string::npos; });
-  if (lines.empty() && lost)
+  // "MPI_INIT has failed", "MPI_ABORT was invoked".  The rest is mpirun's reaction to a rank's end.
+  if (mpirun_output.find("MPI_") == std::string::npos) {
+    if (mpirun_output.find("show_help.c") == std::string::npos) return {};
     return {"a rank's message was lost on its way to mpirun (ORTE_ERROR_LOG): run again to see it"};
+  }
+  std::vector<std::string> lines = telling_lines(mpirun_output, SIZE_MAX);
+  std::erase_if(lines, [](const std::string& l) { return l.find("ORTE_ERROR_LOG") != std::string::npos; });
   if (lines.size() > most) lines.resize(most);
   return lines;
 }

@@ -45,11 +45,13 @@ TEST_CASE("verdict: it says what to do next where nobody else does") {
   silent.phase = "python";
   CHECK(text(judge({silent}, 1, {})).find("        it wrote nothing") != std::string::npos);
   Ended ended;
-  ended.mpirun_said = first_words(
-      "----\n\n[h0:7] ORTE_ERROR_LOG: Out of resource\nNot enough space for /dev/shm/x\n\x01 ---\n  Requested: 4 B\n");
+  ended.mpirun_said =
+      first_words("----\n\n[h0:7] ORTE_ERROR_LOG: Out of resource\nMPI_INIT has failed\n\x01 ---\n  Requested: 4 B\n");
   CHECK(text(judge({silent}, 1, ended)) ==
         "1\nhvdrun: rank 0 on h0 ended with exit code 1\n        it wrote nothing, but mpirun said:\n"
-        "          Not enough space for /dev/shm/x\n          Requested: 4 B");
+        "          MPI_INIT has failed\n          Requested: 4 B");
+  CHECK(first_words("mpirun has exited due to process rank 0 calling abort\n").empty());
+  CHECK(first_words("[h0:7] ORTE_ERROR_LOG: Out of resource in file show_help.c at line 5\n").size() == 1);
   silent.tail = {"last words"};
   CHECK(text(judge({silent}, 1, {})) == "1\nhvdrun: rank 0 on h0 ended with exit code 1");
 }
