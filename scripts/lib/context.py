@@ -27,8 +27,6 @@ class Part:
     what: str
     run: Callable[[Context], Tally]
     nightly: bool = False
-    alone: bool = False  # its threads or compilers need all cores
-    waits: bool = False  # more than it computes: runs beside others (beside.py)
 
 
 @dataclass
@@ -38,7 +36,6 @@ class Context:
     part: Part
     env: dict[str, str]
     nightly: bool
-    say: Callable[[str], None] = lambda text: print(text, flush=True)
 
     def command(
         self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
@@ -58,37 +55,26 @@ class Context:
                 env={**self.env, **(env or {})},
                 start_new_session=True,
             )
-            under_way.add(process)
             try:
                 code = process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
                 code = 124
             finally:
-                under_way.discard(process)
                 kill_group(process)
         text = log.read_bytes()[begin:].decode(errors="replace")
         if code != 0 and not quiet:
             self.show("$ " + " ".join(argv), text)
-            self.say(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""))
+            print(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""))
         return code, text
 
     def show(self, what: str, text: str) -> None:
         """What failed, and the end of what it said."""
-        self.say("\n".join([f"   {what}", *("   | " + line for line in text.splitlines()[-TAIL_LINES:])]))
+        print("\n".join([f"   {what}", *("   | " + line for line in text.splitlines()[-TAIL_LINES:])]), flush=True)
 
     def good(self, name: str, argv: Sequence[str], limit: float = 120, env: dict[str, str] | None = None) -> Tally:
         """A test that is one command."""
         code, _ = self.command(argv, limit, env)
         return check(name, code == 0, f"exit code {code}")
-
-
-under_way: set[subprocess.Popen[bytes]] = set()  # of all threads
-
-
-def kill_all() -> None:
-    """Ends every command that is under way, whichever thread waits for it."""
-    for process in list(under_way):
-        kill_group(process)
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

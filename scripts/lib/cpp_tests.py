@@ -45,11 +45,13 @@ def run_together(
         old.unlink()
     argv = ["meson", "test", "-C", str(build), "--no-rebuild", "--num-processes=2", "--timeout-multiplier=3"]
     argv += [f"--logbase={base}", *(["--wrapper=" + " ".join(wrapper)] if wrapper else [])]
-    context.command([*argv, *(test["name"] for test in tests)], 1200, env, quiet=True)
+    _, said = context.command([*argv, *(test["name"] for test in tests)], 1200, env, quiet=True)
     told = {}
     for log in (build / "meson-logs").glob(base + "*.json"):
         for record in map(json.loads, log.read_text().splitlines()):
             told[bare_name(record["name"])] = record
+    if not told:
+        context.show("$ " + " ".join(argv), said)
     tally = Tally()
     for test in tests:
         record = told.get(test["name"], {"result": "no result", "stdout": "", "returncode": 124})

@@ -8,11 +8,9 @@ import pathlib
 import signal
 import sys
 import time
-from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from ahead import Ahead
-from beside import Beside
 from context import Context, Part
 from parts import PARTS
 from tally import Tally
@@ -65,61 +63,35 @@ def main() -> int:
         ahead.end()
 
 
-class Results:
-    """Of the parts, in the table's order."""
-
-    def __init__(self, nightly: bool) -> None:
-        self._nightly = nightly
-        self._lines: dict[str, str] = {}
-        self._tallies: dict[str, Tally] = {}
-
-    def run(self, part: Part, say: Callable[[str], None]) -> None:
-        """One part, to its end."""
-        say(f"== {part.name}: {part.what}")
+def run(chosen: list[Part], nightly: bool, ahead: Ahead) -> int:
+    """One part after the other, then the sum; the exit code."""
+    total, lines = Tally(), []
+    built_ahead = {"asan", "tsan"} & {part.name for part in chosen}
+    for part in chosen:
+        print(f"== {part.name}: {part.what}", flush=True)
         start = time.monotonic()
+        if part.name in built_ahead:
+            ahead.end()
         try:
-            tally = part.run(Context(part, clean_environment(), self._nightly, say))
+            tally = part.run(Context(part, clean_environment(), nightly))
         except Exception as error:  # a part that breaks is a failed test, and the others still run
             tally = Tally(failed=[f"{part.name}: {type(error).__name__}: {error}"])
         line = f"{part.name:10} {time.monotonic() - start:6.1f} s  {tally}"
-        say("\n".join([*(f"   FAILED {failure}" for failure in tally.failed), f"   {line}"]))
-        self._lines[part.name], self._tallies[part.name] = line, tally
-
-    def told(self, chosen: list[Part]) -> int:
-        """Adds up; the exit code."""
-        total = Tally()
-        print("\n== all parts")
-        for part in chosen:
-            print(self._lines[part.name])
-            total += self._tallies[part.name]
-        for skip in total.skipped:
-            print(f"skipped: {skip}")
-        for failure in total.failed:
-            print(f"FAILED: {failure}")
-        print(total, flush=True)
-        return 1 if total.failed else 0
-
-
-def run(chosen: list[Part], nightly: bool, ahead: Ahead) -> int:
-    """In order, but for what waits: that runs beside the others that need not be alone.  Not by night, which measures."""
-    results = Results(nightly)
-    others = any(not part.alone and not part.waits for part in chosen)
-    beside = Beside([part for part in chosen if part.waits and others and not nightly], results.run)
-    built_ahead = {"asan", "tsan"} & {part.name for part in chosen}
-    try:
-        for part in [part for part in chosen if part not in beside.parts]:
-            if not part.alone:
-                beside.start()
-            elif part.name in built_ahead:
-                beside.finish()
-                ahead.end()
-            results.run(part, lambda text: print(text, flush=True))
-            if part.name == "unit" and built_ahead:  # from here on there is time to compute
-                ahead.start(clean_environment())
-        beside.finish()
-    finally:
-        beside.end()
-    return results.told(chosen)
+        lines.append(line)
+        for failure in tally.failed:
+            print(f"   FAILED {failure}")
+        print(f"   {line}", flush=True)
+        total += tally
+        if part.name == "unit" and built_ahead:  # from here on most suites wait more than they compute
+            ahead.start(clean_environment())
+    print("\n== all parts")
+    print("\n".join(lines))
+    for skip in total.skipped:
+        print(f"skipped: {skip}")
+    for failure in total.failed:
+        print(f"FAILED: {failure}")
+    print(total, flush=True)
+    return 1 if total.failed else 0
 
 
 if __name__ == "__main__":
