@@ -13,6 +13,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -103,7 +104,8 @@ def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> N
     m = manifest(name="sh", args=["-c", family(mark)], env={"MARK": mark})
     (tmp_path / "m").write_text(json.dumps(m))
     moment = random.Random(f"{victim}{round_}").choice([0, 0.005, 0.02, 0.05, 0.1, 0.5])
-    env = {**os.environ, "MARK": mark}
+    sockets = tempfile.TemporaryDirectory(prefix="hvd-driver-")  # a short path: a unix socket's name has 107 bytes
+    env = {**os.environ, "MARK": mark, "HVD_DRIVER_FOLDER": sockets.name}
     driver = subprocess.Popen([DRIVER, HVDRANK, tmp_path / "m"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         keeper = hvdrun.wait_until(lambda: named(children(driver.pid), "hvdrank"), "the keeper")[0]
@@ -117,6 +119,7 @@ def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> N
     finally:
         driver.kill()
         driver.wait()
+        sockets.cleanup()
 
 
 def start_job(mark: str, payload: list[str], tmp_path: Path) -> subprocess.Popen:
