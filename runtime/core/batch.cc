@@ -134,9 +134,10 @@ void Batch::start() {
   running_ = at_ < parts;
   if (!running_) return;
   if (at_ == agreed) {
-    device_ = std::make_unique<Device>(world_, config_, on_device_, tracer_, [this](std::vector<ops::Parcel> parcels) {
+    auto exchange = [this](std::vector<ops::Parcel> parcels) {
       return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
-    });
+    };
+    device_ = std::make_unique<Device>(world_, config_, on_device_, tracer_, exchange, std::move(inherited_));
     device_->begin_agreement(parts_[agreed].ops);
   } else if (at_ == on_gpu) {
     phase_ = trace::Phase::queue;

@@ -52,6 +52,10 @@ class Batch {
   void fail_device(int code, const std::string& text) {
     if (device_) device_->fail(code, text);
   }
+  /// What process sets get of the device when they are made; nullptr: nothing.
+  Device* device() { return device_.get(); }
+  /// Of the world's device, before the first batch.
+  void inherit(std::unique_ptr<Inherited> inherited) { inherited_ = std::move(inherited); }
   /// After a lost peer: forgets everything under way, without ending operations.
   void drop();
 
@@ -94,8 +98,9 @@ class Batch {
   ops::Rings rings_;
   ops::Distance distance_;
   Reduction reduction_;
-  std::deque<Widened> widened_;     ///< of the reducescatters
-  std::unique_ptr<Device> device_;  ///< from the first tensor on a GPU on
+  std::deque<Widened> widened_;           ///< of the reducescatters
+  std::unique_ptr<Inherited> inherited_;  ///< until there is a device
+  std::unique_ptr<Device> device_;        ///< from the first tensor on a GPU on
   std::array<Part, parts> parts_;
   std::size_t at_ = 0;                 ///< the part under way
   ops::Stage* stage_ = nullptr;        ///< of that part

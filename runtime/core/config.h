@@ -19,6 +19,9 @@ struct Config {
   int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
   bool gpu_through_host = false;     ///< HOROVOD_GPU_OPERATIONS=MPI, HOROVOD_CPU_OPERATIONS: not by NCCL
   bool nccl_wide = false;            ///< HVD_NCCL_WIDE: sums of f16 and bf16 on GPUs are made in f32
+  int nccl_streams = 1;              ///< HOROVOD_NUM_NCCL_STREAMS: batches that a GPU can have under way side by side
+  bool sums_by_nodes = false;        ///< HOROVOD_HIERARCHICAL_ALLREDUCE, HOROVOD_TORUS_ALLREDUCE: on GPUs
+  bool gathers_by_nodes = false;     ///< HOROVOD_HIERARCHICAL_ALLGATHER: on GPUs
   bool mpi_threads = true;           ///< HOROVOD_MPI_THREADS_DISABLE off
 
   /// Throws Error{usage} naming the variable.

@@ -1,11 +1,9 @@
 #include "core/device.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 
-#include "core/peers.h"
 #include "core/set.h"
 
 namespace hvd::core {
@@ -16,125 +14,43 @@ namespace {
 
 constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is lost; a healthy GPU needs less
 
-bool is_set(const char* name) {
-  const char* text = std::getenv(name);
-  return text && std::strcmp(text, "1") == 0;
-}
-
-/// hvdrun planned a GPU for this rank, near its cores.  Another one works, so it is no error.
-void check_plan(const cuda::Gpu& gpu, int rank) {
-  const char* planned = std::getenv("HVD_GPU");  // a UUID, or where none was known a PCI address
-  if (!planned || (std::strncmp(planned, "GPU-", 4) != 0 && std::strncmp(planned, "MIG-", 4) != 0)) return;
-  if (gpu.uuid().compare(4, std::string::npos, planned + 4) == 0) return;
-  std::fprintf(stderr,
-               "hvd: rank %d uses cuda:%d, %s, but %s was planned for it (torch.cuda.set_device(hvd.local_rank()), or "
-               "hvdrun --gpus own)\n",
-               rank, gpu.ordinal(), gpu.uuid().c_str(), planned);
-}
-
-void copy_text(std::span<char> to, const std::string& text) {
-  const std::size_t n = std::min(text.size(), to.size() - 1);
-  std::memcpy(to.data(), text.data(), n);
-  to[n] = 0;
-}
-
 }  // namespace
 
 Device::Device(const World& world, const Config& config, std::atomic<bool>& queued, trace::Tracer& tracer,
-               Exchange exchange)
-    : world_(world), config_(config), tracer_(tracer), exchange_(std::move(exchange)), running_(queued, tracer) {}
+               Exchange exchange, std::unique_ptr<Inherited> inherited)
+    : world_(world),
+      config_(config),
+      queued_(queued),
+      tracer_(tracer),
+      exchange_(std::move(exchange)),
+      inherited_(std::move(inherited)) {
+  lanes_.emplace_back(queued_, tracer_);
+}
 
 /// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.
 Device::~Device() {
   fail(HVD_PEER_LOST, "the runtime was shut down");
-  while (!running_.empty() && std::chrono::steady_clock::now() < end_by_) {
+  while (running() && std::chrono::steady_clock::now() < end_by_) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
-    running_.reap();
+    reap();
   }
   end_now(failed_, why_failed_);
 }
 
-// ---- agreement
-
-/// The GPU of the first tensor; a rank that has joined and never had one takes its turn's.
-void Device::begin_agreement(std::span<Operation* const> ops) {
-  for (const Operation* op : ops)
-    if (op->gpu && !gpu_) gpu_ = &cuda::Gpu::at(op->gpu->ordinal);
-  if (!gpu_ && cuda::Driver::get()) gpu_ = &cuda::Gpu::at(world_.local_rank() % cuda::Driver::get()->devices);
-  if (gpu_) check_plan(*gpu_, world_.world_rank(world_.rank));
-  mine_ = card();
-  delivery_ = exchange(&mine_, sizeof mine_);
+bool Device::running() const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return !l.running.empty(); });
 }
 
-nccl::Card Device::card() const {
-  nccl::Card c;
-  c.stages = config_.gpu_through_host;
-  c.wide = config_.nccl_wide;
-  c.host = Card::mine().host;
-  c.shares_gpu = is_set("NCCL_MULTI_RANK_GPU_ENABLE");
-  if (!gpu_) {
-    copy_text(c.why, cuda::Driver::why_not());
-    return c;
-  }
-  c.kernels = gpu_->no_kernels().empty();
-  copy_text(c.uuid, gpu_->uuid());
-  if (c.stages) return c;
-  const nccl::Library* library = nccl::Library::get();
-  if (!library) {
-    copy_text(c.why, nccl::Library::why_not());
-    return c;
-  }
-  c.version = library->version;
-  if (world_.rank == 0) {
-    const Current current(gpu_->driver(), gpu_->context());
-    if (const int code = library->get_unique_id(&c.id); code != nccl::success) {
-      copy_text(c.why, "ncclGetUniqueId: " + library->text(code, nullptr));
-      c.version = 0;
-    }
-  }
-  return c;
-}
-
-/// Every rank's bytes to every rank.
-std::unique_ptr<ops::Delivery> Device::exchange(const void* bytes, std::size_t count) {
-  ops::Parcel p;
-  p.kind = Kind::allgather;
-  p.in = static_cast<const unsigned char*>(bytes);
-  p.row_bytes = count;
-  p.rows = 1;
-  std::vector<ops::Parcel> parcels;
-  parcels.push_back(std::move(p));
-  return exchange_(std::move(parcels));
-}
-
-bool Device::step_agreement() {
-  if (!delivery_->done()) {
-    const bool moved = delivery_->step();
-    if (!delivery_->done()) return moved;
-  }
-  std::vector<ops::Parcel> parcels = delivery_->take();
-  delivery_.reset();
-  const std::unique_ptr<void, void (*)(void*)> hold(parcels.front().result, std::free);
-  const std::span cards(static_cast<const nccl::Card*>(hold.get()), static_cast<std::size_t>(world_.size));
-  decision_ = nccl::decide(cards, world_.world_ranks);
-  mine_.id = cards.front().id;
-  if (gpu_) {
-    const Current current(gpu_->driver(), gpu_->context());
-    stream_ = gpu_->make_stream();
-    buffer_ = std::make_unique<nccl::Buffer>(*gpu_);
-    staging_ = std::make_unique<Staging>(*gpu_, stream_, running_);
-  }
-  if (!decision_.nccl && !decision_.reason.empty() && world_.rank == 0)
-    std::fprintf(stderr, "hvd: tensors on GPUs go through host memory: %s\n", decision_.reason.c_str());
-  agreed_ = true;
-  return true;
-}
-
-/// Begins the communicator: when NCCL is needed for the first time.
-void Device::join() {
-  if (communicator_) return;
+bool Device::quiet() {
+  watch();
   const Current current(gpu_->driver(), gpu_->context());
-  communicator_ = std::make_unique<nccl::Communicator>(*nccl::Library::get(), mine_.id, world_.rank, world_.size);
+  return !running() && clique_->made() && clique_->lane(0).whole->ready();
+}
+
+bool Device::reap() {
+  bool any = false;
+  for (Lane& l : lanes_) any |= l.running.reap();
+  return any;
 }
 
 // ---- through NCCL
@@ -219,10 +135,20 @@ void Device::take_lengths() {
 }
 
 void Device::launch() {
-  running_.reap();
-  idle_ = running_.empty() && staging_->arrived();
-  launch_ = std::make_unique<nccl::Launch>(
-      nccl::Launch::Where{*gpu_, stream_, *communicator_, *buffer_, decision_.means, row_ != 0}, std::move(tensors_));
+  Lane& l = lane();
+  l.running.reap();
+  idle_ = l.running.empty() && staging_->arrived();
+  const nccl::Launch::Where where{*gpu_,
+                                  l.stream,
+                                  *clique_,
+                                  turn_ % lanes_.size(),
+                                  *l.buffer,
+                                  nodes_,
+                                  decision_.sums_by_nodes,
+                                  decision_.gathers_by_nodes,
+                                  decision_.means,
+                                  row_ != 0};
+  launch_ = std::make_unique<nccl::Launch>(where, world_.size, std::move(tensors_));
 }
 
 /// What the timeline wants to know of the launch, which is queued; nullptr: nothing.
@@ -248,7 +174,7 @@ bool Device::step() {
 bool Device::done() const { return !delivery_ && launch_ && launch_->done(); }
 
 void Device::finish() {
-  const auto end = running_.add(launch_->mark(), timed());
+  const auto end = lane().running.add(launch_->mark(), timed());
   std::vector<nccl::Tensor>& tensors = launch_->tensors();
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     Operation& op = *ops_[i];
@@ -276,20 +202,21 @@ void Device::finish() {
   }
   launch_.reset();
   ops_.clear();
+  ++turn_;
 }
 
 // ---- what runs on the device
 
 bool Device::watch() {
-  const bool any = running_.reap();
+  const bool any = reap();
   if (failed_) {
-    if (!running_.empty() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
+    if (running() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
     return any;
   }
-  if (!communicator_) return any;
+  if (!clique_) return any;
   try {
     const Current current(gpu_->driver(), gpu_->context());
-    communicator_->ready();
+    clique_->watch();
   } catch (const Error& e) {
     end_now(static_cast<int>(e.code), e.what());
     throw;
@@ -316,17 +243,17 @@ void Device::fail(int code, const std::string& text) {
   if (midway)
     end_now(code, text);
   else
-    running_.reap();
+    reap();
 }
 
 /// The callers learn that what runs has failed, and NCCL's kernels end.
 void Device::end_now(int code, const std::string& text) {
-  running_.reap();
-  running_.fail(code, text);
-  if (!gpu_ || !communicator_) return;
+  reap();
+  for (Lane& l : lanes_) l.running.fail(code, text);
+  if (!gpu_ || !clique_) return;
   try {
     const Current current(gpu_->driver(), gpu_->context());
-    communicator_->abort();
+    clique_->abort();
     free_rest();
   } catch (const Error&) {  // the driver is gone: so is what ran there
   }
@@ -335,8 +262,8 @@ void Device::end_now(int code, const std::string& text) {
 /// NCCL queues nothing anymore, so a mark behind all of it can be had.
 void Device::free_rest() {
   if (rest_.empty()) return;
-  const std::shared_ptr<cuda::Mark> mark = gpu_->mark(stream_);
-  buffer_->last = mark;
+  const std::shared_ptr<cuda::Mark> mark = gpu_->mark(lane().stream);
+  lane().buffer->last = mark;
   for (const cuda::Pointer p : rest_.device) gpu_->free(p, mark);
   for (void* p : rest_.pinned) gpu_->free_pinned(p, mark);
   rest_ = {};

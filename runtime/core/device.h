@@ -7,6 +7,7 @@
 /// device (running.h) is watched: NCCL's asynchronous errors, and peers that are gone.
 #pragma once
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -22,10 +23,19 @@
 #include "ops/hierarchical/delivery.h"
 #include "ops/nccl/agreement.h"
 #include "ops/nccl/launch.h"
+#include "ops/nccl/room.h"
 #include "ops/stage.h"
 #include "trace/trace.h"
 
 namespace hvd::core {
+
+/// What a process set gets of the world's NCCL when it is made.
+struct Inherited {
+  cuda::Gpu& gpu;
+  std::unique_ptr<nccl::Share> share;
+  int lanes;
+  std::unique_ptr<nccl::Communicator> whole;  ///< of the set
+};
 
 /// Under the engine's drive lock.
 class Device {
@@ -34,7 +44,8 @@ class Device {
 
   /// @p exchange  makes the stage that carries bytes between the hosts of the set
   /// @p queued    becomes true when work is left to the GPU
-  Device(const World& world, const Config& config, std::atomic<bool>& queued, trace::Tracer& tracer, Exchange exchange);
+  Device(const World& world, const Config& config, std::atomic<bool>& queued, trace::Tracer& tracer, Exchange exchange,
+         std::unique_ptr<Inherited> inherited);
   ~Device();
 
   /// The ranks have decided; else agree() comes first, with the first batch that has device tensors.
@@ -49,7 +60,7 @@ class Device {
   void give_back(Operation& op) { staging_->give_back(op); }
 
   /// NCCL has not been used yet: it starts with the first batch.
-  bool joins() const { return !communicator_; }
+  bool joins() const { return !clique_; }
   /// The operations that NCCL takes, as a stage.  row: of the timeline, which is told later what the GPU did when;
   /// 0: none
   void begin(std::span<Operation* const> ops, std::uint32_t row);
@@ -59,7 +70,16 @@ class Device {
   void finish();
 
   /// Work is on the device that has not ended.
-  bool running() const { return !running_.empty(); }
+  bool running() const;
+  /// A communicator of some of its ranks can be had: NCCL works, and has what it takes.  The same on all ranks.
+  bool splits() const { return clique_ && decision_.splits; }
+  /// With splits(): a share of this rank's GPU for the new set.
+  std::unique_ptr<nccl::Share> share() { return std::make_unique<nccl::Share>(*gpu_); }
+  /// With splits(): nothing runs, and NCCL can be split.  Throws Error when NCCL failed.
+  bool quiet();
+  /// With splits(), while quiet(), on all ranks: a communicator for a new set that has @p blocks of each
+  /// of its GPUs.  rank: this one's place in it; -1: none, and nullptr is returned.  Throws Error.
+  std::unique_ptr<Inherited> split(int rank, int size, int blocks, std::unique_ptr<nccl::Share> share);
   /// True when some of it has ended.  Throws Error when NCCL failed.
   bool watch();
   /// Nothing works here afterwards.  What is queued already may need nobody anymore, so it has two seconds to end by
@@ -67,7 +87,7 @@ class Device {
   void fail(int code, const std::string& text);
 
  private:
-  nccl::Card card() const;
+  nccl::Card card();
   void join();
   std::unique_ptr<ops::Delivery> exchange(const void* bytes, std::size_t count);
   void begin_lengths();
@@ -79,16 +99,30 @@ class Device {
 
   const World& world_;
   const Config& config_;
+  std::atomic<bool>& queued_;
   trace::Tracer& tracer_;
   const Exchange exchange_;
+  /// A stream, and what is on it; see nccl::Clique.
+  struct Lane {
+    Lane(std::atomic<bool>& queued, trace::Tracer& tracer) : running(queued, tracer) {}
+    cuda::Stream stream = nullptr;
+    std::unique_ptr<nccl::Buffer> buffer;
+    Running running;
+  };
+  Lane& lane() { return lanes_[turn_ % lanes_.size()]; }
+  bool reap();
+
   cuda::Gpu* gpu_ = nullptr;
-  cuda::Stream stream_ = nullptr;
   bool agreed_ = false;
   nccl::Decision decision_;
   nccl::Card mine_;
   std::unique_ptr<ops::Delivery> delivery_;  ///< of cards, then of lengths
-  std::unique_ptr<nccl::Communicator> communicator_;
-  std::unique_ptr<nccl::Buffer> buffer_;
+  std::unique_ptr<Inherited> inherited_;
+  std::unique_ptr<nccl::Share> share_;
+  std::unique_ptr<nccl::Clique> clique_;
+  nccl::Nodes nodes_;
+  std::deque<Lane> lanes_;  ///< the first one is there from the start; copies through host memory are on it
+  std::size_t turn_ = 0;    ///< batches that NCCL has taken
 
   std::vector<Operation*> ops_;  ///< of the stage
   std::vector<nccl::Tensor> tensors_;
@@ -98,7 +132,6 @@ class Device {
   bool idle_ = false;        ///< our stream was, when the launch began
   nccl::Launch::Rest rest_;  ///< of a launch that failed, until NCCL has been ended
 
-  Running running_;
   std::unique_ptr<Staging> staging_;  ///< there when a GPU is
   int failed_ = 0;                    ///< a status: what runs ends at end_by_
   std::string why_failed_;

@@ -44,7 +44,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   spare_ = 2 * world_.local_size() <= cores();
   shared_.gone = [this](int rank, const std::string& text) { lost_.emplace(rank, Lost{text, 0}); };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
-    SetStage::Context c{world_, config_, *transport_, set().node(), arenas_, shared_, sets_, {}, {}};
+    SetStage::Context c{world_, config_, *transport_, set().node(), arenas_, shared_, set().batch(), sets_, {}, {}};
     c.opened = [this](std::shared_ptr<Set> s) { mine_.push_back(std::move(s)), listen(); };
     c.closed = [this](const std::shared_ptr<Set>& s) { std::erase(mine_, s), listen(); };
     // Their callers wait for the operations: what they asked for outlives the stage.

@@ -121,6 +121,8 @@ class Set {
   bool step(Steps steps = Steps::all);
   /// step() would do something now, or must be called again soon though nobody will ring.
   bool busy() const;
+  /// What runs its batches: a new set gets its part of the world's device there.
+  Batch& batch() { return batch_; }
   bool in_batch() const { return batch_.running(); }
   /// Something runs on the GPU that has been queued by operations which have ended here.
   bool on_device() const { return batch_.on_device(); }

@@ -1,6 +1,7 @@
 #include "core/sets.h"
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -105,7 +106,8 @@ void SetStage::next() {
   node_.reset();
   sharing_.reset();
   answers_.reset();
-  mine_ = HVD_OK;
+  mine_ = {HVD_OK, INT_MAX};
+  share_.reset();
   if (change_->add)
     add();
   else
@@ -126,10 +128,20 @@ void SetStage::add() {
     fresh_ = context_.sets.next(change_->ranks, context_.world.rank, context_.transport.streams());
   } catch (const Error& e) { return refuse(static_cast<int>(e.code), e.what()); }
   if (fresh_.rank < 0) return agree();
+  if (Device* device = splitting()) {
+    share_ = device->share();
+    mine_.blocks = share_->blocks();
+  }
   world_ = context_.world.subset(fresh_.ranks);
   transport_ = context_.transport.split(fresh_.ranks, fresh_.stream);
   node_ = std::make_unique<memory::Node>(geometry_of(world_.local_size(), false, context_.config), world_.local_rank());
   sharing_ = std::make_unique<transport::Sharing>(*transport_, world_.locals(), node_->total_bytes());
+}
+
+/// The world's NCCL, to be split for the new set; the same on all ranks.
+Device* SetStage::splitting() const {
+  Device* device = context_.batch.device();
+  return device && device->splits() ? device : nullptr;
 }
 
 /// The memory is there.
@@ -161,9 +173,7 @@ bool SetStage::step() {
   if (!change_) return false;
   if (answers_) {
     const bool moved = answers_->step();
-    if (!answers_->done()) return moved;
-    finish();
-    return true;
+    return answers_->done() ? finish() : moved;
   }
   try {
     const bool moved = sharing_->step();
@@ -171,21 +181,30 @@ bool SetStage::step() {
     form();
   } catch (const Error& e) {
     if (e.code != Code::unavailable) throw;
-    mine_ = static_cast<std::int32_t>(e.code);
+    mine_.status = static_cast<std::int32_t>(e.code);
     change_->error = e.what();
   }
   agree();
   return true;
 }
 
-void SetStage::finish() {
+/// False: the GPU is still at work for the world.
+bool SetStage::finish() {
+  Device* device = splitting();
+  if (device && !device->quiet()) return false;
   const std::vector<ops::Parcel> parcels = answers_->take();
   const std::unique_ptr<void, void (*)(void*)> owned(parcels.front().result, std::free);
-  const auto* answers = static_cast<const std::int32_t*>(owned.get());
+  const auto* answers = static_cast<const Answer*>(owned.get());
+  int blocks = INT_MAX;
   for (int r = 0; r < context_.world.size && change_->status == HVD_OK; ++r) {
-    if (answers[r] == HVD_OK) continue;
-    change_->status = answers[r];
+    blocks = std::min(blocks, answers[r].blocks);
+    if (answers[r].status == HVD_OK) continue;
+    change_->status = answers[r].status;
     if (change_->error.empty()) change_->error = "rank " + std::to_string(r) + " could not make its shared memory";
+  }
+  if (device && blocks > 0 && change_->status == HVD_OK) {
+    auto part = device->split(fresh_.rank, static_cast<int>(fresh_.ranks.size()), blocks, std::move(share_));
+    if (fresh_.set) fresh_.set->batch().inherit(std::move(part));
   }
   if (change_->status == HVD_OK) {
     change_->id = fresh_.id;
@@ -195,6 +214,7 @@ void SetStage::finish() {
     fresh_.set->close("the process set could not be made");
   }
   next();
+  return true;
 }
 
 /// Everybody has asked for it: what is under way in the set will not end any more, here or elsewhere.

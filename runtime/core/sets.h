@@ -57,7 +57,8 @@ class Sets {
 };
 
 /// Carries out a SetChange, in the batches of the global set.  Members of a new set make its memory, then all ranks of
-/// the world tell each other whether that worked.
+/// the world tell each other whether that worked.  Where the world uses NCCL, it is split for the members when it has
+/// nothing to do.
 class SetStage final : public ops::Stage {
  public:
   /// What it needs of the engine.
@@ -68,6 +69,7 @@ class SetStage final : public ops::Stage {
     const memory::Node& node;                                   ///< of the global set
     const std::vector<std::shared_ptr<unsigned char>>& arenas;  ///< of this node's ranks
     Shared& shared;
+    Batch& batch;  ///< of the global set
     Sets& sets;
     std::function<void(std::shared_ptr<Set>)> opened;  ///< from now on the engine steps it
     std::function<void(std::shared_ptr<Set>)> closed;  ///< no more
@@ -83,7 +85,8 @@ class SetStage final : public ops::Stage {
   void form();
   void remove();
   void agree();
-  void finish();
+  bool finish();
+  Device* splitting() const;
   void refuse(int status, const std::string& error);
 
   Context context_;
@@ -97,7 +100,12 @@ class SetStage final : public ops::Stage {
   std::shared_ptr<transport::Transport> transport_;
   std::unique_ptr<memory::Node> node_;
   std::unique_ptr<transport::Sharing> sharing_;
-  std::int32_t mine_ = 0;  ///< hvd_status of this rank's part
+  struct Answer {
+    std::int32_t status;  ///< hvd_status of this rank's part
+    std::int32_t blocks;  ///< what its GPU has left for the set's NCCL, see nccl::Share
+  };
+  Answer mine_{};
+  std::unique_ptr<nccl::Share> share_;
   std::unique_ptr<ops::Delivery> answers_;
 };
 

@@ -12,7 +12,8 @@ constexpr int attribute_processors = 16;
 constexpr unsigned event_untimed = 2;
 constexpr unsigned stream_non_blocking = 1;
 constexpr unsigned host_portable = 1;
-constexpr std::size_t least_block = 512;
+constexpr int out_of_memory = 2;
+constexpr std::size_t least_block = 512, alignment = 256;
 
 std::mutex gpus_mutex;
 std::atomic<bool> any_gpu{false};
@@ -180,20 +181,63 @@ void Gpu::put(Pool& pool, std::unordered_map<Pointer, std::size_t>& given, Point
 }
 
 Pointer Gpu::allocate(std::size_t bytes) {
-  const std::size_t size = rounded(bytes);
+  std::size_t size = rounded(bytes);
   Pointer address = take(free_, size, given_);
   if (address) return address;
-  if (const int code = driver_.mem_alloc(&address, size); code != success) {
-    std::size_t free = 0, total = 0;
-    driver_.mem_info(&free, &total);
-    throw Error(Code::unavailable, "cuda:" + std::to_string(ordinal_),
-                "no device memory for " + std::to_string(size >> 20) + " MiB (" + std::to_string(free >> 20) + " of " +
-                    std::to_string(total >> 20) + " MiB are free): " + driver_.text(code),
-                "nvidia-smi shows who uses it");
+  int code = driver_.mem_alloc(&address, size);
+  if (code == out_of_memory) {  // what nobody uses may do, and what rounding adds is not needed
+    size = (bytes + alignment - 1) / alignment * alignment;
+    address = take(free_, size, given_);
+    if (address) return address;
+    trim();
+    code = driver_.mem_alloc(&address, size);
   }
+  if (code != success) refuse(size, code);
   std::lock_guard lock(mutex_);
   given_[address] = size;
   return address;
+}
+
+/// Gives the driver back what nobody has, and the device is through with.
+void Gpu::trim() {
+  std::vector<Free> idle;  // marks need the lock to go
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [size, blocks] : free_)
+      std::erase_if(blocks, [&](Free& f) {
+        const bool over = !f.after || driver_.event_query(f.after->event()) == success;
+        if (over) idle.push_back(std::move(f));
+        return over;
+      });
+  }
+  for (const Free& f : idle) driver_.mem_free(f.address);
+}
+
+void Gpu::refuse(std::size_t bytes, int code) const {
+  auto mebibytes = [](std::size_t n) { return std::to_string(n >> 20) + " MiB"; };
+  std::size_t free = 0, total = 0, held = 0;
+  driver_.mem_info(&free, &total);
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [address, size] : given_) held += size;
+  }
+  throw Error(Code::unavailable, "cuda:" + std::to_string(ordinal_),
+              "no device memory for " + (bytes < 1 << 20 ? std::to_string(bytes) + " bytes" : mebibytes(bytes)) + " (" +
+                  std::to_string(free >> 20) + " of " + mebibytes(total) + " are free, " + mebibytes(held) +
+                  " are this rank's fusion buffers and results): " + driver_.text(code),
+              "a smaller HOROVOD_FUSION_THRESHOLD needs less; nvidia-smi shows who uses " + uuid_);
+}
+
+int Gpu::reserve() {
+  std::lock_guard lock(mutex_);
+  const int part = (processors_ - reserved_ + 1) / 2;
+  reserved_ += part;
+  return part;
+}
+
+void Gpu::unreserve(int processors) {
+  std::lock_guard lock(mutex_);
+  reserved_ -= processors;
 }
 
 void Gpu::free(Pointer address, std::shared_ptr<Mark> after) { put(free_, given_, address, std::move(after)); }

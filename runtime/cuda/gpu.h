@@ -66,7 +66,8 @@ class Gpu {
   Stream make_stream();
   /// A mark recorded on @p stream now.  timed: elapsed() between two works.
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false);
-  /// Device memory, at least @p bytes, at a multiple of 256.  Throws Error{unavailable} that says how much is free.
+  /// Device memory, at least @p bytes, at a multiple of 256.  Where there is none, what the pool has idle goes back to
+  /// the driver first.  Throws Error{unavailable} that says whose device, how much was asked for, is free, and is ours.
   Pointer allocate(std::size_t bytes);
   /// Page-locked host memory, at least @p bytes.
   void* allocate_pinned(std::size_t bytes);
@@ -82,6 +83,9 @@ class Gpu {
   void free_pinned(void* address, std::shared_ptr<Mark> after = nullptr);
   /// What was given out by allocate() is used on @p stream from now on: free_anywhere() waits for that.
   void lend(Pointer address, Stream stream);
+  /// Half of the multiprocessors that are not reserved yet, one at least while there is one; and back.
+  int reserve();
+  void unreserve(int processors);
   /// Blocks of memory, the device's and pinned, that are given out now.
   std::size_t given() const;
   /// Our kernels can be used (they were built, and for this GPU); else why not.
@@ -93,6 +97,8 @@ class Gpu {
   void load_kernels();
   void give_back(Event event, bool timed);
   bool take_back(Pointer address);
+  void trim();
+  [[noreturn]] void refuse(std::size_t bytes, int code) const;
   friend bool free_anywhere(void* result);
   void launch(Function function, void** arguments, std::uint64_t tiles, Stream stream);
 
@@ -111,6 +117,7 @@ class Gpu {
   Context context_ = nullptr;
   std::string name_, uuid_, no_kernels_;
   int processors_ = 1;
+  int reserved_ = 0;                                 ///< of them
   std::array<Function, 2> copies_{};                 ///< [gather]
   std::array<std::array<Function, 2>, 6> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
 

@@ -1,5 +1,6 @@
 #include "ops/nccl/agreement.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace hvd::nccl {
@@ -19,9 +20,53 @@ std::string shared_gpu(std::span<const Card> cards, std::span<const int> world_r
   return {};
 }
 
+/// Lanes and forms: what all ranks ask for, as far as it can be had.
+void decide_forms(Decision& d, std::span<const Card> cards, std::span<const std::size_t> nodes) {
+  d.splits = d.inherits = true;
+  d.lanes = cards.front().lanes;
+  d.sums_by_nodes = d.gathers_by_nodes = true;
+  for (const Card& c : cards) {
+    d.splits &= c.splits != 0;
+    d.inherits &= c.inherited != 0;
+    d.lanes = std::min(d.lanes, c.lanes);
+    d.sums_by_nodes &= c.sums_by_nodes != 0;
+    d.gathers_by_nodes &= c.gathers_by_nodes != 0;
+  }
+  const bool several = nodes.size() > 1 && *std::max_element(nodes.begin(), nodes.end()) > 1;
+  d.sums_by_nodes &= several, d.gathers_by_nodes &= several;
+  const bool by_nodes = d.sums_by_nodes || d.gathers_by_nodes;
+  std::string why;
+  if (!d.splits) why = "NCCL has no ncclCommSplit";
+  if (!why.empty() && d.lanes > 1) d.notes.push_back("NCCL uses one stream: " + why), d.lanes = 1;
+  for (const std::size_t n : nodes)
+    if (why.empty() && n != nodes[0])
+      why = "nodes have " + std::to_string(nodes[0]) + " and " + std::to_string(n) + " ranks";
+  if (!why.empty() && by_nodes) {
+    d.notes.push_back("NCCL's operations are not made node by node: " + why);
+    d.sums_by_nodes = d.gathers_by_nodes = false;
+  }
+}
+
+/// The lanes share what all ranks' devices have left.
+void decide_room(Decision& d, std::span<const Card> cards, std::span<const int> world_ranks) {
+  const auto least =
+      std::min_element(cards.begin(), cards.end(), [](const Card& a, const Card& b) { return a.blocks < b.blocks; });
+  const auto at = static_cast<std::size_t>(least - cards.begin());
+  if (least->blocks == 0) {
+    d.reason = "the GPU of " + rank(world_ranks, at) + " has no room for one more communicator of NCCL";
+    return;
+  }
+  if (d.lanes > least->blocks) {
+    d.notes.push_back("NCCL uses " + std::to_string(least->blocks) + " of " + std::to_string(d.lanes) +
+                      " streams: the GPU of " + rank(world_ranks, at) + " has no room for more");
+    d.lanes = least->blocks;
+  }
+  d.blocks = least->blocks / d.lanes;
+}
+
 }  // namespace
 
-Decision decide(std::span<const Card> cards, std::span<const int> world_ranks) {
+Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, std::span<const std::size_t> nodes) {
   Decision d;
   d.means = {true, true};
   for (const Card& c : cards) {
@@ -43,6 +88,8 @@ Decision decide(std::span<const Card> cards, std::span<const int> world_ranks) {
     }
   }
   d.reason = shared_gpu(cards, world_ranks);
+  decide_forms(d, cards, nodes);
+  if (d.reason.empty()) decide_room(d, cards, world_ranks);
   d.nccl = d.reason.empty();
   return d;
 }

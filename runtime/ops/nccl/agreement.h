@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ops/nccl/tensor.h"
 
@@ -17,7 +18,12 @@ struct Card {
   std::int32_t stages = 0;   ///< this rank's environment asks for host memory
   std::int32_t kernels = 0, wide = 0;
   std::int32_t shares_gpu = 0;  ///< NCCL_MULTI_RANK_GPU_ENABLE=1
-  std::int32_t reserved = 0;
+  std::int32_t splits = 0;      ///< its NCCL has ncclCommSplit
+  std::int32_t inherited = 0;   ///< a communicator of the set has been split from the world's
+  std::int32_t lanes = 1;       ///< asked for by its environment, like the next two
+  std::int32_t sums_by_nodes = 0, gathers_by_nodes = 0;
+  std::int32_t blocks = 0;  ///< its share of its device (room.h)
+  std::int32_t padding = 0;
   std::uint64_t host = 0;
   char uuid[48] = {};
   char why[128] = {};  ///< no NCCL: the reason
@@ -27,11 +33,18 @@ struct Card {
 struct Decision {
   bool nccl = false;
   Means means;
-  std::string reason;  ///< why not NCCL; empty when the user wants it so
+  std::string reason;     ///< why not NCCL; empty when the user wants it so
+  bool splits = false;    ///< all have ncclCommSplit
+  bool inherits = false;  ///< the communicator that was split from the world's
+  int lanes = 1;
+  bool sums_by_nodes = false, gathers_by_nodes = false;
+  int blocks = 0;                  ///< of a device, for each lane
+  std::vector<std::string> notes;  ///< what the user asked for and does not get: a line each
 };
 
+/// @param nodes        how many ranks of the set each of its nodes has
 /// @param cards        [size of the set]
 /// @param world_ranks  [size of the set]: what the user calls them
-Decision decide(std::span<const Card> cards, std::span<const int> world_ranks);
+Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, std::span<const std::size_t> nodes);
 
 }  // namespace hvd::nccl

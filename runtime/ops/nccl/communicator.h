@@ -3,9 +3,10 @@
 /// NCCL is told not to block: a call that takes longer goes on inside NCCL, and
 /// ready() asks how far it is.  So a lost peer never holds up the engine's thread,
 /// and abort() works at every moment.  Used under the engine's drive lock, with
-/// the GPU's context current.
+/// the GPU's context current (abort() sees to that itself).
 #pragma once
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "cuda/gpu.h"
@@ -16,10 +17,17 @@ namespace hvd::nccl {
 class Communicator {
  public:
   /// Begins to join; the id is the same on all ranks and was used for nothing else.
-  Communicator(const Library& library, const UniqueId& id, int rank, int size);
+  /// @param blocks  the most that one of its kernels puts on the device at a time; 0: as NCCL likes
+  Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks);
   ~Communicator() { abort(); }
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
+
+  /// Begins to make communicators of parts of this one, without a new meeting of its ranks.  Collective over them; each
+  /// says what part it is in (color, or no_color: none, then nullptr is returned), and in what place.  This one must be
+  /// ready() and nothing of it may run on the device, and it is not ready() again before all of them are made.
+  /// Resources are not shared: the end of one is not the end of the others.
+  std::unique_ptr<Communicator> split(int color, int rank, int size, int blocks);
 
   /// What was asked for last is done on the host's side: the communicator can be used.  Throws Error when NCCL failed,
   /// also for what goes wrong on the device later.
@@ -33,14 +41,31 @@ class Communicator {
   void end() { library_.check(library_.group_end(), "ncclGroupEnd", comm_); }
   void check(int code, const char* what) const { library_.check(code, what, comm_); }
   Comm comm() const { return comm_; }
+  cuda::Gpu& gpu() const { return gpu_; }
   const Library& library() const { return library_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
 
  private:
+  /// A split under way: NCCL writes what it made into here, from a thread of its own, before the parent is ready again.
+  /// Shared by both, since either may end first.
+  struct Splitting {
+    Comm parent = nullptr;
+    Comm made = nullptr;
+    bool over = false;    ///< `made` is written, and nobody asks for the parent anymore
+    bool wanted = false;  ///< by the part's object; else the parent ends it
+  };
+  Communicator(const Library& library, cuda::Gpu& gpu, int rank, int size, std::shared_ptr<Splitting> from)
+      : library_(library), gpu_(gpu), rank_(rank), size_(size), from_(std::move(from)) {}
+  bool made();
+  void settle() noexcept;
+
   const Library& library_;
+  cuda::Gpu& gpu_;
   const int rank_, size_;
   Comm comm_ = nullptr;
+  std::shared_ptr<Splitting> from_;  ///< this one is being made
+  std::shared_ptr<Splitting> part_;  ///< of this one another is being made
   std::map<std::pair<int, double>, RedOp> factors_;
 };
 

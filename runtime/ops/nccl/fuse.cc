@@ -11,7 +11,8 @@ constexpr std::size_t align = 128;      ///< of a tensor in the buffer
 
 }  // namespace
 
-std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes) {
+std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes,
+                        int parts) {
   std::vector<Fused> all;
   std::map<std::tuple<DType, Reduce, double, double>, std::size_t> group;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -27,6 +28,7 @@ std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Mean
     return f.tensors.size() == 1 && scaling_of(t, size, means, false).none() && !widened(t, means);
   });
   std::size_t end = 0;
+  const std::size_t step = align * static_cast<std::size_t>(parts);
   for (Fused& f : all) {
     const Tensor& first = tensors[f.tensors.front()];
     f.wide = widened(first, means);
@@ -37,6 +39,7 @@ std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Mean
       const std::size_t bytes = f.wide ? tensors[i].elements() * sizeof(float) : tensors[i].bytes();
       end += (bytes + align - 1) / align * align;
     }
+    end = f.begin + (end - f.begin + step - 1) / step * step;
     f.bytes = end - f.begin;
   }
   *buffer_bytes = end;

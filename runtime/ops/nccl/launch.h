@@ -5,13 +5,19 @@
 /// reduction share one NCCL call through the fusion buffer, packed by one launch;
 /// larger ones go as they are.
 ///
-///   stream: wait for each tensor's mark → gather → NCCL group → scatter → mark
+///   stream: wait for each tensor's mark → gather → NCCL's groups → scatter → mark
+///
+/// A group is what one communicator does.  First comes what goes over all ranks at
+/// once.  Node by node it takes three more: a sum is scattered inside the node,
+/// made across by those that hold the same part, and gathered inside; an allgather
+/// goes across, then inside, and its blocks are put in order behind that.  The next
+/// group begins when NCCL has put the one before on the stream.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "ops/nccl/communicator.h"
+#include "ops/nccl/clique.h"
 #include "ops/nccl/tensor.h"
 #include "ops/stage.h"
 
@@ -28,7 +34,9 @@ struct Fused {
 
 /// Which tensors share calls.  Pure, and the same on all ranks.  Others are called for one by one.
 /// *buffer_bytes: how large the fusion buffer must be.
-std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes);
+/// parts: the bytes of each are so many times a multiple of every element's, for a sum by nodes.
+std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes,
+                        int parts = 1);
 
 /// The fusion buffer of a process set; grows as needed.
 class Buffer {
@@ -52,12 +60,15 @@ class Launch final : public ops::Stage {
   struct Where {
     cuda::Gpu& gpu;
     cuda::Stream stream;
-    Communicator& communicator;
-    Buffer& buffer;
+    Clique& clique;
+    std::size_t lane;
+    Buffer& buffer;  ///< of the lane
+    const Nodes& nodes;
+    bool sums_by_nodes, gathers_by_nodes;
     Means means;
     bool timed;  ///< marks between the parts, for the timeline
   };
-  Launch(const Where& where, std::vector<Tensor> tensors);
+  Launch(const Where& where, int size, std::vector<Tensor> tensors);
   ~Launch() override;
 
   /// Memory of a launch that will not be queued.
@@ -84,24 +95,50 @@ class Launch final : public ops::Stage {
 
  private:
   enum class State { joining, calling, queued };
+  enum class Group { all, inside, across, gather };
+  /// What has a form by nodes.
+  struct ByNodes {
+    const void* in;
+    void* out;
+    std::size_t elements;  ///< allgather: bytes of a rank
+    std::size_t element;   ///< bytes of one
+    int type;
+    RedOp first, then;       ///< of the sums
+    Tensor* gathered;        ///< an allgather; nullptr: a sum
+    cuda::Pointer row, box;  ///< allgather: what came from across, and from inside
+  };
   void enqueue();
+  void prepare();
+  void prepare(Tensor& t);
+  void call();
+  void advance();
   void finish();
   void note();
   void pack(const Fused& f);
   void move(const Fused& f, bool gather);
-  void call();
+  void call_all();
   void call(const Fused& f);
   void call(Tensor& t);
   void call_gather(Tensor& t);
   void call_alltoall(Tensor& t);
   void call_reducescatter(Tensor& t);
-  RedOp operation(const Tensor& t, int type, double inside);
+  bool by_nodes(const Tensor& t) const;
+  void prepare_by_nodes();
+  void call(const ByNodes& n, Group group);
+  void put_in_order(const ByNodes& n);
+  RedOp operation(const Tensor& t, int type, double inside, Communicator& c);
   cuda::Pointer scratch(std::size_t bytes);
-  int size() const { return where_.communicator.size(); }
+  Clique::Lane lane() const { return where_.clique.lane(where_.lane); }
+  Communicator& communicator() const;
+  int size() const { return size_; }
 
   const Where where_;
+  const int size_;  ///< of the set
   std::vector<Tensor> tensors_;
   std::vector<Fused> fused_;
+  std::vector<ByNodes> by_nodes_;
+  std::vector<Group> groups_;
+  std::size_t at_ = 0;       ///< the group that NCCL is at
   std::vector<bool> alone_;  ///< [tensors]
   cuda::Pointer buffer_ = 0;
   State state_ = State::joining;

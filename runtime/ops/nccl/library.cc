@@ -31,6 +31,7 @@ std::string find_symbols(Library& l, void* handle) {
   if (!l.member) return symbol;
   HVD_NCCL_FUNCTIONS(HVD_NCCL_FIND)
 #undef HVD_NCCL_FIND
+  l.split = reinterpret_cast<decltype(l.split)>(dlsym(handle, "ncclCommSplit"));
   l.error_string = reinterpret_cast<decltype(l.error_string)>(dlsym(handle, "ncclGetErrorString"));
   l.last_error = reinterpret_cast<decltype(l.last_error)>(dlsym(handle, "ncclGetLastError"));
   return l.error_string ? "" : "ncclGetErrorString";

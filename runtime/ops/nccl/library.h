@@ -18,7 +18,8 @@ inline constexpr int success = 0, remote_error = 6, in_progress = 7;
 inline constexpr int oldest_version = 21800;
 inline constexpr int shared_gpu_version = 23000;  ///< from here on several ranks may use one GPU
 inline constexpr RedOp sum = 0, product = 1, max = 2, min = 3;
-inline constexpr int type_u8 = 1;  ///< ncclUint8
+inline constexpr int type_u8 = 1;    ///< ncclUint8
+inline constexpr int no_color = -1;  ///< NCCL_SPLIT_NOCOLOR: takes part, and is in none
 
 struct UniqueId {
   char bytes[128];
@@ -63,6 +64,8 @@ struct Library {
 #define HVD_NCCL_MEMBER(member, symbol, arguments) int(*member) arguments = nullptr;
   HVD_NCCL_FUNCTIONS(HVD_NCCL_MEMBER)
 #undef HVD_NCCL_MEMBER
+  /// nullptr: it has none.
+  int (*split)(Comm comm, int color, int key, Comm* made, Config* config) = nullptr;
   const char* (*error_string)(int code) = nullptr;
   const char* (*last_error)(Comm comm) = nullptr;
   std::string path;  ///< what was loaded, or "already loaded"

@@ -2,7 +2,9 @@
 ///
 /// Device memory is host memory, kernels are their host build, streams are threads.
 /// Environment: FAKE_CUDA_DEVICES (2), FAKE_CUDA_VERSION (13000), FAKE_CUDA_FAIL="cuMemAlloc_v2:3:2" (the third call
-/// of it, and all later ones, return 2), FAKE_CUDA_DELAY_US (200), FAKE_CUDA_UUID (0: of the first device).
+/// of it, and all later ones, return 2), FAKE_CUDA_DELAY_US (200), FAKE_CUDA_PROCESSORS (132),
+/// FAKE_CUDA_MEMORY (MiB of all devices; 0: no limit), FAKE_CUDA_UUID (0: of
+/// the first device).
 #include <time.h>
 
 #include <algorithm>
@@ -10,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -130,9 +131,15 @@ std::map<void*, void*>& contexts_of_streams() {
   return *all;
 }
 
-std::set<void*>& memory() {
-  static auto* all = new std::set<void*>;
+std::map<void*, std::size_t>& memory() {
+  static auto* all = new std::map<void*, std::size_t>;
   return *all;
+}
+/// Of all devices.
+std::size_t used() {
+  std::size_t bytes = 0;
+  for (const auto& [address, size] : memory()) bytes += size;
+  return bytes;
 }
 
 Stream& stream_of(void* stream) {
@@ -186,7 +193,7 @@ FAKE int cuDeviceGetUuid_v2(hvd::cuda::Uuid* uuid, int device) {
   return 0;
 }
 FAKE int cuDeviceGetAttribute(int* value, int, int) {
-  *value = 4;
+  *value = number("FAKE_CUDA_PROCESSORS", 132);
   return 0;
 }
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -263,12 +270,14 @@ FAKE int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
 }
 FAKE int cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
   IN_CONTEXT("cuMemAlloc_v2");
+  const std::size_t limit = static_cast<std::size_t>(number("FAKE_CUDA_MEMORY", 0)) << 20;
+  std::lock_guard lock(fake::mutex);
+  if (limit > 0 && used() + bytes > limit) return out_of_memory;
   void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (!p) return out_of_memory;
   std::memset(p, 0xa5, bytes);  // what nobody wrote is no zero
   *address = reinterpret_cast<Pointer>(p);
-  std::lock_guard lock(fake::mutex);
-  memory().insert(p);
+  memory()[p] = bytes;
   return 0;
 }
 FAKE int cuMemFree_v2(Pointer address) {

@@ -1,12 +1,16 @@
 #include "group.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "sums.h"
 
@@ -176,6 +180,48 @@ struct Job {
 };
 
 }  // namespace
+
+Communicator* open_communicator(const std::string& name, int rank, int size) {
+  const int fd = shm_open(name.c_str(), O_RDWR | O_CREAT, 0600);
+  if (fd < 0 || ftruncate(fd, sizeof(Segment)) != 0) return nullptr;
+  void* memory = mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (memory == MAP_FAILED) return nullptr;
+  auto* c = new Communicator;
+  c->segment = static_cast<Segment*>(memory);
+  c->name = name;
+  c->rank = rank;
+  c->size = size;
+  c->looks = 2;
+  c->segment->joined.fetch_add(1);
+  return c;
+}
+
+void begin_split(Communicator& comm, int color, int key, Communicator** made) {
+  Round& round = comm.segment->rounds[comm.rounds];
+  round.color[comm.rank] = color;
+  round.key[comm.rank] = key;
+  comm.made = made;
+  round.arrived.fetch_add(1, std::memory_order_acq_rel);
+}
+
+bool finish_split(Communicator& comm) {
+  const Round& round = comm.segment->rounds[comm.rounds];
+  if (round.arrived.load(std::memory_order_acquire) < comm.size) return false;
+  const int color = round.color[comm.rank];
+  int rank = 0, size = 0;
+  for (int r = 0; r < comm.size; ++r) {
+    if (round.color[r] != color) continue;
+    ++size;
+    rank += std::pair(round.key[r], r) < std::pair(round.key[comm.rank], comm.rank);
+  }
+  if (color != no_color)
+    *comm.made =
+        open_communicator(comm.name + "-" + std::to_string(comm.rounds) + "." + std::to_string(color), rank, size);
+  comm.made = nullptr;
+  ++comm.rounds;
+  return true;
+}
 
 void carry_out(Communicator& comm, const std::vector<Call>& calls) { Job{.comm = &comm}.run(calls); }
 

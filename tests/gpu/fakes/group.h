@@ -27,8 +27,16 @@ struct Mailbox {
   unsigned char data[box_bytes];
 };
 
+/// One split of a communicator: what each rank asks for.
+struct Round {
+  std::atomic<int> arrived;
+  int color[most_ranks], key[most_ranks];
+};
+inline constexpr int most_rounds = 64;
+
 struct Segment {
   std::atomic<int> joined;
+  Round rounds[most_rounds];
   Mailbox boxes[most_ranks * most_ranks];  ///< [from * most_ranks + to]
 };
 
@@ -44,6 +52,8 @@ struct Communicator {
   std::atomic<int> error{hvd::nccl::success}, looks{0}, jobs{0};
   std::atomic<bool> aborted{false};
   bool joined = false;
+  int rounds = 0;                 ///< splits so far
+  Communicator** made = nullptr;  ///< one is under way: where its result goes
   int groups = 0;
   std::vector<Premultiplied> ops;
 };
@@ -61,6 +71,12 @@ struct Call {
   Communicator* comm;
   void* stream;
 };
+
+/// Joins the ranks that use @p name; nullptr: no memory.
+Communicator* open_communicator(const std::string& name, int rank, int size);
+/// This rank's part of a split; finish_split() says when it is over, and makes the communicator.
+void begin_split(Communicator& comm, int color, int key, Communicator** made);
+bool finish_split(Communicator& comm);
 
 /// Carries out @p calls of one communicator, on its stream's thread: returns when the messages have come, or after an
 /// abort.

@@ -5,7 +5,6 @@
 /// joining and every group take a few looks.
 /// Environment: FAKE_NCCL_VERSION (23007), FAKE_NCCL_FAIL="ncclAllReduce:2:3" (the second call of it, and all later
 /// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and nothing ends).
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -47,16 +46,22 @@ int number(const char* name, int fallback) {
   return text && *text ? std::atoi(text) : fallback;
 }
 
+std::mutex counted;
+std::map<std::string, int>& counts() {
+  static auto* all = new std::map<std::string, int>;
+  return *all;
+}
+
+/// Of each call: counts it.  What it returns, 0: go on.
 int failure(const char* function) {
-  static std::mutex mutex;
-  static std::map<std::string, int> counts;
+  std::lock_guard lock(counted);
+  const int count = ++counts()[function];
   const char* text = std::getenv("FAKE_NCCL_FAIL");
   if (!text) return 0;
   char name[64];
   int from = 0, code = 0;
   if (std::sscanf(text, "%63[^:]:%d:%d", name, &from, &code) != 3 || std::strcmp(name, function) != 0) return 0;
-  std::lock_guard lock(mutex);
-  return ++counts[name] >= from ? code : 0;
+  return count >= from ? code : 0;
 }
 
 int submit() {
@@ -92,7 +97,7 @@ int submit() {
 int add(const char* name, const Call& call) {
   if (const int code = failure(name)) return code;
   if (!call.comm || call.comm->aborted.load()) return invalid_usage;
-  if (call.comm->looks.load() > 0) {
+  if (call.comm->looks.load() > 0 || call.comm->made || !call.comm->joined) {
     std::fprintf(stderr, "fake NCCL: %s on a communicator that is still in progress\n", name);
     return invalid_usage;
   }
@@ -120,21 +125,25 @@ FAKE int ncclGetUniqueId(UniqueId* id) {
 FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Config* config) {
   if (const int code = failure("ncclCommInitRankConfig")) return code;
   if (config->magic != 0xcafebeefu || config->blocking != 0 || ranks > most_ranks) return invalid_usage;
-  const int fd = shm_open(id.bytes, O_RDWR | O_CREAT, 0600);
-  if (fd < 0 || ftruncate(fd, sizeof(Segment)) != 0) return 2;
-  void* memory = mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  if (memory == MAP_FAILED) return 2;
-  auto* c = new Communicator;
-  c->segment = static_cast<Segment*>(memory);
-  c->name = id.bytes;
-  c->rank = rank;
-  c->size = ranks;
-  c->looks = 2;
-  c->segment->joined.fetch_add(1);
+  Communicator* c = open_communicator(id.bytes, rank, ranks);
+  if (!c) return 2;
   *comm = c;
   return in_progress;
 }
+#if !defined(FAKE_NCCL_NO_SPLIT)
+FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, Config* config) {
+  Communicator* c = comm_of(comm);
+  if (const int code = failure("ncclCommSplit")) return code;
+  if (config->magic != 0xcafebeefu || config->blocking != 0 || c->rounds == most_rounds) return invalid_usage;
+  if (c->looks.load() > 0 || c->jobs.load() > 0 || !c->joined || c->made) {
+    std::fprintf(stderr, "fake NCCL: ncclCommSplit on a communicator that is at work\n");
+    return invalid_usage;
+  }
+  *made = nullptr;
+  begin_split(*c, color, key, reinterpret_cast<Communicator**>(made));
+  return in_progress;
+}
+#endif
 FAKE int ncclCommAbort(Comm comm) {
   Communicator* c = comm_of(comm);
   c->aborted = true;
@@ -152,6 +161,8 @@ FAKE int ncclCommGetAsyncError(Comm comm, int* error) {
     c->joined = c->segment->joined.load() == c->size;
     if (c->joined) shm_unlink(c->name.c_str());
     *error = in_progress;
+  } else if (c->made) {
+    if (!finish_split(*c)) *error = in_progress;
   } else if (c->looks.load() > 0) {
     c->looks.fetch_sub(1);
     *error = in_progress;
@@ -229,3 +240,8 @@ FAKE const char* ncclGetErrorString(int code) {
                                 : "a fake error";
 }
 FAKE const char* ncclGetLastError(Comm) { return "said by the fake\n"; }
+/// For tests: how often it has been called in this process.
+FAKE int fake_nccl_calls(const char* function) {
+  std::lock_guard lock(counted);
+  return counts()[function];
+}

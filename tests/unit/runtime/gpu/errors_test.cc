@@ -36,8 +36,14 @@ int sum(Rank& rank, GpuRank& gpu, const char* name, std::string* text, float* re
   }
 }
 
-void expect_failure(int ranks, int which, int status, const std::string& part) {
-  run_world(ranks, ranks, [&](Rank& rank) {
+core::Config with_streams(int streams) {
+  core::Config config;
+  config.nccl_streams = streams;
+  return config;
+}
+
+void expect_failure(int ranks, int which, int status, const std::string& part, const core::Config& config = {}) {
+  const auto body = [&](Rank& rank) {
     GpuRank gpu(rank);
     for (int i = 1; i < which; ++i) {
       std::string text;
@@ -50,7 +56,8 @@ void expect_failure(int ranks, int which, int status, const std::string& part) {
     const int got = sum(rank, gpu, "fails", &text, &x);
     if (got != status || text.find(part) == std::string::npos)
       throw std::runtime_error("status " + std::to_string(got) + ": " + text);
-  });
+  };
+  run_world(ranks, ranks, body, config);
   for (int r = 0; r < ranks; ++r) CHECK(cuda::Gpu::at(r).given() == 0);  // what half a batch had taken has come back
 }
 
@@ -112,8 +119,85 @@ TEST_SUITE("errors" * doctest::skip()) {
         EXPECT(e.code == Code::unavailable);
         text = e.what();
       }
-      EXPECT(text.find("no device memory for 4 MiB (64 of 1024 MiB are free): out of memory") != std::string::npos);
+      EXPECT(text.find("cuda:0: no device memory for 4 MiB (64 of 1024 MiB are free, 0 MiB are this rank's fusion "
+                       "buffers and results): out of memory") == 0);
     });
+  }
+  TEST_CASE("device memory is short") {  // 8 MiB
+    cuda::Gpu& gpu = cuda::Gpu::at(0);
+    const cuda::Current current(gpu.driver(), gpu.context());
+    const cuda::Pointer small = gpu.allocate(3 << 20), large = gpu.allocate(4 << 20);
+    gpu.free(small);
+    CHECK_THROWS_AS(gpu.allocate(5 << 20), Error);  // also with the small one given back
+    gpu.free(large);
+    const std::size_t odd = (7 << 20) + 4096;  // rounded up it would not fit
+    const cuda::Pointer most = gpu.allocate(odd);
+    CHECK(most != 0);
+    gpu.free(most);
+    CHECK(gpu.allocate(odd) == most);  // from the pool
+    gpu.free(most);
+    CHECK(gpu.given() == 0);
+  }
+  TEST_CASE("a split fails") {
+    expect_failure(2, 1, HVD_UNAVAILABLE, "ncclCommSplit: internal error (said by the fake )", with_streams(2));
+  }
+  TEST_CASE("a split fails later") {
+    run_world(2, 2, [](Rank& rank) {
+      GpuRank gpu(rank);
+      std::string text;
+      float x = 0;
+      EXPECT(sum(rank, gpu, "fine", &text, &x) == HVD_OK);
+      EXPECT(x == 2);
+      try {
+        rank.engine().add_set({1});
+        EXPECT(false);
+      } catch (const Error& e) {
+        EXPECT(e.code == Code::unavailable);
+        EXPECT(std::string(e.what()).find("ncclCommSplit: internal error") != std::string::npos);
+      }
+    });
+  }
+  TEST_CASE("NCCL cannot split") {
+    core::Config config = with_streams(2);
+    config.sums_by_nodes = true;
+    run_world(
+        4, 2,
+        [](Rank& rank) {
+          GpuRank gpu(rank);
+          std::string text;
+          for (int i = 0; i < 3; ++i) {
+            float x = 0;
+            EXPECT(sum(rank, gpu, "one stream", &text, &x) == HVD_OK);
+            EXPECT(x == 4);
+          }
+          const int set = rank.engine().add_set({0, 3});
+          if (rank.rank() % 3) return;
+          float x = static_cast<float>(rank.rank());
+          void* t = gpu.tensor(&x, 4);
+          hvd_request q = Rank::request(HVD_ALLREDUCE, "a set", {1}, t, t);
+          q.set = set;
+          gpu.run(q);
+          EXPECT(*static_cast<float*>(t) == 3);
+        },
+        config);
+  }
+  TEST_CASE("no room for another communicator") {  // one multiprocessor
+    run_world(2, 2, [](Rank& rank) {
+      GpuRank gpu(rank);
+      std::string text;
+      float x = 0;
+      EXPECT(sum(rank, gpu, "the world's", &text, &x) == HVD_OK);
+      const int set = rank.engine().add_set({1});
+      if (rank.rank() == 0) return;
+      void* t = gpu.tensor(&x, 4);
+      hvd_request q = Rank::request(HVD_ALLREDUCE, "through host memory", {1}, t, t);
+      q.set = set;
+      gpu.run(q);
+      EXPECT(*static_cast<float*>(t) == 2);
+    });
+  }
+  TEST_CASE("an asynchronous error with two streams") {
+    expect_failure(2, 3, HVD_PEER_LOST, "remote process exited", with_streams(2));
   }
   TEST_CASE("the device fails") {
     expect_failure(1, 1, HVD_UNAVAILABLE, "cuStreamWaitEvent: unspecified launch failure");

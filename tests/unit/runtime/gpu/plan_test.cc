@@ -22,7 +22,8 @@ Tensor sum_of(std::size_t elements, DType dtype = DType::f32, Reduce reduce = Re
 Card card(int host, const char* uuid, int version = 23007) {
   Card c;
   c.version = version;
-  c.kernels = 1;
+  c.kernels = c.splits = 1;
+  c.blocks = 66;
   c.host = static_cast<std::uint64_t>(host);
   std::snprintf(c.uuid, sizeof c.uuid, "%s", uuid);
   return c;
@@ -89,23 +90,82 @@ TEST_CASE("what NCCL cannot do goes through host memory") {
 
 TEST_CASE("what the ranks decide") {
   const std::vector<int> ranks{4, 5, 6};
+  const std::vector<std::size_t> nodes{2, 1};
   std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a")};
-  CHECK(decide(cards, ranks).nccl);
-  CHECK(decide(cards, ranks).means.kernels);
+  CHECK(decide(cards, ranks, nodes).nccl);
+  CHECK(decide(cards, ranks, nodes).means.kernels);
   cards[1].kernels = 0;
-  CHECK_FALSE(decide(cards, ranks).means.kernels);
+  CHECK_FALSE(decide(cards, ranks, nodes).means.kernels);
   cards[1] = card(1, "GPU-a");
-  CHECK(decide(cards, ranks).reason.find("rank 4 and rank 5 use one GPU, GPU-a") == 0);
+  CHECK(decide(cards, ranks, nodes).reason.find("rank 4 and rank 5 use one GPU, GPU-a") == 0);
   cards[0].shares_gpu = cards[1].shares_gpu = 1;
-  CHECK(decide(cards, ranks).nccl);
+  CHECK(decide(cards, ranks, nodes).nccl);
   cards[0].version = cards[1].version = cards[2].version = 22900;
-  CHECK_FALSE(decide(cards, ranks).nccl);
+  CHECK_FALSE(decide(cards, ranks, nodes).nccl);
   cards = {card(1, "GPU-a"), card(1, "GPU-b", 22100), card(2, "GPU-a")};
-  CHECK(decide(cards, ranks).reason == "NCCL is 23007 on rank 4 and 22100 on rank 5");
+  CHECK(decide(cards, ranks, nodes).reason == "NCCL is 23007 on rank 4 and 22100 on rank 5");
   cards[1] = card(1, "GPU-b", 0);
   std::snprintf(cards[1].why, sizeof cards[1].why, "no NCCL: not there");
-  CHECK(decide(cards, ranks).reason == "rank 5: no NCCL: not there");
+  CHECK(decide(cards, ranks, nodes).reason == "rank 5: no NCCL: not there");
   cards[2].stages = 1;
-  CHECK_FALSE(decide(cards, ranks).nccl);
-  CHECK(decide(cards, ranks).reason.empty());
+  CHECK_FALSE(decide(cards, ranks, nodes).nccl);
+  CHECK(decide(cards, ranks, nodes).reason.empty());
+}
+
+TEST_CASE("lanes and forms by node: what all ranks ask for, as far as it can be had") {
+  const std::vector<int> ranks{0, 1, 2, 3};
+  const std::vector<std::size_t> nodes{2, 2};
+  std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a"), card(2, "GPU-b")};
+  for (Card& c : cards) c.lanes = 4, c.sums_by_nodes = c.gathers_by_nodes = 1;
+  Decision d = decide(cards, ranks, nodes);
+  CHECK(d.nccl);
+  CHECK(d.lanes == 4);
+  CHECK(d.blocks == 16);
+  CHECK(d.sums_by_nodes);
+  CHECK(d.gathers_by_nodes);
+  CHECK(d.notes.empty());
+  CHECK_FALSE(d.inherits);
+
+  cards[2].gathers_by_nodes = 0;
+  cards[1].lanes = 2;
+  d = decide(cards, ranks, nodes);
+  CHECK_FALSE(d.gathers_by_nodes);
+  CHECK(d.lanes == 2);
+
+  d = decide(cards, ranks, std::vector<std::size_t>{3, 1});
+  CHECK_FALSE(d.sums_by_nodes);
+  REQUIRE(d.notes.size() == 1);
+  CHECK(d.notes[0] == "NCCL's operations are not made node by node: nodes have 3 and 1 ranks");
+  for (const auto& flat : {std::vector<std::size_t>{4}, std::vector<std::size_t>{1, 1, 1, 1}}) {  // one level is all
+    d = decide(cards, ranks, flat);
+    CHECK_FALSE(d.sums_by_nodes);
+    CHECK(d.notes.empty());
+  }
+
+  cards[3].splits = 0;
+  d = decide(cards, ranks, nodes);
+  CHECK(d.lanes == 1);
+  CHECK_FALSE(d.sums_by_nodes);
+  REQUIRE(d.notes.size() == 2);
+  CHECK(d.notes[0] == "NCCL uses one stream: NCCL has no ncclCommSplit");
+  CHECK(d.notes[1] == "NCCL's operations are not made node by node: NCCL has no ncclCommSplit");
+
+  cards[3].splits = 1;
+  cards[2].blocks = 1;
+  d = decide(cards, ranks, nodes);
+  CHECK(d.lanes == 1);
+  CHECK(d.blocks == 1);
+  CHECK(d.notes[0] == "NCCL uses 1 of 2 streams: the GPU of rank 2 has no room for more");
+  cards[2].blocks = 0;
+  d = decide(cards, ranks, nodes);
+  CHECK_FALSE(d.nccl);
+  CHECK(d.reason == "the GPU of rank 2 has no room for one more communicator of NCCL");
+}
+
+TEST_CASE("what a sum by nodes shares divides by the node's ranks") {
+  std::size_t bytes = 0;
+  const auto fused = fuse({sum_of(100), sum_of(7)}, 6, all, &bytes, 3);
+  REQUIRE(fused.size() == 1);
+  CHECK(fused[0].bytes == 768);
+  CHECK(bytes == 768);
 }

@@ -1,0 +1,159 @@
+/// @file device_agreement.cc — what the ranks of a set tell each other about their GPUs, and the communicators that
+/// come of it.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/device.h"
+#include "core/peers.h"
+
+namespace hvd::core {
+
+using cuda::Current;
+
+namespace {
+
+bool is_set(const char* name) {
+  const char* text = std::getenv(name);
+  return text && std::strcmp(text, "1") == 0;
+}
+
+/// hvdrun planned a GPU for this rank, near its cores.  Another one works, so it is no error.
+void check_plan(const cuda::Gpu& gpu, int rank) {
+  const char* planned = std::getenv("HVD_GPU");  // a UUID, or where none was known a PCI address
+  if (!planned || (std::strncmp(planned, "GPU-", 4) != 0 && std::strncmp(planned, "MIG-", 4) != 0)) return;
+  if (gpu.uuid().compare(4, std::string::npos, planned + 4) == 0) return;
+  std::fprintf(stderr,
+               "hvd: rank %d uses cuda:%d, %s, but %s was planned for it (torch.cuda.set_device(hvd.local_rank()), or "
+               "hvdrun --gpus own)\n",
+               rank, gpu.ordinal(), gpu.uuid().c_str(), planned);
+}
+
+void copy_text(std::span<char> to, const std::string& text) {
+  const std::size_t n = std::min(text.size(), to.size() - 1);
+  std::memcpy(to.data(), text.data(), n);
+  to[n] = 0;
+}
+
+}  // namespace
+
+/// The GPU of the first tensor; a rank that has joined and never had one takes its turn's.
+void Device::begin_agreement(std::span<Operation* const> ops) {
+  for (const Operation* op : ops)
+    if (op->gpu && !gpu_) gpu_ = &cuda::Gpu::at(op->gpu->ordinal);
+  if (!gpu_ && cuda::Driver::get()) gpu_ = &cuda::Gpu::at(world_.local_rank() % cuda::Driver::get()->devices);
+  if (gpu_) check_plan(*gpu_, world_.world_rank(world_.rank));
+  if (inherited_ && gpu_ != &inherited_->gpu) inherited_.reset();
+  if (inherited_) share_ = std::move(inherited_->share);
+  mine_ = card();
+  delivery_ = exchange(&mine_, sizeof mine_);
+}
+
+nccl::Card Device::card() {
+  nccl::Card c;
+  c.stages = config_.gpu_through_host;
+  c.wide = config_.nccl_wide;
+  c.host = Card::mine().host;
+  c.shares_gpu = is_set("NCCL_MULTI_RANK_GPU_ENABLE");
+  if (!gpu_) {
+    copy_text(c.why, cuda::Driver::why_not());
+    return c;
+  }
+  c.kernels = gpu_->no_kernels().empty();
+  copy_text(c.uuid, gpu_->uuid());
+  if (c.stages) return c;
+  const nccl::Library* library = nccl::Library::get();
+  if (!library) {
+    copy_text(c.why, nccl::Library::why_not());
+    return c;
+  }
+  c.version = library->version;
+  c.splits = library->split != nullptr;
+  c.inherited = inherited_ != nullptr;
+  c.lanes = inherited_ ? std::min(config_.nccl_streams, inherited_->lanes) : config_.nccl_streams;
+  c.sums_by_nodes = config_.sums_by_nodes;
+  c.gathers_by_nodes = config_.gathers_by_nodes;
+  if (!share_) share_ = std::make_unique<nccl::Share>(*gpu_);
+  c.blocks = share_->blocks();
+  if (world_.rank == 0) {
+    const Current current(gpu_->driver(), gpu_->context());
+    if (const int code = library->get_unique_id(&c.id); code != nccl::success) {
+      copy_text(c.why, "ncclGetUniqueId: " + library->text(code, nullptr));
+      c.version = 0;
+    }
+  }
+  return c;
+}
+
+/// Every rank's bytes to every rank.
+std::unique_ptr<ops::Delivery> Device::exchange(const void* bytes, std::size_t count) {
+  ops::Parcel p;
+  p.kind = Kind::allgather;
+  p.in = static_cast<const unsigned char*>(bytes);
+  p.row_bytes = count;
+  p.rows = 1;
+  std::vector<ops::Parcel> parcels;
+  parcels.push_back(std::move(p));
+  return exchange_(std::move(parcels));
+}
+
+bool Device::step_agreement() {
+  if (!delivery_->done()) {
+    const bool moved = delivery_->step();
+    if (!delivery_->done()) return moved;
+  }
+  std::vector<ops::Parcel> parcels = delivery_->take();
+  delivery_.reset();
+  const std::unique_ptr<void, void (*)(void*)> hold(parcels.front().result, std::free);
+  const std::span cards(static_cast<const nccl::Card*>(hold.get()), static_cast<std::size_t>(world_.size));
+  std::vector<std::size_t> nodes;
+  for (const std::vector<int>& n : world_.nodes) nodes.push_back(n.size());
+  decision_ = nccl::decide(cards, world_.world_ranks, nodes);
+  if (!decision_.nccl) share_.reset();
+  if (share_) share_->shrink(decision_.blocks * decision_.lanes);
+  mine_.id = cards.front().id;
+  if (gpu_) {
+    const Current current(gpu_->driver(), gpu_->context());
+    while (lanes_.size() < static_cast<std::size_t>(decision_.lanes)) lanes_.emplace_back(queued_, tracer_);
+    for (Lane& l : lanes_) {
+      l.stream = gpu_->make_stream();
+      l.buffer = std::make_unique<nccl::Buffer>(*gpu_);
+    }
+    staging_ = std::make_unique<Staging>(*gpu_, lanes_.front().stream, lanes_.front().running);
+  }
+  if (!decision_.nccl && !decision_.reason.empty() && world_.rank == 0)
+    std::fprintf(stderr, "hvd: tensors on GPUs go through host memory: %s\n", decision_.reason.c_str());
+  for (const std::string& note : decision_.notes)
+    if (decision_.nccl && world_.rank == 0) std::fprintf(stderr, "hvd: %s\n", note.c_str());
+  agreed_ = true;
+  return true;
+}
+
+/// Begins the communicators: when NCCL is needed for the first time.
+void Device::join() {
+  if (clique_) return;
+  const Current current(gpu_->driver(), gpu_->context());
+  if (decision_.sums_by_nodes || decision_.gathers_by_nodes) {
+    nodes_ = {static_cast<int>(world_.nodes.size()), world_.node(), world_.local_size(), world_.local_rank(), {}};
+    for (const std::vector<int>& n : world_.nodes) nodes_.of.insert(nodes_.of.end(), n.begin(), n.end());
+  }
+  std::unique_ptr<nccl::Communicator> whole;
+  if (decision_.inherits)
+    whole = std::move(inherited_->whole);
+  else
+    whole = std::make_unique<nccl::Communicator>(*nccl::Library::get(), *gpu_, mine_.id, world_.rank, world_.size,
+                                                 decision_.blocks);
+  clique_ = std::make_unique<nccl::Clique>(std::move(whole), decision_.lanes, nodes_, decision_.blocks);
+}
+
+std::unique_ptr<Inherited> Device::split(int rank, int size, int blocks, std::unique_ptr<nccl::Share> share) {
+  const Current current(gpu_->driver(), gpu_->context());
+  const int lanes = std::min(decision_.lanes, blocks);
+  auto whole = clique_->split(rank < 0 ? nccl::no_color : 0, rank, size, blocks / lanes);
+  if (!whole) return nullptr;
+  share->shrink(blocks);
+  return std::make_unique<Inherited>(Inherited{*gpu_, std::move(share), lanes, std::move(whole)});
+}
+
+}  // namespace hvd::core

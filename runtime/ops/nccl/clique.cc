@@ -1,0 +1,54 @@
+#include "ops/nccl/clique.h"
+
+#include <utility>
+
+namespace hvd::nccl {
+
+Clique::Clique(std::unique_ptr<Communicator> whole, int lanes, const Nodes& nodes, int blocks)
+    : count_(static_cast<std::size_t>(lanes)), nodes_(nodes), blocks_(blocks) {
+  all_.push_back(std::move(whole));
+}
+
+/// All of them from the first, in one order on all ranks.  A split may fail: then the set does.
+void Clique::make_next() {
+  Communicator& whole = *all_.front();
+  const std::size_t n = all_.size();
+  if (n < count_)
+    all_.push_back(whole.split(0, whole.rank(), whole.size(), blocks_));
+  else if ((n - count_) % 2 == 0)
+    all_.push_back(whole.split(nodes_.node, nodes_.local, nodes_.ranks, blocks_));
+  else
+    all_.push_back(whole.split(nodes_.local, nodes_.node, nodes_.count, blocks_));
+}
+
+bool Clique::made() {
+  if (!lanes_.empty()) return true;
+  for (const auto& c : all_)
+    if (!c->ready()) return false;
+  if (all_.size() < count_ * (nodes_.any() ? 3 : 1)) {
+    make_next();
+    return false;
+  }
+  for (std::size_t i = 0; i < count_; ++i) {
+    const std::size_t at = count_ + 2 * i;
+    lanes_.push_back(
+        {all_[i].get(), nodes_.any() ? all_[at].get() : nullptr, nodes_.any() ? all_[at + 1].get() : nullptr});
+  }
+  return true;
+}
+
+void Clique::watch() {
+  for (const auto& c : all_) c->ready();
+}
+
+std::unique_ptr<Communicator> Clique::split(int color, int rank, int size, int blocks) {
+  return all_.front()->split(color, rank, size, blocks);
+}
+
+/// The first one first: what is being made of it ends with it.
+void Clique::abort() noexcept {
+  all_.front()->abort();
+  for (const auto& c : all_) c->abort();
+}
+
+}  // namespace hvd::nccl
