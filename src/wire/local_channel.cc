@@ -158,8 +158,10 @@ class LocalListener : public Listener {
     if (!peer.let_in) {
       const auto key = peer.socket.take_key(key_bytes);
       peer.let_in = key == key_;
-      if (!peer.let_in && (key || peer.socket.ended())) peers_.erase(at);
-      if (!peer.let_in) return true;
+      if (!peer.let_in) {
+        if (key || peer.socket.ended()) peers_.erase(at);
+        return true;
+      }
     }
     if (peer.socket.has_frame())
       ready_.push_back(id);
