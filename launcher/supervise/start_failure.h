@@ -27,8 +27,8 @@ std::map<std::string, std::string> read_ssh_logs(const std::string& folder);
 /// @p text without blank lines and mpirun's rules of dashes, at most @p most last lines.
 std::vector<std::string> telling_lines(const std::string& text, std::size_t most);
 
-/// The first telling lines, where Open MPI says what is wrong before it says what that may mean; without the messages
-/// of its own delivery of messages.
+/// What MPI in a rank told mpirun alone, the first lines first: what is wrong comes before what that may mean.  Empty
+/// when there is nothing but mpirun's own words about a rank's end.
 std::vector<std::string> first_words(const std::string& mpirun_output);
 
 }  // namespace hvd::launcher

@@ -14,7 +14,7 @@ struct Ended {
   double time_limit_seconds = 0;         ///< > 0: it was reached
   std::string mpirun_fault;              ///< mpirun died under the ranks: "was killed by signal 9 (SIGKILL)"
   int mpirun_code = 0;                   ///< exit code for that
-  std::vector<std::string> mpirun_said;  ///< its last words, shown when the culprit wrote nothing itself
+  std::vector<std::string> mpirun_said;  ///< of MPI in the ranks (first_words); shown when the culprit wrote nothing
 };
 
 struct Verdict {
