@@ -138,16 +138,12 @@ void Device::launch() {
   Lane& l = lane();
   l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
-  const nccl::Launch::Where where{*gpu_,
-                                  l.stream,
+  const nccl::Launch::Where where{{*gpu_, l.stream, *l.buffer, decision_.means, row_ != 0},
                                   *clique_,
                                   turn_ % lanes_.size(),
-                                  *l.buffer,
                                   nodes_,
                                   decision_.sums_by_nodes,
-                                  decision_.gathers_by_nodes,
-                                  decision_.means,
-                                  row_ != 0};
+                                  decision_.gathers_by_nodes};
   launch_ = std::make_unique<nccl::Launch>(where, world_.size, std::move(tensors_));
 }
 

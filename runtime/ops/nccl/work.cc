@@ -1,0 +1,132 @@
+#include "ops/nccl/work.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+
+namespace hvd::nccl {
+
+using cuda::Pointer;
+
+namespace {
+
+cuda::Number number_of(DType d) {
+  switch (d) {
+    case DType::f64:
+      return cuda::Number::f64;
+    case DType::f16:
+      return cuda::Number::f16;
+    case DType::bf16:
+      return cuda::Number::bf16;
+    default:
+      return cuda::Number::f32;
+  }
+}
+
+}  // namespace
+
+Pointer Buffer::of(std::size_t bytes) {
+  if (bytes > bytes_) {
+    gpu_.free(address_, last);
+    address_ = 0;
+    bytes_ = 0;
+    address_ = gpu_.allocate(bytes);
+    bytes_ = bytes;
+  }
+  return address_;
+}
+
+Work::~Work() {
+  if (!queued_) return;  // see take_rest()
+  for (Pointer p : scratch_) place_.gpu.free(p, marks_.back());
+  for (void* p : pinned_) place_.gpu.free_pinned(p, marks_.back());
+}
+
+Work::Rest Work::take_rest() {
+  if (queued_) return {};
+  Rest rest{std::move(scratch_), std::move(pinned_)};
+  for (const Tensor& t : tensors_)
+    if (t.result) rest.device.push_back(t.result);
+  return rest;
+}
+
+void Work::note() {
+  if (place_.timed) marks_.push_back(place_.gpu.mark(place_.stream, true));
+}
+
+void Work::begin() {
+  const auto& driver = place_.gpu.driver();
+  began_ns_ =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  note();
+  const cuda::Mark* held = nullptr;  // tensors of one call share a mark
+  for (const Tensor& t : tensors_)
+    if (t.ready && t.ready.get() != std::exchange(held, t.ready.get()))
+      driver.check(driver.stream_wait_event(place_.stream, t.ready->event(), 0), "cuStreamWaitEvent");
+  note();
+  for (const Fused& f : fused_) pack(f);
+  note();
+}
+
+void Work::end() {
+  note();
+  for (const Fused& f : fused_) move(f, false);
+  marks_.push_back(place_.gpu.mark(place_.stream, place_.timed));
+  place_.buffer.last = marks_.back();
+  queued_ = true;
+}
+
+Pointer Work::scratch(std::size_t bytes) {
+  scratch_.push_back(place_.gpu.allocate(bytes));
+  return scratch_.back();
+}
+
+void Work::pack(const Fused& f) {
+  const auto& driver = place_.gpu.driver();
+  for (std::size_t k = 0; k < f.tensors.size(); ++k) {
+    if (!tensors_[f.tensors[k]].absent) continue;
+    const std::size_t end = k + 1 < f.at.size() ? f.at[k + 1] : f.begin + f.bytes;
+    driver.check(driver.fill(buffer_ + f.at[k], 0, end - f.at[k], place_.stream), "cuMemsetD8Async");
+  }
+  move(f, true);
+}
+
+/// Between the tensors and the fusion buffer, in one launch; without our kernels a copy for each.
+void Work::move(const Fused& f, bool gather) {
+  const auto& driver = place_.gpu.driver();
+  const double factor = gather ? f.scaling.gather : f.scaling.scatter;
+  const bool computes = factor != 1 || f.wide;
+  std::vector<cuda::Piece> pieces;
+  std::uint64_t tiles = 0;
+  for (std::size_t k = 0; k < f.tensors.size(); ++k) {
+    const Tensor& t = tensors_[f.tensors[k]];
+    if (t.absent) continue;
+    void* memory = gather ? const_cast<void*>(t.in) : t.out;
+    if (!place_.means.kernels) {
+      const auto address = reinterpret_cast<Pointer>(memory);
+      const Pointer packed = buffer_ + f.at[k];
+      driver.check(driver.copy(gather ? packed : address, gather ? address : packed, t.bytes(), place_.stream),
+                   "cuMemcpyDtoDAsync");
+      continue;
+    }
+    const std::uint64_t units = computes ? t.elements() : t.bytes();
+    pieces.push_back({memory, f.at[k], units, tiles});
+    tiles += cuda::tiles_of(units, computes ? cuda::tile_elements : cuda::tile_bytes);
+  }
+  if (pieces.empty()) return;
+  const std::size_t bytes = pieces.size() * sizeof(cuda::Piece);
+  void* pinned = place_.gpu.allocate_pinned(bytes);
+  pinned_.push_back(pinned);
+  std::memcpy(pinned, pieces.data(), bytes);
+  const Pointer table = scratch(bytes);
+  driver.check(driver.copy_to_device(table, pinned, bytes, place_.stream), "cuMemcpyHtoDAsync");
+  const auto count = static_cast<std::uint32_t>(pieces.size());
+  if (computes)
+    place_.gpu.scale(gather, number_of(tensors_[f.tensors.front()].dtype), f.wide, table, count, tiles, buffer_, factor,
+                     place_.stream);
+  else
+    place_.gpu.copy(gather, table, count, tiles, buffer_, place_.stream);
+}
+
+}  // namespace hvd::nccl

@@ -1,0 +1,121 @@
+/// @file work.h — what a batch on a GPU's stream is made of, whoever moves it: waits, packing, unpacking, marks.
+///
+/// Small tensors of one type and reduction lie together in a fusion buffer, packed by one launch of our kernels; the
+/// host waits for nothing meanwhile:
+///
+///   stream: wait for each tensor's mark → gather → (NCCL or MPI) → scatter → mark
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ops/nccl/tensor.h"
+#include "ops/stage.h"
+
+namespace hvd::nccl {
+
+/// Tensors that are reduced together.
+struct Fused {
+  std::vector<std::size_t> tensors;  ///< of the launch
+  std::vector<std::size_t> at;       ///< where each begins in the fusion buffer, in bytes
+  std::size_t begin = 0, bytes = 0;  ///< of all, in the fusion buffer
+  Scaling scaling;
+  bool wide = false;
+};
+
+/// Which of them get a call of their own, and are not copied.
+enum class Alone { large, none };
+
+/// Which tensors go together.  Pure, and the same on all ranks.
+/// *buffer_bytes: how large the fusion buffer must be.
+/// parts: the bytes of each are so many times a multiple of every element's.
+std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes,
+                        int parts = 1, Alone alone = Alone::large);
+
+/// The fusion buffer of a process set; grows as needed.
+class Buffer {
+ public:
+  explicit Buffer(cuda::Gpu& gpu) : gpu_(gpu) {}
+  ~Buffer() { gpu_.free(address_, last); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  /// With the context current.  What was there before is gone.
+  cuda::Pointer of(std::size_t bytes);
+  std::shared_ptr<cuda::Mark> last;  ///< behind its last use
+
+ private:
+  cuda::Gpu& gpu_;
+  cuda::Pointer address_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+/// Where a batch runs.
+struct Place {
+  cuda::Gpu& gpu;
+  cuda::Stream stream;
+  Buffer& buffer;  ///< of the stream
+  Means means;
+  bool timed;  ///< marks between the parts, for the timeline
+};
+
+/// done() means that all is queued.  What becomes of it, the mark says that is recorded behind it.
+class Work : public ops::Stage {
+ public:
+  ~Work() override;
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  /// Memory of a batch that will not be queued.
+  struct Rest {
+    std::vector<cuda::Pointer> device;
+    std::vector<void*> pinned;
+    bool empty() const { return device.empty() && pinned.empty(); }
+  };
+  /// The caller gives it back, once nothing of what was queued can use it anymore.
+  virtual Rest take_rest();
+  /// Something has been queued, or begun to be, but not all.
+  virtual bool midway() const = 0;
+
+  bool done() const override { return queued_; }
+  /// Once done: the tensors, with their results; and what is recorded behind it all.
+  std::vector<Tensor>& tensors() { return tensors_; }
+  const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
+  /// timed: five, before the wait for the tensors, before the packing, before NCCL (MPI), before the unpacking, at the
+  /// end.
+  const std::vector<std::shared_ptr<cuda::Mark>>& marks() const { return marks_; }
+  /// When the first was recorded, on the host's monotonic clock.
+  std::int64_t began_ns() const { return began_ns_; }
+  bool packs() const { return !fused_.empty(); }
+
+ protected:
+  Work(const Place& place, int size, std::vector<Tensor> tensors)
+      : place_(place), size_(size), tensors_(std::move(tensors)) {}
+  /// @name With the context current
+  /// @{
+  /// The stream waits for the tensors, then packs.
+  void begin();
+  /// The stream unpacks, and has nothing to do for this batch behind that.
+  void end();
+  void note();
+  cuda::Pointer scratch(std::size_t bytes);
+  /// @}
+  int size() const { return size_; }
+
+  const Place place_;
+  const int size_;  ///< of the set
+  std::vector<Tensor> tensors_;
+  std::vector<Fused> fused_;
+  cuda::Pointer buffer_ = 0;
+
+ private:
+  void pack(const Fused& f);
+  void move(const Fused& f, bool gather);
+
+  bool queued_ = false;
+  std::int64_t began_ns_ = 0;
+  std::vector<cuda::Pointer> scratch_;  ///< until the end of the batch
+  std::vector<void*> pinned_;
+  std::vector<std::shared_ptr<cuda::Mark>> marks_;
+};
+
+}  // namespace hvd::nccl
