@@ -260,9 +260,8 @@ void Device::free_rest() {
   if (rest_.empty()) return;
   const std::shared_ptr<cuda::Mark> mark = gpu_->mark(lane().stream);
   lane().buffer->last = mark;
-  for (const cuda::Pointer p : rest_.device) gpu_->free(p, mark);
-  for (void* p : rest_.pinned) gpu_->free_pinned(p, mark);
-  rest_ = {};
+  for (const cuda::Pointer p : rest_) gpu_->free(p, mark);
+  rest_.clear();
 }
 
 }  // namespace hvd::core

@@ -129,8 +129,8 @@ class Device {
   std::vector<std::int64_t> my_lengths_;
   std::unique_ptr<nccl::Launch> launch_;
   std::uint32_t row_ = 0;
-  bool idle_ = false;        ///< our stream was, when the launch began
-  nccl::Launch::Rest rest_;  ///< of a launch that failed, until NCCL has been ended
+  bool idle_ = false;                ///< our stream was, when the launch began
+  std::vector<cuda::Pointer> rest_;  ///< of a launch that failed, until NCCL has been ended
 
   std::unique_ptr<Staging> staging_;  ///< there when a GPU is
   int failed_ = 0;                    ///< a status: what runs ends at end_by_

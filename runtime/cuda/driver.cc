@@ -30,6 +30,7 @@ std::string find_symbols(Driver& d, void* library) {
   if (!d.member) return symbol;
   HVD_CUDA_FUNCTIONS(HVD_CUDA_FIND)
 #undef HVD_CUDA_FIND
+  d.function_load = reinterpret_cast<decltype(d.function_load)>(dlsym(library, "cuFuncLoad"));
   return {};
 }
 

@@ -57,12 +57,16 @@ inline constexpr int not_ready = 600;
   X(launch, "cuLaunchKernel",                                                                                  \
     (Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
      unsigned block_z, unsigned shared_bytes, Stream stream, void** arguments, void** extra))                  \
+  X(occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                                                  \
+    (int* blocks, Function function, int block_threads, std::size_t shared_bytes))                             \
   X(error_text, "cuGetErrorString", (int code, const char** text))
 
 struct Driver {
 #define HVD_CUDA_MEMBER(member, symbol, arguments) int(*member) arguments = nullptr;
   HVD_CUDA_FUNCTIONS(HVD_CUDA_MEMBER)
 #undef HVD_CUDA_MEMBER
+  /// cuFuncLoad; nullptr before 12.4: there cuModuleGetFunction loads.
+  int (*function_load)(Function function) = nullptr;
   std::string path;  ///< what was loaded
   int version = 0;   ///< 13000: what the driver can run
   int devices = 0;   ///< visible to this process

@@ -115,17 +115,24 @@ void Gpu::load_kernels() {
     no_kernels_ = "cuModuleLoadData: " + driver_.text(code);
     return;
   }
-  auto find = [&](Function& function, const std::string& kernel) {
-    driver_.check(driver_.module_function(&function, module, kernel.c_str()), kernel.c_str());
-  };
-  find(copies_[0], "hvd_scatter");
-  find(copies_[1], "hvd_gather");
+  copies_ = {load(module, "hvd_scatter"), load(module, "hvd_gather")};
   std::size_t i = 0;
-#define HVD_FIND(T, B, name)                 \
-  find(scales_[i][0], "hvd_scatter_" #name); \
-  find(scales_[i++][1], "hvd_gather_" #name);
-  HVD_SCALE_KERNELS(HVD_FIND)
-#undef HVD_FIND
+#define HVD_LOAD(T, B, name) scales_[i++] = {load(module, "hvd_scatter_" #name), load(module, "hvd_gather_" #name)};
+  HVD_SCALE_KERNELS(HVD_LOAD)
+#undef HVD_LOAD
+}
+
+/// Now, not when it is launched first: CUDA may wait for the device then, in which a kernel of NCCL may wait for us
+/// ("Lazy Loading" in the CUDA programming guide).
+Gpu::Kernel Gpu::load(Module module, const std::string& name) {
+  Kernel kernel;
+  driver_.check(driver_.module_function(&kernel.function, module, name.c_str()), name.c_str());
+  if (driver_.function_load) driver_.check(driver_.function_load(kernel.function), "cuFuncLoad");
+  int blocks = 0;
+  driver_.check(driver_.occupancy(&blocks, kernel.function, block_threads, 0),
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  kernel.blocks = static_cast<unsigned>(std::max(blocks, 1) * processors_);
+  return kernel;
 }
 
 Stream Gpu::make_stream() {
@@ -287,23 +294,27 @@ void Gpu::free_pinned(void* address, std::shared_ptr<Mark> after) {
   put(free_pinned_, pinned_, reinterpret_cast<Pointer>(address), std::move(after));
 }
 
-void Gpu::copy(bool gather, Pointer table, std::uint32_t count, std::uint64_t tiles, Pointer buffer, Stream stream) {
-  void* arguments[] = {&table, &count, &tiles, &buffer};
-  launch(copies_[gather], arguments, tiles, stream);
+void Gpu::copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Stream stream) {
+  launch(copies_[gather], pieces, byte_units, buffer, 1, stream);
 }
 
-void Gpu::scale(bool gather, Number number, bool wide, Pointer table, std::uint32_t count, std::uint64_t tiles,
-                Pointer buffer, double factor, Stream stream) {
-  void* arguments[] = {&table, &count, &tiles, &buffer, &factor};
+void Gpu::scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
+                Stream stream) {
   const auto row = static_cast<std::size_t>(number) + (wide ? 2 : 0);  // f16_f32 and bf16_f32 stand behind their own
-  launch(scales_[row][gather], arguments, tiles, stream);
+  launch(scales_[row][gather], pieces, scale_units[row], buffer, factor, stream);
 }
 
-void Gpu::launch(Function function, void** arguments, std::uint64_t tiles, Stream stream) {
-  if (tiles == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(tiles, static_cast<unsigned>(processors_) * 8u));
-  driver_.check(driver_.launch(function, blocks, 1, 1, block_threads, 1, 1, 0, stream, arguments, nullptr),
-                "cuLaunchKernel");
+void Gpu::launch(const Kernel& kernel, std::span<const Piece> pieces, const Units& units, Pointer buffer, double factor,
+                 Stream stream) {
+  Table table;
+  for (Filled from; from.piece < pieces.size();) {
+    from = fill(table, pieces, units, from);
+    if (table.tiles == 0) continue;
+    void* arguments[] = {&table, &buffer, &factor};  // a plain copy has no factor, and the driver does not look at it
+    const unsigned blocks = std::min(table.tiles, kernel.blocks);
+    driver_.check(driver_.launch(kernel.function, blocks, 1, 1, block_threads, 1, 1, 0, stream, arguments, nullptr),
+                  "cuLaunchKernel");
+  }
 }
 
 }  // namespace hvd::cuda

@@ -11,12 +11,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "cuda/driver.h"
-#include "cuda/kernels.h"
+#include "cuda/table.h"
 
 namespace hvd::cuda {
 
@@ -71,11 +72,11 @@ class Gpu {
   Pointer allocate(std::size_t bytes);
   /// Page-locked host memory, at least @p bytes.
   void* allocate_pinned(std::size_t bytes);
-  /// Copies all @p pieces into or out of @p buffer in one launch; units are bytes.  table: memory on the device.
-  void copy(bool gather, Pointer table, std::uint32_t count, std::uint64_t tiles, Pointer buffer, Stream stream);
+  /// Copies all @p pieces into or out of @p buffer, in one launch for every Table::most; units are bytes.
+  void copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Stream stream);
   /// The same, times @p factor; units are elements.  wide: the buffer is of f32, and the tensors of f16 or bf16.
-  void scale(bool gather, Number number, bool wide, Pointer table, std::uint32_t count, std::uint64_t tiles,
-             Pointer buffer, double factor, Stream stream);
+  void scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
+             Stream stream);
   /// @}
 
   /// Gives back, without the driver: nothing may use it anymore, or only what comes before on the streams of @p after.
@@ -100,7 +101,14 @@ class Gpu {
   void trim();
   [[noreturn]] void refuse(std::size_t bytes, int code) const;
   friend bool free_anywhere(void* result);
-  void launch(Function function, void** arguments, std::uint64_t tiles, Stream stream);
+  /// One of our kernels.
+  struct Kernel {
+    Function function = nullptr;
+    unsigned blocks = 0;  ///< of it that the device runs at a time
+  };
+  Kernel load(Module module, const std::string& name);
+  void launch(const Kernel& kernel, std::span<const Piece> pieces, const Units& units, Pointer buffer, double factor,
+              Stream stream);
 
   /// Memory that was given back, by size.
   struct Free {
@@ -117,9 +125,9 @@ class Gpu {
   Context context_ = nullptr;
   std::string name_, uuid_, no_kernels_;
   int processors_ = 1;
-  int reserved_ = 0;                                 ///< of them
-  std::array<Function, 2> copies_{};                 ///< [gather]
-  std::array<std::array<Function, 2>, 6> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
+  int reserved_ = 0;                                                    ///< of them
+  std::array<Kernel, 2> copies_;                                        ///< [gather]
+  std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
 
   mutable std::mutex mutex_;
   std::array<std::vector<Event>, 2> events_;                 ///< [timed]

@@ -6,21 +6,21 @@ using namespace hvd::cuda;
 #define HVD_PLACE blockIdx.x, gridDim.x, threadIdx.x, blockDim.x
 
 extern "C" __global__ void __launch_bounds__(block_threads)
-    hvd_gather(const Piece* pieces, std::uint32_t count, std::uint64_t tiles, unsigned char* buffer) {
-  copy_tiles<true>(pieces, count, tiles, buffer, HVD_PLACE);
+    hvd_gather(const __grid_constant__ Table table, unsigned char* buffer) {
+  copy_tiles<true>(table, buffer, HVD_PLACE);
 }
 extern "C" __global__ void __launch_bounds__(block_threads)
-    hvd_scatter(const Piece* pieces, std::uint32_t count, std::uint64_t tiles, unsigned char* buffer) {
-  copy_tiles<false>(pieces, count, tiles, buffer, HVD_PLACE);
+    hvd_scatter(const __grid_constant__ Table table, unsigned char* buffer) {
+  copy_tiles<false>(table, buffer, HVD_PLACE);
 }
 
-#define HVD_ENTRY(T, B, name)                                                                                \
-  extern "C" __global__ void __launch_bounds__(block_threads) hvd_gather_##name(                             \
-      const Piece* pieces, std::uint32_t count, std::uint64_t tiles, unsigned char* buffer, double factor) { \
-    scale_tiles<true, T, B>(pieces, count, tiles, buffer, factor, HVD_PLACE);                                \
-  }                                                                                                          \
-  extern "C" __global__ void __launch_bounds__(block_threads) hvd_scatter_##name(                            \
-      const Piece* pieces, std::uint32_t count, std::uint64_t tiles, unsigned char* buffer, double factor) { \
-    scale_tiles<false, T, B>(pieces, count, tiles, buffer, factor, HVD_PLACE);                               \
+#define HVD_ENTRY(T, B, name)                                                                         \
+  extern "C" __global__ void __launch_bounds__(block_threads)                                         \
+      hvd_gather_##name(const __grid_constant__ Table table, unsigned char* buffer, double factor) {  \
+    scale_tiles<true, T, B>(table, buffer, factor, HVD_PLACE);                                        \
+  }                                                                                                   \
+  extern "C" __global__ void __launch_bounds__(block_threads)                                         \
+      hvd_scatter_##name(const __grid_constant__ Table table, unsigned char* buffer, double factor) { \
+    scale_tiles<false, T, B>(table, buffer, factor, HVD_PLACE);                                       \
   }
 HVD_SCALE_KERNELS(HVD_ENTRY)

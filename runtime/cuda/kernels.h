@@ -2,9 +2,19 @@
 ///
 /// A batch's tensors are cut into tiles; tile t belongs to the piece whose tiles
 /// it falls in (found by bisection), and blocks take tiles t, t + grid, …  So one
-/// launch serves any number of tensors, and large ones do not hold up small ones.
+/// launch serves many tensors, and large ones do not hold up small ones.  The table
+/// of the pieces is a parameter of the kernel: the driver copies it when it is
+/// launched (or captured in a graph), and the device reads it from its constant cache.
 /// The host build runs under the fake driver of the tests, where the very same
 /// arithmetic is compared with a plain loop.
+///
+/// How much must be under way.  A copy keeps the memory busy only with bandwidth times
+/// latency of loads in flight (Little's law).  A copy at an H100's 3.35 TB/s reads
+/// 1.7 TB/s; at 0.8 us under load that is 1.3 MB, or 10 KB on each of 132
+/// multiprocessors (A100: 2.0 TB/s, 0.7 us, 108: 6.5 KB).  Each thread loads 4 times
+/// 16 bytes before it stores any: 16 KB for a block of 256, 128 KB with the eight
+/// blocks that fit in 32 registers a thread.  So two blocks suffice where other
+/// kernels hold the rest.  A tile is what a block has under way at once: 16 KB.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,26 +30,31 @@
 
 namespace hvd::cuda {
 
-/// One tensor of a batch.  Units are bytes for plain copies, elements where a kernel computes.
-struct Piece {
-  void* tensor;
-  std::uint64_t at;          ///< byte in the buffer where it begins, a multiple of 16
-  std::uint64_t units;       ///< its length, > 0
-  std::uint64_t first_tile;  ///< how many tiles the pieces before it have
-};
-
-inline constexpr std::uint64_t tile_bytes = 32768;    ///< units of a tile where the unit is a byte
-inline constexpr std::uint64_t tile_elements = 8192;  ///< and where it is an element
+inline constexpr std::uint32_t tile_bytes = 16384;    ///< units of a tile where the unit is a byte
+inline constexpr std::uint32_t tile_elements = 4096;  ///< and where it is an element
 inline constexpr unsigned block_threads = 256;
+inline constexpr unsigned in_flight = 4;  ///< loads of a thread before it stores
+
+/// The pieces of one launch, each a tensor or a part of one.  Units are bytes for plain copies, elements where a kernel
+/// computes.  Kernels' parameters together have 4 KB on every GPU and driver.
+struct Table {
+  static constexpr std::uint32_t most = 200;
+  void* tensor[most];
+  std::uint32_t at[most];          ///< where it begins in the buffer, in lines of 16 bytes
+  std::uint32_t units[most];       ///< its length, > 0
+  std::uint32_t first_tile[most];  ///< how many tiles the pieces before it have
+  std::uint32_t count, tiles;      ///< pieces, > 0; tiles of all
+};
+static_assert(sizeof(Table) + sizeof(void*) + sizeof(double) <= 4096);
 
 HVD_BOTH std::uint64_t tiles_of(std::uint64_t units, std::uint64_t tile) { return (units + tile - 1) / tile; }
 
-/// The piece that tile @p t is in: the last whose first tile is not behind it.  count > 0.
-HVD_BOTH std::uint32_t piece_of(const Piece* pieces, std::uint32_t count, std::uint64_t t) {
-  std::uint32_t low = 0, high = count;
+/// The piece that tile @p t is in: the last whose first tile is not behind it.
+HVD_BOTH std::uint32_t piece_of(const Table& table, std::uint32_t t) {
+  std::uint32_t low = 0, high = table.count;
   while (high - low > 1) {
     const std::uint32_t middle = low + (high - low) / 2;
-    if (pieces[middle].first_tile <= t)
+    if (table.first_tile[middle] <= t)
       low = middle;
     else
       high = middle;
@@ -49,14 +64,22 @@ HVD_BOTH std::uint32_t piece_of(const Piece* pieces, std::uint32_t count, std::u
 
 /// Where a tile lies in its piece, in units.
 struct Tile {
-  std::uint32_t piece;
-  std::uint64_t begin, length;
+  std::uint32_t piece, begin, length;
 };
-HVD_BOTH Tile tile_at(const Piece* pieces, std::uint32_t count, std::uint64_t t, std::uint64_t tile) {
-  const std::uint32_t p = piece_of(pieces, count, t);
-  const std::uint64_t begin = (t - pieces[p].first_tile) * tile;
-  const std::uint64_t left = pieces[p].units - begin;
+HVD_BOTH Tile tile_at(const Table& table, std::uint32_t t, std::uint32_t tile) {
+  const std::uint32_t p = piece_of(table, t);
+  const std::uint32_t begin = (t - table.first_tile[p]) * tile;
+  const std::uint32_t left = table.units[p] - begin;
   return {p, begin, left < tile ? left : tile};
+}
+
+/// The kernels' pointers are to global memory, never shared or local: the compiler needs no generic accesses.
+template <class T>
+HVD_BOTH T* global(T* p) {
+#if defined(__CUDA_ARCH__)
+  __builtin_assume(__isGlobal(p));
+#endif
+  return p;
 }
 
 // ---- copies
@@ -65,33 +88,49 @@ struct alignas(16) Line {
   std::uint32_t words[4];
 };
 
-/// This thread's share of a copy: lines of 16 bytes where both ends allow it, else words, else bytes.
-HVD_BOTH void copy_share(unsigned char* to, const unsigned char* from, std::uint64_t bytes, unsigned thread,
+/// This thread's share of as many @p units; all loads of a round come before its stores, which may alias them.
+template <class Unit>
+HVD_BOTH void copy_units(unsigned char* to, const unsigned char* from, std::uint32_t units, unsigned thread,
+                         unsigned threads) {
+  auto* out = reinterpret_cast<Unit*>(to);
+  const auto* in = reinterpret_cast<const Unit*>(from);
+  std::uint32_t i = thread;
+  for (; i + (in_flight - 1) * threads < units; i += in_flight * threads) {
+    Unit x[in_flight];
+    for (unsigned k = 0; k < in_flight; ++k) x[k] = in[i + k * threads];
+    for (unsigned k = 0; k < in_flight; ++k) out[i + k * threads] = x[k];
+  }
+  for (; i < units; i += threads) out[i] = in[i];
+}
+
+/// This thread's share of a copy, in the largest units that both ends are aligned to.
+HVD_BOTH void copy_share(unsigned char* to, const unsigned char* from, std::uint32_t bytes, unsigned thread,
                          unsigned threads) {
   const auto meet = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
-  std::uint64_t done = 0;
+  std::uint32_t unit = 16;
   if (meet % 16 == 0) {
-    const std::uint64_t n = bytes / 16;
-    for (std::uint64_t i = thread; i < n; i += threads)
-      reinterpret_cast<Line*>(to)[i] = reinterpret_cast<const Line*>(from)[i];
-    done = n * 16;
+    copy_units<Line>(to, from, bytes / 16, thread, threads);
   } else if (meet % 4 == 0) {
-    const std::uint64_t n = bytes / 4;
-    for (std::uint64_t i = thread; i < n; i += threads)
-      reinterpret_cast<std::uint32_t*>(to)[i] = reinterpret_cast<const std::uint32_t*>(from)[i];
-    done = n * 4;
+    unit = 4;
+    copy_units<std::uint32_t>(to, from, bytes / 4, thread, threads);
+  } else if (meet % 2 == 0) {
+    unit = 2;
+    copy_units<std::uint16_t>(to, from, bytes / 2, thread, threads);
+  } else {
+    unit = 1;
+    copy_units<unsigned char>(to, from, bytes, thread, threads);
   }
-  for (std::uint64_t i = done + thread; i < bytes; i += threads) to[i] = from[i];
+  for (std::uint32_t i = bytes / unit * unit + thread; i < bytes; i += threads) to[i] = from[i];
 }
 
 /// gather: tensors → buffer; else buffer → tensors.
 template <bool gather>
-HVD_BOTH void copy_tiles(const Piece* pieces, std::uint32_t count, std::uint64_t tiles, unsigned char* buffer,
-                         unsigned block, unsigned blocks, unsigned thread, unsigned threads) {
-  for (std::uint64_t t = block; t < tiles; t += blocks) {
-    const Tile tile = tile_at(pieces, count, t, tile_bytes);
-    unsigned char* tensor = static_cast<unsigned char*>(pieces[tile.piece].tensor) + tile.begin;
-    unsigned char* packed = buffer + pieces[tile.piece].at + tile.begin;
+HVD_BOTH void copy_tiles(const Table& table, unsigned char* buffer, unsigned block, unsigned blocks, unsigned thread,
+                         unsigned threads) {
+  for (std::uint32_t t = block; t < table.tiles; t += blocks) {
+    const Tile tile = tile_at(table, t, tile_bytes);
+    unsigned char* tensor = global(static_cast<unsigned char*>(table.tensor[tile.piece]) + tile.begin);
+    unsigned char* packed = global(buffer + std::uint64_t{table.at[tile.piece]} * 16 + tile.begin);
     if (gather)
       copy_share(packed, tensor, tile.length, thread, threads);
     else
@@ -168,35 +207,50 @@ struct alignas(sizeof(T) * n) Pack {
   T x[n];
 };
 
-/// to[i] = from[i] * factor, this thread's share.
-template <class To, class From>
-HVD_BOTH void scale_share(To* to, const From* from, std::uint64_t elements, double factor, unsigned thread,
+/// to[i] = from[i] * factor, this thread's share of as many packs of @p n elements.
+template <int n, class To, class From>
+HVD_BOTH void scale_packs(To* to, const From* from, std::uint32_t packs, double factor, unsigned thread,
                           unsigned threads) {
   using Wide = decltype(wide(From{}));
   const Wide f = static_cast<Wide>(factor);
+  auto* out = reinterpret_cast<Pack<To, n>*>(to);
+  const auto* in = reinterpret_cast<const Pack<From, n>*>(from);
+  auto scaled = [f](const Pack<From, n>& x) {
+    Pack<To, n> y;
+    for (int k = 0; k < n; ++k) narrow(wide(x.x[k]) * f, y.x[k]);
+    return y;
+  };
+  std::uint32_t i = thread;
+  for (; i + (in_flight - 1) * threads < packs; i += in_flight * threads) {
+    Pack<From, n> x[in_flight];
+    for (unsigned k = 0; k < in_flight; ++k) x[k] = in[i + k * threads];
+    for (unsigned k = 0; k < in_flight; ++k) out[i + k * threads] = scaled(x[k]);
+  }
+  for (; i < packs; i += threads) out[i] = scaled(in[i]);
+}
+
+/// to[i] = from[i] * factor, this thread's share.
+template <class To, class From>
+HVD_BOTH void scale_share(To* to, const From* from, std::uint32_t elements, double factor, unsigned thread,
+                          unsigned threads) {
   constexpr int n = 16 / static_cast<int>(sizeof(To) > sizeof(From) ? sizeof(To) : sizeof(From));
-  std::uint64_t done = 0;
+  std::uint32_t done = 0;
   if (reinterpret_cast<std::uintptr_t>(to) % sizeof(Pack<To, n>) == 0 &&
       reinterpret_cast<std::uintptr_t>(from) % sizeof(Pack<From, n>) == 0) {
-    for (std::uint64_t i = thread; i < elements / n; i += threads) {
-      const Pack<From, n> in = reinterpret_cast<const Pack<From, n>*>(from)[i];
-      Pack<To, n> out;
-      for (int k = 0; k < n; ++k) narrow(wide(in.x[k]) * f, out.x[k]);
-      reinterpret_cast<Pack<To, n>*>(to)[i] = out;
-    }
+    scale_packs<n>(to, from, elements / n, factor, thread, threads);
     done = elements / n * n;
   }
-  for (std::uint64_t i = done + thread; i < elements; i += threads) narrow(wide(from[i]) * f, to[i]);
+  scale_packs<1>(to + done, from + done, elements - done, factor, thread, threads);
 }
 
 /// Tensors of T, a buffer of B.  gather: B = T * factor; else T = B * factor.
 template <bool gather, class T, class B>
-HVD_BOTH void scale_tiles(const Piece* pieces, std::uint32_t count, std::uint64_t tiles, unsigned char* buffer,
-                          double factor, unsigned block, unsigned blocks, unsigned thread, unsigned threads) {
-  for (std::uint64_t t = block; t < tiles; t += blocks) {
-    const Tile tile = tile_at(pieces, count, t, tile_elements);
-    T* tensor = static_cast<T*>(pieces[tile.piece].tensor) + tile.begin;
-    B* packed = reinterpret_cast<B*>(buffer + pieces[tile.piece].at) + tile.begin;
+HVD_BOTH void scale_tiles(const Table& table, unsigned char* buffer, double factor, unsigned block, unsigned blocks,
+                          unsigned thread, unsigned threads) {
+  for (std::uint32_t t = block; t < table.tiles; t += blocks) {
+    const Tile tile = tile_at(table, t, tile_elements);
+    T* tensor = global(static_cast<T*>(table.tensor[tile.piece]) + tile.begin);
+    B* packed = global(reinterpret_cast<B*>(buffer + std::uint64_t{table.at[tile.piece]} * 16) + tile.begin);
     if (gather)
       scale_share(packed, tensor, tile.length, factor, thread, threads);
     else

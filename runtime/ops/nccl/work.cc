@@ -40,14 +40,13 @@ Pointer Buffer::of(std::size_t bytes) {
 Work::~Work() {
   if (!queued_) return;  // see take_rest()
   for (Pointer p : scratch_) place_.gpu.free(p, marks_.back());
-  for (void* p : pinned_) place_.gpu.free_pinned(p, marks_.back());
 }
 
-Work::Rest Work::take_rest() {
+std::vector<Pointer> Work::take_rest() {
   if (queued_) return {};
-  Rest rest{std::move(scratch_), std::move(pinned_)};
+  std::vector<Pointer> rest = std::move(scratch_);
   for (const Tensor& t : tensors_)
-    if (t.result) rest.device.push_back(t.result);
+    if (t.result) rest.push_back(t.result);
   return rest;
 }
 
@@ -92,13 +91,13 @@ void Work::pack(const Fused& f) {
   move(f, true);
 }
 
-/// Between the tensors and the fusion buffer, in one launch; without our kernels a copy for each.
+/// Between the tensors and the fusion buffer, in few launches; without our kernels a copy for each.
 void Work::move(const Fused& f, bool gather) {
   const auto& driver = place_.gpu.driver();
   const double factor = gather ? f.scaling.gather : f.scaling.scatter;
   const bool computes = factor != 1 || f.wide;
   std::vector<cuda::Piece> pieces;
-  std::uint64_t tiles = 0;
+  pieces.reserve(f.tensors.size());
   for (std::size_t k = 0; k < f.tensors.size(); ++k) {
     const Tensor& t = tensors_[f.tensors[k]];
     if (t.absent) continue;
@@ -110,23 +109,13 @@ void Work::move(const Fused& f, bool gather) {
                    "cuMemcpyDtoDAsync");
       continue;
     }
-    const std::uint64_t units = computes ? t.elements() : t.bytes();
-    pieces.push_back({memory, f.at[k], units, tiles});
-    tiles += cuda::tiles_of(units, computes ? cuda::tile_elements : cuda::tile_bytes);
+    pieces.push_back({memory, f.at[k], computes ? t.elements() : t.bytes()});
   }
-  if (pieces.empty()) return;
-  const std::size_t bytes = pieces.size() * sizeof(cuda::Piece);
-  void* pinned = place_.gpu.allocate_pinned(bytes);
-  pinned_.push_back(pinned);
-  std::memcpy(pinned, pieces.data(), bytes);
-  const Pointer table = scratch(bytes);
-  driver.check(driver.copy_to_device(table, pinned, bytes, place_.stream), "cuMemcpyHtoDAsync");
-  const auto count = static_cast<std::uint32_t>(pieces.size());
   if (computes)
-    place_.gpu.scale(gather, number_of(tensors_[f.tensors.front()].dtype), f.wide, table, count, tiles, buffer_, factor,
+    place_.gpu.scale(gather, number_of(tensors_[f.tensors.front()].dtype), f.wide, pieces, buffer_, factor,
                      place_.stream);
   else
-    place_.gpu.copy(gather, table, count, tiles, buffer_, place_.stream);
+    place_.gpu.copy(gather, pieces, buffer_, place_.stream);
 }
 
 }  // namespace hvd::nccl

@@ -65,14 +65,9 @@ class Work : public ops::Stage {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  /// Memory of a batch that will not be queued.
-  struct Rest {
-    std::vector<cuda::Pointer> device;
-    std::vector<void*> pinned;
-    bool empty() const { return device.empty() && pinned.empty(); }
-  };
-  /// The caller gives it back, once nothing of what was queued can use it anymore.
-  virtual Rest take_rest();
+  /// Memory on the device of a batch that will not be queued.  The caller gives it back, once nothing of what was
+  /// queued can use it anymore.
+  virtual std::vector<cuda::Pointer> take_rest();
   /// Something has been queued, or begun to be, but not all.
   virtual bool midway() const = 0;
 
@@ -114,7 +109,6 @@ class Work : public ops::Stage {
   bool queued_ = false;
   std::int64_t began_ns_ = 0;
   std::vector<cuda::Pointer> scratch_;  ///< until the end of the batch
-  std::vector<void*> pinned_;
   std::vector<std::shared_ptr<cuda::Mark>> marks_;
 };
 

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -334,13 +335,12 @@ namespace {
 
 using namespace hvd::cuda;
 
-using Kernel = void (*)(const Piece*, std::uint32_t, std::uint64_t, unsigned char*, double, unsigned, unsigned,
-                        unsigned, unsigned);
+using Kernel = void (*)(const Table&, unsigned char*, double, unsigned, unsigned, unsigned, unsigned);
 
 template <bool gather>
-void plain(const Piece* p, std::uint32_t n, std::uint64_t tiles, unsigned char* buffer, double, unsigned block,
-           unsigned blocks, unsigned thread, unsigned threads) {
-  copy_tiles<gather>(p, n, tiles, buffer, block, blocks, thread, threads);
+void plain(const Table& table, unsigned char* buffer, double, unsigned block, unsigned blocks, unsigned thread,
+           unsigned threads) {
+  copy_tiles<gather>(table, buffer, block, blocks, thread, threads);
 }
 
 struct Entry {
@@ -352,6 +352,18 @@ struct Entry {
   {"hvd_gather_" #name, &scale_tiles<true, T, B>, true}, {"hvd_scatter_" #name, &scale_tiles<false, T, B>, true},
 const Entry kernels[] = {
     {"hvd_gather", &plain<true>, false}, {"hvd_scatter", &plain<false>, false}, HVD_SCALE_KERNELS(FAKE_ENTRY)};
+
+/// From 12.4 on a function is loaded when it is asked for, or launched: the latter may wait for the device, so it is an
+/// error here.
+constexpr int lazy_launch = 999;
+std::set<const void*>& loaded_kernels() {
+  static auto* all = new std::set<const void*>;
+  return *all;
+}
+bool loaded(const void* function) {
+  std::lock_guard lock(fake::mutex);
+  return loaded_kernels().count(function) > 0;
+}
 
 }  // namespace
 
@@ -372,15 +384,24 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
                         unsigned, void* stream, void** a, void**) {
   IN_CONTEXT("cuLaunchKernel");
   const auto& k = *static_cast<const Entry*>(function);
-  const auto* pieces = reinterpret_cast<const Piece*>(*static_cast<Pointer*>(a[0]));
-  const auto count = *static_cast<std::uint32_t*>(a[1]);
-  const auto tiles = *static_cast<std::uint64_t*>(a[2]);
-  auto* buffer = reinterpret_cast<unsigned char*>(*static_cast<Pointer*>(a[3]));
-  const double factor = k.scales ? *static_cast<double*>(a[4]) : 1;
+  if (!loaded(&k)) return lazy_launch;
+  const auto table = std::make_shared<Table>(*static_cast<const Table*>(a[0]));  // parameters are copied now
+  auto* buffer = reinterpret_cast<unsigned char*>(*static_cast<Pointer*>(a[1]));
+  const double factor = k.scales ? *static_cast<double*>(a[2]) : 1;
   stream_of(stream).put([=, kernel = k.kernel] {
     for (unsigned b = 0; b < blocks; ++b)
-      for (unsigned t = 0; t < threads; ++t) kernel(pieces, count, tiles, buffer, factor, b, blocks, t, threads);
+      for (unsigned t = 0; t < threads; ++t) kernel(*table, buffer, factor, b, blocks, t, threads);
   });
+  return 0;
+}
+FAKE int cuFuncLoad(void* function) {
+  std::lock_guard lock(fake::mutex);
+  loaded_kernels().insert(function);
+  return 0;
+}
+FAKE int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads, std::size_t) {
+  IN_CONTEXT("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  *blocks = 2048 / threads;
   return 0;
 }
 FAKE int cuGetErrorString(int code, const char** text) {

@@ -1,6 +1,4 @@
 /// The kernels' host build against plain loops: index arithmetic, conversions.
-#include "cuda/kernels.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "cuda/table.h"
 #include "world_of_threads.h"
 
 using namespace hvd::cuda;
@@ -19,13 +18,16 @@ namespace {
 struct Laid {
   std::vector<std::vector<unsigned char>> tensors;
   std::vector<Piece> pieces;
-  std::uint64_t tiles = 0, bytes = 0;
+  std::uint64_t bytes = 0;
+  std::vector<Table> tables;
 };
 
 /// Random tensors, some empty of alignment, laid one behind the other.
-Laid lay(std::mt19937& random, std::size_t element, std::uint64_t tile, bool units_are_bytes) {
+Laid lay(std::mt19937& random, std::size_t element, const Units& kind, std::uint64_t most_units = 1u << 31) {
+  const bool units_are_bytes = kind.in_tensor == 1;
+  const std::uint64_t tile = kind.tile;
   Laid laid;
-  const std::size_t count = 1 + random() % 40;
+  const std::size_t count = 1 + random() % (random() % 8 == 0 ? 450 : 40);
   laid.tensors.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t most = random() % 8 == 0 ? 5 * tile : 3000;
@@ -34,19 +36,21 @@ Laid lay(std::mt19937& random, std::size_t element, std::uint64_t tile, bool uni
     laid.tensors.emplace_back(bytes + 32);
     auto* at = laid.tensors.back().data();
     at += (16 - reinterpret_cast<std::uintptr_t>(at) % 16) % 16;
-    at += random() % 3 == 0 ? element * (random() % 4) % 16 : 0;
+    at += random() % 3 == 0 ? (units_are_bytes ? random() % 16 : element * (random() % 4) % 16) : 0;
     for (std::size_t k = 0; k < bytes; ++k) at[k] = static_cast<unsigned char>(random());
-    laid.pieces.push_back({at, laid.bytes, units, laid.tiles});
-    laid.tiles += tiles_of(units, tile);
+    laid.pieces.push_back({at, laid.bytes, units});
     laid.bytes += (bytes * 2 + 15) / 16 * 16;  // a wide buffer takes up to twice the bytes
   }
+  for (Filled from; from.piece < laid.pieces.size();)
+    from = fill(laid.tables.emplace_back(), laid.pieces, kind, from, most_units);
   return laid;
 }
 
 template <class F>
-void run(unsigned blocks, F&& kernel) {
-  for (unsigned b = 0; b < blocks; ++b)
-    for (unsigned t = 0; t < 32; ++t) kernel(b, blocks, t, 32u);
+void run(const Laid& laid, unsigned blocks, F&& kernel) {
+  for (const Table& table : laid.tables)
+    for (unsigned b = 0; b < blocks; ++b)
+      for (unsigned t = 0; t < 32; ++t) kernel(table, b, blocks, t, 32u);
 }
 
 }  // namespace
@@ -54,38 +58,56 @@ void run(unsigned blocks, F&& kernel) {
 TEST_CASE("every tile belongs to the piece that it falls in") {
   std::mt19937 random(1);
   for (int round = 0; round < 50 / slower; ++round) {
-    const Laid laid = lay(random, 1, tile_bytes, true);
-    const auto count = static_cast<std::uint32_t>(laid.pieces.size());
-    std::uint64_t t = 0;
-    for (std::uint32_t p = 0; p < count; ++p)
-      for (std::uint64_t begin = 0; begin < laid.pieces[p].units; begin += tile_bytes, ++t) {
-        const Tile tile = tile_at(laid.pieces.data(), count, t, tile_bytes);
-        REQUIRE(tile.piece == p);
-        REQUIRE(tile.begin == begin);
-        REQUIRE(tile.length == std::min(tile_bytes, laid.pieces[p].units - begin));
-      }
-    REQUIRE(t == laid.tiles);
+    const Laid laid = lay(random, 1, byte_units);
+    std::size_t p = 0;
+    for (const Table& table : laid.tables) {
+      std::uint32_t t = 0;
+      for (std::uint32_t row = 0; row < table.count; ++row, ++p)
+        for (std::uint32_t begin = 0; begin < laid.pieces[p].units; begin += tile_bytes, ++t) {
+          const Tile tile = tile_at(table, t, tile_bytes);
+          REQUIRE(tile.piece == row);
+          REQUIRE(tile.begin == begin);
+          REQUIRE(tile.length == std::min<std::uint64_t>(tile_bytes, laid.pieces[p].units - begin));
+        }
+      REQUIRE(t == table.tiles);
+    }
+    REQUIRE(p == laid.pieces.size());
+  }
+}
+
+TEST_CASE("a tensor that is too long for a table's numbers is cut") {
+  Table table;
+  const std::uint64_t units = (std::uint64_t{5} << 31) + 3;
+  const std::vector<Piece> pieces{{reinterpret_cast<void*>(64), 0, 7}, {reinterpret_cast<void*>(4096), 256, units}};
+  const Filled end = fill(table, pieces, scale_units[4], {});  // of two bytes, in a buffer of four
+  CHECK(end.piece == 2);
+  REQUIRE(table.count == 7);
+  for (std::uint32_t row = 1; row < 7; ++row) {
+    const std::uint64_t before = std::uint64_t{row - 1} << 31;
+    CHECK(table.tensor[row] == reinterpret_cast<void*>(4096 + before * 2));
+    CHECK(std::uint64_t{table.at[row]} * 16 == 256 + before * 4);
+    CHECK(table.units[row] == std::min<std::uint64_t>(1u << 31, units - before));
+    CHECK(table.first_tile[row] == 1 + before / tile_elements);
   }
 }
 
 TEST_CASE("gather and scatter move every byte, and no other") {
   std::mt19937 random(2);
   for (int round = 0; round < 40 / slower; ++round) {
-    Laid laid = lay(random, 4, tile_bytes, true);
-    const auto count = static_cast<std::uint32_t>(laid.pieces.size());
+    Laid laid = lay(random, 4, byte_units, round % 3 ? 1u << 31 : tile_bytes * 2);
     std::vector<unsigned char> buffer(laid.bytes + 16, 0xee), expected = buffer;
     auto* base = buffer.data() + (16 - reinterpret_cast<std::uintptr_t>(buffer.data()) % 16) % 16;
     const auto shift = base - buffer.data();
     for (const Piece& p : laid.pieces) std::memcpy(expected.data() + shift + p.at, p.tensor, p.units);
     const unsigned blocks = 1 + random() % 9;
-    run(blocks, [&](unsigned b, unsigned bs, unsigned t, unsigned ts) {
-      copy_tiles<true>(laid.pieces.data(), count, laid.tiles, base, b, bs, t, ts);
+    run(laid, blocks, [&](const Table& table, unsigned b, unsigned bs, unsigned t, unsigned ts) {
+      copy_tiles<true>(table, base, b, bs, t, ts);
     });
     REQUIRE(buffer == expected);
     const auto before = laid.tensors;
     for (const Piece& p : laid.pieces) std::memset(p.tensor, 0, p.units);
-    run(blocks, [&](unsigned b, unsigned bs, unsigned t, unsigned ts) {
-      copy_tiles<false>(laid.pieces.data(), count, laid.tiles, base, b, bs, t, ts);
+    run(laid, blocks, [&](const Table& table, unsigned b, unsigned bs, unsigned t, unsigned ts) {
+      copy_tiles<false>(table, base, b, bs, t, ts);
     });
     REQUIRE(laid.tensors == before);
   }
@@ -98,17 +120,16 @@ TEST_CASE_TEMPLATE("scaling kernels compute what a loop computes", Types, std::p
   using B = typename Types::second_type;
   std::mt19937 random(3);
   for (int round = 0; round < 25 / slower; ++round) {
-    Laid laid = lay(random, sizeof(T), tile_elements, false);
+    Laid laid = lay(random, sizeof(T), {sizeof(T), sizeof(B), tile_elements}, round % 3 ? 1u << 31 : tile_elements);
     for (Piece& p : laid.pieces)
       for (std::uint64_t i = 0; i < p.units; ++i)
         narrow(static_cast<decltype(wide(T{}))>(static_cast<int>(random() % 4000) - 2000) / 16,
                static_cast<T*>(p.tensor)[i]);
-    const auto count = static_cast<std::uint32_t>(laid.pieces.size());
     std::vector<unsigned char> buffer(laid.bytes + 16);
     auto* base = buffer.data() + (16 - reinterpret_cast<std::uintptr_t>(buffer.data()) % 16) % 16;
     const double factor = 1.0 / static_cast<double>(1 + random() % 7);
-    run(3, [&](unsigned b, unsigned bs, unsigned t, unsigned ts) {
-      scale_tiles<true, T, B>(laid.pieces.data(), count, laid.tiles, base, factor, b, bs, t, ts);
+    run(laid, 3, [&](const Table& table, unsigned b, unsigned bs, unsigned t, unsigned ts) {
+      scale_tiles<true, T, B>(table, base, factor, b, bs, t, ts);
     });
     bool same = true;
     for (const Piece& p : laid.pieces)
@@ -119,8 +140,8 @@ TEST_CASE_TEMPLATE("scaling kernels compute what a loop computes", Types, std::p
         same &= std::memcmp(&expected, base + p.at + i * sizeof(B), sizeof(B)) == 0;
       }
     REQUIRE(same);
-    run(2, [&](unsigned b, unsigned bs, unsigned t, unsigned ts) {
-      scale_tiles<false, T, B>(laid.pieces.data(), count, laid.tiles, base, 2, b, bs, t, ts);
+    run(laid, 2, [&](const Table& table, unsigned b, unsigned bs, unsigned t, unsigned ts) {
+      scale_tiles<false, T, B>(table, base, 2, b, bs, t, ts);
     });
     for (const Piece& p : laid.pieces)
       for (std::uint64_t i = 0; i < p.units; ++i) {
