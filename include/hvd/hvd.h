@@ -64,8 +64,13 @@ typedef enum hvd_dtype {
   HVD_F32 = 7,
   HVD_F64 = 8,
   HVD_BOOL = 9,
-  HVD_BF16 = 10
+  HVD_BF16 = 10,
+  HVD_F8E4M3 = 11, /**< float8_e4m3fn: no infinity, NaN is 0x7f and 0xff, largest 448 */
+  HVD_F8E5M2 = 12  /**< float8_e5m2: as f16 with a fraction of 2 bits, largest 57344 */
 } hvd_dtype;
+/** Floating point of 8 and 16 bits is added up, multiplied and scaled in f32, and the result rounded once, to the
+ * nearest (ties to even), however many ranks and nodes there are; on GPUs see HVD_NCCL_WIDE in hvdrun(1).  What is too
+ * large becomes infinity, in e4m3fn NaN: nothing saturates.  HVD_ADASUM takes all floating point. */
 
 /** Numbers are Horovod's.  Average of integers divides and truncates. */
 typedef enum hvd_reduce {

@@ -34,9 +34,11 @@ enum class DType : std::uint8_t {
   f32 = HVD_F32,
   f64 = HVD_F64,
   boolean = HVD_BOOL,
-  bf16 = HVD_BF16
+  bf16 = HVD_BF16,
+  f8e4m3 = HVD_F8E4M3,
+  f8e5m2 = HVD_F8E5M2
 };
-inline constexpr int num_dtypes = 11;
+inline constexpr int num_dtypes = 13;
 
 enum class Reduce : std::uint8_t {
   average = HVD_AVERAGE,
@@ -49,13 +51,19 @@ enum class Reduce : std::uint8_t {
 inline constexpr int num_reduces = 6;
 
 inline constexpr std::size_t element_bytes(DType d) {
-  constexpr std::uint8_t bytes[num_dtypes] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2};
+  constexpr std::uint8_t bytes[num_dtypes] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 1, 1};
   return bytes[static_cast<int>(d)];
 }
 
+inline constexpr bool is_float8(DType d) { return d == DType::f8e4m3 || d == DType::f8e5m2; }
+/// Sums of it are made in f32.
+inline constexpr bool is_narrow_float(DType d) { return d == DType::f16 || d == DType::bf16 || is_float8(d); }
+inline constexpr bool is_floating(DType d) { return d == DType::f32 || d == DType::f64 || is_narrow_float(d); }
+
 inline const char* name_of(DType d) {
-  static constexpr const char* names[num_dtypes] = {"uint8",   "int8",    "uint16",  "int16", "int32",   "int64",
-                                                    "float16", "float32", "float64", "bool",  "bfloat16"};
+  static constexpr const char* names[num_dtypes] = {"uint8",    "int8",          "uint16",     "int16",   "int32",
+                                                    "int64",    "float16",       "float32",    "float64", "bool",
+                                                    "bfloat16", "float8_e4m3fn", "float8_e5m2"};
   return names[static_cast<int>(d)];
 }
 

@@ -88,8 +88,7 @@ void check_splits(const hvd_request& q, Prepared& p, int size) {
 
 void check_reduction(const hvd_request& q, Signature& s) {
   if (q.reduce < 0 || q.reduce >= num_reduces) refuse(q, "unknown reduce op " + std::to_string(q.reduce));
-  if (q.reduce == HVD_ADASUM && s.type() != DType::f16 && s.type() != DType::bf16 && s.type() != DType::f32 &&
-      s.type() != DType::f64)
+  if (q.reduce == HVD_ADASUM && !is_floating(s.type()))
     refuse(q, std::string("Adasum of ") + name_of(s.type()) + " is not possible", "use floating point");
   if (s.operation() == Kind::reducescatter && q.reduce != HVD_SUM && q.reduce != HVD_AVERAGE)
     refuse(q, std::string(name_of(static_cast<Reduce>(q.reduce))) + " is not possible", "use Sum or Average");

@@ -6,25 +6,17 @@ namespace hvd::core {
 namespace {
 
 DType wider(DType d) {
-  switch (d) {
-    case DType::f16:
-    case DType::bf16:
-      return DType::f32;
-    case DType::i32:
-      return DType::i64;
-    default:
-      return DType::i32;
-  }
+  if (is_narrow_float(d)) return DType::f32;
+  return d == DType::i32 ? DType::i64 : DType::i32;
 }
 
 }  // namespace
 
 bool Widened::needed(const Signature& s) {
   if (ops::wide_reducer(s.type(), s.reduction()).element_bytes == 0) return false;
-  const bool sixteen = s.type() == DType::f16 || s.type() == DType::bf16;
   // Scaled before, -1 of an unsigned type is the least: stored as such it would be the greatest.
   const bool ordered = s.reduction() == Reduce::min || s.reduction() == Reduce::max;
-  return sixteen || s.reduction() == Reduce::average || s.after != 1 || (ordered && s.before != 1);
+  return is_narrow_float(s.type()) || s.reduction() == Reduce::average || s.after != 1 || (ordered && s.before != 1);
 }
 
 Widened::Widened(const Operation& op)

@@ -1,6 +1,6 @@
 /// @file widened.h — tensors that travel between nodes in a wider dtype as a whole.
 ///
-/// Within a node halves are added in f32, and narrow integers in wider ones,
+/// Within a node narrow floats are added in f32, and narrow integers in wider ones,
 /// before the result is divided, scaled and stored; a node's part stored in the
 /// tensor's dtype would lose digits, or wrap.  An allreduce widens parts as they
 /// go out (Item::wide).  A reducescatter is widened before and narrowed behind:

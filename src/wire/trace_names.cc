@@ -26,8 +26,9 @@ constexpr std::array<std::string_view, trace_phases> phases = {"QUEUE",
                                                                "INIT_NCCL"};
 
 // Indexed by hvd_dtype.
-constexpr std::array<std::string_view, 11> dtypes = {"uint8",   "int8",    "uint16",  "int16", "int32",   "int64",
-                                                     "float16", "float32", "float64", "bool",  "bfloat16"};
+constexpr std::array<std::string_view, 13> dtypes = {"uint8",    "int8",          "uint16",     "int16",   "int32",
+                                                     "int64",    "float16",       "float32",    "float64", "bool",
+                                                     "bfloat16", "float8_e4m3fn", "float8_e5m2"};
 
 }  // namespace
 

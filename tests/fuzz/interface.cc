@@ -12,7 +12,7 @@ namespace {
 
 __extension__ typedef __int128 Wide;
 constexpr std::int64_t largest_tensor = 64 << 10;
-constexpr int element_bytes[] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2};
+constexpr int element_bytes[] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 1, 1};
 
 /// Every call passes here.
 int checked(const char* call, int status) {
@@ -78,7 +78,7 @@ void draw_name(Bytes& b, Draw& d) {
 /// Pointers that are NULL, or lead to enough memory.
 void draw_memory(Bytes& b, Draw& d, Pool& pool) {
   hvd_request& q = d.q;
-  Wide bytes = q.dtype >= 0 && q.dtype < 11 ? element_bytes[q.dtype] : 8;
+  Wide bytes = q.dtype >= 0 && q.dtype < 13 ? element_bytes[q.dtype] : 8;
   for (std::int64_t n : d.shape) bytes = n <= 0 ? 0 : bytes * n > INT64_MAX ? Wide{INT64_MAX} : bytes * n;
   if (bytes > largest_tensor && bytes < INT64_MAX / 2) return;  // a plausible size, but we have no such memory: NULL
   const auto n = static_cast<std::size_t>(bytes > largest_tensor ? 64 : bytes);
@@ -91,7 +91,7 @@ void draw(Bytes& b, Draw& d, Pool& pool) {
   hvd_request& q = d.q;
   q.struct_size = b.rarely() ? static_cast<std::uint32_t>(b.number(1)) : sizeof q;
   q.kind = around(b, 0, 6);
-  q.dtype = around(b, 0, 10);
+  q.dtype = around(b, 0, 12);
   q.reduce = around(b, 0, 5);
   q.root = b.rarely() ? around(b, 0, 2) : 0;
   q.set = b.rarely() ? around(b, 0, 2) : 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/float8.h"
 #include "hvd/hvd.h"
 
 namespace hvd::bench {
@@ -17,12 +18,13 @@ struct Type {
   hvd_dtype dtype;
   std::size_t bytes;
 };
-constexpr Type types[] = {{"uint8", HVD_U8, 1},    {"int8", HVD_I8, 1},      {"uint16", HVD_U16, 2},
-                          {"int16", HVD_I16, 2},   {"int32", HVD_I32, 4},    {"int64", HVD_I64, 8},
-                          {"float16", HVD_F16, 2}, {"float32", HVD_F32, 4},  {"float64", HVD_F64, 8},
-                          {"bool", HVD_BOOL, 1},   {"bfloat16", HVD_BF16, 2}};
+constexpr Type types[] = {{"uint8", HVD_U8, 1},          {"int8", HVD_I8, 1},       {"uint16", HVD_U16, 2},
+                          {"int16", HVD_I16, 2},         {"int32", HVD_I32, 4},     {"int64", HVD_I64, 8},
+                          {"float16", HVD_F16, 2},       {"float32", HVD_F32, 4},   {"float64", HVD_F64, 8},
+                          {"bool", HVD_BOOL, 1},         {"bfloat16", HVD_BF16, 2}, {"float8_e4m3fn", HVD_F8E4M3, 1},
+                          {"float8_e5m2", HVD_F8E5M2, 1}};
 
-// Only small whole numbers are used, which every type but bool holds exactly.
+// Only small whole numbers are used, which every type but bool and the 8-bit floats holds exactly.
 std::uint16_t half_of(int v) {
   if (v == 0) return 0;
   int e = 0;
@@ -45,6 +47,10 @@ void put(const Type& t, void* base, std::size_t i, int v) {
       std::memcpy(&u, &f, 4);
       return set(static_cast<std::uint16_t>(u >> 16));
     }
+    case HVD_F8E4M3:
+      return set(to_float8<f8e4m3>(static_cast<float>(v)));
+    case HVD_F8E5M2:
+      return set(to_float8<f8e5m2>(static_cast<float>(v)));
     case HVD_F32:
       return set(static_cast<float>(v));
     case HVD_F64:
@@ -78,6 +84,10 @@ int get(const Type& t, const void* base, std::size_t i) {
       std::memcpy(&f, &u, 4);
       return static_cast<int>(f);
     }
+    case HVD_F8E4M3:
+      return static_cast<int>(from_float8(as(f8e4m3{})));
+    case HVD_F8E5M2:
+      return static_cast<int>(from_float8(as(f8e5m2{})));
     case HVD_F32:
       return static_cast<int>(as(float{}));
     case HVD_F64:
@@ -100,7 +110,7 @@ int value(const Type& t, int r, std::size_t i) {
   return t.dtype == HVD_BOOL ? v : v + 1;
 }
 
-int reduced(const Type& t, hvd_reduce op, int size, std::size_t i) {
+int exactly_reduced(const Type& t, hvd_reduce op, int size, std::size_t i) {
   long sum = 0, product = 1;
   int least = 1000, most = 0;
   for (int r = 0; r < size; ++r) {
@@ -123,6 +133,12 @@ int reduced(const Type& t, hvd_reduce op, int size, std::size_t i) {
     default:
       return static_cast<int>(product);
   }
+}
+
+int reduced(const Type& t, hvd_reduce op, int size, std::size_t i) {
+  char stored[8];
+  put(t, stored, 0, exactly_reduced(t, op, size, i));
+  return get(t, stored, 0);
 }
 
 class Checker {

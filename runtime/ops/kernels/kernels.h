@@ -16,8 +16,8 @@ struct Scale {
 };
 
 /// dst[i] = scale(src[0][i] op src[1][i] op …), in this order.  src: [n][count], n >= 1; dst may be one of them.
-/// f16 and bf16 are accumulated in f32 and rounded once; 8- and 16-bit integers in 32 bits, 32-bit ones in 64.
-/// Integers divide and truncate.  bool: any element that is not 0 counts as 1.
+/// f16, bf16 and 8-bit floats are accumulated in f32 and rounded once; 8- and 16-bit integers in 32 bits, 32-bit ones
+/// in 64. Integers divide and truncate.  bool: any element that is not 0 counts as 1.
 using ReduceFn = void (*)(const void* const* src, int n, void* dst, std::size_t count, const Scale& scale);
 
 /// A reduction in two steps, for parts that travel in between: not rounded, and not wrapped, before the end.
@@ -26,7 +26,8 @@ struct WideReduce {
   ReduceFn part = nullptr;        ///< src: the dtype, dst: wide; only `before` is applied
   ReduceFn whole = nullptr;       ///< src: wide, dst: the dtype; only `after` and `divisor` are applied
 };
-/// Sums and products of f16 and bf16 (in f32), and what is made of narrower integers than 64 bits (in 32 and 64).
+/// What is made of f16, bf16 and 8-bit floats (in f32), and what is made of narrower integers than 64 bits (in 32 and
+/// 64).
 WideReduce wide_reducer(DType dtype, Reduce reduce);
 
 /// nullptr for Adasum, which is not one pass.  Average is Sum with a divisor.

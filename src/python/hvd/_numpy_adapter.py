@@ -14,8 +14,9 @@ import numpy as np
 from hvd._collectives import DTYPES, View
 
 Array = np.ndarray[Any, Any]
-_CODES = {np.dtype(name): code for name, code in DTYPES.items() if name != "bfloat16"}
-_BFLOAT16 = DTYPES["bfloat16"]
+# What NumPy lacks, and ml_dtypes has: found by name, so that ml_dtypes need not be there.
+_ADDED = {name: DTYPES[name] for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+CODES = {np.dtype(name): code for name, code in DTYPES.items() if name not in _ADDED}
 _BYTES = DTYPES["uint8"]
 _ALIGNMENT = 64  # what JAX adopts without a copy
 
@@ -69,7 +70,7 @@ class NumpyAdapter:
 
     def view(self, tensor: Any) -> View | None:
         array = as_array(tensor)
-        code = _CODES.get(array.dtype)
+        code = CODES.get(array.dtype)
         shape = array.shape
         if code is None:
             code, shape = self._uncommon(array)
@@ -85,9 +86,9 @@ class NumpyAdapter:
     def _uncommon(self, array: Array) -> tuple[int, tuple[int, ...]]:
         """dtype and shape as libhvd is told; a dtype of -1 for what has to be packed first."""
         dtype = array.dtype
-        if dtype.name == "bfloat16":  # ml_dtypes'
-            return _BFLOAT16, array.shape
-        if dtype.newbyteorder("=") in _CODES:
+        if dtype.name in _ADDED:
+            return _ADDED[dtype.name], array.shape
+        if dtype.newbyteorder("=") in CODES:
             return -1, ()
         if (
             self._moves
@@ -96,8 +97,8 @@ class NumpyAdapter:
             and (dtype.kind in "uifcmM" or dtype.name.startswith("float"))
         ):
             return (_BYTES, (*array.shape, dtype.itemsize)) if dtype.isnative else (-1, ())
-        possible = ", ".join([*map(str, _CODES), "bfloat16"])
-        raise ValueError(f"arrays of {dtype} cannot be exchanged {'' if self._moves else 'so '}(possible: {possible})")
+        so = "" if self._moves else "so "
+        raise ValueError(f"arrays of {dtype} cannot be exchanged {so}(possible: {', '.join(DTYPES)})")
 
     def pack(self, tensor: Any) -> Array:
         array = as_array(tensor)
@@ -119,7 +120,7 @@ class NumpyAdapter:
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: Any) -> Array:
         flat = np.from_dlpack(_Capsule(capsule))
         dtype = as_array(like).dtype.newbyteorder("=")
-        if dtype not in _CODES and dtype.name != "bfloat16":
+        if dtype not in CODES and dtype.name not in _ADDED:
             shape = shape[:-1]  # travelled as bytes
         tensor = flat.view(dtype).reshape(shape)
         return tensor if tensor.flags.writeable else tensor.copy()  # before 2.1, NumPy's DLPack arrays are read-only

@@ -37,8 +37,10 @@ DTYPES = {
     "float64": 8,
     "bool": 9,
     "bfloat16": 10,
+    "float8_e4m3fn": 11,
+    "float8_e5m2": 12,
 }
-ITEM_BYTES = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2)
+ITEM_BYTES = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 1, 1)
 _U8, _I32 = DTYPES["uint8"], DTYPES["int32"]
 _HOST = -1
 

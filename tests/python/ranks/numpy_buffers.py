@@ -114,7 +114,7 @@ def check_dtypes_that_only_move():
     raises(ValueError, lambda: hvd.broadcast(np.array([{}]), 0), "cannot be exchanged")
 
 
-def check_bfloat16():
+def check_small_floats():
     try:
         import ml_dtypes
     except ImportError as missing:
@@ -123,5 +123,13 @@ def check_bfloat16():
     out = hvd.allreduce(x, op=hvd.Sum)
     assert out.dtype == x.dtype and out.astype(float).tolist() == [TOTAL + 0.5 * SIZE] * 5
     assert hvd.allgather(x).dtype == x.dtype
-    small = np.full(3, RANK, ml_dtypes.float8_e4m3fn)
-    assert hvd.allgather(small).astype(float).tolist() == [rank for rank in range(SIZE) for _ in range(3)]
+    for kind in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2):
+        small = np.full(3, RANK + 1, kind)
+        assert hvd.allgather(small).astype(float).tolist() == [rank + 1 for rank in range(SIZE) for _ in range(3)]
+        out = hvd.allreduce(small, op=hvd.Sum)
+        assert out.dtype == small.dtype and out.astype(float).tolist() == [TOTAL + SIZE] * 3
+        small[:] = ml_dtypes.finfo(kind).max
+        assert (hvd.allreduce(small) == small).all() and not np.isfinite(hvd.allreduce(small, op=hvd.Sum).astype(float)).any()
+    rare = np.full(3, RANK, ml_dtypes.float8_e4m3fnuz)
+    assert hvd.allgather(rare).astype(float).tolist() == [rank for rank in range(SIZE) for _ in range(3)]
+    raises(ValueError, lambda: hvd.allreduce(rare), "float8_e4m3fnuz cannot be exchanged so")

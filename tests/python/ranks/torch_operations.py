@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from unittest import SkipTest
 
 import torch
 
@@ -56,6 +57,36 @@ def check_every_dtype():
     assert hvd.allgather(flags).tolist() == [flag for rank in range(SIZE) for flag in (True, False, rank == 0)]
     assert hvd.broadcast(flags, 0).tolist() == [True, False, True]
     raises(ValueError, lambda: hvd.allreduce(torch.zeros(2, dtype=torch.complex64)), "complex64")
+
+
+def check_8_bit_floats():
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        dtype = getattr(torch, name, None)
+        if dtype is None:
+            raise SkipTest(f"this torch has no {name}")
+
+        def exactly(out, expected, dtype=dtype):
+            assert out.dtype is dtype and torch.equal(out.float(), expected.to(dtype).float()), (out, expected)
+
+        parts, mine = everyone().float(), data(dtype)
+        exactly(hvd.allreduce(mine, op=hvd.Sum), parts.sum(0))  # in f32, and rounded once
+        exactly(hvd.allreduce(mine), parts.sum(0) / SIZE)
+        exactly(hvd.allreduce(mine, op=hvd.Sum, prescale_factor=0.3, postscale_factor=2), (parts * 0.3).sum(0) * 2)
+        exactly(hvd.allreduce(mine, op=hvd.Min), parts.amin(0))
+        exactly(hvd.allreduce(mine, op=hvd.Max), parts.amax(0))
+        exactly(hvd.allreduce(mine, op=hvd.Product), parts.prod(0))
+        both = hvd.grouped_allreduce([mine, data(torch.float32)], op=hvd.Sum)
+        exactly(both[0], parts.sum(0))
+        same(both[1], everyone().sum(0))
+        rows = everyone(shape=(2 * SIZE, 3)).float().sum(0)
+        exactly(hvd.reducescatter(data(dtype, (2 * SIZE, 3)), op=hvd.Sum), rows[2 * RANK : 2 * RANK + 2])
+        exactly(hvd.allgather(mine), parts.reshape(-1, 5))
+        exactly(hvd.broadcast(mine, 1), parts[1])
+        most = torch.full((3,), torch.finfo(dtype).max).to(dtype)
+        exactly(hvd.allreduce(most), most.float())
+        assert not hvd.allreduce(most, op=hvd.Sum).float().isfinite().any()  # it does not saturate
+        assert not hvd.allreduce_(most, op=hvd.Sum).float().isfinite().any()
+        assert not most.float().isfinite().any()
 
 
 def check_layouts():

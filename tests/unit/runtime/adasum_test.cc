@@ -101,20 +101,26 @@ TEST_CASE("adasum: every number of ranks, against the model") {
   SUBCASE("float64") { against_model<double>(HVD_F64, 1e-11); }
 }
 
-TEST_CASE("adasum: halves and brain floats") {
-  run_world(3, 0, [](Rank& rank) {
-    for (hvd_dtype dtype : {HVD_F16, HVD_BF16}) {
-      const std::uint16_t one = dtype == HVD_F16 ? 0x3c00 : 0x3f80;
-      std::vector<std::uint16_t> same(100, one), apart(99, 0);
-      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "same", {100}, same.data(), same.data(), dtype, HVD_ADASUM)) ==
-             HVD_OK);
-      for (std::uint16_t x : same) EXPECT(x == one);  // parallel: counts once
-      for (std::size_t i = static_cast<std::size_t>(rank.rank()); i < 99; i += 3) apart[i] = one;
-      EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "apart", {99}, apart.data(), apart.data(), dtype, HVD_ADASUM)) ==
-             HVD_OK);
-      for (std::uint16_t x : apart) EXPECT(x == one);  // orthogonal: a sum
-    }
-  });
+/// one: the number's bits.
+template <class T>
+void narrow_floats(Rank& rank, hvd_dtype dtype, T one) {
+  std::vector<T> same(100, one), apart(99, 0);
+  EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "same", {100}, same.data(), same.data(), dtype, HVD_ADASUM)) == HVD_OK);
+  for (T x : same) EXPECT(x == one);  // parallel: counts once
+  for (std::size_t i = static_cast<std::size_t>(rank.rank()); i < 99; i += 3) apart[i] = one;
+  EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "apart", {99}, apart.data(), apart.data(), dtype, HVD_ADASUM)) ==
+         HVD_OK);
+  for (T x : apart) EXPECT(x == one);  // orthogonal: a sum
+}
+
+TEST_CASE("adasum: floats of 16 and 8 bits") {
+  for (int per_node : {0, 1})
+    run_world(3, per_node, [](Rank& rank) {
+      narrow_floats<std::uint16_t>(rank, HVD_F16, 0x3c00);
+      narrow_floats<std::uint16_t>(rank, HVD_BF16, 0x3f80);
+      narrow_floats<std::uint8_t>(rank, HVD_F8E4M3, 0x38);
+      narrow_floats<std::uint8_t>(rank, HVD_F8E5M2, 0x3c);
+    });
 }
 
 TEST_CASE("adasum: zeros and opposites") {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "common/float8.h"
 #include "world_of_threads.h"
 
 using namespace hvd;
@@ -24,17 +25,18 @@ std::uint16_t half(float f) {
                 : static_cast<std::uint16_t>((u >> 16 & 0x8000) | (((u >> 23 & 255) - 112) << 10) | (u >> 13 & 0x3ff));
 }
 
-/// 16-bit floats whose sum is 1 in float, and 0 when a node's part is rounded on its way.
-void check_rounding(Rank& rank, hvd_dtype dtype, float big, std::uint16_t (*encode)(float)) {
+/// Narrow floats whose sum is 1 in float, and 0 when a node's part is rounded on its way.
+template <class T>
+void check_rounding(Rank& rank, hvd_dtype dtype, float big, T (*encode)(float)) {
   const float values[] = {big, 1, -big, 0, 0, 0};
   for (std::int64_t count : {1, 100, 5000, 200000}) {
-    std::vector<std::uint16_t> in(static_cast<std::size_t>(count), encode(values[rank.rank()])), out(in.size());
+    std::vector<T> in(static_cast<std::size_t>(count), encode(values[rank.rank()])), out(in.size());
     for (hvd_reduce op : {HVD_SUM, HVD_AVERAGE}) {
       hvd_request q = Rank::request(HVD_ALLREDUCE, nullptr, {count}, in.data(), out.data(), dtype, op);
       q.prescale = 1;
       q.postscale = op == HVD_AVERAGE ? rank.size() : 1;  // then the sum again
       EXPECT(rank.run(q) == HVD_OK);
-      for (std::uint16_t x : out) EXPECT(x == encode(1));
+      for (T x : out) EXPECT(x == encode(1));
     }
   }
 }
@@ -49,8 +51,8 @@ struct Tensors {
     std::mt19937 random(static_cast<unsigned>(rank) + 1);
     std::normal_distribution<double> normal;
     for (int i = 0; i < 24; ++i) {
-      const hvd_dtype types[] = {HVD_F32, HVD_F16, HVD_BF16, HVD_F64};
-      dtype.push_back(types[i % 4]);
+      const hvd_dtype types[] = {HVD_F32, HVD_F16, HVD_BF16, HVD_F64, HVD_F8E4M3, HVD_F8E5M2};
+      dtype.push_back(types[i % 6]);
       count.push_back(i % 8 == 7 ? 40000 + i : 1 + i * i * 11);
       in.emplace_back();
       for (std::int64_t k = 0; k < count.back(); ++k) put(normal(random));
@@ -66,6 +68,10 @@ struct Tensors {
       append(x);
     else if (dtype.back() == HVD_F32)
       append(f);
+    else if (dtype.back() == HVD_F8E4M3)
+      append(to_float8<f8e4m3>(f));
+    else if (dtype.back() == HVD_F8E5M2)
+      append(to_float8<f8e5m2>(f));
     else
       append(dtype.back() == HVD_BF16 ? brain(f) : std::fabs(f) < 0.01f ? half(0) : half(f));
   }
@@ -112,11 +118,13 @@ Results results_of(int ranks, int per_node, int rounds) {
 
 }  // namespace
 
-TEST_CASE("bits: 16-bit floats are rounded once, also across nodes") {
+TEST_CASE("bits: narrow floats are rounded once, also across nodes") {
   for (int per_node : {0, 1, 2, 3})
     run_world(6, per_node, [](Rank& rank) {
       check_rounding(rank, HVD_F16, 2048, half);
       check_rounding(rank, HVD_BF16, 256, brain);
+      check_rounding<std::uint8_t>(rank, HVD_F8E4M3, 256, [](float x) { return to_float8<f8e4m3>(x).bits; });
+      check_rounding<std::uint8_t>(rank, HVD_F8E5M2, 32768, [](float x) { return to_float8<f8e5m2>(x).bits; });
     });
 }
 

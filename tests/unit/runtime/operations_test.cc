@@ -84,7 +84,7 @@ TEST_CASE("operations: alltoall in equal parts, of every width") {
   for (const Split& s : splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       const auto n = static_cast<std::size_t>(rank.size());
-      for (hvd_dtype dtype : {HVD_BOOL, HVD_BF16, HVD_I32, HVD_F64}) {
+      for (hvd_dtype dtype : {HVD_BOOL, HVD_F8E4M3, HVD_BF16, HVD_I32, HVD_F64}) {
         const std::size_t width = element_bytes(static_cast<DType>(dtype)), rows = 5;
         std::vector<unsigned char> in(n * rows * width);
         for (std::size_t i = 0; i < in.size(); ++i)

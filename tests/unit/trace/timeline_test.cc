@@ -133,6 +133,7 @@ TEST_CASE("names are Horovod's") {
   CHECK(wire::phase_name(wire::Phase::memcpy_in_fusion_buffer, wire::TraceOp::allreduce) == "MEMCPY_IN_FUSION_BUFFER");
   CHECK(wire::op_name(wire::TraceOp::reducescatter) == "REDUCESCATTER");
   CHECK(wire::dtype_name(10) == "bfloat16");
+  CHECK(wire::dtype_name(12) == "float8_e5m2");
   CHECK(wire::dtype_name(77) == "dtype77");
 }
 

@@ -14,10 +14,10 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from hvd._collectives import DTYPES, View
-from hvd._numpy_adapter import NumpyAdapter
+from hvd._collectives import View
+from hvd._numpy_adapter import CODES, NumpyAdapter
 
-_CODES = {np.dtype(name).type: DTYPES[name] for name in DTYPES if name != "bfloat16"}
+_CODES = {dtype.type: code for dtype, code in CODES.items()}
 _numpy = NumpyAdapter()
 
 
@@ -33,7 +33,7 @@ class MxnetAdapter:
             raise ValueError(f"a dense array is needed, not one of {tensor.stype} storage: use tensor.tostype('default')")
         code = _CODES.get(np.dtype(tensor.dtype).type)
         if code is None:
-            raise ValueError(f"arrays of {tensor.dtype} cannot be exchanged (possible: {', '.join(DTYPES)})")
+            raise ValueError(f"arrays of {tensor.dtype} cannot be exchanged (possible: {', '.join(map(str, CODES))})")
         if tensor.context.device_type not in ("cpu", "cpu_pinned", "cpu_shared"):
             return None
         check_call(_LIB.MXNDArrayWaitToWrite(tensor.handle))

@@ -16,7 +16,7 @@ from hvd._collectives import DTYPES, View
 _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
 # torch.uint16 came with torch 2.3.
 _CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
-# What can be moved, but not reduced: 8-bit floats travel as bytes, complex numbers as pairs.
+# What can be moved, but not reduced: other 8-bit floats than the standard ones travel as bytes, complex numbers as pairs.
 _MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.startswith("float8_")}
 
 
@@ -30,7 +30,7 @@ class TorchAdapter:
     framework = "torch"
 
     def __init__(self, reduces: bool = True) -> None:
-        """reduces: whether operations compute; without it, complex numbers and 8-bit floats can be exchanged too."""
+        """reduces: whether operations compute; without it, complex numbers and other 8-bit floats can be exchanged too."""
         self._codes = _CODES if reduces else {**_MOVED, **_CODES}
         self._pairs = not reduces
         self._cuda: bool | None = None  # not looked for before there is a tensor on a GPU
@@ -48,7 +48,8 @@ class TorchAdapter:
         except KeyError:
             if self._pairs and tensor.is_complex():
                 return None if tensor.is_conj() else self.view(torch.view_as_real(tensor))
-            raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged (possible: {', '.join(DTYPES)})") from None
+            so = "" if self._pairs else " so"
+            raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged{so} (possible: {', '.join(DTYPES)})") from None
         except (AttributeError, RuntimeError):
             pass
         self._refuse(tensor)

@@ -1,0 +1,102 @@
+/// @file float8.h — the 8-bit floats of the Open Compute Project: how they become f32, and f32 becomes one.
+///
+/// Source: OCP 8-bit Floating Point Specification (OFP8), 1.0.  e4m3fn has no infinity; 0x7f and 0xff are NaN; largest
+/// 448, smallest 2^-9.  e5m2 is laid out like f16; largest 57344, smallest 2^-16.
+///
+/// Rounding is to the nearest, ties to even.  A number too large for the type becomes infinity, or NaN in e4m3fn, as
+/// the specification's non-saturating mode has it: a sum that does not fit must be seen (by a loss scaler, by
+/// isfinite), as it is in f16, and not pass for 448.  So do ml_dtypes, hence JAX and TensorFlow, and torch before 2.12
+/// when they cast; torch 2.12 and later, and NVIDIA's conversions, make 448 of it.  An average of finite numbers always
+/// fits.
+///
+/// Compiled for each instruction set of the host, and for the GPU; all is static, so that no code for one is picked for
+/// another.  Without branches, so that a loop becomes vectors, and without f32's subnormals, which a thread may flush.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#if defined(__CUDACC__)
+#define HVD_FLOAT8 static __host__ __device__ inline
+#else
+#define HVD_FLOAT8 static inline
+#endif
+
+namespace hvd {
+
+struct f8e4m3 {
+  std::uint8_t bits;
+};
+struct f8e5m2 {
+  std::uint8_t bits;
+};
+
+namespace float8 {
+
+constexpr std::uint32_t nan = 0x7f;  ///< the one that is written
+
+template <class F8>
+struct Layout;
+template <>
+struct Layout<f8e4m3> {
+  static constexpr int fraction = 3, bias = 7;
+  static constexpr std::uint32_t largest = 0x43e80000;  ///< what still rounds to a number, as f32: 464
+  static constexpr std::uint32_t beyond = nan;          ///< what more becomes
+  static constexpr std::uint32_t first_nan = 0x7f;
+};
+template <>
+struct Layout<f8e5m2> {
+  static constexpr int fraction = 2, bias = 15;
+  static constexpr std::uint32_t largest = 0x476fffff;  ///< below 61440, the middle between 57344 and 65536
+  static constexpr std::uint32_t beyond = 0x7c;
+  static constexpr std::uint32_t first_nan = 0x7d;
+};
+
+HVD_FLOAT8 float as_float(std::uint32_t bits) {
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return f;
+}
+HVD_FLOAT8 std::uint32_t as_bits(float f) {
+  std::uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  return bits;
+}
+/// Of a power of two, as f32.
+constexpr std::uint32_t power(int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; }
+
+}  // namespace float8
+
+template <class F8>
+HVD_FLOAT8 float from_float8(F8 x) {
+  using namespace float8;
+  using L = Layout<F8>;
+  const std::uint32_t sign = (x.bits & 0x80u) << 24, size = x.bits & 0x7fu;
+  const std::uint32_t normal = (size << (23 - L::fraction)) + (static_cast<std::uint32_t>(127 - L::bias) << 23);
+  constexpr std::uint32_t unit = power(1 - L::bias - L::fraction);
+  const std::uint32_t small = as_bits(static_cast<float>(static_cast<std::int32_t>(size)) * as_float(unit));
+  std::uint32_t bits = size < (1u << L::fraction) ? small : normal;
+  if constexpr (L::beyond != nan) bits = size == L::beyond ? 0x7f800000u : bits;
+  bits = size >= L::first_nan ? 0x7fc00000u : bits;
+  return as_float(bits | sign);
+}
+
+template <class F8>
+HVD_FLOAT8 F8 to_float8(float f) {
+  using namespace float8;
+  using L = Layout<F8>;
+  const std::uint32_t bits = as_bits(f), sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;
+  constexpr int dropped = 23 - L::fraction;
+  const std::uint32_t odd = size >> dropped & 1u;
+  const std::uint32_t normal = ((size + (1u << (dropped - 1)) - 1u + odd) >> dropped) -
+                               (static_cast<std::uint32_t>(127 - L::bias) << L::fraction);
+  // Below the smallest normal number: added to a number whose last place is the type's, the fraction lines up, and the
+  // addition rounds.
+  constexpr std::uint32_t aligned = power(24 - L::bias - L::fraction);
+  const std::uint32_t small = as_bits(as_float(size) + as_float(aligned)) - aligned;
+  std::uint32_t to = size < power(1 - L::bias) ? small : normal;
+  to = size > L::largest ? L::beyond : to;
+  to = size > 0x7f800000u ? nan : to;
+  return F8{static_cast<std::uint8_t>(sign | to)};
+}
+
+}  // namespace hvd
