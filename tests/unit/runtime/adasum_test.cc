@@ -56,10 +56,8 @@ std::vector<T> gradient(int rank, std::size_t count, unsigned seed) {
   return v;
 }
 
-struct Split {
-  int size, per_node;
-};
-const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {7, 3}};
+const std::vector<Split> splits =
+    worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {7, 3}});
 
 template <class T>
 void against_model(hvd_dtype dtype, double tolerance) {

@@ -9,10 +9,7 @@ using namespace hvd::testing;
 
 namespace {
 
-struct Split {
-  int size, per_node;
-};
-const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {5, 2}};
+const std::vector<Split> splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {5, 2}});
 
 template <class T>
 void allreduce_ints(hvd_dtype dtype) {

@@ -9,10 +9,7 @@ using namespace hvd::testing;
 
 namespace {
 
-struct Split {
-  int size, per_node;
-};
-const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {4, 2}, {3, 1}, {5, 2}, {5, 1}};
+const std::vector<Split> splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 2}, {3, 1}, {5, 2}, {5, 1}});
 
 /// Joins and returns the rank that came last.
 int join(Rank& rank, int set = 0) {

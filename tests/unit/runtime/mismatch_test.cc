@@ -112,9 +112,6 @@ TEST_CASE("mismatch: one in a group fails the group, on every rank, and nothing 
 }
 
 TEST_CASE("mismatch: a group on one rank, single tensors or another group of the same names on others") {
-  struct Split {
-    int size, per_node;
-  };
   for (const Split& s : {Split{2, 0}, Split{3, 0}, Split{4, 2}, Split{3, 1}})
     run_world(
         s.size, s.per_node,

@@ -10,10 +10,8 @@ using namespace hvd::testing;
 
 namespace {
 
-struct Split {
-  int size, per_node;
-};
-const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {3, 2}, {5, 2}, {7, 3}};
+const std::vector<Split> splits =
+    worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {3, 2}, {5, 2}, {7, 3}});
 
 /// Rows that rank a sends rank b.
 std::int64_t rows_between(int a, int b, std::int64_t unit) { return (a * 3 + b * 5 + 1) % 4 * unit; }

@@ -41,10 +41,7 @@ class Tensor {
   std::vector<char> plain_;
 };
 
-struct Split {
-  int size, per_node;
-};
-const Split splits[] = {{1, 0}, {2, 0}, {3, 0}, {4, 2}};
+const std::vector<Split> splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 2}});
 
 float value(int rank, std::size_t i) { return 1.0f / static_cast<float>(1 + i % 977 + static_cast<std::size_t>(rank)); }
 

@@ -12,10 +12,7 @@ using namespace hvd::testing;
 
 namespace {
 
-struct Split {
-  int size, per_node;
-};
-const Split splits[] = {{3, 0}, {3, 1}, {3, 2}, {5, 2}, {4, 0}};
+const std::vector<Split> splits = worlds({{3, 0}, {3, 1}, {3, 2}, {5, 2}, {4, 0}});
 
 bool member(const std::vector<int>& ranks, int rank) { return std::count(ranks.begin(), ranks.end(), rank) > 0; }
 

@@ -2,11 +2,13 @@
 #pragma once
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +28,24 @@ inline constexpr int slower = 3;
 #else
 inline constexpr int slower = 1;
 #endif
+
+/// A world: so many ranks, so many of them on each node; 0: all on one.
+struct Split {
+  int size, per_node;
+};
+
+/// What a test tries its subject on.  Under sanitizers one of each form will do: three ranks on one node, each rank on
+/// its own, nodes of several, nodes that are unequal.
+inline std::vector<Split> worlds(std::vector<Split> all) {
+  if (slower > 1) {
+    std::set<int> seen;
+    std::erase_if(all, [&](const Split& s) {
+      const int unequal = s.per_node > 1 && s.size % s.per_node ? 1 : 0;
+      return s.size < 3 || !seen.insert(std::min(s.per_node, 2) * 2 + unequal).second;
+    });
+  }
+  return all;
+}
 
 /// One rank: what a caller of the C interface would have.
 class Rank {
