@@ -18,15 +18,21 @@ SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "HVD_SHARE_GPUS": "1"}
 
 
 @functools.cache
+def seen() -> tuple[int, int]:
+    """GPUs that torch can use, and NCCL's version."""
+    code = "import torch, hvd.torch as h; print(torch.cuda.device_count() if torch.cuda.is_available() else 0, h.nccl_built())"
+    done = subprocess.run([python(), "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
+    gpus, nccl = done.stdout.split()[:2] if done.returncode == 0 else (0, 0)
+    return int(gpus), int(nccl)
+
+
 def why_not(ranks: int) -> str:
     """Why this cannot run here; empty: it can."""
     if not has("torch"):
         return f"{python()} lacks torch"
-    code = "import torch, hvd.torch as h; print(torch.cuda.device_count() if torch.cuda.is_available() else 0, h.nccl_built())"
-    done = subprocess.run([python(), "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
-    if done.returncode != 0 or done.stdout.split()[0] == "0":
+    gpus, nccl = seen()
+    if gpus == 0:
         return "torch sees no GPU"
-    gpus, nccl = (int(x) for x in done.stdout.split()[:2])
     if ranks > gpus and nccl < 23000:
         return f"{ranks} ranks need {ranks} GPUs, or NCCL 2.30 that shares them; here {gpus} and NCCL {nccl}"
     return "" if ranks == 1 or shutil.which("mpirun") else "mpirun is not installed"
