@@ -112,7 +112,11 @@ typedef struct hvd_request {
  *  returns when the work is queued on the GPU, and has `stream` wait for it: the host does not.  So the result may be
  *  used by what is put on `stream` afterwards; other streams need hvd_after.  hvd_poll tells when it has really
  *  arrived.  A result of hvd_take is device memory too; hvd_free gives it back once `stream` is through with what it
- *  was given before.  NCCL carries them where all ranks have it, else host memory. */
+ *  was given before.  NCCL carries them where all ranks have it, else host memory.
+ *
+ *  CUDA graphs: other threads may capture what they like meanwhile.  While `stream` is being captured, submission is
+ *  refused (HVD_USAGE, nothing was taken), and so is the wait of a stream for a result (hvd_wait, hvd_wait_many,
+ *  hvd_after: HVD_USAGE, the handle stays as it is, and the call may come again behind the capture). */
 
 typedef int64_t hvd_handle; /**< > 0 */
 

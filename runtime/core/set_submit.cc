@@ -73,6 +73,12 @@ std::shared_ptr<cuda::Mark> Set::mark_ready(const Prepared& p) {
                 "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
   gpu_ = p.gpu;
   const cuda::Current current(gpu_->driver(), gpu_->context());
+  if (gpu_->driver().capturing(p.stream))
+    throw Error(
+        Code::usage, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
+        "the stream that makes its tensor is being captured into a CUDA graph, and other ranks cannot be part of "
+        "a graph",
+        "leave hvd out of what is captured: call it behind the graph's launch");
   return gpu_->mark(p.stream);
 }
 

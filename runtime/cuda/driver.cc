@@ -78,7 +78,16 @@ void Driver::check(int code, const char* what) const {
               code == 2 ? "the GPU's memory is full: other processes may use it too (nvidia-smi)" : "");
 }
 
-Current::Current(const Driver& driver, Context context) : driver_(driver) {
+bool Driver::capturing(Stream stream) const {
+  constexpr int implicit = 906;  // the default stream, while one that waits for it is being captured
+  int status = 0;
+  const int code = is_capturing(stream, &status);
+  if (code == implicit) return true;
+  check(code, "cuStreamIsCapturing");
+  return status != 0;
+}
+
+Current::Current(const Driver& driver, Context context) : driver_(driver), relaxed_(driver) {
   driver_.check(driver_.push(context), "cuCtxPushCurrent");
 }
 

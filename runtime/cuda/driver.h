@@ -37,6 +37,8 @@ inline constexpr int not_ready = 600;
   X(push, "cuCtxPushCurrent_v2", (Context context))                                                            \
   X(pop, "cuCtxPopCurrent_v2", (Context * context))                                                            \
   X(stream_create, "cuStreamCreateWithPriority", (Stream * stream, unsigned flags, int priority))              \
+  X(exchange_mode, "cuThreadExchangeStreamCaptureMode", (int* mode))                                           \
+  X(is_capturing, "cuStreamIsCapturing", (Stream stream, int* status))                                         \
   X(stream_wait_event, "cuStreamWaitEvent", (Stream stream, Event event, unsigned flags))                      \
   X(event_create, "cuEventCreate", (Event * event, unsigned flags))                                            \
   X(event_destroy, "cuEventDestroy_v2", (Event event))                                                         \
@@ -79,9 +81,33 @@ struct Driver {
   /// Throws Error{unavailable} unless @p code is success.  @p what: "cuMemAlloc"
   void check(int code, const char* what) const;
   std::string text(int code) const;
+  /// What is put on @p stream becomes part of a graph, and does not run; or the stream is of no use until a capture
+  /// elsewhere has ended.  With the context current.
+  bool capturing(Stream stream) const;
 };
 
-/// A context is current on the calling thread while this lives; what was current before comes back.
+/// While this lives, calls of this thread that a capture elsewhere in the process forbids are allowed, and leave that
+/// capture alone.
+///
+/// A thread that captures a graph in the default mode forbids the others whatever a graph could not hold: to ask for an
+/// event, to get or to give back memory, to load a module.  Such a call fails, and the capture with it.  Nothing of
+/// ours is ever part of a graph, so none depends on it.  CUDA's documentation of cuThreadExchangeStreamCaptureMode
+/// describes this use; what it does not allow, namely to ask for an event or stream of the capture, we avoid
+/// (capturing()).
+class Relaxed {
+ public:
+  explicit Relaxed(const Driver& driver) : driver_(driver) { driver_.exchange_mode(&mode_); }
+  ~Relaxed() { driver_.exchange_mode(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  const Driver& driver_;
+  int mode_ = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED, then what it was
+};
+
+/// A context is current on the calling thread while this lives, and captures elsewhere are no concern of it (Relaxed);
+/// what was before comes back.
 class Current {
  public:
   Current(const Driver& driver, Context context);
@@ -91,6 +117,7 @@ class Current {
 
  private:
   const Driver& driver_;
+  const Relaxed relaxed_;
 };
 
 }  // namespace hvd::cuda

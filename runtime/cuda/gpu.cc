@@ -92,6 +92,7 @@ bool free_anywhere(void* result) {
 }
 
 Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+  const Relaxed relaxed(driver_);
   driver_.check(driver_.device_get(&device_, ordinal), "cuDeviceGet");
   char name[128] = "";
   driver_.check(driver_.device_name(name, sizeof name - 1, device_), "cuDeviceGetName");
@@ -188,6 +189,7 @@ void Gpu::put(Pool& pool, std::unordered_map<Pointer, std::size_t>& given, Point
 }
 
 Pointer Gpu::allocate(std::size_t bytes) {
+  take_late();
   std::size_t size = rounded(bytes);
   Pointer address = take(free_, size, given_);
   if (address) return address;
@@ -275,9 +277,37 @@ bool Gpu::take_back(Pointer address) {
   }
   try {
     const Current current(driver_, context_);
-    free(address, lent ? mark(stream) : nullptr);
+    if (lent && driver_.capturing(stream)) {
+      std::lock_guard lock(mutex_);
+      late_.emplace_back(address, stream);
+    } else {
+      free(address, lent ? mark(stream) : nullptr);
+    }
   } catch (const Error&) {}
   return true;
+}
+
+bool Gpu::capturing(Stream stream) const {
+  const Current current(driver_, context_);
+  return driver_.capturing(stream);
+}
+
+/// A mark on a stream that is being captured would become part of the graph, and never be reached.
+void Gpu::take_late() {
+  std::vector<std::pair<Pointer, Stream>> late;
+  {
+    std::lock_guard lock(mutex_);
+    if (late_.empty()) return;
+    late.swap(late_);
+  }
+  for (const auto& [address, stream] : late) {
+    if (!driver_.capturing(stream)) {
+      free(address, mark(stream));
+      continue;
+    }
+    std::lock_guard lock(mutex_);
+    late_.emplace_back(address, stream);
+  }
 }
 
 void* Gpu::allocate_pinned(std::size_t bytes) {

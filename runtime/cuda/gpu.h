@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cuda/driver.h"
@@ -89,6 +90,8 @@ class Gpu {
   void unreserve(int processors);
   /// Blocks of memory, the device's and pinned, that are given out now.
   std::size_t given() const;
+  /// See Driver.
+  bool capturing(Stream stream) const;
   /// Our kernels can be used (they were built, and for this GPU); else why not.
   const std::string& no_kernels() const { return no_kernels_; }
 
@@ -98,6 +101,7 @@ class Gpu {
   void load_kernels();
   void give_back(Event event, bool timed);
   bool take_back(Pointer address);
+  void take_late();
   void trim();
   [[noreturn]] void refuse(std::size_t bytes, int code) const;
   friend bool free_anywhere(void* result);
@@ -133,6 +137,7 @@ class Gpu {
   std::array<std::vector<Event>, 2> events_;                 ///< [timed]
   std::unordered_map<Pointer, std::size_t> given_, pinned_;  ///< given out: how large
   std::unordered_map<Pointer, Stream> lent_;
+  std::vector<std::pair<Pointer, Stream>> late_;  ///< came back while the stream was being captured
   Pool free_, free_pinned_;
 };
 

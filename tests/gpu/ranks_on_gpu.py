@@ -2,6 +2,7 @@
 
 import os
 import sys
+from typing import Callable
 
 import torch
 
@@ -75,6 +76,56 @@ def check_training_equals_one_process() -> None:
         return torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()
 
     assert torch.allclose(train(False), train(True), atol=1e-4)
+
+
+def check_cuda_graph() -> None:
+    """Forward and backward are one graph, whose gradients are reduced behind each launch; hvd inside it is refused."""
+
+    def model_of() -> torch.nn.Module:
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)).cuda()
+
+    def loss_of(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return (model(x) - x.sum(1, keepdim=True)).square().mean()
+
+    def refused(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except ValueError as error:
+            assert "captured into a CUDA graph" in str(error), error
+        else:
+            raise AssertionError("a capture took part in an operation")
+
+    generator = torch.Generator().manual_seed(2)
+    batches = [torch.randn(8 * size, 32, generator=generator).cuda() for _ in range(20)]
+    alone, graphed = model_of(), model_of()
+    x = batches[0][:8].clone()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            loss_of(graphed, x).backward()
+    torch.cuda.current_stream().wait_stream(side)
+    graphed.zero_grad(set_to_none=True)
+    ones = torch.ones(1 << 20, device="cuda")
+    under_way = hvd.allreduce_async(ones, op=hvd.Sum, name="under way")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss_of(graphed, x).backward()
+        refused(lambda: hvd.allreduce_(ones, name="inside"))
+        refused(lambda: hvd.synchronize(under_way))
+    assert float(hvd.synchronize(under_way)[-1]) == size
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(graphed.parameters(), lr=0.05), graphed.named_parameters())
+    plain = torch.optim.SGD(alone.parameters(), lr=0.05)
+    for batch in batches:
+        x.copy_(batch[rank * 8 : rank * 8 + 8])
+        graph.replay()
+        optimizer.step()
+        plain.zero_grad()
+        loss_of(alone, batch).backward()
+        plain.step()
+    for expected, got in zip(alone.parameters(), graphed.parameters()):
+        assert torch.allclose(expected, got, atol=1e-4)
 
 
 for name, check in list(globals().items()):

@@ -140,6 +140,7 @@ class Submissions(Generic[T]):
         self._view = adapter.view
         # For tensors on GPUs: what was waited for is done for whatever the framework computes from now on.
         self._settle: Callable[[], None] = getattr(adapter, "settle", _nothing)
+        self._may_wait: Callable[[], None] = getattr(adapter, "may_wait", _nothing)
         # Either (owner, output), whose handle is the key, or a _Pending.
         self._pending: dict[Handle, Any] = {}
         _world.tables_of_handles.append(self._pending)
@@ -163,6 +164,7 @@ class Submissions(Generic[T]):
         entry = self._pending.get(handle)
         if entry is None:
             return handle() if callable(handle) else None
+        self._may_wait()
         try:
             if entry.__class__ is tuple:
                 _native.finish(handle)

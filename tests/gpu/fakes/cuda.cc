@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "capture.h"
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
 #include "stream.h"
@@ -105,10 +106,16 @@ int failure(const char* function) {
 
 struct Event {
   std::mutex mutex;
-  std::shared_ptr<Point> point;  ///< nullptr: never recorded
+  std::shared_ptr<Point> point;  ///< nullptr: never recorded, or while its stream was captured
+  std::shared_ptr<Capture> capture;
+  void* stream = nullptr;  ///< of the capture
   std::shared_ptr<Point> now() {
     std::lock_guard lock(mutex);
     return point;
+  }
+  std::shared_ptr<Capture> captured() {
+    std::lock_guard lock(mutex);
+    return capture;
   }
 };
 
@@ -149,6 +156,10 @@ Stream& stream_of(void* stream) {
   return *fallback;
 }
 
+/// Calls that get memory: they wait for the device.
+std::atomic<int> allocations[64];
+void count_allocation() { ++allocations[static_cast<char*>(current.top()) - primary_contexts]; }
+
 constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201;
 
 /// Calls that need a current context say so: the runtime's threads must never forget it.
@@ -166,6 +177,12 @@ using hvd::cuda::Pointer;
 #define IN_CONTEXT(name) \
   MAY_FAIL(name);        \
   if (const int code = needs_context()) return code
+#define UNSAFE(name) \
+  MAY_FAIL(name);    \
+  if (const int code = unsafe()) return code
+#define UNSAFE_IN_CONTEXT(name) \
+  IN_CONTEXT(name);             \
+  if (const int code = unsafe()) return code
 
 FAKE int cuInit(unsigned) {
   MAY_FAIL("cuInit");
@@ -198,7 +215,7 @@ FAKE int cuDeviceGetAttribute(int* value, int, int) {
   return 0;
 }
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
-  MAY_FAIL("cuDevicePrimaryCtxRetain");
+  UNSAFE("cuDevicePrimaryCtxRetain");
   *context = &fake::primary_contexts[device];
   return 0;
 }
@@ -217,12 +234,13 @@ FAKE int cuCtxPopCurrent_v2(void** context) {
   *context = current.all[--current.count];
   return 0;
 }
-FAKE int cuStreamCreateWithPriority(void** stream, unsigned, int) {
-  IN_CONTEXT("cuStreamCreateWithPriority");
+FAKE int cuStreamCreateWithPriority(void** stream, unsigned flags, int) {
+  UNSAFE_IN_CONTEXT("cuStreamCreateWithPriority");
   std::lock_guard lock(fake::mutex);
   streams().push_back(std::make_unique<Stream>(static_cast<unsigned>(streams().size()) + 1));
   *stream = streams().back().get();
   contexts_of_streams()[*stream] = current.top();
+  if (!(flags & 1)) blocks(*stream);
   return 0;
 }
 FAKE int cuStreamGetCtx(void* stream, void** context) {
@@ -234,10 +252,15 @@ FAKE int cuStreamGetCtx(void* stream, void** context) {
 }
 FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   IN_CONTEXT("cuStreamWaitEvent");
-  if (auto point = static_cast<fake::Event*>(event)->now()) stream_of(stream).put([point] { point->wait(); });
+  auto* e = static_cast<fake::Event*>(event);
+  bool captured = false;
+  if (const int code = fake::wait(stream, e->captured(), e->stream, &captured)) return code;
+  const auto point = e->now();
+  if (point && !captured) stream_of(stream).put([point] { point->wait(); });
   return 0;
 }
 FAKE int cuStreamSynchronize(void* stream) {
+  if (const auto capture = capture_of(stream)) return conflict(*capture, unsupported);
   stream_of(stream).point()->wait();
   return 0;
 }
@@ -253,24 +276,31 @@ FAKE int cuEventDestroy_v2(void* event) {
 FAKE int cuEventRecord(void* event, void* stream) {
   IN_CONTEXT("cuEventRecord");
   auto* e = static_cast<fake::Event*>(event);
-  auto point = stream_of(stream).point();
+  bool captured = false;
+  if (const int code = fake::put(stream, &captured)) return code;
+  auto point = captured ? nullptr : stream_of(stream).point();
   std::lock_guard lock(e->mutex);
   e->point = std::move(point);
+  e->capture = captured ? capture_of(stream) : nullptr;
+  e->stream = stream;
   return 0;
 }
 FAKE int cuEventQuery(void* event) {
-  MAY_FAIL("cuEventQuery");
+  UNSAFE("cuEventQuery");
+  if (const auto capture = static_cast<fake::Event*>(event)->captured()) return conflict(*capture, captured_event);
   const auto point = static_cast<fake::Event*>(event)->now();
   return !point || point->is_reached() ? 0 : hvd::cuda::not_ready;
 }
 FAKE int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  UNSAFE("cuEventElapsedTime");
   const auto a = static_cast<fake::Event*>(begin)->now(), b = static_cast<fake::Event*>(end)->now();
   if (!a || !b || !a->is_reached() || !b->is_reached()) return hvd::cuda::not_ready;
   *milliseconds = static_cast<float>(static_cast<double>(b->at_ns - a->at_ns) / 1e6);
   return 0;
 }
 FAKE int cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
-  IN_CONTEXT("cuMemAlloc_v2");
+  UNSAFE_IN_CONTEXT("cuMemAlloc_v2");
+  count_allocation();
   const std::size_t limit = static_cast<std::size_t>(number("FAKE_CUDA_MEMORY", 0)) << 20;
   std::lock_guard lock(fake::mutex);
   if (limit > 0 && used() + bytes > limit) return out_of_memory;
@@ -282,32 +312,44 @@ FAKE int cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
   return 0;
 }
 FAKE int cuMemFree_v2(Pointer address) {
+  UNSAFE("cuMemFree_v2");
   std::lock_guard lock(fake::mutex);
   if (!memory().erase(reinterpret_cast<void*>(address))) return invalid_value;
   std::free(reinterpret_cast<void*>(address));
   return 0;
 }
 FAKE int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
+  UNSAFE("cuMemGetInfo_v2");
   *free = 64u << 20;
   *total = 1u << 30;
   return 0;
 }
 FAKE int cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {
-  IN_CONTEXT("cuMemHostAlloc");
+  UNSAFE_IN_CONTEXT("cuMemHostAlloc");
+  count_allocation();
   *address = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return *address ? 0 : out_of_memory;
 }
 FAKE int cuMemFreeHost(void* address) {
+  UNSAFE("cuMemFreeHost");
   std::free(address);
   return 0;
 }
 
 namespace {
+/// Unless the stream is being captured.
+template <class Work>
+int enqueue(void* stream, Work work) {
+  bool captured = false;
+  if (const int code = fake::put(stream, &captured)) return code;
+  if (!captured) stream_of(stream).put(std::move(work));
+  return 0;
+}
+
 int copy(void* to, const void* from, std::size_t bytes, void* stream) {
-  stream_of(stream).put([=] {
+  return enqueue(stream, [=] {
     if (bytes) std::memmove(to, from, bytes);  // of an empty tensor both may be null
   });
-  return 0;
 }
 }  // namespace
 
@@ -325,8 +367,7 @@ FAKE int cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, std::size_t bytes, void*
 }
 FAKE int cuMemsetD8Async(Pointer to, unsigned char value, std::size_t bytes, void* stream) {
   IN_CONTEXT("cuMemsetD8Async");
-  stream_of(stream).put([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
-  return 0;
+  return enqueue(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
 }
 
 // ---- kernels: their host build
@@ -368,7 +409,7 @@ bool loaded(const void* function) {
 }  // namespace
 
 FAKE int cuModuleLoadData(void** module, const void* image) {
-  MAY_FAIL("cuModuleLoadData");
+  UNSAFE("cuModuleLoadData");
   *module = const_cast<void*>(image);
   return 0;
 }
@@ -388,13 +429,13 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
   const auto table = std::make_shared<Table>(*static_cast<const Table*>(a[0]));  // parameters are copied now
   auto* buffer = reinterpret_cast<unsigned char*>(*static_cast<Pointer*>(a[1]));
   const double factor = k.scales ? *static_cast<double*>(a[2]) : 1;
-  stream_of(stream).put([=, kernel = k.kernel] {
+  return enqueue(stream, [=, kernel = k.kernel] {
     for (unsigned b = 0; b < blocks; ++b)
       for (unsigned t = 0; t < threads; ++t) kernel(*table, buffer, factor, b, blocks, t, threads);
   });
-  return 0;
 }
 FAKE int cuFuncLoad(void* function) {
+  UNSAFE("cuFuncLoad");
   std::lock_guard lock(fake::mutex);
   loaded_kernels().insert(function);
   return 0;
@@ -408,13 +449,15 @@ FAKE int cuGetErrorString(int code, const char** text) {
   *text = code == 2     ? "out of memory"
           : code == 100 ? "no CUDA-capable device is detected"
           : code == 201 ? "invalid device context"
+          : code == 900 ? "operation not permitted when stream is capturing"
           : code == 719 ? "unspecified launch failure"
                         : "a fake error";
   return 0;
 }
 
+FAKE int fake_cuda_allocations(int device) { return allocations[device]; }
 FAKE void fake_cuda_enqueue(void* stream, void (*work)(void*), void* context) {
-  stream_of(stream).put([=] { work(context); });
+  enqueue(stream, [=] { work(context); });
 }
 /// For tests: a value arrives in memory only after a while, like a kernel's result.
 FAKE void fake_cuda_copy_later(void* to, const void* from, std::size_t bytes, void* stream, int delay_us) {

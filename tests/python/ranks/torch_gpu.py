@@ -3,6 +3,7 @@
 import torch
 
 import hvd.torch as hvd
+from hvd.torch import ops
 
 
 def train(optimizer_of, rank: int, ranks: int) -> list[float]:
@@ -34,3 +35,25 @@ def check_parameters_and_state_travel() -> None:
     torch.nn.init.constant_(model.weight, hvd.rank() + 1.0)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     assert float(model.weight[0, 0].detach()) == 1.0
+
+
+def check_a_result_survives_a_capture() -> None:
+    """hvd.synchronize while torch captures: refused before anything is given up."""
+    total = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="captured")
+    rows = hvd.allgather_async(torch.ones(1), name="captured rows")
+    is_capturing = torch.cuda.is_current_stream_capturing
+    ops._reducing._streams.add((0, 7))
+    torch.cuda.is_current_stream_capturing = lambda: True
+    try:
+        for handle in (total, rows):
+            try:
+                hvd.synchronize(handle)
+            except ValueError as error:
+                assert "captured into a CUDA graph" in str(error), error
+            else:
+                raise AssertionError("a capturing stream was made to wait")
+    finally:
+        torch.cuda.is_current_stream_capturing = is_capturing
+        ops._reducing._streams.clear()
+    assert hvd.synchronize(total).tolist() == [hvd.size()] * 3
+    assert hvd.synchronize(rows).tolist() == [1] * hvd.size()

@@ -60,6 +60,15 @@ class TorchAdapter:
             self._cuda = bool(_native.built("cuda"))
         return self._cuda
 
+    def may_wait(self) -> None:
+        """Before anything is given up: a stream that is being captured into a graph cannot wait for a result.  A result
+        stays, to be asked for again behind the capture."""
+        if self._streams and torch.cuda.is_current_stream_capturing():
+            raise ValueError(
+                "hvd: the current stream is being captured into a CUDA graph, and cannot wait for an operation "
+                "(synchronize before the capture, or behind it: the result stays)"
+            )
+
     def settle(self) -> None:
         """The streams that tensors came from have been made to wait; where the current one is another, it waits too."""
         external: Any = torch.cuda.ExternalStream  # has no types

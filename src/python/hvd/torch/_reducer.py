@@ -235,6 +235,7 @@ class Reducer:
 
     def synchronize(self) -> None:
         """Waits until every parameter's gradient is reduced over all ranks."""
+        collectives._may_wait()
         slots = self.slots.values()
         for slot in slots:
             if slot.handle or slot.sparse or slot.work is not None:

@@ -58,7 +58,9 @@ __all__ = [
 _reducing = TorchAdapter()
 collectives: Collectives[torch.Tensor] = Collectives(_reducing)
 # For operations that only move: more types.  Handles are the same.
-moving: Collectives[torch.Tensor] = Collectives(TorchAdapter(reduces=False))
+_moving = TorchAdapter(reduces=False)
+_moving._streams = _reducing._streams
+moving: Collectives[torch.Tensor] = Collectives(_moving)
 moving._pending = collectives._pending
 
 

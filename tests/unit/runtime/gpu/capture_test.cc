@@ -1,0 +1,214 @@
+/// CUDA graphs: what is captured elsewhere in the process stays whole, and what cannot be captured is refused in time.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "core/running.h"
+#include "gpu_operations.h"
+
+extern "C" int cuStreamBeginCapture_v2(void* stream, int mode);
+extern "C" int cuStreamEndCapture(void* stream, void** graph);
+extern "C" int cuMemAlloc_v2(hvd::cuda::Pointer* address, std::size_t bytes);
+extern "C" int cuEventQuery(void* event);
+extern "C" int fake_cuda_allocations(int device);
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+constexpr int global = 0;
+
+/// A capture by the calling thread.
+class Capturing {
+ public:
+  explicit Capturing(void* stream, int mode = global) : stream_(stream) {
+    REQUIRE(cuStreamBeginCapture_v2(stream, mode) == 0);
+  }
+  ~Capturing() { end(); }
+  Capturing(const Capturing&) = delete;
+  Capturing& operator=(const Capturing&) = delete;
+  /// How many nodes the graph has; -1: it was spoilt.
+  int end() {
+    if (!stream_) return -1;
+    void* graph = nullptr;
+    const int code = cuStreamEndCapture(std::exchange(stream_, nullptr), &graph);
+    return code == 0 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(graph)) - 1 : -1;
+  }
+
+ private:
+  void* stream_;
+};
+
+void* make_stream(cuda::Gpu& gpu) {
+  const cuda::Current current(gpu.driver(), gpu.context());
+  return gpu.make_stream();
+}
+
+/// What @p call is refused with.
+std::string refused(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) { return e.code == Code::usage ? e.what() : "another code: " + std::string(e.what()); }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the fake driver refuses what a capture elsewhere forbids, and the capture is void then") {
+  cuda::Gpu& gpu = cuda::Gpu::at(0);
+  void* stream = make_stream(gpu);
+  cuda::Pointer p = 0;
+  {
+    Capturing capture(stream);
+    int from_elsewhere = 0;
+    std::thread([&] {
+      cuda::Context was = nullptr;
+      gpu.driver().push(gpu.context());
+      from_elsewhere = cuMemAlloc_v2(&p, 16);
+      gpu.driver().pop(&was);
+    }).join();
+    CHECK(from_elsewhere == 900);
+    CHECK(gpu.capturing(stream));
+    CHECK(capture.end() == -1);
+  }
+  CHECK(!gpu.capturing(stream));
+  {
+    Capturing capture(stream);
+    const cuda::Current current(gpu.driver(), gpu.context());
+    const auto before = gpu.mark(make_stream(gpu));  // ours, elsewhere
+    CHECK(cuMemAlloc_v2(&p, 16) == 0);
+    before->reached();
+    CHECK(capture.end() == 0);
+    CHECK(gpu.driver().mem_free(p) == 0);
+  }
+  {
+    Capturing capture(stream);
+    const cuda::Current current(gpu.driver(), gpu.context());
+    const auto inside = gpu.mark(stream);
+    CHECK(cuEventQuery(inside->event()) == 907);  // in no mode
+    CHECK(capture.end() == -1);
+  }
+}
+
+TEST_CASE("operations of all kinds run, memory and communicators are made, while another thread captures") {
+  const auto all = [](int streams, bool host) {
+    core::Config config;
+    config.nccl_streams = streams;
+    config.gpu_through_host = host;
+    void* stream = make_stream(cuda::Gpu::at(3));
+    std::promise<void> begun, over;
+    std::future<int> nodes = std::async(std::launch::async, [&] {
+      Capturing capture(stream);
+      begun.set_value();
+      over.get_future().wait();
+      return capture.end();
+    });
+    begun.get_future().wait();
+    run_world(2, 2, all_operations, config);
+    over.set_value();
+    CHECK(nodes.get() == 0);
+  };
+  all(1, false);
+  all(2, false);
+  all(1, true);
+}
+
+TEST_CASE("an operation whose stream is being captured is refused; the graph and the name stay good") {
+  run_world(2, 2, [](Rank& rank) {
+    GpuRank gpu(rank);
+    const auto v = floats(10, rank.rank());
+    void* t = gpu.tensor(v.data(), 40, 0);
+    cuStreamSynchronize(gpu.stream());
+    const hvd_request q = gpu.on_gpu(Rank::request(HVD_ALLREDUCE, "gradient", {10}, t, t));
+    for (const int mode : {0, 1, 2}) {
+      EXPECT(cuStreamBeginCapture_v2(gpu.stream(), mode) == 0);
+      const std::string text = refused([&] { rank.submit(q); });
+      EXPECT(text.find("'gradient': the stream that makes its tensor is being captured into a CUDA graph") == 0);
+      void* graph = nullptr;
+      EXPECT(cuStreamEndCapture(gpu.stream(), &graph) == 0);
+    }
+    gpu.run(Rank::request(HVD_ALLREDUCE, "gradient", {10}, t, t));
+    EXPECT(read(t, 10) == sum_of_floats(10, 2));
+  });
+}
+
+TEST_CASE("a stream that is being captured waits for no result, which stays") {
+  run_world(2, 2, [](Rank& rank) {
+    GpuRank gpu(rank);
+    const auto v = floats(10, rank.rank());
+    void* t = gpu.tensor(v.data(), 40);
+    core::Operation& op = rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, "early", {10}, t, t)));
+    EXPECT(rank.engine().wait(op, 120));
+    EXPECT(cuStreamBeginCapture_v2(gpu.stream(), global) == 0);
+    const std::string text = refused([&] { core::hand_over(op, gpu.stream()); });
+    EXPECT(text.find("the stream that is to wait for the result is being captured") != std::string::npos);
+    void* graph = nullptr;
+    EXPECT(cuStreamEndCapture(gpu.stream(), &graph) == 0);
+    gpu.arrive(op);
+    gpu.release(op);
+    EXPECT(read(t, 10) == sum_of_floats(10, 2));
+  });
+}
+
+TEST_CASE("a result that is let go while its stream is being captured comes back behind the capture") {
+  cuda::Gpu& gpu = cuda::Gpu::at(5);
+  void* stream = make_stream(gpu);
+  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::Pointer block = gpu.allocate(5000);
+  gpu.lend(block, stream);
+  {
+    Capturing capture(stream);
+    CHECK(cuda::free_anywhere(reinterpret_cast<void*>(block)));
+    const cuda::Pointer other = gpu.allocate(5000);
+    CHECK(other != block);
+    gpu.free(other);
+    CHECK(capture.end() == 0);
+  }
+  const cuda::Pointer first = gpu.allocate(5000);  // takes it back; the mark may not have been reached yet
+  cuStreamSynchronize(stream);
+  const cuda::Pointer second = gpu.allocate(5000);
+  CHECK((first == block || second == block));
+  gpu.free(first);
+  gpu.free(second);
+  CHECK(gpu.given() == 0);
+}
+
+TEST_CASE("the default stream is of no use while one that waits for it is being captured") {
+  cuda::Gpu& gpu = cuda::Gpu::at(6);
+  cuda::Stream blocking = nullptr;
+  {
+    const cuda::Current current(gpu.driver(), gpu.context());
+    REQUIRE(gpu.driver().stream_create(&blocking, 0, 0) == 0);
+  }
+  CHECK(!gpu.capturing(nullptr));
+  Capturing capture(blocking);
+  CHECK(gpu.capturing(nullptr));
+  CHECK(!gpu.capturing(make_stream(gpu)));
+  CHECK(capture.end() == 0);
+  CHECK(!gpu.capturing(nullptr));
+}
+
+TEST_CASE("memory comes from the driver only while a program warms up") {
+  run_world(2, 2, [](Rank& rank) {
+    GpuRank gpu(rank);
+    std::vector<std::vector<float>> v;
+    for (std::size_t n : {10, 1000, 70000}) v.push_back(floats(n, rank.rank()));
+    const auto round = [&] {
+      for (const auto& x : v) {
+        const auto n = static_cast<std::int64_t>(x.size());
+        void* t = gpu.tensor(x.data(), x.size() * 4, 0);
+        gpu.run(Rank::request(HVD_ALLREDUCE, ("sum" + std::to_string(n)).c_str(), {n}, t, t, HVD_F32, HVD_AVERAGE));
+        gpu.take<float>(Rank::request(HVD_ALLGATHER, ("rows" + std::to_string(n)).c_str(), {n}, t, nullptr));
+        gpu.run(Rank::request(HVD_ALLREDUCE, ("host" + std::to_string(n)).c_str(), {n}, t, t, HVD_I16));
+      }
+    };
+    for (int i = 0; i < 3; ++i) round();
+    const int calls = fake_cuda_allocations(gpu.gpu().ordinal());
+    for (int i = 0; i < 5; ++i) round();
+    EXPECT(fake_cuda_allocations(gpu.gpu().ordinal()) == calls);
+  });
+}
