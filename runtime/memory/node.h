@@ -9,7 +9,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
+
+#include "base/error.h"
 
 namespace hvd::memory {
 
@@ -51,6 +54,8 @@ struct Public {
   std::atomic<std::uint64_t> board[1];  ///< [words] ready bits by id, as parity: a bit flips once per round
 };
 
+inline constexpr int most_ranks = 512;  ///< of a node: whoever reduces keeps their addresses on its stack
+
 /// How large the parts are; equal on all ranks of a node.
 struct Geometry {
   int ranks = 1;
@@ -64,7 +69,11 @@ struct Geometry {
 /// The view that one rank has of the segment.
 class Node {
  public:
+  /// Throws Error{usage} for more ranks than most_ranks.
   Node(Geometry g, int me) : geometry(g), me(me), ranks(g.ranks) {
+    if (ranks > most_ranks)
+      throw Error(Code::usage, std::to_string(ranks) + " ranks on one host",
+                  "a host can have " + std::to_string(most_ranks) + " ranks of a job at most", "give it fewer slots");
     auto take = [this](std::size_t bytes) {
       const std::size_t at = total_;
       total_ += (bytes + line_bytes - 1) / line_bytes * line_bytes;
@@ -113,7 +122,6 @@ class Node {
   Place& place(int r, std::uint32_t id, unsigned parity) const {
     return at<Place>(places_ + places_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
   }
-  /// The arenas of this node's ranks; nullptr for one that this rank cannot map.
   /// Stays mapped until the process ends: a message to another node cannot be called back, and is read from here when
   /// its receiver asks for it, perhaps in a later world.
   void keep() const {
@@ -122,6 +130,7 @@ class Node {
     std::lock_guard lock(mutex);
     kept.push_back(memory_);
   }
+  /// The arenas of this node's ranks; nullptr for one that this rank cannot map.
   void attach_arenas(std::vector<std::shared_ptr<unsigned char>> arenas) { arenas_ = std::move(arenas); }
   unsigned char* arena(int r) const { return arenas_[static_cast<std::size_t>(r)].get(); }
   bool reaches_all() const {

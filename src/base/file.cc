@@ -6,15 +6,24 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace hvd {
 
 void FdTraits::abandon(type fd) noexcept { ::close(fd); }
 
 std::string errno_text(int number) { return std::generic_category().message(number); }
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return std::string(trim(line));
+}
 
 std::string read_file(const std::string& path, std::size_t limit_bytes) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));

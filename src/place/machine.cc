@@ -9,6 +9,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/file.h"
 #include "base/text.h"
 
 namespace hvd::place {
@@ -16,13 +17,6 @@ namespace hvd::place {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return std::string(trim(line));
-}
 
 int number_in(const std::string& path, int otherwise) {
   const auto n = to_integer(first_line(path));

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
+#include "base/file.h"
 #include "base/text.h"
 
 namespace hvd::place {
@@ -31,13 +31,6 @@ std::string version_in(const std::string& line) {
   for (const std::string& word : words(line))
     if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
   return {};
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 bool joins(const Way& way, const std::string& a, const std::string& b) {

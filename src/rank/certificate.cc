@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -29,12 +28,7 @@ std::string full_shared_memory(const std::string& folder) {
   return folder + " is full (" + human_bytes(size) + ")";
 }
 
-std::string core_pattern() {
-  std::ifstream file("/proc/sys/kernel/core_pattern");
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
+std::string core_pattern() { return first_line("/proc/sys/kernel/core_pattern"); }
 
 std::string core_place(const std::string& pattern, const std::string& cwd) {
   if (pattern.starts_with("|")) {

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <fstream>
 #include <mutex>
 #include <new>
 #include <thread>
 #include <utility>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "nvml.h"
 
@@ -56,9 +56,7 @@ constexpr int most_generations = 64;
 
 /// The parent of @p pid; 0 when nobody knows.
 pid_t parent_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
+  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name_ends = line.rfind(')');  // the name may hold anything
   const std::vector<std::string> rest = words(name_ends == std::string::npos ? "" : line.substr(name_ends + 1));
   return rest.size() < 2 ? 0 : static_cast<pid_t>(to_integer(rest[1]).value_or(0));
@@ -70,12 +68,7 @@ bool is_below(pid_t pid, pid_t rank) {
   return false;
 }
 
-std::string name_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
-  std::string name;
-  std::getline(file, name);
-  return name;
-}
+std::string name_of(pid_t pid) { return first_line("/proc/" + std::to_string(pid) + "/comm"); }
 
 }  // namespace
 

@@ -7,7 +7,6 @@ namespace hvd::ops {
 namespace {
 
 using memory::Progress;
-constexpr int max_sources = 512;  ///< ranks of a node
 constexpr std::size_t largest_block = 256 << 10, smallest_block = 1 << 10, block_budget = 2 << 20;
 
 std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -167,8 +166,8 @@ void Lanes::reduce(std::size_t k) {
   const Lane& mine = lane(rings_.me);
   const auto [begin, end] = part(mine, chunks_[k]);
   const std::size_t place = width_ * static_cast<std::size_t>(rings_.me);
-  const unsigned char* ring[max_sources];
-  const void* source[max_sources];
+  const unsigned char* ring[memory::most_ranks];
+  const void* source[memory::most_ranks];
   for (int r = 0; r < rings_.ranks; ++r) ring[r] = rings_.node.ring(r, base_ + k) + place;
   each(mine.pieces, begin, end,
        [&, begin = begin](const Piece& p, std::size_t offset, std::size_t at, std::size_t bytes) {

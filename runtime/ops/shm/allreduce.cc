@@ -8,7 +8,6 @@ namespace {
 using memory::Progress;
 constexpr std::size_t block_bytes = 8 << 10;     ///< reduced piece by piece in the first cache, then stored twice
 constexpr std::size_t streaming_from = 4 << 20;  ///< outputs that large leave the caches anyway
-constexpr int max_local = 512;
 
 }  // namespace
 
@@ -73,8 +72,8 @@ void ShmAllreduce::reduce(std::uint64_t k) {
   const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
   unsigned char* result = rings_.node.result(base_ + k);
   alignas(64) unsigned char block[block_bytes];
-  const unsigned char* ring[max_local];
-  const void* source[max_local];
+  const unsigned char* ring[memory::most_ranks];
+  const void* source[memory::most_ranks];
   for (int r = 0; r < rings_.ranks; ++r) ring[r] = rings_.node.ring(r, base_ + k);
   stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
     for (std::size_t done = 0; done < bytes; done += block_bytes) {
@@ -97,7 +96,7 @@ void ShmAllreduce::reduce_part(std::uint64_t k) {
   const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
   unsigned char* result = rings_.node.result(base_ + k);
   unsigned char* wide = hook_->wide(begin, end);
-  const void* source[max_local];
+  const void* source[memory::most_ranks];
   stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
     for (int r = 0; r < rings_.ranks; ++r)
       source[r] = r == rings_.me ? item.in + from : rings_.node.ring(r, base_ + k) + (at - chunk);

@@ -9,7 +9,6 @@ namespace {
 constexpr std::size_t block_bytes =
     16 << 10;  ///< reduced to one array, then copied to the others out of the first cache
 constexpr std::size_t piece_bytes = 1 << 20;  ///< a step
-constexpr int max_local = 512;
 
 }  // namespace
 
@@ -23,7 +22,7 @@ bool Places::reach_all() {
 }
 
 bool Places::registered(std::uint32_t id, unsigned parity) {
-  if (node_.ranks < 2 || node_.ranks > max_local) return false;
+  if (node_.ranks < 2) return false;
   for (int r = 0; r < node_.ranks; ++r) {
     const memory::Place& p = node_.place(r, id, parity);
     if (p.in.load(std::memory_order_acquire) == 0 || p.out.load(std::memory_order_relaxed) == 0) return false;
@@ -75,7 +74,7 @@ bool DirectAllreduce::step() {
 
 void DirectAllreduce::reduce(std::size_t begin, std::size_t end) {
   const auto n = static_cast<std::size_t>(rings_.ranks), me = static_cast<std::size_t>(rings_.me);
-  const void* source[max_local];
+  const void* source[memory::most_ranks];
   stream_.pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t, std::size_t bytes) {
     const auto index = static_cast<std::size_t>(&item - stream_.items.data());
     unsigned char* const* in = in_.data() + index * n;

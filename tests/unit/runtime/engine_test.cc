@@ -52,6 +52,14 @@ TEST_CASE("engine: allreduce of every wide dtype and reduction, record and bit, 
   SUBCASE("int16") { allreduce_ints<std::int16_t>(HVD_I16); }
 }
 
+TEST_CASE("engine: more ranks of one host than there is room for are refused") {
+  memory::Geometry geometry;
+  geometry.ranks = memory::most_ranks;
+  CHECK_NOTHROW(memory::Node(geometry, 0));
+  ++geometry.ranks;
+  CHECK_THROWS_WITH_AS(memory::Node(geometry, 0), doctest::Contains("513 ranks on one host"), Error);
+}
+
 TEST_CASE("engine: scale factors, scalars and shapes") {
   for (const Split& s : splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
