@@ -73,18 +73,12 @@ void Launch::prepare(Tensor& t) {
 
 /// The group that it is at.
 void Launch::call() {
-  Communicator& c = communicator();
-  c.begin();
-  try {
+  communicator().group([this] {
     if (groups_[at_] == Group::all)
       call_all();
     else
       for (const ByNodes& n : by_nodes_) call(n, groups_[at_]);
-  } catch (...) {
-    c.library().group_end();
-    throw;
-  }
-  c.end();
+  });
 }
 
 void Launch::call_all() {

@@ -4,6 +4,14 @@
 
 namespace hvd::nccl {
 
+namespace {
+
+/// With the end of communicators, which takes milliseconds unless the kernels of other sets are in the way (see
+/// Ending).
+constexpr std::chrono::milliseconds patience{500};
+
+}  // namespace
+
 Clique::Clique(std::unique_ptr<Communicator> whole, int lanes, const Nodes& nodes, int blocks)
     : count_(static_cast<std::size_t>(lanes)), nodes_(nodes), blocks_(blocks) {
   all_.push_back(std::move(whole));
@@ -47,8 +55,9 @@ std::unique_ptr<Communicator> Clique::split(int color, int rank, int size, int b
 
 /// The first one first: what is being made of it ends with it.
 void Clique::abort() noexcept {
-  all_.front()->abort();
   for (const auto& c : all_) c->abort();
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (const auto& c : all_) c->ended(until);
 }
 
 }  // namespace hvd::nccl

@@ -58,6 +58,7 @@ class Clique {
   void watch();
   /// A communicator for a part of the set (or none here: color no_color): split from the first lane, whose rules apply.
   std::unique_ptr<Communicator> split(int color, int rank, int size, int blocks);
+  /// Ends all of them, and waits for that, but not for ever.
   void abort() noexcept;
 
  private:

@@ -17,16 +17,46 @@ Config config_of(int blocks) {
 }  // namespace
 
 Communicator::Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks)
-    : library_(library), gpu_(gpu), rank_(rank), size_(size) {
+    : library_(library), gpu_(gpu), rank_(rank), size_(size), caller_(caller_for(library)) {
   Config config = config_of(blocks);
-  library_.check(library_.init(&comm_, size, id, rank, &config), "ncclCommInitRankConfig", nullptr);
+  int code = success;
+  call([&] { code = library_.init(&comm_, size, id, rank, &config); });
+  if (code != success && code != in_progress) abort();  // it may have made something
+  library_.check(code, "ncclCommInitRankConfig", nullptr);
+}
+
+std::shared_ptr<Caller> Communicator::caller_for(const Library& library) {
+  return library.version < groups_of_their_own ? std::make_shared<Caller>() : nullptr;
+}
+
+/// What NCCL may go on with in the background.
+void Communicator::call(const std::function<void()>& call) {
+  if (!caller_) return call();
+  caller_->run([&] {
+    const cuda::Current current(gpu_.driver(), gpu_.context());
+    call();
+  });
+}
+
+void Communicator::group(const std::function<void()>& calls) {
+  call([&] {
+    check(library_.group_start(), "ncclGroupStart");
+    try {
+      calls();
+    } catch (...) {
+      library_.group_end();
+      throw;
+    }
+    check(library_.group_end(), "ncclGroupEnd");
+  });
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int rank, int size, int blocks) {
   Config config = config_of(blocks);
   part_ = std::make_shared<Splitting>();
   part_->parent = comm_;
-  const int code = library_.split(comm_, color, rank, &part_->made, &config);
+  int code = success;
+  call([&] { code = library_.split(comm_, color, rank, &part_->made, &config); });
   if (code != success && code != in_progress) part_.reset();
   library_.check(code, "ncclCommSplit", comm_);
   if (color == no_color) return nullptr;
@@ -36,19 +66,24 @@ std::unique_ptr<Communicator> Communicator::split(int color, int rank, int size,
 
 /// The split that this one comes from is over.
 bool Communicator::made() {
+  std::lock_guard lock(from_->mutex);
   if (!from_->over) {
+    if (!from_->parent) throw Error(Code::peer_lost, "NCCL", "the communicator was ended");
     int state = success;
     library_.check(library_.async_error(from_->parent, &state), "ncclCommGetAsyncError", from_->parent);
     library_.check(state, "ncclCommSplit", from_->parent);
     from_->over = state == success;
     if (!from_->over) return false;
   }
-  comm_ = std::exchange(from_, nullptr)->made;
+  comm_ = from_->made;
   return true;
 }
 
 bool Communicator::ready() {
-  if (from_ && !made()) return false;
+  if (from_) {
+    if (!made()) return false;
+    from_.reset();
+  }
   if (!comm_) throw Error(Code::peer_lost, "NCCL", "the communicator was ended");
   int state = success;
   library_.check(library_.async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
@@ -60,8 +95,7 @@ bool Communicator::ready() {
 /// The split of this one is over.
 void Communicator::settle() noexcept {
   if (!part_) return;
-  part_->over = true;
-  if (!part_->wanted && part_->made) library_.abort(part_->made);
+  if (const Comm unwanted = part_->end()) Ending(library_, unwanted, nullptr, nullptr);
   part_.reset();
 }
 
@@ -91,17 +125,21 @@ RedOp Communicator::premultiplied(int type, double factor) {
 }
 
 void Communicator::abort() noexcept {
-  if (!comm_ && !from_) return;
-  try {
-    const cuda::Current current(gpu_.driver(), gpu_.context());
-    if (from_ && from_->over) comm_ = from_->made;
-    if (from_ && !from_->over) from_->wanted = false;  // NCCL is at it: the parent ends it
-    from_.reset();
-    if (comm_) library_.abort(std::exchange(comm_, nullptr));
-    settle();
-  } catch (const Error&) {  // the driver is gone: so is what ran there
+  if (from_) {
+    std::lock_guard lock(from_->mutex);
+    if (from_->over)
+      comm_ = from_->made;
+    else
+      from_->wanted = false;  // NCCL is at it: the parent ends it
   }
-  comm_ = nullptr;
+  from_.reset();
+  if (part_) {
+    std::lock_guard lock(part_->mutex);
+    part_->parent = nullptr;
+  }
+  if (comm_)
+    ending_ = std::make_unique<Ending>(library_, std::exchange(comm_, nullptr), std::move(part_), std::move(caller_));
+  part_.reset();
   factors_.clear();
 }
 

@@ -2,7 +2,9 @@
 ///
 /// NCCL is told not to block: a call that takes longer goes on inside NCCL, and
 /// ready() asks how far it is.  So a lost peer never holds up the engine's thread,
-/// and abort() works at every moment.  Used under the engine's drive lock, with
+/// and abort() works at every moment.  What such a communicator allows while it is in
+/// progress: ncclCommGetAsyncError and ncclCommAbort, nothing else ("Creating a
+/// communicator with options" in NCCL's user guide).  Used under the engine's drive lock, with
 /// the GPU's context current (abort() sees to that itself).
 #pragma once
 #include <map>
@@ -10,7 +12,7 @@
 #include <utility>
 
 #include "cuda/gpu.h"
-#include "ops/nccl/library.h"
+#include "ops/nccl/threads.h"
 
 namespace hvd::nccl {
 
@@ -19,7 +21,7 @@ class Communicator {
   /// Begins to join; the id is the same on all ranks and was used for nothing else.
   /// @param blocks  the most that one of its kernels puts on the device at a time; 0: as NCCL likes
   Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks);
-  ~Communicator() { abort(); }
+  ~Communicator() { abort(); }  ///< does not wait
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
@@ -34,11 +36,13 @@ class Communicator {
   bool ready();
   /// A sum of what is multiplied by @p factor first.  Made once for each type and factor.  Only while ready().
   RedOp premultiplied(int type, double factor);
-  /// Ends everything under way here, kernels on the device too.  Local.
+  /// Begins to end everything under way here, kernels on the device too; ended() waits for that.  Local.
   void abort() noexcept;
+  /// False: it is still at it.
+  bool ended(std::chrono::steady_clock::time_point until) const { return !ending_ || ending_->wait_until(until); }
 
-  void begin() { library_.check(library_.group_start(), "ncclGroupStart", comm_); }
-  void end() { library_.check(library_.group_end(), "ncclGroupEnd", comm_); }
+  /// One group of calls, made by @p calls.  Only while ready(); the next group when it is ready() again.
+  void group(const std::function<void()>& calls);
   void check(int code, const char* what) const { library_.check(code, what, comm_); }
   Comm comm() const { return comm_; }
   cuda::Gpu& gpu() const { return gpu_; }
@@ -47,16 +51,10 @@ class Communicator {
   int size() const { return size_; }
 
  private:
-  /// A split under way: NCCL writes what it made into here, from a thread of its own, before the parent is ready again.
-  /// Shared by both, since either may end first.
-  struct Splitting {
-    Comm parent = nullptr;
-    Comm made = nullptr;
-    bool over = false;    ///< `made` is written, and nobody asks for the parent anymore
-    bool wanted = false;  ///< by the part's object; else the parent ends it
-  };
   Communicator(const Library& library, cuda::Gpu& gpu, int rank, int size, std::shared_ptr<Splitting> from)
-      : library_(library), gpu_(gpu), rank_(rank), size_(size), from_(std::move(from)) {}
+      : library_(library), gpu_(gpu), rank_(rank), size_(size), caller_(caller_for(library)), from_(std::move(from)) {}
+  static std::shared_ptr<Caller> caller_for(const Library& library);
+  void call(const std::function<void()>& call);
   bool made();
   void settle() noexcept;
 
@@ -64,6 +62,8 @@ class Communicator {
   cuda::Gpu& gpu_;
   const int rank_, size_;
   Comm comm_ = nullptr;
+  std::shared_ptr<Caller> caller_;  ///< nullptr: the engine's thread will do
+  std::unique_ptr<Ending> ending_;
   std::shared_ptr<Splitting> from_;  ///< this one is being made
   std::shared_ptr<Splitting> part_;  ///< of this one another is being made
   std::map<std::pair<int, double>, RedOp> factors_;

@@ -6,7 +6,9 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/nccl/library.h"
@@ -55,7 +57,11 @@ struct Communicator {
   int rounds = 0;                 ///< splits so far
   Communicator** made = nullptr;  ///< one is under way: where its result goes
   int groups = 0;
+  int device = 0;
   std::vector<Premultiplied> ops;
+  /// Stream and work of a group that has ended: NCCL puts it there from a thread of its own, before the communicator is
+  /// ready again, and no earlier.
+  std::vector<std::pair<void*, std::function<void()>*>> queued;
 };
 
 enum class Kind : std::uint32_t { all_reduce, broadcast, reduce, all_gather, reduce_scatter, send, receive };

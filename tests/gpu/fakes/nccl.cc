@@ -2,7 +2,9 @@
 ///
 /// Its C interface.  Calls are queued on the fake driver's streams and run there
 /// (group.h), so they come late, like the real ones.  Communicators never block:
-/// joining and every group take a few looks.
+/// joining and every group take a few looks, and only then is a group's work on the stream.
+/// What NCCL forbids is an error here: calls on a communicator in progress; before 2.27 a second group on a thread that
+/// has one under way for another communicator; ncclCommAbort waits for what other communicators run on the device.
 /// Environment: FAKE_NCCL_VERSION (23007), FAKE_NCCL_FAIL="ncclAllReduce:2:3" (the second call of it, and all later
 /// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and nothing ends).
 #include <sched.h>
@@ -17,7 +19,9 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/kernels.h"
@@ -64,6 +68,50 @@ int failure(const char* function) {
   return count >= from ? code : 0;
 }
 
+extern "C" int cuCtxGetDevice(int* device);
+constexpr int unhandled_cuda_error = 1;
+std::atomic<int> at_work[64];  ///< [device] jobs on its streams
+
+bool in_progress_now(const Communicator& c) { return c.looks.load() > 0 || c.made || !c.joined; }
+
+/// Which communicator has something under way that this thread began.  Those that are gone are forgotten.
+thread_local Communicator* of_this_thread = nullptr;
+std::mutex living_mutex;
+std::set<const Communicator*>& living() {
+  static auto* all = new std::set<const Communicator*>;
+  return *all;
+}
+
+void live(const Communicator& c) {
+  std::lock_guard lock(living_mutex);
+  living().insert(&c);
+}
+
+/// Before 2.27: see above.
+bool mixed_up(Communicator& c, const char* name) {
+  if (number("FAKE_NCCL_VERSION", 23007) < 22700 && of_this_thread && of_this_thread != &c) {
+    std::lock_guard lock(living_mutex);
+    if (living().count(of_this_thread) && in_progress_now(*of_this_thread)) {
+      std::fprintf(stderr, "fake NCCL: %s on a thread that has another communicator's group under way\n", name);
+      return true;
+    }
+  }
+  of_this_thread = &c;
+  return false;
+}
+
+void put_on_stream(Communicator& c) {
+  for (auto [stream, work] : std::exchange(c.queued, {}))
+    fake_cuda_enqueue(
+        stream,
+        [](void* context) {
+          auto* f = static_cast<std::function<void()>*>(context);
+          (*f)();
+          delete f;
+        },
+        work);
+}
+
 int submit() {
   std::map<std::pair<Communicator*, void*>, std::vector<Call>> jobs;
   for (const Call& c : calls) jobs[{c.comm, c.stream}].push_back(c);
@@ -73,23 +121,23 @@ int submit() {
     int after = 0, code = 0;
     const char* text = std::getenv("FAKE_NCCL_ASYNC");
     if (text && std::sscanf(text, "%d:%d", &after, &code) == 2 && ++c.groups >= after) c.error = code;
+    if (mixed_up(c, "a group")) {
+      calls.clear();
+      return invalid_usage;
+    }
     c.looks = 2;
     c.jobs.fetch_add(1);
+    at_work[c.device].fetch_add(1);
     const bool hangs = c.error.load() != success;
     auto* work = new std::function<void()>([&c, job = std::move(job), hangs] {
       const timespec pause{0, 1000000};
       while (hangs && !c.aborted.load()) nanosleep(&pause, nullptr);
       carry_out(c, job);
+      at_work[c.device].fetch_sub(1);
       c.jobs.fetch_sub(1);
     });
-    fake_cuda_enqueue(
-        key.second,
-        [](void* context) {
-          auto* f = static_cast<std::function<void()>*>(context);
-          (*f)();
-          delete f;
-        },
-        work);
+    c.queued.emplace_back(key.second, work);
+    if (hangs) put_on_stream(c);
   }
   return in_progress;
 }
@@ -97,7 +145,7 @@ int submit() {
 int add(const char* name, const Call& call) {
   if (const int code = failure(name)) return code;
   if (!call.comm || call.comm->aborted.load()) return invalid_usage;
-  if (call.comm->looks.load() > 0 || call.comm->made || !call.comm->joined) {
+  if (in_progress_now(*call.comm)) {
     std::fprintf(stderr, "fake NCCL: %s on a communicator that is still in progress\n", name);
     return invalid_usage;
   }
@@ -125,8 +173,13 @@ FAKE int ncclGetUniqueId(UniqueId* id) {
 FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Config* config) {
   if (const int code = failure("ncclCommInitRankConfig")) return code;
   if (config->magic != 0xcafebeefu || config->blocking != 0 || ranks > most_ranks) return invalid_usage;
+  int device = 0;  // of the current context, as cudaGetDevice tells NCCL
+  if (cuCtxGetDevice(&device) != 0) return unhandled_cuda_error;
   Communicator* c = open_communicator(id.bytes, rank, ranks);
   if (!c) return 2;
+  c->device = device;
+  live(*c);
+  if (mixed_up(*c, "ncclCommInitRankConfig")) return invalid_usage;
   *comm = c;
   return in_progress;
 }
@@ -139,6 +192,7 @@ FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, Config* config
     std::fprintf(stderr, "fake NCCL: ncclCommSplit on a communicator that is at work\n");
     return invalid_usage;
   }
+  if (mixed_up(*c, "ncclCommSplit")) return invalid_usage;
   *made = nullptr;
   begin_split(*c, color, key, reinterpret_cast<Communicator**>(made));
   return in_progress;
@@ -147,7 +201,16 @@ FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, Config* config
 FAKE int ncclCommAbort(Comm comm) {
   Communicator* c = comm_of(comm);
   c->aborted = true;
-  while (c->jobs.load() > 0) sched_yield();
+  {
+    std::lock_guard lock(living_mutex);
+    living().erase(c);
+  }
+  for (auto& [stream, work] : c->queued) {
+    delete work;
+    c->jobs.fetch_sub(1);
+    at_work[c->device].fetch_sub(1);
+  }
+  while (c->jobs.load() > 0 || at_work[c->device].load() > 0) sched_yield();  // it frees memory: cudaFree waits
   munmap(c->segment, sizeof(Segment));
   shm_unlink(c->name.c_str());
   delete c;
@@ -162,9 +225,15 @@ FAKE int ncclCommGetAsyncError(Comm comm, int* error) {
     if (c->joined) shm_unlink(c->name.c_str());
     *error = in_progress;
   } else if (c->made) {
-    if (!finish_split(*c)) *error = in_progress;
+    Communicator** made = c->made;
+    if (!finish_split(*c)) {
+      *error = in_progress;
+    } else if (*made) {
+      (*made)->device = c->device;
+      live(**made);
+    }
   } else if (c->looks.load() > 0) {
-    c->looks.fetch_sub(1);
+    if (c->looks.fetch_sub(1) == 1) put_on_stream(*c);
     *error = in_progress;
   }
   return 0;
@@ -172,6 +241,10 @@ FAKE int ncclCommGetAsyncError(Comm comm, int* error) {
 #if !defined(FAKE_NCCL_INCOMPLETE)
 FAKE int ncclRedOpCreatePreMulSum(RedOp* op, void* scalar, int type, int, Comm comm) {
   if (const int code = failure("ncclRedOpCreatePreMulSum")) return code;
+  if (in_progress_now(*comm_of(comm))) {
+    std::fprintf(stderr, "fake NCCL: ncclRedOpCreatePreMulSum on a communicator that is still in progress\n");
+    return invalid_usage;
+  }
   double factor = 0;
   float f = 0;
   hvd::cuda::f16 half;
