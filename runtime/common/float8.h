@@ -62,7 +62,7 @@ HVD_FLOAT8 std::uint32_t as_bits(float f) {
   return bits;
 }
 /// Of a power of two, as f32.
-constexpr std::uint32_t power(int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; }
+HVD_FLOAT8 constexpr std::uint32_t power(int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; }
 
 }  // namespace float8
 

@@ -65,6 +65,7 @@ Config Config::from_environment() {
        false);  // a promise that is always kept (CONTRIBUTING, "One allreduce"); wrong text is an error
   c.gpu_through_host = through_host();
   c.nccl_wide = flag("HVD_NCCL_WIDE", false);
+  c.nccl_float8 = flag("HVD_NCCL_FLOAT8", false);
   c.nccl_streams = static_cast<int>(number("HOROVOD_NUM_NCCL_STREAMS", 1, 1, 16));
   c.sums_by_nodes = flag("HOROVOD_HIERARCHICAL_ALLREDUCE", false) | flag("HOROVOD_TORUS_ALLREDUCE", false);
   c.gathers_by_nodes = flag("HOROVOD_HIERARCHICAL_ALLGATHER", false);

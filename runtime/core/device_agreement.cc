@@ -54,6 +54,7 @@ nccl::Card Device::card() {
   nccl::Card c;
   c.stages = config_.gpu_through_host;
   c.wide = config_.nccl_wide;
+  c.float8 = config_.nccl_float8;
   c.host = Card::mine().host;
   c.shares_gpu = is_set("NCCL_MULTI_RANK_GPU_ENABLE");
   if (!gpu_) {
@@ -61,6 +62,7 @@ nccl::Card Device::card() {
     return c;
   }
   c.kernels = gpu_->no_kernels().empty();
+  c.generation = gpu_->generation();
   copy_text(c.uuid, gpu_->uuid());
   if (c.stages) return c;
   const nccl::Library* library = nccl::Library::get();

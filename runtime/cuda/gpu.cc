@@ -9,6 +9,7 @@ namespace hvd::cuda {
 namespace {
 
 constexpr int attribute_processors = 16;
+constexpr int attribute_capability = 75;  ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr unsigned event_untimed = 2;
 constexpr unsigned stream_non_blocking = 1;
 constexpr unsigned host_portable = 1;
@@ -101,6 +102,7 @@ Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal)
   driver_.check(driver_.device_uuid(&uuid, device_), "cuDeviceGetUuid");
   uuid_ = text_of(uuid);
   driver_.check(driver_.device_attribute(&processors_, attribute_processors, device_), "cuDeviceGetAttribute");
+  driver_.check(driver_.device_attribute(&generation_, attribute_capability, device_), "cuDeviceGetAttribute");
   driver_.check(driver_.primary_retain(&context_, device_), "cuDevicePrimaryCtxRetain");
   load_kernels();
 }
@@ -330,7 +332,8 @@ void Gpu::copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Strea
 
 void Gpu::scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
                 Stream stream) {
-  const auto row = static_cast<std::size_t>(number) + (wide ? 2 : 0);  // f16_f32 and bf16_f32 stand behind their own
+  const auto row =
+      static_cast<std::size_t>(number) + (wide ? 2 : 0);  // f16_f32 and what follows stand behind bf16_bf16
   launch(scales_[row][gather], pieces, scale_units[row], buffer, factor, stream);
 }
 

@@ -47,7 +47,7 @@ class Mark {
 };
 
 /// Which element types a kernel that computes works on.
-enum class Number { f32, f64, f16, bf16 };
+enum class Number { f32, f64, f16, bf16, f8e4m3, f8e5m2 };
 
 class Gpu {
  public:
@@ -59,6 +59,8 @@ class Gpu {
   const std::string& name() const { return name_; }
   /// "GPU-0123…": what nvidia-smi and the launcher's plan say.
   const std::string& uuid() const { return uuid_; }
+  /// The first number of its compute capability: 9 is Hopper.
+  int generation() const { return generation_; }
   Context context() const { return context_; }
   const Driver& driver() const { return driver_; }
 
@@ -75,7 +77,8 @@ class Gpu {
   void* allocate_pinned(std::size_t bytes);
   /// Copies all @p pieces into or out of @p buffer, in one launch for every Table::most; units are bytes.
   void copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Stream stream);
-  /// The same, times @p factor; units are elements.  wide: the buffer is of f32, and the tensors of f16 or bf16.
+  /// The same, times @p factor; units are elements.  wide: the buffer is of f32, and the tensors of
+  /// narrower floats; 8-bit ones only so.
   void scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
              Stream stream);
   /// @}
@@ -128,7 +131,7 @@ class Gpu {
   Device device_ = 0;
   Context context_ = nullptr;
   std::string name_, uuid_, no_kernels_;
-  int processors_ = 1;
+  int processors_ = 1, generation_ = 0;
   int reserved_ = 0;                                                    ///< of them
   std::array<Kernel, 2> copies_;                                        ///< [gather]
   std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]

@@ -19,6 +19,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+
+#include "common/float8.h"
 
 #if defined(__CUDACC__)
 #include <cuda_bf16.h>
@@ -146,6 +149,7 @@ struct f16 {
 struct bf16 {
   std::uint16_t bits;
 };
+using hvd::f8e4m3, hvd::f8e5m2;
 
 template <class To, class From>
 HVD_BOTH To bits_as(From from) {
@@ -158,6 +162,8 @@ HVD_BOTH To bits_as(From from) {
 HVD_BOTH float wide(float x) { return x; }
 HVD_BOTH double wide(double x) { return x; }
 HVD_BOTH float wide(bf16 x) { return bits_as<float>(static_cast<std::uint32_t>(x.bits) << 16); }
+HVD_BOTH float wide(f8e4m3 x) { return from_float8(x); }
+HVD_BOTH float wide(f8e5m2 x) { return from_float8(x); }
 HVD_BOTH float wide(f16 x) {
 #if defined(__CUDA_ARCH__)
   return __half2float(bits_as<__half>(x.bits));
@@ -173,6 +179,8 @@ HVD_BOTH float wide(f16 x) {
 
 HVD_BOTH void narrow(float x, float& to) { to = x; }
 HVD_BOTH void narrow(double x, double& to) { to = x; }
+HVD_BOTH void narrow(float x, f8e4m3& to) { to = to_float8<f8e4m3>(x); }
+HVD_BOTH void narrow(float x, f8e5m2& to) { to = to_float8<f8e5m2>(x); }
 /// Rounds to the nearest, ties to even; a NaN stays one.
 HVD_BOTH void narrow(float x, bf16& to) {
   const auto bits = bits_as<std::uint32_t>(x);
@@ -212,12 +220,14 @@ template <int n, class To, class From>
 HVD_BOTH void scale_packs(To* to, const From* from, std::uint32_t packs, double factor, unsigned thread,
                           unsigned threads) {
   using Wide = decltype(wide(From{}));
-  const Wide f = static_cast<Wide>(factor);
+  // One third, in f32, would turn many of 8-bit floats' ties into what is no tie.
+  using Factor = std::conditional_t<sizeof(To) == 1, double, Wide>;
+  const auto f = static_cast<Factor>(factor);
   auto* out = reinterpret_cast<Pack<To, n>*>(to);
   const auto* in = reinterpret_cast<const Pack<From, n>*>(from);
   auto scaled = [f](const Pack<From, n>& x) {
     Pack<To, n> y;
-    for (int k = 0; k < n; ++k) narrow(wide(x.x[k]) * f, y.x[k]);
+    for (int k = 0; k < n; ++k) narrow(static_cast<Wide>(static_cast<Factor>(wide(x.x[k])) * f), y.x[k]);
     return y;
   };
   std::uint32_t i = thread;
@@ -259,12 +269,14 @@ HVD_BOTH void scale_tiles(const Table& table, unsigned char* buffer, double fact
 }
 
 /// The kernels that compute: X(tensors' type, buffer's type).  Their names: hvd_gather_f16_f32, hvd_scatter_f16_f32.
-#define HVD_SCALE_KERNELS(X) \
-  X(float, float, f32_f32)   \
-  X(double, double, f64_f64) \
-  X(f16, f16, f16_f16)       \
-  X(bf16, bf16, bf16_bf16)   \
-  X(f16, float, f16_f32)     \
-  X(bf16, float, bf16_f32)
+#define HVD_SCALE_KERNELS(X)   \
+  X(float, float, f32_f32)     \
+  X(double, double, f64_f64)   \
+  X(f16, f16, f16_f16)         \
+  X(bf16, bf16, bf16_bf16)     \
+  X(f16, float, f16_f32)       \
+  X(bf16, float, bf16_f32)     \
+  X(f8e4m3, float, f8e4m3_f32) \
+  X(f8e5m2, float, f8e5m2_f32)
 
 }  // namespace hvd::cuda

@@ -68,12 +68,18 @@ void decide_room(Decision& d, std::span<const Card> cards, std::span<const int> 
 
 Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, std::span<const std::size_t> nodes) {
   Decision d;
-  d.means = {true, true};
+  d.means = {true, true, true};
+  bool float8 = true;  // NCCL can add them up
   for (const Card& c : cards) {
     d.means.kernels &= c.kernels != 0;
     d.means.wide &= c.wide != 0;
+    d.means.float8 &= c.float8 != 0;
+    float8 &= c.version >= float8_version && c.generation >= float8_generation;
   }
   d.means.wide &= d.means.kernels;
+  if (d.means.float8 && !float8)
+    d.notes.push_back("NCCL adds up no 8-bit floats: that takes 2.24 or later, and compute capability 9.0 on all GPUs");
+  d.means.float8 = float8 && (d.means.float8 || !d.means.kernels);
   for (const Card& c : cards)
     if (c.stages) return d;
   for (std::size_t r = 0; r < cards.size(); ++r) {

@@ -17,6 +17,8 @@ struct Card {
   std::int32_t version = 0;  ///< of NCCL, 0: none
   std::int32_t stages = 0;   ///< this rank's environment asks for host memory
   std::int32_t kernels = 0, wide = 0;
+  std::int32_t generation = 0;  ///< of its GPU's compute capability
+  std::int32_t float8 = 0;      ///< its environment asks for NCCL's own sums of 8-bit floats
   std::int32_t shares_gpu = 0;  ///< NCCL_MULTI_RANK_GPU_ENABLE=1
   std::int32_t splits = 0;      ///< its NCCL has ncclCommSplit
   std::int32_t inherited = 0;   ///< a communicator of the set has been split from the world's

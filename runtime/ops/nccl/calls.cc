@@ -67,8 +67,19 @@ void Launch::prepare(Tensor& t) {
     where_.gpu.driver().check(where_.gpu.driver().fill(zeros, 0, t.bytes(), where_.stream), "cuMemsetD8Async");
     t.in = t.out = at(zeros);
   }
-  if (t.kind != Kind::broadcast && !by_nodes(t))
+  if (t.kind == Kind::reducescatter && widened(t, where_.means))
+    widen(t, static_cast<std::size_t>(rows) * t.row_bytes / element_bytes(t.dtype));
+  else if (t.kind != Kind::broadcast && !by_nodes(t))
     operation(t, type_of(t.dtype), scaling_of(t, size(), where_.means, false).inside, *lane().whole);
+}
+
+/// @param elements  of this rank's part
+void Launch::widen(Tensor& t, std::size_t elements) {
+  const Scaling scaling = scaling_of(t, size(), where_.means, false);
+  const Pointer whole = scratch(t.elements() * sizeof(float)), part = scratch(elements * sizeof(float));
+  convert(true, t, const_cast<void*>(t.in), t.elements(), whole, scaling.gather);
+  operation(t, type_of(DType::f32), scaling.inside, *lane().whole);
+  wider_.push_back({&t, whole, part, elements, scaling});
 }
 
 /// The group that it is at.
@@ -162,23 +173,27 @@ void Launch::call_alltoall(Tensor& t) {
 /// The first (rows mod size) ranks get one row more; where parts differ, each is a reduction to its owner.
 void Launch::call_reducescatter(Tensor& t) {
   Communicator& c = *lane().whole;
+  if (t.bytes() == 0) return;
+  const auto wide = std::find_if(wider_.begin(), wider_.end(), [&](const Wider& w) { return w.tensor == &t; });
+  const bool is_wide = wide != wider_.end();
+  const DType dtype = is_wide ? DType::f32 : t.dtype;
+  const void* in = is_wide ? at(wide->whole) : t.in;
+  void* out = at(is_wide ? wide->part : t.result);
+  const std::size_t row = t.row_bytes / element_bytes(t.dtype);  // elements
   const std::int64_t each = t.rows / size(), more = t.rows % size();
   auto begin = [&](int r) { return each * r + std::min<std::int64_t>(r, more); };
-  auto bytes = [&](int r) { return static_cast<std::size_t>(begin(r + 1) - begin(r)) * t.row_bytes; };
-  if (t.bytes() == 0) return;
-  const int type = type_of(t.dtype);
-  const std::size_t element = element_bytes(t.dtype);
+  auto elements = [&](int r) { return static_cast<std::size_t>(begin(r + 1) - begin(r)) * row; };
+  const int type = type_of(dtype);
   const RedOp op = operation(t, type, scaling_of(t, size(), where_.means, false).inside, c);
   if (more == 0) {
-    c.check(c.library().reduce_scatter(t.in, at(t.result), bytes(0) / element, type, op, c.comm(), where_.stream),
-            "ncclReduceScatter");
+    c.check(c.library().reduce_scatter(in, out, elements(0), type, op, c.comm(), where_.stream), "ncclReduceScatter");
     return;
   }
   for (int r = 0; r < size(); ++r) {
-    if (bytes(r) == 0) continue;
-    const void* part = at(t.in, static_cast<std::size_t>(begin(r)) * t.row_bytes);
-    void* to = r == c.rank() ? at(t.result) : nullptr;
-    c.check(c.library().reduce(part, to, bytes(r) / element, type, op, r, c.comm(), where_.stream), "ncclReduce");
+    if (elements(r) == 0) continue;
+    const void* part = at(in, static_cast<std::size_t>(begin(r)) * row * element_bytes(dtype));
+    void* to = r == c.rank() ? out : nullptr;
+    c.check(c.library().reduce(part, to, elements(r), type, op, r, c.comm(), where_.stream), "ncclReduce");
   }
 }
 

@@ -56,6 +56,9 @@ void Launch::advance() {
 /// NCCL has queued everything.
 void Launch::finish() {
   for (const ByNodes& n : by_nodes_) put_in_order(n);
+  for (const Wider& w : wider_)
+    if (w.elements > 0)
+      convert(false, *w.tensor, reinterpret_cast<void*>(w.tensor->result), w.elements, w.part, w.scaling.scatter);
   end();
 }
 

@@ -45,9 +45,17 @@ class Launch final : public Work {
     Tensor* gathered;        ///< an allgather; nullptr: a sum
     cuda::Pointer row, box;  ///< allgather: what came from across, and from inside
   };
+  /// A reducescatter that is made in f32.
+  struct Wider {
+    Tensor* tensor;
+    cuda::Pointer whole, part;  ///< what this rank has, and what it gets
+    std::size_t elements;       ///< of the part
+    Scaling scaling;
+  };
   void enqueue();
   void prepare();
   void prepare(Tensor& t);
+  void widen(Tensor& t, std::size_t elements);
   void call();
   void advance();
   void finish();
@@ -67,6 +75,7 @@ class Launch final : public Work {
 
   const Where where_;
   std::vector<ByNodes> by_nodes_;
+  std::vector<Wider> wider_;
   std::vector<Group> groups_;
   std::size_t at_ = 0;       ///< the group that NCCL is at
   std::vector<bool> alone_;  ///< [tensors]

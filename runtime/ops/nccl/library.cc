@@ -109,6 +109,10 @@ int type_of(DType dtype) {
       return 8;
     case DType::bf16:
       return 9;
+    case DType::f8e4m3:
+      return 10;
+    case DType::f8e5m2:
+      return 11;
     default:
       return -1;
   }

@@ -16,6 +16,8 @@ using RedOp = int;
 
 inline constexpr int success = 0, remote_error = 6, in_progress = 7;
 inline constexpr int oldest_version = 21800;
+inline constexpr int float8_version = 22400;      ///< from here on it has 8-bit floats
+inline constexpr int float8_generation = 9;       ///< and adds them up on GPUs of this compute capability or a later
 inline constexpr int shared_gpu_version = 23000;  ///< from here on several ranks may use one GPU
 inline constexpr RedOp sum = 0, product = 1, max = 2, min = 3;
 inline constexpr int type_u8 = 1;    ///< ncclUint8

@@ -5,7 +5,6 @@
 namespace hvd::nccl {
 namespace {
 
-bool floating(DType d) { return d == DType::f16 || d == DType::bf16 || d == DType::f32 || d == DType::f64; }
 bool adds(Reduce r) { return r == Reduce::sum || r == Reduce::average; }
 
 /// Multiplying by it is exact in every floating type, but for overflow.
@@ -22,6 +21,7 @@ double after(const Tensor& t, int size) { return t.reduce == Reduce::average ? t
 Scaling scaling_of(const Tensor& t, int size, const Means& means, bool packed) {
   const double first = t.before, last = after(t, size);
   if (first == 1 && last == 1) return {};
+  if (is_float8(t.dtype)) return {first, last, 1};  // in f32: nothing overflows, and the host divides last too
   if (!adds(t.reduce) || (first != 1 && last != 1)) return {first, last, 1};
   // One factor in front of the sum does the same, and keeps f16 from overflowing in the midst.
   const double factor = first * last;
@@ -34,9 +34,10 @@ Scaling scaling_of(const Tensor& t, int size, const Means& means, bool packed) {
 bool possible(const Tensor& t, int size, const Means& means) {
   if (t.kind == Kind::broadcast || t.kind == Kind::allgather || t.kind == Kind::alltoall) return true;
   if (t.reduce == Reduce::adasum || type_of(t.dtype) < 0) return false;
+  if (is_float8(t.dtype)) return reduced_in_8_bits(t, means) || widened(t, means);
   const Scaling scaling = scaling_of(t, size, means, false);
   if (scaling.none() && scaling.inside == 1) return true;
-  if (!floating(t.dtype)) return false;
+  if (!is_floating(t.dtype)) return false;
   return scaling.none() || (means.kernels && t.kind == Kind::allreduce);
 }
 

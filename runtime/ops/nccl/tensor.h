@@ -14,6 +14,7 @@ namespace hvd::nccl {
 struct Means {
   bool kernels = false;  ///< all ranks can launch ours
   bool wide = false;     ///< sums of f16 and bf16 are made in f32: rounded once, twice the traffic
+  bool float8 = false;   ///< those of 8-bit floats by NCCL in 8 bits, see reduced_in_8_bits()
 };
 
 struct Tensor {
@@ -48,9 +49,20 @@ Scaling scaling_of(const Tensor& t, int size, const Means& means, bool packed);
 /// Whether NCCL (and our kernels) can do it; else it goes through host memory.
 bool possible(const Tensor& t, int size, const Means& means);
 
+/// 8-bit floats.  NCCL rounds what it adds up to 8 bits whenever it goes on to the next rank, so that of many numbers'
+/// sum little is right, and makes 448 (57344) of what is larger.  So our kernels widen them to f32, with four times the
+/// traffic: the sum is rounded once, as on the host, and nothing saturates.  Without our kernels, or where
+/// HVD_NCCL_FLOAT8=1 asks for it, NCCL does it its own way if all ranks' can (2.24 and later, compute capability 9.0:
+/// NVIDIA's ncclDataType_t), but only without factors, which it would keep in 8 bits.  What is left goes through host
+/// memory.
+inline bool reduced_in_8_bits(const Tensor& t, const Means& means) {
+  return means.float8 && is_float8(t.dtype) && t.before == 1 && t.after == 1 && t.reduce != Reduce::average;
+}
+
 /// Sums of it are made in f32.
 inline bool widened(const Tensor& t, const Means& means) {
-  return means.wide && (t.dtype == DType::f16 || t.dtype == DType::bf16);
+  if (is_float8(t.dtype)) return means.kernels && !reduced_in_8_bits(t, means);
+  return means.wide && is_narrow_float(t.dtype);
 }
 
 }  // namespace hvd::nccl

@@ -19,6 +19,10 @@ cuda::Number number_of(DType d) {
       return cuda::Number::f16;
     case DType::bf16:
       return cuda::Number::bf16;
+    case DType::f8e4m3:
+      return cuda::Number::f8e4m3;
+    case DType::f8e5m2:
+      return cuda::Number::f8e5m2;
     default:
       return cuda::Number::f32;
   }
@@ -79,6 +83,11 @@ void Work::end() {
 Pointer Work::scratch(std::size_t bytes) {
   scratch_.push_back(place_.gpu.allocate(bytes));
   return scratch_.back();
+}
+
+void Work::convert(bool gather, const Tensor& t, void* memory, std::size_t elements, Pointer wide, double factor) {
+  const cuda::Piece piece{memory, 0, elements};
+  place_.gpu.scale(gather, number_of(t.dtype), true, {&piece, 1}, wide, factor, place_.stream);
 }
 
 void Work::pack(const Fused& f) {

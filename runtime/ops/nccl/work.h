@@ -92,6 +92,9 @@ class Work : public ops::Stage {
   /// The stream unpacks, and has nothing to do for this batch behind that.
   void end();
   void note();
+  /// elements of t's type at @p memory become f32 at @p wide (gather), or these the others, times factor.  elements >
+  /// 0.
+  void convert(bool gather, const Tensor& t, void* memory, std::size_t elements, cuda::Pointer wide, double factor);
   cuda::Pointer scratch(std::size_t bytes);
   /// @}
   int size() const { return size_; }

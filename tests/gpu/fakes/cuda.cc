@@ -210,8 +210,9 @@ FAKE int cuDeviceGetUuid_v2(hvd::cuda::Uuid* uuid, int device) {
   uuid->bytes[15] = static_cast<unsigned char>(number("FAKE_CUDA_UUID", 0) + device);
   return 0;
 }
-FAKE int cuDeviceGetAttribute(int* value, int, int) {
-  *value = number("FAKE_CUDA_PROCESSORS", 132);
+FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
+  constexpr int capability = 75;  // the first number
+  *value = attribute == capability ? number("FAKE_CUDA_CAPABILITY", 9) : number("FAKE_CUDA_PROCESSORS", 132);
   return 0;
 }
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {

@@ -12,7 +12,7 @@ namespace fake {
 using namespace hvd::nccl;
 
 std::size_t bytes_of(int type) {
-  constexpr std::size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  constexpr std::size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   return bytes[type];
 }
 
@@ -84,6 +84,10 @@ void reduce(const std::vector<const void*>& from, void* to, std::size_t count, i
       return reduce_floats<double>(from, to, count, op, factor);
     case 9:
       return reduce_floats<hvd::cuda::bf16>(from, to, count, op, factor);
+    case 10:
+      return reduce_floats<hvd::f8e4m3>(from, to, count, op, factor);
+    case 11:
+      return reduce_floats<hvd::f8e5m2>(from, to, count, op, factor);
     default:
       std::abort();
   }

@@ -39,7 +39,7 @@ Laid lay(std::mt19937& random, std::size_t element, const Units& kind, std::uint
     at += random() % 3 == 0 ? (units_are_bytes ? random() % 16 : element * (random() % 4) % 16) : 0;
     for (std::size_t k = 0; k < bytes; ++k) at[k] = static_cast<unsigned char>(random());
     laid.pieces.push_back({at, laid.bytes, units});
-    laid.bytes += (bytes * 2 + 15) / 16 * 16;  // a wide buffer takes up to twice the bytes
+    laid.bytes += (bytes * 4 + 15) / 16 * 16;  // a wide buffer takes up to four times the bytes
   }
   for (Filled from; from.piece < laid.pieces.size();)
     from = fill(laid.tables.emplace_back(), laid.pieces, kind, from, most_units);
@@ -115,7 +115,7 @@ TEST_CASE("gather and scatter move every byte, and no other") {
 
 TEST_CASE_TEMPLATE("scaling kernels compute what a loop computes", Types, std::pair<float, float>,
                    std::pair<double, double>, std::pair<f16, f16>, std::pair<bf16, bf16>, std::pair<f16, float>,
-                   std::pair<bf16, float>) {
+                   std::pair<bf16, float>, std::pair<f8e4m3, float>, std::pair<f8e5m2, float>) {
   using T = typename Types::first_type;
   using B = typename Types::second_type;
   std::mt19937 random(3);
