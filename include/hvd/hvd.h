@@ -227,6 +227,10 @@ HVD_API int hvd_timeline_stop(void);
  *  (its version, 23007), "kernels" (those for the GPU were built); 0 when absent. */
 HVD_API int hvd_built(const char* what);
 
+/** Fusion buffers and results on GPUs come from the allocator of that framework ("torch") from now on.  HVD_UNAVAILABLE
+ *  where it is not in this process, offers none, or HVD_TORCH_MEMORY=0: then they come from the driver, as before. */
+HVD_API int hvd_use_memory(const char* framework);
+
 /** Text of the last failure on this thread; "" when none.  Valid until the thread's next call. */
 HVD_API const char* hvd_last_error(void);
 

@@ -391,5 +391,15 @@ int hvd_built(const char* what) {
   return std::strcmp(what, "shm") == 0 ? 1 : 0;
 }
 
+int hvd_use_memory(const char* framework) {
+  return guard([&] {
+    need(framework, "framework");
+    if (std::strcmp(framework, "torch") != 0)
+      throw Error(Code::usage, "hvd_use_memory", "'" + std::string(framework) + "' is not torch");
+    std::string why;
+    if (!hvd::cuda::use_torch_memory(why)) throw Error(Code::unavailable, "hvd_use_memory", why);
+  });
+}
+
 const char* hvd_last_error(void) { return hvd::last_error().c_str(); }
 const char* hvd_version(void) { return HVD_VERSION; }

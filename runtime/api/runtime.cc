@@ -11,6 +11,7 @@
 
 #include "api/mpi_plugin.h"
 #include "base/error.h"
+#include "cuda/memory.h"
 #include "trace/file_sink.h"
 #include "trace/link_sink.h"
 #include "transport/loopback.h"
@@ -120,6 +121,7 @@ void init(const hvd_init_options* options) {
                 "struct_size is " + std::to_string(options->struct_size) + ", expected " +
                     std::to_string(sizeof(hvd_init_options)));
   const core::Config config = core::Config::from_environment();
+  cuda::allow_torch_memory(config.torch_memory);
   auto transport = open_transport(options, config);
   set_hooks();  // after MPI has set its own, so that ours run first
   const trace::Settings settings = trace::settings_from_environment();

@@ -64,6 +64,7 @@ Config Config::from_environment() {
   flag("HVD_DETERMINISTIC",
        false);  // a promise that is always kept (CONTRIBUTING, "One allreduce"); wrong text is an error
   c.gpu_through_host = through_host();
+  c.torch_memory = flag("HVD_TORCH_MEMORY", true);
   c.nccl_wide = flag("HVD_NCCL_WIDE", false);
   c.nccl_float8 = flag("HVD_NCCL_FLOAT8", false);
   c.nccl_streams = static_cast<int>(number("HOROVOD_NUM_NCCL_STREAMS", 1, 1, 16));

@@ -18,6 +18,7 @@ struct Config {
   int ranks_per_node = 0;            ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
   int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
   bool gpu_through_host = false;     ///< HOROVOD_GPU_OPERATIONS=MPI, HOROVOD_CPU_OPERATIONS: not by NCCL
+  bool torch_memory = true;          ///< HVD_TORCH_MEMORY: device memory from torch's allocator, for its tensors
   bool nccl_wide = false;            ///< HVD_NCCL_WIDE: sums of f16 and bf16 on GPUs are made in f32
   bool nccl_float8 = false;          ///< HVD_NCCL_FLOAT8: those of 8-bit floats by NCCL, in 8 bits
   int nccl_streams = 1;              ///< HOROVOD_NUM_NCCL_STREAMS: batches that a GPU can have under way side by side

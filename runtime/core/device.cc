@@ -35,6 +35,8 @@ Device::~Device() {
     reap();
   }
   end_now(failed_, why_failed_);
+  for (Lane& l : lanes_) l.buffer.reset();
+  if (gpu_) gpu_->tidy();
 }
 
 bool Device::running() const {
@@ -50,6 +52,7 @@ bool Device::quiet() {
 bool Device::reap() {
   bool any = false;
   for (Lane& l : lanes_) any |= l.running.reap();
+  if (any && gpu_) gpu_->tidy();
   return any;
 }
 
@@ -180,6 +183,7 @@ void Device::finish() {
       op.gpu->end = end;
     }
     if (!t.result) continue;
+    gpu_->lend(t.result, lane().stream);  // until somebody takes it
     const Signature& s = op.entry->signature;
     op.result_shape.assign(s.dims, s.dims + s.ndim);
     op.received = std::move(t.received);

@@ -68,7 +68,8 @@ void Staging::give_back(Operation& op) {
     through = gpu_.allocate_pinned(bytes);
     given_.insert(through);
     std::memcpy(through, op.result, bytes);
-    const Pointer result = gpu_.allocate(bytes);
+    const Pointer result = gpu_.allocate(bytes, stream_);
+    gpu_.lend(result, stream_);
     std::free(op.result);
     op.result = reinterpret_cast<void*>(result);
     op.gpu->result = true;

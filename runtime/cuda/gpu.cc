@@ -12,23 +12,12 @@ constexpr int attribute_processors = 16;
 constexpr int attribute_capability = 75;  ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
 constexpr unsigned event_untimed = 2;
 constexpr unsigned stream_non_blocking = 1;
-constexpr unsigned host_portable = 1;
-constexpr int out_of_memory = 2;
-constexpr std::size_t least_block = 512, alignment = 256;
 
 std::mutex gpus_mutex;
 std::atomic<bool> any_gpu{false};
 std::vector<std::unique_ptr<Gpu>>& gpus() {
   static auto* all = new std::vector<std::unique_ptr<Gpu>>;  // never destroyed: threads may be inside at exit
   return *all;
-}
-
-/// Sizes in steps of an eighth of their power of two, so that tensors of nearly equal size share blocks.
-std::size_t rounded(std::size_t bytes) {
-  if (bytes <= least_block) return least_block;
-  std::size_t step = least_block / 2;
-  while (step * 16 < bytes) step *= 2;
-  return (bytes + step - 1) / step * step;
 }
 
 std::string text_of(const Uuid& u) {
@@ -87,9 +76,14 @@ void lend(void* result, Stream stream) {
 
 bool free_anywhere(void* result) {
   if (!any_gpu.load(std::memory_order_acquire)) return false;
-  std::lock_guard lock(gpus_mutex);
-  return std::any_of(gpus().begin(), gpus().end(),
-                     [&](auto& gpu) { return gpu && gpu->take_back(reinterpret_cast<Pointer>(result)); });
+  std::vector<Gpu*> all;  // without the lock: see Source
+  {
+    std::lock_guard lock(gpus_mutex);
+    for (auto& gpu : gpus())
+      if (gpu) all.push_back(gpu.get());
+  }
+  return std::any_of(all.begin(), all.end(),
+                     [&](Gpu* gpu) { return gpu->take_back(reinterpret_cast<Pointer>(result)); });
 }
 
 Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
@@ -165,80 +159,6 @@ void Gpu::give_back(Event event, bool timed) {
   events_[timed].push_back(event);
 }
 
-/// A block of that size whose last use is over, or 0.
-Pointer Gpu::take(Pool& pool, std::size_t size, std::unordered_map<Pointer, std::size_t>& given) {
-  std::shared_ptr<Mark> passed;  // its destructor needs the lock
-  std::lock_guard lock(mutex_);
-  auto& blocks = pool[size];
-  const auto it = std::find_if(blocks.begin(), blocks.end(), [this](const Free& f) {
-    return !f.after || driver_.event_query(f.after->event()) == success;
-  });
-  if (it == blocks.end()) return 0;
-  const Pointer address = it->address;
-  passed = std::move(it->after);
-  blocks.erase(it);
-  given[address] = size;
-  return address;
-}
-
-void Gpu::put(Pool& pool, std::unordered_map<Pointer, std::size_t>& given, Pointer address,
-              std::shared_ptr<Mark> after) {
-  std::lock_guard lock(mutex_);
-  const auto block = given.find(address);
-  if (block == given.end()) return;
-  pool[block->second].push_back({address, std::move(after)});
-  given.erase(block);
-}
-
-Pointer Gpu::allocate(std::size_t bytes) {
-  take_late();
-  std::size_t size = rounded(bytes);
-  Pointer address = take(free_, size, given_);
-  if (address) return address;
-  int code = driver_.mem_alloc(&address, size);
-  if (code == out_of_memory) {  // what nobody uses may do, and what rounding adds is not needed
-    size = (bytes + alignment - 1) / alignment * alignment;
-    address = take(free_, size, given_);
-    if (address) return address;
-    trim();
-    code = driver_.mem_alloc(&address, size);
-  }
-  if (code != success) refuse(size, code);
-  std::lock_guard lock(mutex_);
-  given_[address] = size;
-  return address;
-}
-
-/// Gives the driver back what nobody has, and the device is through with.
-void Gpu::trim() {
-  std::vector<Free> idle;  // marks need the lock to go
-  {
-    std::lock_guard lock(mutex_);
-    for (auto& [size, blocks] : free_)
-      std::erase_if(blocks, [&](Free& f) {
-        const bool over = !f.after || driver_.event_query(f.after->event()) == success;
-        if (over) idle.push_back(std::move(f));
-        return over;
-      });
-  }
-  for (const Free& f : idle) driver_.mem_free(f.address);
-}
-
-void Gpu::refuse(std::size_t bytes, int code) const {
-  auto mebibytes = [](std::size_t n) { return std::to_string(n >> 20) + " MiB"; };
-  std::size_t free = 0, total = 0, held = 0;
-  driver_.mem_info(&free, &total);
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [address, size] : given_) held += size;
-  }
-  throw Error(Code::unavailable, "cuda:" + std::to_string(ordinal_),
-              "no device memory for " + (bytes < 1 << 20 ? std::to_string(bytes) + " bytes" : mebibytes(bytes)) + " (" +
-                  std::to_string(free >> 20) + " of " + mebibytes(total) + " are free, " + mebibytes(held) +
-                  " are this rank's fusion buffers and results): " + driver_.text(code),
-              "a smaller HOROVOD_FUSION_THRESHOLD needs less; nvidia-smi shows who uses " + uuid_);
-}
-
 int Gpu::reserve() {
   std::lock_guard lock(mutex_);
   const int part = (processors_ - reserved_ + 1) / 2;
@@ -251,79 +171,9 @@ void Gpu::unreserve(int processors) {
   reserved_ -= processors;
 }
 
-void Gpu::free(Pointer address, std::shared_ptr<Mark> after) { put(free_, given_, address, std::move(after)); }
-
-std::size_t Gpu::given() const {
-  std::lock_guard lock(mutex_);
-  return given_.size() + pinned_.size();
-}
-
-void Gpu::lend(Pointer address, Stream stream) {
-  std::lock_guard lock(mutex_);
-  if (given_.count(address)) lent_[address] = stream;
-}
-
-/// At the end of the process the driver may be gone already: then nobody needs the memory anymore.
-bool Gpu::take_back(Pointer address) {
-  Stream stream = nullptr;
-  bool lent = false;
-  {
-    std::lock_guard lock(mutex_);
-    if (!given_.count(address)) return false;
-    const auto found = lent_.find(address);
-    lent = found != lent_.end();
-    if (lent) {
-      stream = found->second;
-      lent_.erase(found);
-    }
-  }
-  try {
-    const Current current(driver_, context_);
-    if (lent && driver_.capturing(stream)) {
-      std::lock_guard lock(mutex_);
-      late_.emplace_back(address, stream);
-    } else {
-      free(address, lent ? mark(stream) : nullptr);
-    }
-  } catch (const Error&) {}
-  return true;
-}
-
 bool Gpu::capturing(Stream stream) const {
   const Current current(driver_, context_);
   return driver_.capturing(stream);
-}
-
-/// A mark on a stream that is being captured would become part of the graph, and never be reached.
-void Gpu::take_late() {
-  std::vector<std::pair<Pointer, Stream>> late;
-  {
-    std::lock_guard lock(mutex_);
-    if (late_.empty()) return;
-    late.swap(late_);
-  }
-  for (const auto& [address, stream] : late) {
-    if (!driver_.capturing(stream)) {
-      free(address, mark(stream));
-      continue;
-    }
-    std::lock_guard lock(mutex_);
-    late_.emplace_back(address, stream);
-  }
-}
-
-void* Gpu::allocate_pinned(std::size_t bytes) {
-  const std::size_t size = rounded(bytes);
-  if (const Pointer address = take(free_pinned_, size, pinned_)) return reinterpret_cast<void*>(address);
-  void* address = nullptr;
-  driver_.check(driver_.host_alloc(&address, size, host_portable), "cuMemHostAlloc");
-  std::lock_guard lock(mutex_);
-  pinned_[reinterpret_cast<Pointer>(address)] = size;
-  return address;
-}
-
-void Gpu::free_pinned(void* address, std::shared_ptr<Mark> after) {
-  put(free_pinned_, pinned_, reinterpret_cast<Pointer>(address), std::move(after));
 }
 
 void Gpu::copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Stream stream) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cuda/driver.h"
+#include "cuda/memory.h"
 #include "cuda/table.h"
 
 namespace hvd::cuda {
@@ -70,9 +71,10 @@ class Gpu {
   Stream make_stream();
   /// A mark recorded on @p stream now.  timed: elapsed() between two works.
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false);
-  /// Device memory, at least @p bytes, at a multiple of 256.  Where there is none, what the pool has idle goes back to
-  /// the driver first.  Throws Error{unavailable} that says whose device, how much was asked for, is free, and is ours.
-  Pointer allocate(std::size_t bytes);
+  /// Device memory, at least @p bytes, at a multiple of 256, from memory_source().  Where there is none, what the pool
+  /// has idle goes back first.  @p stream: that it will be used on first.  Throws Error{unavailable} that says whose
+  /// device, how much was asked for, is free, and is ours.
+  Pointer allocate(std::size_t bytes, Stream stream);
   /// Page-locked host memory, at least @p bytes.
   void* allocate_pinned(std::size_t bytes);
   /// Copies all @p pieces into or out of @p buffer, in one launch for every Table::most; units are bytes.
@@ -91,6 +93,9 @@ class Gpu {
   /// Half of the multiprocessors that are not reserved yet, one at least while there is one; and back.
   int reserve();
   void unreserve(int processors);
+  /// What has come back, and the device is through with, goes to whom it came from, where that keeps it himself.
+  /// allocate() and free_anywhere() do so too.
+  void tidy() noexcept;
   /// Blocks of memory, the device's and pinned, that are given out now.
   std::size_t given() const;
   /// See Driver.
@@ -106,7 +111,8 @@ class Gpu {
   bool take_back(Pointer address);
   void take_late();
   void trim();
-  [[noreturn]] void refuse(std::size_t bytes, int code) const;
+  void let_go();
+  [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const;
   friend bool free_anywhere(void* result);
   /// One of our kernels.
   struct Kernel {
@@ -123,8 +129,20 @@ class Gpu {
     std::shared_ptr<Mark> after;
   };
   using Pool = std::map<std::size_t, std::vector<Free>>;
-  Pointer take(Pool& pool, std::size_t size, std::unordered_map<Pointer, std::size_t>& given);
-  void put(Pool& pool, std::unordered_map<Pointer, std::size_t>& given, Pointer address, std::shared_ptr<Mark> after);
+  /// Memory that is given out.
+  struct Block {
+    std::size_t size;
+    const Source* source;  ///< that keeps what comes back itself; nullptr: it is for a pool of ours
+  };
+  using Given = std::unordered_map<Pointer, Block>;
+  /// Memory that goes back to a source behind a mark.
+  struct Leaving {
+    Pointer address;
+    std::shared_ptr<Mark> after;
+    const Source* source;
+  };
+  Pointer take(Pool& pool, std::size_t size, Given& given);
+  void put(Pool& pool, Given& given, Pointer address, std::shared_ptr<Mark> after);
 
   const Driver& driver_;
   const int ordinal_;
@@ -137,11 +155,12 @@ class Gpu {
   std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
 
   mutable std::mutex mutex_;
-  std::array<std::vector<Event>, 2> events_;                 ///< [timed]
-  std::unordered_map<Pointer, std::size_t> given_, pinned_;  ///< given out: how large
+  std::array<std::vector<Event>, 2> events_;  ///< [timed]
+  Given given_, pinned_;
   std::unordered_map<Pointer, Stream> lent_;
   std::vector<std::pair<Pointer, Stream>> late_;  ///< came back while the stream was being captured
   Pool free_, free_pinned_;
+  std::vector<Leaving> leaving_;
 };
 
 /// The two ends of a result's life with the caller.  It is used again once what @p stream had been given when it came

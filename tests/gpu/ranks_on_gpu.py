@@ -7,6 +7,7 @@ from typing import Callable
 import torch
 
 import hvd.torch as hvd
+from hvd import _native
 
 hvd.init()
 torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
@@ -57,6 +58,28 @@ def check_mixed_sizes_fuse() -> None:
         for t, out in zip(tensors, outs):
             total = sum(r + t.numel() for r in range(size)) / (size if average else 1)
             assert torch.allclose(out, torch.full_like(out, total)), (t.numel(), average)
+
+
+def check_memory_is_torchs() -> None:
+    """Where torch offers its allocator, its statistics count our buffers and results, and all of a result comes back."""
+
+    def held() -> int:
+        torch.cuda.synchronize()
+        hvd.allreduce(small, op=hvd.Sum, name="tidy")  # what the device is through with goes back at the next call
+        torch.cuda.synchronize()
+        return int(torch.cuda.memory_stats()["allocated_bytes.all.current"])
+
+    small = torch.ones(4, device="cuda")
+    rows = torch.ones(1 << 20, device="cuda")
+    for _ in range(2):
+        before = held()
+        gathered = hvd.allgather(rows, name="rows of torch's")
+        grown = held() - before
+        del gathered
+        again = held() - before
+    if _native.use_memory("torch"):
+        assert grown >= rows.nbytes * size, grown
+    assert again < rows.nbytes, again
 
 
 def check_training_equals_one_process() -> None:

@@ -54,12 +54,12 @@ void Launch::prepare() {
 void Launch::prepare(Tensor& t) {
   std::int64_t rows = 0;  // of the result
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
-    t.result = where_.gpu.allocate(static_cast<std::size_t>(total(t.received)) * t.row_bytes);
+    t.result = where_.gpu.allocate(static_cast<std::size_t>(total(t.received)) * t.row_bytes, where_.stream);
     return;
   }
   if (t.kind == Kind::reducescatter) {
     rows = t.rows / size() + (lane().whole->rank() < t.rows % size() ? 1 : 0);
-    t.result = where_.gpu.allocate(static_cast<std::size_t>(rows) * t.row_bytes);
+    t.result = where_.gpu.allocate(static_cast<std::size_t>(rows) * t.row_bytes, where_.stream);
   }
   if (t.bytes() == 0) return;
   if (t.absent) {

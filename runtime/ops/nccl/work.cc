@@ -30,12 +30,12 @@ cuda::Number number_of(DType d) {
 
 }  // namespace
 
-Pointer Buffer::of(std::size_t bytes) {
+Pointer Buffer::of(std::size_t bytes, cuda::Stream stream) {
   if (bytes > bytes_) {
     gpu_.free(address_, last);
     address_ = 0;
     bytes_ = 0;
-    address_ = gpu_.allocate(bytes);
+    address_ = gpu_.allocate(bytes, stream);
     bytes_ = bytes;
   }
   return address_;
@@ -81,7 +81,7 @@ void Work::end() {
 }
 
 Pointer Work::scratch(std::size_t bytes) {
-  scratch_.push_back(place_.gpu.allocate(bytes));
+  scratch_.push_back(place_.gpu.allocate(bytes, place_.stream));
   return scratch_.back();
 }
 

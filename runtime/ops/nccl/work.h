@@ -39,8 +39,8 @@ class Buffer {
   ~Buffer() { gpu_.free(address_, last); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  /// With the context current.  What was there before is gone.
-  cuda::Pointer of(std::size_t bytes);
+  /// With the context current, for use on @p stream alone.  What was there before is gone.
+  cuda::Pointer of(std::size_t bytes, cuda::Stream stream);
   std::shared_ptr<cuda::Mark> last;  ///< behind its last use
 
  private:

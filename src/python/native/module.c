@@ -115,6 +115,12 @@ static PyObject* py_built(PyObject* self, PyObject* arg) {
   return what ? PyLong_FromLong(lib.built(what)) : NULL;
 }
 
+static PyObject* py_use_memory(PyObject* self, PyObject* arg) {
+  (void)self;
+  const char* framework = PyUnicode_AsUTF8AndSize(arg, NULL);
+  return framework ? PyBool_FromLong(lib.use_memory(framework) == HVD_OK) : NULL;
+}
+
 static PyObject* py_version(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   return PyUnicode_FromString(lib.version());
@@ -137,6 +143,7 @@ static PyMethodDef world_methods[] = {
     {"timeline_start", py_timeline_start, METH_VARARGS, "timeline_start(path, mark_cycles)"},
     {"timeline_stop", py_timeline_stop, METH_NOARGS, NULL},
     {"built", py_built, METH_O, "built(what) -> int"},
+    {"use_memory", py_use_memory, METH_O, "use_memory(framework) -> bool: device memory comes from it"},
     {"version", py_version, METH_NOARGS, NULL},
     {"leak", py_leak, METH_O, "leak(object): never frees it"},
     {NULL, NULL, 0, NULL}};

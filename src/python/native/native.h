@@ -56,6 +56,7 @@ typedef struct hvd_functions {
   int (*timeline_start)(const char*, int);
   int (*timeline_stop)(void);
   int (*built)(const char*);
+  int (*use_memory)(const char*);
   const char* (*last_error)(void);
   const char* (*version)(void);
 } hvd_functions;

@@ -58,6 +58,8 @@ class TorchAdapter:
     def _has_cuda(self) -> bool:
         if self._cuda is None:
             self._cuda = bool(_native.built("cuda"))
+            if self._cuda:
+                _native.use_memory("torch")  # what its allocator offers; else the driver's
         return self._cuda
 
     def may_wait(self) -> None:

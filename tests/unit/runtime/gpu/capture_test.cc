@@ -158,19 +158,19 @@ TEST_CASE("a result that is let go while its stream is being captured comes back
   cuda::Gpu& gpu = cuda::Gpu::at(5);
   void* stream = make_stream(gpu);
   const cuda::Current current(gpu.driver(), gpu.context());
-  const cuda::Pointer block = gpu.allocate(5000);
+  const cuda::Pointer block = gpu.allocate(5000, nullptr);
   gpu.lend(block, stream);
   {
     Capturing capture(stream);
     CHECK(cuda::free_anywhere(reinterpret_cast<void*>(block)));
-    const cuda::Pointer other = gpu.allocate(5000);
+    const cuda::Pointer other = gpu.allocate(5000, nullptr);
     CHECK(other != block);
     gpu.free(other);
     CHECK(capture.end() == 0);
   }
-  const cuda::Pointer first = gpu.allocate(5000);  // takes it back; the mark may not have been reached yet
+  const cuda::Pointer first = gpu.allocate(5000, nullptr);  // takes it back; the mark may not have been reached yet
   cuStreamSynchronize(stream);
-  const cuda::Pointer second = gpu.allocate(5000);
+  const cuda::Pointer second = gpu.allocate(5000, nullptr);
   CHECK((first == block || second == block));
   gpu.free(first);
   gpu.free(second);

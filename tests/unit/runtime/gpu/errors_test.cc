@@ -126,15 +126,15 @@ TEST_SUITE("errors" * doctest::skip()) {
   TEST_CASE("device memory is short") {  // 8 MiB
     cuda::Gpu& gpu = cuda::Gpu::at(0);
     const cuda::Current current(gpu.driver(), gpu.context());
-    const cuda::Pointer small = gpu.allocate(3 << 20), large = gpu.allocate(4 << 20);
+    const cuda::Pointer small = gpu.allocate(3 << 20, nullptr), large = gpu.allocate(4 << 20, nullptr);
     gpu.free(small);
-    CHECK_THROWS_AS(gpu.allocate(5 << 20), Error);  // also with the small one given back
+    CHECK_THROWS_AS(gpu.allocate(5 << 20, nullptr), Error);  // also with the small one given back
     gpu.free(large);
     const std::size_t odd = (7 << 20) + 4096;  // rounded up it would not fit
-    const cuda::Pointer most = gpu.allocate(odd);
+    const cuda::Pointer most = gpu.allocate(odd, nullptr);
     CHECK(most != 0);
     gpu.free(most);
-    CHECK(gpu.allocate(odd) == most);  // from the pool
+    CHECK(gpu.allocate(odd, nullptr) == most);  // from the pool
     gpu.free(most);
     CHECK(gpu.given() == 0);
   }
