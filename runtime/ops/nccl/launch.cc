@@ -14,7 +14,7 @@ Launch::Launch(const Where& where, int size, std::vector<Tensor> tensors)
   for (const Fused& f : fused_)
     for (std::size_t i : f.tensors) alone_[i] = false;
   const cuda::Current current(where_.gpu.driver(), where_.gpu.context());
-  if (bytes > 0) buffer_ = where_.buffer.of(bytes, where_.stream);
+  if (bytes > 0) buffer_ = where_.buffer.of(bytes, where_.stream, where_.means.kernels);
 }
 
 bool Launch::step() {

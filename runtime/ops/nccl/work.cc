@@ -1,6 +1,7 @@
 #include "ops/nccl/work.h"
 
 #include <chrono>
+#include <cstdio>
 #include <utility>
 
 #include "base/error.h"
@@ -30,15 +31,36 @@ cuda::Number number_of(DType d) {
 
 }  // namespace
 
-Pointer Buffer::of(std::size_t bytes, cuda::Stream stream) {
+Pointer Buffer::of(std::size_t bytes, cuda::Stream stream, bool kernels) {
   if (bytes > bytes_) {
-    gpu_.free(address_, last);
-    address_ = 0;
-    bytes_ = 0;
-    address_ = gpu_.allocate(bytes, stream);
+    release();
+    ask(bytes, stream, kernels);
     bytes_ = bytes;
   }
   return address_;
+}
+
+void Buffer::release() {
+  if (on_host_)
+    gpu_.free_pinned(reinterpret_cast<void*>(address_), last);
+  else
+    gpu_.free(address_, last);
+  address_ = 0;
+  bytes_ = 0;
+  on_host_ = false;
+}
+
+void Buffer::ask(std::size_t bytes, cuda::Stream stream, bool kernels) {
+  try {
+    address_ = gpu_.allocate(bytes, stream);
+  } catch (const Error& full) {
+    if (!kernels) throw;
+    try {
+      address_ = reinterpret_cast<Pointer>(gpu_.allocate_pinned(bytes));
+    } catch (const Error&) { throw full; }
+    on_host_ = true;
+    std::fprintf(stderr, "hvd: a fusion buffer is in host memory, and slow: %s\n", full.what());
+  }
 }
 
 Work::~Work() {

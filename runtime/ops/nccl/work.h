@@ -33,20 +33,30 @@ std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Mean
                         int parts = 1, Alone alone = Alone::large);
 
 /// The fusion buffer of a process set; grows as needed.
+///
+/// Where the device has no memory for it, it is page-locked memory of the host, which every device of a 64-bit process
+/// reads and writes at the same address (CUDA driver API, "Unified Addressing"), and which NCCL takes like its own.  So
+/// a rank whose GPU is full is slower, calls NCCL as the others do, and need not tell them.
 class Buffer {
  public:
   explicit Buffer(cuda::Gpu& gpu) : gpu_(gpu) {}
-  ~Buffer() { gpu_.free(address_, last); }
+  ~Buffer() { release(); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  /// With the context current, for use on @p stream alone.  What was there before is gone.
-  cuda::Pointer of(std::size_t bytes, cuda::Stream stream);
+  /// With the context current, for use on @p stream alone.  What was there before is gone.  kernels: ours pack it, not
+  /// the driver's copies from device to device.
+  cuda::Pointer of(std::size_t bytes, cuda::Stream stream, bool kernels);
+  bool on_host() const { return on_host_; }
   std::shared_ptr<cuda::Mark> last;  ///< behind its last use
 
  private:
   cuda::Gpu& gpu_;
+  void release();
+  void ask(std::size_t bytes, cuda::Stream stream, bool kernels);
+
   cuda::Pointer address_ = 0;
   std::size_t bytes_ = 0;
+  bool on_host_ = false;
 };
 
 /// Where a batch runs.

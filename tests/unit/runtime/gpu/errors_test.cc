@@ -5,8 +5,9 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "gpu_rank.h"
+#include "gpu_operations.h"
 #include "ops/nccl/library.h"
+#include "ops/nccl/work.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -137,6 +138,40 @@ TEST_SUITE("errors" * doctest::skip()) {
     CHECK(gpu.allocate(odd, nullptr) == most);  // from the pool
     gpu.free(most);
     CHECK(gpu.given() == 0);
+  }
+  TEST_CASE("no room for a fusion buffer") {  // 2 MiB for both ranks: one has it on its device, the other on the host
+    run_world(2, 2, [](Rank& rank) {
+      GpuRank gpu(rank);
+      const std::vector<std::string> names{"a", "b", "c"};
+      for (int round = 0; round < 3; ++round) {
+        const auto v = floats(125000, rank.rank(), round);  // 1.5 MB for the three
+        std::vector<void*> tensors;
+        std::vector<hvd_request> qs;
+        for (const std::string& name : names) {
+          tensors.push_back(gpu.tensor(v.data(), v.size() * 4));
+          qs.push_back(
+              gpu.on_gpu(Rank::request(HVD_ALLREDUCE, name.c_str(), {125000}, tensors.back(), tensors.back())));
+        }
+        for (core::Operation* op : rank.submit_group(qs)) {
+          gpu.arrive(*op);
+          gpu.release(*op);
+        }
+        for (const void* t : tensors) EXPECT(read(t, v.size()) == sum_of_floats(v.size(), 2, round));
+      }
+    });
+    for (int r = 0; r < 2; ++r) CHECK(cuda::Gpu::at(r).given() == 0);
+  }
+  TEST_CASE("a fusion buffer on the host") {  // 1 MiB
+    cuda::Gpu& gpu = cuda::Gpu::at(0);
+    const cuda::Current current(gpu.driver(), gpu.context());
+    nccl::Buffer buffer(gpu);
+    CHECK(buffer.of(1 << 19, nullptr, true) != 0);
+    CHECK(!buffer.on_host());
+    CHECK(buffer.of(3 << 20, nullptr, true) != 0);
+    CHECK(buffer.on_host());
+    nccl::Buffer other(gpu);
+    CHECK_THROWS_AS(other.of(3 << 20, nullptr, false), Error);
+    CHECK(other.of(1 << 19, nullptr, false) != 0);
   }
   TEST_CASE("a split fails") {
     expect_failure(2, 1, HVD_UNAVAILABLE, "ncclCommSplit: internal error (said by the fake )", with_streams(2));
