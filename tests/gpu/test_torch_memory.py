@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from python.harness import has, python
+from python.harness import python
 
+# Without an import, which takes seconds.
+FIND = """
+import importlib.metadata, importlib.util
+print(importlib.util.find_spec("torch").submodule_search_locations[0], *importlib.metadata.version("torch").split(".")[:2])
+"""
 HEADER = "include/torch/csrc/inductor/aoti_torch/c/shim.h"
 SIGNATURES = {
     "aoti_torch_cuda_caching_allocator_raw_alloc": ["uint64_t", "void**"],
@@ -21,10 +26,10 @@ SIGNATURES = {
 
 @functools.cache
 def torch_folder() -> Path:
-    if not has("torch"):
+    done = subprocess.run([python(), "-c", FIND], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
         pytest.skip(f"{python()} lacks torch")
-    code = "import torch; print(torch.__path__[0], *torch.__version__.split('.')[:2])"
-    folder, major, minor = subprocess.run([python(), "-c", code], capture_output=True, text=True, timeout=120).stdout.split()
+    folder, major, minor = done.stdout.split()
     if not Path(folder, "lib/libtorch_cuda.so").exists():
         pytest.skip(f"the torch of {python()} was built without CUDA")
     if (int(major), int(minor)) < (2, 15):
@@ -45,7 +50,7 @@ def test_the_header_declares_what_we_call() -> None:
 
 
 def test_the_library_has_them_under_the_name_that_we_look_for() -> None:
-    """Read, not loaded: that takes seconds."""
+    """Read, not loaded: that takes seconds too."""
     with (torch_folder() / "lib/libtorch_cuda.so").open("rb") as library:
         text = mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ)
         for name in (*SIGNATURES, "libtorch_cuda.so"):
