@@ -52,6 +52,10 @@ Wire wire_of(int dtype) {
       return {HVD_F16, 2};
     case xla::bf16:
       return {HVD_BF16, 2};
+    case xla::f8e4m3fn:
+      return {HVD_F8E4M3, 1};
+    case xla::f8e5m2:
+      return {HVD_F8E5M2, 1};
     case xla::f32:
       return {HVD_F32, 4};
     case xla::f64:

@@ -56,6 +56,8 @@ enum DataType : int {
   bf16 = 16,
   token = 17,
   c128 = 18,
+  f8e5m2 = 19,
+  f8e4m3fn = 20,
 };
 
 struct Buffer {

@@ -24,6 +24,10 @@ Wire wire_of(int tf_type) {
       return {HVD_F16, 2};
     case tf_bfloat16:
       return {HVD_BF16, 2};
+    case tf_float8_e4m3fn:
+      return {HVD_F8E4M3, 1};
+    case tf_float8_e5m2:
+      return {HVD_F8E5M2, 1};
     case tf_float:
       return {HVD_F32, 4};
     case tf_double:
@@ -66,7 +70,9 @@ bool Call::prepare(int input, int count) {
   if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
   for (int i = 0; i < tf.NumDims(part.in); ++i) part.shape.push_back(tf.Dim(part.in, i));
   part.wire = wire_of(tf.TensorType(part.in));
-  if (part.wire.bytes == 0) return fail(HVD_USAGE, "tensors of this dtype cannot be exchanged"), false;
+  const bool reduces = spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_REDUCESCATTER;
+  if (part.wire.bytes == 0 || (reduces && part.wire.as_bytes))
+    return fail(HVD_USAGE, "tensors of this dtype cannot be exchanged so"), false;
   if (spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_BROADCAST) {
     // Our own hold would keep TensorFlow from giving us the input's memory for the output.
     tf.DeleteTensor(std::exchange(part.in, nullptr));

@@ -14,10 +14,15 @@
 namespace hvd::tensorflow {
 namespace {
 
-constexpr const char* reducible = "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool}";
-constexpr const char* movable =
-    "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool, uint32, uint64, complex64, "
-    "complex128}";
+/// They came with TensorFlow 2.11 or so.
+bool has_float8() { return tf.DataTypeSize(tf_float8_e4m3fn) == 1 && tf.DataTypeSize(tf_float8_e5m2) == 1; }
+
+/// Attributes cannot name 8-bit floats (a name ends at its underscore there): where there are some, ops take every
+/// type, and Call says no.
+std::string types(const std::string& more) {
+  if (has_float8()) return "type";
+  return "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool" + more + "}";
+}
 
 // ---- shapes
 
@@ -252,6 +257,7 @@ constexpr const char* postscale_attribute = "postscale_bits: int";
 constexpr const char* group_attribute = "group: bool = false";
 
 std::string register_all() {
+  const std::string reducible = types(""), movable = types(", uint32, uint64, complex64, complex128");
   const Definition definitions[] = {
       {"HvdAllreduce",
        "tensors: T",
@@ -347,6 +353,9 @@ __attribute__((visibility("default"))) const char* hvd_tensorflow_problem() {
 __attribute__((visibility("default"))) int hvd_tensorflow_asynchronous() {
   return hvd::tensorflow::tf.NewAsyncKernelBuilder != nullptr;
 }
+
+/// Whether there are 8-bit floats.
+__attribute__((visibility("default"))) int hvd_tensorflow_float8() { return hvd::tensorflow::has_float8(); }
 
 __attribute__((visibility("default"))) void hvd_tensorflow_exiting() { hvd::bridge::stop_completions(); }
 }

@@ -40,6 +40,8 @@ enum DataType : int {
   tf_half = 19,
   tf_uint32 = 22,
   tf_uint64 = 23,
+  tf_float8_e5m2 = 24,
+  tf_float8_e4m3fn = 25,
 };
 
 constexpr int tf_ok = 0;  // of TF_Code; the others: hvd::bridge::canonical_code
@@ -62,6 +64,7 @@ using DeleteFunction = void (*)(void* kernel);
   X(int, NumDims, (const TF_Tensor*))                                                                                  \
   X(std::int64_t, Dim, (const TF_Tensor*, int))                                                                        \
   X(std::size_t, TensorByteSize, (const TF_Tensor*))                                                                   \
+  X(std::size_t, DataTypeSize, (int))                                                                                  \
   X(void*, TensorData, (const TF_Tensor*))                                                                             \
   X(TF_OpDefinitionBuilder*, NewOpDefinitionBuilder, (const char* name))                                               \
   X(void, RegisterOpDefinition, (TF_OpDefinitionBuilder*, TF_Status*))                                                 \

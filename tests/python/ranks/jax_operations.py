@@ -15,7 +15,7 @@ from hvd.jax import _library
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 INTEGERS = ["uint8", "int8", "uint16", "int16", "int32"]
-FLOATS = ["float16", "bfloat16", "float32"]
+FLOATS = ["float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2"]
 MOVED = ["uint32", "complex64"]
 COMPILES = _library._version(jax.lib.__version__) >= _library._FIRST
 jit = jax.jit if COMPILES else lambda function, **_: function

@@ -1,5 +1,7 @@
 """The operations of hvd.tensorflow against NumPy: eagerly, in tf.function, in TF1-style graphs; gradients; errors."""
 
+from unittest import SkipTest
+
 import numpy as np
 import tensorflow as tf
 
@@ -59,6 +61,22 @@ def check_every_dtype():
     flags = tf.constant([True, False, RANK == 0])
     assert hvd.allreduce(flags, op=hvd.Max).numpy().tolist() == [True, False, True]
     assert hvd.broadcast(flags, 0).numpy().tolist() == [True, False, True]
+
+
+def check_8_bit_floats():
+    for name in ("float8_e4m3fn", "float8_e5m2"):
+        if not _library.FLOAT8:
+            raise SkipTest(f"this TensorFlow has no {name}")
+        sums = [tf.cast(tf.cast(x, "float32"), name) for x in (everyone().sum(0), everyone().mean(0))]
+        total, average = (tf.cast(x, "float32") for x in sums)
+        mine = tf.cast(data("float32"), name)  # TensorFlow casts no integers to it
+        for way in (hvd.allreduce, tf.function(hvd.allreduce)):
+            out = way(mine, op=hvd.Sum)
+            assert out.dtype.name == name
+            same(out, total)
+        same(hvd.allreduce(mine), average)
+        same(hvd.allgather(mine), everyone().reshape(-1, 5))
+        same(hvd.broadcast(mine, 1), data("float64", rank=1))
 
 
 def check_moved_as_bytes():

@@ -1,8 +1,9 @@
 """The operations on JAX arrays: outside jit, inside it, differentiated and batched.
 
-Shapes are those of the arrays; dtypes u8 i8 u16 i16 i32 i64 f16 bf16 f32 f64 bool for all operations, and u32 u64 c64
-c128 for those that only move.  Outside jit a result is there when the call returns (the _async ones give handles).
-Inside jit the operation is part of the program: it runs when the program does, in the program's order on every rank.
+Shapes are those of the arrays; dtypes u8 i8 u16 i16 i32 i64 f16 bf16 f32 f64 bool float8_e4m3fn float8_e5m2 for all
+operations, and u32 u64 c64 c128 for those that only move.  Outside jit a result is there when the call returns (the
+_async ones give handles).  Inside jit the operation is part of the program: it runs when the program does, in the
+program's order on every rank.
 
 Errors: ValueError for a wrong argument and HorovodInternalError when ranks disagree or a peer is lost.  Inside jit the
 latter is JAX's own JaxRuntimeError, raised where a result is used, with FAILED_PRECONDITION (ranks disagree) or

@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _path = Path(_native.__file__).parent / "libhvd_tensorflow.so"
 
 
-def _load() -> tuple[Any, bool]:
+def _load() -> tuple[Any, bool, bool]:
     ops = tf.load_op_library(str(_path))
     library = ctypes.CDLL(str(_path))
     library.hvd_tensorflow_problem.restype = ctypes.c_char_p
@@ -36,10 +36,10 @@ def _load() -> tuple[Any, bool]:
     if problem:
         raise ImportError(f"hvd.tensorflow: {problem} (this is TensorFlow {tf.__version__})")
     atexit.register(library.hvd_tensorflow_exiting)
-    return ops, bool(library.hvd_tensorflow_asynchronous())
+    return ops, bool(library.hvd_tensorflow_asynchronous()), bool(library.hvd_tensorflow_float8())
 
 
-_ops, ASYNCHRONOUS = _load()
+_ops, ASYNCHRONOUS, FLOAT8 = _load()
 
 
 def _run_side_by_side() -> None:

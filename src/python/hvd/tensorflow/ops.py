@@ -45,6 +45,8 @@ __all__ = [
 _REDUCIBLE = frozenset(
     {"uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"}
 )
+if _library.FLOAT8:
+    _REDUCIBLE |= {"float8_e4m3fn", "float8_e5m2"}
 _MOVABLE = _REDUCIBLE | {"uint32", "uint64", "complex64", "complex128"}
 
 
