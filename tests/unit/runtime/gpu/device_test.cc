@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
-#include <random>
 
 #include "gpu_operations.h"
 #include "ops/nccl/library.h"
@@ -154,79 +153,6 @@ TEST_CASE("a rank that has joined stands in with zeros on its GPU") {
             EXPECT(g.size() == 2);
           }
           EXPECT(rank.run(Rank::request(HVD_JOIN, nullptr, {}, nullptr, nullptr)) == HVD_OK);
-        },
-        config);
-  }
-}
-
-TEST_CASE("random operations, in every mixture") {
-  const char* wanted = std::getenv("HVD_RANDOM_CASES");
-  const int cases = wanted ? std::atoi(wanted) : 200 / slower;
-  const char* given = std::getenv("HVD_RANDOM_SEED");
-  const unsigned seed = given ? static_cast<unsigned>(std::atoi(given)) : 20;
-  INFO("HVD_RANDOM_SEED=" << seed << " HVD_RANDOM_CASES=" << cases);
-  const int per_world = 25;
-  for (int done = 0; done < cases; done += per_world) {
-    const unsigned world_seed = seed + static_cast<unsigned>(done);
-    const int ranks = 1 + static_cast<int>(world_seed % 4);
-    core::Config config;
-    config.gpu_through_host = world_seed % 5 == 4;
-    config.fusion_bytes = world_seed % 3 == 0 ? 4096 : 128 << 20;
-    config.nccl_streams = 1 + static_cast<int>(world_seed / 4 % 3);
-    config.sums_by_nodes = config.gathers_by_nodes = world_seed / 4 % 2 == 1;
-    run_world(
-        ranks, ranks > 2 && world_seed % 2 ? 2 : ranks,
-        [&](Rank& rank) {
-          GpuRank gpu(rank);
-          std::mt19937 same(world_seed);  // equal on all ranks
-          struct One {
-            core::Operation* op;
-            std::string name;
-            void* out;
-            std::size_t n;
-            int round;
-            int root;                ///< -1: a sum
-            std::vector<int> ranks;  ///< whose
-          };
-          std::vector<One> under_way;
-          auto finish = [&] {
-            for (One& o : under_way) {
-              gpu.arrive(*o.op);
-              gpu.release(*o.op);
-              EXPECT(read(o.out, o.n) ==
-                     (o.root >= 0 ? floats(o.n, o.root, o.round) : sum_of_floats(o.n, o.ranks, o.round)));
-            }
-            under_way.clear();
-          };
-          std::vector<int> everybody, some;  // from the tenth case on there is a process set, in another order
-          for (int r = 0; r < rank.size(); ++r) everybody.push_back(r);
-          some.assign(everybody.rbegin() + (rank.size() > 2), everybody.rend());
-          int set = HVD_GLOBAL_SET;
-          for (int c = 0; c < per_world; ++c) {
-            if (c == 10 && rank.size() > 2) set = rank.engine().add_set(some);
-            const bool in_set = set != HVD_GLOBAL_SET && same() % 3 == 0;
-            const auto n = static_cast<std::size_t>(same() % 6 == 0 ? same() % 60000 : same() % 300);
-            const bool moves = same() % 4 == 0, host = same() % 5 == 0;
-            const std::vector<int>& whose = in_set ? some : everybody;
-            const int root = moves ? static_cast<int>(same() % static_cast<unsigned>(whose.size())) : -1;
-            const auto v = floats(n, rank.rank(), c);
-            void* t = gpu.tensor(v.data(), n * 4, static_cast<int>(same() % 400));
-            const bool flush = same() % 6 == 0;
-            if (std::count(whose.begin(), whose.end(), rank.rank()) == 0) continue;
-            const std::string name =
-                (in_set ? "in" : "") + std::string(host ? "h" : "g") + std::to_string(c % 10) + (moves ? "b" : "s");
-            bool busy = false;
-            for (const One& o : under_way) busy |= o.name == name;
-            if (busy || flush) finish();
-            if (host) cuStreamSynchronize(gpu.stream());
-            hvd_request q = Rank::request(moves ? HVD_BROADCAST : HVD_ALLREDUCE, name.c_str(),
-                                          {static_cast<std::int64_t>(n)}, t, t);
-            q.root = std::max(root, 0);
-            if (in_set) q.set = set;
-            under_way.push_back({&rank.submit(host ? q : gpu.on_gpu(q)), name, t, n, c,
-                                 root < 0 ? -1 : whose[static_cast<std::size_t>(root)], whose});
-          }
-          finish();
         },
         config);
   }
