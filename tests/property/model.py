@@ -1,8 +1,8 @@
 """What the operations mean, in plain NumPy: no communication, all ranks' inputs at hand.
 
 Exact for integers and bool.  For floats the sum is formed in float64 and comes with a bound: how far a right answer may
-be from it, derived from the roundings that the contract allows (f16 and bf16 are added up in f32 and rounded once, and
-once more for every node's part where there are several).
+be from it, derived from the roundings that the contract allows (floats of 16 and 8 bits are added up in f32 and rounded
+once, and once more for every node's part where there are several).
 """
 
 from __future__ import annotations
@@ -11,8 +11,39 @@ import numpy as np
 
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 BF16 = "bfloat16"  # NumPy has none: its arrays are uint16 here
-UNIT = {"float16": 2.0**-11, BF16: 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
-TINY = {"float16": 2.0**-24, BF16: 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074}
+E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"  # NumPy has neither: their arrays are uint8
+UNIT = {"float16": 2.0**-11, BF16: 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, E4M3: 2.0**-4, E5M2: 2.0**-3}
+TINY = {"float16": 2.0**-24, BF16: 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074, E4M3: 2.0**-9, E5M2: 2.0**-16}
+
+
+def _eights(fraction: int, bias: int, infinity: bool) -> np.ndarray:
+    """What each of the 256 codes of an 8-bit float stands for."""
+    codes = np.arange(128)
+    exponent, rest = codes >> fraction, codes & ((1 << fraction) - 1)
+    whole = np.where(exponent > 0, rest + (1 << fraction), rest)
+    half = whole * 2.0 ** (np.maximum(exponent, 1) - bias - fraction)
+    if infinity:
+        half[0x7C:] = [np.inf, np.nan, np.nan, np.nan]
+    half[0x7F] = np.nan
+    return np.concatenate([half, -half])
+
+
+EIGHTS = {E4M3: _eights(3, 7, False), E5M2: _eights(2, 15, True)}
+
+
+def to_eight(values: np.ndarray, dtype: str) -> np.ndarray:
+    """The nearest 8-bit floats (ties to even), as uint8; what is too large is infinity, or NaN where there is none."""
+    numbers = EIGHTS[dtype][:128]
+    last = int(np.flatnonzero(np.isfinite(numbers))[-1])
+    numbers = np.append(numbers[: last + 1], 2 * numbers[last] - numbers[last - 1])
+    size = np.abs(np.asarray(values, np.float64))
+    above = np.minimum(np.searchsorted(numbers, size), last + 1)
+    below = np.maximum(above - 1, 0)
+    up, down = numbers[above] - size, size - numbers[below]
+    code = np.where((up < down) | ((up == down) & (above % 2 == 0)), above, below)
+    code = np.where(size >= numbers[-1], last + 1, code)
+    code = np.where(np.isnan(size), 0x7F, code) + 128 * np.signbit(values)
+    return np.asarray(code).astype(np.uint8).reshape(np.shape(values))
 
 
 def from_bf16(bits: np.ndarray) -> np.ndarray:
@@ -33,11 +64,13 @@ def is_float(dtype: str) -> bool:
 
 def storage(dtype: str) -> str:
     """NumPy's dtype that holds it."""
-    return "uint16" if dtype == BF16 else dtype
+    return "uint16" if dtype == BF16 else "uint8" if dtype in EIGHTS else dtype
 
 
 def wide(array: np.ndarray, dtype: str) -> np.ndarray:
     """As float64."""
+    if dtype in EIGHTS:
+        return np.asarray(EIGHTS[dtype][array])
     return (from_bf16(array) if dtype == BF16 else array).astype(np.float64)
 
 
@@ -90,7 +123,7 @@ def _floats(inputs, dtype, op, before, after, nodes):
     else:
         result = stack.sum(0) * scale
         size = np.abs(stack).sum(0) * abs(scale)
-    inner = UNIT["float32"] if dtype in ("float16", BF16) else UNIT[dtype]
+    inner = UNIT["float64" if dtype == "float64" else "float32"]
     roundings = 2 * len(inputs) + 4
     parts = (len(inputs) if op == PRODUCT else 2) if nodes > 1 else 0  # a node's part is rounded to the dtype
     bound = size * (inner * roundings + UNIT[dtype] * (1.0 + parts)) + TINY[dtype] * (1 + nodes * max(abs(after), 1.0))
@@ -118,10 +151,11 @@ def mismatch(got: np.ndarray, want: np.ndarray, bound, dtype: str) -> str | None
     else:
         shown = wide(got, dtype)
         with np.errstate(all="ignore"):
-            limit = {"float16": 65504.0, BF16: 3.3895e38, "float32": 3.4028e38}.get(dtype, np.inf)
+            limit = {"float16": 65504.0, BF16: 3.3895e38, "float32": 3.4028e38, E4M3: 448.0, E5M2: 57344.0}.get(dtype, np.inf)
             good = (np.abs(shown - want) <= bound) | (shown == want) | (np.isnan(shown) & np.isnan(want))
             # Beyond the largest number there is infinity; right at the edge either will do.
-            good |= np.isinf(shown) & (np.abs(want) + bound >= limit) & (np.sign(shown) == np.sign(want))
+            beyond = np.isnan(shown) if dtype == E4M3 else np.isinf(shown) & (np.sign(shown) == np.sign(want))
+            good |= beyond & (np.abs(want) + bound >= limit)
         bad = ~good
     wrong = np.flatnonzero(bad)
     if wrong.size == 0:

@@ -14,23 +14,28 @@ import model
 import numpy as np
 
 import hvd.numpy as hvd
+from hvd._collectives import DTYPES as DTYPE_CODES
 from hvd._collectives import Collectives
 from hvd.numpy import NumpyAdapter
 
 INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "int64"]
-FLOATS = ["float16", model.BF16, "float32", "float64"]
+FLOATS = ["float16", model.BF16, "float32", "float64", *model.EIGHTS]
 DTYPES = [*INTEGERS, *FLOATS, "float32", "bool"]
 
 
-class Bfloat16(NumpyAdapter):
-    """NumPy has no bfloat16: uint16 arrays stand for it."""
+class StandIn(NumpyAdapter):
+    """NumPy lacks a dtype: unsigned integers of its size stand for it."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self._code = DTYPE_CODES[dtype]
 
     def view(self, tensor: Any) -> Any:
         found = super().view(tensor)
-        return None if found is None else (found[0], 10, *found[2:])
+        return None if found is None else (found[0], self._code, *found[2:])
 
 
-BFLOAT16 = Collectives(Bfloat16())
+STAND_INS = {dtype: Collectives(StandIn(dtype)) for dtype in (model.BF16, *model.EIGHTS)}
 
 
 @dataclass
@@ -68,7 +73,7 @@ class Operation:
     extra: dict[str, Any] = field(default_factory=dict)  # what only its own kind knows
 
     def api(self) -> Any:
-        return BFLOAT16 if self.dtype == model.BF16 else hvd
+        return STAND_INS.get(self.dtype, hvd)
 
     def __str__(self) -> str:
         parts = [f"{self.kind} '{self.name}' {self.dtype} {self.shapes if self.grouped else self.shapes[0]}"]
@@ -112,6 +117,8 @@ def draw_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], mi
         flat = np.atleast_1d(values).reshape(-1)
         flat[rng.integers(0, flat.size)] = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0])
         values = flat.reshape(shape)
+    if dtype in model.EIGHTS:
+        return model.to_eight(np.asarray(values), dtype)
     with np.errstate(over="ignore"):
         narrow = np.asarray(values).astype(np.float32 if dtype == model.BF16 else dtype)
     return model.to_bf16(narrow) if dtype == model.BF16 else narrow
