@@ -106,12 +106,17 @@ void Gpu::load_kernels() {
     no_kernels_ = "libhvd was built without nvcc";
     return;
   }
-  const Current current(driver_, context_);
-  Module module = nullptr;
-  if (const int code = driver_.module_load(&module, kernel_image()); code != success) {
-    no_kernels_ = "cuModuleLoadData: " + driver_.text(code);
-    return;
+  try {
+    const Current current(driver_, context_);
+    Module module = nullptr;
+    driver_.check(driver_.module_load(&module, kernel_image()), "cuModuleLoadData");
+    load_all(module);
+  } catch (const Error& e) {  // none for this GPU: lazy loading says so with the first function
+    no_kernels_ = e.what();
   }
+}
+
+void Gpu::load_all(Module module) {
   copies_ = {load(module, "hvd_scatter"), load(module, "hvd_gather")};
   std::size_t i = 0;
 #define HVD_LOAD(T, B, name) scales_[i++] = {load(module, "hvd_scatter_" #name), load(module, "hvd_gather_" #name)};

@@ -119,6 +119,7 @@ class Gpu {
     Function function = nullptr;
     unsigned blocks = 0;  ///< of it that the device runs at a time
   };
+  void load_all(Module module);
   Kernel load(Module module, const std::string& name);
   void launch(const Kernel& kernel, std::span<const Piece> pieces, const Units& units, Pointer buffer, double factor,
               Stream stream);
