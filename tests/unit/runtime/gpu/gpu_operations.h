@@ -33,7 +33,7 @@ inline std::vector<float> sum_of_floats(std::size_t n, int ranks, int round = 0,
 
 inline std::vector<float> read(const void* p, std::size_t n) {
   std::vector<float> v(n);
-  std::memcpy(v.data(), p, n * sizeof(float));
+  if (n > 0) std::memcpy(v.data(), p, n * sizeof(float));
   return v;
 }
 
