@@ -124,7 +124,12 @@ TEST_CASE("sums of 8-bit floats are as the host's, to the bit, and do not satura
                HVD_OK);
         void* t = gpu.tensor(v.data(), v.size());
         gpu.run(Rank::request(HVD_ALLREDUCE, "gpu", {512}, t, t, dtype, reduce));
-        EXPECT(std::memcmp(t, expected.data(), v.size()) == 0);
+        const unsigned least_nan =
+            dtype == HVD_F8E4M3 ? 0x7f : 0x7d;  // which of several comes out is the compiler's choice
+        for (std::size_t i = 0; i < v.size(); ++i) {
+          const unsigned got = static_cast<const std::uint8_t*>(t)[i], wanted = expected[i];
+          EXPECT(got == wanted || ((got & 0x7f) >= least_nan && (wanted & 0x7f) >= least_nan));
+        }
       }
   });
 }
