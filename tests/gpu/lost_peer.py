@@ -38,4 +38,4 @@ try:
 except hvd.HorovodInternalError as error:
     again = str(error)
 os.write(1, f"SURVIVOR {hvd.rank()} {time.monotonic() - started:.2f} {text} | {again}\n".encode())
-os._exit(0)
+signal.pause()  # an end of this one would be news for the others; the test ends all
