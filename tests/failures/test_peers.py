@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -47,7 +49,7 @@ def survivors(command: list[str], ranks: int, per_node: int) -> dict[int, tuple[
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # mpirun too, not `timeout` alone
     assert len(said) == ranks - 1, f"only ranks {sorted(said)} of {ranks - 1} got an error:\n{''.join(shown)[-3000:]}"
     return said
 

@@ -11,6 +11,7 @@ import torch
 import hvd.torch as hvd
 
 fake = runpy.run_path(str(Path(__file__).parents[1] / "python" / "ranks" / "fake_gpu.py"))
+signal.alarm(90)  # whatever happens to whoever is to end it
 hvd.init()
 for name in ("a", "a", "b"):
     hvd.allreduce(torch.ones(100), op=hvd.Sum, name=name)
