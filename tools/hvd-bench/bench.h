@@ -59,6 +59,8 @@ class Report {
 void allreduce_rows(Report& report, const std::string& only);
 void backend_rows(Report& report, const std::string& only);
 void engine_rows(Report& report, const std::string& only);
+/// Processor time of a step's 161 tensors on a GPU.  False: there is none.
+bool gpu_rows(Report& report, const std::string& only);
 /// The runtime's own memory: private_kib() before hvd_init, the row right after it.
 double private_kib();
 void staging_row(Report& report, double private_kib_before);

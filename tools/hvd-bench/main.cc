@@ -83,7 +83,8 @@ using namespace hvd::bench;
 
 constexpr const char* keys[] = {
     "4B",      "sweep",     "1MiB", "8MiB",    "64MiB", "64MiB-out", "1MiB-registered", "64MiB-registered",
-    "200x4KB", "160x640KB", "1000", "backend", "woken", "idle",      "staging",         "flag"};
+    "200x4KB", "160x640KB", "1000", "backend", "woken", "idle",      "staging",         "flag",
+    "gpu"};
 
 int usage(FILE* to, int code) {
   std::fprintf(to,
@@ -122,14 +123,17 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-void table(const Options& o, double private_before) {
+/// False: what was asked for cannot be measured here.
+bool table(const Options& o, double private_before) {
   Report report(o.json);
   report.begin(flag_round_trip());
   if (o.only.empty() || o.only == "staging") staging_row(report, private_before);
   engine_rows(report, o.only);
+  const bool measured = (!o.only.empty() && o.only != "gpu") || gpu_rows(report, o.only) || o.only.empty();
   allreduce_rows(report, o.only);
   if (o.only.empty() || o.only == "backend") backend_rows(report, o.only);
   report.end(flag_round_trip());
+  return measured;
 }
 
 }  // namespace
@@ -153,7 +157,7 @@ int main(int argc, char** argv) {
     wrong = check(rank, size);
     if (rank == 0 && wrong == 0) std::printf("hvd-bench: results are right on %d ranks\n", size);
   } else {
-    table(o, private_before);
+    wrong = table(o, private_before) ? 0 : 1;
   }
   need(hvd_shutdown(), "hvd_shutdown");
   MPI_Finalize();

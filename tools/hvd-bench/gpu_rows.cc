@@ -1,0 +1,191 @@
+/// The rows about tensors on a GPU: what the runtime costs the processor in a step.
+///
+/// The 161 gradients of ResNet-50 are submitted one by one, as torch's optimizer does, and waited for together; then
+/// the same as one group.  A real driver and a real NCCL spend time in their calls too.  Over
+/// tests/gpu/fakes/nothing.cc, whose calls do nothing, the times are the runtime's own, and the calls are counted:
+///
+///   export HVD_CUDA_LIBRARY=build/tests/gpu/fakes/libfakenothing.so HVD_NCCL_LIBRARY=$HVD_CUDA_LIBRARY
+///   mpirun -np 2 build/tools/hvd-bench/hvd-bench --only gpu
+#include <dlfcn.h>
+#include <mpi.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "bench.h"
+
+namespace hvd::bench {
+namespace {
+
+/// What is needed of the driver: memory, and a stream.  The runtime finds the same one (runtime/cuda/driver.h).
+struct Card {
+  int ordinal = 0;
+  void* stream = nullptr;
+  int (*allocate)(unsigned long long* address, std::size_t bytes) = nullptr;
+  void (*calls)(long* driver, long* nccl) = nullptr;  ///< of the stand-in; nullptr: a real driver
+  std::string why_not;
+};
+
+Card card() {
+  Card c;
+  const char* named = std::getenv("HVD_CUDA_LIBRARY");
+  void* library = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    c.why_not = dlerror();
+    return c;
+  }
+  auto find = [&](auto& function, const char* symbol) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, symbol));
+    if (!function && c.why_not.empty()) c.why_not = std::string("the driver lacks ") + symbol;
+  };
+  int (*init)(unsigned) = nullptr;
+  int (*count)(int*) = nullptr;
+  int (*get)(int*, int) = nullptr;
+  int (*retain)(void**, int) = nullptr;
+  int (*push)(void*) = nullptr;
+  int (*make_stream)(void**, unsigned, int) = nullptr;
+  find(init, "cuInit");
+  find(count, "cuDeviceGetCount");
+  find(get, "cuDeviceGet");
+  find(retain, "cuDevicePrimaryCtxRetain");
+  find(push, "cuCtxPushCurrent_v2");
+  find(make_stream, "cuStreamCreateWithPriority");
+  find(c.allocate, "cuMemAlloc_v2");
+  if (!c.why_not.empty()) return c;
+  c.calls = reinterpret_cast<decltype(c.calls)>(dlsym(library, "nothing_calls"));
+  int gpus = 0, device = 0;
+  void* context = nullptr;
+  if (init(0) != 0 || count(&gpus) != 0 || gpus == 0) {
+    c.why_not = "the driver sees no GPU";
+    return c;
+  }
+  const char* local = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  c.ordinal = (local ? std::atoi(local) : 0) % gpus;
+  if (get(&device, c.ordinal) != 0 || retain(&context, device) != 0 || push(context) != 0 ||
+      make_stream(&c.stream, 0, 0) != 0)
+    c.why_not = "the GPU cannot be used";
+  return c;
+}
+
+/// Elements of ResNet-50's 161 parameters, by its definition.
+std::vector<std::int64_t> resnet50() {
+  std::vector<std::int64_t> all{64 * 3 * 7 * 7, 64, 64};
+  std::int64_t inside = 64;
+  constexpr struct {
+    std::int64_t width;
+    int blocks;
+  } stages[] = {{64, 3}, {128, 4}, {256, 6}, {512, 3}};
+  for (const auto [w, blocks] : stages)
+    for (int block = 0; block < blocks; ++block) {
+      all.insert(all.end(), {w * inside, w, w, w * w * 9, w, w, 4 * w * w, 4 * w, 4 * w});
+      if (block == 0) all.insert(all.end(), {4 * w * inside, 4 * w, 4 * w});
+      inside = 4 * w;
+    }
+  all.insert(all.end(), {1000 * 2048, 1000});
+  return all;
+}
+
+double clock_us(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+/// Of a step, microseconds of processor.
+struct Times {
+  Stats submitting, waiting;  ///< of the caller's thread
+  Stats others;               ///< of all other threads: the engine's, which spins a little before it sleeps, and MPI's
+  Stats all;
+};
+
+/// Rounds of a step; between them the engine's thread goes to sleep, as it does while a step's tensors are computed.
+class Steps {
+ public:
+  explicit Steps(const Card& card) : card_(card), elements_(resnet50()), handles_(elements_.size()) {
+    for (std::size_t i = 0; i < elements_.size(); ++i) names_.push_back("gradient." + std::to_string(i));
+    for (std::size_t i = 0; i < elements_.size(); ++i) {
+      unsigned long long at = 0;
+      if (card.allocate(&at, static_cast<std::size_t>(elements_[i]) * sizeof(float)) != 0) stop("GPU memory");
+      void* p = reinterpret_cast<void*>(at);
+      requests_.push_back(sum(names_[i].c_str(), &elements_[i], p, p));
+      requests_.back().device = card.ordinal;
+      requests_.back().stream = card.stream;
+    }
+  }
+
+  Times run(bool group, int rounds) {
+    Times times;
+    for (int i = -5; i < rounds; ++i) {
+      usleep(2000);
+      MPI_Barrier(MPI_COMM_WORLD);
+      const double all = clock_us(CLOCK_PROCESS_CPUTIME_ID), begin = clock_us(CLOCK_THREAD_CPUTIME_ID);
+      if (group)
+        need(hvd_submit_many(requests_.data(), requests_.size(), HVD_GROUP, handles_.data()), "hvd_submit_many");
+      else
+        for (std::size_t t = 0; t < requests_.size(); ++t) need(hvd_submit(&requests_[t], &handles_[t]), "hvd_submit");
+      const double submitted = clock_us(CLOCK_THREAD_CPUTIME_ID);
+      need(hvd_wait_many(handles_.data(), handles_.size(), -1), "hvd_wait_many");
+      need(hvd_release_many(handles_.data(), handles_.size()), "hvd_release_many");
+      const double end = clock_us(CLOCK_THREAD_CPUTIME_ID);
+      usleep(1000);  // what the others still do for this step
+      const double slept = clock_us(CLOCK_THREAD_CPUTIME_ID) - end;
+      const double total = clock_us(CLOCK_PROCESS_CPUTIME_ID) - all - slept;
+      if (i < 0) continue;
+      times.submitting.add(submitted - begin);
+      times.waiting.add(end - submitted);
+      times.others.add(total - (end - begin));
+      times.all.add(total);
+    }
+    return times;
+  }
+
+  std::size_t tensors() const { return elements_.size(); }
+
+ private:
+  const Card& card_;
+  const std::vector<std::int64_t> elements_;
+  std::vector<std::string> names_;
+  std::vector<hvd_request> requests_;
+  std::vector<hvd_handle> handles_;
+};
+
+/// The sum is the last of four.
+void tell(Report& report, const Card& card, Steps& steps, bool group) {
+  constexpr int rounds = 200;
+  long before[2] = {}, after[2] = {};
+  if (card.calls) card.calls(&before[0], &before[1]);
+  const Times times = steps.run(group, rounds);
+  if (card.calls) card.calls(&after[0], &after[1]);
+  const std::string what = std::to_string(steps.tensors()) + (group ? " grouped, " : " on a GPU, ");
+  report.add({"gpu", what + "submit", {{"hvd", times.submitting}}, {}, 0, {}});
+  report.add({"gpu", what + "wait", {{"hvd", times.waiting}}, {}, 0, {}});
+  report.add({"gpu", what + "others", {{"hvd", times.others}}, {}, 0, {}});
+  report.add({"gpu", what + "all", {{"hvd", times.all}}, {}, 0, {}});
+  if (!card.calls) return;
+  if (after[1] == before[1]) stop("NCCL was not called");
+  auto each = [&](int which) { return static_cast<double>(after[which] - before[which]) / (rounds + 5); };
+  char text[100];
+  std::snprintf(text, sizeof text, "%.1f of the driver, %.1f of NCCL a step, by rank 0", each(0), each(1));
+  report.add({"gpu", what + "calls", {}, text, each(0), "calls of the driver"});
+}
+
+}  // namespace
+
+bool gpu_rows(Report& report, const std::string& only) {
+  const Card c = card();
+  int can = c.why_not.empty() ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &can, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  if (!can) {
+    if (!only.empty()) report.add({"gpu", "tensors on a GPU", {}, "not measured: " + c.why_not, 0, ""});
+    return false;
+  }
+  Steps steps(c);
+  for (const bool group : {false, true}) tell(report, c, steps, group);
+  return true;
+}
+
+}  // namespace hvd::bench
