@@ -22,6 +22,8 @@ enum class Kind : std::uint8_t {
   set_change,  ///< a process set comes or goes; never asked for by a request
 };
 inline constexpr int num_kinds = 7;  ///< of requests
+/// In a set of kinds.
+inline constexpr std::uint32_t bit_of(Kind k) { return 1u << static_cast<int>(k); }
 
 enum class DType : std::uint8_t {
   u8 = HVD_U8,

@@ -79,15 +79,20 @@ void Batch::sort(Operation& op) {
   }
 }
 
-/// Tensors on GPUs: what NCCL does not take becomes host tensors, once the copies are there.
+/// Tensors on GPUs: what does not stay there becomes host tensors, once the copies are there.
 void Batch::sort_device(std::span<Operation* const> ops) {
-  parts_[on_gpu].ops = device_->take(ops);
-  std::size_t next = 0;  // both lists are in the conductor's order
+  Device::Taken taken = device_->take(ops);
+  parts_[by_nccl].ops = std::move(taken.by_nccl);
+  parts_[by_mpi].ops = std::move(taken.by_mpi);
+  std::array<std::size_t, 2> next{};  // all lists are in the conductor's order
   for (Operation* op : ops) {
-    if (next < parts_[on_gpu].ops.size() && parts_[on_gpu].ops[next] == op) {
-      ++next;
-      continue;
+    bool stays = false;
+    for (const std::size_t way : {by_nccl, by_mpi}) {
+      const std::vector<Operation*>& there = parts_[way].ops;
+      std::size_t& n = next[way - by_nccl];
+      if (n < there.size() && there[n] == op) stays = true, ++n;
     }
+    if (stays) continue;
     parts_[copied].ops.push_back(op);
     sort(*op);
   }
@@ -137,13 +142,17 @@ void Batch::start() {
     auto exchange = [this](std::vector<ops::Parcel> parcels) {
       return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
     };
-    device_ = std::make_unique<Device>(world_, config_, on_device_, tracer_, exchange, std::move(inherited_));
+    device_ =
+        std::make_unique<Device>(world_, config_, transport_, on_device_, tracer_, exchange, std::move(inherited_));
     device_->begin_agreement(parts_[agreed].ops);
-  } else if (at_ == on_gpu) {
+  } else if (at_ == by_nccl || at_ == by_mpi) {
+    const Part& p = parts_[at_];
+    const Device::Way way = at_ == by_mpi ? Device::Way::mpi : Device::Way::nccl;
     phase_ = trace::Phase::queue;
-    if (device_->joins())
-      rows_.next(parts_[on_gpu].row, std::exchange(phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
-    device_->begin(parts_[on_gpu].ops, tracer_.enabled() ? parts_[on_gpu].row : 0);
+    if (way == Device::Way::nccl && device_->joins())
+      rows_.next(p.row, std::exchange(phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
+    device_->begin(p.ops, way, tracer_.enabled() ? p.row : 0);
+    if (way == Device::Way::mpi) rows_.queued(p.row, phase_);  // MPI is told of with what the device does
   } else if (at_ == copied) {
     return;
   } else if (at_ == reduced) {
@@ -178,12 +187,12 @@ bool Batch::step_device() {
     if (!device_->agreed()) return moved;
     sort_device(parts_[agreed].ops);
     queue_rows();
-  } else if (at_ == on_gpu) {
+  } else if (at_ == by_nccl || at_ == by_mpi) {
     const bool moved = device_->step();
     if (!device_->done()) return moved;
     device_->finish();
-    rows_.queued(parts_[on_gpu].row, phase_);
-    end_(parts_[on_gpu].ops);
+    if (at_ == by_nccl) rows_.queued(parts_[at_].row, phase_);
+    end_(parts_[at_].ops);
   } else if (!device_->staged()) {
     return false;
   }

@@ -60,8 +60,8 @@ class Batch {
   void drop();
 
  private:
-  /// The first three are for tensors on GPUs: agree on how, run by NCCL, copy the others to the host.
-  enum Kinds : std::size_t { agreed, on_gpu, copied, reduced, adapted, scattered, delivered, special, parts };
+  /// The first four are for tensors on GPUs: agree on how, run by NCCL, run by MPI, copy the others to the host.
+  enum Kinds : std::size_t { agreed, by_nccl, by_mpi, copied, reduced, adapted, scattered, delivered, special, parts };
   struct Part {
     std::vector<Operation*> ops;
     std::uint32_t row = 0;

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
+#include "common/types.h"
 
 namespace hvd::core {
 namespace {
@@ -32,16 +35,33 @@ bool flag(const char* name, bool fallback) {
   throw Error(Code::usage, name, "'" + std::string(text) + "' is not a boolean", "write 1 or 0");
 }
 
-/// NCCL moves tensors on GPUs unless HOROVOD_GPU_OPERATIONS names something else, or only operations on the CPU are
-/// chosen.
-bool through_host() {
-  const char* gpu = std::getenv("HOROVOD_GPU_OPERATIONS");
-  const char* cpu = std::getenv("HOROVOD_CPU_OPERATIONS");
-  if (!gpu || !*gpu) return cpu && *cpu;
-  const std::string what = gpu;
+/// True for MPI, false for NCCL; nullopt: it says nothing.
+std::optional<bool> by_mpi(const char* name) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return std::nullopt;
+  const std::string what = text;
   if (what == "NCCL" || what == "nccl") return false;
   if (what == "MPI" || what == "mpi") return true;
-  throw Error(Code::usage, "HOROVOD_GPU_OPERATIONS", "'" + what + "' is neither NCCL nor MPI");
+  throw Error(Code::usage, name, "'" + what + "' is neither NCCL nor MPI");
+}
+
+/// NCCL moves tensors on GPUs unless Horovod's variables name MPI, for all operations or for one (which then counts),
+/// or only operations on the CPU are chosen.
+void choose_for_gpus(Config& c) {
+  const std::pair<Kind, const char*> kinds[] = {{Kind::allreduce, "HOROVOD_GPU_ALLREDUCE"},
+                                                {Kind::allgather, "HOROVOD_GPU_ALLGATHER"},
+                                                {Kind::broadcast, "HOROVOD_GPU_BROADCAST"},
+                                                {Kind::alltoall, "HOROVOD_GPU_ALLTOALL"},
+                                                {Kind::reducescatter, "HOROVOD_GPU_REDUCESCATTER"}};
+  const std::optional<bool> all = by_mpi("HOROVOD_GPU_OPERATIONS");
+  bool any = all.has_value();
+  for (const auto& [kind, name] : kinds) {
+    const std::optional<bool> one = by_mpi(name);
+    any |= one.has_value();
+    if (one.value_or(all.value_or(false))) c.gpu_by_mpi |= bit_of(kind);
+  }
+  const char* cpu = std::getenv("HOROVOD_CPU_OPERATIONS");
+  c.gpu_through_host = !any && cpu && *cpu;
 }
 
 }  // namespace
@@ -63,7 +83,9 @@ Config Config::from_environment() {
   c.arity = static_cast<int>(number("HVD_TREE_ARITY", 0, 0, 1 << 10));
   flag("HVD_DETERMINISTIC",
        false);  // a promise that is always kept (CONTRIBUTING, "One allreduce"); wrong text is an error
-  c.gpu_through_host = through_host();
+  choose_for_gpus(c);
+  if (const char* aware = std::getenv("HVD_GPU_AWARE_MPI"); aware && *aware)
+    c.gpu_aware_mpi = flag("HVD_GPU_AWARE_MPI", false);
   c.torch_memory = flag("HVD_TORCH_MEMORY", true);
   c.nccl_wide = flag("HVD_NCCL_WIDE", false);
   c.nccl_float8 = flag("HVD_NCCL_FLOAT8", false);

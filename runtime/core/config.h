@@ -17,14 +17,16 @@ struct Config {
   double start_limit_seconds = 600;  ///< how long init waits for the other ranks
   int ranks_per_node = 0;            ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
   int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
-  bool gpu_through_host = false;     ///< HOROVOD_GPU_OPERATIONS=MPI, HOROVOD_CPU_OPERATIONS: not by NCCL
-  bool torch_memory = true;          ///< HVD_TORCH_MEMORY: device memory from torch's allocator, for its tensors
-  bool nccl_wide = false;            ///< HVD_NCCL_WIDE: sums of f16 and bf16 on GPUs are made in f32
-  bool nccl_float8 = false;          ///< HVD_NCCL_FLOAT8: those of 8-bit floats by NCCL, in 8 bits
-  int nccl_streams = 1;              ///< HOROVOD_NUM_NCCL_STREAMS: batches that a GPU can have under way side by side
-  bool sums_by_nodes = false;        ///< HOROVOD_HIERARCHICAL_ALLREDUCE, HOROVOD_TORUS_ALLREDUCE: on GPUs
-  bool gathers_by_nodes = false;     ///< HOROVOD_HIERARCHICAL_ALLGATHER: on GPUs
-  bool mpi_threads = true;           ///< HOROVOD_MPI_THREADS_DISABLE off
+  bool gpu_through_host = false;     ///< HOROVOD_CPU_OPERATIONS, and nothing said for GPUs: tensors there too
+  std::uint32_t gpu_by_mpi = 0;   ///< HOROVOD_GPU_OPERATIONS=MPI, HOROVOD_GPU_ALLREDUCE=MPI, …: a bit for each Kind
+  int gpu_aware_mpi = -1;         ///< HVD_GPU_AWARE_MPI: 1, MPI takes device memory; 0, it does not; -1: it is asked
+  bool torch_memory = true;       ///< HVD_TORCH_MEMORY: device memory from torch's allocator, for its tensors
+  bool nccl_wide = false;         ///< HVD_NCCL_WIDE: sums of f16 and bf16 on GPUs are made in f32
+  bool nccl_float8 = false;       ///< HVD_NCCL_FLOAT8: those of 8-bit floats by NCCL, in 8 bits
+  int nccl_streams = 1;           ///< HOROVOD_NUM_NCCL_STREAMS: batches that a GPU can have under way side by side
+  bool sums_by_nodes = false;     ///< HOROVOD_HIERARCHICAL_ALLREDUCE, HOROVOD_TORUS_ALLREDUCE: on GPUs
+  bool gathers_by_nodes = false;  ///< HOROVOD_HIERARCHICAL_ALLGATHER: on GPUs
+  bool mpi_threads = true;        ///< HOROVOD_MPI_THREADS_DISABLE off
 
   /// Throws Error{usage} naming the variable.
   static Config from_environment();

@@ -16,10 +16,11 @@ constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is
 
 }  // namespace
 
-Device::Device(const World& world, const Config& config, std::atomic<bool>& queued, trace::Tracer& tracer,
-               Exchange exchange, std::unique_ptr<Inherited> inherited)
+Device::Device(const World& world, const Config& config, transport::Transport& transport, std::atomic<bool>& queued,
+               trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited)
     : world_(world),
       config_(config),
+      transport_(transport),
       queued_(queued),
       tracer_(tracer),
       exchange_(std::move(exchange)),
@@ -56,7 +57,7 @@ bool Device::reap() {
   return any;
 }
 
-// ---- through NCCL
+// ---- through NCCL, or MPI
 
 namespace {
 
@@ -86,21 +87,27 @@ nccl::Tensor tensor_of(const Operation& op) {
 
 }  // namespace
 
-std::vector<Operation*> Device::take(std::span<Operation* const> ops) {
-  std::vector<Operation*> taken;
+Device::Taken Device::take(std::span<Operation* const> ops) {
+  Taken taken;
   for (Operation* op : ops) {
-    if (decision_.nccl && nccl::possible(tensor_of(*op), world_.size, decision_.means))
-      taken.push_back(op);
+    const nccl::Tensor t = tensor_of(*op);
+    const std::uint32_t kind = bit_of(t.kind);
+    if (decision_.by_mpi & kind && mpi::possible(t, world_.size, decision_.means))
+      taken.by_mpi.push_back(op);
+    else if (decision_.nccl && !((decision_.by_mpi | decision_.to_host) & kind) &&
+             nccl::possible(t, world_.size, decision_.means))
+      taken.by_nccl.push_back(op);
     else if (staging_)
       staging_->begin(*op, world_.rank);
   }
   return taken;
 }
 
-void Device::begin(std::span<Operation* const> ops, std::uint32_t row) {
+void Device::begin(std::span<Operation* const> ops, Way way, std::uint32_t row) {
   ops_.assign(ops.begin(), ops.end());
+  way_ = way;
   row_ = row;
-  join();
+  if (way_ == Way::nccl) join();
   tensors_.clear();
   for (const Operation* op : ops_) tensors_.push_back(tensor_of(*op));
   begin_lengths();
@@ -141,13 +148,24 @@ void Device::launch() {
   Lane& l = lane();
   l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
+  launch_ = way_ == Way::mpi ? by_mpi() : by_nccl();
+}
+
+std::unique_ptr<nccl::Work> Device::by_mpi() {
+  if (!letters_) letters_ = std::make_unique<nccl::Buffer>(*gpu_, nccl::Buffer::For::mpi);
+  const nccl::Place place{*gpu_, lane().stream, *letters_, decision_.means, row_ != 0};
+  return std::make_unique<mpi::Launch>(place, transport_, std::move(tensors_));
+}
+
+std::unique_ptr<nccl::Work> Device::by_nccl() {
+  Lane& l = lane();
   const nccl::Launch::Where where{{*gpu_, l.stream, *l.buffer, decision_.means, row_ != 0},
                                   *clique_,
                                   turn_ % lanes_.size(),
                                   nodes_,
                                   decision_.sums_by_nodes,
                                   decision_.gathers_by_nodes};
-  launch_ = std::make_unique<nccl::Launch>(where, world_.size, std::move(tensors_));
+  return std::make_unique<nccl::Launch>(where, world_.size, std::move(tensors_));
 }
 
 /// What the timeline wants to know of the launch, which is queued; nullptr: nothing.
@@ -155,6 +173,7 @@ std::unique_ptr<Timed> Device::timed() {
   if (row_ == 0) return nullptr;
   auto t = std::make_unique<Timed>();
   t->row = row_;
+  t->by = way_ == Way::mpi ? trace::Phase::mpi : trace::Phase::nccl;
   t->packs = launch_->packs();
   t->idle = idle_;
   t->recorded_ns = launch_->began_ns();
@@ -202,7 +221,7 @@ void Device::finish() {
   }
   launch_.reset();
   ops_.clear();
-  ++turn_;
+  if (way_ == Way::nccl) ++turn_;
 }
 
 // ---- what runs on the device
@@ -226,8 +245,7 @@ bool Device::watch() {
 
 void Device::fail(int code, const std::string& text) {
   const bool midway = launch_ && launch_->midway();
-  if (launch_) rest_ = launch_->take_rest();
-  launch_.reset();
+  forget_launch();
   delivery_.release();  // a message may still arrive in its memory
   ops_.clear();
   try {
@@ -246,6 +264,25 @@ void Device::fail(int code, const std::string& text) {
     reap();
 }
 
+/// What it had taken comes back: at once where nobody uses it any longer than our stream does, for NCCL when that has
+/// been ended.
+void Device::forget_launch() {
+  if (!launch_) return;
+  rest_ = launch_->take_rest();
+  if (way_ == Way::mpi) {
+    try {
+      const Current current(gpu_->driver(), gpu_->context());
+      free_rest();
+    } catch (const Error&) {  // the driver is gone
+    }
+    if (static_cast<mpi::Launch&>(*launch_).sending()) {
+      (void)launch_.release();  // a message may still arrive in the buffer, and MPI has the requests
+      (void)letters_.release();
+    }
+  }
+  launch_.reset();
+}
+
 /// The callers learn that what runs has failed, and NCCL's kernels end.
 void Device::end_now(int code, const std::string& text) {
   reap();
@@ -261,9 +298,9 @@ void Device::end_now(int code, const std::string& text) {
 
 /// NCCL queues nothing anymore, so a mark behind all of it can be had.
 void Device::free_rest() {
-  if (rest_.empty()) return;
+  if (rest_.empty() && way_ == Way::nccl) return;
   const std::shared_ptr<cuda::Mark> mark = gpu_->mark(lane().stream);
-  lane().buffer->last = mark;
+  (way_ == Way::mpi ? letters_ : lane().buffer)->last = mark;
   for (const cuda::Pointer p : rest_) gpu_->free(p, mark);
   rest_.clear();
 }

@@ -1,8 +1,10 @@
-/// @file device.h — a process set's operations on device memory: which go through NCCL, which through host memory.
+/// @file device.h — a process set's operations on device memory: which go through NCCL, which through MPI from there,
+/// which through host memory.
 ///
 /// The seam between batches and the GPU.  A batch gives its device tensors here:
-/// those that NCCL takes run as one stage; the others are copied to pinned memory
-/// (staging.h), run as host tensors do, and are copied back.  An operation ends for
+/// those that NCCL takes run as one stage, those that MPI takes as another; the
+/// rest is copied to pinned memory
+/// (staging.h), runs as host tensors do, and is copied back.  An operation ends for
 /// the engine when its work is queued on our stream; what is still running on the
 /// device (running.h) is watched: NCCL's asynchronous errors, and peers that are gone.
 #pragma once
@@ -21,6 +23,7 @@
 #include "core/world.h"
 #include "cuda/gpu.h"
 #include "ops/hierarchical/delivery.h"
+#include "ops/mpi/launch.h"
 #include "ops/nccl/agreement.h"
 #include "ops/nccl/launch.h"
 #include "ops/nccl/room.h"
@@ -42,10 +45,11 @@ class Device {
  public:
   using Exchange = std::function<std::unique_ptr<ops::Delivery>(std::vector<ops::Parcel>)>;
 
+  /// @p transport  of the set
   /// @p exchange  makes the stage that carries bytes between the hosts of the set
   /// @p queued    becomes true when work is left to the GPU
-  Device(const World& world, const Config& config, std::atomic<bool>& queued, trace::Tracer& tracer, Exchange exchange,
-         std::unique_ptr<Inherited> inherited);
+  Device(const World& world, const Config& config, transport::Transport& transport, std::atomic<bool>& queued,
+         trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited);
   ~Device();
 
   /// The ranks have decided; else agree() comes first, with the first batch that has device tensors.
@@ -53,17 +57,21 @@ class Device {
   void begin_agreement(std::span<Operation* const> ops);
   /// True when anything moved.
   bool step_agreement();
-  /// Those of @p ops that NCCL takes.  The others now lie in pinned memory, copies on their way: staged() says when.
-  std::vector<Operation*> take(std::span<Operation* const> ops);
+  struct Taken {
+    std::vector<Operation*> by_nccl, by_mpi;
+  };
+  /// Those of @p ops that stay on the device.  The others now lie in pinned memory, copies on their way: staged() says
+  /// when.
+  Taken take(std::span<Operation* const> ops);
   bool staged() const { return staging_->arrived(); }
   /// A staged operation's result is there, in pinned or ordinary memory: queues the way back.
   void give_back(Operation& op) { staging_->give_back(op); }
 
   /// NCCL has not been used yet: it starts with the first batch.
   bool joins() const { return !clique_; }
-  /// The operations that NCCL takes, as a stage.  row: of the timeline, which is told later what the GPU did when;
-  /// 0: none
-  void begin(std::span<Operation* const> ops, std::uint32_t row);
+  enum class Way { nccl, mpi };
+  /// Operations that were taken, as a stage.  row: of the timeline, which is told later what the GPU did when; 0: none
+  void begin(std::span<Operation* const> ops, Way way, std::uint32_t row);
   bool step();
   bool done() const;
   /// Hands results and marks to the operations.
@@ -93,12 +101,17 @@ class Device {
   void begin_lengths();
   void take_lengths();
   void launch();
+  std::unique_ptr<nccl::Work> by_nccl();
+  std::unique_ptr<nccl::Work> by_mpi();
+  void forget_launch();
+  void say() const;
   std::unique_ptr<Timed> timed();
   void end_now(int code, const std::string& text);
   void free_rest();
 
   const World& world_;
   const Config& config_;
+  transport::Transport& transport_;
   std::atomic<bool>& queued_;
   trace::Tracer& tracer_;
   const Exchange exchange_;
@@ -109,7 +122,8 @@ class Device {
     std::unique_ptr<nccl::Buffer> buffer;
     Running running;
   };
-  Lane& lane() { return lanes_[turn_ % lanes_.size()]; }
+  /// Of the stage.
+  Lane& lane() { return way_ == Way::mpi ? lanes_.front() : lanes_[turn_ % lanes_.size()]; }
   bool reap();
 
   cuda::Gpu* gpu_ = nullptr;
@@ -124,10 +138,13 @@ class Device {
   std::deque<Lane> lanes_;  ///< the first one is there from the start; copies through host memory are on it
   std::size_t turn_ = 0;    ///< batches that NCCL has taken
 
+  std::unique_ptr<nccl::Buffer> letters_;  ///< all that MPI sees
+
+  Way way_ = Way::nccl;
   std::vector<Operation*> ops_;  ///< of the stage
   std::vector<nccl::Tensor> tensors_;
   std::vector<std::int64_t> my_lengths_;
-  std::unique_ptr<nccl::Launch> launch_;
+  std::unique_ptr<nccl::Work> launch_;
   std::uint32_t row_ = 0;
   bool idle_ = false;                ///< our stream was, when the launch began
   std::vector<cuda::Pointer> rest_;  ///< of a launch that failed, until NCCL has been ended

@@ -53,6 +53,8 @@ void Device::begin_agreement(std::span<Operation* const> ops) {
 nccl::Card Device::card() {
   nccl::Card c;
   c.stages = config_.gpu_through_host;
+  c.by_mpi = config_.gpu_by_mpi;
+  c.aware = config_.gpu_aware_mpi < 0 ? transport_.takes_device_memory() : config_.gpu_aware_mpi != 0;
   c.wide = config_.nccl_wide;
   c.float8 = config_.nccl_float8;
   c.host = Card::mine().host;
@@ -64,7 +66,7 @@ nccl::Card Device::card() {
   c.kernels = gpu_->no_kernels().empty();
   c.generation = gpu_->generation();
   copy_text(c.uuid, gpu_->uuid());
-  if (c.stages) return c;
+  if (c.stages || c.by_mpi == nccl::gpu_kinds) return c;
   const nccl::Library* library = nccl::Library::get();
   if (!library) {
     copy_text(c.why, nccl::Library::why_not());
@@ -124,12 +126,22 @@ bool Device::step_agreement() {
     }
     staging_ = std::make_unique<Staging>(*gpu_, lanes_.front().stream, lanes_.front().running);
   }
-  if (!decision_.nccl && !decision_.reason.empty() && world_.rank == 0)
-    std::fprintf(stderr, "hvd: tensors on GPUs go through host memory: %s\n", decision_.reason.c_str());
-  for (const std::string& note : decision_.notes)
-    if (decision_.nccl && world_.rank == 0) std::fprintf(stderr, "hvd: %s\n", note.c_str());
+  if (world_.rank == 0) say();
   agreed_ = true;
   return true;
+}
+
+/// What is not as one would expect.
+void Device::say() const {
+  const nccl::Decision& d = decision_;
+  if (!d.nccl && !d.reason.empty())
+    std::fprintf(stderr, "hvd: tensors on GPUs go through %s: %s\n",
+                 d.by_mpi == nccl::gpu_kinds ? "MPI, which takes device memory" : "host memory", d.reason.c_str());
+  if (!d.why_not_mpi.empty())
+    std::fprintf(stderr, "hvd: tensors on GPUs that were to go through MPI go through host memory: %s\n",
+                 d.why_not_mpi.c_str());
+  for (const std::string& note : d.notes)
+    if (d.nccl) std::fprintf(stderr, "hvd: %s\n", note.c_str());
 }
 
 /// Begins the communicators: when NCCL is needed for the first time.

@@ -28,7 +28,7 @@ void DeviceTimes::tell(trace::Tracer& tracer, const Timed& timed) {
   auto phase = [&](Phase which, std::size_t from) { ran.push_back({which, at[from], at[from + 1]}); };
   phase(Phase::wait_for_data, 0);
   if (timed.packs) phase(Phase::memcpy_in_fusion_buffer, 1);
-  phase(Phase::nccl, 2);
+  phase(timed.by, 2);
   if (timed.packs) phase(Phase::memcpy_out_fusion_buffer, 3);
   tracer.ran(timed.row, ran, at.back());
 }

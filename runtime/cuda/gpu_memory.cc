@@ -53,10 +53,11 @@ void Gpu::put(Pool& pool, Given& given, Pointer address, std::shared_ptr<Mark> a
   given.erase(found);
 }
 
-Pointer Gpu::allocate(std::size_t bytes, Stream stream) {
+Pointer Gpu::allocate(std::size_t bytes, Stream stream) { return allocate_from(memory_source(driver_), bytes, stream); }
+
+Pointer Gpu::allocate_from(const Source& source, std::size_t bytes, Stream stream) {
   take_late();
   let_go();
-  const Source& source = memory_source(driver_);
   const bool ours = !source.keeps();
   std::size_t size = ours ? rounded(bytes) : aligned(bytes);
   Pointer address = ours ? take(free_, size, given_) : 0;

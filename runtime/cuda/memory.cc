@@ -97,10 +97,14 @@ std::atomic<const Source*> chosen{nullptr};
 
 }  // namespace
 
+const Source& driver_memory(const Driver& driver) {
+  static const Source& memory = *new DriverMemory(driver);  // there is one driver
+  return memory;
+}
+
 const Source& memory_source(const Driver& driver) {
-  static const Source& drivers = *new DriverMemory(driver);  // there is one driver
   const Source* torch = allowed.load() ? chosen.load() : nullptr;
-  return torch ? *torch : drivers;
+  return torch ? *torch : driver_memory(driver);
 }
 
 bool use_torch_memory(std::string& why) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ops/hierarchical/links.h"
+#include "ops/messages.h"
 #include "ops/shm/rings.h"
 #include "ops/stage.h"
 

@@ -1,9 +1,10 @@
 /// @file mail.h — streams of scattered bytes between pairs of ranks, a few messages at a time.
 #pragma once
 #include <deque>
+#include <memory>
 #include <vector>
 
-#include "ops/hierarchical/links.h"
+#include "ops/messages.h"
 #include "ops/pieces.h"
 
 namespace hvd::ops {

@@ -64,10 +64,7 @@ void decide_room(Decision& d, std::span<const Card> cards, std::span<const int> 
   d.blocks = least->blocks / d.lanes;
 }
 
-}  // namespace
-
-Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, std::span<const std::size_t> nodes) {
-  Decision d;
+void decide_means(Decision& d, std::span<const Card> cards) {
   d.means = {true, true, true};
   bool float8 = true;  // NCCL can add them up
   for (const Card& c : cards) {
@@ -80,23 +77,60 @@ Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, s
   if (d.means.float8 && !float8)
     d.notes.push_back("NCCL adds up no 8-bit floats: that takes 2.24 or later, and compute capability 9.0 on all GPUs");
   d.means.float8 = float8 && (d.means.float8 || !d.means.kernels);
-  for (const Card& c : cards)
-    if (c.stages) return d;
+}
+
+/// Why device memory cannot go through MPI; empty: it can.
+std::string no_mpi(std::span<const Card> cards, std::span<const int> world_ranks) {
+  if (cards.size() == 1 && cards[0].kernels) return {};  // there is nobody to send to
+  for (std::size_t r = 0; r < cards.size(); ++r) {
+    if (!cards[r].uuid[0]) return rank(world_ranks, r) + " has no GPU: " + cards[r].why;
+    if (!cards[r].kernels) return rank(world_ranks, r) + " has no kernels for its GPU";
+    if (!cards[r].aware)
+      return "the MPI of " + rank(world_ranks, r) +
+             " does not take device memory (HVD_GPU_AWARE_MPI=1 where it does, but denies it)";
+  }
+  return {};
+}
+
+/// nccl, or the reason why not.
+void decide_nccl(Decision& d, std::span<const Card> cards, std::span<const int> world_ranks,
+                 std::span<const std::size_t> nodes) {
   for (std::size_t r = 0; r < cards.size(); ++r) {
     if (cards[r].version == 0) {
       d.reason = rank(world_ranks, r) + ": " + cards[r].why;
-      return d;
+      return;
     }
     if (cards[r].version != cards[0].version) {
       d.reason = "NCCL is " + std::to_string(cards[0].version) + " on " + rank(world_ranks, 0) + " and " +
                  std::to_string(cards[r].version) + " on " + rank(world_ranks, r);
-      return d;
+      return;
     }
   }
   d.reason = shared_gpu(cards, world_ranks);
   decide_forms(d, cards, nodes);
   if (d.reason.empty()) decide_room(d, cards, world_ranks);
   d.nccl = d.reason.empty();
+}
+
+}  // namespace
+
+Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, std::span<const std::size_t> nodes) {
+  Decision d;
+  std::uint32_t asked = 0;
+  for (const Card& c : cards) asked |= c.by_mpi;
+  decide_means(d, cards);
+  for (const Card& c : cards)
+    if (c.stages) return d;
+  const std::string no = no_mpi(cards, world_ranks);
+  if (asked != gpu_kinds) decide_nccl(d, cards, world_ranks, nodes);
+  if (!no.empty()) {
+    if (asked) d.why_not_mpi = no;
+    d.to_host = asked;
+    return d;
+  }
+  d.by_mpi = asked;
+  // Within a node pinned memory and the node's shared memory are one copy each way, and no MPI does with less.
+  if (!d.nccl && nodes.size() > 1) d.by_mpi = gpu_kinds;
   return d;
 }
 

@@ -12,6 +12,10 @@
 
 namespace hvd::nccl {
 
+/// All kinds that move tensors.
+inline constexpr std::uint32_t gpu_kinds = bit_of(Kind::allreduce) | bit_of(Kind::allgather) | bit_of(Kind::broadcast) |
+                                           bit_of(Kind::alltoall) | bit_of(Kind::reducescatter);
+
 /// Sent as it is: the ranks run the same build.
 struct Card {
   std::int32_t version = 0;  ///< of NCCL, 0: none
@@ -24,7 +28,9 @@ struct Card {
   std::int32_t inherited = 0;   ///< a communicator of the set has been split from the world's
   std::int32_t lanes = 1;       ///< asked for by its environment, like the next two
   std::int32_t sums_by_nodes = 0, gathers_by_nodes = 0;
-  std::int32_t blocks = 0;  ///< its share of its device (room.h)
+  std::int32_t blocks = 0;   ///< its share of its device (room.h)
+  std::int32_t aware = 0;    ///< its MPI takes device memory
+  std::uint32_t by_mpi = 0;  ///< kinds that its environment wants moved by MPI
   std::int32_t padding = 0;
   std::uint64_t host = 0;
   char uuid[48] = {};
@@ -34,10 +40,13 @@ struct Card {
 
 struct Decision {
   bool nccl = false;
+  std::uint32_t by_mpi = 0;   ///< kinds that MPI moves from and to device memory
+  std::uint32_t to_host = 0;  ///< kinds that it cannot move, though asked to: they go through host memory
   Means means;
-  std::string reason;     ///< why not NCCL; empty when the user wants it so
-  bool splits = false;    ///< all have ncclCommSplit
-  bool inherits = false;  ///< the communicator that was split from the world's
+  std::string reason;       ///< why not NCCL; empty when the user wants it so
+  std::string why_not_mpi;  ///< which was asked for; else empty
+  bool splits = false;      ///< all have ncclCommSplit
+  bool inherits = false;    ///< the communicator that was split from the world's
   int lanes = 1;
   bool sums_by_nodes = false, gathers_by_nodes = false;
   int blocks = 0;                  ///< of a device, for each lane

@@ -52,7 +52,7 @@ void Buffer::release() {
 
 void Buffer::ask(std::size_t bytes, cuda::Stream stream, bool kernels) {
   try {
-    address_ = gpu_.allocate(bytes, stream);
+    address_ = whom_ == For::mpi ? gpu_.allocate_plain(bytes) : gpu_.allocate(bytes, stream);
   } catch (const Error& full) {
     if (!kernels) throw;
     try {
@@ -91,12 +91,14 @@ void Work::begin() {
       driver.check(driver.stream_wait_event(place_.stream, t.ready->event(), 0), "cuStreamWaitEvent");
   note();
   for (const Fused& f : fused_) pack(f);
+  pack_rest();
   note();
 }
 
 void Work::end() {
   note();
   for (const Fused& f : fused_) move(f, false);
+  unpack_rest();
   marks_.push_back(place_.gpu.mark(place_.stream, place_.timed));
   place_.buffer.last = marks_.back();
   queued_ = true;
@@ -122,31 +124,34 @@ void Work::pack(const Fused& f) {
   move(f, true);
 }
 
-/// Between the tensors and the fusion buffer, in few launches; without our kernels a copy for each.
 void Work::move(const Fused& f, bool gather) {
-  const auto& driver = place_.gpu.driver();
-  const double factor = gather ? f.scaling.gather : f.scaling.scatter;
-  const bool computes = factor != 1 || f.wide;
-  std::vector<cuda::Piece> pieces;
-  pieces.reserve(f.tensors.size());
+  std::vector<Slice> slices;
   for (std::size_t k = 0; k < f.tensors.size(); ++k) {
     const Tensor& t = tensors_[f.tensors[k]];
-    if (t.absent) continue;
-    void* memory = gather ? const_cast<void*>(t.in) : t.out;
+    if (!t.absent) slices.push_back({gather ? const_cast<void*>(t.in) : t.out, f.at[k], t.bytes()});
+  }
+  move(slices, {tensors_[f.tensors.front()].dtype, gather ? f.scaling.gather : f.scaling.scatter, f.wide}, gather);
+}
+
+void Work::move(const std::vector<Slice>& slices, const Change& change, bool gather) {
+  if (slices.empty()) return;
+  const auto& driver = place_.gpu.driver();
+  std::vector<cuda::Piece> pieces;
+  pieces.reserve(slices.size());
+  for (const Slice& s : slices) {
     if (!place_.means.kernels) {
-      const auto address = reinterpret_cast<Pointer>(memory);
-      const Pointer packed = buffer_ + f.at[k];
-      driver.check(driver.copy(gather ? packed : address, gather ? address : packed, t.bytes(), place_.stream),
+      const auto address = reinterpret_cast<Pointer>(s.memory);
+      const Pointer packed = buffer_ + s.at;
+      driver.check(driver.copy(gather ? packed : address, gather ? address : packed, s.bytes, place_.stream),
                    "cuMemcpyDtoDAsync");
       continue;
     }
-    pieces.push_back({memory, f.at[k], computes ? t.elements() : t.bytes()});
+    pieces.push_back({s.memory, s.at, change.none() ? s.bytes : s.bytes / element_bytes(change.dtype)});
   }
-  if (computes)
-    place_.gpu.scale(gather, number_of(tensors_[f.tensors.front()].dtype), f.wide, pieces, buffer_, factor,
-                     place_.stream);
-  else
+  if (change.none())
     place_.gpu.copy(gather, pieces, buffer_, place_.stream);
+  else
+    place_.gpu.scale(gather, number_of(change.dtype), change.wide, pieces, buffer_, change.factor, place_.stream);
 }
 
 }  // namespace hvd::nccl

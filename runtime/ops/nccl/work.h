@@ -35,11 +35,12 @@ std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Mean
 /// The fusion buffer of a process set; grows as needed.
 ///
 /// Where the device has no memory for it, it is page-locked memory of the host, which every device of a 64-bit process
-/// reads and writes at the same address (CUDA driver API, "Unified Addressing"), and which NCCL takes like its own.  So
-/// a rank whose GPU is full is slower, calls NCCL as the others do, and need not tell them.
+/// reads and writes at the same address (CUDA driver API, "Unified Addressing"), which NCCL takes like its own, and
+/// which to MPI is host memory.  So a rank whose GPU is full is slower, does as the others do, and need not tell them.
 class Buffer {
  public:
-  explicit Buffer(cuda::Gpu& gpu) : gpu_(gpu) {}
+  enum class For { nccl, mpi };  ///< MPI's is the driver's memory (Gpu::allocate_plain)
+  explicit Buffer(cuda::Gpu& gpu, For whom = For::nccl) : gpu_(gpu), whom_(whom) {}
   ~Buffer() { release(); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -51,6 +52,7 @@ class Buffer {
 
  private:
   cuda::Gpu& gpu_;
+  const For whom_;
   void release();
   void ask(std::size_t bytes, cuda::Stream stream, bool kernels);
 
@@ -90,13 +92,32 @@ class Work : public ops::Stage {
   const std::vector<std::shared_ptr<cuda::Mark>>& marks() const { return marks_; }
   /// When the first was recorded, on the host's monotonic clock.
   std::int64_t began_ns() const { return began_ns_; }
-  bool packs() const { return !fused_.empty(); }
+  bool packs() const { return buffer_ != 0; }
 
  protected:
   Work(const Place& place, int size, std::vector<Tensor> tensors)
       : place_(place), size_(size), tensors_(std::move(tensors)) {}
+  /// One stretch of memory on the device, and where it lies in the fusion buffer.
+  struct Slice {
+    void* memory;
+    std::size_t at;     ///< a multiple of 16
+    std::size_t bytes;  ///< of the memory, > 0
+  };
+  /// What becomes of the numbers on the way; the plain one: nothing.
+  struct Change {
+    DType dtype = DType::u8;
+    double factor = 1;
+    bool wide = false;  ///< they are f32 in the buffer
+    bool none() const { return factor == 1 && !wide; }
+  };
+  /// What else goes into the fusion buffer, and out of it.
+  virtual void pack_rest() {}
+  virtual void unpack_rest() {}
+
   /// @name With the context current
   /// @{
+  /// Between memory and the fusion buffer, in few launches; without our kernels a copy for each.
+  void move(const std::vector<Slice>& slices, const Change& change, bool gather);
   /// The stream waits for the tensors, then packs.
   void begin();
   /// The stream unpacks, and has nothing to do for this batch behind that.

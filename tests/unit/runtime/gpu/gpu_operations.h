@@ -8,8 +8,17 @@
 #include <vector>
 
 #include "gpu_rank.h"
+#include "ops/nccl/agreement.h"
 
 namespace hvd::testing {
+
+/// The ranks' MPI takes device memory, and all goes through it.
+inline core::Config by_mpi() {
+  core::Config config;
+  config.gpu_by_mpi = nccl::gpu_kinds;
+  config.gpu_aware_mpi = 1;
+  return config;
+}
 
 inline std::vector<float> floats(std::size_t n, int rank, int round = 0) {
   std::vector<float> v(n);
