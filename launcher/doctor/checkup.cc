@@ -135,7 +135,7 @@ std::string checkup_script(const Questions& q) {
                        shell_quote(q.mpirun) +
                        " --version 2>/dev/null | head -n 1)\n"
                        "echo gpus $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)\n" +
-                       gpu_question(q.rank_program) +
+                       gpu_question(q.rank_program) + "[ -d /proc/driver/nvidia/gpus ] && " + aware_question(q.mpirun) +
                        "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
                        "echo files $(ulimit -n)\n";
   if (!q.python.empty())

@@ -21,6 +21,15 @@ std::string gpu_question(const std::string& rank_program) {
          "END {printf \"links\"; for(k in n) printf \" %s:%d\",k,n[k]; print \"\"}'\n";
 }
 
+std::string aware_question(const std::string& mpirun) {
+  // A parameter may switch off what was built in, as conda's package does.  Open MPI 5 has no such parameter.
+  return "\"$(dirname \"$(command -v " + shell_quote(mpirun) +
+         ")\")/ompi_info\" --parsable --all 2>/dev/null </dev/null | awk -F: "
+         "'$6==\"value\" && $5==\"opal_built_with_cuda_support\" {built=$7} "
+         "$6==\"value\" && $5==\"opal_cuda_support\" {on=$7} "
+         "END {if (built!=\"\") print \"aware\", built==\"true\" && on!=\"false\" ? \"yes\" : \"no\"}'\n";
+}
+
 std::string nccl_question() {
   return "from importlib.metadata import distributions\n"
          "for d in distributions():\n"
@@ -40,6 +49,8 @@ std::string gpu_lines(const std::vector<Answers>& all) {
     place::Machine machine;
     machine.driver = value(a, "driver"), machine.nccl = value(a, "nccl");
     std::string text = versions_text(machine);
+    if (const std::string aware = value(a, "aware"); !aware.empty())
+      text += std::string(text.empty() ? "" : "; ") + "MPI takes " + (aware == "yes" ? "" : "no ") + "device memory";
     if (!names.empty()) text += (text.empty() ? "" : "; ") + count_ways(names);
     if (text.empty()) continue;
     const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });

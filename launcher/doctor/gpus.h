@@ -1,4 +1,5 @@
-/// @file gpus.h — what hvdrun doctor asks about GPUs: how they reach each other, and which NCCL there is.  Pure.
+/// @file gpus.h — what hvdrun doctor asks about GPUs: how they reach each other, which NCCL there is, and what MPI can
+/// do with their memory.  Pure.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,10 +11,13 @@ namespace hvd::launcher {
 /// Shell text: "driver 580.65.06", and "links NV18:28": the ways between pairs of GPUs (place/ways.h), and how many
 /// pairs have each.  hvdrank is asked.
 std::string gpu_question(const std::string& rank_program);
+/// Shell text: "aware yes" where this Open MPI takes pointers to the memory of GPUs, "aware no" where it does not;
+/// nothing where it does not say.  UCX may take them nevertheless: the runtime's HVD_GPU_AWARE_MPI.
+std::string aware_question(const std::string& mpirun);
 /// Python text: "nccl 2.30.7", the wheel that torch brings.
 std::string nccl_question();
 
-/// For each host with GPUs: driver, NCCL and ways, in words; hosts that are alike share a line.
+/// For each host with GPUs: driver, NCCL, MPI and ways, in words; hosts that are alike share a line.
 std::string gpu_lines(const std::vector<Answers>& all);
 
 /// Adds what is to be said of this host's NCCL.  usual_nccl: what most hosts have

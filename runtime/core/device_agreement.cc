@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/log.h"
 #include "core/device.h"
 #include "core/peers.h"
 
@@ -131,12 +132,18 @@ bool Device::step_agreement() {
   return true;
 }
 
-/// What is not as one would expect.
+/// What is not as one would expect, and to who asks for it what is.
 void Device::say() const {
   const nccl::Decision& d = decision_;
+  const bool mpi = d.by_mpi == nccl::gpu_kinds;
+  const std::string way = std::string("tensors on GPUs go through ") +
+                          (mpi      ? "MPI, which takes device memory"
+                           : d.nccl ? "NCCL " + nccl::version_text(nccl::Library::get()->version)
+                                    : "host memory");
   if (!d.nccl && !d.reason.empty())
-    std::fprintf(stderr, "hvd: tensors on GPUs go through %s: %s\n",
-                 d.by_mpi == nccl::gpu_kinds ? "MPI, which takes device memory" : "host memory", d.reason.c_str());
+    std::fprintf(stderr, "hvd: %s: %s\n", way.c_str(), d.reason.c_str());
+  else
+    log_info(way + (!mpi && d.by_mpi ? ", some operations through MPI" : ""));
   if (!d.why_not_mpi.empty())
     std::fprintf(stderr, "hvd: tensors on GPUs that were to go through MPI go through host memory: %s\n",
                  d.why_not_mpi.c_str());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/nccl/library.h"
+
 namespace hvd::nccl {
 namespace {
 
@@ -101,8 +103,8 @@ void decide_nccl(Decision& d, std::span<const Card> cards, std::span<const int> 
       return;
     }
     if (cards[r].version != cards[0].version) {
-      d.reason = "NCCL is " + std::to_string(cards[0].version) + " on " + rank(world_ranks, 0) + " and " +
-                 std::to_string(cards[r].version) + " on " + rank(world_ranks, r);
+      d.reason = "NCCL is " + version_text(cards[0].version) + " on " + rank(world_ranks, 0) + " and " +
+                 version_text(cards[r].version) + " on " + rank(world_ranks, r);
       return;
     }
   }

@@ -8,16 +8,17 @@
 #include "base/error.h"
 
 namespace hvd::nccl {
+
+std::string version_text(int v) {
+  return std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100) + "." + std::to_string(v % 100);
+}
+
 namespace {
 
 struct Opened {
   std::unique_ptr<Library> library;
   std::string why;
 };
-
-std::string name_of_version(int v) {
-  return std::to_string(v / 10000) + "." + std::to_string(v % 10000 / 100) + "." + std::to_string(v % 100);
-}
 
 std::string path_of(const void* symbol, const char* fallback) {
   Dl_info info{};
@@ -60,7 +61,7 @@ Opened open() {
   const std::string absent = find_symbols(*l, handle);
   if (l->get_version) l->path = path_of(reinterpret_cast<const void*>(l->get_version), "libnccl.so.2");
   if (l->get_version && l->get_version(&l->version) == success && l->version < oldest_version)
-    return {nullptr, l->path + " is NCCL " + name_of_version(l->version) + ", 2.18 or later is needed"};
+    return {nullptr, l->path + " is NCCL " + version_text(l->version) + ", 2.18 or later is needed"};
   if (!absent.empty()) return {nullptr, l->path + " lacks " + absent + ": NCCL 2.18 or later is needed"};
   return {std::move(l), {}};
 }

@@ -84,6 +84,9 @@ struct Library {
   void check(int code, const char* what, Comm comm) const;
 };
 
+/// "2.30.7" for 23007.
+std::string version_text(int version);
+
 /// The number of a dtype in NCCL's sums, or -1: it moves, but does not add.
 int type_of(DType dtype);
 

@@ -1,24 +1,17 @@
 #include "transport/mpi/strangers.h"
 
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/doors.h"
+#include "base/log.h"
 #include "transport/mpi/check.h"
 
 namespace hvd::transport {
 
 namespace {
-
-void say(const std::string& line) {
-  const char* const level = std::getenv("HOROVOD_LOG_LEVEL");
-  for (const char* talkative : {"trace", "debug", "info", "TRACE", "DEBUG", "INFO"})
-    if (level && std::strcmp(level, talkative) == 0) std::fprintf(stderr, "hvd: %s\n", line.c_str());
-}
 
 /// Of all ranks; nullopt where one does not know its own.
 std::optional<std::vector<Address>> addresses_of_all(MPI_Comm comm) {
@@ -49,12 +42,12 @@ void keep_strangers_out(MPI_Comm comm, const std::vector<std::uint64_t>* before)
   int rank = 0;
   check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   if (!all) {
-    if (rank == 0) say("MPI's ports stay open to strangers: a rank does not know the addresses of its host");
+    if (rank == 0) log_info("MPI's ports stay open to strangers: a rank does not know the addresses of its host");
   } else if (!before) {
-    if (rank == 0) say("MPI's ports stay open to strangers: MPI was initialised before hvd.init()");
+    if (rank == 0) log_info("MPI's ports stay open to strangers: MPI was initialised before hvd.init()");
   } else {
     const int narrowed = narrow_doors(*before, *all);
-    say(std::to_string(narrowed) + " of MPI's ports closed to all but the job's hosts");
+    log_info(std::to_string(narrowed) + " of MPI's ports closed to all but the job's hosts");
   }
 }
 

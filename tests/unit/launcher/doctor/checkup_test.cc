@@ -72,29 +72,57 @@ TEST_CASE("doctor: how GPUs reach each other, and which NCCL there is") {
   CHECK(gpu_lines({host("a", "gpus 0\ndriver 1.2\n"), host("b", "links\n")}).empty());
   const std::vector<Answers> all{host("a", "links NV18:28\nnccl 2.30.7\ndriver 580.65.06\n"),
                                  host("b", "links NV18:28\nnccl 2.30.7\ndriver 580.65.06\n"),
-                                 host("c", "links PIX:1 SYS:2 :x :-1\nnccl 2.27.3\ndriver 580.65.06\n"),
+                                 host("c", "links PIX:1 SYS:2 :x :-1\nnccl 2.27.3\ndriver 580.65.06\naware no\n"),
                                  host("d", "gpus 0\nnccl 2.27.3\ndriver 580.65.06\n")};
   CHECK(gpu_lines(all) ==
         "GPUs of a, b: NVIDIA driver 580.65.06, NCCL 2.30.7; 28 pairs by NVLink, 18 links\n"
-        "GPUs of c: NVIDIA driver 580.65.06, NCCL 2.27.3; 2 pairs by the link between NUMA nodes; 1 pair by one PCIe "
-        "switch\n");
+        "GPUs of c: NVIDIA driver 580.65.06, NCCL 2.27.3; MPI takes no device memory; 2 pairs by the link between NUMA "
+        "nodes; 1 pair by one PCIe switch\n");
+  CHECK(gpu_lines({host("a", "aware yes\n")}) == "GPUs of a: MPI takes device memory\n");
   CHECK(problems({all[0], all[1], all[2]}) == "- c: has NCCL 2.27.3, others have 2.30.7\n");
 }
 
-TEST_CASE("doctor: hvdrank is asked about GPUs") {
-  std::string machine = "hvd machine\ncore 0 0\nway a b NV6\nway a c SYS\nway b c SYS\ndriver 580.65.06\n";
+namespace {
+
+/// What a shell answers to @p question, in a folder where the program @p name says @p text, and on stderr its
+/// arguments.
+Answers asked_of(const std::string& name, const std::string& text, const std::string& question) {
   const std::string script = "d=$(mktemp -d) && trap 'rm -r $d' EXIT && printf '#!/bin/sh\\necho \"$1\" >&2; cat " +
-                             std::string("<<E\\n%sE\\n' ") + shell_quote(machine) +
-                             " >$d/hvdrank; chmod +x $d/hvdrank; cd $d\n" + gpu_question("./hvdrank") + "echo end\n";
-  std::string text;
+                             std::string("<<E\\n%sE\\n' ") + shell_quote(text) + " >$d/" + name + "; chmod +x $d/" +
+                             name + "; cd $d\n" + question + "echo end\n";
+  std::string answer;
   FILE* pipe = popen(("sh -c " + shell_quote(script)).c_str(), "r");
   REQUIRE(pipe);
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) answer += static_cast<char>(c);
   CHECK(pclose(pipe) == 0);
   Answers a;
-  CHECK(read_answers(text, a));
+  CHECK(read_answers(answer, a));
+  return a;
+}
+
+}  // namespace
+
+TEST_CASE("doctor: hvdrank is asked about GPUs") {
+  const Answers a =
+      asked_of("hvdrank", "hvd machine\ncore 0 0\nway a b NV6\nway a c SYS\nway b c SYS\ndriver 580.65.06\n",
+               gpu_question("./hvdrank"));
   CHECK(value(a, "driver") == "580.65.06");
   CHECK((value(a, "links") == "NV6:1 SYS:2" || value(a, "links") == "SYS:2 NV6:1"));
+}
+
+TEST_CASE("doctor: Open MPI is asked whether it takes device memory") {
+  auto aware = [](const std::string& text) {  // a program beside mpirun says so, whatever that is called
+    const Answers a =
+        asked_of("ompi_info", text, "touch mpi\\ run; chmod +x mpi\\ run\n" + aware_question("./mpi run"));
+    return value(a, "aware");
+  };
+  const std::string built = "mca:opal:base:param:opal_built_with_cuda_support:",
+                    on = "mca:opal:base:param:opal_cuda_support:";
+  CHECK(aware(built + "value:true\n" + built + "source:default\n" + on + "value:true\n") == "yes");
+  CHECK(aware(built + "value:true\n" + on + "value:false\n") == "no");  // conda's
+  CHECK(aware(built + "value:true\n") == "yes");                        // 5
+  CHECK(aware(built + "value:false\n" + on + "value:false\n") == "no");
+  CHECK(aware("no such thing\n").empty());
 }
 
 TEST_CASE("doctor: what is asked, and what came back cut off") {

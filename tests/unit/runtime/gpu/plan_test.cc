@@ -108,7 +108,7 @@ TEST_CASE("what the ranks decide") {
   cards[0].version = cards[1].version = cards[2].version = 22900;
   CHECK_FALSE(decide(cards, ranks, nodes).nccl);
   cards = {card(1, "GPU-a"), card(1, "GPU-b", 22100), card(2, "GPU-a")};
-  CHECK(decide(cards, ranks, nodes).reason == "NCCL is 23007 on rank 4 and 22100 on rank 5");
+  CHECK(decide(cards, ranks, nodes).reason == "NCCL is 2.30.7 on rank 4 and 2.21.0 on rank 5");
   cards[1] = card(1, "GPU-b", 0);
   std::snprintf(cards[1].why, sizeof cards[1].why, "no NCCL: not there");
   CHECK(decide(cards, ranks, nodes).reason == "rank 5: no NCCL: not there");

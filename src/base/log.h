@@ -1,0 +1,10 @@
+/// @file log.h — lines for those who ask for more: hvdrun --verbose, HOROVOD_LOG_LEVEL.
+#pragma once
+#include <string>
+
+namespace hvd {
+
+/// One line on stderr, where HOROVOD_LOG_LEVEL is info, debug or trace.  Any thread.
+void log_info(const std::string& line);
+
+}  // namespace hvd
