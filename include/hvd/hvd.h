@@ -108,11 +108,12 @@ typedef struct hvd_request {
 } hvd_request;  /**< a shorter one, without stream or without the splits too, is accepted, by its struct_size */
 
 /** Tensors on a GPU.  `in` and `out` are device memory of `device`, one GPU for each rank and process set; all ranks'
- *  are on GPUs, or none's.  The operation begins when what `stream` had been given at submission is done.  hvd_wait
- *  returns when the work is queued on the GPU, and has `stream` wait for it: the host does not.  So the result may be
- *  used by what is put on `stream` afterwards; other streams need hvd_after.  hvd_poll tells when it has really
- *  arrived.  A result of hvd_take is device memory too; hvd_free gives it back once `stream` is through with what it
- *  was given before.  NCCL carries them where all ranks have it, else host memory.
+ *  are on GPUs, or none's.  `stream` lives until the operation has ended.  The operation begins when what `stream` had
+ *  been given at submission is done.  hvd_wait returns when the work is queued on the GPU, and has `stream` wait for
+ * it: the host does not.  So the result may be used by what is put on `stream` afterwards; other streams need
+ * hvd_after.  hvd_poll tells when it has really arrived.  A result of hvd_take is device memory too; hvd_free gives it
+ * back once `stream` is through with what it was given before.  NCCL carries them where all ranks have it, else host
+ * memory.
  *
  *  CUDA graphs: other threads may capture what they like meanwhile.  While `stream` is being captured, submission is
  *  refused (HVD_USAGE, nothing was taken), and so is the wait of a stream for a result (hvd_wait, hvd_wait_many,

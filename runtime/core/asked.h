@@ -8,8 +8,8 @@
 
 namespace hvd::core {
 
-/// What a request says but for its name, and where its tensor lies.  Only of kinds without a result, in host memory,
-/// with few dimensions: the others are checked each time.
+/// What a request says but for its name, and where its tensor lies.  Only of kinds without a result, with few
+/// dimensions: the others are checked each time.
 struct Asked {
   static constexpr std::int32_t most_dims = 4;
 
@@ -46,7 +46,7 @@ struct Asked {
   void keep(const hvd_request& q, std::uint32_t at) {
     image = {};
     if (q.kind != HVD_ALLREDUCE && q.kind != HVD_BROADCAST) return;
-    if (q.device != HVD_HOST_DEVICE || q.ndim > most_dims || !q.in || !q.out) return;
+    if (q.ndim > most_dims || !q.in || !q.out) return;
     image = Image::of(q);
     ndim = q.ndim;
     place = at;

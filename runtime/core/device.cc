@@ -61,6 +61,7 @@ bool Device::reap() {
 
 namespace {
 
+/// But for what it waits for.
 nccl::Tensor tensor_of(const Operation& op) {
   const Signature& s = op.entry->signature;
   nccl::Tensor t;
@@ -74,7 +75,6 @@ nccl::Tensor tensor_of(const Operation& op) {
   t.in = op.in;
   t.out = op.out;
   t.absent = !op.gpu;
-  if (op.gpu) t.ready = op.gpu->ready;
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
     t.rows = op.dim0;
     t.sent = op.splits;
@@ -109,7 +109,12 @@ void Device::begin(std::span<Operation* const> ops, Way way, std::uint32_t row) 
   row_ = row;
   if (way_ == Way::nccl) join();
   tensors_.clear();
-  for (const Operation* op : ops_) tensors_.push_back(tensor_of(*op));
+  for (const Operation* op : ops_) {
+    nccl::Tensor& t = tensors_.emplace_back(tensor_of(*op));
+    if (!op->gpu) continue;
+    t.ready = op->gpu->ready;
+    t.stream = op->gpu->stream;
+  }
   begin_lengths();
 }
 
@@ -219,6 +224,8 @@ void Device::finish() {
       op.gpu->result = true;
     }
   }
+  tensors_ = std::move(tensors);  // for their memory
+  tensors_.clear();
   launch_.reset();
   ops_.clear();
   if (way_ == Way::nccl) ++turn_;

@@ -35,6 +35,26 @@ struct OnDevice {
   void* pinned = nullptr;
 };
 
+/// That, or nothing.  Its memory stays with the operation: the next step submits as many.
+class DevicePart {
+ public:
+  OnDevice& make(int ordinal, cuda::Stream stream, std::shared_ptr<cuda::Mark> ready) {
+    if (!part_) part_ = std::make_unique<OnDevice>();
+    part_->ordinal = ordinal;
+    part_->stream = stream;
+    part_->ready = std::move(ready);
+    return *part_;
+  }
+  void reset() {
+    if (*this) *part_ = {};
+  }
+  explicit operator bool() const { return part_ && part_->ordinal >= 0; }
+  OnDevice* operator->() const { return part_.get(); }
+
+ private:
+  std::unique_ptr<OnDevice> part_;
+};
+
 /// Lives in a slab: its address stays valid as long as the engine, whatever happens to the handle.
 ///
 /// Its end.  The drive side writes what came of it, then state; after that it looks once, for all operations that end
@@ -69,10 +89,10 @@ struct alignas(64) Operation {
   // A second line, not touched by most.
   void (*tell)(void*) = nullptr;
   void* tell_context = nullptr;
-  std::int64_t dim0 = 0;          ///< allgather, alltoall: this rank's own first dimension
-  void* result = nullptr;         ///< malloc'd; owned until taken
-  std::int32_t last_rank = -1;    ///< join: the world rank that came last
-  std::unique_ptr<OnDevice> gpu;  ///< none: host memory
+  std::int64_t dim0 = 0;        ///< allgather, alltoall: this rank's own first dimension
+  void* result = nullptr;       ///< malloc'd; owned until taken
+  std::int32_t last_rank = -1;  ///< join: the world rank that came last
+  DevicePart gpu;               ///< none: host memory
   std::string error;
   std::vector<std::int64_t> splits;    ///< alltoall: [size of the set] rows for each member
   std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member

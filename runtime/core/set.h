@@ -153,7 +153,8 @@ class Set {
   void announce(Entry& e, Operation& op);
   bool flip();
   void count(std::size_t operations);
-  std::shared_ptr<cuda::Mark> mark_ready(const Prepared& p);
+  std::shared_ptr<cuda::Mark> mark_ready(cuda::Gpu& gpu, cuda::Stream stream, std::string_view name, int kind);
+  void mark_ready(std::span<const hvd_request> requests);
   void tell_place(const Entry& e, const Operation& op);
   void send_record(Entry& e);
   Operation& submit_join(const Prepared& p);
@@ -204,12 +205,13 @@ class Set {
   std::string outbox_;                ///< records that did not fit the queue
   std::atomic<bool> outbox_waits_{false};
   std::uint64_t made_names_[num_kinds] = {};
-  std::vector<Entry*> chosen_;    ///< scratch of submit: the entries of its requests
-  Entry* last_ = nullptr;         ///< submitted last
-  cuda::Gpu* gpu_ = nullptr;      ///< of the first tensor on one
-  std::uint64_t erased_ = 0;      ///< names that were ever forgotten
-  bool records_only_ = false;     ///< from order `joining` to `joined`
-  Operation* join_op_ = nullptr;  ///< this rank has joined, or is about to
+  std::vector<Entry*> chosen_;                      ///< scratch of submit: the entries of its requests
+  std::vector<std::shared_ptr<cuda::Mark>> ready_;  ///< scratch of submit: [of each request on a GPU]
+  Entry* last_ = nullptr;                           ///< submitted last
+  cuda::Gpu* gpu_ = nullptr;                        ///< of the first tensor on one
+  std::uint64_t erased_ = 0;                        ///< names that were ever forgotten
+  bool records_only_ = false;                       ///< from order `joining` to `joined`
+  Operation* join_op_ = nullptr;                    ///< this rank has joined, or is about to
   std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side
   /// A group that failed on other ranks, because of an operation of this one that was in no such group.  Until the
   /// caller has seen that (and released the operation), what it submits counts as from before: a program that submits

@@ -66,20 +66,20 @@ void Set::choose(std::span<const Prepared> requests) {
 }
 
 /// What the caller's stream has been given so far is what the tensor is made of.  Under mutex_.
-std::shared_ptr<cuda::Mark> Set::mark_ready(const Prepared& p) {
-  if (gpu_ && gpu_ != p.gpu)
-    throw Error(Code::usage, "cuda:" + std::to_string(p.gpu->ordinal()),
+std::shared_ptr<cuda::Mark> Set::mark_ready(cuda::Gpu& gpu, cuda::Stream stream, std::string_view name, int kind) {
+  if (gpu_ && gpu_ != &gpu)
+    throw Error(Code::usage, "cuda:" + std::to_string(gpu.ordinal()),
                 "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
                 "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
-  gpu_ = p.gpu;
+  gpu_ = &gpu;
   const cuda::Current current(gpu_->driver(), gpu_->context());
-  if (gpu_->driver().capturing(p.stream))
+  if (gpu_->driver().capturing(stream))
     throw Error(
-        Code::usage, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
+        Code::usage, name.empty() ? name_of(static_cast<Kind>(kind)) : "'" + std::string(name) + "'",
         "the stream that makes its tensor is being captured into a CUDA graph, and other ranks cannot be part of "
         "a graph",
         "leave hvd out of what is captured: call it behind the graph's launch");
-  return gpu_->mark(p.stream);
+  return gpu_->mark(stream);
 }
 
 void Set::forget_seen() {
@@ -127,15 +127,13 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
     forget_seen();
     refuse_outdated(requests);
   }
-  std::vector<std::shared_ptr<cuda::Mark>> marks;  // one for tensors that follow each other on one stream
-  for (const Prepared& p : requests)
-    if (p.gpu) {
-      const Prepared* before = &p == requests.data() ? nullptr : &p - 1;
-      const bool same = before && before->gpu == p.gpu && before->stream == p.stream;
-      marks.resize(requests.size());
-      marks[static_cast<std::size_t>(&p - requests.data())] =
-          same ? marks[static_cast<std::size_t>(before - requests.data())] : mark_ready(p);
-    }
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Prepared& p = requests[i];
+    if (!p.gpu) continue;
+    ready_.resize(requests.size());
+    const bool same = i > 0 && requests[i - 1].gpu == p.gpu && requests[i - 1].stream == p.stream;
+    ready_[i] = same ? ready_[i - 1] : mark_ready(*p.gpu, p.stream, p.name, p.signature.kind);
+  }
   choose(requests);
   operations_.take(requests.size(), ops);
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -152,10 +150,7 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
     if (!p.splits.empty()) op.splits = p.splits;
     if (p.gpu) {
       op.more = true;
-      op.gpu = std::make_unique<OnDevice>();
-      op.gpu->ordinal = p.gpu->ordinal();
-      op.gpu->stream = p.stream;
-      op.gpu->ready = std::move(marks[i]);
+      op.gpu.make(p.gpu->ordinal(), p.stream, std::move(ready_[i]));
     }
     e.operation = &op;
     e.in_flight.store(true, std::memory_order_relaxed);
@@ -187,6 +182,12 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
   std::lock_guard lock(mutex_);
   if (broken_code_ || join_op_ || records_only_ || !unseen_.empty() || failed_handle_ != 0 || !recall(requests, group))
     return false;
+  try {
+    mark_ready(requests);
+  } catch (...) {
+    for (Entry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
+    throw;
+  }
   operations_.take(requests.size(), ops);
   count(requests.size());
   const bool traced = tracer_.enabled();
@@ -198,6 +199,10 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
     op.entry = &e;
     op.in = requests[i].in;
     op.out = requests[i].out;
+    if (requests[i].device >= 0) {
+      op.more = true;
+      op.gpu.make(requests[i].device, requests[i].stream, std::move(ready_[i]));
+    }
     e.operation = &op;
     e.submitted_at = executed;
     if (traced) trace_submitted(e, 0);
@@ -205,6 +210,17 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
   }
   due = flip();
   return true;
+}
+
+/// Fills ready_.  The set has had tensors of these requests' GPU before: they are as they were.
+void Set::mark_ready(std::span<const hvd_request> requests) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const hvd_request& q = requests[i];
+    if (q.device < 0) continue;
+    ready_.resize(requests.size());
+    const bool same = i > 0 && requests[i - 1].device == q.device && requests[i - 1].stream == q.stream;
+    ready_[i] = same ? ready_[i - 1] : mark_ready(*gpu_, q.stream, q.name, q.kind);
+  }
 }
 
 /// All or nothing: fills chosen_ with entries that are in flight now.

@@ -21,6 +21,9 @@ struct Uuid {
   unsigned char bytes[16];
 };
 
+/// CU_STREAM_PER_THREAD: one number for a stream of each thread's own.
+inline const Stream per_thread = reinterpret_cast<Stream>(2);
+
 inline constexpr int success = 0;
 inline constexpr int not_ready = 600;
 

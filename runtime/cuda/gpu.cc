@@ -33,6 +33,12 @@ std::string text_of(const Uuid& u) {
 
 }  // namespace
 
+Mark::Mark(Gpu& gpu, Event event, bool timed)
+    : gpu_(gpu), event_(event), timed_(timed), number_([] {
+        static std::atomic<std::uint64_t> made{0};
+        return made.fetch_add(1, std::memory_order_relaxed);
+      }()) {}
+
 Mark::~Mark() { gpu_.give_back(event_, timed_); }
 
 bool Mark::reached() const {

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -29,12 +30,15 @@ class Gpu;
 /// An event of ours, recorded on a stream.  Goes back to its GPU's pool, to be used again.
 class Mark {
  public:
-  Mark(Gpu& gpu, Event event, bool timed) : gpu_(gpu), event_(event), timed_(timed) {}
+  /// To be recorded next.
+  Mark(Gpu& gpu, Event event, bool timed);
   ~Mark();
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
   Event event() const { return event_; }
   Gpu& gpu() const { return gpu_; }
+  /// Of marks that are made one after the other, the later has the larger number.
+  std::uint64_t number() const { return number_; }
   /// What came before it on its stream is done.
   bool reached() const;
   /// Later work of @p stream comes after it.
@@ -46,6 +50,7 @@ class Mark {
   Gpu& gpu_;
   const Event event_;
   const bool timed_;
+  const std::uint64_t number_;
 };
 
 /// Which element types a kernel that computes works on.

@@ -30,7 +30,8 @@ struct Tensor {
   void* out = nullptr;                ///< allreduce, broadcast
   bool absent = false;                ///< this rank has joined: zeros, and nobody wants the result
   cuda::Pointer result = 0;           ///< allgather, alltoall, reducescatter: made here, then the caller's
-  std::shared_ptr<cuda::Mark> ready;  ///< `in` and `out` may be used; nullptr: now
+  std::shared_ptr<cuda::Mark> ready;  ///< `in` and `out` may be used; nullptr: now.  Of a set's, in order
+  cuda::Stream stream = nullptr;      ///< on which that is recorded
 
   std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
   std::size_t elements() const { return bytes() / element_bytes(dtype); }

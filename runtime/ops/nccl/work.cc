@@ -1,5 +1,6 @@
 #include "ops/nccl/work.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -81,18 +82,33 @@ void Work::note() {
 }
 
 void Work::begin() {
-  const auto& driver = place_.gpu.driver();
   began_ns_ =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   note();
-  const cuda::Mark* held = nullptr;  // tensors of one call share a mark
-  for (const Tensor& t : tensors_)
-    if (t.ready && t.ready.get() != std::exchange(held, t.ready.get()))
-      driver.check(driver.stream_wait_event(place_.stream, t.ready->event(), 0), "cuStreamWaitEvent");
+  wait();
   note();
   for (const Fused& f : fused_) pack(f);
   pack_rest();
   note();
+}
+
+/// For all tensors.  A stream runs in order, so its last mark stands for those before it: one call of the driver for
+/// each stream, where there may be hundreds of tensors.
+void Work::wait() {
+  const auto& driver = place_.gpu.driver();
+  std::vector<const Tensor*> last;  // of each stream
+  for (const Tensor& t : tensors_) {
+    if (!t.ready) continue;
+    const auto same = std::find_if(last.begin(), last.end(), [&t](const Tensor* l) {
+      return l->ready == t.ready || (l->stream == t.stream && t.stream != cuda::per_thread);
+    });
+    if (same == last.end())
+      last.push_back(&t);
+    else if ((*same)->ready->number() < t.ready->number())
+      *same = &t;
+  }
+  for (const Tensor* t : last)
+    driver.check(driver.stream_wait_event(place_.stream, t->ready->event(), 0), "cuStreamWaitEvent");
 }
 
 void Work::end() {

@@ -137,6 +137,7 @@ class Work : public ops::Stage {
   cuda::Pointer buffer_ = 0;
 
  private:
+  void wait();
   void pack(const Fused& f);
   void move(const Fused& f, bool gather);
 

@@ -85,12 +85,13 @@ class Rank {
     engine_->submit(*known->set, {&p, 1}, &op);
     return *op;
   }
-  std::vector<core::Operation*> submit_group(const std::vector<hvd_request>& qs) {
+  std::vector<core::Operation*> submit_group(const std::vector<hvd_request>& qs) { return submit_many(qs, true); }
+  std::vector<core::Operation*> submit_many(const std::vector<hvd_request>& qs, bool group = false) {
     std::vector<core::Operation*> ops(qs.size());
-    if (engine_->submit_again(engine_->set(), qs, true, ops.data())) return ops;
+    if (engine_->submit_again(engine_->set(), qs, group, ops.data())) return ops;
     std::vector<core::Prepared> p;
     for (const hvd_request& q : qs) p.push_back(core::prepare(&q, engine_->world()));
-    core::make_group(p);
+    if (group) core::make_group(p);
     engine_->submit(engine_->set(), p, ops.data());
     return ops;
   }
