@@ -39,6 +39,29 @@ def check_operations() -> None:
         same(exchanged, torch.cat([a[4 * rank : 4 * rank + 4] for a in all_ranks]), f"alltoall {name}")
 
 
+def check_8_bit_floats() -> None:
+    """Sums are made in f32 and rounded once, and too large ones show.  Both formats have the numbers drawn."""
+    for dtype, most in ((torch.float8_e4m3fn, 448.0), (torch.float8_e5m2, 57344.0)):
+        name = str(dtype)
+        all_ranks = [data(r, 1000, 3).to(dtype) for r in range(size)]
+        mine = all_ranks[rank].cuda()
+        total = sum(a.float() for a in all_ranks)
+        assert isinstance(total, torch.Tensor)
+        same(hvd.allreduce(mine, op=hvd.Sum, name=name).float(), total.to(dtype).float(), f"allreduce {name}")
+        average = hvd.allreduce(mine, op=hvd.Average, name=f"{name} average").float()
+        same(average, (total / size).to(dtype).float(), f"average {name}")
+        parts = torch.tensor_split(total.to(dtype).float(), size)
+        same(hvd.reducescatter(mine, op=hvd.Sum, name=name).float(), parts[rank], f"reducescatter {name}")
+        same(hvd.broadcast(mine, size - 1, name=name).float(), all_ranks[-1].float(), f"broadcast {name}")
+        gathered = hvd.allgather(mine[: 10 + rank], name=name).float()
+        same(gathered, torch.cat([a[: 10 + r].float() for r, a in enumerate(all_ranks)]), f"allgather {name}")
+        exchanged = hvd.alltoall(mine[: 4 * size], name=name).float()
+        same(exchanged, torch.cat([a[4 * rank : 4 * rank + 4].float() for a in all_ranks]), f"alltoall {name}")
+        if size > 1:
+            large = hvd.allreduce(torch.full((5,), most, device="cuda").to(dtype), op=hvd.Sum, name=f"{name} large").float()
+            assert not torch.isfinite(large).any(), large
+
+
 def check_late_tensors_on_streams() -> None:
     """Input that is still being computed, results read at once, on a stream of our own: no synchronise anywhere."""
     stream = torch.cuda.Stream()

@@ -13,7 +13,7 @@ import pytest
 from python.harness import environment, has, python, run_ranks
 
 HERE = pathlib.Path(__file__).resolve().parent
-CHECKS = 6
+CHECKS = 7
 SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "HVD_SHARE_GPUS": "1"}
 
 

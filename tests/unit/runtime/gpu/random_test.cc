@@ -1,4 +1,4 @@
-/// Random operations on (fake) GPUs: kinds, sizes, sets, lanes, forms, and how many are under way.
+/// Random operations on (fake) GPUs: kinds, types, sizes, sets, lanes, forms, and how many are under way.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "common/float8.h"
 #include "gpu_operations.h"
 
 using namespace hvd;
@@ -28,6 +29,65 @@ core::Config config_of(unsigned seed) {
   config.sums_by_nodes = config.gathers_by_nodes = seed / 4 % 2 == 1;
   return config;
 }
+
+template <class T>
+std::vector<unsigned char> eights(const std::vector<float>& v) {
+  std::vector<unsigned char> bytes;
+  for (const float x : v) bytes.push_back(to_float8<T>(x).bits);
+  return bytes;
+}
+
+/// As tensors of @p dtype have them.  Integers, few bits: each sum is exact before it is rounded.
+std::vector<unsigned char> bytes_of(hvd_dtype dtype, const std::vector<float>& v) {
+  if (dtype == HVD_F8E4M3) return eights<f8e4m3>(v);
+  if (dtype == HVD_F8E5M2) return eights<f8e5m2>(v);
+  std::vector<unsigned char> bytes(v.size() * sizeof(float));
+  if (!v.empty()) std::memcpy(bytes.data(), v.data(), bytes.size());
+  return bytes;
+}
+
+std::vector<float> numbers_of(hvd_dtype dtype, const void* memory, std::size_t n) {
+  if (dtype == HVD_F32) return read(memory, n);
+  std::vector<float> v(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint8_t bits = static_cast<const std::uint8_t*>(memory)[i];
+    v[i] = dtype == HVD_F8E4M3 ? from_float8(f8e4m3{bits}) : from_float8(f8e5m2{bits});
+  }
+  return v;
+}
+
+std::vector<float> rounded(hvd_dtype dtype, const std::vector<float>& v) {
+  return numbers_of(dtype, bytes_of(dtype, v).data(), v.size());
+}
+
+enum class What { sum, move, gather, scatter, exchange };
+
+/// One operation: what all ranks have drawn alike, and this one's place among those that take part.
+struct Drawn {
+  What what = What::sum;
+  hvd_dtype dtype = HVD_F32;
+  std::size_t n = 0;
+  unsigned root = 0;
+  int late_us = 0, number = 0;
+  bool average = false, equal = false, host = false, in_set = false;
+  const std::vector<int>* whose = nullptr;
+  std::size_t me = 0;
+
+  /// What a member's tensor has.
+  std::vector<float> numbers(std::size_t count, int rank) const { return rounded(dtype, floats(count, rank, number)); }
+  std::vector<float> sum(std::size_t count) const {
+    std::vector<float> total(count);
+    for (const int r : *whose) {
+      const auto v = numbers(count, r);
+      for (std::size_t i = 0; i < count; ++i) total[i] += v[i];
+    }
+    const float share = average ? 1.f / static_cast<float>(whose->size()) : 1.f;
+    for (float& x : total) x *= share;
+    return rounded(dtype, total);
+  }
+  /// Rows that the member at @p from sends to the one at @p to.
+  std::size_t rows(std::size_t from, std::size_t to) const { return equal ? n % 20 : (from * 3 + to * 5 + n) % 7; }
+};
 
 /// One rank's operations; the numbers that it draws are the same on all.
 class Operations {
@@ -50,65 +110,129 @@ class Operations {
   struct UnderWay {
     core::Operation* op;
     std::string name;
+    hvd_dtype dtype;
     const void* out;  ///< nullptr: a result of its own
     std::vector<float> expected;
+    std::vector<std::int64_t> received;  ///< alltoall: rows from each
   };
 
+  Drawn draw(int number) {
+    constexpr What kinds[] = {What::sum, What::gather,   What::scatter,  What::move, What::move,
+                              What::sum, What::exchange, What::exchange, What::sum};
+    constexpr hvd_dtype dtypes[] = {HVD_F32, HVD_F32, HVD_F8E4M3, HVD_F8E5M2};
+    Drawn d;
+    d.number = number;
+    d.in_set = set_ != HVD_GLOBAL_SET && same_() % 3 == 0;
+    d.whose = d.in_set ? &some_ : &everybody_;
+    d.n = same_() % 6 == 0 ? same_() % 60000 : same_() % 300;
+    d.host = same_() % 5 == 0;
+    d.what = kinds[same_() % std::size(kinds)];
+    if (d.host && d.what != What::move) d.what = What::sum;
+    d.dtype = dtypes[same_() % std::size(dtypes)];
+    d.root = static_cast<unsigned>(same_() % d.whose->size());
+    d.late_us = static_cast<int>(same_() % 400);
+    d.average = same_() % 3 == 0;
+    d.equal = same_() % 2 == 0;
+    return d;
+  }
+
   void one(int c) {
-    const bool in_set = set_ != HVD_GLOBAL_SET && same_() % 3 == 0;
-    const std::vector<int>& whose = in_set ? some_ : everybody_;
-    const unsigned size = static_cast<unsigned>(whose.size());
-    const auto n = static_cast<std::size_t>(same_() % 6 == 0 ? same_() % 60000 : same_() % 300);
-    const unsigned kind = same_() % 8, root = same_() % size, late = same_() % 400, average = same_() % 3;
-    const bool host = same_() % 5 == 0, flush = same_() % 6 == 0;
-    const auto found = std::find(whose.begin(), whose.end(), rank_.rank());
-    if (found == whose.end()) return;
-    const auto me = static_cast<std::size_t>(found - whose.begin());
-    names_.push_back((in_set ? "in" : "") + std::string(host ? "h" : "g") + std::to_string(c % 10) + "/" +
-                     std::to_string(std::min(kind, 4u)));
+    Drawn d = draw(c);
+    const bool flush = same_() % 6 == 0;
+    const auto found = std::find(d.whose->begin(), d.whose->end(), rank_.rank());
+    if (found == d.whose->end()) return;
+    d.me = static_cast<std::size_t>(found - d.whose->begin());
+    names_.push_back((d.in_set ? "in" : "") + std::string(d.host ? "h" : "g") + std::to_string(c % 10) + "/" +
+                     std::to_string(static_cast<int>(d.what)));
     const std::string& name = names_.back();
     const bool busy = std::any_of(under_way_.begin(), under_way_.end(), [&](const auto& u) { return u.name == name; });
     if (busy || flush) finish();
-    hvd_request q{};
-    std::vector<float> expected;
-    if (kind == 1 && !host) {  // rows of 3, another number on each rank
-      auto part = [&](int r) { return floats((n % 40 + static_cast<std::size_t>(r)) * 3, r, c); };
-      for (const int r : whose) {
-        const auto theirs = part(r);
-        expected.insert(expected.end(), theirs.begin(), theirs.end());
-      }
-      const auto mine = part(rank_.rank());
-      q = Rank::request(HVD_ALLGATHER, name.c_str(), {static_cast<std::int64_t>(mine.size() / 3), 3},
-                        gpu_.tensor(mine.data(), mine.size() * 4, static_cast<int>(late)), nullptr);
-    } else if (kind == 2 && !host) {  // rows of 2, which seldom divide
-      const std::size_t rows = n % 100 + 1, each = rows / size, more = rows % size;
-      const auto v = floats(rows * 2, rank_.rank(), c), whole = sum_of_floats(rows * 2, whose, c);
-      const std::size_t begin = each * me + std::min(me, more), end = begin + each + (me < more ? 1 : 0);
-      expected.assign(whole.begin() + static_cast<long>(begin * 2), whole.begin() + static_cast<long>(end * 2));
-      q = Rank::request(HVD_REDUCESCATTER, name.c_str(), {static_cast<std::int64_t>(rows), 2},
-                        gpu_.tensor(v.data(), v.size() * 4, static_cast<int>(late)), nullptr, HVD_F32, HVD_SUM);
-    } else {
-      const auto v = floats(n, rank_.rank(), c);
-      void* t = gpu_.tensor(v.data(), n * 4, static_cast<int>(late));
-      const bool moves = kind == 3 || kind == 4, averages = !moves && average == 0;
-      expected = moves ? floats(n, whose[root], c)
-                       : sum_of_floats(n, whose, c, averages ? 1.f / static_cast<float>(size) : 1.f);
-      q = Rank::request(moves ? HVD_BROADCAST : HVD_ALLREDUCE, name.c_str(), {static_cast<std::int64_t>(n)}, t, t,
-                        HVD_F32, averages ? HVD_AVERAGE : HVD_SUM);
-      if (host) cuStreamSynchronize(gpu_.stream());
-      q.root = moves ? static_cast<std::int32_t>(root) : 0;
+    UnderWay u{nullptr, name, d.dtype, nullptr, {}, {}};
+    splits_.clear();
+    hvd_request q = d.what == What::gather     ? gather(d, u)
+                    : d.what == What::scatter  ? scatter(d, u)
+                    : d.what == What::exchange ? exchange(d, u)
+                                               : in_place(d, u);
+    if (d.in_set) q.set = set_;
+    u.op = &rank_.submit(d.host ? q : gpu_.on_gpu(q));
+    under_way_.push_back(std::move(u));
+  }
+
+  void* tensor(const Drawn& d, const std::vector<float>& v) {
+    const auto bytes = bytes_of(d.dtype, v);
+    return gpu_.tensor(bytes.data(), bytes.size(), d.late_us);
+  }
+
+  /// Rows of 3, another number on each rank.
+  hvd_request gather(const Drawn& d, UnderWay& u) {
+    auto part = [&](int r) { return d.numbers((d.n % 40 + static_cast<std::size_t>(r)) * 3, r); };
+    for (const int r : *d.whose) {
+      const auto theirs = part(r);
+      u.expected.insert(u.expected.end(), theirs.begin(), theirs.end());
     }
-    if (in_set) q.set = set_;
-    const void* out = q.out;
-    under_way_.push_back({&rank_.submit(host ? q : gpu_.on_gpu(q)), name, out, std::move(expected)});
+    const auto mine = part(rank_.rank());
+    return Rank::request(HVD_ALLGATHER, u.name.c_str(), {static_cast<std::int64_t>(mine.size() / 3), 3},
+                         tensor(d, mine), nullptr, d.dtype);
+  }
+
+  /// Rows of 2, which seldom divide.
+  hvd_request scatter(const Drawn& d, UnderWay& u) {
+    const std::size_t size = d.whose->size(), rows = d.n % 100 + 1, each = rows / size, more = rows % size;
+    const auto whole = d.sum(rows * 2);
+    const std::size_t begin = each * d.me + std::min(d.me, more), end = begin + each + (d.me < more ? 1 : 0);
+    u.expected.assign(whole.begin() + static_cast<long>(begin * 2), whole.begin() + static_cast<long>(end * 2));
+    return Rank::request(HVD_REDUCESCATTER, u.name.c_str(), {static_cast<std::int64_t>(rows), 2},
+                         tensor(d, d.numbers(rows * 2, rank_.rank())), nullptr, d.dtype,
+                         d.average ? HVD_AVERAGE : HVD_SUM);
+  }
+
+  /// Rows of 2, as many for each or by splits, none among them.
+  hvd_request exchange(const Drawn& d, UnderWay& u) {
+    const std::size_t size = d.whose->size();
+    for (std::size_t from = 0; from < size; ++from) {
+      std::size_t total = 0, skip = 0;
+      for (std::size_t to = 0; to < size; ++to) {
+        if (to < d.me) skip += d.rows(from, to);
+        total += d.rows(from, to);
+      }
+      const auto theirs = d.numbers(total * 2, (*d.whose)[from]);
+      const std::size_t rows = d.rows(from, d.me);
+      u.expected.insert(u.expected.end(), theirs.begin() + static_cast<long>(skip * 2),
+                        theirs.begin() + static_cast<long>((skip + rows) * 2));
+      u.received.push_back(static_cast<std::int64_t>(rows));
+    }
+    for (std::size_t to = 0; to < size; ++to) splits_.push_back(static_cast<std::int64_t>(d.rows(d.me, to)));
+    const auto total = std::accumulate(splits_.begin(), splits_.end(), std::int64_t{0});
+    hvd_request q =
+        Rank::request(HVD_ALLTOALL, u.name.c_str(), {total, 2},
+                      tensor(d, d.numbers(static_cast<std::size_t>(total) * 2, rank_.rank())), nullptr, d.dtype);
+    if (d.equal) return q;
+    q.splits = splits_.data();  // copied when submitted
+    q.num_splits = static_cast<std::int32_t>(size);
+    return q;
+  }
+
+  /// A sum or a broadcast.
+  hvd_request in_place(const Drawn& d, UnderWay& u) {
+    const bool moves = d.what == What::move;
+    void* t = tensor(d, d.numbers(d.n, rank_.rank()));
+    u.expected = moves ? d.numbers(d.n, (*d.whose)[d.root]) : d.sum(d.n);
+    u.out = t;
+    hvd_request q = Rank::request(moves ? HVD_BROADCAST : HVD_ALLREDUCE, u.name.c_str(),
+                                  {static_cast<std::int64_t>(d.n)}, t, t, d.dtype, d.average ? HVD_AVERAGE : HVD_SUM);
+    q.root = moves ? static_cast<std::int32_t>(d.root) : 0;
+    if (d.host) cuStreamSynchronize(gpu_.stream());
+    return q;
   }
 
   void finish() {
     for (UnderWay& u : under_way_) {
       gpu_.arrive(*u.op);
-      const auto got = read(u.out ? u.out : u.op->result, u.expected.size());
+      const auto got = numbers_of(u.dtype, u.out ? u.out : u.op->result, u.expected.size());
+      const auto received = u.op->received;
       gpu_.release(*u.op);
       EXPECT(near(got, u.expected));
+      EXPECT(u.received.empty() || received == u.received);
     }
     under_way_.clear();
   }
@@ -119,6 +243,7 @@ class Operations {
   std::vector<int> everybody_, some_;
   std::int32_t set_ = HVD_GLOBAL_SET;  ///< from the tenth case on: of some_
   std::deque<std::string> names_;
+  std::vector<std::int64_t> splits_;
   std::vector<UnderWay> under_way_;
 };
 
