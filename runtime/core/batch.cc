@@ -17,14 +17,14 @@ unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(
 }  // namespace
 
 Batch::Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-             trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& on_device, End end)
+             trace::Tracer& tracer, std::uint32_t& traced, OnGpus& gpus, End end)
     : world_(world),
       config_(config),
       node_(node),
       transport_(transport),
       tracer_(tracer),
       rows_(tracer, traced),
-      on_device_(on_device),
+      gpus_(gpus),
       end_(std::move(end)),
       slots_(node),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
@@ -142,8 +142,7 @@ void Batch::start() {
     auto exchange = [this](std::vector<ops::Parcel> parcels) {
       return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
     };
-    device_ =
-        std::make_unique<Device>(world_, config_, transport_, on_device_, tracer_, exchange, std::move(inherited_));
+    device_ = std::make_unique<Device>(world_, config_, transport_, gpus_, tracer_, exchange, std::move(inherited_));
     device_->begin_agreement(parts_[agreed].ops);
   } else if (at_ == by_nccl || at_ == by_mpi) {
     const Part& p = parts_[at_];

@@ -32,7 +32,7 @@ class Batch {
   /// They have ended well.
   using End = std::function<void(std::span<Operation* const>)>;
   Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-        trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& on_device, End end);
+        trace::Tracer& tracer, std::uint32_t& traced, OnGpus& gpus, End end);
 
   /// Makes the stage of operations that are no collectives: set_change.
   using Special =
@@ -90,7 +90,7 @@ class Batch {
   transport::Transport& transport_;
   trace::Tracer& tracer_;
   BatchRows rows_;
-  std::atomic<bool>& on_device_;  ///< set when work is left to a GPU
+  OnGpus& gpus_;
   End end_;
   Special special_;
   ops::Slots slots_;

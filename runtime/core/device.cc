@@ -16,16 +16,16 @@ constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is
 
 }  // namespace
 
-Device::Device(const World& world, const Config& config, transport::Transport& transport, std::atomic<bool>& queued,
+Device::Device(const World& world, const Config& config, transport::Transport& transport, OnGpus& gpus,
                trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited)
     : world_(world),
       config_(config),
       transport_(transport),
-      queued_(queued),
+      gpus_(gpus),
       tracer_(tracer),
       exchange_(std::move(exchange)),
       inherited_(std::move(inherited)) {
-  lanes_.emplace_back(queued_, tracer_);
+  lanes_.emplace_back(gpus_.busy, tracer_);
 }
 
 /// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.

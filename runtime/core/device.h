@@ -20,6 +20,7 @@
 #include "core/operation.h"
 #include "core/running.h"
 #include "core/staging.h"
+#include "core/turn.h"
 #include "core/world.h"
 #include "cuda/gpu.h"
 #include "ops/hierarchical/delivery.h"
@@ -47,9 +48,9 @@ class Device {
 
   /// @p transport  of the set
   /// @p exchange  makes the stage that carries bytes between the hosts of the set
-  /// @p queued    becomes true when work is left to the GPU
-  Device(const World& world, const Config& config, transport::Transport& transport, std::atomic<bool>& queued,
-         trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited);
+  /// @p gpus      learns when work is left to the GPU, and when MPI works on its memory
+  Device(const World& world, const Config& config, transport::Transport& transport, OnGpus& gpus, trace::Tracer& tracer,
+         Exchange exchange, std::unique_ptr<Inherited> inherited);
   ~Device();
 
   /// The ranks have decided; else agree() comes first, with the first batch that has device tensors.
@@ -112,7 +113,7 @@ class Device {
   const World& world_;
   const Config& config_;
   transport::Transport& transport_;
-  std::atomic<bool>& queued_;
+  OnGpus& gpus_;
   trace::Tracer& tracer_;
   const Exchange exchange_;
   /// A stream, and what is on it; see nccl::Clique.

@@ -55,7 +55,6 @@ nccl::Card Device::card() {
   nccl::Card c;
   c.stages = config_.gpu_through_host;
   c.by_mpi = config_.gpu_by_mpi;
-  c.aware = config_.gpu_aware_mpi < 0 ? transport_.takes_device_memory() : config_.gpu_aware_mpi != 0;
   c.wide = config_.nccl_wide;
   c.float8 = config_.nccl_float8;
   c.host = Card::mine().host;
@@ -65,6 +64,9 @@ nccl::Card Device::card() {
     return c;
   }
   c.kernels = gpu_->no_kernels().empty();
+  const cuda::Gpu* const held = gpus_.context.gpu();  // MPI keeps to one context
+  c.aware = (!held || held == gpu_) &&
+            (config_.gpu_aware_mpi < 0 ? transport_.takes_device_memory() : config_.gpu_aware_mpi != 0);
   c.generation = gpu_->generation();
   copy_text(c.uuid, gpu_->uuid());
   if (c.stages || c.by_mpi == nccl::gpu_kinds) return c;
@@ -120,13 +122,14 @@ bool Device::step_agreement() {
   mine_.id = cards.front().id;
   if (gpu_) {
     const Current current(gpu_->driver(), gpu_->context());
-    while (lanes_.size() < static_cast<std::size_t>(decision_.lanes)) lanes_.emplace_back(queued_, tracer_);
+    while (lanes_.size() < static_cast<std::size_t>(decision_.lanes)) lanes_.emplace_back(gpus_.busy, tracer_);
     for (Lane& l : lanes_) {
       l.stream = gpu_->make_stream();
       l.buffer = std::make_unique<nccl::Buffer>(*gpu_);
     }
     staging_ = std::make_unique<Staging>(*gpu_, lanes_.front().stream, lanes_.front().running);
   }
+  if (decision_.by_mpi && world_.size > 1 && gpu_) gpus_.context.hold(*gpu_);
   if (world_.rank == 0) say();
   agreed_ = true;
   return true;

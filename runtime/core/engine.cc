@@ -67,7 +67,7 @@ void Engine::leave() {
   stop_.store(true, std::memory_order_seq_cst);
   memory::ring_always(*bell_);
   thread_.join();
-  std::lock_guard lock(drive_);
+  const Turn turn(drive_, shared_.gpus);
   finish_devices();
   for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, "the runtime was shut down");
   leave_message();
@@ -82,7 +82,7 @@ void Engine::finish_devices() {
   const std::int64_t end = now_ns() + 5'000'000'000;
   for (;;) {
     watch_devices();
-    if (!shared_.on_device.load() || !lost_.empty() || now_ns() > end) return;
+    if (!shared_.gpus.busy.load() || !lost_.empty() || now_ns() > end) return;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
@@ -136,8 +136,8 @@ bool Engine::busy() const {
 
 /// False when somebody else drives.  @p op: what the caller waits for; other sets get their turn less often.
 bool Engine::drive(const Operation* op, bool& moved) {
-  std::unique_lock lock(drive_, std::try_to_lock);
-  if (!lock) return false;
+  Turn turn(drive_, shared_.gpus, std::try_to_lock);
+  if (!turn) return false;
   if (mine_.size() == 1)
     moved = step(*global_);
   else if (!op || ++turns_ % 8 == 0)
@@ -158,15 +158,15 @@ void Engine::begin_polling() { bell_->polling.fetch_add(1, std::memory_order_seq
 /// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
 void Engine::end_polling() {
   bell_->polling.fetch_sub(1, std::memory_order_seq_cst);
-  if (shared_.on_device.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
+  if (shared_.gpus.busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
   if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
-  std::unique_lock lock(drive_, std::try_to_lock);
-  if (!lock) {  // who drives may have looked already (tests/models/wake.pml)
+  Turn turn(drive_, shared_.gpus, std::try_to_lock);
+  if (!turn) {  // who drives may have looked already (tests/models/wake.pml)
     memory::ring_always(*bell_);
     return;
   }
   const bool more = step() || busy();
-  lock.unlock();
+  turn.end();
   if (more) memory::ring_always(*bell_);
 }
 
@@ -193,11 +193,11 @@ void Engine::end_deep_sleep() {
 void Engine::look(Set& set) {
   memory::Bell& bell = set.node().bell(0);
   if (set.leader() && !many_nodes_ && memory::rings(bell)) {
-    std::unique_lock lock(drive_, std::try_to_lock);
-    if (lock) {
+    Turn turn(drive_, shared_.gpus, std::try_to_lock);
+    if (turn) {
       step(set, Set::Steps::brief);
       const bool more = set.busy();
-      lock.unlock();
+      turn.end();
       if (more) memory::ring_always(bell);
       return;
     }
@@ -279,7 +279,7 @@ void Engine::run() {
       check_stalls();
       bool more;
       {
-        std::lock_guard lock(drive_);
+        const Turn turn(drive_, shared_.gpus);
         more = busy();
       }
       if (more) {  // in the midst of something, and nobody rings for that
@@ -299,10 +299,10 @@ bool Engine::sleep() {
   bool moved = false;
   if (!stop_.load(std::memory_order_seq_cst)) {
     if (bell_->polling.load(std::memory_order_seq_cst) == 0) {
-      std::lock_guard lock(drive_);
+      const Turn turn(drive_, shared_.gpus);
       moved = step() || busy();
     }
-    auto under_way = [this] { return shared_.outstanding.load() > 0 || shared_.on_device.load(); };
+    auto under_way = [this] { return shared_.outstanding.load() > 0 || shared_.gpus.busy.load(); };
     bool waits = under_way() || stalls_;
     if (waits || moved) {
       idle_sleeps_ = 0;
@@ -329,7 +329,7 @@ void Engine::check_stalls() {
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;
-  std::lock_guard lock(drive_);
+  const Turn turn(drive_, shared_.gpus);
   stalls_ = false;
   for (auto& s : mine_)
     if (s->leader()) stalls_ |= s->leader()->check_stalls(now);
@@ -337,11 +337,11 @@ void Engine::check_stalls() {
 
 /// While operations wait and nothing moves in their set: are the others still there?
 void Engine::watch() {
-  if (shared_.outstanding.load(std::memory_order_relaxed) == 0 && !shared_.on_device.load()) return;
+  if (shared_.outstanding.load(std::memory_order_relaxed) == 0 && !shared_.gpus.busy.load()) return;
   const std::int64_t now = now_ns();
   if (now - watched_ns_ < watch_after_ns) return;
   watched_ns_ = now;
-  std::lock_guard lock(drive_);
+  const Turn turn(drive_, shared_.gpus);
   watch_devices();
   std::vector<std::shared_ptr<Set>> stuck;
   for (auto& s : mine_)
@@ -364,12 +364,12 @@ void Engine::watch_devices() {
     } catch (const Error& e) { s->fail_all(static_cast<int>(e.code), e.what()); }
     any |= s->on_device();
   }
-  shared_.on_device.store(any, std::memory_order_seq_cst);
+  shared_.gpus.busy.store(any, std::memory_order_seq_cst);
 }
 
 void Engine::stop_timeline() {
   {
-    std::lock_guard lock(drive_);
+    const Turn turn(drive_, shared_.gpus);
     watch_devices();
   }
   shared_.tracer.stop();
@@ -395,7 +395,7 @@ void Engine::fail_if_lost(Set& set) {
 }
 
 void Engine::peer_lost(int rank, const std::string& text) {
-  std::lock_guard lock(drive_);
+  const Turn turn(drive_, shared_.gpus);
   const std::string what = "rank " + std::to_string(rank) + " is gone: " + text;
   lost_.emplace(rank, Lost{what, 0});
   for (auto& s : mine_)

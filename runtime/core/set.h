@@ -21,6 +21,7 @@
 #include "core/leader.h"
 #include "core/operation.h"
 #include "core/tally.h"
+#include "core/turn.h"
 #include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
@@ -91,9 +92,9 @@ struct Shared {
   Tally tally;
   Operations operations{tally};
   trace::Tracer tracer;
-  std::uint32_t traced = 0;            ///< parts of batches numbered for the timeline so far
-  std::atomic<bool> on_device{false};  ///< a GPU is at work for operations that have ended on the host
-  std::atomic<int> outstanding{0};     ///< operations of this rank that have not ended, in all sets
+  std::uint32_t traced = 0;  ///< parts of batches numbered for the timeline so far
+  OnGpus gpus;
+  std::atomic<int> outstanding{0};  ///< operations of this rank that have not ended, in all sets
 };
 
 class Set {

@@ -25,6 +25,7 @@ FAKE = {
     "FAKE_CUDA_DEVICES": "4",
 }
 AWARE = {"LD_PRELOAD": str(BUILD / "tests" / "gpu" / "libaware_mpi.so")}
+MINDS = {"FAKE_MPI_MINDS": "1"}
 ASKED = {"HOROVOD_GPU_OPERATIONS": "MPI"}
 NODES = {"HVD_RANKS_PER_NODE": "2"}
 
@@ -58,13 +59,13 @@ def lines(text: str) -> list[str]:
     [
         pytest.param(
             2,
-            {**AWARE, **ASKED, "HOROVOD_LOG_LEVEL": "info"},
+            {**AWARE, **ASKED, **MINDS, "HOROVOD_LOG_LEVEL": "info"},
             ["hvd: tensors on GPUs go through MPI, which takes device memory"],
             id="asked for",
         ),
         pytest.param(
             4,
-            {**AWARE, **NODES},
+            {**AWARE, **NODES, **MINDS},
             [r"hvd: tensors on GPUs go through MPI, which takes device memory: rank 0: .*"],
             id="several nodes",
         ),
