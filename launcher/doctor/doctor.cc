@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -11,6 +12,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "launcher/doctor/as_json.h"
 #include "launcher/doctor/ask.h"
 #include "launcher/doctor/checkup.h"
 #include "launcher/doctor/gpus.h"
@@ -105,20 +107,24 @@ int doctor(CommandLine line, const Environment& environment) {
   std::vector<Answers> all(job.plan.hosts.size());
   for_each_host(job, [&](std::size_t i) { all[i] = look_at(job.plan.hosts[i], job, script); });
 
+  const std::vector<Problem> problems = find_problems(all, questions);
+  const bool fatal = std::any_of(problems.begin(), problems.end(), [](const Problem& p) { return p.fatal; });
+  const int code = fatal ? static_cast<int>(Code::unavailable) : 0;
+  if (job.settings.flag("json")) {
+    std::fputs(doctor_json(all, problems, job.reach_us).c_str(), stdout);
+    return code;
+  }
   std::fputs(matrix(all, questions).c_str(), stdout);
   std::fputs(gpu_lines(all).c_str(), stdout);
   if (!job.reach_us.empty())
     std::printf("hosts reach this one at %s: the address that the route to them uses%s\n",
                 join(job.reach_us, ", ").c_str(),
                 job.settings.has("network-interfaces") ? "; MPI keeps to --network-interfaces" : "");
-  bool fatal = false;
-  for (const Problem& p : find_problems(all, questions)) {
-    fatal = fatal || p.fatal;
+  for (const Problem& p : problems)
     std::printf("%s %s: %s\n        %s\n", p.fatal ? "problem" : "note   ", p.host.c_str(), p.what.c_str(),
                 p.hint.c_str());
-  }
   if (!fatal) std::puts("nothing stands in the way of a job");
-  return fatal ? static_cast<int>(Code::unavailable) : 0;
+  return code;
 }
 
 }  // namespace hvd::launcher

@@ -4,7 +4,7 @@
 
 namespace hvd::launcher {
 
-/// Prints a matrix and a line for each problem.  Returns 0, or 4 when a job could not run.
+/// Prints a matrix and a line for each problem, or with --json one object.  Returns 0, or 4 when a job could not run.
 /// @param line  hosts, interpreter and the like as for a job; the payload may be missing
 int doctor(CommandLine line, const Environment& environment);
 

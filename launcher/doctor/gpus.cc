@@ -36,16 +36,22 @@ std::string nccl_question() {
          "    if (d.metadata['Name'] or '').startswith('nvidia-nccl-cu'): print('nccl',d.version)\n";
 }
 
+std::vector<std::pair<std::string, long long>> pairs_by_way(const Answers& a) {
+  std::vector<std::pair<std::string, long long>> ways;
+  for (const std::string& one : words(value(a, "links"))) {
+    const std::size_t colon = std::min(one.rfind(':'), one.size());
+    const long long pairs = to_integer(std::string_view(one).substr(std::min(colon + 1, one.size()))).value_or(0);
+    if (pairs > 0) ways.emplace_back(one.substr(0, colon), std::min(pairs, most_pairs));
+  }
+  return ways;
+}
+
 std::string gpu_lines(const std::vector<Answers>& all) {
   std::vector<std::pair<std::string, std::string>> lines;  // what is there, and the hosts that have it
   for (const Answers& a : all) {
     if (value(a, "gpus").empty() || value(a, "gpus") == "0") continue;
     std::vector<std::string> names;  // of the ways, one for each pair
-    for (const std::string& one : words(value(a, "links"))) {
-      const std::size_t colon = std::min(one.rfind(':'), one.size());
-      const long long pairs = to_integer(std::string_view(one).substr(std::min(colon + 1, one.size()))).value_or(0);
-      for (long long i = 0; i < std::min(pairs, most_pairs); ++i) names.push_back(one.substr(0, colon));
-    }
+    for (const auto& [way, pairs] : pairs_by_way(a)) names.insert(names.end(), static_cast<std::size_t>(pairs), way);
     place::Machine machine;
     machine.driver = value(a, "driver"), machine.nccl = value(a, "nccl");
     std::string text = versions_text(machine);

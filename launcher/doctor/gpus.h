@@ -2,6 +2,7 @@
 /// do with their memory.  Pure.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/doctor/checkup.h"
@@ -17,6 +18,8 @@ std::string aware_question(const std::string& mpirun);
 /// Python text: "nccl 2.30.7", the wheel that torch brings.
 std::string nccl_question();
 
+/// How many pairs of the host's GPUs have each way.
+std::vector<std::pair<std::string, long long>> pairs_by_way(const Answers& a);
 /// For each host with GPUs: driver, NCCL, MPI and ways, in words; hosts that are alike share a line.
 std::string gpu_lines(const std::vector<Answers>& all);
 

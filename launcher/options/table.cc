@@ -40,7 +40,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "allow-writable", .spellings = "--allow-writable", .kind = flag, .group = what, .help = "take a payload or a hosts file that other users may change"},
     {.id = "config-file", .spellings = "--config-file", .kind = text, .group = what, .metavar = "FILE", .help = "options from a YAML file; flags and environment come first"},
     {.id = "dry-run", .spellings = "--dry-run", .kind = flag, .group = what, .help = "say which rank would run where and the mpirun command, then stop"},
-    {.id = "json", .spellings = "--json", .kind = flag, .group = what, .help = "--dry-run, --show-map or --report as JSON"},
+    {.id = "json", .spellings = "--json", .kind = flag, .group = what, .help = "--dry-run, --show-map, --report or doctor as JSON"},
     {.id = "bind", .spellings = "--bind", .kind = negatable, .group = tuning, .fallback = "1", .yaml = "placement.bind", .help = "give each rank an equal share of the cores"},
     {.id = "show-map", .spellings = "--show-map", .kind = flag, .group = what, .help = "show rank, host, GPU, NUMA node, cores and network card, then stop"},
     {.id = "svg", .spellings = "--svg", .kind = flag, .group = what, .help = "--show-map as a picture, to standard output"},

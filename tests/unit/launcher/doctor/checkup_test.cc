@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "launcher/doctor/as_json.h"
 #include "launcher/doctor/gpus.h"
 
 using namespace hvd;
@@ -66,6 +68,24 @@ TEST_CASE("doctor: each trouble is one line with its host") {
   Answers gone;
   gone.host = "b", gone.unreachable = "b does not answer";
   CHECK(problems({host("a"), gone}) == "! b: b does not answer\n");
+}
+
+TEST_CASE("doctor: as JSON") {
+  Answers gone;
+  gone.host = "b", gone.unreachable = "b does not answer", gone.hint = "is it on?";
+  const std::vector<Answers> all{host("a", "gpus 2\nlinks NV18:1\nnccl 2.30.7\ndriver 580.65.06\naware no\n"), gone};
+  const auto found = nlohmann::json::parse(doctor_json(all, find_problems(all, questions()), {"10.0.0.1"}));
+  CHECK(found["ready"] == false);
+  CHECK(found["reach_us"] == std::vector<std::string>{"10.0.0.1"});
+  CHECK(found["problems"] == nlohmann::json::parse(R"([{"host": "b", "fatal": true, "what": "b does not answer",
+                                                       "hint": "is it on?"}])"));
+  CHECK(found["hosts"] == nlohmann::json::parse(R"([
+    {"host": "a", "reached": true, "local": true, "clock_skew_seconds": 0.0, "hvdrank": "0.1.0", "open_mpi": "4.1.4",
+     "python": "3.11.2", "hvd": "0.1.0", "driver": "580.65.06", "nccl": "2.30.7", "gpus": 2,
+     "pairs_of_gpus": {"NV18": 1}, "mpi_takes_device_memory": false, "shm_bytes": 8589934592, "open_files": 65536},
+    {"host": "b", "reached": false}])"));
+  const std::vector<Answers> fine{host("a")};
+  CHECK(nlohmann::json::parse(doctor_json(fine, find_problems(fine, questions()), {}))["ready"] == true);
 }
 
 TEST_CASE("doctor: how GPUs reach each other, and which NCCL there is") {
