@@ -53,8 +53,11 @@ std::string free_text(std::string_view said, const GpuFacts& facts) {
   const std::string total = amount_after(said, "total capacity of "), left = amount_after(said, " of which ");
   if (!total.empty() && !left.empty()) return left + " of " + total;
   if (const std::size_t open = said.find('('), close = said.find(" are free)");  // libhvd's own words
-      open < close && close != std::string_view::npos && said.find("no device memory for") == 0)
-    return std::string(said.substr(open + 1, close - open - 1));
+      open < close && close != std::string_view::npos && said.starts_with("no device memory for")) {
+    const std::string_view amounts = said.substr(open + 1, close - open - 1);  // unless others wrote in between
+    if (amounts.size() <= 40 && amounts.find_first_not_of("0123456789. ofKMGiB") == std::string_view::npos)
+      return std::string(amounts);
+  }
   if (facts.total_bytes <= 0) return {};
   return human_bytes(facts.free_bytes) + " of " + human_bytes(facts.total_bytes);
 }

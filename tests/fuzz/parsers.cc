@@ -1,5 +1,6 @@
 #include "parsers.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <span>
 
@@ -10,12 +11,16 @@
 #include "launcher/alloc/manifest.h"
 #include "launcher/control/session.h"
 #include "launcher/doctor/checkup.h"
+#include "launcher/doctor/gpus.h"
 #include "launcher/doctor/preflight.h"
 #include "launcher/options/settings.h"
+#include "launcher/place/gpu_ways.h"
 #include "launcher/place/map.h"
 #include "launcher/supervise/hang.h"
 #include "place/exchange.h"
 #include "place/share.h"
+#include "place/ways.h"
+#include "rank/gpu_death.h"
 #include "wire/death.h"
 #include "wire/hello.h"
 #include "wire/link.h"
@@ -145,6 +150,7 @@ void answers(const std::string& s) {
   const Questions q;
   find_problems({a, a}, q);
   matrix({a}, q);
+  gpu_lines({a, a});
   imports_of(s);
 }
 
@@ -154,20 +160,64 @@ void machine(const std::string& s) {
   if (!first) return;
   const auto second = place::read_machine(place::machine_lines(*first));
   hold(second && place::machine_lines(*second) == place::machine_lines(*first));
-  hold(place::share_machine(*first, 3, place::GpuMode::own, true).size() == 3);
+  for (const place::GpuMode mode : {place::GpuMode::all, place::GpuMode::own, place::GpuMode::none})
+    hold(place::share_machine(*first, 3, mode, true).size() == 3);
   machine_text(*first);
+  ways_text(*first);
+  nlohmann::ordered_json host;
+  add_gpus(host, *first);
+  for (std::size_t i = 0; i < std::min<std::size_t>(first->gpus.size(), 16); ++i) {
+    const place::Gpu &a = first->gpus[i], &b = first->gpus.back();
+    hold(way_between(*first, a, b) == way_between(*first, b, a));
+  }
+}
+
+/// A rank's last words; the first line is what its GPU's driver reported: Xid numbers.
+void gpu_death(const std::string& s) {
+  const auto [numbers, last_words] = cut(s);
+  rank::GpuFacts facts{8ll << 30, 1ll << 30, {{1, "a", true, 5}, {2, "", false, 1ll << 40}}, {}, 0};
+  for (const std::string& word : words(numbers))
+    facts.xids.push_back(static_cast<std::uint64_t>(to_integer(word).value_or(-1)));
+  facts.lost_words = static_cast<std::int64_t>(facts.xids.size()) - 1;
+  const rank::GpuVerdict memory = rank::out_of_gpu_memory(last_words, facts), errors = rank::gpu_errors(facts);
+  rank::out_of_gpu_memory(last_words, {});
+  hold(memory.text.find('\n') == std::string::npos && memory.text.empty() == memory.hint.empty());
+  hold(errors.text.empty() == (facts.xids.empty() && facts.lost_words <= 0));
+}
+
+/// Each in the words of one who runs out of a GPU's memory.
+std::vector<std::string> gpu_death_samples() {
+  return {
+      "79 48 13 31\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total "
+      "capacity of 79.11 GiB of which 3.00 GiB is free. Process 88 has 36.00 GiB memory in use. Including "
+      "non-PyTorch memory, this process has 40.11 GiB memory in use. Of the allocated memory 39.00 GiB is allocated",
+      "94 95\nRESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.",
+      "\nhvd: no device memory for 4 MiB (64 of 1024 MiB are free): out of memory",
+      "999\nOOM when allocating tensor with shape[9] on /job:localhost/replica:0/task:0/device:GPU:0 by GPU_0_bfc",
+      "\nterminate called\n  what():  CUDA error: out of memory\nncclUnhandledCudaError: Call to CUDA failed\n"};
 }
 
 std::vector<std::string> machine_samples() {
   return {place::machine_lines({{{{0, 4}, 0}, {{1, 5}, 1}},
                                 {{"0000:34:00.0", "GPU-1", "Tesla V100", 0, 1}, {"", "MIG-2", "", 1, -1}},
                                 {{"mlx5_0", 1, true}, {"eth0", -1, false}}}),
+          place::machine_lines({{{{0, 4}, 0}},
+                                {{"0000:34:00.0", "GPU-1", "NVIDIA H100", 0, 0},
+                                 {"0000:35:00.0", "GPU-2", "NVIDIA H100", 1, 0},
+                                 {"0000:9a:00.0", "GPU-3", "NVIDIA H100", 2, 1}},
+                                {},
+                                {{"0000:34:00.0", "0000:35:00.0", "NV18"},
+                                 {"0000:34:00.0", "0000:9a:00.0", "SYS"},
+                                 {"0000:9a:00.0", "0000:35:00.0", "PXB"}},
+                                "580.65.06",
+                                "2.30.7"}),
           "hvdrun preflight: has v1, this host has v2 | install\n"};
 }
 
 std::vector<std::string> death_samples() {
   wire::DeathRecord full;
   full.rank = 1, full.pid = 77, full.host = "h\xff", full.cause = wire::Cause::exited, full.code = 3;
+  full.steps = 7, full.step_seconds = 0.5, full.gpu_busy_percent = 99, full.gpu_peak_bytes = 1ll << 40;
   full.text = "ValueError: x", full.traceback = "Traceback", full.tail = {"a", "b"}, full.cpu_seconds = 1.5;
   return {to_json(wire::DeathRecord{}), to_json(full)};
 }
@@ -219,7 +269,11 @@ std::vector<std::string> link_samples() {
 std::vector<std::string> answer_samples() {
   return {
       "cwd yes\nclock 1.5\nrank hvdrank 1.0\nmpi mpirun (Open MPI) 4.1.4\ngpus 2\nshm 1000 900\nfiles 1024\n"
-      "python 3.11.2\nhvd 1.0\nabsent a b\nreached 10.0.0.1:5\nend\nimport a.b, c\nfrom d import e\n"};
+      "python 3.11.2\nhvd 1.0\nabsent a b\nreached 10.0.0.1:5\nend\nimport a.b, c\nfrom d import e\n",
+      "cwd yes\nclock 1.5\nrank hvdrank 1.0\ngpus 8\ndriver 580.65.06\nlinks NV18:28 PXB:4 SYS:8\naware yes\nnccl "
+      "2.30.7\n"
+      "end\n",
+      "gpus 1\nlinks\naware no\nnccl 2.18\nlinks :3 NV12:99999999999 PIX:\nend\n"};
 }
 
 }  // namespace
@@ -238,7 +292,8 @@ const std::vector<Parser>& parsers() {
                                           {"frames", frames, frame_samples},
                                           {"link", link_packets, link_samples},
                                           {"answers", answers, answer_samples},
-                                          {"machine", machine, machine_samples}};
+                                          {"machine", machine, machine_samples},
+                                          {"gpu-death", gpu_death, gpu_death_samples}};
   return all;
 }
 
