@@ -104,7 +104,8 @@ typedef struct hvd_request {
   const int64_t*
       splits; /**< alltoall: [num_splits = size of the set] rows for each member; copied. NULL: equal parts */
   int32_t num_splits;
-  void* stream; /**< device >= 0: the CUstream that makes `in` and will use the result; NULL: the default stream */
+  void* stream; /**< device >= 0: the CUstream that makes `in` and will use the result; NULL: the default stream;
+                     HVD_WHOLE_CONTEXT: whoever makes it */
 } hvd_request;  /**< a shorter one, without stream or without the splits too, is accepted, by its struct_size */
 
 /** Tensors on a GPU.  `in` and `out` are device memory of `device`, one GPU for each rank and process set; all ranks'
@@ -118,6 +119,14 @@ typedef struct hvd_request {
  *  CUDA graphs: other threads may capture what they like meanwhile.  While `stream` is being captured, submission is
  *  refused (HVD_USAGE, nothing was taken), and so is the wait of a stream for a result (hvd_wait, hvd_wait_many,
  *  hvd_after: HVD_USAGE, the handle stays as it is, and the call may come again behind the capture). */
+
+/** For a caller that does not know its framework's stream (hvd_request.stream).  The operation begins when what the
+ * GPU's primary context had been given at submission, on all of its streams, is done.  hvd_wait then has no stream
+ * wait: the result may be used once hvd_poll says that it has arrived, and one of hvd_take is given back (hvd_free)
+ * when nothing uses it anymore.  hvd_run and hvd_after, which give no handle to poll and have a stream wait, refuse it
+ * (HVD_USAGE).  Needs a driver for CUDA 12.5 (HVD_UNAVAILABLE), and while a stream of the context is being captured it
+ * is refused (HVD_USAGE); the driver voids that capture (cuCtxRecordEvent). */
+#define HVD_WHOLE_CONTEXT ((void*)-1)
 
 typedef int64_t hvd_handle; /**< > 0 */
 

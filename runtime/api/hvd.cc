@@ -225,6 +225,8 @@ int hvd_after(hvd_handle handle, void* stream) {
     const Held op(*e, handle);
     if (!op->done()) throw Error(Code::usage, "hvd_after", "the operation is still under way", "hvd_wait first");
     raise(*op);
+    if (stream == HVD_WHOLE_CONTEXT)
+      throw Error(Code::usage, "hvd_after", "HVD_WHOLE_CONTEXT is no stream that can wait", "ask hvd_poll");
     hvd::core::hand_over(*op, stream);
   });
 }
@@ -329,6 +331,9 @@ int hvd_run(const hvd_request* request) {
       throw Error(Code::usage, "hvd_run",
                   std::string("an ") + name_of(p.signature.operation()) + " has a result to take",
                   "use hvd_submit, hvd_wait, hvd_take");
+    if (p.stream == HVD_WHOLE_CONTEXT)
+      throw Error(Code::usage, "hvd_run", "with HVD_WHOLE_CONTEXT there is a result to poll for",
+                  "use hvd_submit, hvd_poll");
     Operation& op = e->run(set, p);
     if (op.status == HVD_OK && !op.gpu) {
       e->operations().release(op);

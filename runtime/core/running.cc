@@ -22,6 +22,7 @@ void hand_over(const Operation& op, cuda::Stream stream) {
   const DeviceEnd& end = *op.gpu->end;
   if (const int status = end.status.load(std::memory_order_acquire))
     throw Error(static_cast<Code>(status), "", end.error);
+  if (stream == cuda::whole_context) return;
   if (end.mark->gpu().capturing(stream))
     throw Error(Code::usage, "CUDA graph", "the stream that is to wait for the result is being captured",
                 "wait for operations of hvd before the capture, or behind it: the result stays");

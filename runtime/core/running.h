@@ -26,7 +26,7 @@ struct DeviceEnd {
 /// What is put on @p stream from now on comes after the operation, which has ended well; the host waits for nothing.
 /// Throws Error when the device's side of it has failed since; and Error{usage} while @p stream is being captured into
 /// a CUDA graph, which cannot wait for what is not part of it: the same call may come again later.  Nothing to do for
-/// host memory.  Any thread.
+/// host memory, nor for the whole context: its caller asks arrived().  Any thread.
 void hand_over(const Operation& op, cuda::Stream stream);
 /// Whether the result of an operation that has ended well is there, or never will be.  Any thread.
 bool arrived(const Operation& op);

@@ -31,6 +31,7 @@ std::string find_symbols(Driver& d, void* library) {
   HVD_CUDA_FUNCTIONS(HVD_CUDA_FIND)
 #undef HVD_CUDA_FIND
   d.function_load = reinterpret_cast<decltype(d.function_load)>(dlsym(library, "cuFuncLoad"));
+  d.context_record = reinterpret_cast<decltype(d.context_record)>(dlsym(library, "cuCtxRecordEvent"));
   return {};
 }
 
@@ -79,7 +80,8 @@ void Driver::check(int code, const char* what) const {
 }
 
 bool Driver::capturing(Stream stream) const {
-  constexpr int implicit = 906;  // the default stream, while one that waits for it is being captured
+  if (stream == whole_context) return false;  // Gpu::mark() learns it
+  constexpr int implicit = 906;               // the default stream, while one that waits for it is being captured
   int status = 0;
   const int code = is_capturing(stream, &status);
   if (code == implicit) return true;

@@ -24,6 +24,10 @@ struct Uuid {
 /// CU_STREAM_PER_THREAD: one number for a stream of each thread's own.
 inline const Stream per_thread = reinterpret_cast<Stream>(2);
 
+/// In the place of a stream: all of the primary context's (HVD_WHOLE_CONTEXT).  Of what is here only Gpu::mark() and
+/// Driver::capturing() know it.
+inline const Stream whole_context = reinterpret_cast<Stream>(-1);
+
 inline constexpr int success = 0;
 inline constexpr int not_ready = 600;
 
@@ -72,6 +76,8 @@ struct Driver {
 #undef HVD_CUDA_MEMBER
   /// cuFuncLoad; nullptr before 12.4: there cuModuleGetFunction loads.
   int (*function_load)(Function function) = nullptr;
+  /// cuCtxRecordEvent; nullptr before 12.5.
+  int (*context_record)(Context context, Event event) = nullptr;
   std::string path;  ///< what was loaded
   int version = 0;   ///< 13000: what the driver can run
   int devices = 0;   ///< visible to this process

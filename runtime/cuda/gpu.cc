@@ -165,8 +165,32 @@ std::shared_ptr<Mark> Gpu::mark(Stream stream, bool timed) {
   }
   if (!event) driver_.check(driver_.event_create(&event, timed ? 0 : event_untimed), "cuEventCreate");
   auto mark = std::make_shared<Mark>(*this, event, timed);
-  driver_.check(driver_.event_record(event, stream), "cuEventRecord");
+  if (stream == whole_context)
+    record_all(event);
+  else
+    driver_.check(driver_.event_record(event, stream), "cuEventRecord");
   return mark;
+}
+
+/// "Captures in hEvent all the activities of the context at the time of this call" (CUDA driver API, cuCtxRecordEvent).
+///
+/// Those are also our own streams', with NCCL's kernels that wait for the other ranks' part of them.  No ring of waits
+/// comes of it.  Say that X waits for Y when, on some rank, X's work may begin only behind Y's.  Either an event says
+/// so: then Y had been launched on that rank before X was submitted there, hence before X was launched anywhere, since
+/// a launch comes after the submission on all ranks.  Or X follows Y in a stream of ours: then it does so on all ranks,
+/// in the one order that they agree upon.  Both ways the first launch of Y, among the ranks, is before the first launch
+/// of X; so along waits that time only goes down, and never comes round.
+void Gpu::record_all(Event event) {
+  constexpr int capture_unsupported = 900;
+  if (!driver_.context_record)
+    throw Error(Code::unavailable, "cuda:" + std::to_string(ordinal_),
+                "the driver lacks cuCtxRecordEvent: to wait for a whole context, one for CUDA 12.5 or later is needed");
+  const int code = driver_.context_record(context_, event);
+  if (code == capture_unsupported)
+    throw Error(Code::usage, "CUDA graph",
+                "a stream of this GPU is being captured into a graph, and the tensor may come from any of its streams",
+                "leave hvd out of what is captured");
+  driver_.check(code, "cuCtxRecordEvent");
 }
 
 void Gpu::give_back(Event event, bool timed) {

@@ -75,7 +75,8 @@ class Gpu {
   /// @{
   /// A stream of the highest priority that does not wait for the default stream.
   Stream make_stream();
-  /// A mark recorded on @p stream now.  timed: elapsed() between two works.
+  /// A mark recorded on @p stream now.  timed: elapsed() between two works.  whole_context: behind what all streams
+  /// have been given; Error{unavailable} where the driver cannot, Error{usage} while one of them is being captured.
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false);
   /// Device memory, at least @p bytes, at a multiple of 256, from memory_source().  Where there is none, what the pool
   /// has idle goes back first.  @p stream: that it will be used on first.  Throws Error{unavailable} that says whose
@@ -99,7 +100,8 @@ class Gpu {
   /// Gives back, without the driver: nothing may use it anymore, or only what comes before on the streams of @p after.
   void free(Pointer address, std::shared_ptr<Mark> after = nullptr);
   void free_pinned(void* address, std::shared_ptr<Mark> after = nullptr);
-  /// What was given out by allocate() is used on @p stream from now on: free_anywhere() waits for that.
+  /// What was given out by allocate() is used on @p stream from now on: free_anywhere() waits for that.  whole_context:
+  /// nobody can tell where it is used; who gives it back knows that nothing does.
   void lend(Pointer address, Stream stream);
   /// Half of the multiprocessors that are not reserved yet, one at least while there is one; and back.
   int reserve();
@@ -118,6 +120,7 @@ class Gpu {
   friend class Mark;
   Gpu(const Driver& driver, int ordinal);
   void load_kernels();
+  void record_all(Event event);
   void give_back(Event event, bool timed);
   bool take_back(Pointer address);
   void take_late();

@@ -137,6 +137,7 @@ std::size_t Gpu::given() const {
 }
 
 void Gpu::lend(Pointer address, Stream stream) {
+  if (stream == whole_context) return;
   std::lock_guard lock(mutex_);
   if (given_.count(address)) lent_[address] = stream;
 }

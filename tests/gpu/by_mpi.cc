@@ -131,6 +131,19 @@ void others(int round) {
   expect(shorts == std::vector<std::int16_t>(9, static_cast<std::int16_t>(ranks)), "a sum of 16-bit integers");
 }
 
+/// Who knows no stream polls; what would have one wait is refused.
+void without_a_stream() {
+  std::vector<float> x(10, 1);
+  hvd_request q = request(HVD_ALLREDUCE, "whole", {10}, x.data(), x.data());
+  q.stream = HVD_WHOLE_CONTEXT;
+  expect(hvd_run(&q) == HVD_USAGE, "hvd_run without a stream");
+  hvd_handle h = 0;
+  if (hvd_submit(&q, &h) != HVD_OK || finish(h) != HVD_OK) fail(q.name);
+  expect(hvd_after(h, HVD_WHOLE_CONTEXT) == HVD_USAGE, "hvd_after without a stream");
+  hvd_release(h);
+  expect(x == std::vector<float>(10, static_cast<float>(ranks)), "a sum without a stream");
+}
+
 /// The last rank goes while the others' messages wait for its part of a batch that it had come to.
 void lose() {
   sums(100000, 0);
@@ -171,6 +184,7 @@ int main(int argc, char** argv) {
     sums(300000, round);
     others(round);
   }
+  without_a_stream();
   std::printf("fine %d\n", rank);
   std::fflush(stdout);
   hvd_shutdown();

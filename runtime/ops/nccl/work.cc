@@ -93,7 +93,7 @@ void Work::begin() {
 }
 
 /// For all tensors.  A stream runs in order, so its last mark stands for those before it: one call of the driver for
-/// each stream, where there may be hundreds of tensors.
+/// each stream, where there may be hundreds of tensors.  So does that of a whole context: it holds all that was there.
 void Work::wait() {
   const auto& driver = place_.gpu.driver();
   std::vector<const Tensor*> last;  // of each stream

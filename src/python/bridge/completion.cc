@@ -1,10 +1,12 @@
 #include "completion.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace hvd::bridge {
 namespace {
@@ -102,9 +104,73 @@ Threads& threads() {
   return *the_threads;
 }
 
+/// One thread that asks those that are not ready.
+class Waiting {
+ public:
+  void post(Ended* ended) {
+    std::lock_guard lock(mutex_);
+    if (stopped_) return;
+    if (!started_) {
+      started_ = true;
+      std::thread([this] { run(); }).detach();
+    }
+    ended->next = nullptr;
+    (last_ ? last_->next : first_) = ended;
+    last_ = ended;
+    some_.notify_one();
+  }
+
+  void stop() {
+    std::lock_guard lock(mutex_);
+    stopped_ = true;
+    some_.notify_one();
+  }
+
+ private:
+  void run() {
+    constexpr std::chrono::microseconds shortest{20}, longest{200};
+    std::vector<Ended*> waiting;
+    auto pause = shortest;
+    for (;;) {
+      {
+        std::unique_lock lock(mutex_);
+        if (waiting.empty()) some_.wait(lock, [this] { return stopped_ || first_; });
+        if (stopped_) return;
+        if (first_) pause = shortest;
+        for (; first_; first_ = first_->next) waiting.push_back(first_);
+        last_ = nullptr;
+      }
+      const std::size_t before = waiting.size();
+      std::erase_if(waiting, [](Ended* ended) {
+        if (!ended->ready()) return false;
+        threads().post(ended);
+        return true;
+      });
+      pause = waiting.size() < before ? shortest : std::min(2 * pause, longest);
+      if (!waiting.empty()) std::this_thread::sleep_for(pause);
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable some_;
+  Ended* first_ = nullptr;
+  Ended* last_ = nullptr;
+  bool started_ = false, stopped_ = false;
+};
+
+/// Never destroyed either.
+Waiting& waiting() {
+  static Waiting* const the_waiting = new Waiting;
+  return *the_waiting;
+}
+
 }  // namespace
 
 void post(Ended* ended) { threads().post(ended); }
-void stop_completions() { threads().stop(); }
+void post_when_ready(Ended* ended) { waiting().post(ended); }
+void stop_completions() {
+  waiting().stop();
+  threads().stop();
+}
 
 }  // namespace hvd::bridge

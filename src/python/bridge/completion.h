@@ -10,6 +10,8 @@ namespace hvd::bridge {
 struct Ended {
   virtual ~Ended() = default;
   virtual void finish() = 0;  ///< may delete itself
+  /// For post_when_ready(): asked again and again, on a thread of its own; must return at once, and be true one day.
+  virtual bool ready() { return true; }
   Ended* next = nullptr;
 };
 
@@ -17,6 +19,9 @@ struct Ended {
 /// thread does all; where it makes no progress for 20 ms another joins it, since what a framework runs in finish() may
 /// itself wait for the end of an operation behind it in the queue.
 void post(Ended* ended);
+
+/// The same once ready() is true; what is not ready holds up nothing.  Looks every 20 to 200 us while there is any.
+void post_when_ready(Ended* ended);
 
 /// The interpreter is going down: what ends from now on is dropped, since the framework may be gone already.
 void stop_completions();

@@ -1,8 +1,12 @@
 #include "call.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
+
+#include "gpu.h"
 
 namespace hvd::tensorflow {
 
@@ -46,8 +50,8 @@ Wire wire_of(int tf_type) {
   }
 }
 
-Call::Call(const Spec& spec, TF_OpKernelContext* context, Done done)
-    : spec_(spec), context_(context), done_(std::move(done)) {}
+Call::Call(const Spec& spec, Place place, TF_OpKernelContext* context, Done done)
+    : spec_(spec), place_(place), context_(context), done_(std::move(done)) {}
 
 Call::~Call() {
   for (Part& part : parts_) {
@@ -82,11 +86,19 @@ bool Call::prepare(int input, int count) {
     if (status.ok()) tf.GetInput(context_, input, &part.in, status);
     if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
   }
+  if (place_ == Place::gpu && !find_device(part)) return false;
   if (part.shape.empty() && spec_.kind == HVD_ALLGATHER) part.shape.push_back(1);
   if (part.wire.as_bytes) part.shape.push_back(part.wire.bytes);
   part.name = spec_.name;
   if (!part.name.empty() && (count > 1 || spec_.group)) part.name += "." + std::to_string(input);
   return true;
+}
+
+bool Call::find_device(Part& part) {
+  const bool empty = tf.TensorByteSize(part.in) == 0;
+  part.device = gpu_of(empty ? nullptr : tf.TensorData(part.in));
+  if (part.device >= 0) return true;
+  return fail(HVD_INTERNAL, "TensorFlow's tensor on a GPU lies in no GPU's memory"), false;
 }
 
 /// The second input of an alltoall: [members] int32, or [0].
@@ -117,7 +129,8 @@ bool Call::submit() {
     r.ndim = static_cast<std::int32_t>(part.shape.size());
     r.root = spec_.root;
     r.set = spec_.set;
-    r.device = HVD_HOST_DEVICE;
+    r.device = part.device;
+    r.stream = place_ == Place::gpu ? HVD_WHOLE_CONTEXT : nullptr;
     r.prescale = spec_.prescale;
     r.postscale = spec_.postscale;
     r.splits = part.splits.empty() ? nullptr : part.splits.data();
@@ -147,6 +160,7 @@ void Call::start(bool blocking) {
   if (!well || parts_.empty() || !submit()) return finish();
   if (blocking) {
     for (Part& part : parts_) runtime.wait(part.handle, -1);
+    while (!ready()) std::this_thread::sleep_for(std::chrono::microseconds(20));
     return finish();
   }
   // One more than there are, so that the last of them to end cannot finish us while this loop still runs.
@@ -159,7 +173,28 @@ void Call::start(bool blocking) {
 }
 
 void Call::one_ended() {
-  if (under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1) bridge::post(this);
+  if (under_way_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (place_ == Place::gpu)
+    bridge::post_when_ready(this);
+  else
+    bridge::post(this);
+}
+
+/// Whether the GPU is through with all of it, or never will be.  Of an operation that failed hvd_poll says so; a
+/// runtime that is gone says nothing anymore, which is an end too.
+bool Call::ready() {
+  if (place_ == Place::host) return true;
+  for (Part& part : parts_) {
+    if (part.arrived) continue;
+    int done = 0;
+    if (runtime.poll(part.handle, &done) != HVD_OK) {
+      fail(HVD_INTERNAL, runtime.last_error());
+      done = 1;
+    }
+    if (!done) return false;
+    part.arrived = true;
+  }
+  return true;
 }
 
 /// Takes the outcome of one operation that has ended, and forgets it.

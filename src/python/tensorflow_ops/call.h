@@ -26,6 +26,9 @@ struct Spec {
   bool blocking = false;
 };
 
+/// Where a kernel's tensors lie.
+enum class Place { host, gpu };
+
 /// libhvd's number for a TensorFlow dtype.  What only moves and is no dtype of libhvd travels as bytes.
 struct Wire {
   int dtype = HVD_U8;
@@ -34,14 +37,16 @@ struct Wire {
 };
 Wire wire_of(int tf_type);
 
-/// Owned by itself: deleted by finish(), which runs once, when all its operations have ended.
+/// Owned by itself: deleted by finish(), which runs once, when all its operations have ended, and the GPU, where it is
+/// one's tensors, is through with them.
 class Call final : public bridge::Ended {
  public:
-  Call(const Spec& spec, TF_OpKernelContext* context, Done done);
+  Call(const Spec& spec, Place place, TF_OpKernelContext* context, Done done);
   ~Call() override;
   /// Submits; finish() is called here (blocking, or what failed at once) or later on the completion thread.
   void start(bool blocking);
   void finish() override;
+  bool ready() override;
 
  private:
   struct Part {
@@ -51,9 +56,12 @@ class Call final : public bridge::Ended {
     std::vector<std::int64_t> shape;   ///< as libhvd is told
     std::vector<std::int64_t> splits;  ///< alltoall: rows for each member; empty: equal parts
     std::string name;
+    std::int32_t device = HVD_HOST_DEVICE;
     hvd_handle handle = 0;
+    bool arrived = false;  ///< has ended, on the device too
   };
   bool prepare(int input, int count);
+  bool find_device(Part& part);
   bool read_splits(Part& part);
   bool submit();
   void await(Part& part);
@@ -63,6 +71,7 @@ class Call final : public bridge::Ended {
   void one_ended();
 
   const Spec& spec_;
+  const Place place_;
   TF_OpKernelContext* context_;
   Done done_;
   std::vector<Part> parts_;

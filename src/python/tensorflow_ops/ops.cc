@@ -9,6 +9,7 @@
 
 #include "../bridge/runtime.h"
 #include "call.h"
+#include "gpu.h"
 #include "tf_api.h"
 
 namespace hvd::tensorflow {
@@ -141,15 +142,16 @@ void* create(TF_OpKernelConstruction* context) {
 
 void remove(void* kernel) { delete static_cast<Spec*>(kernel); }
 
+template <Place place>
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   const Spec& spec = *static_cast<Spec*>(kernel);
-  (new Call(spec, context, copy_of(done)))->start(spec.blocking);
+  (new Call(spec, place, context, copy_of(done)))->start(spec.blocking);
 }
 
 /// For a TensorFlow without asynchronous kernels in its C API: takes one of its threads until the operation has ended.
 /// hvd/tensorflow/_library.py then sees to it that all ranks run them in one order.
 void compute_blocking(void* kernel, TF_OpKernelContext* context) {
-  (new Call(*static_cast<Spec*>(kernel), context, [] {}))->start(true);
+  (new Call(*static_cast<Spec*>(kernel), Place::host, context, [] {}))->start(true);
 }
 
 // ---- where this rank stands, asked when the graph runs
@@ -249,6 +251,22 @@ std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
   return status.ok() ? "" : op + ": " + status.text();
 }
 
+/// On the GPU: those whose results have their tensors' sizes, of lists of one type that TensorFlow keeps there (its
+/// int32 are the host's by convention) and that its C interface can ask for (of 8-bit floats: "Unexpected type").  A
+/// list of several stays with the CPU.
+std::string add_gpu_kernels(const Definition& d, const std::string& name) {
+  const std::string device = gpu_type();
+  for (const DataType type : {tf_half, tf_bfloat16, tf_float, tf_double, tf_int64}) {
+    TF_KernelBuilder* builder =
+        tf.NewAsyncKernelBuilder(name.c_str(), device.c_str(), d.create_function, compute<Place::gpu>, remove);
+    Status status;
+    tf.KernelBuilder_TypeConstraint(builder, "T", type, status);
+    if (!status.ok()) return name + ": " + status.text();
+    if (std::string problem = add_kernel(name, builder); !problem.empty()) return problem;
+  }
+  return {};
+}
+
 constexpr const char* name_attribute = "tensor_name: string = ''";
 constexpr const char* set_attribute = "process_set: int = 0";
 constexpr const char* blocking_attribute = "blocking: bool = false";
@@ -256,7 +274,7 @@ constexpr const char* prescale_attribute = "prescale_bits: int";
 constexpr const char* postscale_attribute = "postscale_bits: int";
 constexpr const char* group_attribute = "group: bool = false";
 
-std::string register_all() {
+std::string register_all(bool with_gpu) {
   const std::string reducible = types(""), movable = types(", uint32, uint64, complex64, complex128");
   const Definition definitions[] = {
       {"HvdAllreduce",
@@ -311,10 +329,12 @@ std::string register_all() {
   for (const Definition& d : definitions)
     for (const std::string& name : {std::string(d.name), std::string(d.name) + "InOrder"}) {
       first(define(d, name));
-      first(add_kernel(name,
-                       tf.NewAsyncKernelBuilder
-                           ? tf.NewAsyncKernelBuilder(name.c_str(), "CPU", d.create_function, compute, remove)
-                           : tf.NewKernelBuilder(name.c_str(), "CPU", d.create_function, compute_blocking, remove)));
+      first(add_kernel(
+          name, tf.NewAsyncKernelBuilder
+                    ? tf.NewAsyncKernelBuilder(name.c_str(), "CPU", d.create_function, compute<Place::host>, remove)
+                    : tf.NewKernelBuilder(name.c_str(), "CPU", d.create_function, compute_blocking, remove)));
+      const bool sized = d.create_function == create<HVD_ALLREDUCE> || d.create_function == create<HVD_BROADCAST>;
+      if (with_gpu && sized) first(add_gpu_kernels(d, name));
     }
   first(define({"", "", "answer: int32", "", {"what: int", set_attribute, nullptr}, scalars, nullptr}, "HvdWorld"));
   first(add_kernel("HvdWorld", tf.NewKernelBuilder("HvdWorld", "CPU", create_world, compute_world, remove_world)));
@@ -332,10 +352,17 @@ std::string& problem_at_load() {
   return *problem;
 }
 
+/// Where the GPU was asked for: "" or why its tensors go through host memory.
+std::string& problem_of_gpu() {
+  static std::string* const problem = new std::string;
+  return *problem;
+}
+
 __attribute__((constructor)) void on_load() {
   std::string problem = find_tensorflow();
   if (problem.empty()) problem = bridge::find_runtime();
-  if (problem.empty()) problem = register_all();
+  if (problem.empty() && gpu_wanted()) problem_of_gpu() = find_gpu();
+  if (problem.empty()) problem = register_all(gpu_wanted() && problem_of_gpu().empty());
   problem_at_load() = problem;
 }
 
@@ -347,6 +374,12 @@ extern "C" {
 /// For hvd/tensorflow/_library.py.
 __attribute__((visibility("default"))) const char* hvd_tensorflow_problem() {
   return hvd::tensorflow::problem_at_load().c_str();
+}
+
+/// Whether HVD_TENSORFLOW_GPU asks for kernels on the GPU; then *problem: "" or why there are none.
+__attribute__((visibility("default"))) int hvd_tensorflow_gpu(const char** problem) {
+  *problem = hvd::tensorflow::problem_of_gpu().c_str();
+  return hvd::tensorflow::gpu_wanted() ? 1 : 0;
 }
 
 /// Whether the kernels are asynchronous.

@@ -91,6 +91,7 @@ using DeleteFunction = void (*)(void* kernel);
     (const char* op, const char* device, CreateFunction, ComputeFunction, DeleteFunction))                             \
   X(TF_KernelBuilder*, NewAsyncKernelBuilder,                                                                          \
     (const char* op, const char* device, CreateFunction, ComputeAsyncFunction, DeleteFunction))                        \
+  X(void, KernelBuilder_TypeConstraint, (TF_KernelBuilder*, const char* attribute, int type, TF_Status*))              \
   X(void, RegisterKernelBuilder, (const char* kernel, TF_KernelBuilder*, TF_Status*))                                  \
   X(void, OpKernelConstruction_GetAttrSize,                                                                            \
     (TF_OpKernelConstruction*, const char*, std::int32_t*, std::int32_t*, TF_Status*))                                 \

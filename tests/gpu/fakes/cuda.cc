@@ -144,6 +144,10 @@ std::map<void*, std::size_t>& memory() {
   static auto* all = new std::map<void*, std::size_t>;
   return *all;
 }
+std::map<void*, int>& devices_of_memory() {
+  static auto* all = new std::map<void*, int>;
+  return *all;
+}
 /// Of all devices.
 std::size_t used() {
   std::size_t bytes = 0;
@@ -160,6 +164,8 @@ Stream& stream_of(void* stream) {
 /// Calls that get memory: they wait for the device.
 std::atomic<int> allocations[64];
 void count_allocation() { ++allocations[static_cast<char*>(current.top()) - primary_contexts]; }
+
+std::atomic<int> copies_to_host{0};
 
 constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201;
 
@@ -287,6 +293,29 @@ FAKE int cuEventRecord(void* event, void* stream) {
   e->stream = stream;
   return 0;
 }
+/// The default stream is every context's here.
+FAKE int cuCtxRecordEvent(void* context, void* event) {
+  MAY_FAIL("cuCtxRecordEvent");
+  std::lock_guard lock(fake::mutex);
+  std::vector<Stream*> of_it{&stream_of(nullptr)};
+  for (const auto& stream : streams())
+    if (contexts_of_streams()[stream.get()] == context) of_it.push_back(stream.get());
+  int code = 0;
+  for (Stream* stream : of_it)
+    if (const auto capture = capture_of(stream)) code = conflict(*capture, unsupported);
+  if (code) return code;
+  auto all = std::make_shared<Point>();
+  auto left = std::make_shared<std::atomic<std::size_t>>(of_it.size());
+  for (Stream* stream : of_it)
+    stream->put([all, left] {
+      if (--*left == 0) all->reach();
+    });
+  auto* e = static_cast<fake::Event*>(event);
+  std::lock_guard hold(e->mutex);
+  e->point = std::move(all);
+  e->capture = nullptr;
+  return 0;
+}
 FAKE int cuEventQuery(void* event) {
   UNSAFE("cuEventQuery");
   if (const auto capture = static_cast<fake::Event*>(event)->captured()) return conflict(*capture, captured_event);
@@ -311,6 +340,7 @@ FAKE int cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
   std::memset(p, 0xa5, bytes);  // what nobody wrote is no zero
   *address = reinterpret_cast<Pointer>(p);
   memory()[p] = bytes;
+  devices_of_memory()[p] = static_cast<int>(static_cast<char*>(current.top()) - fake::primary_contexts);
   return 0;
 }
 FAKE int cuMemFree_v2(Pointer address) {
@@ -318,6 +348,16 @@ FAKE int cuMemFree_v2(Pointer address) {
   std::lock_guard lock(fake::mutex);
   if (!memory().erase(reinterpret_cast<void*>(address))) return invalid_value;
   std::free(reinterpret_cast<void*>(address));
+  return 0;
+}
+/// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL; addresses inside of what was allocated too.
+FAKE int cuPointerGetAttribute(void* data, int attribute, Pointer address) {
+  std::lock_guard lock(fake::mutex);
+  const auto after = memory().upper_bound(reinterpret_cast<void*>(address));
+  if (attribute != 9 || after == memory().begin()) return invalid_value;
+  const auto& [begin, size] = *std::prev(after);
+  if (reinterpret_cast<std::uintptr_t>(begin) + size <= address) return invalid_value;
+  *static_cast<int*>(data) = devices_of_memory()[begin];
   return 0;
 }
 FAKE int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
@@ -361,6 +401,7 @@ FAKE int cuMemcpyHtoDAsync_v2(Pointer to, const void* from, std::size_t bytes, v
 }
 FAKE int cuMemcpyDtoHAsync_v2(void* to, Pointer from, std::size_t bytes, void* stream) {
   IN_CONTEXT("cuMemcpyDtoHAsync_v2");
+  ++copies_to_host;
   return copy(to, reinterpret_cast<const void*>(from), bytes, stream);
 }
 FAKE int cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, std::size_t bytes, void* stream) {
@@ -482,6 +523,7 @@ FAKE int cuGetErrorString(int code, const char** text) {
   return 0;
 }
 
+FAKE int fake_cuda_copies_to_host() { return copies_to_host; }
 FAKE int fake_cuda_allocations(int device) { return allocations[device]; }
 FAKE void fake_cuda_enqueue(void* stream, void (*work)(void*), void* context) {
   enqueue(stream, [=] { work(context); });

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -44,7 +45,9 @@ struct Task final : Ended {
     delete this;
     what();
   }
+  bool ready() override { return !is_ready || *is_ready; }
   std::function<void()> what_;
+  std::shared_ptr<std::atomic<bool>> is_ready;
 };
 
 void later(std::function<void()> what) { post(new Task(std::move(what))); }
@@ -61,6 +64,27 @@ TEST_CASE("completions: what is posted is done once, in order") {
     });
   REQUIRE(done->reaches(1000));
   for (int i = 0; i < 1000; ++i) CHECK((*order)[static_cast<std::size_t>(i)] == i);
+}
+
+TEST_CASE("completions: what is not ready holds up nothing, and is done once it is") {
+  auto done = std::make_shared<Count>();
+  auto gate = std::make_shared<std::atomic<bool>>(false);
+  auto early = std::make_shared<std::atomic<int>>(0);
+  for (int i = 0; i < 50; ++i) {
+    auto* shut = new Task([=] {
+      if (!*gate) ++*early;
+      done->add();
+    });
+    shut->is_ready = gate;
+    hvd::bridge::post_when_ready(shut);
+    auto* open = new Task([=] { done->add(); });
+    hvd::bridge::post_when_ready(open);
+    later([=] { done->add(); });
+  }
+  REQUIRE(done->reaches(100));
+  *gate = true;
+  REQUIRE(done->reaches(150));
+  CHECK(*early == 0);
 }
 
 TEST_CASE("completions: one that waits for those behind it does not wait for ever") {

@@ -6,6 +6,9 @@ the op is put in: the traced function's name and a count of the operations in it
 or the caller's own name.  Tracing follows the program, which ranks share; so a
 rank that traces a function once more (another shape) uses the same names again.
 Executed eagerly, operations run in the program's order, and libhvd counts them.
+
+Places.  Ops run on the CPU, and TensorFlow copies what lies elsewhere.  HVD_TENSORFLOW_GPU=1 registers kernels for GPUs
+too, of the ops in ON_GPUS, and leaves it to TensorFlow where those run.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ import atexit
 import ctypes
 import re
 import struct
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,10 +30,23 @@ from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
 
 F = TypeVar("F", bound=Callable[..., Any])
+CPU = "/device:CPU:0"
 _path = Path(_native.__file__).parent / "libhvd_tensorflow.so"
 
 
-def _load() -> tuple[Any, bool, bool]:
+def _on_gpus(library: ctypes.CDLL) -> frozenset[str]:
+    """The ops that have kernels for GPUs.  Says so once, on stderr, where they were asked for and cannot be had."""
+    problem = ctypes.c_char_p()
+    if not library.hvd_tensorflow_gpu(ctypes.byref(problem)):
+        return frozenset()
+    if problem.value:
+        why = f"HVD_TENSORFLOW_GPU: {problem.value.decode()}; tensors on a GPU are copied to the host"
+        print(f"hvd.tensorflow: {why}", file=sys.stderr, flush=True)
+        return frozenset()
+    return frozenset({"allreduce", "broadcast"})
+
+
+def _load() -> tuple[Any, bool, bool, frozenset[str]]:
     ops = tf.load_op_library(str(_path))
     library = ctypes.CDLL(str(_path))
     library.hvd_tensorflow_problem.restype = ctypes.c_char_p
@@ -36,10 +54,10 @@ def _load() -> tuple[Any, bool, bool]:
     if problem:
         raise ImportError(f"hvd.tensorflow: {problem} (this is TensorFlow {tf.__version__})")
     atexit.register(library.hvd_tensorflow_exiting)
-    return ops, bool(library.hvd_tensorflow_asynchronous()), bool(library.hvd_tensorflow_float8())
+    return ops, bool(library.hvd_tensorflow_asynchronous()), bool(library.hvd_tensorflow_float8()), _on_gpus(library)
 
 
-_ops, ASYNCHRONOUS, FLOAT8 = _load()
+_ops, ASYNCHRONOUS, FLOAT8, ON_GPUS = _load()
 
 
 def _run_side_by_side() -> None:
@@ -183,11 +201,11 @@ def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: S
             raise translated(error) from None
     graph = tf.compat.v1.get_default_graph()
     function = getattr(_ops, f"hvd_{op}_in_order" if _in_control_flow(graph) else f"hvd_{op}")
-    with tf.device("/device:CPU:0"):
+    with nullcontext() if op in ON_GPUS else tf.device(CPU):
         results = function(tensor_name=operation_name(graph, op, name), blocking=False, **attributes)
-        if graph.building_function and op != "barrier":
-            with tf.control_dependencies(list(results)):
-                _ops.hvd_keep()
+    if graph.building_function and op != "barrier":
+        with tf.device(CPU), tf.control_dependencies(list(results)):
+            _ops.hvd_keep()
     for tensor, result in zip(tensors, results if isinstance(results, list) else []):
         shape = tensor.shape
         if first_dimension and shape.rank is not None:

@@ -179,6 +179,18 @@ TEST_CASE("a result that is let go while its stream is being captured comes back
   CHECK(gpu.given() == 0);
 }
 
+TEST_CASE("a result of one that knows no stream comes back, and no capture minds") {
+  cuda::Gpu& gpu = cuda::Gpu::at(5);
+  void* stream = make_stream(gpu);
+  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::Pointer block = gpu.allocate(5000, nullptr);
+  gpu.lend(block, cuda::whole_context);
+  Capturing capture(stream);
+  CHECK(cuda::free_anywhere(reinterpret_cast<void*>(block)));
+  CHECK(capture.end() == 0);
+  CHECK(gpu.given() == 0);
+}
+
 TEST_CASE("the default stream is of no use while one that waits for it is being captured") {
   cuda::Gpu& gpu = cuda::Gpu::at(6);
   cuda::Stream blocking = nullptr;

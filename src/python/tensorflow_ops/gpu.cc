@@ -1,0 +1,73 @@
+#include "gpu.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "tf_api.h"
+
+namespace hvd::tensorflow {
+namespace {
+
+constexpr int attribute_device_ordinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+constexpr int success = 0;
+
+struct Driver {
+  int (*version)(int* version) = nullptr;
+  int (*pointer_attribute)(void* value, int attribute, unsigned long long address) = nullptr;
+  int (*current_device)(int* device) = nullptr;
+} driver;
+
+const char* set(const char* name) {
+  const char* text = std::getenv(name);
+  return text && *text ? text : nullptr;
+}
+
+}  // namespace
+
+bool gpu_wanted() {
+  const char* text = set("HVD_TENSORFLOW_GPU");
+  return text && std::strcmp(text, "0") != 0;
+}
+
+std::string gpu_type() {
+  const char* text = set("HVD_TENSORFLOW_DEVICE_TYPE");
+  return text ? text : "GPU";
+}
+
+std::string find_gpu() {
+  if (!tf.NewAsyncKernelBuilder) return "TensorFlow 2.13 or later is needed";
+  const char* named = set("HVD_CUDA_LIBRARY");
+  void* library = dlopen(named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return std::string("no CUDA driver: ") + dlerror();
+  const auto find = [&](const char* name, void* slot) {
+    void* symbol = dlsym(library, name);
+    if (symbol) std::memcpy(slot, &symbol, sizeof symbol);
+    return symbol != nullptr;
+  };
+  int version = 0;
+  const bool whole = find("cuDriverGetVersion", &driver.version) &&
+                     find("cuPointerGetAttribute", &driver.pointer_attribute) &&
+                     find("cuCtxGetDevice", &driver.current_device) && driver.version(&version) == success;
+  if (!whole || version < 12050 || !dlsym(library, "cuCtxRecordEvent"))
+    return "a CUDA driver for 12.5 or later is needed" +
+           (version ? ", this one is for " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)
+                    : "");
+  return {};
+}
+
+int gpu_of(const void* data) {
+  static std::atomic<int> last{-1};
+  int ordinal = last.load(std::memory_order_relaxed);
+  if (!data && ordinal >= 0) return ordinal;
+  const int code =
+      data ? driver.pointer_attribute(&ordinal, attribute_device_ordinal, reinterpret_cast<unsigned long long>(data))
+           : driver.current_device(&ordinal);
+  if (code != success) return -1;
+  last.store(ordinal, std::memory_order_relaxed);
+  return ordinal;
+}
+
+}  // namespace hvd::tensorflow
