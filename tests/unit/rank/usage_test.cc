@@ -1,0 +1,99 @@
+/// What the guard sees of a rank's GPU, over a library of NVIDIA's that is not (tests/rank/fakes/nvml.cc).
+#include "rank/usage.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <thread>
+
+using namespace hvd::rank;
+
+namespace {
+
+/// What the driver says from now on; a question sees all of it or nothing.
+void tell(const std::string& text) {
+  const std::string name = std::getenv("HVD_FAKE_NVML");
+  std::ofstream(name + ".new") << text;
+  REQUIRE(std::rename((name + ".new").c_str(), name.c_str()) == 0);
+}
+
+bool comes(const std::function<bool()>& state) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+  while (!state()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+/// Of this process.  A watch's ends by itself, which each test waits for: no other may run into it, nor the end of all.
+auto threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+/// Removed when the program ends.
+struct Folder {
+  char name[40] = "/tmp/hvd-usage-test.XXXXXX";
+  Folder() { REQUIRE(mkdtemp(name)); }
+  ~Folder() {
+    for (const char* file : {"/nvml", "/nvml.new", "/nvml.asked"}) std::remove((std::string(name) + file).c_str());
+    rmdir(name);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("GPU watch: how busy it was, who had its memory, and what its driver reported while the rank ran") {
+  const Folder folder;
+  setenv("HVD_FAKE_NVML", (std::string(folder.name) + "/nvml").c_str(), 1);
+  const std::string processes = "process " + std::to_string(getpid()) + " 4096\nprocess 999999999 1024\n";
+  tell(processes + "ecc 2\n");
+  const auto before = threads();
+  hvd::wire::DeathRecord record;
+  GpuFacts facts;
+  {
+    const GpuWatch watch("GPU-f0", getpid());
+    REQUIRE(comes([&] { return watch.fill(&record), record.gpu_peak_bytes > 0; }));
+    tell(processes + "ecc 5\nxid 79\nxid 48\n");
+    // Two questions of the driver: one of them may still have been told the old.
+    REQUIRE(comes([&] { return facts = watch.facts(), facts.xids.size() == 2 && facts.lost_words == 3; }));
+  }
+  REQUIRE(comes([&] { return threads() <= before; }));
+  CHECK(record.gpu_busy_percent == 50);
+  CHECK(record.gpu_peak_bytes == 3ll << 30);
+  CHECK(facts.xids == std::vector<std::uint64_t>{79, 48});
+  CHECK(facts.total_bytes == 8ll << 30);
+  CHECK(facts.free_bytes == 5ll << 30);
+  REQUIRE(facts.processes.size() == 2);
+  CHECK(facts.processes[0].own);
+  CHECK(facts.processes[0].bytes == 4ll << 30);
+  CHECK(!facts.processes[0].name.empty());
+  CHECK(!facts.processes[1].own);
+  CHECK(facts.processes[1].name.empty());
+}
+
+TEST_CASE("GPU watch: nothing is said of a GPU that is none") {
+  for (const char* gpu : {"", "GPU-unknown"}) {
+    const auto before = threads();
+    GpuFacts facts;
+    hvd::wire::DeathRecord record;
+    {
+      const GpuWatch watch(gpu, getpid());
+      facts = watch.facts();
+      watch.fill(&record);
+    }
+    REQUIRE(comes([&] { return threads() <= before; }));
+    CHECK(facts.total_bytes == 0);
+    CHECK(facts.processes.empty());
+    CHECK(record.gpu_busy_percent == -1);
+    CHECK(record.gpu_peak_bytes == 0);
+  }
+}
