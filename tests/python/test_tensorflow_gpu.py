@@ -68,6 +68,12 @@ def plugin() -> None:
 
 test_two_ranks = checks_of("tensorflow_gpu.py", needs=("tensorflow",), interpreter=tensorflow(), **GPU)
 
+# What TensorFlow puts on a device by itself, where one is there: all operations, and a Keras model.
+ALL = ("tensorflow_gpu.py", "keras_gpu.py", "tensorflow_operations.py")
+test_all_operations = pytest.mark.nightly(
+    checks_of(*ALL, needs=("tensorflow", "keras"), interpreter=tensorflow(), KERAS_BACKEND="tensorflow", **GPU)
+)
+
 
 def said_at_import(**env: str) -> str:
     code = "import hvd.tensorflow as h; print(sorted(h._library.ON_GPUS))"
