@@ -1,30 +1,29 @@
-"""absent.py REQUIREMENT…: prints those that are not installed in this Python as they ask (names, == and >= only)."""
+"""absent.py FILE: prints the packages of a file of scripts/requirements that this Python lacks, or has at another version.
+
+Run by the environment's own Python, which has pip: pip brings what reads the conditions behind ";".
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
-import re
+import pathlib
 import sys
 
-
-def numbers(version: str) -> list[int]:
-    """The release part of a version: "2.15.0+cpu" is [2, 15, 0]."""
-    return [int(x) for x in re.findall(r"\d+", version.split("+")[0])]
+from pip._vendor.packaging.requirements import Requirement
 
 
-def is_there(requirement: str) -> bool:
-    """Whether an installed package satisfies the requirement."""
-    match = re.fullmatch(r"([A-Za-z0-9_.-]+?)(?:(==|>=)([0-9.]+))?", requirement)
-    if match is None:
-        raise SystemExit(f"absent.py: cannot read {requirement!r}")
-    name, relation, version = match.groups()
+def requirements(text: str) -> list[Requirement]:
+    """The packages that are for this Python; a line of a package begins in the first column, its hashes do not."""
+    lines = [line.removesuffix("\\") for line in text.splitlines() if line[:1].isalnum()]
+    return [r for r in map(Requirement, lines) if r.marker is None or r.marker.evaluate()]
+
+
+def is_there(requirement: Requirement) -> bool:
+    """Whether the package is installed at a version that fits."""
     try:
-        installed = importlib.metadata.version(name)
+        return requirement.specifier.contains(importlib.metadata.version(requirement.name), prereleases=True)
     except importlib.metadata.PackageNotFoundError:
         return False
-    if relation == "==":
-        return numbers(installed) == numbers(version)
-    return relation is None or numbers(installed) >= numbers(version)
 
 
-print(" ".join(word for word in sys.argv[1:] if not is_there(word)))
+print(*(r.name for r in requirements(pathlib.Path(sys.argv[1]).read_text()) if not is_there(r)))

@@ -26,11 +26,6 @@ def clean_environment() -> dict[str, str]:
     root = pathlib.Path.cwd()
     kept["PATH"] = f"{root}/.venv/bin:{kept['PATH']}"
     kept["PYTHONDONTWRITEBYTECODE"] = "1"
-    kept["HVD_TEST_OPENMPI5"] = f"{root}/.cache/openmpi5/bin/mpirun"  # the other Open MPI, beside the one in PATH
-    kept["HVD_TEST_TENSORFLOW"] = f"{root}/.cache/tensorflow/bin/python"
-    kept["HVD_TEST_MXNET"] = f"{root}/.cache/classic/bin/python"
-    kept["HVD_TEST_PETASTORM"] = f"{root}/.cache/classic/bin/python"
-    kept["HVD_TEST_SPARK"] = f"{root}/.cache/spark/bin/python"
     return kept
 
 

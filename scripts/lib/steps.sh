@@ -22,21 +22,37 @@ quietly() {
   cat .cache/step.log >>$log
   [ $status -eq 0 ] && return 0
   tail -n 30 .cache/step.log >&2
-  [ $status -ne 124 ] || fail "no end within $limit seconds: $*"
+  [ $status -ne 124 ] ||
+    fail "stopped after $limit seconds: $* (run this again: it goes on where it was; all of its output: $log)"
   fail "exit code $status from: $* (all of its output: $log)"
 }
 
-# An environment of the tests' own at .cache/NAME with some packages; `behind`: what it lacks (torch, scikit-learn) it
-# takes from .venv, `alone`: it does not.  Where it cannot be had, the tests that need it are skipped, and say so.
-# What is to be installed is installed in the background: the script waits for all of it at its end.
-test_environment() { # NAME behind|alone REQUIREMENTS [WITHOUT-DEPENDENCIES]
-  wanted="$3${4:+ $4}"
+# As quietly, for what runs ninja: says every ten seconds how far that is.
+showing_progress() {
+  shown_by=$$
+  (
+    while sleep 10 >/dev/null 2>&1 && kill -0 $shown_by 2>/dev/null; do
+      done_of=$(tr '\r' '\n' <.cache/step.log 2>/dev/null | grep -o '^ *\[[0-9]*/[0-9]*\]' | tail -n 1)
+      [ -z "$done_of" ] || step "" "$(echo $done_of | tr -d '[]' | sed 's|/| of |') files built"
+    done
+  ) &
+  progress=$!
+  quietly "$@"
+  kill $progress 2>/dev/null || true
+}
+
+# An environment of the tests' own at .cache/NAME with the packages of scripts/requirements/NAME.txt; `behind`: what it lacks
+# (torch, scikit-learn) it takes from .venv, `alone`: it does not.  INSTEAD replaces the packages of NAME.in that it names
+# differently.  Where it cannot be had, the tests that need it are skipped, and say so.  What is to be installed is installed
+# in the background: the script waits for all of it at its end.
+test_environment() { # NAME behind|alone [INSTEAD]
+  wanted=$(cat scripts/requirements/$1.txt $(more_of $1) | sha256sum | cut -c1-64)${3:+ $3}
   if [ "$(cat .cache/$1/made-with 2>/dev/null)" = "$wanted" ]; then
-    step $1 "$(shorten $wanted) there, for the tests"
+    step $1 ".cache/$1 there, for the tests"
   elif [ "$(cat .cache/$1.absent 2>/dev/null)" = "$wanted" ]; then
     step $1 "could not be installed before; its tests are skipped (rm .cache/$1.absent to try again)"
   else
-    step $1 "installing $(shorten $wanted) into .cache/$1, for the tests, meanwhile"
+    step $1 "installing $(direct scripts/requirements/$1.in) into .cache/$1, for the tests, meanwhile"
     make_environment "$@" &
   fi
 }
@@ -45,8 +61,7 @@ make_environment() {
   into=.cache/$1
   rm -rf $into
   set -f
-  if { timeout 120 "$python" -m venv $into && install_into $into $3 &&
-    { [ -z "${4:-}" ] || install_into $into --no-deps $4; }; } >.cache/$1.log 2>&1 </dev/null; then
+  if { timeout 120 "$python" -m venv $into && fill_environment "$@"; } >.cache/$1.log 2>&1 </dev/null; then
     [ $2 = alone ] || $into/bin/python -c 'import site, sys
 print(sys.argv[1], file=open(site.getsitepackages()[0] + "/behind.pth", "w"))' \
       "$(.venv/bin/python -c 'import site; print(site.getsitepackages()[0])')"
@@ -59,26 +74,53 @@ print(sys.argv[1], file=open(site.getsitepackages()[0] + "/behind.pth", "w"))' \
   fi
 }
 
-# More packages in an environment that test_environment made; tests that lack them are skipped.
-extend_environment() { # NAME REQUIREMENTS
-  if [ ! -x .cache/$1/bin/python ] || [ "$(cat .cache/$1/extended-with 2>/dev/null)" = "$2" ]; then
-    return 0
-  fi
-  step $1 "installing $(shorten $2) into .cache/$1, for the long form of the tests"
-  set -f
-  if install_into .cache/$1 $2 >.cache/$1-more.log 2>&1 </dev/null; then
-    echo "$2" >.cache/$1/extended-with
+fill_environment() {
+  if [ -n "${3:-}" ]; then
+    pip_into $into 900 "$3" $(sed 's/#.*//' scripts/requirements/$1.in | grep -v "^${3%%[<>=-]*}") || return
   else
-    step $1 "$(shorten $2) cannot be installed here: tests are skipped (.cache/$1-more.log says why)"
+    pip_into $into 900 --require-hashes -r scripts/requirements/$1.txt || return
   fi
-  set +f
+  for more in $(more_of $1); do pip_into $into 900 --no-deps --require-hashes -r $more || return; done
 }
 
-install_into() {
-  at=$1
-  shift
-  timeout --kill-after=20 900 $at/bin/pip install --disable-pip-version-check --progress-bar off "$@"
+# What comes into an environment besides, without what it depends on.
+more_of() { [ $1 != classic ] || echo scripts/requirements/petastorm.txt; }
+
+# More packages in an environment that test_environment made; tests that lack them are skipped.
+extend_environment() { # NAME
+  list=scripts/requirements/$1-nightly.txt
+  if [ ! -x .cache/$1/bin/python ] || cmp -s $list .cache/$1/extended-with; then
+    return 0
+  fi
+  step $1 "installing $(direct scripts/requirements/$1-nightly.in) into .cache/$1, for the long form of the tests"
+  if pip_into .cache/$1 900 --require-hashes -r $list >.cache/$1-more.log 2>&1 </dev/null; then
+    cp $list .cache/$1/extended-with
+  else
+    step $1 "they cannot be installed here: tests are skipped (.cache/$1-more.log says why)"
+  fi
 }
+
+# pip in an environment, under a limit in seconds.
+pip_into() { # ENVIRONMENT LIMIT ARGUMENT…
+  at=$1 limit=$2
+  shift 2
+  timeout --kill-after=20 "$limit" $at/bin/pip install --disable-pip-version-check --progress-bar off "$@"
+}
+
+install_into() { # as pip_into; the set-up fails where it does
+  at=$1 limit=$2
+  shift 2
+  quietly "$limit" $at/bin/pip install --disable-pip-version-check --progress-bar off "$@"
+}
+
+# A file of requirements less one package, and less CUDA's, which come with it; as a file.
+without() { # NAME FILE
+  awk -v name="$1==" '/^[a-z]/ { skip = index($0, name) == 1 || /^(nvidia|cuda|triton)/ } !skip' $2 >.cache/requirements.txt
+  echo .cache/requirements.txt
+}
+
+# What a list asks for by name, shortened.
+direct() { shorten $(sed 's/#.*//; /^-/d' $1); }
 
 # A list file without its comments. "a|b" is b where a is not to be had.
 package_list() { sed 's/#.*//' "$1" | tr -s ' \n' ' '; }
@@ -97,46 +139,49 @@ missing_packages() {
 install_packages() {
   command -v apt-get >/dev/null ||
     fail "this is not Debian or Ubuntu; install what scripts/packages.txt lists, then run this again"
-  [ "$(id -u)" -eq 0 ] || ! command -v sudo >/dev/null || sudo -v
-  apt="DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
-  quietly_as_root 600 $apt update
+  if [ "$(id -u)" -eq 0 ]; then
+    as_root=
+  elif command -v sudo >/dev/null; then
+    sudo -v
+    as_root="sudo -n"
+  else
+    fail "installing packages needs root or sudo. As root, run:
+  apt-get update && apt-get install --no-install-recommends $(choose_packages "$@")"
+  fi
+  apt="env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3"
+  quietly 600 $as_root $apt update
+  chosen=$(choose_packages "$@") || exit 1
+  quietly 1800 $as_root $apt install --no-install-recommends $chosen
+}
+
+# Of each "a|b" the first that apt knows; nothing of "a|" where it knows none.  Where apt knows nothing yet, the first of each.
+choose_packages() {
+  apt_knows() { [ -n "$(apt-cache --quiet=2 madison "$1" 2>/dev/null)" ]; }
   chosen=
   for name in "$@"; do
     pick=
     for choice in $(echo "$name" | tr '|' ' '); do
-      if [ -z "$pick" ] && [ -n "$(apt-cache --quiet=2 madison "$choice" 2>/dev/null)" ]; then pick=$choice; fi
+      if [ -z "$pick" ] && { apt_knows "$choice" || ! apt_knows ca-certificates; }; then pick=$choice; fi
     done
     case $name in
-    *'|') [ -n "$pick" ] || echo "setup: no package $name here; the tests that need it are skipped" >&2 ;;
+    *'|') [ -n "$pick" ] || echo "setup: no package ${name%|} here; the tests that need it are skipped" >&2 ;;
     *) [ -n "$pick" ] || fail "apt knows no package $name (scripts/packages.txt); is this Debian 12, Ubuntu 22.04 or newer?" ;;
     esac
-    chosen="$chosen $pick"
+    chosen="$chosen${pick:+ $pick}"
   done
-  quietly_as_root 1800 $apt install --no-install-recommends $chosen
-}
-
-# As quietly, but as root.
-quietly_as_root() {
-  limit=$1
-  shift
-  if [ "$(id -u)" -eq 0 ]; then
-    quietly "$limit" env "$@"
-  elif command -v sudo >/dev/null; then
-    quietly "$limit" sudo -n env "$@"
-  else
-    fail "installing packages needs root or sudo; as root: apt-get install$missing"
-  fi
+  echo $chosen
 }
 
 # The first few words of a long list.
 shorten() {
-  if [ $# -le 5 ]; then echo "$*"; else echo "$1, $2, $3 and $(($# - 3)) more Python packages"; fi
+  if [ $# -le 5 ]; then echo "$*"; else echo "$1, $2, $3 and $(($# - 3)) more"; fi
 }
 
 # A hash of all that goes into the wheel, and of what it was built with.
 source_state() {
   {
-    find include src runtime launcher tools man pyproject.toml meson.build meson_options.txt scripts/lib/hvd_backend.py \
+    find include src runtime launcher tools man pyproject.toml meson.build meson_options.txt LICENSE THIRD-PARTY-NOTICES \
+      scripts/lib/hvd_backend.py scripts/lib/sbom.py \
       -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
     c++ --version 2>&1 | head -n 1
     .venv/bin/python --version

@@ -39,6 +39,19 @@ def test_one_tag_for_every_python(built: pathlib.Path) -> None:
     assert re.fullmatch(r"hvdrun-[\d.]+-cp39-abi3-(many)?linux_\w+\.whl", built.name)
 
 
+def test_licences_and_bill_of_materials(unpacked: pathlib.Path) -> None:
+    info = next(unpacked.glob("*.dist-info"))
+    assert {path.name for path in info.rglob("licenses/*")} == {"LICENSE", "THIRD-PARTY-NOTICES"}
+    bill = json.loads((info / "sboms/hvdrun.cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    versions = {row["name"]: row.get("version") for row in bill["components"]}
+    assert versions.keys() >= {"CLI11", "nlohmann-json", "cppzmq", "libzmq", "hwloc", "yaml-cpp", "simdjson", "libstdc++"}
+    assert all(versions.values())
+    notices = (info / "licenses/THIRD-PARTY-NOTICES").read_text()
+    in_ours = [row["name"] for row in bill["components"] if row["properties"][0]["value"] == "compiled in"]
+    assert [name for name in in_ours if name.replace("nlohmann-json", "Niels Lohmann") not in notices] == []
+
+
 def test_contents(unpacked: pathlib.Path) -> None:
     scripts = next(unpacked.glob("*.data/scripts"))
     assert {"hvdrun", "hvdrank", "hvd-timeline", "hvd-bench"} <= {path.name for path in scripts.iterdir()}
