@@ -2,6 +2,8 @@
 
 A loss is thought of as the sum over ranks of each rank's own loss; as in Horovod, the gradients of allgather and broadcast
 are averaged over the ranks instead, and reducescatter's with Sum is multiplied by their number.
+
+A session runs only what a result is made from, so on every rank the result has to hang on all exchanges of its gradient.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def _allgather_gradient(op: Any, *grads: Any) -> list[Any]:
     """This rank's rows of the averaged gradients."""
     name, of = _gradient_name(op), _library.set_of(op.get_attr("process_set"))
     averaged = call_reduction("allreduce", _dense(op, grads), name, op.get_attr("group"), Average, 1.0, 1.0, of)
-    rows = tf.stack([tf.shape(x)[0] if x.shape.rank else tf.constant(1) for x in op.inputs])
+    rows = tf.stack([tf.concat([tf.shape(x), [1]], 0)[0] for x in op.inputs])  # a scalar is one row
     of_all = many_allgather([rows[tf.newaxis]], _part(name, "rows"), False, of)[0]  # [ranks, tensors]
     first = tf.reduce_sum(of_all[: of.rank() or 0], 0)
     mine = [grad[first[i] : first[i] + rows[i]] for i, grad in enumerate(averaged)]
@@ -90,7 +92,10 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[Any]:
     """The averaged gradients on root, zeros on the others."""
     name, of = _gradient_name(op), _library.set_of(op.get_attr("process_set"))
     averaged = many_allreduce(_dense(op, grads), name, Average, process_set=of)
-    return averaged if of.rank() == op.get_attr("root") else [tf.zeros_like(grad) for grad in averaged]
+    if of.rank() == op.get_attr("root"):
+        return averaged
+    with tf.control_dependencies(averaged):  # root waits for what has no use here
+        return [tf.zeros_like(grad) for grad in averaged]
 
 
 @_library.gradient_of("HvdAlltoall")
