@@ -201,28 +201,6 @@ def check_adasum_reduces_what_steps_change():
     close(twice, expected)
 
 
-def check_sync_batch_norm():
-    layer, plain = hvd.SyncBatchNormalization(momentum=0.5), tf.keras.layers.BatchNormalization(momentum=0.5)
-    weights = np.arange(1.0, 6.0, dtype="float32")
-    mine, all_rows = tf.constant(X[0, RANK, : EACH - RANK]), np.concatenate([X[0, r, : EACH - r] for r in range(SIZE)])
-    start = sum(EACH - r for r in range(RANK))
-
-    def run(norm, x):
-        x = tf.convert_to_tensor(x)
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.square(norm(x, training=True)) * weights * tf.range(1.0, 6.0) + norm.gamma * norm.beta)
-            loss += tf.reduce_sum(tf.sin(norm(x, training=True)))
-        return loss, tape.gradient(loss, [x, norm.gamma])
-
-    run(plain, all_rows), run(layer, mine)  # builds
-    _, (want, _) = run(plain, all_rows)
-    _, (got, _) = run(layer, mine)
-    close([got], [want[start : start + len(mine)]], 1e-3, 1e-4)
-    close([layer.moving_mean, layer.moving_variance], [plain.moving_mean, plain.moving_variance], 1e-3, 1e-4)
-    close([tf.function(layer)(mine, training=False)], [plain(mine, training=False)], 1e-3, 1e-4)
-
-
 def check_elastic_variables():
     net = Net(RANK)
     state = hvd.elastic.TensorFlowState(net.all, step=RANK)

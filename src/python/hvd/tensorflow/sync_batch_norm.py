@@ -1,24 +1,83 @@
-"""Batch normalisation over the batches of all ranks."""
+"""Batch normalisation over the batches of all ranks.
+
+Forward gathers each rank's count, mean and sum of squared deviations per channel in one operation, and joins them as
+hvd/torch/sync_batch_norm.py does.  Backward sums two numbers per channel.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from hvd import _world
 from hvd.process_sets import ProcessSet, global_process_set
-from hvd.tensorflow.ops import Sum, allreduce
+from hvd.tensorflow._library import unconverted
+from hvd.tensorflow.ops import Sum, allgather, allreduce
 
 __all__ = ["SyncBatchNormalization"]
 
 _Base = tf.keras.layers.BatchNormalization
+_KERAS_2 = hasattr(_Base, "_fused_can_be_used")
+_over = tf.math.divide_no_nan
+
+
+def _statistics(
+    x: tf.Tensor, counted: tf.Tensor | None, axes: Sequence[int], process_set: ProcessSet
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Count, mean and biased variance of all ranks' x together, with x's rank, in float64: so small, and so exact.
+
+    counted: which elements of x count, the others being 0; None: all.  The number of rows may differ, and be 0.
+    """
+
+    def total(values: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.reduce_sum(values, axes, keepdims=True), tf.float64)
+
+    sums = total(x)
+    if counted is None:
+        weight = tf.ones([], x.dtype)
+        count = tf.ones_like(sums) * tf.cast(tf.size(x, tf.int64) // tf.size(sums, tf.int64), tf.float64)
+    else:
+        weight = tf.cast(counted, x.dtype)
+        count = total(weight)
+    near = tf.cast(_over(sums, count), x.dtype)
+    off = (x - near) * weight
+    more = _over(total(off), count)  # what near was rounded by
+    mine = tf.stack([count, tf.cast(near, tf.float64) + more, total(tf.square(off)) - count * tf.square(more)])
+    parts = allgather(mine[tf.newaxis], process_set=process_set)  # [ranks, 3, ...]
+    counts, means, squares = parts[:, 0], parts[:, 1], parts[:, 2]
+    count = tf.reduce_sum(counts, 0)
+    mean = _over(tf.reduce_sum(counts * means, 0), count)
+    squares = tf.reduce_sum(squares + counts * tf.square(means - mean), 0)
+    return count, mean, _over(squares, count)
+
+
+def _moments_of_all(x: tf.Tensor, counted: tf.Tensor | None, axes: Sequence[int], process_set: ProcessSet) -> Any:
+    """Mean and biased variance of all ranks' x together, with x's rank; differentiable, more than once too."""
+    if counted is not None:
+        x = tf.where(counted, x, tf.zeros_like(x))
+    statistics = _statistics(tf.stop_gradient(x), counted, axes, process_set)
+    count, mean, variance = (tf.cast(value, x.dtype) for value in statistics)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def moments(x: tf.Tensor) -> Any:
+        def gradient(of_mean: tf.Tensor, of_variance: tf.Tensor) -> tf.Tensor:
+            sums = allreduce(tf.stack([of_mean, of_variance]), op=Sum, process_set=process_set)
+            centre, _ = moments(x)  # which depends on x, where a gradient of this is asked for
+            of_x = _over(sums[0] + 2 * (x - centre) * sums[1], count)
+            return of_x if counted is None else tf.where(counted, of_x, tf.zeros_like(x))
+
+        return (tf.identity(mean), tf.identity(variance)), gradient
+
+    return moments(x)
 
 
 class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
     """tf.keras.layers.BatchNormalization whose mean and variance are those of all ranks' batches together.
 
-    Ranks may have different numbers of rows.  Without further ranks, and in inference, it is the plain layer.
+    Ranks may have different numbers of rows, none as well.  Without further ranks, and in inference, it is the plain layer.
     process_set: whose batches; fused is accepted as in Horovod and must be false.
     """
 
@@ -28,43 +87,27 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
         if not kwargs.get("name"):
             kwargs["name"] = None
         kwargs.pop("synchronized", None)  # Keras' own, over a distribution strategy
+        if _KERAS_2:
+            kwargs["fused"] = False  # else it takes a kernel for images that asks nobody for the moments
         super().__init__(**kwargs)
         self._hvd_process_set = process_set
 
     def _alone(self) -> bool:
         return not _world.is_initialized() or (self._hvd_process_set.size() or 1) == 1
 
-    def _of_all_ranks(self, count: Any, first: Any, second: Any) -> tuple[Any, Any]:
-        """Mean and variance from sums of values, of their squares, and their number: one small allreduce."""
-        width = tf.shape(first)
-        sums = tf.concat([tf.reshape(count, [1]), tf.reshape(first, [-1]), tf.reshape(second, [-1])], 0)
-        sums = allreduce(sums, op=Sum, process_set=self._hvd_process_set)
-        elements = (tf.size(sums) - 1) // 2
-        mean = tf.reshape(sums[1 : 1 + elements] / sums[0], width)
-        square = tf.reshape(sums[1 + elements :] / sums[0], width)
-        return mean, tf.maximum(square - tf.square(mean), 0.0)
-
+    @unconverted
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        # Keras 3: (inputs, mask).  Keras 2: (inputs, reduction_axes, keep_dims, ...).
+        # Keras 3: (inputs, mask).  Keras 2: (inputs, reduction_axes, keep_dims, mask).
         if self._alone():
             return super()._moments(inputs, *args, **kwargs)
-        keep = bool(args[1]) if len(args) > 1 and isinstance(args[1], bool) else bool(kwargs.get("keep_dims", False))
-        axes = self.axis if isinstance(self.axis, (list, tuple)) else [self.axis]
-        kept = {axis % len(inputs.shape) for axis in axes}
-        reduced = [axis for axis in range(len(inputs.shape)) if axis not in kept]
-        mask = args[0] if args and tf.is_tensor(args[0]) else None
-        values = tf.cast(inputs, tf.float32)
-        weight = tf.ones_like(values)
-        if mask is not None:
-            shape = tf.concat([tf.shape(mask), tf.ones([tf.rank(values) - tf.rank(mask)], tf.int32)], 0)
-            weight = weight * tf.cast(tf.reshape(mask, shape), tf.float32)
-        first = tf.reduce_sum(values * weight, reduced, keepdims=keep)
-        second = tf.reduce_sum(tf.square(values) * weight, reduced, keepdims=keep)
-        count = tf.reduce_sum(weight) / tf.cast(tf.size(first), tf.float32)
-        mean, variance = self._of_all_ranks(count, first, second)
-        static = tf.TensorShape([inputs.shape[axis] for axis in sorted(kept)]) if not keep else first.shape
-        mean.set_shape(static)
-        variance.set_shape(static)
+        call = inspect.signature(super()._moments).bind(inputs, *args, **kwargs).arguments
+        axes = call["reduction_axes"] if _KERAS_2 else self._reduction_axes
+        mask = call.get("mask")
+        counted = None if mask is None else tf.broadcast_to(tf.cast(mask, tf.bool)[..., tf.newaxis], tf.shape(inputs))
+        wide = tf.cast(inputs, tf.float64 if inputs.dtype == tf.float64 else tf.float32)
+        mean, variance = _moments_of_all(wide, counted, axes, self._hvd_process_set)
+        if not call.get("keep_dims", False):
+            mean, variance = tf.squeeze(mean, axes), tf.squeeze(variance, axes)
         return tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)
 
     def get_config(self) -> dict[str, Any]:
