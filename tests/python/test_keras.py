@@ -1,4 +1,7 @@
-"""horovod.keras on two ranks, on each backend of Keras 3."""
+"""horovod.keras on two ranks, on each backend of Keras 3; and on Keras 2, which came with TensorFlow up to 2.15.
+
+For Keras 2: HVD_TENSORFLOW=tensorflow-cpu==2.13.1 scripts/setup --tests, with numpy below 1.25.
+"""
 
 from python.harness import checks_of, tensorflow
 
@@ -13,3 +16,7 @@ def _on(backend: str, module: str):
 test_on_tensorflow = _on("tensorflow", "tensorflow")
 test_on_torch = _on("torch", "torch")
 test_on_jax = _on("jax", "jax")
+
+# tensorflow_estimator: what TensorFlow needed as long as its Keras was 2
+NEEDS_KERAS_2 = ("tensorflow_estimator",)
+test_on_keras_2 = checks_of("keras2_training.py", needs=NEEDS_KERAS_2, interpreter=tensorflow(), **QUIET)

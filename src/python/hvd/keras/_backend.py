@@ -22,24 +22,58 @@ else:
     from hvd.jax.compression import Compression  # type: ignore[assignment]
 
 
+def in_graph() -> bool:
+    """Keras 2 in a TF1-style graph: values are in the session."""
+    if hasattr(keras, "ops"):
+        return False
+    import tensorflow as tf
+
+    return not tf.executing_eagerly()
+
+
+def initialise_later(variables: Sequence[Any]) -> None:
+    """In a graph: Keras 2 initialises the variables that it knows before it runs anything."""
+    from keras.src.backend import track_variable  # type: ignore[import-not-found, unused-ignore]
+
+    for variable in variables:
+        track_variable(variable)
+
+
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:
     """A value, tensor or variable of the backend's as an array of its own."""
+    if hasattr(value, "graph") and in_graph():
+        return np.array(keras.backend.get_value(value))
     convert = getattr(getattr(keras, "ops", None), "convert_to_numpy", None)
     if convert is not None and not isinstance(value, (int, float, np.ndarray, list, tuple)):
         return np.array(convert(value))
     return np.array(value.numpy() if hasattr(value, "numpy") else value)
 
 
+def to_numpy_all(variables: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """to_numpy of each; in a session, in one run."""
+    if in_graph():
+        return [np.array(value) for value in keras.backend.batch_get_value(list(variables))]
+    return [to_numpy(variable) for variable in variables]
+
+
+def assign(variables: Sequence[Any], values: Sequence[np.ndarray[Any, Any]]) -> None:
+    """Overwrites variables."""
+    if in_graph():
+        keras.backend.batch_set_value(list(zip(variables, values)))
+        return
+    for variable, value in zip(variables, values):
+        variable.assign(value)
+
+
 def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
     """Overwrites variables with root_rank's; now, so not in a traced function.  The same list on all ranks."""
-    arrays = [to_numpy(variable) for variable in variables]
+    arrays = to_numpy_all(variables)
     # As bytes: NumPy has no bfloat16 of its own.
     flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
     names = [f"keras.variables.{i}" for i in range(len(flat))]
     collectives = _numpy._collectives
     collectives.synchronize(collectives.broadcast_many_async_(flat, root_rank, names, process_set))
-    for variable, array, data in zip(variables, arrays, flat):
-        variable.assign(data.view(array.dtype).reshape(array.shape))
+    assign(variables, [data.view(array.dtype).reshape(array.shape) for array, data in zip(arrays, flat)])
 
 
 class Reduction:
@@ -133,4 +167,15 @@ def averaged(values: dict[str, float]) -> dict[str, float]:
     return dict(zip(names, array.tolist()))
 
 
-__all__ = ["NAME", "Compression", "Reduction", "Sum", "averaged", "broadcast_variables", "to_numpy"]
+__all__ = [
+    "NAME",
+    "Compression",
+    "Reduction",
+    "Sum",
+    "assign",
+    "averaged",
+    "broadcast_variables",
+    "in_graph",
+    "to_numpy",
+    "to_numpy_all",
+]

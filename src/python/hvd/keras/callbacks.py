@@ -60,10 +60,14 @@ class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Here when everything has been built, or can be."""
         optimizer = self.model.optimizer
-        if not self.model.built or not hasattr(optimizer, "built"):
+        if not self.model.built:
             return
-        if not optimizer.built:
-            optimizer.build(self.model.trainable_variables)
+        if not _backend.in_graph():  # there fit() has made the training function before
+            build = getattr(optimizer, "build", None) or getattr(optimizer, "_create_all_weights", None)
+            if build is None:
+                return
+            if not getattr(optimizer, "built", False):
+                build(self.model.trainable_variables)
         self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -143,7 +147,10 @@ class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Finds out steps_per_epoch."""
         if not self.staircase and not self.steps_per_epoch:
-            self.steps_per_epoch = (self.params or {}).get("steps")
+            known = self.params or {}
+            self.steps_per_epoch = known.get("steps")
+            if not self.steps_per_epoch and known.get("samples") and known.get("batch_size"):  # Keras 2 in a graph
+                self.steps_per_epoch = -(-known["samples"] // known["batch_size"])
             if not self.steps_per_epoch:
                 raise ValueError("steps_per_epoch is needed: fit() does not know how many steps an epoch has")
 

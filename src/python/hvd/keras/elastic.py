@@ -52,7 +52,7 @@ class KerasState(ObjectState):
 
     def _keep(self) -> None:
         _settle(self.model)
-        self._values = [_backend.to_numpy(variable) for variable in self._variables()]
+        self._values = _backend.to_numpy_all(self._variables())
 
     def save(self) -> None:
         """See State."""
@@ -61,8 +61,7 @@ class KerasState(ObjectState):
 
     def restore(self) -> None:
         """See State."""
-        for variable, value in zip(self._variables(), self._values):
-            variable.assign(value)
+        _backend.assign(self._variables(), self._values)
         super().restore()
 
     def sync(self) -> None:

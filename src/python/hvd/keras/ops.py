@@ -22,8 +22,9 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def _back(array: np.ndarray[Any, Any], like: Any) -> Any:
-    """In the caller's kind: arrays and numbers as arrays, the backend's tensors and variables as its tensors."""
-    if isinstance(like, (int, float, list, tuple, np.ndarray, np.generic)):
+    """In the caller's kind: arrays and numbers as arrays, the backend's tensors and variables as its tensors.  Where those
+    are a TF1-style graph's, as arrays: they have been computed."""
+    if isinstance(like, (int, float, list, tuple, np.ndarray, np.generic)) or _backend.in_graph():
         return array
     if _backend.NAME == "tensorflow":
         import tensorflow as tf
@@ -65,7 +66,12 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """For TF1-style graphs: see hvd.tensorflow.broadcast_global_variables; else use the callback, or broadcast_variables."""
-    from hvd.tensorflow import broadcast_global_variables as in_graph
+    """Overwrites all global variables of a TF1-style graph, now; else use the callback, or broadcast_variables."""
+    from hvd.tensorflow import broadcast_global_variables as operation
 
-    return in_graph(root_rank)
+    made = operation(root_rank)
+    if not _backend.in_graph():
+        return made
+    import tensorflow as tf
+
+    return tf.compat.v1.keras.backend.get_session().run(made)

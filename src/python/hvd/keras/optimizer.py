@@ -57,11 +57,14 @@ class _Distributed(_Base):  # type: ignore[misc]
             sums = passes.add(grads)
             return None if sums is None else apply(self._hvd_reduction(sums, variables))
 
-        def applied(sums: list[Any]) -> None:
-            apply(self._hvd_reduction(sums, variables))
+        def applied(sums: list[Any]) -> Any:
+            return apply(self._hvd_reduction(sums, variables))
 
-        passes.step(grads, applied)
-        return None
+        done = passes.step(grads, applied)
+        if not _backend.in_graph():
+            return None
+        _backend.initialise_later([passes.count, *(total for total in passes.sums if total is not None)])
+        return done
 
 
 class _Keras3(_Distributed):

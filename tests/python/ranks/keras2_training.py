@@ -1,0 +1,84 @@
+"""horovod.keras on Keras 2, eagerly and then in TF1-style graphs: what trains on all ranks equals what trains on one."""
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import horovod.tensorflow.keras as hvd
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+ROWS, EACH = 96, 8
+RANDOM = np.random.default_rng(3)
+X = RANDOM.normal(size=(ROWS, 6)).astype("float32")
+Y = (X @ RANDOM.normal(size=(6, 3)) > 0.3).astype("float32")
+
+
+def sgd(**options):
+    return keras.optimizers.legacy.SGD(0.1, momentum=0.9, **options)
+
+
+def fit(seed, optimizer, rows, batch, *callbacks, epochs=2):
+    random = np.random.default_rng(seed)
+    model = keras.Sequential([keras.layers.Dense(12, activation="tanh", input_shape=(6,)), keras.layers.Dense(3)])
+    model.set_weights([random.normal(size=weight.shape) for weight in model.get_weights()])
+    model.compile(optimizer=optimizer, loss="mse", metrics=["mae"])
+    history = model.fit(*rows, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks))
+    return model, history.history
+
+
+def mine():
+    rows = np.arange(ROWS).reshape(-1, SIZE, EACH)[:, RANK].ravel()
+    return X[rows], Y[rows]
+
+
+def close(got, expected):
+    for a, b in zip(got.get_weights(), expected.get_weights()):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+def equals_one_rank():
+    expected, one = fit(1, sgd(), (X, Y), EACH * SIZE)
+    callbacks = hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()
+    got, all_ranks = fit(1 + RANK, hvd.DistributedOptimizer(sgd()), mine(), EACH, *callbacks)
+    close(got, expected)
+    np.testing.assert_allclose(all_ranks["loss"], one["loss"], rtol=1e-4)
+    halves = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2, average_aggregated_gradients=True)
+    close(fit(1, halves, mine(), EACH // 2)[0], expected)
+
+
+def warms_up():
+    warmup = hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.8, warmup_epochs=2)
+    _, history = fit(1, hvd.DistributedOptimizer(sgd()), mine(), EACH, warmup, epochs=3)
+    np.testing.assert_allclose(history["lr"], [0.8 / SIZE * (1 + (SIZE - 1) / 2), 0.8, 0.8], rtol=1e-5)
+
+
+def keeps_its_state():
+    model, _ = fit(RANK, hvd.DistributedOptimizer(sgd()), mine(), EACH)
+    state = hvd.elastic.KerasState(model, epoch=RANK)
+    state.sync()
+    weights = model.get_weights()
+    assert all(np.array_equal(w, weights[0]) for w in hvd.allgather_object(weights[0])) and state.epoch == 0
+    model.set_weights([w + 1 for w in weights])
+    state.restore()
+    for a, b in zip(model.get_weights(), weights):
+        np.testing.assert_array_equal(a, b)
+
+
+def check_eagerly():
+    equals_one_rank()
+    warms_up()
+    keeps_its_state()
+
+
+def check_in_a_graph():
+    tf.compat.v1.disable_eager_execution()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.compat.v1.keras.backend.set_session(session)
+        equals_one_rank()
+        warms_up()
+        keeps_its_state()
+        variable = keras.backend.variable(float(RANK))
+        assert float(hvd.allreduce(variable, op=hvd.Sum)) == SIZE * (SIZE - 1) / 2
+        session.run(tf.compat.v1.global_variables_initializer())
+        hvd.broadcast_global_variables(1)
