@@ -1,18 +1,21 @@
 #include "launcher/control/results.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/text.h"
 
 namespace hvd::launcher {
 
 namespace {
 
-constexpr std::uint32_t failure_record = 0xffffffff;
+constexpr std::uint32_t files_read_record = 0xfffffffe, failure_record = 0xffffffff;
+constexpr int reader_may_rest_ms = 60000;
 
 std::string header(std::uint32_t rank, std::uint64_t bytes) {
   std::string out(16, '\0');
@@ -21,22 +24,52 @@ std::string header(std::uint32_t rank, std::uint64_t bytes) {
   return out;
 }
 
+int opened(const std::string& where) {
+  if (const auto number = to_integer(where)) return static_cast<int>(*number);
+  return ::open(where.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+}
+
 }  // namespace
 
-void write_results(const std::string& path, const std::vector<RankState>& ranks,
-                   const std::optional<wire::DeathRecord>& first_cause) {
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  bool good = static_cast<bool>(fd);
-  for (std::size_t rank = 0; good && rank < ranks.size(); ++rank) {
-    const std::string& result = ranks[rank].result;
-    if (result.empty()) continue;
-    good = write_all(fd.get(), header(static_cast<std::uint32_t>(rank), result.size())) && write_all(fd.get(), result);
+Results::Results(const std::string& where)
+    : for_program_(to_integer(where).has_value()), where_(for_program_ ? "the results" : where), fd_(opened(where)) {
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  // A pipe's end is ours alone: its other flags are nobody else's.
+  if (flags < 0 || ::fcntl(fd_.get(), F_SETFD, FD_CLOEXEC) != 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0)
+    throw Error(Code::unavailable, where_, "cannot be written: " + errno_text(errno));
+  record(files_read_record, {});
+  flush_ready();
+}
+
+void Results::record(std::uint32_t rank, std::string_view bytes) {
+  if (error_) return;
+  pending_ += header(rank, bytes.size());
+  pending_ += bytes;
+}
+
+void Results::flush_ready() {
+  while (pending_bytes() && !error_) {
+    const ssize_t n = ::write(fd_.get(), pending_.data() + written_, pending_bytes());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0) error_ = errno;
+    if (n > 0) written_ += static_cast<std::size_t>(n);
   }
-  if (good && first_cause) {
-    const std::string text = to_json(*first_cause);
-    good = write_all(fd.get(), header(failure_record, text.size())) && write_all(fd.get(), text);
+  if (error_ || written_ > (1u << 20) || written_ == pending_.size()) {
+    pending_.erase(0, error_ ? pending_.size() : written_);
+    written_ = 0;
   }
-  if (!good) throw Error(Code::unavailable, path, "the results cannot be written: " + errno_text(errno));
+}
+
+void Results::finish(const std::optional<wire::DeathRecord>& first_cause) {
+  if (first_cause) record(failure_record, to_json(*first_cause));
+  flush_ready();
+  while (pending_bytes() && !error_) {
+    pollfd ready{fd_.get(), POLLOUT, 0};
+    if (::poll(&ready, 1, reader_may_rest_ms) == 0) error_ = ETIMEDOUT;
+    flush_ready();
+  }
+  if (error_) throw Error(Code::unavailable, where_, "cannot be written: " + errno_text(error_));
 }
 
 }  // namespace hvd::launcher

@@ -106,7 +106,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       if (events_.trace) events_.trace(rank, body);
       break;
     case Type::result:
-      state.result.append(body);
+      if (events_.result && !body.empty()) events_.result(rank, body);
       break;
     case Type::phase:
       state.phase = frame.body;

@@ -29,6 +29,7 @@ struct SessionEvents {
   std::function<void(int rank, int stream, std::string_view bytes)> output;  ///< stream 1 or 2
   std::function<void(const wire::DeathRecord&)> death;                       ///< time_ns is in our clock
   std::function<void(int rank, std::string_view body)> trace;
+  std::function<void(int rank, std::string_view piece)> result;
   std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
   std::function<void(int rank, std::string_view body)> stall;
   std::function<void(int rank, const wire::StackPicture&)> stack;
@@ -50,7 +51,6 @@ struct RankState {
   std::int64_t rank_pid = 0;
   ClockEstimate clock;
   std::string phase;
-  std::string result;
   std::optional<wire::DeathRecord> death;
   std::deque<wire::Frame> queue;                  ///< what the channel did not take yet
   std::optional<std::size_t> payload_sent_bytes;  ///< delivery under way

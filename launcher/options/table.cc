@@ -104,6 +104,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "check-build", .spellings = "-cb,--check-build", .kind = flag, .group = other, .help = "what this build can do"},
     {.id = "completion", .spellings = "--completion", .kind = text, .group = other, .metavar = "SHELL", .help = "completion for bash, zsh or fish, to standard output"},
     {.id = "results", .spellings = "--results", .kind = text, .group = other, .metavar = "FILE", .help = "where the ranks' results go (for hvd.run)", .hidden = true},
+    {.id = "results-of", .spellings = "--results-of", .kind = integer, .group = other, .metavar = "RANK", .help = "the one rank whose result is wanted (for HorovodRunner)", .least = 0, .hidden = true},
     {.id = "parent", .spellings = "--parent", .kind = integer, .group = other, .metavar = "PID", .help = "end with this process (for hvd.run)", .hidden = true},
     {.id = "dump-options", .spellings = "--dump-options", .kind = flag, .group = other, .help = "this table as JSON", .hidden = true},
 });

@@ -92,7 +92,10 @@ bool pass_on(wire::Connection& connection, Outgoing& out, bool& open) {
 }  // namespace
 
 int relay_listen(const std::vector<std::string>& args) {
-  const std::vector<std::string> bind = after_parent(args, "--relay-listen");
+  std::vector<std::string> bind = after_parent(args, "--relay-listen");
+  const auto results_fd = to_integer(bind[0]);
+  if (!results_fd || bind.size() < 2) throw Error(Code::usage, "--relay-listen", "is for hvd.spark's use");
+  bind.erase(bind.begin());
   const wire::KeyPair server = wire::KeyPair::generate(), client = wire::KeyPair::generate();
   const auto listener = wire::listen(bind, server, client.public_key);
   const nlohmann::json about = {{"addresses", listener->addresses()},
@@ -107,7 +110,9 @@ int relay_listen(const std::vector<std::string>& args) {
         return 0;
       }
       if (got->frame.type != number_of(wire::Type::output) || got->frame.body.empty()) continue;
-      if (!write_all(got->frame.body[0] == 2 ? 2 : 1, std::string_view(got->frame.body).substr(1))) return 4;
+      const char stream = got->frame.body[0];
+      const int to = stream == 3 ? static_cast<int>(*results_fd) : stream == 2 ? 2 : 1;
+      if (!write_all(to, std::string_view(got->frame.body).substr(1))) return 4;
     }
     if (listener->gone()) return 4;
     pollfd on{listener->fd(), POLLIN, 0};

@@ -1,4 +1,4 @@
-/// @file relay.h — live output from the host where hvdrun runs to Spark's driver.
+/// @file relay.h — live output, and large results, from the host where hvdrun runs to Spark's driver.
 ///
 /// Two small programs around one connection of wire/channel.h: authenticated, encrypted, keys handed over by Spark.
 #pragma once
@@ -7,13 +7,13 @@
 
 namespace hvd::launcher {
 
-/// `hvdrun --relay-listen PID tcp://IP:PORT…` on the driver; PORT may be "*".  First line on stdout: JSON {addresses,
-/// server_key, client_keys}.  Then stdout and stderr are what the sender's were.  Ends with the sender's last word,
-/// when the sender is gone, or with the process PID, our parent.
+/// `hvdrun --relay-listen PID FD tcp://IP:PORT…` on the driver; PORT may be "*".  First line on stdout: JSON
+/// {addresses, server_key, client_keys}.  Then stdout and stderr are what the sender's were, and the results go to the
+/// descriptor FD.  Ends with the sender's last word, when the sender is gone, or with the process PID, our parent.
 int relay_listen(const std::vector<std::string>& args);
 
 /// `hvdrun --relay-send PID ADDRESS…` beside hvdrun, with HVD_RELAY_SERVER_KEY and HVD_RELAY_KEYS (public:secret).
-/// stdin: pieces of output, each u8 stream (1 stdout, 2 stderr), u32 length (little endian), bytes.
+/// stdin: pieces, each u8 stream (1 stdout, 2 stderr, 3 results), u32 length (little endian), bytes.
 /// Returns 0 when the driver has all of it; 4 when the driver cannot be reached, or not any more.
 int relay_send(const std::vector<std::string>& args);
 

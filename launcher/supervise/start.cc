@@ -83,6 +83,8 @@ void Supervisor::start() {
     timeline_ = std::make_unique<TimelineFile>(TimelineFile::Options{timeline, static_cast<int>(job_.plan.ranks.size()),
                                                                      TimelineFile::max_bytes_from_environment()});
 
+  if (job_.settings.has("results")) results_ = std::make_unique<Results>(job_.settings.text("results"));
+
   const bool here = job_.plan.all_local();
   const auto new_keys = here ? wire::KeyPair::for_this_host : wire::KeyPair::generate;
   const wire::KeyPair server = new_keys(), client = new_keys();
@@ -200,7 +202,7 @@ std::vector<wire::RankManifest> Supervisor::manifests() const {
     m.placement.share_gpus = job_.settings.flag("share-gpus");
     m.placement.bind = job_.settings.flag("bind");
     m.grace_seconds = grace_seconds_;
-    m.collect_results = job_.settings.has("results");
+    m.collect_results = results_ && job_.settings.integer("results-of").value_or(p.rank) == p.rank;
     m.timeline = timeline_ != nullptr;
     m.input = job_.settings.integer("stdin") == p.rank;
     all.push_back(std::move(m));

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/text.h"
-#include "launcher/control/results.h"
 #include "launcher/supervise/report.h"
 #include "launcher/supervise/start_failure.h"
 
@@ -22,13 +21,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto tick = 100ms;                                 // owner of everything that no descriptor announces
-constexpr std::size_t most_pending_output_bytes = 4u << 20;  // then guards, and so ranks, wait for our reader
-constexpr double after_grace_seconds = 1.0;                  // for guards to report once they have killed their ranks
-constexpr auto mpirun_may_end = 3s;                          // after release
-constexpr auto mpirun_term_time = 1s;                        // from SIGTERM to SIGKILL
-constexpr auto hosts_may_tell = 500ms;                       // what was left on them, after mpirun's end
-constexpr auto guards_may_report = 1500ms;                   // after mpirun's end
+constexpr auto tick = 100ms;                          // owner of everything that no descriptor announces
+constexpr std::size_t most_pending_bytes = 4u << 20;  // then guards, and so ranks, wait for our reader
+constexpr double after_grace_seconds = 1.0;           // for guards to report once they have killed their ranks
+constexpr auto mpirun_may_end = 3s;                   // after release
+constexpr auto mpirun_term_time = 1s;                 // from SIGTERM to SIGKILL
+constexpr auto hosts_may_tell = 500ms;                // what was left on them, after mpirun's end
+constexpr auto guards_may_report = 1500ms;            // after mpirun's end
 
 std::chrono::milliseconds ms(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
@@ -76,6 +75,9 @@ SessionEvents Supervisor::events() {
   e.output = [this](int rank, int stream, std::string_view bytes) {
     printer_.rank_bytes(rank, stream == 2 ? Printer::err : Printer::out, bytes);
   };
+  e.result = [this](int rank, std::string_view piece) {
+    if (results_ && phase_ < Phase::stopping) results_->put(rank, piece);
+  };
   e.death = [this](const wire::DeathRecord& d) { on_death(d); };
   if (timeline_) {
     e.trace = [this](int rank, std::string_view body) { timeline_->append(rank, std::string(body)); };
@@ -103,14 +105,14 @@ void Supervisor::loop() {
     wait_for_events();
     while (const auto number = signals_.next()) on_signal(*number);
     on_mpirun_output();
-    // With nowhere to put output we stop reading, unless the job ends: then what nobody reads is given up.
-    session_->pump([&] { return phase_ >= Phase::stopping || printer_.pending_bytes() < most_pending_output_bytes; });
+    session_->pump([&] { return may_receive(); });
     session_->tick();
     if (input_) input_->turn();
     printer_.turn();
     live_->turn();
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
+    if (results_) results_->flush_ready();
     if (printer_.stdout_outlet().closed() && phase_ < Phase::stopping) {
       ended_.signal = SIGPIPE;
       stop("nobody reads the output");
@@ -127,13 +129,19 @@ void Supervisor::loop() {
 
 void Supervisor::wait_for_events() {
   std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
-  if (printer_.pending_bytes() < most_pending_output_bytes || phase_ >= Phase::stopping)
-    fds.push_back({session_->fd(), POLLIN, 0});
+  if (may_receive()) fds.push_back({session_->fd(), POLLIN, 0});
   if (mpirun_->output_fd() >= 0) fds.push_back({mpirun_->output_fd(), POLLIN, 0});
   if (input_ && input_->fd() >= 0) fds.push_back({input_->fd(), POLLIN, 0});
   for (const Outlet* o : {&printer_.stdout_outlet(), &printer_.stderr_outlet()})
     if (o->pending_bytes()) fds.push_back({o->fd(), POLLOUT, 0});
+  if (results_ && results_->pending_bytes()) fds.push_back({results_->fd(), POLLOUT, 0});
   ::poll(fds.data(), fds.size(), static_cast<int>(std::chrono::milliseconds(tick).count()));
+}
+
+/// With nowhere to put output and results we stop reading, unless the job ends: then what nobody reads is given up.
+bool Supervisor::may_receive() const {
+  const std::size_t results = results_ ? results_->pending_bytes() : 0;
+  return phase_ >= Phase::stopping || std::max(printer_.pending_bytes(), results) < most_pending_bytes;
 }
 
 void Supervisor::on_signal(int number) {
@@ -356,8 +364,13 @@ int Supervisor::conclude() {
   for (const std::string& line : trouble_lines(after_)) say(line);
   if (verdict.first_cause && verdict.first_cause->traceback.empty()) last_lines(*verdict.first_cause);
   // Shown already: the rank lived on for so long after it that its guard did not take it for the end.
-  if (verdict.first_cause && !verdict.first_cause->traceback_shown && !verdict.first_cause->traceback.empty())
-    printer_.rank_text(verdict.first_cause->rank, verdict.first_cause->traceback, true);
+  const auto& first = verdict.first_cause;
+  if (first && !first->traceback_shown && !first->traceback.empty()) {
+    if (results_ && results_->for_program())  // its exception shows it: once is enough
+      printer_.rank_file(first->rank, first->traceback);
+    else
+      printer_.rank_text(first->rank, first->traceback, true);
+  }
   const bool wanted =
       job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
   const double wall = std::chrono::duration<double>(Clock::now() - started_at_).count();
@@ -365,8 +378,7 @@ int Supervisor::conclude() {
     say(report_json(deaths, wall, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1));
   else if (wanted)
     for (const std::string& line : report_lines(deaths, wall)) say(line);
-  if (job_.settings.has("results"))
-    write_results(job_.settings.text("results"), session_->ranks(), verdict.first_cause);
+  if (results_) results_->finish(verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);
   return verdict.exit_code;
 }

@@ -9,6 +9,7 @@
 
 #include "launcher/control/folder.h"
 #include "launcher/control/input.h"
+#include "launcher/control/results.h"
 #include "launcher/control/session.h"
 #include "launcher/control/timeline_file.h"
 #include "launcher/job.h"
@@ -40,6 +41,7 @@ class Supervisor {
 
   void loop();
   void wait_for_events();
+  bool may_receive() const;
   void on_signal(int number);
   void on_mpirun_output();
   void on_mpirun_end();
@@ -70,8 +72,9 @@ class Supervisor {
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Child> mpirun_;
-  std::unique_ptr<Input> input_;  ///< --stdin
-  std::unique_ptr<Live> live_;    ///< from the moment there is a session
+  std::unique_ptr<Input> input_;      ///< --stdin
+  std::unique_ptr<Results> results_;  ///< --results
+  std::unique_ptr<Live> live_;        ///< from the moment there is a session
 
   Phase phase_ = Phase::starting;
   std::string warned_host_;        ///< which has another version

@@ -147,7 +147,9 @@ def load(boot, data):
     if data[:1] == b"\x80" and len(data) > 1 and 5 < data[1] < 32 and data[1] > pickle.HIGHEST_PROTOCOL:
         raise made_elsewhere(boot, f"newer than {version()} (pickle protocol {data[1]})")
     try:
-        return make_unpickler(boot, pickle)(data).load()
+        loaded = make_unpickler(boot, pickle)(data).load()
+        keep_sources(data[data.tell() :])
+        return loaded
     except (Unstarted, MemoryError):
         raise
     except ModuleNotFoundError as error:
@@ -159,6 +161,22 @@ def load(boot, data):
         if "code()" in str(error) or "code expected" in str(error):
             raise made_elsewhere(boot, "another version") from None
         raise
+
+
+def keep_sources(rest):
+    """Behind a call from hvd.run: the text of the notebook's cells or the script that it is from, for tracebacks."""
+    mark = b"\0hvd-sources\0"
+    if not rest.startswith(mark):
+        return
+    import json
+    import linecache
+
+    for name, text in json.loads(rest[len(mark) : -1]).items():
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    if sys.excepthook is sys.__excepthook__:
+        import traceback
+
+        sys.excepthook = traceback.print_exception  # before Python 3.13 its own looks at files only
 
 
 def refused(boot, error):
@@ -202,19 +220,46 @@ def call_of(boot, loaded):
     )
 
 
+class Pieces:
+    """A file that sends what is written to it: a result need not be in memory a second time, as a pickle."""
+
+    PIECE = 60000
+
+    def __init__(self, send):
+        from zlib import crc32
+
+        self.send, self.crc32 = send, crc32
+        self.sum = self.bytes = 0
+        self.held = bytearray()
+
+    def write(self, data):
+        with memoryview(data) as given, given.cast("B") as view:
+            self.sum = self.crc32(view, self.sum)
+            self.bytes += len(view)
+            for at in range(0, len(view), self.PIECE):
+                self.held += view[at : at + self.PIECE]
+                if len(self.held) >= self.PIECE:
+                    self.send(7, bytes(self.held[: self.PIECE]))
+                    del self.held[: self.PIECE]
+
+    def end(self):
+        """The last piece, and behind it how long all is (u64) and its CRC-32 (u32)."""
+        import struct
+
+        self.send(7, bytes(self.held) + struct.pack("<QI", self.bytes, self.sum))
+
+
 def send_result(send, value):
     try:
-        from cloudpickle import dumps
+        from cloudpickle import dump
     except ImportError:
-        from pickle import dumps
+        from pickle import dump
+    pieces = Pieces(send)
     try:
-        data = memoryview(dumps(value))
+        dump(value, pieces)
     except Exception as error:
         raise TypeError(f"the result of this rank, a {type(value).__name__}, cannot be pickled: {error}") from error
-    piece = 60000
-    for at in range(0, len(data), piece):
-        send(7, bytes(data[at : at + piece]))
-    send(7, b"")
+    pieces.end()
 
 
 def hide_our_frames():

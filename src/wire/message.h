@@ -22,7 +22,7 @@ enum class Type : std::uint16_t {
   clean = 4,          ///< the rank's descendants are gone; the guard waits for release
   payload_ready = 5,  ///< JSON {path}: this host's copy of the payload can be read there by the same user
   trace = 6,          ///< trace_record.h bytes, from the rank
-  result = 7,         ///< a piece of the rank's result; an empty piece ends it
+  result = 7,         ///< a piece of the rank's result
   phase = 8,          ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
   pong = 9,           ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
   started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got

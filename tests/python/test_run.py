@@ -179,6 +179,56 @@ def test_failure_names_the_rank(tmp_path: Path) -> None:
     assert "rank 0" not in caught
 
 
+def test_a_cells_error_comes_once_with_its_line(tmp_path: Path) -> None:
+    """As IPython compiles a cell: under a name that is no file, its text in linecache."""
+    done = run_script(
+        tmp_path,
+        """
+        import linecache
+        import hvd
+
+        text = "def train():\\n    table = {}\\n    return table['no such layer']  # a line of the cell\\n"
+        name = "/tmp/ipykernel_1/1234.py"
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+        exec(compile(text, name, "exec"), globals())
+        try:
+            hvd.run(train, np=2)
+        except RuntimeError as error:
+            print("CAUGHT", error)
+        """,
+    )
+    assert 'ipykernel_1/1234.py", line 3, in train\n    return table[' in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("# a line of the cell") == 1
+    assert "Traceback" not in done.stderr and "KeyError: 'no such layer'" in done.stderr, done.stderr
+
+
+def test_the_function_is_on_no_disk(tmp_path: Path) -> None:
+    """While it runs: nothing stays where this process is killed."""
+    checks = Path(__file__).parents[1] / "spark" / "checks.py"
+    source = checks.read_text()
+    function = source[source.index("def payload_of_ancestors") : source.index("def folders_while_ranks_run")]
+    text = "import os, pathlib, time\nimport hvd\n\n" + function + "\nprint(hvd.run(payload_of_ancestors, np=2))\n"
+    done = run_script(tmp_path, text)
+    assert done.stdout == "['', '']\n", done.stdout + done.stderr
+
+
+def test_one_ranks_result(tmp_path: Path) -> None:
+    """The others' are not looked at, nor pickled."""
+    done = run_script(
+        tmp_path,
+        """
+        import hvd
+
+        def main():
+            import os
+            return "mine" if os.environ["HVD_RANK"] == "0" else (i for i in ())
+
+        print(hvd.run(main, np=2, only=0))
+        """,
+    )
+    assert done.stdout == "['mine']\n", done.stdout + done.stderr
+
+
 def test_exit_code_and_signal(tmp_path: Path) -> None:
     done = run_script(
         tmp_path,

@@ -210,6 +210,36 @@ def two_at_once(_spark: Any, np: int) -> Any:
     return found
 
 
+def one_behind_the_other(_spark: Any, np: int) -> Any:
+    """Two jobs of which each needs all slots, and what is said of waiting after a second."""
+    import hvd.spark._run as module
+
+    before, module._BUSY_SECONDS = module._BUSY_SECONDS, 1.0
+    try:
+        return two_at_once(_spark, np)
+    finally:
+        module._BUSY_SECONDS = before
+
+
+def payload_of_ancestors() -> str:
+    """In a rank: the file that the hvdrun above was started with, once it is gone, or its name after a while."""
+    pid = os.getpid()
+    while "--results" not in (words := pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")):
+        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    payload = next(word for word in words if word.endswith(".pkl"))
+    deadline = time.monotonic() + 20
+    while os.path.exists(os.path.dirname(payload)):
+        if time.monotonic() > deadline:
+            return payload
+        time.sleep(0.05)
+    return ""
+
+
+def folders_while_ranks_run(_spark: Any) -> Any:
+    """What is on disk of the function while it runs: nothing, however the job ends then."""
+    return hvd.spark.run(payload_of_ancestors, num_proc=2)
+
+
 def payload(_spark: Any, megabytes: int) -> Any:
     """A closure that carries much data: whether it came whole, seconds from run() to main, and to the results."""
     data = os.urandom(megabytes << 20)
@@ -219,9 +249,63 @@ def payload(_spark: Any, megabytes: int) -> Any:
     return {"whole": whole, "to_main": max(one[3] for one in found) - began, "all": time.time() - began}
 
 
+def patterned(rank: int, megabytes: int) -> Any:
+    """A model of so many megabytes, another one for each rank."""
+    import numpy
+
+    return (numpy.arange(megabytes << 17, dtype=numpy.int64) + rank * 1000).view("uint8")
+
+
+def large_results(spark: Any, megabytes: int, only: int | None = None) -> Any:
+    """Models out of both ranks: [megabytes, whether it came as it was made]; and what the job left in Spark's folder."""
+
+    def main() -> Any:
+        return patterned(int(os.environ["HVD_RANK"]), megabytes)
+
+    folder = spark.sparkContext._temp_dir
+    before = set(os.listdir(folder))
+    found = []
+    for rank, value in enumerate(hvd.spark.run(main, num_proc=2, only=only)):
+        whole = patterned(rank if only is None else only, megabytes)
+        found.append([value.nbytes >> 20, bool((value == whole).all())])
+    return {"found": found, "left": sorted(set(os.listdir(folder)) - before)}
+
+
+def results_without_room(spark: Any, megabytes: int) -> Any:
+    """Large results where the driver may not write files of that size."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20 << 20, before[1]))
+    try:
+        return large_results(spark, megabytes)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def results_without_a_channel(spark: Any, megabytes: int) -> Any:
+    """Results where executors cannot reach the driver's port for output."""
+    conf = spark.sparkContext._conf
+    before = conf.get("spark.driver.host")
+    conf.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.77")
+    try:
+        return large_results(spark, megabytes)
+    finally:
+        conf.set("spark.driver.host", before)
+
+
 def too_few(_spark: Any, np: int, timeout: float) -> Any:
     """More ranks than slots."""
     return hvd.spark.run(rank_value, kwargs={"lr": 1.0}, num_proc=np, start_timeout=timeout)
+
+
+def start_timeout_variable(_spark: Any, value: str) -> Any:
+    """More ranks than slots, with the variable that Horovod has for it."""
+    os.environ["HOROVOD_SPARK_START_TIMEOUT"] = value
+    try:
+        return hvd.spark.run(rank_value, kwargs={"lr": 1.0}, num_proc=5)
+    finally:
+        del os.environ["HOROVOD_SPARK_START_TIMEOUT"]
 
 
 def secrets_in_ranks(_spark: Any, np: int) -> list[str]:

@@ -140,12 +140,14 @@ class Driver:
             process.wait()
 
 
-def local_cluster(folder: pathlib.Path, executors: int = 2, cores: int = 1, settings: tuple[str, ...] = ()) -> Driver:
+def local_cluster(
+    folder: pathlib.Path, executors: int = 2, cores: int = 1, settings: tuple[str, ...] = (), memory_mb: int = 512
+) -> Driver:
     """A driver with executors on this machine."""
     (folder / "local").mkdir(parents=True, exist_ok=True)
     return Driver(
-        [str(python()), str(HERE / "driver.py"), f"local-cluster[{executors},{cores},512]", *EXECUTOR,
-         f"spark.executor.cores={cores}", "spark.driver.host=127.0.0.1", *settings],
+        [str(python()), str(HERE / "driver.py"), f"local-cluster[{executors},{cores},{memory_mb}]", *EXECUTOR,
+         f"spark.executor.cores={cores}", f"spark.executor.memory={memory_mb}m", "spark.driver.host=127.0.0.1", *settings],
         folder / "driver.log",
         {**environment(folder), "SPARK_LOCAL_IP": "127.0.0.1"},
     )  # fmt: skip

@@ -27,6 +27,7 @@ def test_a_ranks_traceback(local: s.Driver) -> None:
     for text in ("rank 1 on 127.0.0.1", "KeyError: 'no such layer'", "raise KeyError", "in main"):
         assert text in answer["error"], answer["error"]
     assert "org.apache.spark" not in answer["error"]
+    assert "Traceback" not in answer["err"], answer["err"]  # once is enough
 
 
 def test_what_cannot_be_pickled_is_named_with_its_path(local: s.Driver) -> None:
@@ -67,6 +68,14 @@ def test_spark_connect_is_refused(local: s.Driver) -> None:
     answer = local.ask("connected")
     assert answer["kind"] == "RuntimeError", answer
     assert "Spark Connect cannot start barrier stages" in answer["error"] and "SparkSession.builder.master" in answer["error"]
+
+
+def test_a_start_timeout_that_is_none(local: s.Driver) -> None:
+    """HOROVOD_SPARK_START_TIMEOUT bounds the wait for executors, where start_timeout is not given."""
+    answer = local.ask("start_timeout_variable", value="1.5")
+    assert answer["kind"] == "ValueError" and "waiting 1.5 s" in answer["err"], answer
+    answer = local.ask("start_timeout_variable", value="soon")
+    assert answer["error"] == "HOROVOD_SPARK_START_TIMEOUT is 'soon': it must be a number of seconds", answer
 
 
 @pytest.mark.parametrize("key", ["spark.speculation", "spark.dynamicAllocation.enabled"])

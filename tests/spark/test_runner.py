@@ -54,6 +54,19 @@ def test_negative_np_runs_on_the_driver(local: s.Driver) -> None:
     assert answer["value"]["size"] == 2 and "loss of 1" in answer["out"] and "out 1" not in answer["out"], answer
 
 
+def test_the_function_is_on_no_disk(local: s.Driver) -> None:
+    """While it runs, so that nothing stays when session, executor or task are gone at once."""
+    assert local.good("folders_while_ranks_run") == ["", ""]
+
+
+@pytest.mark.nightly
+def test_waiting_for_slots_is_said_of_who_waits(local: s.Driver) -> None:
+    """And not of the job that runs."""
+    answer = local.ask("one_behind_the_other", np=2)
+    assert answer["value"] == {"first": 2, "second": 2}, answer
+    assert answer["err"].count("waiting for 2 free slots; 2 tasks of other jobs run") == 1, answer["err"]
+
+
 def test_manifest(local: s.Driver, tmp_path: pathlib.Path) -> None:
     """What hvdrun --manifest reads."""
     made = local.good("manifest", path=str(tmp_path / "cluster.json"))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
+import linecache
+import sys
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -17,10 +20,25 @@ def pickled_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     except ImportError as error:
         raise ImportError("hvd.run needs cloudpickle: pip install cloudpickle") from error
     try:
-        return bytes(cloudpickle.dumps((func, args, kwargs)))
+        call = bytes(cloudpickle.dumps((func, args, kwargs)))
     except Exception as error:  # whatever an object's own methods raise
         what, hint = culprit(cloudpickle.dumps, func, args, kwargs)
         raise TypeError(f"hvd.run cannot send {what}: {hint or error}") from error
+    return call + _sources(call)
+
+
+# Stands between the call and its sources; src/rank/bootstrap.py looks for it.
+_SOURCES = b"\0hvd-sources\0"
+
+
+def _sources(call: bytes) -> bytes:
+    """The text of the cells, or of the script, that the call's functions are from, so that a rank's traceback can show
+    lines of files that it does not have.  It ends with a full stop, as a pickle does."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    names = {name for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}  # cells
+    names.update(name for name in (main, sys.argv[0]) if name)
+    sources = {name: "".join(linecache.getlines(name)) for name in names if name.encode(errors="replace") in call}
+    return _SOURCES + json.dumps(sources).encode() + b"." if any(sources.values()) else b""
 
 
 # Where the search for what cannot be pickled stops: deep or wide enough to help.

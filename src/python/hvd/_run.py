@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import json
 import os
-import pickle
 import re
 import selectors
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import sysconfig
@@ -21,12 +18,12 @@ from pathlib import Path
 from typing import Any, Callable
 
 from hvd._payload import pickled_call
+from hvd._results import results
 
 __all__ = ["run"]
 
 # How long hvdrun may take to end its job after Ctrl-C, beyond which it is killed.
 _END_SECONDS = 30.0
-_VERDICT = 0xFFFFFFFF
 
 
 def run(
@@ -58,13 +55,14 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
     *,
+    only: int | None = None,
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
 ) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order.
 
     What the ranks print appears here while they run, in a script, a REPL and a notebook cell.  hosts: "h1:2,h2:2";
-    executable: the ranks' Python, this one by default; shown(): makes a filter of a stream's output; the other
-    arguments are hvdrun's options of the same names.
+    executable: the ranks' Python, this one by default; only: the one rank whose result is wanted; shown(): makes a
+    filter of a stream's output; the other arguments are hvdrun's options of the same names.
 
     Errors: RuntimeError with the traceback of the rank that failed first; ValueError for an option that hvdrun
     refuses; TypeError for something that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt
@@ -91,18 +89,25 @@ def run(
         "--mpi": bool(use_mpi),
         "--mpi-args": mpi_args,
         "--network-interfaces": _joined(network_interfaces or network_interface),
+        "--results-of": only,
     }
     ranks = _count(num_proc, np)
     payload = pickled_call(func, tuple(args), dict(kwargs or {}))
-    with tempfile.TemporaryDirectory(prefix="hvd-run-", dir=os.environ.get("XDG_RUNTIME_DIR") or None) as folder:
+    own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=os.environ.get("XDG_RUNTIME_DIR") or None)
+    with own as folder, tempfile.TemporaryFile(buffering=0) as brought:
         name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
-        file, results = Path(folder, name + ".pkl"), Path(folder, "results")
+        file = Path(folder, name + ".pkl")
         _write_private(file, payload)
-        _write_private(results, b"")
         command = [_program(), "-np", str(ranks), "--python", executable or sys.executable, *_words(options)]
-        command += ["--results", str(results), "--parent", str(os.getpid()), str(file)]
-        code, errors = _supervise(command, shown)
-        return _results(results.read_bytes(), ranks, code, errors)
+        command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
+
+        def tick() -> None:
+            # hvdrun writes when it has read its files: the function is on no disk while it runs, however we end.
+            if file.exists() and os.fstat(brought.fileno()).st_size:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        code, errors = _supervise(command, brought.fileno(), tick, shown)
+        return results(brought, range(ranks) if only is None else [only], code, errors)
 
 
 def _count(num_proc: int | None, np: int | None) -> int:
@@ -196,20 +201,26 @@ class _Echo:
         return bool(data)
 
 
-def _supervise(command: list[str], shown: Callable[[], Callable[[str, bool], str]] | None = None) -> tuple[int, str]:
-    """Runs hvdrun to its end.  Returns its exit code and the end of what it wrote to stderr."""
+def _supervise(
+    command: list[str],
+    results_fd: int,
+    tick: Callable[[], None],
+    shown: Callable[[], Callable[[str, bool], str]] | None = None,
+) -> tuple[int, str]:
+    """Runs hvdrun to its end, with tick() now and then.  Returns its exit code and the end of what it wrote to stderr."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        pass_fds=(results_fd,),
         env=_environment(),
         start_new_session=True,  # Ctrl-C reaches it through us, once
     )
     streams = ((process.stdout, "stdout"), (process.stderr, "stderr"))
     echoes = [_Echo(stream, target, shown() if shown else None) for stream, target in streams]
     try:
-        _pump(process, echoes, None)
+        _pump(process, echoes, None, tick)
         return process.wait(), echoes[1].tail
     except BaseException:
         _end(process, echoes)
@@ -219,13 +230,17 @@ def _supervise(command: list[str], shown: Callable[[], Callable[[str, bool], str
             echo.stream.close()
 
 
-def _pump(process: subprocess.Popen[bytes], echoes: list[_Echo], deadline: float | None) -> None:
+def _pump(
+    process: subprocess.Popen[bytes], echoes: list[_Echo], deadline: float | None, tick: Callable[[], None] | None = None
+) -> None:
     """Passes output on until both streams end, or the process has ended and they are silent, or the deadline."""
     with selectors.DefaultSelector() as selector:
         for echo in echoes:
             selector.register(echo.stream, selectors.EVENT_READ, echo)
         while selector.get_map():
             ready = selector.select(0.2)
+            if tick is not None:
+                tick()
             for key, _ in ready:
                 if not key.data.pump():
                     selector.unregister(key.fileobj)
@@ -247,49 +262,3 @@ def _end(process: subprocess.Popen[bytes], echoes: list[_Echo]) -> None:
     if process.poll() is None:
         process.kill()
         process.wait()
-
-
-def _records(data: bytes) -> dict[int, bytes]:
-    """What hvdrun left: per record u32 rank, u32 zero, u64 length, bytes; little endian."""
-    found, at = {}, 0
-    while at + 16 <= len(data):
-        rank, _, length = struct.unpack_from("<IIQ", data, at)
-        found[rank] = data[at + 16 : at + 16 + length]
-        at += 16 + length
-    return found
-
-
-def _results(data: bytes, ranks: int, code: int, errors: str) -> list[Any]:
-    records = _records(data)
-    verdict = records.pop(_VERDICT, None)
-    if code == 0:
-        missing = [rank for rank in range(ranks) if rank not in records]
-        if missing:
-            raise RuntimeError(f"hvdrun ended well, but brought no result of rank {missing[0]}")
-        return [pickle.loads(records[rank]) for rank in range(ranks)]
-    if verdict is not None:
-        raise RuntimeError(_verdict_text(json.loads(verdict)))
-    last = errors.strip() or f"hvdrun ended with code {code}"
-    if code == 2:
-        raise ValueError(last)
-    raise RuntimeError(f"{last}\nhvdrun ended with code {code}")
-
-
-def _verdict_text(verdict: dict[str, Any]) -> str:
-    """How the first rank failed, with its traceback."""
-    code = verdict.get("code", 0)
-    how = {
-        "exited": f"ended with exit code {code}",
-        "signalled": f"was killed by signal {code}",
-        "oom": "was killed by the kernel for lack of memory",
-        "stopped": "was stopped",
-        "unstarted": "could not start",
-        "vanished": "is gone with its host or its guard",
-    }.get(verdict.get("cause", ""), "failed")
-    lines = [f"rank {verdict.get('rank')} on {verdict.get('host')} {how}"]
-    lines += [verdict[key] for key in ("text", "hint") if verdict.get(key)]
-    if verdict.get("traceback"):
-        lines.append(verdict["traceback"].rstrip())
-    elif verdict.get("tail"):
-        lines += ["its last output:", *verdict["tail"]]
-    return "\n".join(lines)

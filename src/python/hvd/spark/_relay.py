@@ -1,4 +1,4 @@
-"""Live output: the task's end and the driver's end of hvdrun's two relay programs."""
+"""Live output and large results: the task's end and the driver's end of hvdrun's two relay programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import selectors
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from typing import Any
@@ -14,14 +15,17 @@ from typing import Any
 from hvd._run import _program
 
 _PIECE = 65536
+# How long the driver may take for what is on its way at the end: output alone; the rest of large results.
+_CLOSE_SECONDS, _CLOSE_RESULTS_SECONDS = 12.0, 300.0
 
 
 class Sender:
-    """In the task that runs hvdrun: passes pieces of output to the driver, and never fails the job."""
+    """In the task that runs hvdrun: passes output and results to the driver, and never fails the job."""
 
     def __init__(self, where: dict[str, Any] | None) -> None:
         self.lock = threading.Lock()
         self.process: subprocess.Popen[bytes] | None = None
+        self.close_seconds = _CLOSE_SECONDS
         if where is None:
             return
         environment = {**os.environ, "HVD_RELAY_SERVER_KEY": where["server_key"], "HVD_RELAY_KEYS": where["client_keys"]}
@@ -33,18 +37,22 @@ class Sender:
             env=environment,
         )
 
-    def send(self, stream: int, data: bytes) -> None:
-        """stream: 1 stdout, 2 stderr.  Waits while the driver is slow; a driver that is gone is no error here."""
+    def send(self, stream: int, data: bytes | bytearray) -> bool:
+        """stream: 1 stdout, 2 stderr, 3 results.  Waits while the driver is slow; False when it is gone."""
         with self.lock:
             if self.process is None or self.process.stdin is None:
-                return
+                return False
+            if stream == 3:
+                self.close_seconds = _CLOSE_RESULTS_SECONDS
             try:
                 for at in range(0, len(data), _PIECE):
                     piece = data[at : at + _PIECE]
                     self.process.stdin.write(struct.pack("<BI", stream, len(piece)) + piece)
                 self.process.stdin.flush()
+                return True
             except OSError:
                 self._drop()
+                return False
 
     def _drop(self) -> None:
         if self.process is not None:
@@ -59,26 +67,76 @@ class Sender:
                 return False
             try:
                 self.process.stdin.close()
-                return self.process.wait(12.0) == 0
+                return self.process.wait(self.close_seconds) == 0
             except (OSError, subprocess.TimeoutExpired):
                 self._drop()
                 return False
 
 
-class Receiver:
-    """At the driver: shows what arrives while a condition holds."""
+class Kept:
+    """At the driver: the results that come over the channel, in a file that has no name and goes with us."""
 
-    def __init__(self, bind: str, host: str, port: str, echoes: Any) -> None:
+    def __init__(self, folder: str | None) -> None:
+        self.folder = folder or tempfile.gettempdir()
+        self.file = tempfile.TemporaryFile(buffering=0, dir=folder)
+        self.bytes = 0
+        self.error: OSError | None = None
+        end, self.write_end = os.pipe()
+        self.stream = os.fdopen(end, "rb", buffering=0)
+
+    def pump(self) -> bool:
+        """False at the end.  What a full disk does not take is read all the same: the output comes the same way."""
+        data = os.read(self.stream.fileno(), 1 << 20)
+        rest = memoryview(data)
+        while rest and self.error is None:
+            try:
+                count = self.file.write(rest)
+                self.bytes += count
+                rest = rest[count:]
+            except OSError as error:
+                self.error = error
+                self.file.truncate(0)
+        return bool(data)
+
+    def refuse_less_than(self, size: int) -> None:
+        """RuntimeError where not all has come."""
+        if self.error is not None:
+            raise RuntimeError(
+                f"the results are {size / 1e6:.0f} MB, and the driver cannot keep them in {self.folder}: {self.error.strerror} "
+                "(make room, or name another folder: spark.local.dir)"
+            )
+        if self.bytes != size:
+            raise RuntimeError(f"of {size} bytes of results only {self.bytes} reached the driver: the connection broke off")
+
+    def given_away(self) -> None:
+        """The relay's program has the writing end: its end is the pipe's."""
+        os.close(self.write_end)
+        self.write_end = -1
+
+    def close(self) -> None:
+        """Removes it."""
+        if self.write_end >= 0:
+            self.given_away()
+        self.file.close()
+        self.stream.close()
+
+
+class Receiver:
+    """At the driver: shows and keeps what arrives while a condition holds."""
+
+    def __init__(self, bind: str, host: str, port: str, echoes: Any, kept: Kept) -> None:
         """bind: the address to listen at; host: the name by which executors reach it; echoes(stdout, stderr): pumps."""
         where = f"[{bind}]" if ":" in bind else bind
         self.process = subprocess.Popen(
-            [_program(), "--relay-listen", str(os.getpid()), f"tcp://{where}:{port}"],
+            [_program(), "--relay-listen", str(os.getpid()), str(kept.write_end), f"tcp://{where}:{port}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            pass_fds=(kept.write_end,),
             bufsize=0,  # what comes behind the first line is not read ahead
             start_new_session=True,  # Ctrl-C is the driver's matter
         )
+        kept.given_away()
         assert self.process.stdout is not None and self.process.stderr is not None
         line = self.process.stdout.readline()
         if not line:
@@ -89,17 +147,20 @@ class Receiver:
         port = about["addresses"][0].rsplit(":", 1)[1]
         shown = f"[{host}]" if ":" in host else host
         self.where = {"address": f"tcp://{shown}:{port}", **{key: about[key] for key in ("server_key", "client_keys")}}
-        self.echoes = echoes(self.process.stdout, self.process.stderr)
+        self.heard = False  # whether anything has come
+        self.pumps = [*echoes(self.process.stdout, self.process.stderr), kept]
 
     def pump(self, going: Any, tick: Any, rest_seconds: Any) -> None:
-        """Shows output while going() is true, calls tick() now and then; then waits rest_seconds() for the rest."""
+        """Takes what comes while going() is true, calls tick() now and then; then waits rest_seconds() for the rest."""
         deadline = None
         with selectors.DefaultSelector() as selector:
-            for echo in self.echoes:
-                selector.register(echo.stream, selectors.EVENT_READ, echo)
+            for pump in self.pumps:
+                selector.register(pump.stream, selectors.EVENT_READ, pump)
             while True:
                 for key, _ in selector.select(0.1):
-                    if not key.data.pump():
+                    if key.data.pump():
+                        self.heard = True
+                    else:
                         selector.unregister(key.fileobj)
                 if going():
                     tick()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
-from typing import Any, Callable
+from typing import Any, BinaryIO, Callable
 
 from hvd._payload import pickled_call
-from hvd._run import _Echo, _joined, _results, _words
+from hvd._results import results
+from hvd._run import _Echo, _joined, _words
 from hvd.spark import _session
 from hvd.spark._errors import JobCancelled, explained
 from hvd.spark._log import Shown
-from hvd.spark._relay import Receiver
+from hvd.spark._relay import Kept, Receiver
 from hvd.spark._task import Outcome, Spec, run_task
 
 __all__ = ["JobCancelled", "run"]
@@ -41,11 +44,13 @@ def run(
     prefix_output_with_timestamp: bool = False,
     executable: str | None = None,
     driver_log_verbosity: str = "all",
+    only: int | None = None,
     spark: Any = None,
 ) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks, one for each task of a barrier stage; returns all ranks' results.
 
-    num_proc: None or 0 takes every slot.  start_timeout: seconds to wait for executors, and for the ranks to start.
+    num_proc: None or 0 takes every slot.  start_timeout: seconds to wait for executors, and for the ranks to start;
+    without it HOROVOD_SPARK_START_TIMEOUT.  only: the one rank whose result is wanted, in a list of its own.
     env: variables for the ranks; the driver's HOROVOD_*, HVD_* and NCCL_* travel anyway.  executable: the ranks'
     Python, the executors' own by default.  driver_log_verbosity: "all" shows the ranks' output here while they run,
     "log_callback_only" only what they pass to log_to_driver().
@@ -61,6 +66,7 @@ def run(
     np = 0 if num_proc is None else num_proc
     if not isinstance(np, int) or np < 0:
         raise ValueError(f"num_proc is {num_proc!r}: it must be at least 1, or 0 for every slot")
+    start_timeout = _session.start_timeout(start_timeout)
     context = _session.spark_context(spark)
     _session.refuse_unfit(context)
     payload = pickled_call(func, tuple(args), dict(kwargs or {}))
@@ -71,13 +77,30 @@ def run(
         "--mpi-args": mpi_args,
         "--network-interfaces": _joined(network_interfaces),
         "--prefix-output-with-timestamp": prefix_output_with_timestamp,
+        "--results-of": only,
     }
     name = getattr(func, "__name__", type(func).__name__)
     job = _Job(context, np, name, driver_log_verbosity == "all")
-    outcome = job.run(payload, {**_session.travelling_environment(), **(env or {})}, _words(options), executable)
-    if not outcome.live:
-        _say("the ranks' output could not be shown: executors cannot reach the driver at " + job.address)
-    return _results(outcome.results, np, outcome.code, outcome.errors)
+    with closing(Kept(getattr(context, "_temp_dir", None))) as kept:
+        outcome = job.run(payload, {**_session.travelling_environment(), **(env or {})}, _words(options), executable, kept)
+        if not outcome.live:
+            _say("the ranks' output could not be shown: executors cannot reach the driver at " + job.address)
+        wanted = range(np) if only is None else [only]
+        return results(_brought(outcome, kept, job.address), wanted, outcome.code, outcome.errors)
+
+
+def _brought(outcome: Outcome, kept: Kept, address: str) -> BinaryIO:
+    """hvdrun's records, whichever way they came.  RuntimeError where a job that ended well did not get them here."""
+    if outcome.code == 0 and outcome.lost:
+        raise RuntimeError(
+            f"the results are {outcome.lost / 1e6:.0f} MB, too large to go through Spark, and executors cannot reach the "
+            f"driver at {address}: open that port (spark.hvd.driver.port chooses it), or let rank 0 write a file"
+        )
+    if not outcome.sent:
+        return io.BytesIO(outcome.results)
+    if outcome.code == 0:
+        kept.refuse_less_than(outcome.sent)
+    return kept.file
 
 
 def _say(text: str) -> None:
@@ -94,17 +117,19 @@ class _Job:
         self.address = ""
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self.began = time.monotonic()
+        self.look_again = time.monotonic() + _BUSY_SECONDS
         self.waiting_said = False
 
-    def run(self, payload: bytes, environment: dict[str, str], options: list[str], executable: str | None) -> Outcome:
-        """The outcome that task 0 brought; raises what became of the Spark job otherwise."""
+    def run(
+        self, payload: bytes, environment: dict[str, str], options: list[str], executable: str | None, kept: Kept
+    ) -> Outcome:
+        """The outcome that task 0 brought, large results in `kept`; raises what became of the Spark job otherwise."""
         import cloudpickle
         from pyspark import InheritableThread
 
         conf = self.context.getConf()
         bind, host = _session.listening_addresses(self.context)
-        receiver = Receiver(bind, host, conf.get("spark.hvd.driver.port", "*"), self._echoes)
+        receiver = Receiver(bind, host, conf.get("spark.hvd.driver.port", "*"), self._echoes, kept)
         self.address = receiver.where["address"]
         broadcast = self.context.broadcast(payload)
         spec = Spec(
@@ -122,7 +147,8 @@ class _Job:
         thread = InheritableThread(target=self._work, args=(spec,), name=self.tag, daemon=True)
         thread.start()
         try:
-            receiver.pump(thread.is_alive, self._tick, lambda: _REST_SECONDS if self.error is None else _FAILED_REST_SECONDS)
+            tick = partial(self._tick, receiver)
+            receiver.pump(thread.is_alive, tick, lambda: _REST_SECONDS if self.error is None else _FAILED_REST_SECONDS)
         except BaseException:
             self._cancel()
             thread.join(_CANCEL_SECONDS)
@@ -153,17 +179,25 @@ class _Job:
         except BaseException as error:
             self.error = error
 
-    def _tick(self) -> None:
+    def _tick(self, receiver: Receiver) -> None:
         """Says once when no task has started because other jobs have the slots."""
-        if self.waiting_said or time.monotonic() - self.began < _BUSY_SECONDS:
+        if self.waiting_said or receiver.heard or time.monotonic() < self.look_again:
             return
-        self.waiting_said = True
+        self.look_again = time.monotonic() + _BUSY_SECONDS
         tracker = self.context.statusTracker()
-        active = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        mine = {stage for job in self._jobs() if (info := tracker.getJobInfo(job)) for stage in info.stageIds}
+        # What the tracker says of our own stage may be ten seconds old: a heartbeat's time.
+        active = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds() if stage not in mine]
         others = sum(stage.numActiveTasks for stage in active if stage is not None)
-        mine = any(stage is not None and stage.numTasks == self.np and stage.numActiveTasks > 0 for stage in active)
-        if not mine:
+        if others:
+            self.waiting_said = True
             _say(f"waiting for {self.np} free slots; {others} task{'s' * (others != 1)} of other jobs run")
+
+    def _jobs(self) -> list[int]:
+        """Spark's numbers of our jobs."""
+        tracker = self.context._jsc.sc().statusTracker()
+        by_tag = hasattr(self.context, "addJobTag")
+        return list(tracker.getJobIdsForTag(self.tag) if by_tag else tracker.getJobIdsForGroup(self.tag))
 
     def _cancel(self) -> None:
         try:

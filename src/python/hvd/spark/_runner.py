@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Callable
 
 
@@ -27,8 +28,8 @@ class HorovodRunner:
             from hvd._run import run as run_here
             from hvd.spark._log import Shown
 
-            return run_here(main, kwargs=kwargs, num_proc=-self.np, shown=lambda: Shown(self.driver_log_verbosity == "all"))[0]
+            shown = partial(Shown, self.driver_log_verbosity == "all")
+            return run_here(main, kwargs=kwargs, num_proc=-self.np, only=0, shown=shown)[0]
         from hvd.spark._run import run
 
-        results = run(main, kwargs=kwargs, num_proc=self.np, driver_log_verbosity=self.driver_log_verbosity)
-        return results[0]
+        return run(main, kwargs=kwargs, num_proc=self.np, only=0, driver_log_verbosity=self.driver_log_verbosity)[0]

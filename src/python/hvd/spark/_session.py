@@ -84,6 +84,20 @@ def describe(context: Any, count: int) -> str:
     return f"there {'is' if count == 1 else 'are'} {found} ({', '.join(each)})"
 
 
+def start_timeout(given: float | None) -> float | None:
+    """Seconds: what was given, or what HOROVOD_SPARK_START_TIMEOUT says.  Errors: ValueError for what is no time."""
+    if given is not None:
+        return given
+    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
+    try:
+        seconds = float(text) if text else None
+    except ValueError:
+        seconds = -1.0
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise ValueError(f"HOROVOD_SPARK_START_TIMEOUT is {text!r}: it must be a number of seconds")
+    return seconds
+
+
 def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
     """The number of ranks, np or all slots for 0, when there are that many slots.
 

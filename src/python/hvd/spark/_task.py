@@ -35,6 +35,10 @@ _SECRETS = re.compile(r"^(_SPARK_AUTH_SECRET|PYTHON_WORKER_FACTORY_.*|.*SPARK.*(
 # How long hvdrun may take to call its agent for all hosts: it gives up on its start after this by itself.
 _SCRIPTS_SECONDS = 60.0
 _TAIL_BYTES = 8192
+# Results up to this size go through Spark as one row, which costs its JVMs a few times as much; larger ones over the
+# channel.  Where there is none, so much is tried.
+_ROW_BYTES, _ROW_WITHOUT_CHANNEL_BYTES = 16 << 20, 64 << 20
+_FILES_SECONDS, _REST_SECONDS = 60.0, 300.0
 
 
 @dataclass
@@ -58,7 +62,9 @@ class Outcome:
     """What task 0 gives back."""
 
     code: int
-    results: bytes  # hvdrun's file of results
+    results: bytes  # hvdrun's records (hvd._results); empty where they went over the channel
+    sent: int  # bytes of them that went there
+    lost: int  # bytes of them that are too many for a row, where there is no channel
     errors: str  # the end of what hvdrun wrote to stderr
     hosts: dict[str, int]
     live: bool  # whether the driver got all output
@@ -191,7 +197,9 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
     try:
         if len(hosts) > 1:
             scripts = job.take_scripts(len(hosts) - 1)
-            shutil.rmtree(folder, ignore_errors=True)
+        job.results.begun.wait(_FILES_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
+        if len(hosts) > 1:
             _scripts(context.allGather(json.dumps({"facts": _facts(), "scripts": scripts})), hosts)
         outcome = job.wait()
     except BaseException:
@@ -211,13 +219,52 @@ def _sweep_folders() -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+class _Results:
+    """What hvdrun brings of the ranks, record by record: kept while it is little, else passed to the driver as it comes."""
+
+    def __init__(self, relay: Sender) -> None:
+        self.relay = relay
+        self.end, self.write_end = os.pipe()
+        self.kept = bytearray()
+        self.sent = self.lost = 0
+        self.begun = threading.Event()  # hvdrun has read its files, or has ended
+        self.thread = threading.Thread(target=self._pump, daemon=True)
+
+    def start(self) -> None:
+        """Once hvdrun has the other end."""
+        os.close(self.write_end)
+        self.thread.start()
+
+    def _pump(self) -> None:
+        with os.fdopen(self.end, "rb", buffering=0) as stream:
+            while data := os.read(stream.fileno(), 1 << 18):
+                self.begun.set()
+                self._take(data)
+        self.begun.set()
+
+    def _take(self, data: bytes) -> None:
+        if self.sent:
+            self.sent += len(data)
+            self.relay.send(3, data)  # where it fails, less arrives than was sent
+            return
+        if self.lost:
+            self.lost += len(data)
+            return
+        self.kept += data
+        size = len(self.kept)
+        if size > _ROW_BYTES and self.relay.send(3, self.kept):
+            self.sent, self.kept = size, bytearray()
+        elif size > _ROW_WITHOUT_CHANNEL_BYTES:
+            self.lost, self.kept = size, bytearray()
+
+
 class _Hvdrun:
-    """hvdrun as this task's child.  Nothing of it stays on disk: its results are collected in memory."""
+    """hvdrun as this task's child.  Nothing of it stays on disk."""
 
     def __init__(self, spec: Spec, folder: Path, slots: dict[str, int], gpus: dict[str, list[str]], relay: Sender) -> None:
         self.relay, self.slots = relay, slots
         self.tail = b""
-        self.results = os.memfd_create("hvd-results")
+        self.results = _Results(relay)
         name = re.sub(r"\W+", "_", spec.name).strip("_") or "payload"
         payload = folder / f"{name}.pkl"
         _write_private(payload, spec.payload.value)
@@ -235,15 +282,17 @@ class _Hvdrun:
         command = [_program(), "--manifest", str(folder / "manifest.json"), "-np", str(sum(slots.values()))]
         # Spark shares hosts between applications: binding to cores would put two jobs on the same ones.
         command += ["--python", spec.executable or sys.executable, "--no-bind", *spec.options]
-        command += ["--results", f"/proc/{os.getpid()}/fd/{self.results}", "--parent", str(os.getpid()), str(payload)]
+        command += ["--results", str(self.results.write_end), "--parent", str(os.getpid()), str(payload)]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            pass_fds=(self.results.write_end,),
             env=environment,
             start_new_session=True,
         )
+        self.results.start()
         self.pumps = [
             threading.Thread(target=self._pump, args=(number, stream), daemon=True)
             for number, stream in ((1, self.process.stdout), (2, self.process.stderr))
@@ -281,12 +330,11 @@ class _Hvdrun:
         code = self.process.wait()
         for pump in self.pumps:
             pump.join(5.0)  # a stray process may hold the pipe
-        size = os.fstat(self.results).st_size
-        results = os.pread(self.results, size, 0)
-        while len(results) < size:
-            results += os.pread(self.results, size - len(results), len(results))
-        os.close(self.results)
-        return Outcome(code, results, self.tail.decode(errors="replace"), self.slots, False)
+        self.results.thread.join(_REST_SECONDS)
+        brought = self.results
+        return Outcome(
+            code, bytes(brought.kept), brought.sent, brought.lost, self.tail.decode(errors="replace"), self.slots, False
+        )
 
     def end(self) -> None:
         """Ends the job as Ctrl-C would, and kills hvdrun when that takes too long."""

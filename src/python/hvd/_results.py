@@ -1,0 +1,125 @@
+"""What a job brings back: hvdrun's records, and how each rank's result is checked and loaded."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+__all__ = ["FILES_READ", "results"]
+
+# Instead of a rank: hvdrun has read its files; the first cause of a failure.
+FILES_READ, _VERDICT = 0xFFFFFFFE, 0xFFFFFFFF
+_RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
+_END = struct.Struct("<QI")  # behind a rank's pickle: its length and CRC-32
+_PART = 1 << 20
+
+
+class _Pieces(io.RawIOBase):
+    """One rank's bytes, which lie in pieces between those of others."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.places: list[tuple[int, int]] = []  # offset, bytes
+        self.size = self.next = self.done = 0  # done: bytes of places[next] that are read
+
+    def add(self, at: int, size: int) -> None:
+        """The next piece."""
+        self.places.append((at, size))
+        self.size += size
+
+    def readable(self) -> bool:
+        return True
+
+    def rewind(self) -> _Pieces:
+        """To the beginning."""
+        self.next = self.done = 0
+        return self
+
+    def readinto(self, buffer: Any) -> int:
+        with memoryview(buffer) as given, given.cast("B") as view:
+            read = 0
+            while read < len(view) and self.next < len(self.places):
+                at, size = self.places[self.next]
+                self.file.seek(at + self.done)
+                count = self.file.readinto(view[read : read + size - self.done])  # type: ignore[attr-defined]
+                if not count:
+                    break
+                read, self.done = read + count, self.done + count
+                if self.done == size:
+                    self.next, self.done = self.next + 1, 0
+            return read
+
+
+def _records(file: BinaryIO) -> dict[int, _Pieces]:
+    """What hvdrun wrote, rank by rank (launcher/control/results.h)."""
+    found: dict[int, _Pieces] = {}
+    end, at = file.seek(0, io.SEEK_END), 0
+    while at + _RECORD.size <= end:
+        file.seek(at)
+        rank, _, size = _RECORD.unpack(file.read(_RECORD.size))
+        at += _RECORD.size
+        if size and at + size <= end:  # the last one may be cut off
+            found.setdefault(rank, _Pieces(file)).add(at, size)
+        at += size
+    return found
+
+
+def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
+    """The rank's pickle, once its length and its sum are right."""
+    size, found, total = pieces.size - _END.size, 0, 0
+    pieces.rewind()
+    while total < size:
+        part = pieces.read(min(_PART, size - total))
+        if not part:
+            break
+        found, total = zlib.crc32(part, found), total + len(part)
+    length, crc = _END.unpack(end) if size >= 0 and len(end := pieces.read(_END.size) or b"") == _END.size else (0, 0)
+    if length != size or crc != found:
+        raise RuntimeError(f"rank {rank}'s result did not come whole: a piece is missing or wrong ({pieces.size} bytes came)")
+    return io.BufferedReader(pieces.rewind(), _PART)
+
+
+def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> list[Any]:
+    """The results of the ranks wanted, out of hvdrun's records; one at a time is read.
+
+    code: hvdrun's exit code; errors: the end of what it wrote to stderr.
+    Errors: RuntimeError with the first rank's failure, or for a result that did not come whole; ValueError for an
+    option that hvdrun refused.
+    """
+    records = _records(file)
+    if code == 0:
+        missing = [rank for rank in wanted if rank not in records]
+        if missing:
+            raise RuntimeError(f"hvdrun ended well, but brought no result of rank {missing[0]}")
+        return [pickle.load(_checked(rank, records[rank])) for rank in wanted]
+    if _VERDICT in records:
+        raise RuntimeError(_verdict_text(json.loads(records[_VERDICT].rewind().readall())))
+    last = errors.strip() or f"hvdrun ended with code {code}"
+    if code == 2:
+        raise ValueError(last)
+    raise RuntimeError(f"{last}\nhvdrun ended with code {code}")
+
+
+def _verdict_text(verdict: dict[str, Any]) -> str:
+    """How the first rank failed, with its traceback."""
+    code = verdict.get("code", 0)
+    how = {
+        "exited": f"ended with exit code {code}",
+        "signalled": f"was killed by signal {code}",
+        "oom": "was killed by the kernel for lack of memory",
+        "stopped": "was stopped",
+        "unstarted": "could not start",
+        "vanished": "is gone with its host or its guard",
+    }.get(verdict.get("cause", ""), "failed")
+    lines = [f"rank {verdict.get('rank')} on {verdict.get('host')} {how}"]
+    lines += [verdict[key] for key in ("text", "hint") if verdict.get(key)]
+    if verdict.get("traceback"):
+        lines.append(verdict["traceback"].rstrip())
+    elif verdict.get("tail"):
+        lines += ["its last output:", *verdict["tail"]]
+    return "\n".join(lines)
