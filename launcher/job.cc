@@ -118,8 +118,6 @@ std::string own_folder() {
 
 void place_ranks(JobPlan& job, const Environment& environment) {
   const Settings& settings = job.settings;
-  if (!place::gpu_mode(settings.text("gpus")))
-    throw Error(Code::usage, "--gpus", "'" + settings.text("gpus") + "' is not a choice", "write all, own or none");
   const Wanted wanted = decide_allocation(sources(settings, environment));
   job.why = wanted.why;
   if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;

@@ -1,4 +1,5 @@
 /// hvdrun: reads the command line, decides, then hands over to the supervisor.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -38,6 +39,35 @@ int check_build() {
   return 0;
 }
 
+/// Options that say how another one prints, without that one, or two that print different things.
+void refuse_half_requests(const Settings& given) {
+  const bool map = given.flag("show-map"), plan = given.flag("dry-run");
+  if (given.flag("svg") && !map) throw Error(Code::usage, "--svg", "draws what --show-map shows", "add --show-map");
+  if (given.flag("svg") && given.flag("json")) throw Error(Code::usage, "--svg", "cannot be given with --json");
+  if (map && plan) throw Error(Code::usage, "--show-map", "cannot be given with --dry-run", "keep one of them");
+  if (given.flag("json") && !map && !plan && !(given.has("report") && given.flag("report")))
+    throw Error(Code::usage, "--json", "says how --dry-run, --show-map or --report prints", "add one of them");
+}
+
+/// Options behind the program are the program's; where nobody said how many ranks, that is mostly not what was meant.
+void remark_on_misplaced_options(const CommandLine& line) {
+  if (line.settings.has("num-proc") || line.settings.has("hosts") || line.marker == Marker::dashes) return;
+  for (std::size_t i = 1; i < line.payload.size(); ++i)
+    for (const char* ours : {"-np", "--num-proc", "-H", "--hosts", "--hostfile"})
+      if (line.payload[i] == ours) {
+        std::fprintf(stderr,
+                     "hvdrun: %s stands behind %s, so it goes to that program; hvdrun's own options come first\n", ours,
+                     line.payload[0].c_str());
+        return;
+      }
+}
+
+/// Columns of the terminal that help is shown on; 0: no terminal, no limit.
+std::size_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 int show_map(Settings settings) {
   JobPlan job;
   job.settings = std::move(settings);
@@ -61,12 +91,14 @@ int run(const std::vector<std::string>& args) {
   CommandLine line = read_command_line(args, environment);
   const Settings& given = line.settings;
   if (given.flag("help") || given.flag("help-all"))
-    return std::fputs(help_text(given.flag("help-all")).c_str(), stdout) < 0;
+    return std::fputs(help_text(given.flag("help-all"), terminal_columns()).c_str(), stdout) < 0;
   if (given.flag("version")) return std::puts("hvdrun " HVD_VERSION) < 0;
   if (given.flag("check-build")) return check_build();
   if (given.has("completion")) return std::fputs(completion(given.text("completion")).c_str(), stdout) < 0;
   if (given.flag("dump-options")) return std::fputs(dump_options().c_str(), stdout) < 0;
   if (const auto parent = given.integer("parent")) end_with_parent(*parent);
+  refuse_half_requests(given);
+  remark_on_misplaced_options(line);
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", remark.c_str());
 
   if (given.flag("show-map")) return show_map(std::move(line.settings));

@@ -20,6 +20,7 @@ class Reader {
   explicit Reader(const std::string& name) : name_(name) {}
 
   std::string at(const YAML::Mark& mark) const {
+    if (mark.is_null()) return name_;
     return name_ + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
   }
   [[noreturn]] void fail(const YAML::Node& node, const std::string& what) const {

@@ -35,10 +35,9 @@ const Option* find_attached(const std::string& word, std::string* rest) {
 }
 
 [[noreturn]] void unknown(const std::string& word) {
-  const std::string near = nearest_spelling(word);
+  const std::string advice = advice_on(word);
   throw Error(Code::usage, word, "no such option",
-              near.empty() ? "hvdrun --help lists the options; options of your program go after its name"
-                           : "did you mean " + near + "?");
+              advice.empty() ? "hvdrun --help lists the options; options of your program go after its name" : advice);
 }
 
 std::string long_name(const Option& row, bool negated) { return (negated ? "--no-" : "--") + std::string(row.id); }
@@ -67,6 +66,9 @@ Parts divide(const std::vector<std::string>& args) {
     if (!row) unknown(word.substr(0, equals));
     const int wanted = values_of(*row);
     if (has_value && wanted == 0) throw Error(Code::usage, word.substr(0, equals), "takes no value");
+    if (has_value && wanted == 2)
+      throw Error(Code::usage, word.substr(0, equals), "needs two values",
+                  word.substr(0, equals) + " " + std::string(row->metavar));
     if (has_value) {
       parts.ours.push_back(long_name(*row, negated) + "=" + value);
       continue;

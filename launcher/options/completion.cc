@@ -1,5 +1,4 @@
 /// hvdrun --completion bash|zsh|fish: the table as those shells want it.
-#include "base/error.h"
 #include "base/text.h"
 #include "launcher/options/table.h"
 
@@ -8,6 +7,8 @@ namespace hvd::launcher {
 namespace {
 
 constexpr std::string_view commands = "doctor kill ps stacks";
+/// Jobs of this user, the first column of hvdrun ps; nothing where none runs.
+constexpr std::string_view jobs = "hvdrun ps 2>/dev/null | sed -n 's/^\\([0-9][0-9]*\\) .*/\\1/p'";
 
 /// Spellings that people type: --no- forms too, hidden rows not.
 std::vector<std::string> spellings_of(const Option& o) {
@@ -26,18 +27,24 @@ bool takes_value(const Option& o) { return o.kind != Kind::flag && o.kind != Kin
 
 std::string for_bash() {
   std::vector<std::string> all, file_taking;
+  std::string choices;
   for (const Option& o : option_table())
     for (const std::string& s : spellings_of(o)) {
       all.push_back(s);
       if (takes_file(o)) file_taking.push_back(s);
+      if (!o.choices.empty())
+        choices += "    " + s + ") COMPREPLY=($(compgen -W '" + join(split(o.choices, ','), " ") +
+                   "' -- \"$word\")); return ;;\n";
     }
   return "# bash completion of hvdrun: source <(hvdrun --completion bash)\n"
          "_hvdrun() {\n"
          "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n"
          "  COMPREPLY=()\n"
-         "  case $before in " +
-         join(file_taking, "|") +
-         ") return ;; esac\n"
+         "  case $before in\n    " +
+         join(file_taking, "|") + ") return ;;\n" + choices +
+         "    kill|stacks) [ \"$COMP_CWORD\" -ne 2 ] || COMPREPLY=($(compgen -W \"$(" + std::string(jobs) +
+         ")\" -- \"$word\")); return ;;\n"
+         "  esac\n"
          "  case $word in\n"
          "    -*) COMPREPLY=($(compgen -W '" +
          join(all, " ") +
@@ -68,16 +75,22 @@ std::string for_zsh() {
   for (const Option& o : option_table())
     for (const std::string& s : spellings_of(o)) {
       out += "  '" + s + "[" + quiet(o.help) + "]";
-      if (takes_value(o) && o.kind != Kind::pair) out += ":" + quiet(o.metavar) + ":" + (takes_file(o) ? "_files" : "");
+      if (takes_value(o) && o.kind != Kind::pair)
+        out += ":" + quiet(o.metavar) + ":" +
+               (takes_file(o)        ? "_files"
+                : !o.choices.empty() ? "(" + join(split(o.choices, ','), " ") + ")"
+                                     : "");
       if (o.kind == Kind::pair) out += ":least: :most:";
       out += "' \\\n";
     }
-  return out + "  '1:what:_files' '*::arguments:_files'\n";
+  return out + "  '1:what:_alternative \"commands:command:(" + std::string(commands) +
+         ")\" \"files:file:_files\"' '*::arguments:_files'\n";
 }
 
 std::string for_fish() {
   std::string out = "# fish completion of hvdrun: hvdrun --completion fish > ~/.config/fish/completions/hvdrun.fish\n";
   out += "complete -c hvdrun -n __fish_use_subcommand -a '" + std::string(commands) + "'\n";
+  out += "complete -c hvdrun -x -n '__fish_seen_subcommand_from kill stacks' -a \"(" + std::string(jobs) + ")\"\n";
   for (const Option& o : option_table())
     for (const std::string& s : spellings_of(o)) {
       const bool is_long = s.starts_with("--");
@@ -89,7 +102,8 @@ std::string for_fish() {
              (takes_file(o)    ? " -r -F"
               : takes_value(o) ? " -x"
                                : "") +
-             " -d '" + quiet(o.help) + "'\n";
+             (o.choices.empty() ? "" : " -a '" + join(split(o.choices, ','), " ") + "'") + " -d '" + quiet(o.help) +
+             "'\n";
     }
   return out;
 }
@@ -99,8 +113,7 @@ std::string for_fish() {
 std::string completion(const std::string& shell) {
   if (shell == "bash") return for_bash();
   if (shell == "zsh") return for_zsh();
-  if (shell == "fish") return for_fish();
-  throw Error(Code::usage, "--completion", "'" + shell + "' is not a shell that it knows", "write bash, zsh or fish");
+  return for_fish();
 }
 
 }  // namespace hvd::launcher

@@ -1,6 +1,8 @@
 /// --config-file: YAML whose dotted keys are in the table.
 #include <yaml-cpp/yaml.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/options/settings.h"
@@ -16,6 +18,7 @@ struct Reader {
   const std::string& name;
 
   std::string at(const YAML::Mark& mark) const {
+    if (mark.is_null()) return name;
     return name + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
   }
 
@@ -27,17 +30,22 @@ struct Reader {
 
   void read(const YAML::Node& node, const std::string& prefix, int level) {
     if (level > most_levels) throw Error(Code::usage, at(node.Mark()), "nested too deeply");
+    std::set<std::string> seen;
     for (const auto& entry : node) {
       if (!entry.first.IsScalar()) throw Error(Code::usage, at(entry.first.Mark()), "a key must be a word");
+      if (!seen.insert(entry.first.Scalar()).second)
+        throw Error(Code::usage, at(entry.first.Mark()), "'" + entry.first.Scalar() + "' is there twice", "keep one");
       const std::string key = prefix.empty() ? entry.first.Scalar() : prefix + "." + entry.first.Scalar();
       if (entry.second.IsMap()) {
         read(entry.second, key, level + 1);
         continue;
       }
       const Option* row = row_of(key);
-      if (!row)
+      if (!row) {
+        const std::string near = nearest_key(key);
         throw Error(Code::usage, at(entry.first.Mark()), "no option is called '" + key + "'",
-                    "hvdrun(1) lists the keys");
+                    near.empty() ? "hvdrun(1) lists the keys" : "did you mean " + near + "?");
+      }
       if (entry.second.IsNull()) continue;
       settings.set(*row, {value_of(entry.second, key), Source::config, at(entry.second.Mark())});
     }

@@ -11,8 +11,8 @@ namespace {
 constexpr std::size_t column = 34;
 
 constexpr std::string_view usage =
-    "Usage: hvdrun [options] job.pkl | train.py | -m module | [--] command  [arguments]\n"
-    "Runs a job on several ranks: a cloudpickled function, a Python script or module, or any program.\n"
+    "Usage: hvdrun [options] job.pkl | train.py | -m module | [--] command [args]\n"
+    "Runs a function, a Python script or module, or any program on several ranks.\n"
     "\n"
     "  hvdrun -np 2 train.py --epochs 3\n"
     "  hvdrun -np 4 -H node1:2,node2:2 job.pkl\n";
@@ -32,13 +32,28 @@ std::string left_side(const Option& o) {
   return text;
 }
 
-std::string line(const Option& o) {
-  std::string text = left_side(o);
+/// @p text in lines that end before @p columns (0: one line), those after the first indented to `column`.
+std::string broken(const std::string& text, std::size_t columns) {
+  constexpr std::size_t narrowest = 24;
+  if (columns == 0) return text;
+  const std::size_t width = columns > column + narrowest ? columns - column - 1 : narrowest;
+  std::string out;
+  std::size_t used = 0;
+  for (const std::string& word : words(text)) {
+    const bool fits = used == 0 || used + 1 + word.size() <= width;
+    if (used) out += fits ? " " : "\n" + std::string(column, ' ');
+    used = fits && used ? used + 1 + word.size() : word.size();
+    out += word;
+  }
+  return out;
+}
+
+std::string line(const Option& o, std::size_t columns) {
+  std::string text = left_side(o), help(o.help);
   text += text.size() + 2 > column ? "\n" + std::string(column, ' ') : std::string(column - text.size(), ' ');
-  text += o.help;
-  if (!o.fallback.empty() && o.kind != Kind::negatable) text += " (" + std::string(o.fallback) + ")";
-  if (o.support == Support::later) text += " [not yet]";
-  return text + "\n";
+  if (!o.fallback.empty() && o.kind != Kind::negatable) help += " (" + std::string(o.fallback) + ")";
+  if (o.support == Support::later) help += " [not yet]";
+  return text + broken(help, columns) + "\n";
 }
 
 const char* kind_name(Kind kind) {
@@ -65,14 +80,14 @@ const char* support_name(Support support) {
 
 }  // namespace
 
-std::string help_text(bool all) {
+std::string help_text(bool all, std::size_t columns) {
   std::string text(usage);
   for (int g = 0; g <= static_cast<int>(Group::other); ++g) {
     const Group group = static_cast<Group>(g);
     if (!all && !is_short_group(group)) continue;
     text += "\n" + std::string(group_title(group)) + "\n";
     for (const Option& o : option_table())
-      if (o.group == group && !o.hidden && (all || o.support != Support::later)) text += line(o);
+      if (o.group == group && !o.hidden && (all || o.support != Support::later)) text += line(o, columns);
   }
   if (!all) text += "\nMore (network, tuning, stall check, Horovod's other flags): hvdrun --help-all; hvdrun(1)\n";
   return text;

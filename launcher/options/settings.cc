@@ -1,8 +1,11 @@
 #include "launcher/options/settings.h"
 
+#include <strings.h>
+
+#include <algorithm>
+#include <charconv>
 #include <climits>
 #include <cmath>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -20,8 +23,24 @@ constexpr std::size_t most_config_bytes = 1u << 20;
 
 std::string short_number(double v) {
   char text[64];
-  std::snprintf(text, sizeof text, "%.17g", v);
-  return text;
+  const auto end = std::to_chars(text, text + sizeof text, v).ptr;
+  return {text, end};
+}
+
+/// Numbers: within what the row allows.
+void check_range(const Option& row, const Setting& s, double n) {
+  if (row.least && n < *row.least) reject(s, "possible; the least is " + short_number(*row.least));
+  if (row.most && n > *row.most) reject(s, "possible; the most is " + short_number(*row.most));
+}
+
+/// A text with choices becomes the one that it names, in any case.
+void check_choice(const Option& row, Setting& s) {
+  if (row.choices.empty() || s.value.empty()) return;
+  const std::vector<std::string> choices = split(row.choices, ',');
+  const auto same = [&](const std::string& choice) { return strcasecmp(choice.c_str(), s.value.c_str()) == 0; };
+  const auto found = std::find_if(choices.begin(), choices.end(), same);
+  if (found == choices.end()) reject(s, "one of " + join(choices, ", "));
+  s.value = *found;
 }
 
 /// Brings a boolean to "1" or "0" and checks numbers; the variable's own unit (bytes, inverted) becomes the flag's.
@@ -38,20 +57,20 @@ void check(const Option& row, Setting& s) {
     case Kind::integer: {
       const auto n = to_integer(s.value);
       if (!n || *n > INT_MAX || *n < INT_MIN) reject(s, "a whole number");
-      if (row.least && static_cast<double>(*n) < *row.least)
-        reject(s, "possible; the least is " + short_number(*row.least));
+      check_range(row, s, static_cast<double>(*n));
       return;
     }
     case Kind::number: {
       auto n = to_number(s.value);
       if (!n) reject(s, "a number");
-      if (row.least && *n < *row.least) reject(s, "possible; the least is " + short_number(*row.least));
+      check_range(row, s, *n);
       if (row.convert == Convert::megabytes && s.source == Source::environment)
         s.value = short_number(*n / (1024.0 * 1024.0));
       return;
     }
     case Kind::text:
       if (s.value.empty() && s.source != Source::environment) throw Error(Code::usage, s.where, "is empty");
+      check_choice(row, s);
       return;
     case Kind::pair:
       return;

@@ -27,7 +27,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "hostfile", .spellings = "-hostfile,--hostfile", .kind = text, .group = where, .metavar = "FILE", .yaml = "hosts.hostfile", .help = "the same, one host a line: host slots=2"},
     {.id = "host-discovery-script", .spellings = "--host-discovery-script", .kind = text, .group = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .help = "program that prints the hosts, one a line: host or host:slots"},
     {.id = "manifest", .spellings = "--manifest", .kind = text, .group = where, .metavar = "FILE", .variable = "HVD_MANIFEST", .yaml = "hosts.manifest", .help = "hosts as another program wrote them down: hvdrun-manifest(5)"},
-    {.id = "ssh-port", .spellings = "-p,--ssh-port", .kind = integer, .group = where, .metavar = "PORT", .yaml = "ssh.port", .help = "port of sshd on the hosts", .least = 1},
+    {.id = "ssh-port", .spellings = "-p,--ssh-port", .kind = integer, .group = where, .metavar = "PORT", .yaml = "ssh.port", .help = "port of sshd on the hosts", .least = 1, .most = 65535},
     {.id = "ssh-identity-file", .spellings = "-i,--ssh-identity-file", .kind = text, .group = where, .metavar = "FILE", .yaml = "ssh.identity_file", .help = "private key for ssh"},
     {.id = "ssh-program", .spellings = "--ssh-program", .kind = text, .group = network, .metavar = "COMMAND", .variable = "HVD_SSH", .fallback = "ssh", .yaml = "ssh.program", .help = "the ssh to run, with its own options"},
     {.id = "network-interfaces", .spellings = "--network-interfaces,--network-interface,--nics", .kind = text, .group = network, .metavar = "a,b", .yaml = "hosts.network_interfaces", .help = "interfaces that may be used between hosts (default: those that reach them)"},
@@ -44,7 +44,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "bind", .spellings = "--bind", .kind = negatable, .group = tuning, .fallback = "1", .yaml = "placement.bind", .help = "give each rank an equal share of the cores"},
     {.id = "show-map", .spellings = "--show-map", .kind = flag, .group = what, .help = "show rank, host, GPU, NUMA node, cores and network card, then stop"},
     {.id = "svg", .spellings = "--svg", .kind = flag, .group = what, .help = "--show-map as a picture, to standard output"},
-    {.id = "gpus", .spellings = "--gpus", .kind = text, .group = where, .metavar = "all|own|none", .variable = "HVD_GPUS", .fallback = "all", .yaml = "placement.gpus", .help = "GPUs that a rank sees; its cores are near its own: hvdrun-placement(7)"},
+    {.id = "gpus", .spellings = "--gpus", .kind = text, .group = where, .metavar = "all|own|none", .variable = "HVD_GPUS", .fallback = "all", .yaml = "placement.gpus", .help = "GPUs that a rank sees; its cores are near its own: hvdrun-placement(7)", .choices = "all,own,none"},
     {.id = "share-gpus", .spellings = "--share-gpus", .kind = negatable, .group = where, .variable = "HVD_SHARE_GPUS", .fallback = "0", .yaml = "placement.share_gpus", .help = "more ranks than GPUs on a host are fine"},
     {.id = "topology", .spellings = "--topology", .kind = text, .group = what, .metavar = "FILE", .help = "--show-map and --dry-run for a machine exported by lstopo"},
     // output
@@ -82,7 +82,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "stall-check-warning-time-seconds", .spellings = "--stall-check-warning-time-seconds", .kind = number, .group = stall, .metavar = "S", .variable = "HOROVOD_STALL_CHECK_TIME_SECONDS", .for_ranks = true, .fallback = "60", .yaml = "stall_check.warning_time_seconds", .help = "when to warn", .least = 0},
     {.id = "stall-check-shutdown-time-seconds", .spellings = "--stall-check-shutdown-time-seconds", .kind = number, .group = stall, .metavar = "S", .variable = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", .for_ranks = true, .fallback = "0", .yaml = "stall_check.shutdown_time_seconds", .help = "when to end the job; 0: never", .least = 0},
     // logging
-    {.id = "log-level", .spellings = "--log-level", .kind = text, .group = logging, .metavar = "LEVEL", .variable = "HOROVOD_LOG_LEVEL", .for_ranks = true, .fallback = "warning", .yaml = "logging.level", .help = "trace, debug, info, warning, error, fatal"},
+    {.id = "log-level", .spellings = "--log-level", .kind = text, .group = logging, .metavar = "LEVEL", .variable = "HOROVOD_LOG_LEVEL", .for_ranks = true, .fallback = "warning", .yaml = "logging.level", .help = "how much the runtime says: trace, debug, info, warning, error, fatal", .choices = "trace,debug,info,warning,error,fatal"},
     {.id = "log-with-timestamp", .spellings = "--log-with-timestamp", .kind = negatable, .group = logging, .variable = "HOROVOD_LOG_HIDE_TIME", .for_ranks = true, .convert = inverted, .fallback = "1", .yaml = "logging.with_timestamp", .help = "time in the runtime's messages"},
     // elastic
     {.id = "min-np", .spellings = "--min-np,--min-num-proc", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.min_np", .help = "fewest ranks to go on with", .support = later, .remark = no_elastic},
@@ -102,7 +102,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "help-all", .spellings = "--help-all", .kind = flag, .group = other, .help = "every option"},
     {.id = "version", .spellings = "-v,--version", .kind = flag, .group = other, .help = "version"},
     {.id = "check-build", .spellings = "-cb,--check-build", .kind = flag, .group = other, .help = "what this build can do"},
-    {.id = "completion", .spellings = "--completion", .kind = text, .group = other, .metavar = "SHELL", .help = "completion for bash, zsh or fish, to standard output"},
+    {.id = "completion", .spellings = "--completion", .kind = text, .group = other, .metavar = "SHELL", .help = "completion for bash, zsh or fish, to standard output", .choices = "bash,zsh,fish"},
     {.id = "results", .spellings = "--results", .kind = text, .group = other, .metavar = "FILE", .help = "where the ranks' results go (for hvd.run)", .hidden = true},
     {.id = "results-of", .spellings = "--results-of", .kind = integer, .group = other, .metavar = "RANK", .help = "the one rank whose result is wanted (for HorovodRunner)", .least = 0, .hidden = true},
     {.id = "parent", .spellings = "--parent", .kind = integer, .group = other, .metavar = "PID", .help = "end with this process (for hvd.run)", .hidden = true},
@@ -148,16 +148,69 @@ const Option* find_spelling(std::string_view spelling, bool* negated) {
   return nullptr;
 }
 
-std::string nearest_spelling(std::string_view typed) {
+namespace {
+
+/// What others call it (torchrun, mpirun, srun, accelerate): our name of it, or why there is none.
+struct Neighbour {
+  std::string_view typed, ours, needless = {};
+};
+constexpr auto neighbours = std::to_array<Neighbour>({
+    {"--np", "-np"},
+    {"-c", "-np"},
+    {"--ntasks", "-np"},
+    {"--nproc", "-np"},
+    {"--nproc_per_node", "-np, and -H host:slots for several hosts"},
+    {"--nproc-per-node", "-np, and -H host:slots for several hosts"},
+    {"--num_processes", "-np"},
+    {"--nnodes", "-H host:slots,host:slots"},
+    {"--host", "-H"},
+    {"--machinefile", "--hostfile"},
+    {"--oversubscribe", "", "ranks are not limited to cores"},
+    {"--bind-to", "--bind or --no-bind"},
+    {"--map-by", "-H, in whose order ranks are placed"},
+    {"-x", "", "the environment travels to every rank"},
+    {"--allow-run-as-root", "", "root may start jobs"},
+    {"--mca", "--mpi-args=\"--mca name value\""},
+    {"--rdzv_backend", "", "ranks find one another"},
+    {"--rdzv_endpoint", "", "ranks find one another"},
+    {"--master_addr", "", "ranks find one another"},
+    {"--master_port", "", "ranks find one another"},
+    {"--standalone", "", "one host is the default"},
+});
+
+/// The nearest of @p names, where few enough edits make one of the other.
+std::string nearest(std::string_view typed, const std::vector<std::string>& names) {
   std::string best;
   std::size_t best_distance = typed.size() / 3 + 1;  // more edits than that is another word
-  for (const Option& o : table)
-    for (const std::string& s : split(o.spellings, ',')) {
-      if (o.hidden || !s.starts_with("--")) continue;
-      const std::size_t d = distance(typed, s);
-      if (d < best_distance) best = s, best_distance = d;
-    }
+  for (const std::string& name : names)
+    if (const std::size_t d = distance(typed, name); d < best_distance) best = name, best_distance = d;
   return best;
+}
+
+}  // namespace
+
+std::string advice_on(std::string_view typed) {
+  for (const Neighbour& n : neighbours)
+    if (n.typed == typed)
+      return n.ours.empty() ? "not needed here: " + std::string(n.needless)
+                            : "did you mean " + std::string(n.ours) + "?";
+  std::vector<std::string> names;
+  for (const Option& o : table)
+    for (const std::string& s : split(o.spellings, ','))
+      if (!o.hidden && s.starts_with("--")) names.push_back(s);
+  const std::string near = nearest(typed, names);
+  return near.empty() ? near : "did you mean " + near + "?";
+}
+
+std::string nearest_key(std::string_view typed) {
+  std::vector<std::string> names;
+  for (const Option& o : table)
+    if (!o.yaml.empty()) names.emplace_back(o.yaml);
+  const std::string near = nearest(typed, names);
+  if (!near.empty()) return near;
+  for (const std::string& name : names)  // the right word in the wrong section, or without one
+    if (name.substr(name.rfind('.') + 1) == typed.substr(typed.rfind('.') + 1)) return name;
+  return {};
 }
 
 std::string_view group_title(Group group) {

@@ -61,6 +61,8 @@ struct Option {
   Support support = Support::yes;
   std::string_view remark = {};
   std::optional<double> least = std::nullopt;  ///< numbers: smallest value that makes sense
+  std::optional<double> most = std::nullopt;   ///< and largest
+  std::string_view choices = {};               ///< words that a text may be, comma-separated; case does not matter
   bool hidden = false;
 };
 
@@ -73,13 +75,17 @@ const Option& option(std::string_view id);
 /// @param negated  set to whether it is the --no- form
 const Option* find_spelling(std::string_view spelling, bool* negated = nullptr);
 
-/// The spelling nearest to a mistyped one, or empty when none is near.
-std::string nearest_spelling(std::string_view typed);
+/// What to write instead of an option that is none of ours: the nearest spelling, or what a neighbour's option
+/// (torchrun's, mpirun's) is called here; empty when none is near.
+std::string advice_on(std::string_view typed);
+/// The key of the configuration file nearest to a mistyped one; empty when none is near.
+std::string nearest_key(std::string_view typed);
 
 std::string_view group_title(Group group);
 
-std::string help_text(bool all);
-/// Completion for bash, zsh or fish.  Throws Error{usage} for another shell.
+/// @param columns  width of the terminal; help texts are broken at blanks to fit
+std::string help_text(bool all, std::size_t columns);
+/// Completion for bash, zsh or fish: a choice of the table.
 std::string completion(const std::string& shell);
 /// The table as JSON, for the manual's generator and Python's run().
 std::string dump_options();

@@ -6,6 +6,12 @@
 
 namespace hvd::launcher {
 
+namespace {
+
+constexpr int most_ranks_of_host = 512;  // the runtime takes no more: most_ranks in runtime/memory/node.h
+
+}  // namespace
+
 bool Plan::all_local() const {
   return std::all_of(hosts.begin(), hosts.end(), [](const PlanHost& h) { return h.local; });
 }
@@ -26,6 +32,12 @@ Plan plan_ranks(const Allocation& allocation, const std::vector<bool>& local, in
     if (local[i]) this_machine = static_cast<int>(plan.hosts.size());
     plan.hosts.push_back({allocation.hosts[i].host, local[i], take, allocation.hosts[i].gpus});
   }
+  for (const PlanHost& host : plan.hosts)
+    if (host.ranks > most_ranks_of_host)
+      throw Error(Code::usage, host.name,
+                  "a host can have " + std::to_string(most_ranks_of_host) + " ranks of a job at most, not " +
+                      std::to_string(host.ranks),
+                  "start fewer ranks, or name more hosts");
   int rank = 0;
   for (std::size_t h = 0; h < plan.hosts.size(); ++h)
     for (int l = 0; l < plan.hosts[h].ranks; ++l) {

@@ -74,6 +74,9 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "hosts").write_text("# ours\nlocalhost slots=2\nother slots=0\n")
     (tmp_path / "m.json").write_text('{"version":1,"source":"x","hosts":[{"address":"a","slots":0}]}')
     (tmp_path / "c.yaml").write_text("params:\n  cycle_time: 2\n")
+    (tmp_path / "twice.yaml").write_text("params:\n  cycle_time_ms: 2\nparams:\n  cycle_time_ms: 3\n")
+    (tmp_path / "near.yaml").write_text("cycle_time_ms: 2\n")
+    (tmp_path / "none.json").write_text("")
     return tmp_path
 
 
@@ -92,7 +95,11 @@ MISTAKES = [
     (["-np", "3", "--hostfile", "nowhere", "true"], 2, "hvdrun: nowhere: No such file or directory"),
     (["-np", "1", "-H", "no-such-host.invalid", "true"], 4, "hvdrun: unknown host no-such-host.invalid: -H:1: "),
     (["-np", "2", "--verbos", "true"], 2, "hvdrun: --verbos: no such option\n        did you mean --verbose?"),
-    (["-np", "2", "--config-file", "c.yaml", "true"], 2, "hvdrun: c.yaml:2:3: no option is called 'params.cycle_time'"),
+    (
+        ["-np", "2", "--config-file", "c.yaml", "true"],
+        2,
+        "hvdrun: c.yaml:2:3: no option is called 'params.cycle_time'\n        did you mean params.cycle_time_ms?\n",
+    ),
     (
         ["-np", "2", "--host-discovery-script", "x", "true"],
         2,
@@ -118,6 +125,29 @@ MISTAKES = [
         4,
         "hvdrun: /nowhere/mpirun: there is no such program\n        install Open",
     ),
+    (
+        ["--log-level", "loud", "true"],
+        2,
+        "hvdrun: --log-level: 'loud' is not one of trace, debug, info, warning, error, fatal\n",
+    ),
+    (["--ssh-port", "99999", "true"], 2, "hvdrun: --ssh-port: '99999' is not possible; the most is 65535\n"),
+    (["--start-timeout", "0.01", "true"], 2, "hvdrun: --start-timeout: '0.01' is not possible; the least is 0.1\n"),
+    (["--blacklist-cooldown-range=5", "true"], 2, "hvdrun: --blacklist-cooldown-range: needs two values\n"),
+    (["--svg", "true"], 2, "hvdrun: --svg: draws what --show-map shows\n        add --show-map\n"),
+    (["--json", "true"], 2, "hvdrun: --json: says how --dry-run, --show-map or --report prints\n        add one of them\n"),
+    (["--show-map", "--dry-run", "true"], 2, "hvdrun: --show-map: cannot be given with --dry-run\n"),
+    (["-np", "1000000", "true"], 2, "hvdrun: localhost: a host can have 512 ranks of a job at most, not 1000000\n"),
+    (["--np", "2", "true"], 2, "hvdrun: --np: no such option\n        did you mean -np?\n"),
+    (["--nproc_per_node=2", "true"], 2, "hvdrun: --nproc_per_node: no such option\n        did you mean -np, and -H"),
+    (["-x", "PATH", "true"], 2, "hvdrun: -x: no such option\n        not needed here: the environment travels to every rank\n"),
+    (["--oversubscribe", "true"], 2, "hvdrun: --oversubscribe: no such option\n        not needed here: "),
+    (["-np", "2", "--config-file", "twice.yaml", "true"], 2, "hvdrun: twice.yaml:3:1: 'params' is there twice\n"),
+    (
+        ["-np", "2", "--config-file", "near.yaml", "true"],
+        2,
+        "hvdrun: near.yaml:1:1: no option is called 'cycle_time_ms'\n        did you mean params.cycle_time_ms?\n",
+    ),
+    (["--manifest", "none.json", "true"], 2, "hvdrun: none.json: "),
     (["-np", "2", "--mpirun", "/bin/true", "true"], 2, "hvdrun: /bin/true: this is not Open MPI's mpirun"),
 ]
 
@@ -160,6 +190,27 @@ def test_options_that_change_nothing_say_so() -> None:
     done = hvdrun.run("-np", "1", "--gloo", "--mpi", "--disable-cache", "--autotune", "--dry-run", "true")
     assert done.returncode == 0
     assert len(done.stderr.splitlines()) == 2
+
+
+def test_options_behind_the_program_are_remarked_on(tmp_path: pathlib.Path) -> None:
+    """Once, and only where nobody said how many ranks."""
+    (tmp_path / "t.py").write_text("")
+    done = hvdrun.run("--dry-run", "t.py", "-np", "2", cwd=tmp_path)
+    assert done.stderr == "hvdrun: -np stands behind t.py, so it goes to that program; hvdrun's own options come first\n"
+    assert hvdrun.run("-np", "1", "--dry-run", "t.py", "-np", "2", cwd=tmp_path).stderr == ""
+
+
+def test_help_fits_the_terminal() -> None:
+    """Texts are broken at blanks; without a terminal each is one line."""
+    shown = subprocess.run(
+        ["script", "-qec", f"stty cols 80; {hvdrun.program()} --help-all", "/dev/null"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        check=True,
+    ).stdout
+    assert max(len(line.rstrip("\r")) for line in shown.split("\n")) <= 80
 
 
 def test_completion_in_bash() -> None:

@@ -173,7 +173,7 @@ def test_gpus_and_ranks_must_fit() -> None:
     for allowed in ("--share-gpus", "--gpus=none"):
         assert hvdrun.run("--show-map", *topology, allowed, env={"HVD_SHARE_GPUS": "0"}).returncode == 0
     done = hvdrun.run("--show-map", "--gpus", "some", *topology)
-    assert done.stderr.startswith("hvdrun: --gpus: 'some' is not a choice\n        write all, own or none")
+    assert done.stderr.startswith("hvdrun: --gpus: 'some' is not one of all, own, none\n")
 
 
 def test_a_map_of_this_machine() -> None:
