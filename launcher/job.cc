@@ -124,7 +124,8 @@ void place_ranks(JobPlan& job, const Environment& environment) {
   std::vector<bool> local(wanted.allocation.hosts.size());
   // Planned for another kind of machine, its hosts need not be known here.
   const bool imagined = settings.has("topology") && (settings.flag("show-map") || settings.flag("dry-run"));
-  const std::vector<ResolvedHost> hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
+  job.hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
+  const std::vector<ResolvedHost>& hosts = job.hosts;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     local[i] = hosts[i].local;
     if (!hosts[i].local && !hosts[i].reach_us.empty() &&
@@ -168,6 +169,7 @@ JobPlan prepare(CommandLine line, const Environment& environment) {
     throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
                 "a job runs on the machines that there are");
   place_ranks(job, environment);
+  require_known(job.hosts);
   if (const auto rank = settings.integer("stdin"); rank && *rank >= static_cast<int>(job.plan.ranks.size()))
     throw Error(Code::usage, "--stdin", "there is no rank " + std::to_string(*rank),
                 "the ranks are 0 to " + std::to_string(job.plan.ranks.size() - 1));

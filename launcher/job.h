@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/alloc/resolve.h"
 #include "launcher/mpirun/mpirun.h"
 #include "launcher/options/settings.h"
 #include "launcher/payload/payload.h"
@@ -15,6 +16,7 @@ struct JobPlan {
   Plan plan;
   Machines machines;                  ///< [plan.hosts]; this machine, or --topology's for all
   std::vector<std::string> reach_us;  ///< our own addresses towards the remote hosts, each once
+  std::vector<ResolvedHost> hosts;    ///< of the allocation, as they were looked up
   LoadedPayload payload;
   std::string python;                     ///< empty for a command
   std::string why;                        ///< why this allocation
@@ -35,7 +37,7 @@ std::string current_folder();
 /// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
 JobPlan prepare(CommandLine line, const Environment& environment);
 
-/// The first part of it: hosts and ranks, without a payload.
+/// The first part of it: hosts and ranks, without a payload.  Unknown hosts are the caller's to refuse (require_known).
 void place_ranks(JobPlan& job, const Environment& environment);
 /// The second: cores and GPUs, for the hosts that can be looked at from here.  Throws Error{usage} for too few GPUs.
 void share_out(JobPlan& job, const Environment& environment);

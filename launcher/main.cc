@@ -72,6 +72,7 @@ int show_map(Settings settings) {
   JobPlan job;
   job.settings = std::move(settings);
   place_ranks(job, environment);
+  require_known(job.hosts);
   if (!job.settings.has("topology") && !(job.plan.all_local() && place::read_gpus().empty())) {
     job.rank_program = find_rank_program(environment);
     std::string python;

@@ -105,7 +105,7 @@ std::vector<ResolvedHost> resolve(const Allocation& allocation) {
   std::vector<std::size_t> unknown;
   const std::string self = host_name();
   for (const HostSlots& h : allocation.hosts) {
-    hosts.push_back({h.host, local_by_name(h.host, self), {}, {}});
+    hosts.push_back({h.host, local_by_name(h.host, self), {}, {}, {}});
     if (!hosts.back().local) unknown.push_back(hosts.size() - 1);
   }
   if (unknown.empty()) return hosts;
@@ -124,17 +124,22 @@ std::vector<ResolvedHost> resolve(const Allocation& allocation) {
     for (const std::size_t i : unknown)
       if (!reasons[i].empty()) reasons[i].clear(), hosts[i].reach_us = own_main_address();
 
+  for (const std::size_t i : unknown)
+    if (!reasons[i].empty()) hosts[i].unknown = allocation.hosts[i].where + ": " + reasons[i];
+  return hosts;
+}
+
+void require_known(const std::vector<ResolvedHost>& hosts) {
   std::vector<std::string> bad;
   std::string first;
-  for (const std::size_t i : unknown)
-    if (!reasons[i].empty()) {
-      if (bad.empty()) first = allocation.hosts[i].where + ": " + reasons[i];
-      bad.push_back(hosts[i].host);
+  for (const ResolvedHost& host : hosts)
+    if (!host.unknown.empty()) {
+      if (bad.empty()) first = host.unknown;
+      bad.push_back(host.host);
     }
   if (!bad.empty())
     throw Error(Code::unavailable, bad.size() == 1 ? "unknown host " + bad[0] : "unknown hosts " + join(bad, ", "),
                 first, "check the spelling, or try: getent hosts " + bad[0]);
-  return hosts;
 }
 
 }  // namespace hvd::launcher

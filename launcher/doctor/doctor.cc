@@ -53,6 +53,12 @@ Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& scr
   Answers answers;
   answers.host = host.name;
   answers.local = host.local;
+  for (const ResolvedHost& resolved : job.hosts)
+    if (resolved.host == host.name && !resolved.unknown.empty()) {
+      answers.unreachable = "unknown host: " + resolved.unknown;
+      answers.hint = "check the spelling, or try: getent hosts " + host.name;
+      return answers;
+    }
   const double before = wall();
   const Captured done = ask(host, job, script);
   const double after = wall();
@@ -116,7 +122,9 @@ int doctor(CommandLine line, const Environment& environment) {
   }
   std::fputs(matrix(all, questions).c_str(), stdout);
   std::fputs(gpu_lines(all).c_str(), stdout);
-  if (!job.reach_us.empty())
+  const bool reached =
+      std::any_of(all.begin(), all.end(), [](const Answers& a) { return !a.local && a.unreachable.empty(); });
+  if (reached && !job.reach_us.empty())
     std::printf("hosts reach this one at %s: the address that the route to them uses%s\n",
                 join(job.reach_us, ", ").c_str(),
                 job.settings.has("network-interfaces") ? "; MPI keeps to --network-interfaces" : "");

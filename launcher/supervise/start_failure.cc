@@ -45,13 +45,20 @@ std::string with_host(std::string_view text, const std::string& host) {
   return out;
 }
 
+/// The line of @p text that holds the byte @p at.
+std::string line_at(const std::string& text, std::size_t at) {
+  const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+  return std::string(trim(text.substr(begin, text.find('\n', at) - begin)));
+}
+
 std::optional<Error> from_ssh(const StartFacts& facts) {
   for (const auto& [host, log] : facts.ssh_logs)
     if (auto problem = preflight_problem(host, log)) return problem;
   for (const auto& [host, log] : facts.ssh_logs)
     for (const Sign& sign : ssh_signs)
-      if (log.find(sign.text) != std::string::npos)
-        return Error(Code::unavailable, "", with_host(sign.what, host), with_host(sign.hint, host));
+      if (const std::size_t at = log.find(sign.text); at != std::string::npos)
+        return Error(Code::unavailable, "", with_host(sign.what, host),
+                     with_host(sign.hint, host) + "\n        it said: " + line_at(log, at));
   return std::nullopt;
 }
 
@@ -65,14 +72,29 @@ std::string said(const StartFacts& facts) {
 
 }  // namespace
 
+namespace {
+
+bool names_fault(const std::string& line) {
+  constexpr std::string_view signs[] = {"refused", "denied", "not found", "No such",  "annot",  "rror",
+                                        "ailed",   "unable", "timed out", "No route", "nvalid", "nreachable"};
+  return std::any_of(std::begin(signs), std::end(signs), [&](std::string_view s) { return line.find(s) != line.npos; });
+}
+
+}  // namespace
+
 std::vector<std::string> telling_lines(const std::string& text, std::size_t most) {
   std::vector<std::string> lines;
   for (const std::string& line : split(text, '\n')) {
     const std::string_view t = trim(line);
     if (std::any_of(t.begin(), t.end(), [](unsigned char c) { return std::isalnum(c); })) lines.emplace_back(t);
   }
-  if (lines.size() > most) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(most));
-  return lines;
+  if (lines.size() <= most) return lines;
+  // The first ones that name a fault, and the last ones: programs end with advice in general.
+  const std::size_t tail = lines.size() - most / 2;
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    if (i >= tail || (kept.size() < most - most / 2 && names_fault(lines[i]))) kept.push_back(lines[i]);
+  return kept;
 }
 
 std::vector<std::string> first_words(const std::string& mpirun_output) {

@@ -24,7 +24,8 @@ Error start_failure(const StartFacts& facts);
 /// Logs that our agents left in @p folder.
 std::map<std::string, std::string> read_ssh_logs(const std::string& folder);
 
-/// @p text without blank lines and mpirun's rules of dashes, at most @p most last lines.
+/// @p text without blank lines and mpirun's rules of dashes, at most @p most lines: those that name a fault, and the
+/// last.
 std::vector<std::string> telling_lines(const std::string& text, std::size_t most);
 
 /// What MPI in a rank told mpirun alone, the first lines first: what is wrong comes before what that may mean.  Empty

@@ -225,6 +225,13 @@ def test_the_doctor(two_hosts: Cluster) -> None:
     assert done.returncode == 0
     done = run(two_hosts, "doctor", "-p", "2223", "-H", "alpha:1,beta:2", "--", "true")
     assert "problem beta: nothing listens for ssh on beta\n        is sshd running there?" in done.stdout
+    assert "port 2223: Connection refused\n" in done.stdout  # ssh's own words
+    assert "hosts reach this one at" not in done.stdout  # nobody has tried
+    assert done.returncode == 4
+    done = run(two_hosts, "doctor", "-H", "alpha:1,beta:1,nowhere:1", "--", "true")
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["host", "alpha", "beta", "nowhere"]
+    assert any(line.startswith("problem nowhere: unknown host: -H:") for line in lines)
     assert done.returncode == 4
     nothing_left(two_hosts)
 

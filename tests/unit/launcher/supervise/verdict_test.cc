@@ -83,6 +83,16 @@ TEST_CASE("verdict: interruption and mpirun's death") {
         "137\nhvdrun: mpirun was killed by signal 9 (SIGKILL) while the job was running; all ranks have ended");
 }
 
+TEST_CASE("start: of much that was said, the line that names the fault is kept") {
+  std::string text = "ssh: connect to host n2 port 22: Connection refused\n";
+  for (int i = 0; i < 40; ++i) text += "general advice " + std::to_string(i) + "\n";
+  const std::vector<std::string> kept = telling_lines(text, 5);
+  REQUIRE(kept.size() == 3);
+  CHECK(kept[0] == "ssh: connect to host n2 port 22: Connection refused");
+  CHECK(kept[2] == "general advice 39");
+  CHECK(telling_lines("a\n\n---\nb\n", 5) == std::vector<std::string>{"a", "b"});
+}
+
 TEST_CASE("start: what ssh says is told with the host and the way out") {
   StartFacts facts;
   facts.absent_hosts = {"n2"};
@@ -94,7 +104,8 @@ TEST_CASE("start: what ssh says is told with the host and the way out") {
     return std::string(e.what()) + " (" + e.hint + ")";
   };
   CHECK(said("No ECDSA host key is known\nHost key verification failed.\n") ==
-        "the ssh key of n2 is not known here (ssh n2 once by hand and accept its key)");
+        "the ssh key of n2 is not known here (ssh n2 once by hand and accept its key\n"
+        "        it said: Host key verification failed.)");
   CHECK(said("root@n2: Permission denied (publickey).\n").starts_with("n2 refused the ssh login"));
   CHECK(said("sh: 1: orted: not found").starts_with("Open MPI is not installed on n2"));
   facts.ssh_logs.clear();
