@@ -110,7 +110,6 @@ def check_order_of_calls():
     optimizer = distributed(model)
     model(data(RANK)).square().mean().backward()
     raises(AssertionError, optimizer.zero_grad, "zero_grad")
-    raises(AssertionError, lambda: model(data(RANK)).square().mean().backward(), "backward_passes_per_step")
     optimizer.synchronize()  # nothing to wait for
     with optimizer.skip_synchronize():
         optimizer.step()

@@ -79,9 +79,10 @@ def check_one_ranks_overflow_is_everybodys():
 def check_a_scaler_with_adasum():
     if Scaler is None:
         raise SkipTest("torch.amp.GradScaler for the CPU needs torch 2.3")
-    for way in ("as documented", "step alone"):
+    for way in ("as documented", "unscaled first", "step alone"):
         for overflow in (None, (1, 0)):
-            scaled, _ = train(3, way, overflow, op=hvd.Adasum)
+            scaled, scale = train(3, way, overflow, op=hvd.Adasum)
+            assert scale == (512.0 if overflow else 1024.0), scale  # on all ranks
             plain = make_model().float()
             optimizer = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9)
             optimizer = hvd.DistributedOptimizer(optimizer, plain.named_parameters(), op=hvd.Adasum)

@@ -12,6 +12,7 @@ import torch
 
 from hvd._submission import Adasum
 from hvd.torch._reducer import Reducer
+from hvd.torch._slots import Slot
 from hvd.torch.ops import collectives
 
 
@@ -19,36 +20,55 @@ class DeltaReducer(Reducer):
     """A Reducer that counts backward passes like its base, and leaves the gradients alone."""
 
     in_memory = False
+    reduces_gradients = False
 
     def _submit(self, slot: Any) -> None:
         pass
 
-    def _submit_group(self, group: Any) -> None:
+    def _submit_group(self, slots: Any) -> None:
         pass
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether this rank has any."""
+        return any(slot.parameter.grad is not None for slot in self._ordered)
 
     def synchronize(self) -> None:
         """Nothing is under way before the step."""
         self._forget()
 
     def step(self, own: Callable[[], Any]) -> Any:
-        """Calls the optimizer's own step, then reduces what it has changed.  Collective; returns what own() returns."""
+        """Calls the optimizer's own step, then reduces what it has changed.  Collective; returns what own() returns.
+
+        What no rank has a gradient for does not travel.
+        """
         settings = self.settings
-        slots = list(self.slots.values())
-        starts = [slot.parameter.detach().clone() for slot in slots]
+        self._hook_unfrozen()
+        self._name()
+        self._drop_untouched()
+        starts = {slot: slot.parameter.detach().clone() for slot in self._ordered if _can_change(slot.parameter)}
         result = own()
+        changes: dict[Slot, torch.Tensor] = {}
         try:
+            told = self._tell(self._ordered)
             under_way = []
-            for slot, start in zip(slots, starts):
+            for slot in [slot for slot, anywhere in zip(self._ordered, told) if anywhere]:
+                start = starts.setdefault(slot, slot.parameter.detach().clone())
                 change, context = settings.compression.compress(slot.parameter.detach() - start)
                 handle = collectives.allreduce_async_(change, None, slot.name, Adasum, process_set=settings.process_set)
-                under_way.append((handle, context))
-            changes = [settings.compression.decompress(collectives.synchronize(h), context) for h, context in under_way]
+                under_way.append((slot, handle, context))
+            for slot, handle, context in under_way:
+                changes[slot] = settings.compression.decompress(collectives.synchronize(handle), context)
         except BaseException:
-            changes = [torch.zeros_like(start) for start in starts]  # as if there had been no step
+            changes = {slot: torch.zeros_like(start) for slot, start in starts.items()}  # as if there had been no step
             raise
         finally:
             with torch.no_grad():
-                for slot, start, change in zip(slots, starts, changes):
-                    slot.parameter.copy_(start + change)
+                for slot, change in changes.items():
+                    slot.parameter.copy_(starts[slot] + change)
             self._forget()
         return result
+
+
+def _can_change(parameter: torch.Tensor) -> bool:
+    return parameter.requires_grad or parameter.grad is not None

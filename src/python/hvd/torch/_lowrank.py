@@ -14,6 +14,7 @@ import torch
 
 from hvd._submission import Average
 from hvd.torch._reducer import Reducer, Settings
+from hvd.torch._slots import Slot
 from hvd.torch.compression import NoneCompressor, PowerSGD
 from hvd.torch.ops import collectives
 
@@ -55,35 +56,35 @@ class LowRankReducer(Reducer):
         self.compression = NoneCompressor  # of everything that is no matrix
         self._thin: dict[int, _Thin] = {}
 
-    def _of(self, slot: Any) -> _Thin | None:
+    def _of(self, slot: Slot) -> _Thin | None:
         found = self._thin.get(id(slot.parameter))
         if found is None and self._powersgd.fits(slot.parameter):
-            found = self._thin[id(slot.parameter)] = _Thin(slot.parameter, slot.name, self._powersgd.rank)
+            found = self._thin[id(slot.parameter)] = _Thin(slot.parameter, slot.base_name, self._powersgd.rank)
         return found
 
     @torch.no_grad()
-    def _submit(self, slot: Any) -> None:
+    def _submit(self, slot: Slot) -> None:
         thin = self._of(slot)
-        gradient = slot.parameter.grad
-        if thin is None or (gradient is not None and gradient.is_sparse):
+        gradient: Any = slot.parameter.grad
+        if thin is None or gradient.is_sparse:
             super()._submit(slot)
             return
-        if gradient is None:
-            gradient = slot.parameter.grad = torch.zeros_like(slot.parameter)
         thin.wanted = thin.error + gradient.reshape(thin.error.shape)
         thin.p = (thin.wanted @ thin.q).contiguous()
         thin.handle = self._reduce(thin.p, slot.name + ".P")
-        slot.work = gradient  # under way
+        slot.gradient = slot.work = gradient  # under way
 
     def group(self, groups: Any) -> None:
         """ValueError: matrices travel one by one."""
         raise ValueError("PowerSGD works without groups")
 
-    def synchronize(self) -> None:
-        """Waits until every parameter's gradient is reduced over all ranks."""
+    def _reduce(self, matrix: torch.Tensor, name: str) -> Any:
+        return collectives.allreduce_async_(matrix, None, name, Average, process_set=self.settings.process_set)
+
+    def _complete(self, slots: list[Slot]) -> None:
         try:
-            super().synchronize()
-            self._finish()
+            super()._complete(slots)
+            self._finish(slots)
         except KeyboardInterrupt:
             raise  # still under way
         except BaseException:
@@ -91,14 +92,11 @@ class LowRankReducer(Reducer):
                 thin.handle = None  # ended with the same error
             raise
 
-    def _reduce(self, matrix: torch.Tensor, name: str) -> Any:
-        return collectives.allreduce_async_(matrix, None, name, Average, process_set=self.settings.process_set)
-
     @torch.no_grad()
-    def _finish(self) -> None:
+    def _finish(self, slots: list[Slot]) -> None:
         """Second exchange; writes the gradients."""
         under_way = []
-        for slot in self.slots.values():
+        for slot in slots:
             thin = self._thin.get(id(slot.parameter))
             if thin is not None and thin.handle is not None:
                 handle, thin.handle = thin.handle, None
@@ -109,7 +107,8 @@ class LowRankReducer(Reducer):
             thin.q = collectives.synchronize(handle)
             mean = thin.p @ thin.q.t()
             thin.error = thin.wanted - mean
-            gradient: Any = slot.parameter.grad
-            gradient.copy_(mean.view(gradient.shape))
+            into: Any = slot.into()
+            if into is not None:
+                into.copy_(mean.view(into.shape))
             norm = thin.q.norm(dim=0, keepdim=True)
             thin.q = torch.where(norm > 0, thin.q / norm.clamp_min(1e-30), thin.q)

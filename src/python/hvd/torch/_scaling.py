@@ -3,7 +3,8 @@
 A scaler looks for infinities in the gradients, and steps only where there are none.  Ranks must find the same, or one of
 them steps, and waits, alone.  So gradients are reduced before the scaler looks at them; that happens where it first asks
 the optimizer for something: its param_groups in unscale_(), or in step() whether it scales by itself.  Adasum reduces no
-gradients: there the scaler leaves the decision to us, by the protocol it has for fused optimizers, and the ranks agree.
+gradients: there the ranks share what they find, so that each scaler finds it, and the scaler leaves the decision to us, by
+the protocol it has for fused optimizers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hvd._submission import Adasum, Max
+from hvd._submission import Adasum, Sum
 from hvd.torch._reducer import Reducer
 from hvd.torch.ops import collectives
 
@@ -28,9 +29,24 @@ class Scaled:
 
     def _synchronize_for_scaler(self) -> None:
         hvd: Reducer | None = self.__dict__.get("_hvd")
-        if hvd is not None and hvd.settings.op != Adasum and hvd.busy:
+        if hvd is None or not hvd.has_gradients:
+            return
+        if hvd.settings.op != Adasum:
             hvd.synchronize()
             self._scaler_synchronized = True
+        elif not self._scaler_synchronized:
+            self._share_overflow(hvd)
+            self._scaler_synchronized = True
+
+    @staticmethod
+    def _share_overflow(hvd: Reducer) -> None:
+        """Where some rank's gradients have an infinity, every rank's have one: what the scaler finds, and does, is the same."""
+        parameters: list[Any] = [slot.parameter for slot in hvd.slots.values()]
+        values = [g._values() if g.is_sparse else g for g in (p.grad for p in parameters) if g is not None]
+        mine = torch.tensor([float(any(not bool(torch.isfinite(value).all()) for value in values))])
+        total = collectives.allreduce(mine, None, "hvd.found_inf", Sum, process_set=hvd.settings.process_set)
+        if total.item() and not mine.item() and values:
+            values[0].fill_(float("inf"))
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -57,13 +73,11 @@ class Scaled:
         self.__dict__["_step_supports_amp_scaling"] = value
 
     def _skips_for_overflow(self) -> bool:
-        """Adasum, called by a scaler: whether some rank's gradients overflowed; unscales this rank's where none did."""
+        """Adasum, called by a scaler: whether gradients overflowed; unscales this rank's where none did."""
         found = getattr(self, "found_inf", None)
         if found is None:
             return False
-        process_set = self._hvd.settings.process_set
-        mine = found.detach().reshape(1).to(torch.float32)
-        if collectives.allreduce(mine, None, "hvd.found_inf", Max, process_set=process_set).item():
+        if found.item():
             return True
         if not self._scales_itself():
             scale: Any = getattr(self, "grad_scale", None)

@@ -82,8 +82,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in params:
-        if not optimizer.state and parameter.requires_grad and parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)  # as Horovod leaves it, which makes the state by a first step
+        if _world.size() > 1 and not optimizer.state and parameter.requires_grad and parameter.grad is None:
+            zeros: Any = torch.zeros_like(parameter)  # as Horovod leaves it, which makes the state by a first step
+            zeros._hvd_untouched = zeros._version  # but a step must not take it for a gradient
+            parameter.grad = zeros
     counts = [len(group["params"]) for group in optimizer.param_groups]
     tensors: list[torch.Tensor] = []
     message = None

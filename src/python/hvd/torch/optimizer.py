@@ -115,6 +115,7 @@ class _Distributed(Scaled, _Base):
         With a closure, what each of its calls leaves in the gradients is reduced before the optimizer sees it.
         """
         if isinstance(self._hvd, DeltaReducer):
+            self._scaler_synchronized = False
             if self._hvd.slots and self._skips_for_overflow():
                 self._hvd.synchronize()
                 return None

@@ -15,7 +15,7 @@ import torch
 
 from hvd._submission import Average, Max, Sum
 from hvd.process_sets import ProcessSet, global_process_set
-from hvd.torch._reducer import _after_accumulation
+from hvd.torch._slots import after_accumulation
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.ops import collectives, moving
 
@@ -136,7 +136,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             made.append(bucket)
             for p, place in zip(members, bucket.places):
                 self._left[p] = self._passes
-                self._hooks.append(_after_accumulation(p, self._hook(bucket, p, place)))
+                self._hooks.append(after_accumulation(p, self._hook(bucket, p, place)))
         return made
 
     def _all(self) -> Iterator[_Bucket]:

@@ -1,0 +1,89 @@
+"""Which parameters have a gradient on some rank: what the ranks of a reducer tell each other once a step.
+
+One number for each parameter, summed over the ranks; its three fields count who has a dense gradient, a sparse one, and one
+more that was added while the first was under way.  A rank that has joined (hvd.join) counts as one without any.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Callable
+
+import torch
+
+from hvd import _native
+from hvd._submission import Sum
+from hvd.exceptions import HorovodInternalError
+from hvd.process_sets import ProcessSet
+from hvd.torch._slots import Slot
+from hvd.torch.ops import collectives
+
+DENSE, SPARSE, MORE = 1, 1 << 21, 1 << 42
+_FIELD = (1 << 21) - 1
+
+
+def has_dense(told: int) -> bool:
+    """Whether some rank has a dense gradient."""
+    return bool(told & _FIELD)
+
+
+def has_sparse(told: int) -> bool:
+    """Whether some rank has a sparse gradient."""
+    return bool(told >> 21 & _FIELD)
+
+
+def has_more(told: int) -> bool:
+    """Whether some rank has a second gradient."""
+    return told >= MORE
+
+
+class Presence:
+    """The exchange; one at a time.  After a KeyboardInterrupt the next call goes on waiting for the same one."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def exchange(self, mine: list[int], name: str, process_set: ProcessSet) -> list[int]:
+        """The sums of everybody's numbers.  Collective; the same parameters in the same order on all ranks."""
+        if self._handle is None:
+            numbers = torch.tensor(mine, dtype=torch.int64)
+            self._handle = collectives.allreduce_async_(numbers, None, name, Sum, process_set=process_set)
+        handle = self._handle
+        try:
+            told = collectives.synchronize(handle)
+        except KeyboardInterrupt:
+            raise  # still under way
+        except BaseException:
+            self._handle = None
+            raise
+        self._handle = None
+        return told.tolist()  # type: ignore[no-any-return]
+
+
+def end_mixtures(slots: list[Slot], process_set: ProcessSet) -> HorovodInternalError:
+    """The error for gradients that are sparse on some ranks and dense on others, which travel in different operations.
+
+    Collective: every rank joins those of the other kind with what cannot belong there, so that all of them end.
+    """
+    odd = torch.zeros(1, dtype=torch.uint8)
+    waits: list[Callable[[], Any]] = []
+    for slot in slots:
+        handles = []
+        if slot.handle:
+            waits.append(lambda handle=slot.handle: _native.finish(handle))  # type: ignore[misc]
+        else:
+            handles.append(collectives.allreduce_async_(odd, None, slot.name, Sum, process_set=process_set))
+        if slot.sparse:
+            waits.append(slot.sparse)
+        else:
+            for what in ("indices", "values"):
+                handles.append(collectives.allgather_async(odd, f"{slot.name}.{what}", process_set))
+        waits += [lambda handle=handle: collectives.synchronize(handle) for handle in handles]  # type: ignore[misc]
+    for wait in waits:
+        with suppress(HorovodInternalError):
+            wait()
+    error = HorovodInternalError(
+        f"the gradient of {slots[0].base_name} is sparse on some ranks and dense on others: use sparse_as_dense=True"
+    )
+    error.code = "mismatch"
+    return error
