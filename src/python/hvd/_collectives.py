@@ -33,7 +33,7 @@ from hvd._submission import (
     reduce_op,
     scatter_op,
 )
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd.process_sets import ProcessSet, global_process_set, number_of, root_of
 
 __all__ = [
     "DTYPES",
@@ -82,7 +82,7 @@ class Collectives(Submissions[T]):
             name,
             shape,
             0,
-            process_set.process_set_id,
+            number_of(process_set),
             device,
             prescale_factor,
             postscale_factor,
@@ -116,7 +116,7 @@ class Collectives(Submissions[T]):
             name,
             shape,
             0,
-            process_set.process_set_id,
+            number_of(process_set),
             device,
             prescale_factor,
             postscale_factor,
@@ -231,8 +231,7 @@ class Collectives(Submissions[T]):
         if view is None:
             return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
         address, dtype, shape, device = view
-        group = process_set.process_set_id
-        root = process_set.place_of(root_rank) if group else root_rank
+        group, root = number_of(process_set), root_of(process_set, root_rank)
         _native.run(BROADCAST, dtype, Sum, name, shape, root, group, device, 1.0, 1.0, address, address, tensor)
         self._settle()
         return tensor
@@ -241,11 +240,11 @@ class Collectives(Submissions[T]):
         self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Handle:
         """broadcast that returns a handle at once."""
-        return self._into_new(BROADCAST, tensor, name, Sum, process_set.place_of(root_rank), 1.0, 1.0, process_set)
+        return self._into_new(BROADCAST, tensor, name, Sum, root_of(process_set, root_rank), 1.0, 1.0, process_set)
 
     def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """A new tensor with root_rank's values.  The same shape and dtype on all ranks."""
-        root = process_set.place_of(root_rank)
+        root = root_of(process_set, root_rank)
         return self._run_into_new(BROADCAST, tensor, name, Sum, root, 1.0, 1.0, process_set)
 
     def broadcast_many_async_(
@@ -256,8 +255,7 @@ class Collectives(Submissions[T]):
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
         """broadcast_async_ of many tensors in one call; one handle.  synchronize returns the list, or the only one."""
-        group = process_set.process_set_id
-        root = process_set.place_of(root_rank)
+        group, root = number_of(process_set), root_of(process_set, root_rank)
         works, requests = [], []
         for tensor, name in zip(tensors, names):
             view = self._view(tensor)
@@ -378,12 +376,12 @@ class Collectives(Submissions[T]):
 
         Until then this rank takes part in the others' operations with zeros, or no rows.  device is not used.
         """
-        group = process_set.process_set_id
+        group = number_of(process_set)
         if group is None:
             raise ValueError(f"join: this process set does not exist (anymore): {process_set}")
         return _native.join(group)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Returns when all ranks of the set have called it."""
-        group = process_set.process_set_id
+        group = number_of(process_set)
         _native.run(BARRIER, DTYPES["uint8"], Sum, None, (0,), 0, group, -1, 1.0, 1.0, 0, 0, None)

@@ -36,6 +36,10 @@ class _Capsule:
 
 def as_array(tensor: Any) -> Array:
     """The memory of tensor as an array.  TypeError, which says what to do, for what has none."""
+    if tensor.__class__ is np.ndarray:
+        return tensor
+    if isinstance(tensor, np.ma.MaskedArray):
+        raise TypeError("a masked array's mask would be lost: give array.filled(value), and its mask by itself")
     if isinstance(tensor, np.ndarray):
         return tensor
     if isinstance(tensor, np.generic):

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from hvd import _native, _world
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 _OBJECT, _FAILURE = b"\0", b"\1"
 
@@ -40,7 +40,8 @@ def _unpacked(data: memoryview) -> Any:
 
 def _exchange(data: bytes, name: str | None, process_set: ProcessSet) -> list[memoryview]:
     """Every member's bytes, in order."""
-    everything = memoryview(_native.gather_bytes(name, len(data).to_bytes(8, "little") + data, process_set.process_set_id))
+    together = _native.gather_bytes(name, len(data).to_bytes(8, "little") + data, number_of(process_set))
+    everything = memoryview(together)
     parts, at = [], 0
     while at < len(everything):
         length = int.from_bytes(everything[at : at + 8], "little")
@@ -56,6 +57,7 @@ def broadcast_object(
 
     Errors: ValueError for a rank that does not exist, and on every rank when root cannot pickle its object.
     """
+    number_of(process_set)
     me, ranks = _world.rank(), process_set.ranks or []
     if root_rank not in ranks:
         raise ValueError(f"broadcast_object: root_rank is {root_rank}, but the ranks are {ranks}")

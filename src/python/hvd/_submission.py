@@ -7,13 +7,15 @@ ended, so ``_pending`` owns them from submission to synchronize().
 
 from __future__ import annotations
 
+import math
+import numbers
 import operator
 from collections.abc import Sequence
 from typing import Any, Callable, Generic, Protocol, TypeVar, Union
 
 from hvd import _native, _world
 from hvd.exceptions import UnsupportedError
-from hvd.process_sets import ProcessSet
+from hvd.process_sets import ProcessSet, number_of
 
 T = TypeVar("T")
 Handle = int
@@ -116,9 +118,28 @@ def gpu_of(device: Device) -> int:
     return device[0] if isinstance(device, tuple) else device
 
 
+def checked_name(name: Any) -> str | None:
+    """A name for an operation.  TypeError for what is no string, ValueError where libhvd would read a part of it only."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name is {name!r}: it must be a string")
+    if name and "\0" in name:
+        raise ValueError(f"name is {name!r}: it must not contain a NUL character")
+    return name
+
+
 def member_name(name: str | None, index: int) -> str | None:
     """The name of one tensor of a group."""
-    return None if name is None else f"{name}.{index}"
+    return None if name is None else f"{checked_name(name)}.{index}"
+
+
+def checked_predivide(factor: Any, op: int) -> float:
+    """gradient_predivide_factor.  ValueError where it is no positive number, or the gradients are not averaged."""
+    reduce_op(op, None)
+    if not isinstance(factor, numbers.Real) or not 0 < float(factor) < math.inf:
+        raise ValueError(f"gradient_predivide_factor is {factor!r}: it must be a number greater than 0")
+    if factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor works with op=Average only")
+    return float(factor)
 
 
 class _Pending(Generic[T]):
@@ -207,7 +228,7 @@ class Submissions(Generic[T]):
         out = self._adapter.like(tensor)
         target = self._view(out)[0]  # type: ignore[index]
         address, dtype, shape, device = view
-        group = process_set.process_set_id
+        group = number_of(process_set)
         owner = (tensor, out)
         _native.run(kind, dtype, reduce, name, shape, root, group, device, prescale, postscale, address, target, owner)
         self._settle()
@@ -233,7 +254,7 @@ class Submissions(Generic[T]):
         else:
             target = self._view(out)[0]  # type: ignore[index]
         address, dtype, shape, device = view
-        group = process_set.process_set_id
+        group = number_of(process_set)
         handle = _native.submit(
             kind,
             dtype,
@@ -262,7 +283,7 @@ class Submissions(Generic[T]):
         postscale: float,
         process_set: ProcessSet,
     ) -> Handle:
-        group = process_set.process_set_id
+        group = number_of(process_set)
         works, outs, requests = [], [], []
         for index, tensor in enumerate(tensors):
             view = self._view(tensor)
@@ -308,7 +329,7 @@ class Submissions(Generic[T]):
         prescale: float = 1.0,
         postscale: float = 1.0,
     ) -> Handle:
-        group = process_set.process_set_id
+        group = number_of(process_set)
         works, requests, sizes = [], [], []  # sizes: of an element, and the GPU that the result is on
         for tensor, name in zip(tensors, names):
             view = self._view(tensor)
@@ -331,7 +352,7 @@ class Submissions(Generic[T]):
         return handles[0]
 
     def _alltoall(self, tensor: T, splits: Any, name: str | None, process_set: ProcessSet) -> Handle:
-        group, rows = process_set.process_set_id, split_rows(splits)
+        group, rows = number_of(process_set), split_rows(splits)
         view = self._view(tensor)
         work = tensor
         if view is None:

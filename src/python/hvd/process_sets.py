@@ -87,6 +87,20 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set: ProcessSet = _GlobalProcessSet()
 
 
+def number_of(process_set: ProcessSet) -> int | None:
+    """Its process_set_id.  TypeError for what is no process set."""
+    try:
+        return process_set.process_set_id
+    except AttributeError:
+        said = f"process_set is {process_set!r}: it must be a ProcessSet (hvd.global_process_set is all ranks)"
+        raise TypeError(said) from None
+
+
+def root_of(process_set: ProcessSet, root_rank: int) -> int:
+    """Where a rank of the world stands in the set.  ValueError when it is no member, TypeError for what is no process set."""
+    return process_set.place_of(root_rank) if number_of(process_set) else root_rank
+
+
 def ranks_of_communicator(comm: Any) -> list[int]:
     """The ranks of the launch that an mpi4py communicator has; none for COMM_NULL."""
     from mpi4py import MPI  # type: ignore[import-not-found, unused-ignore]

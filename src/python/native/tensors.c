@@ -46,9 +46,17 @@ static int right_after(hvd_handle handle) {
 int fill_name(name_box* box, int kind, PyObject* name) {
   box->text = box->there = NULL;
   if (name == Py_None) return 0;
+  if (!PyUnicode_Check(name)) {
+    PyErr_Format(PyExc_TypeError, "name is %R: it must be a string", name);
+    return -1;
+  }
   Py_ssize_t length = 0;
   const char* text = PyUnicode_AsUTF8AndSize(name, &length);
   if (!text) return -1;
+  if (memchr(text, 0, (size_t)length)) {
+    PyErr_Format(PyExc_ValueError, "name is %R: it must not contain a NUL character", name);
+    return -1;
+  }
   const size_t front = strlen(kind_names[kind]);
   const size_t total = front + (size_t)length + 2;
   char* to = box->here;
@@ -106,6 +114,24 @@ static int fill_splits(request_box* box, PyObject* splits) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
+static int fill_factor(PyObject* value, const char* what, double* factor) {
+  *factor = PyFloat_AsDouble(value);
+  if (*factor != -1.0 || !PyErr_Occurred()) return 0;
+  PyErr_Format(PyExc_TypeError, "%s is %R: it must be a number", what, value);
+  return -1;
+}
+
+/* A rank is an int32: what is beyond is no rank either, so that libhvd says so. */
+static int fill_number(PyObject* value, const char* what, int32_t* number) {
+  const long found = PyLong_AsLong(value);
+  if (found == -1 && PyErr_Occurred()) {
+    PyErr_Format(PyExc_TypeError, "%s is %R: it must be an integer", what, value);
+    return -1;
+  }
+  *number = found < INT32_MIN || found > INT32_MAX ? -1 : (int32_t)found;
+  return 0;
+}
+
 /* args: kind, dtype, reduce, name, shape, root, set, device, prescale, postscale, in, out. */
 static int fill_request(request_box* box, PyObject* const* args) {
   hvd_request* r = &box->request;
@@ -123,7 +149,7 @@ static int fill_request(request_box* box, PyObject* const* args) {
     PyErr_SetString(PyExc_ValueError, "this process set does not exist (anymore): see add_process_set");
     return -1;
   }
-  r->root = (int32_t)PyLong_AsLong(args[5]);
+  if (fill_number(args[5], "root_rank", &r->root)) return -1;
   r->set = (int32_t)PyLong_AsLong(args[6]);
   if (PyTuple_Check(args[7]) && PyTuple_Size(args[7]) == 2) { /* a GPU, and the stream that makes the tensor */
     r->device = (int32_t)PyLong_AsLong(PyTuple_GetItem(args[7], 0));
@@ -131,8 +157,8 @@ static int fill_request(request_box* box, PyObject* const* args) {
   } else {
     r->device = (int32_t)PyLong_AsLong(args[7]);
   }
-  r->prescale = PyFloat_AsDouble(args[8]);
-  r->postscale = PyFloat_AsDouble(args[9]);
+  if (fill_factor(args[8], "prescale_factor", &r->prescale)) return -1;
+  if (fill_factor(args[9], "postscale_factor", &r->postscale)) return -1;
   r->in = PyLong_AsVoidPtr(args[10]);
   r->out = PyLong_AsVoidPtr(args[11]);
   if (fill_shape(box, args[4])) return -1;

@@ -8,6 +8,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # to be re
 import jax
 import jax.numpy as jnp
 import numpy as np
+from wrong_arguments import optimizer_refused_by, refused_by
 
 import hvd.jax as hvd
 from hvd.jax import _library
@@ -383,3 +384,10 @@ def check_join():
         out = hvd.allreduce(jnp.full(2, 1.0 + step), op=hvd.Sum, name="uneven")
         same(out, np.full(2, (1.0 + step) * (SIZE - step), np.float32))
     assert hvd.join() == SIZE - 1
+
+
+def check_refused_arguments():
+    for way in BOTH:
+        refused_by(hvd, jnp.ones((2, 2)), way)
+    optimizer_refused_by(lambda **given: hvd.allreduce_gradients({"w": jnp.ones(2)}, **given))
+    optimizer_refused_by(lambda **given: hvd.DistributedGradient(None, **given))

@@ -8,6 +8,7 @@ import tempfile
 
 import keras
 import numpy as np
+from wrong_arguments import optimizer_refused_by
 
 import horovod.keras as hvd
 
@@ -88,6 +89,18 @@ def check_several_backward_passes():
     half = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2, average_aggregated_gradients=True)
     got, _ = fit(model_of(), half, mine(), EACH // 2)
     close(got, expected)
+
+
+def check_several_backward_passes_of_parts():
+    """Who is given now these variables and now those adds up each list by itself."""
+    if BACKEND == "jax":
+        return
+    a, b = (keras.Variable(np.ones(n, "float32")) for n in (2, 3))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    optimizer.build([a, b])
+    for variables, values in (([a], (1, 1)), ([b], (1, 1)), ([a, b], (1, 1)), ([a], (1 - SIZE - 1, 1)), ([b], (-SIZE, -SIZE))):
+        optimizer.apply([keras.ops.full(v.shape, RANK + 1.0) for v in variables], variables)
+        assert [float(v[0]) for v in (a, b)] == list(map(float, values)), (variables, values)
 
 
 def check_local_layers():
@@ -171,6 +184,7 @@ def check_mixed_float16():
 
 
 def check_errors():
+    optimizer_refused_by(lambda **given: hvd.DistributedOptimizer(keras.optimizers.SGD(), **given))
     try:
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
     except ValueError:

@@ -2,6 +2,7 @@
 
 import mxnet as mx
 import numpy as np
+from wrong_arguments import predivide_refused_by, refused_by
 
 import horovod.mxnet as hvd
 
@@ -248,3 +249,19 @@ def check_sparse_gradients():
     expected[:SIZE] -= 1 / SIZE
     expected[5] -= 1
     np.testing.assert_allclose(embedding.weight.data().asnumpy(), expected, rtol=1e-6)
+
+
+def check_refused_arguments():
+    refused_by(hvd, nd(data()))
+    predivide_refused_by(lambda **given: hvd.DistributedOptimizer(mx.optimizer.SGD(), **given))
+
+
+def check_made_distributed_twice():
+    """A notebook's cell that is run again: the gradients are still averaged, once."""
+    plain = mx.optimizer.SGD(rescale_grad=0.5)
+    hvd.DistributedOptimizer(plain)
+    again = hvd.DistributedOptimizer(hvd.DistributedOptimizer(plain))
+    weight, grad = nd(np.zeros(2, "float32")), nd(np.full(2, RANK + 1, "float32"))
+    again.set_learning_rate(1.0)
+    again.update(0, weight, grad, None)
+    same(weight, np.full(2, -0.5 * (SIZE + 1) / 2, "float32"))

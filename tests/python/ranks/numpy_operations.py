@@ -5,6 +5,7 @@ import threading
 import time
 
 import numpy as np
+from wrong_arguments import refused_by
 
 import hvd.numpy as hvd
 
@@ -325,3 +326,14 @@ def check_init_again():
         hvd.init()
         assert (hvd.rank(), hvd.size()) == (RANK, SIZE)
         np.testing.assert_array_equal(hvd.allreduce(np.ones(2), op=hvd.Sum), SIZE)
+
+
+def check_refused_arguments():
+    refused_by(hvd, data("float32"))
+    masked = np.ma.array(data("float32"), mask=data("bool"))
+    for call in (hvd.allreduce, hvd.allreduce_, hvd.allgather, lambda x: hvd.broadcast(x, 0)):
+        raises(TypeError, lambda: call(masked), "masked", "filled")  # noqa: B023
+    raises(TypeError, lambda: hvd.broadcast(data("int8"), 1.0), "root_rank is 1.0")
+    raises(ValueError, lambda: hvd.broadcast(data("int8"), 1 << 40), "root")
+    raises(TypeError, lambda: hvd.allreduce(data("int8"), prescale_factor="x"), "prescale_factor is 'x'")
+    np.testing.assert_array_equal(hvd.allreduce(data("int32"), op=hvd.Max), np.max(everyone("int32"), 0))

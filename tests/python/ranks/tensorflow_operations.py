@@ -4,6 +4,7 @@ from unittest import SkipTest
 
 import numpy as np
 import tensorflow as tf
+from wrong_arguments import optimizer_refused_by, refused_by
 
 import horovod.tensorflow as hvd
 from hvd.tensorflow import _library
@@ -361,6 +362,14 @@ def check_sessions():
             same(got[0], [[i * SIZE * (SIZE + 1) / 2] for i in range(6)])
             same(got[1], range(1, SIZE + 1))
         assert session.run(grad) == 3.0 * SIZE
+
+
+def check_refused_arguments():
+    for way in (lambda function: function, tf.function):
+        refused_by(hvd, data(), way)
+    optimizer_refused_by(lambda **given: hvd.DistributedGradientTape(tf.GradientTape(), **given))
+    plain = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    optimizer_refused_by(lambda **given: hvd.DistributedOptimizer(plain, **given))
 
 
 def check_again():

@@ -26,9 +26,20 @@ from jax._src.interpreters import mlir
 from jax.interpreters import ad, batching
 
 from hvd import _world
-from hvd._submission import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER, Adasum, Average, Sum
+from hvd._submission import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BARRIER,
+    BROADCAST,
+    REDUCESCATTER,
+    Adasum,
+    Average,
+    Sum,
+    checked_name,
+)
 from hvd.jax import _arrays, _library
-from hvd.process_sets import ProcessSet
+from hvd.process_sets import ProcessSet, number_of
 
 try:
     from jax.extend.core import Primitive
@@ -95,7 +106,8 @@ def traced(arrays: Sequence[Any]) -> bool:
 
 def _check(operation: Operation) -> None:
     _world.rank()
-    if operation.process_set.process_set_id is None:
+    checked_name(operation.name)
+    if number_of(operation.process_set) is None:
         raise ValueError("this process set does not exist (anymore): see add_process_set")
     if not operation.process_set.included():
         raise ValueError(f"this rank is not a member of {operation.process_set}")

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hvd._submission import ALLREDUCE, Average, reduce_op
+from hvd._submission import ALLREDUCE, Average, checked_predivide, reduce_op
 from hvd.jax import _primitive
 from hvd.jax._primitive import Operation
 from hvd.jax.compression import Compression, Compressor
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 __all__ = [
     "DistributedGradient",
@@ -68,8 +68,7 @@ def allreduce_gradients(
     gradient_predivide_factor: with Average, divides the gradients by it before they are added, and the sum by the rest.
     sparse_as_dense: gradients of jax.experimental.sparse are made dense; without it they are a ValueError.
     """
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor works with op=Average only")
+    gradient_predivide_factor = checked_predivide(gradient_predivide_factor, op)
     leaves, structure = jax.tree_util.tree_flatten(gradients, is_leaf=_sparse)
     for i, leaf in enumerate(leaves):
         if _sparse(leaf):
@@ -110,7 +109,8 @@ def DistributedGradient(
         raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}: it must be at least 1")
     if optimizer is not None and not (hasattr(optimizer, "init") and hasattr(optimizer, "update")):
         raise TypeError(f"optimizer must be a gradient transformation with init and update, not a {type(optimizer).__name__}")
-    reduce_op(op, None)
+    checked_predivide(gradient_predivide_factor, op)
+    number_of(process_set)
 
     def reduced(gradients: Any) -> Any:
         return allreduce_gradients(gradients, compression, op, gradient_predivide_factor, process_set, sparse_as_dense, name)

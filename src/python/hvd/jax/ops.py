@@ -40,7 +40,7 @@ from hvd._submission import (
 from hvd.jax import _arrays, _primitive
 from hvd.jax._primitive import Operation
 from hvd.jax.compression import Compression, Compressor
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd.process_sets import ProcessSet, global_process_set, root_of
 
 __all__ = [
     "Adasum",
@@ -207,7 +207,7 @@ def _arrays_only(tensors: Sequence[Any]) -> None:
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """root_rank's values, in a new array; the same shape and dtype on all ranks."""
     _arrays_only([tensor])
-    process_set.place_of(root_rank)
+    root_of(process_set, root_rank)
     if not 0 <= root_rank < (global_process_set.size() or root_rank + 1):
         raise ValueError(f"broadcast: root_rank is {root_rank}, but there are {global_process_set.size()} ranks")
     return _primitive.bind(Operation(BROADCAST, name, process_set, root_rank=root_rank), [_asarray(tensor)])[0]

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from hvd import numpy as _numpy
-from hvd._submission import Average, Sum
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd._submission import Average, Sum, checked_predivide
+from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 NAME: str = keras.backend.backend()
 
@@ -89,8 +89,8 @@ class Reduction:
         process_set: ProcessSet,
         scale_local: bool,
     ) -> None:
-        if predivide != 1.0 and op != Average:
-            raise ValueError("gradient_predivide_factor works with op=Average only")
+        predivide = checked_predivide(predivide, op)
+        number_of(process_set)
         self.compression = compression
         self.op = op
         self.predivide = predivide

@@ -27,17 +27,17 @@ class _Passes:
     """Gradients of several backward passes, added up outside of any graph (torch; TensorFlow has its own)."""
 
     def __init__(self, passes: int, average: bool) -> None:
-        self.passes, self.average, self.count = passes, average, 0
-        self.sums: list[Any] = []
+        self.passes, self.average = passes, average
+        self._begun: dict[tuple[int, ...], tuple[int, list[Any]]] = {}  # by the variables: count and sums
 
-    def add(self, grads: Sequence[Any]) -> list[Any] | None:
-        """The sums, at every passes-th call."""
-        have = self.sums or [None] * len(grads)
-        self.sums = [old if new is None else (new + 0 if old is None else old + new) for old, new in zip(have, grads)]
-        self.count += 1
-        if self.count < self.passes:
+    def add(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any] | None:
+        """The sums, at every passes-th call for these variables."""
+        which = tuple(map(id, variables))
+        count, have = self._begun.pop(which, (0, [None] * len(grads)))
+        sums = [old if new is None else (new + 0 if old is None else old + new) for old, new in zip(have, grads)]
+        if count + 1 < self.passes:
+            self._begun[which] = count + 1, sums
             return None
-        sums, self.sums, self.count = self.sums, [], 0
         return [None if total is None else total / self.passes for total in sums] if self.average else sums
 
 
@@ -54,16 +54,16 @@ class _Distributed(_Base):  # type: ignore[misc]
         if passes is None:
             return apply(self._hvd_reduction(grads, variables))
         if isinstance(passes, _Passes):
-            sums = passes.add(grads)
+            sums = passes.add(grads, variables)
             return None if sums is None else apply(self._hvd_reduction(sums, variables))
 
         def applied(sums: list[Any]) -> Any:
             return apply(self._hvd_reduction(sums, variables))
 
-        done = passes.step(grads, applied)
+        done = passes.step(grads, variables, applied)
         if not _backend.in_graph():
             return None
-        _backend.initialise_later([passes.count, *(total for total in passes.sums if total is not None)])
+        _backend.initialise_later(passes.variables())
         return done
 
 
@@ -162,8 +162,8 @@ def DistributedOptimizer(
         else:
             raise ValueError("backward_passes_per_step works on TensorFlow and torch; see Keras' gradient_accumulation_steps")
     chosen = num_groups if groups is None and num_groups else groups
-    factor = float(gradient_predivide_factor)
-    reduction = Reduction(compression, sparse_as_dense, op, factor, chosen, process_set, scale_local_gradients)
+    call = (op, gradient_predivide_factor, chosen, process_set, scale_local_gradients)
+    reduction = Reduction(compression, sparse_as_dense, *call)
     inner = _loss_scaled(optimizer)
     made: Any = object.__new__(_distributed_class(type(inner)))
     object.__setattr__(made, "__dict__", inner.__dict__)

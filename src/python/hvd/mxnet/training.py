@@ -9,15 +9,16 @@ from typing import Any
 
 import mxnet as mx
 
-from hvd._submission import Sum
+from hvd._submission import Average, Sum, checked_predivide
 from hvd.mxnet.compression import Compression, Compressor
 from hvd.mxnet.ops import collectives
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 __all__ = ["DistributedOptimizer", "DistributedTrainer"]
 
 
 def _size(process_set: ProcessSet) -> int:
+    number_of(process_set)
     size = process_set.size()
     if size is None:
         raise ValueError("hvd is not initialised, or this process set was not added: call hvd.init() first")
@@ -28,8 +29,7 @@ class _Exchange:
     """Sums arrays over all ranks, in place: each as soon as backward has made it, or in groups."""
 
     def __init__(self, predivide: float, num_groups: int, process_set: ProcessSet, compression: type[Compressor]) -> None:
-        if predivide <= 0:
-            raise ValueError(f"gradient_predivide_factor is {predivide}: it must be greater than 0")
+        checked_predivide(predivide, Average)
         if num_groups < 0:
             raise ValueError(f"num_groups is {num_groups}: it must not be negative")
         self._scale = 1.0 / predivide
@@ -82,12 +82,16 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         num_groups: int = 0,
         process_set: ProcessSet = global_process_set,
     ) -> None:
+        if isinstance(optimizer, DistributedOptimizer):
+            optimizer = optimizer._optimizer
         own = self.__dict__
         own["_optimizer"] = optimizer
         own["_exchange"] = _Exchange(gradient_predivide_factor, num_groups, process_set, Compression.none)
         # The sum becomes an average where the optimizer scales it anyway.
         own["_averaging"] = gradient_predivide_factor / _size(process_set)
-        optimizer.rescale_grad *= self._averaging
+        # Once: the same optimizer may have been made distributed before.
+        optimizer.rescale_grad *= self._averaging / getattr(optimizer, "_hvd_averaging", 1.0)
+        optimizer._hvd_averaging = self._averaging
 
     def __getattr__(self, item: str) -> Any:
         return getattr(self._optimizer, item)
@@ -148,6 +152,7 @@ class DistributedTrainer(mx.gluon.Trainer):
             warnings.warn("DistributedTrainer averages the gradients itself: the optimizer inside is used", stacklevel=2)
             optimizer.rescale_grad /= optimizer._averaging
             optimizer = optimizer._optimizer
+            del optimizer._hvd_averaging
         size = _size(process_set)
         self._exchange = _Exchange(gradient_predivide_factor, num_groups, process_set, compression)
         self._prefix = prefix or ""

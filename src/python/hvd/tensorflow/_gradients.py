@@ -10,12 +10,13 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from hvd import _world
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd._submission import checked_predivide
+from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.tensorflow import _library
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.ops import Adasum, Average, Sum, allreduce, grouped_allreduce, many_allreduce
@@ -36,8 +37,8 @@ class Settings:
     scale_local_gradients: bool = True
 
     def __post_init__(self) -> None:
-        if self.gradient_predivide_factor != 1.0 and self.op != Average:
-            raise ValueError("gradient_predivide_factor works with op=Average only")
+        checked_predivide(self.gradient_predivide_factor, self.op)
+        number_of(self.process_set)
         if self.op == Adasum and self.groups:
             raise ValueError("groups work with op=Average and op=Sum")
 
@@ -181,6 +182,14 @@ def _divided(grad: Any, by: int) -> Any:
     return grad / tf.cast(by, grad.dtype)
 
 
+class _Begun(NamedTuple):
+    """What was added up since the last step, for one list of variables."""
+
+    variables: tuple[Any, ...]  # kept, since what tells them apart may be their address
+    count: tf.Variable  # of passes
+    sums: list[Any]  # tf.Variable, or None where there is no gradient
+
+
 class Aggregation:
     """Adds up the gradients of several backward passes, and has them reduced once.  Eagerly, in tf.function and in graphs."""
 
@@ -189,40 +198,45 @@ class Aggregation:
             raise ValueError(f"backward_passes_per_step is {passes!r}: it must be at least 1")
         self.passes = passes
         self.average = average
-        self.count: Any = None
-        self.sums: list[Any] = []
+        self._begun: dict[Any, _Begun] = {}  # a model that was frozen in part, or another, has sums of its own
 
-    def _prepare(self, grads: Sequence[Any]) -> None:
-        if self.count is not None:
-            return
+    def _for(self, grads: Sequence[Any], variables: Sequence[Any]) -> _Begun:
+        which = tuple((key(variable), grad is None) for variable, grad in zip(variables, grads))
+        if which not in self._begun:
 
-        def total(grad: Any) -> Any:
-            return None if grad is None else tf.Variable(tf.zeros(grad.shape, grad.dtype), trainable=False, name="hvd_gradient")
+            def total(grad: Any) -> Any:
+                zeros = None if grad is None else tf.zeros(grad.shape, grad.dtype)
+                return None if grad is None else tf.Variable(zeros, trainable=False, name="hvd_gradient")
 
-        with tf.init_scope():
-            self.count = tf.Variable(0, trainable=False, dtype=tf.int64, name="hvd_backward_passes")
-            self.sums = [total(grad) for grad in grads]
+            with tf.init_scope():
+                count = tf.Variable(0, trainable=False, dtype=tf.int64, name="hvd_backward_passes")
+                self._begun[which] = _Begun(tuple(variables), count, [total(grad) for grad in grads])
+        return self._begun[which]
 
-    def step(self, grads: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
-        """Adds grads; at every passes-th call, apply(sums).
+    def variables(self) -> list[tf.Variable]:
+        """What it has made so far."""
+        return [v for begun in self._begun.values() for v in (begun.count, *begun.sums) if v is not None]
+
+    def step(self, grads: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
+        """Adds grads; at every passes-th call for these variables, apply(sums).
 
         Returns a tensor: whether it was applied.
         """
         grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        self._prepare(grads)
-        added: list[Any] = [total.assign_add(grad) for total, grad in zip(self.sums, grads) if grad is not None]
-        added.append(self.count.assign_add(1))
+        begun = self._for(grads, variables)
+        added: list[Any] = [total.assign_add(grad) for total, grad in zip(begun.sums, grads) if grad is not None]
+        added.append(begun.count.assign_add(1))
         with _after(added):
-            due = tf.equal(self.count.read_value() % self.passes, 0)
-        return tf.cond(due, lambda: self._flush(apply), lambda: tf.constant(False))
+            due = tf.equal(begun.count.read_value() % self.passes, 0)
+        return tf.cond(due, lambda: self._flush(begun, apply), lambda: tf.constant(False))
 
-    def _flush(self, apply: Callable[[list[Any]], Any]) -> tf.Tensor:
+    def _flush(self, begun: _Begun, apply: Callable[[list[Any]], Any]) -> tf.Tensor:
         scale = 1.0 / self.passes if self.average else 1.0
-        totals = [None if s is None else s.read_value() * tf.cast(scale, s.dtype) for s in self.sums]
+        totals = [None if s is None else s.read_value() * tf.cast(scale, s.dtype) for s in begun.sums]
         read = [total for total in totals if total is not None]
         applied = apply(totals)
         with _after([*read, *([applied] if isinstance(applied, (tf.Operation, tf.Tensor)) else [])]):
-            cleared = [s.assign(tf.zeros_like(s)) for s in self.sums if s is not None]
+            cleared = [s.assign(tf.zeros_like(s)) for s in begun.sums if s is not None]
         with _after(cleared):
             return tf.constant(True)
 

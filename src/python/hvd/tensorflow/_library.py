@@ -26,8 +26,9 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from hvd import _native
+from hvd._submission import checked_name
 from hvd.exceptions import HorovodInternalError
-from hvd.process_sets import ProcessSet
+from hvd.process_sets import ProcessSet, number_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 CPU = "/device:CPU:0"
@@ -140,7 +141,7 @@ _sets: dict[int, ProcessSet] = {}
 
 def set_id(process_set: ProcessSet) -> int:
     """Its id.  ValueError when it has not been added."""
-    number = process_set.process_set_id
+    number = number_of(process_set)
     if number is None:
         raise ValueError("this process set does not exist (anymore): see add_process_set")
     _sets[number] = process_set
@@ -191,6 +192,7 @@ def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: S
     Errors: ValueError and HorovodInternalError, at once when executing eagerly.  In a graph TensorFlow raises its own when
     it runs: InvalidArgumentError, FailedPreconditionError (ranks disagree), AbortedError (a peer is gone).
     """
+    checked_name(name)
     eager = tf.executing_eagerly()
     if tensors:
         attributes["tensors"] = list(tensors)

@@ -203,6 +203,7 @@ def grouped_allgather(
 
 def root_in(process_set: ProcessSet, root_rank: int) -> int:
     """A rank of the world as a rank of the set.  ValueError when it is not in there."""
+    _library.set_id(process_set)
     ranks = process_set.ranks or []
     if root_rank not in ranks:
         raise ValueError(f"root_rank is {root_rank}, but the ranks are {ranks}")

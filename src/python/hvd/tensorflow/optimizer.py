@@ -61,7 +61,7 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
                 return self._adasum_step(list(zip(sums, variables)), step)
             return step(list(zip(self._reduced(sums, variables), variables)))
 
-        return self._hvd_aggregation.step(grads, apply)
+        return self._hvd_aggregation.step(grads, variables, apply)
 
     def _adasum_step(self, pairs: list[Any], step: Callable[[list[Any]], Any]) -> Any:
         """The user's step with this rank's own gradients, then start + Adasum of what it changed.  See hvd.torch._delta."""
@@ -115,8 +115,8 @@ def DistributedOptimizer(
     """
     chosen = checked_groups(num_groups, groups)
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        factor = float(gradient_predivide_factor)
-        settings = Settings(compression, sparse_as_dense, op, factor, chosen, process_set, scale_local_gradients)
+        call = (op, gradient_predivide_factor, chosen, process_set, scale_local_gradients)
+        settings = Settings(compression, sparse_as_dense, *call)
         aggregation = Aggregation(backward_passes_per_step, average_aggregated_gradients)
         return _GraphOptimizer(optimizer, name, use_locking, settings, aggregation)
     from hvd.keras import DistributedOptimizer as for_keras

@@ -83,8 +83,8 @@ def DistributedGradientTape(
     device_dense and device_sparse are accepted as in Horovod.
     """
     chosen = checked_groups(num_groups, groups)
-    factor = float(gradient_predivide_factor)
-    settings = Settings(compression, sparse_as_dense, op, factor, chosen, process_set, scale_local_gradients)
+    call = (op, gradient_predivide_factor, chosen, process_set, scale_local_gradients)
+    settings = Settings(compression, sparse_as_dense, *call)
     return _distributed(gradtape, settings, ())
 
 
@@ -106,6 +106,6 @@ def PartialDistributedGradientTape(
     """DistributedGradientTape that leaves the gradients of local_layers (a layer or a list) to this rank."""
     local = local_variables(local_layers)
     chosen = checked_groups(num_groups, groups)
-    factor = float(gradient_predivide_factor)
-    settings = Settings(compression, sparse_as_dense, op, factor, chosen, process_set, scale_local_gradients)
+    call = (op, gradient_predivide_factor, chosen, process_set, scale_local_gradients)
+    settings = Settings(compression, sparse_as_dense, *call)
     return _distributed(gradtape, settings, local)
