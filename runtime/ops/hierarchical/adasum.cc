@@ -32,17 +32,18 @@ class Tree {
     for (std::size_t i = 0; i < n_; ++i) {
       if (vector(a)[i] == 0) continue;
       for (std::size_t j = 0; j < n_; ++j)
-        if (vector(b)[j] != 0) sum += vector(a)[i] * vector(b)[j] * product(i, j);
+        if (vector(b)[j] != 0) sum += vector(a)[i] * product(i, j) * vector(b)[j];  // large * tiny * large
     }
     return sum;
   }
-  /// A vector that has cancelled out but for rounding has no direction: it counts in full, like a zero.
+  /// A vector that has cancelled out but for rounding has no direction: it counts in full, like a zero.  So does one
+  /// of which the squares have lost bits below double's range (none of f32 can).
   double factor(std::size_t a, double ab) {
-    constexpr double rounding = 1e-11;
+    constexpr double rounding = 1e-11, least_square = 0x1p-960;
     double length = 0;  // if nothing had cancelled
     for (std::size_t i = 0; i < n_; ++i) length += std::fabs(vector(a)[i]) * std::sqrt(product(i, i));
     const double norm = dot(a, a);
-    return norm <= rounding * length * length ? 1.0 : 1.0 - ab / (2 * norm);
+    return norm <= least_square || norm <= rounding * length * length ? 1.0 : 1.0 - ab / (2 * norm);
   }
   const double* dots_;
   const std::size_t n_;

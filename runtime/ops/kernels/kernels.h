@@ -11,7 +11,7 @@ struct Scale {
   double before = 1;                ///< multiplies every input
   double after = 1;                 ///< multiplies the result
   int divisor = 1;                  ///< then it is divided by this: the ranks, for Average
-  const double* weights = nullptr;  ///< [n] one more factor for each input; floating point only
+  const double* weights = nullptr;  ///< [n] one more factor for each input; floating-point sums only
   bool plain() const { return before == 1 && after == 1 && divisor == 1 && !weights; }
 };
 

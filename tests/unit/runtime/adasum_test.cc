@@ -133,6 +133,47 @@ TEST_CASE("adasum: zeros and opposites") {
   for (double f : ops::adasum_factors(cancelled, 3)) CHECK(std::fabs(f) < 10);
 }
 
+TEST_CASE("adasum: magnitudes as far apart as there are") {
+  struct Case {
+    std::vector<double> scales;  ///< of each rank
+    double expected;             ///< parallel: the mean
+  };
+  const auto all = [](hvd_dtype dtype, auto zero, const std::vector<Case>& cases) {
+    using T = decltype(zero);
+    for (const Case& c : cases)
+      for (int per_node : {0, 1, 2}) {
+        const int ranks = static_cast<int>(c.scales.size());
+        if (per_node >= ranks) continue;
+        run_world(ranks, per_node, [&](Rank& rank) {
+          const double mine = c.scales[static_cast<std::size_t>(rank.rank())];
+          std::vector<T> x;
+          for (int i = 0; i < 1000; ++i) x.push_back(static_cast<T>(mine * (i % 7 - 3)));
+          EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "x", {1000}, x.data(), x.data(), dtype, HVD_ADASUM)) == HVD_OK);
+          for (int i = 0; i < 1000; ++i) {
+            const double want = c.expected * (i % 7 - 3);
+            EXPECT(std::fabs(static_cast<double>(x[static_cast<std::size_t>(i)]) - want) <= 1e-5 * std::fabs(want));
+          }
+        });
+      }
+  };
+  // Down to f32's smallest number; four ranks from its smallest normal one up to where squares still fit.
+  all(HVD_F32, 0.0f,
+      {{{1e-39, 1}, 0.5},
+       {{1.5e-45, 1e30}, 5e29},
+       {{1e-40, 1e-40}, 1e-40},
+       {{1e-30, 1e19, 1e-38, 1e5}, 2.5e18},
+       {{1e19, 1e-23, 1e5, 1e-9}, 2.5e18},
+       {{1e38, 1e-38, 1e38, 1e-38}, 5e37}});
+  // bfloat16 has f32's range: 2^-130, one of its subnormals, beside 1.
+  run_world(2, 0, [](Rank& rank) {
+    std::uint16_t x = rank.rank() ? 0x3f80 : 0x0008;
+    EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x, HVD_BF16, HVD_ADASUM)) == HVD_OK);
+    EXPECT(x == 0x3f00);
+  });
+  // f64: what lies below the root of its range counts as zero, so the other is all.
+  all(HVD_F64, 0.0, {{{1e-100, 1}, 0.5}, {{1e-140, 1e140}, 5e139}, {{1e-200, 1}, 1}, {{0, 1e-200}, 1e-200}});
+}
+
 TEST_CASE("adasum: fused or alone, beside other operations, the bits are the same") {
   for (const Split& s : {Split{2, 0}, Split{3, 0}, Split{4, 2}, Split{5, 2}})
     run_world(s.size, s.per_node, [](Rank& rank) {
