@@ -1,15 +1,23 @@
 #include "launcher/place/topology.h"
 
+#include <fcntl.h>
 #include <hwloc.h>
 #include <hwloc/distances.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <memory>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "place/exchange.h"
 #include "place/ways.h"
 
 namespace hvd::launcher {
@@ -153,6 +161,23 @@ void read_devices(hwloc_topology_t topology, place::Machine& machine) {
   for (std::size_t i = 0; i < machine.gpus.size(); ++i) machine.gpus[i].index = static_cast<int>(i);
 }
 
+/// The child's part of machine_in_file().
+[[noreturn]] void tell_machine(const std::string& path, int to) {
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE}) ::signal(number, SIG_DFL);
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  ::alarm(30);
+  const Topology topology = new_topology();
+  if (!topology || hwloc_topology_set_xml(topology.get(), path.c_str()) != 0 ||
+      hwloc_topology_set_io_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
+      hwloc_topology_load(topology.get()) != 0)
+    ::_exit(1);
+  place::Machine machine;
+  machine.cores = cores_of(topology.get());
+  read_devices(topology.get(), machine);
+  ::_exit(write_all(to, place::machine_lines(machine)) ? 0 : 1);
+}
+
 }  // namespace
 
 std::vector<place::Gpu> usable_gpus(const Environment& environment) {
@@ -176,15 +201,23 @@ place::Machine machine_here(const Environment& environment) {
 }
 
 place::Machine machine_in_file(const std::string& path) {
-  const Topology topology = new_topology();
-  place::Machine machine;
-  if (!topology || hwloc_topology_set_xml(topology.get(), path.c_str()) != 0 ||
-      hwloc_topology_set_io_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
-      hwloc_topology_load(topology.get()) != 0)
-    throw Error(Code::usage, path, "is not a topology that hwloc can read", "write one with: lstopo machine.xml");
-  machine.cores = cores_of(topology.get());
-  read_devices(topology.get(), machine);
-  return machine;
+  const Error refused(Code::usage, path, "is not a topology that hwloc can read", "write one with: lstopo machine.xml");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(Code::unavailable, path, "pipe: " + errno_text(errno));
+  Fd from(ends[0]), to(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) throw Error(Code::unavailable, path, "fork: " + errno_text(errno));
+  if (child == 0) tell_machine(path, to.get());
+  to.reset();
+  std::string text;
+  char piece[4096];
+  for (ssize_t n; (n = ::read(from.get(), piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) text.append(piece, static_cast<std::size_t>(n));
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  const std::optional<place::Machine> machine = status == 0 ? place::read_machine(text) : std::nullopt;
+  if (!machine) throw refused;
+  return *machine;
 }
 
 }  // namespace hvd::launcher

@@ -14,7 +14,8 @@ std::vector<place::Gpu> usable_gpus(const Environment& environment);
 /// files. No cores when hwloc cannot tell.
 place::Machine machine_here(const Environment& environment);
 
-/// The machine in an hwloc 2 XML file (lstopo machine.xml).  Throws Error{usage} naming the file.
+/// The machine in an hwloc 2 XML file (lstopo machine.xml).  Throws Error{usage} naming the file.  Read by a process of
+/// its own: hwloc 2.9 crashes on some files that are none.
 place::Machine machine_in_file(const std::string& path);
 
 }  // namespace hvd::launcher

@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -41,18 +40,6 @@ std::vector<std::string> after_parent(const std::vector<std::string>& args, cons
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-/// The next whole piece of @p waiting, as a frame's body: u8 stream, then bytes.
-std::optional<std::string> take_piece(std::string& waiting) {
-  if (waiting.size() < piece_header_bytes) return std::nullopt;
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < 4; ++i) bytes |= std::size_t{static_cast<unsigned char>(waiting[1 + i])} << (8 * i);
-  if (bytes > most_piece_bytes) throw Error(Code::usage, "--relay-send", "a piece of output is too long");
-  if (waiting.size() < piece_header_bytes + bytes) return std::nullopt;
-  std::string body = waiting.substr(0, 1) + waiting.substr(piece_header_bytes, bytes);
-  waiting.erase(0, piece_header_bytes + bytes);
-  return body;
 }
 
 /// stdin as frames, one behind the other.
@@ -90,6 +77,17 @@ bool pass_on(wire::Connection& connection, Outgoing& out, bool& open) {
 }
 
 }  // namespace
+
+std::optional<std::string> take_piece(std::string& waiting) {
+  if (waiting.size() < piece_header_bytes) return std::nullopt;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < 4; ++i) bytes |= std::size_t{static_cast<unsigned char>(waiting[1 + i])} << (8 * i);
+  if (bytes > most_piece_bytes) throw Error(Code::usage, "--relay-send", "a piece of output is too long");
+  if (waiting.size() < piece_header_bytes + bytes) return std::nullopt;
+  std::string body = waiting.substr(0, 1) + waiting.substr(piece_header_bytes, bytes);
+  waiting.erase(0, piece_header_bytes + bytes);
+  return body;
+}
 
 int relay_listen(const std::vector<std::string>& args) {
   std::vector<std::string> bind = after_parent(args, "--relay-listen");

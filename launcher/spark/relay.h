@@ -2,6 +2,7 @@
 ///
 /// Two small programs around one connection of wire/channel.h: authenticated, encrypted, keys handed over by Spark.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,5 +17,9 @@ int relay_listen(const std::vector<std::string>& args);
 /// stdin: pieces, each u8 stream (1 stdout, 2 stderr, 3 results), u32 length (little endian), bytes.
 /// Returns 0 when the driver has all of it; 4 when the driver cannot be reached, or not any more.
 int relay_send(const std::vector<std::string>& args);
+
+/// The next whole piece of @p waiting, which is cut off its front, as a frame's body: u8 stream, then bytes.  Throws
+/// Error{usage} for one that is too long.
+std::optional<std::string> take_piece(std::string& waiting);
 
 }  // namespace hvd::launcher

@@ -113,7 +113,9 @@ bool Device::step_agreement() {
   std::vector<ops::Parcel> parcels = delivery_->take();
   delivery_.reset();
   const std::unique_ptr<void, void (*)(void*)> hold(parcels.front().result, std::free);
-  const std::span cards(static_cast<const nccl::Card*>(hold.get()), static_cast<std::size_t>(world_.size));
+  const auto* received = static_cast<const nccl::Card*>(hold.get());
+  std::vector<nccl::Card> cards(received, received + world_.size);
+  std::transform(cards.begin(), cards.end(), cards.begin(), nccl::sound);
   std::vector<std::size_t> nodes;
   for (const std::vector<int>& n : world_.nodes) nodes.push_back(n.size());
   decision_ = nccl::decide(cards, world_.world_ranks, nodes);

@@ -60,13 +60,11 @@ void Set::joining() {
 
 void Set::stand_in(Reader& r) {
   std::lock_guard lock(mutex_);
-  const auto id = r.get<std::uint32_t>();
+  const auto id = r.index(ids_);
   if (pending_[id]) return;  // submitted here too
   auto s = std::make_unique<StandIn>();
   Entry& e = s->entry;
-  const std::string_view blob = r.rest();
-  Signature signature;
-  std::memcpy(static_cast<void*>(&signature), blob.data(), std::min(blob.size(), sizeof(Signature)));
+  const Signature signature = negotiate::read_signature(r.rest());
   e.describe(signature, world_.rank, world_.size);
   const bool own = signature.operation() == Kind::allgather || signature.operation() == Kind::alltoall;
   const std::size_t bytes = own ? 0 : static_cast<std::size_t>(signature.payload_bytes());
@@ -110,7 +108,7 @@ void Set::joined(Reader& r) {
   Operation* op = std::exchange(join_op_, nullptr);
   if (!op) return;
   op->more = true;
-  op->last_rank = world_.world_rank(static_cast<int>(r.get<std::uint32_t>()));
+  op->last_rank = world_.world_rank(static_cast<int>(r.index(world_.world_ranks.size())));
   const std::uint32_t row = ++shared_.traced;
   tracer_.batch_begin(row);
   tracer_.batch_tensor(op->entry->track);

@@ -113,7 +113,7 @@ bool Set::carry_out(std::uint32_t type) {
       break;
     case Order::gone: {
       const int code = static_cast<int>(r.get<std::uint32_t>());
-      const auto rank = static_cast<int>(r.get<std::uint32_t>());
+      const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
       const std::string text(r.rest());
       fail_all(code, text);
       if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text);
@@ -143,7 +143,7 @@ void Set::start_batch(Reader& r) {
 
 void Set::assign(Reader& r) {
   std::lock_guard lock(mutex_);
-  const auto id = r.get<std::uint32_t>();
+  const auto id = r.index(ids_);
   const auto slot = r.get<std::uint32_t>();
   Entry& e = entry(r.rest());
   e.id = id;
@@ -155,7 +155,7 @@ void Set::assign(Reader& r) {
 
 void Set::evict(Reader& r) {
   std::lock_guard lock(mutex_);
-  const auto id = r.get<std::uint32_t>();
+  const auto id = r.index(ids_);
   Entry* e = std::exchange(by_id_[id], nullptr);
   if (!stand_ins_.empty()) drop_stand_in(id);
   if (!e) return;

@@ -5,9 +5,15 @@
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "memory/node.h"
 
 namespace hvd::memory {
+
+/// Another process of the job has written over what only its owner writes.
+inline Error broken_queue() {
+  return Error(Code::internal, "the memory that the ranks of a host share", "a queue's length cannot be right");
+}
 
 /// Copies between a buffer and a ring of @p size bytes at stream position @p at.
 inline void ring_write(unsigned char* ring, std::size_t size, std::uint64_t at, const void* data, std::size_t bytes) {
@@ -26,7 +32,9 @@ inline std::size_t post_records(const Node& node, std::string_view bytes) {
   auto& posted = node.board(node.me).posted;
   const std::uint64_t at = posted.load(std::memory_order_relaxed);
   const std::size_t size = node.geometry.record_bytes;
-  const std::size_t room = size - (at - node.taken(node.me).load(std::memory_order_acquire));
+  const std::uint64_t waiting = at - node.taken(node.me).load(std::memory_order_acquire);
+  if (waiting > size) throw broken_queue();
+  const std::size_t room = size - waiting;
   const std::size_t n = std::min(room, bytes.size());
   if (n == 0) return 0;
   ring_write(node.records(node.me), size, at, bytes.data(), n);
@@ -40,6 +48,7 @@ inline bool take_records(const Node& node, int r, std::string& into) {
   const std::uint64_t at = taken.load(std::memory_order_relaxed);
   const std::uint64_t end = node.board(r).posted.load(std::memory_order_acquire);
   if (at == end) return false;
+  if (end - at > node.geometry.record_bytes) throw broken_queue();
   const std::size_t old = into.size();
   into.resize(old + (end - at));
   ring_read(node.records(r), node.geometry.record_bytes, at, into.data() + old, end - at);
@@ -97,6 +106,7 @@ class OrderReader {
     const std::uint64_t h = header();
     if (h == 0) return 0;
     const auto bytes = static_cast<std::size_t>(h & 0xffffffffu);
+    if (bytes > node_.geometry.order_bytes / 2) throw broken_queue();
     body.resize(bytes);
     ring_read(node_.orders(), node_.geometry.order_bytes, at_ + 8, body.data(), bytes);
     at_ += 8 + (bytes + 7) / 8 * 8;

@@ -313,7 +313,7 @@ bool Conductor::assign_waiting() {
     i.fresh = true;
     i.grouped = signature.group_size != 0;
     i.passing = passing;
-    i.bytes = signature.payload_bytes();
+    i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // sums of it fit, whatever the shapes
     i.slot = can_be_eager(signature) && !i.passing ? take_slot(i.bytes) : no_slot;  // used from its second batch on
     i.used = last_batch_;
     known_[id] = {name, signature};

@@ -2,6 +2,8 @@
 ///
 /// Never leaves the machines of one job, all of one version: plain bytes in host order.
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
@@ -72,7 +74,10 @@ class Writer {
   std::string bytes_;
 };
 
-/// Takes them off again; throws when there are too few bytes.
+/// No name of an operation is longer: a caller's have 4096 bytes at most, a process set's tells 32 ranks.
+inline constexpr std::size_t longest_name = 4096;
+
+/// Takes them off again; throws when there are too few bytes, and on a text or number that is none of those asked for.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : left_(bytes) {}
@@ -91,7 +96,18 @@ class Reader {
     }
     throw std::runtime_error("negotiation: a number is too long");
   }
+  /// Below @p end.
+  std::uint32_t index(std::size_t end) {
+    const auto value = get<std::uint32_t>();
+    if (value >= end) throw std::runtime_error("negotiation: an id or rank that does not exist");
+    return value;
+  }
   std::string_view text() { return take(get<std::uint32_t>()); }
+  std::string_view short_text() {
+    const std::uint64_t bytes = varint();
+    if (bytes > longest_name) throw std::runtime_error("negotiation: a name is too long");
+    return take(bytes);
+  }
   std::string_view take(std::size_t n) {
     if (n > left_.size()) throw std::runtime_error("negotiation: a message is too short");
     std::string_view head = left_.substr(0, n);
@@ -104,6 +120,24 @@ class Reader {
  private:
   std::string_view left_;
 };
+
+/// What Signature::blob() gave; throws on what can be none.
+inline Signature read_signature(std::string_view blob) {
+  Signature s;
+  constexpr std::size_t head = offsetof(Signature, dims);
+  if (blob.size() < head || blob.size() > sizeof s) throw std::runtime_error("negotiation: a signature is malformed");
+  std::memcpy(static_cast<void*>(&s), blob.data(), blob.size());
+  bool good = s.ndim <= max_dims && s.bytes() == blob.size();
+  good = good && s.kind <= num_kinds && s.dtype < num_dtypes && s.reduce < num_reduces && s.root >= 0;
+  for (std::int64_t bytes = good ? static_cast<std::int64_t>(element_bytes(s.type())) : 0, i = 0; good && i < s.ndim;
+       ++i) {
+    const std::int64_t d = std::max<std::int64_t>(s.dims[i], 1);
+    good = s.dims[i] >= -1 && bytes <= INT64_MAX / 2 / d;
+    bytes *= d;
+  }
+  if (!good) throw std::runtime_error("negotiation: a signature is malformed");
+  return s;
+}
 
 /// A member's announcement of an operation without an id.
 struct Record {
@@ -120,17 +154,19 @@ inline void append_record(std::string& to, std::uint64_t executed, const Signatu
   to += w.bytes();
 }
 
-/// Takes one whole record off the front of @p bytes; false when there is none.
+/// Takes one whole record off the front of @p bytes; false when there is none.  Throws on what append_record() cannot
+/// have written.
 inline bool next_record(std::string_view& bytes, Record& record) {
   std::uint32_t length;
   if (bytes.size() < sizeof length) return false;
   std::memcpy(&length, bytes.data(), sizeof length);
+  if (length > sizeof(std::uint64_t) + 4 + sizeof(Signature) + longest_name)
+    throw std::runtime_error("negotiation: a record is too long");
   if (bytes.size() < sizeof length + length) return false;
   Reader r(bytes.substr(sizeof length, length));
   bytes.remove_prefix(sizeof length + length);
   record.executed = r.get<std::uint64_t>();
-  const std::string_view blob = r.text();
-  std::memcpy(static_cast<void*>(&record.signature), blob.data(), std::min(blob.size(), sizeof(Signature)));
+  record.signature = read_signature(r.text());
   record.name = r.rest();
   return true;
 }

@@ -99,15 +99,20 @@ class RankSet {
       next = run.last + 1;
     }
   }
-  static RankSet get(Reader& r) {
-    RankSet set;
-    int next = 0;
+  /// Throws when there are others than those of @p among.
+  static RankSet get(Reader& r, const RankSet& among) {
+    RankSet set, both = among;
+    const std::uint64_t end = among.runs_.empty() ? 0 : static_cast<std::uint64_t>(among.runs_.back().last) + 1;
+    std::uint64_t next = 0;
     for (std::uint64_t n = r.varint(); n > 0; --n) {
-      const int first = next + static_cast<int>(r.varint());
-      const int last = first + static_cast<int>(r.varint());
-      set.append({first, last});
-      next = last + 1;
+      const std::uint64_t gap = r.varint(), more = r.varint();
+      if (gap >= end - next || more >= end - next - gap)
+        throw std::runtime_error("negotiation: ranks that do not exist");
+      next += gap + more + 1;
+      set.append({static_cast<int>(next - more - 1), static_cast<int>(next - 1)});
     }
+    both.merge(set);
+    if (both != among) throw std::runtime_error("negotiation: ranks of another place in the tree");
     return set;
   }
 

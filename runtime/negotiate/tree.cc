@@ -1,5 +1,7 @@
 #include "negotiate/tree.h"
 
+#include <climits>
+
 #include "negotiate/idset.h"
 
 namespace hvd::negotiate {
@@ -11,6 +13,9 @@ enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits
 /// How far a node is goes along with other news, and by itself only now and then: it only frees ids.  There are a
 /// thousand spare ones, so the levels of the tree may each be late by so much.
 constexpr std::uint64_t tell_executed_every = 64;
+
+/// Of an order; what does not fit a node's ring (memory/node.h) would wait there for ever.
+constexpr std::size_t longest_order = 60 << 10;
 
 }  // namespace
 
@@ -102,6 +107,8 @@ void TreeNode::clear(std::uint32_t id) {
 }
 
 void TreeNode::passing(Order type, std::string_view body) {
+  if (type < Order::batch || type > Order::joined || body.size() > longest_order)
+    throw std::runtime_error("negotiation: an order that does not exist");
   ++orders_;
   answered_ = true;
   Reader r(body);
@@ -110,7 +117,7 @@ void TreeNode::passing(Order type, std::string_view body) {
       under_way_.push_back(orders_);
       break;
     case Order::assign: {
-      const auto id = r.get<std::uint32_t>();
+      const auto id = r.index(names_.size());
       r.get<std::uint32_t>();
       clear(id);
       live_[id / 64] |= 1ull << (id % 64);
@@ -119,7 +126,7 @@ void TreeNode::passing(Order type, std::string_view body) {
       break;
     }
     case Order::evict: {
-      const auto id = r.get<std::uint32_t>();
+      const auto id = r.index(names_.size());
       clear(id);
       live_[id / 64] &= ~(1ull << (id % 64));
       id_of_.erase(names_[id]);
@@ -149,18 +156,30 @@ void TreeNode::write(Writer& w, const Claimed& c) {
   c.ranks.put(w);
 }
 
-TreeNode::Claimed TreeNode::read_claim(Reader& r) {
+TreeNode::Claimed TreeNode::read_claim(Reader& r, const RankSet& below) {
   Claimed c;
   c.executed = r.varint();
-  const std::string_view blob = r.take(r.varint());
-  std::memcpy(static_cast<void*>(&c.signature), blob.data(), std::min(blob.size(), sizeof(Signature)));
-  c.name = r.take(r.varint());
-  c.ranks = RankSet::get(r);
+  c.signature = read_signature(r.take(r.varint()));
+  c.name = r.short_text();
+  c.ranks = RankSet::get(r, below);
+  if (c.ranks.empty()) throw std::runtime_error("negotiation: an announcement by nobody");
   return c;
 }
 
+Departure TreeNode::read_departure(Reader& r, const RankSet& below) {
+  const std::uint64_t rank = r.varint();
+  if (rank > INT_MAX || !below.contains(static_cast<int>(rank)))
+    throw std::runtime_error("negotiation: ranks of another place in the tree");
+  Departure d;
+  d.rank = static_cast<int>(rank);
+  d.code = static_cast<std::uint32_t>(r.varint());
+  d.text = r.short_text();
+  return d;
+}
+
 void TreeNode::write(Writer& w, const Departure& d) {
-  w.varint(static_cast<std::uint64_t>(d.rank)).varint(d.code).varint(d.text.size()).raw(d.text);
+  const std::string_view text = std::string_view(d.text).substr(0, longest_name);
+  w.varint(static_cast<std::uint64_t>(d.rank)).varint(d.code).varint(text.size()).raw(text);
 }
 
 std::string TreeNode::departure(const Departure& d) {
@@ -210,6 +229,7 @@ void TreeNode::from_below(int node, std::string_view message) {
   Reader r(message);
   const auto parts = r.get<std::uint8_t>();
   if (const std::uint64_t more = r.varint(); source > 0 && more > 0) {
+    if (more > orders_ - executed_[source]) throw std::runtime_error("negotiation: more orders than there were");
     executed_[source] += more;
     executed(executed_[0]);
   }
@@ -217,21 +237,15 @@ void TreeNode::from_below(int node, std::string_view message) {
     get_ids(r, static_cast<std::uint32_t>(names_.size()), [&](std::uint32_t id) { ready(source, id); });
   if (parts & part_claims)
     for (std::uint64_t n = r.varint(); n > 0; --n) {
-      const Claimed c = read_claim(r);
+      const Claimed c = read_claim(r, below_[source]);
       claim(c.executed, c.signature, c.ranks, c.name);
     }
   if (parts & part_gone)
-    for (std::uint64_t n = r.varint(); n > 0; --n) {
-      Departure d;
-      d.rank = static_cast<int>(r.varint());
-      d.code = static_cast<std::uint32_t>(r.varint());
-      d.text = r.take(r.varint());
-      gone(std::move(d));
-    }
+    for (std::uint64_t n = r.varint(); n > 0; --n) gone(read_departure(r, below_[source]));
   if (parts & part_waits)
     for (std::uint64_t n = r.varint(); n > 0; --n) {
-      const std::string name(r.take(r.varint()));
-      waits(no_slot, name, RankSet::get(r));
+      const std::string name(r.short_text());
+      waits(no_slot, name, RankSet::get(r, below_[source]));
     }
 }
 

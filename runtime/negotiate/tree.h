@@ -121,7 +121,9 @@ class TreeNode {
   void clear(std::uint32_t id);
   static void write(Writer& w, const Claimed& c);
   static void write(Writer& w, const Departure& d);
-  static Claimed read_claim(Reader& r);
+  /// @param below  whose word it can be
+  static Claimed read_claim(Reader& r, const RankSet& below);
+  static Departure read_departure(Reader& r, const RankSet& below);
   std::string take_up();
   template <class Now>
   bool may_send(Now&& now_ns) const {

@@ -1,7 +1,6 @@
 #include "parsers.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <span>
 
 #include "base/error.h"
@@ -35,11 +34,6 @@ namespace {
 
 using namespace launcher;
 using wire::Type;
-
-/// Whatever was accepted makes sense.
-void hold(bool good) {
-  if (!good) std::abort();
-}
 
 void check(const Allocation& a) {
   long long slots = 0;
@@ -279,21 +273,25 @@ std::vector<std::string> answer_samples() {
 }  // namespace
 
 const std::vector<Parser>& parsers() {
-  static const std::vector<Parser> all = {{"hostfile", hostfile},
-                                          {"hosts", hosts},
-                                          {"discovery", discovery},
-                                          {"manifest", manifest},
-                                          {"nodelist", nodelist},
-                                          {"managers", managers},
-                                          {"yaml", yaml},
-                                          {"shell", words_of_a_shell},
-                                          {"death", death, death_samples},
-                                          {"bodies", bodies, body_samples},
-                                          {"frames", frames, frame_samples},
-                                          {"link", link_packets, link_samples},
-                                          {"answers", answers, answer_samples},
-                                          {"machine", machine, machine_samples},
-                                          {"gpu-death", gpu_death, gpu_death_samples}};
+  static const std::vector<Parser> all = [] {
+    std::vector<Parser> table = {{"hostfile", hostfile},
+                                 {"hosts", hosts},
+                                 {"discovery", discovery},
+                                 {"manifest", manifest},
+                                 {"nodelist", nodelist},
+                                 {"managers", managers},
+                                 {"yaml", yaml},
+                                 {"shell", words_of_a_shell},
+                                 {"death", death, death_samples},
+                                 {"bodies", bodies, body_samples},
+                                 {"frames", frames, frame_samples},
+                                 {"link", link_packets, link_samples},
+                                 {"answers", answers, answer_samples},
+                                 {"machine", machine, machine_samples},
+                                 {"gpu-death", gpu_death, gpu_death_samples}};
+    for (const auto& more : {runtime_parsers(), stream_parsers()}) table.insert(table.end(), more.begin(), more.end());
+    return table;
+  }();
   return all;
 }
 

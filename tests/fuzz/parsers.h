@@ -1,5 +1,6 @@
 /// @file parsers.h — everything that reads text or bytes from outside, as one table for the fuzzers.
 #pragma once
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,15 @@ struct Parser {
   std::vector<std::string> (*samples)() = nullptr;
 };
 
+/// Whatever was accepted makes sense; else the fuzzer has found something.
+inline void hold(bool good) {
+  if (!good) std::abort();
+}
+
 const std::vector<Parser>& parsers();
+/// Its parts that have files of their own: what ranks say to each other; streams and files.
+std::vector<Parser> runtime_parsers();
+std::vector<Parser> stream_parsers();
 
 /// nullptr: there is none of that name.
 const Parser* find_parser(std::string_view name);

@@ -38,6 +38,9 @@ struct Card {
   UniqueId id{};       ///< of the set's first rank
 };
 
+/// What came from another rank, in bounds: its texts end, its numbers can be divided by.
+Card sound(Card received);
+
 struct Decision {
   bool nccl = false;
   std::uint32_t by_mpi = 0;   ///< kinds that MPI moves from and to device memory
@@ -54,7 +57,7 @@ struct Decision {
 };
 
 /// @param nodes        how many ranks of the set each of its nodes has
-/// @param cards        [size of the set]
+/// @param cards        [size of the set], sound
 /// @param world_ranks  [size of the set]: what the user calls them
 Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, std::span<const std::size_t> nodes);
 

@@ -2,6 +2,7 @@
 #include "negotiate/tree.h"
 
 #include <cstring>
+#include <functional>
 #include <random>
 #include <set>
 
@@ -56,7 +57,9 @@ TEST_CASE("negotiate: sets of ranks") {
     Writer w;
     x.put(w);
     Reader r(w.bytes());
-    CHECK(RankSet::get(r) == x);
+    CHECK(RankSet::get(r, RankSet::range(0, 99)) == x);
+    Reader again(w.bytes());
+    if (!x.empty()) CHECK_THROWS(RankSet::get(again, x.complement(100)));
     const RankSet rest = x.complement(100);
     CHECK(rest.count() == 100 - x.count());
     for (int i = 0; i < 100; ++i) CHECK(x.contains(i) != rest.contains(i));
@@ -320,4 +323,81 @@ TEST_CASE("tree: the stall check names the ranks of other nodes that are missing
         }
       },
       config);
+}
+
+namespace {
+
+/// A message up with one record, of which `change` may make what no leader writes.
+std::string claim_message(const std::function<void(Writer&, std::string& blob)>& ranks_and_blob) {
+  const Record r = record_of("x", 3);
+  std::string blob(r.signature.blob());
+  Writer ranks;
+  ranks_and_blob(ranks, blob);
+  Writer w;
+  w.put(std::uint8_t{2}).varint(0).varint(1).varint(0).varint(blob.size()).raw(blob).varint(1).raw("x");
+  return w.raw(ranks.bytes()).bytes();
+}
+
+}  // namespace
+
+TEST_CASE("tree: what no leader can have written is refused") {
+  const auto refused = [](const std::string& message) {
+    Carried tree(4, 3, 2);
+    CHECK_THROWS_AS(tree.nodes[0].from_below(1, message), std::runtime_error);
+  };
+  const auto ranks = [](std::initializer_list<int> of) {
+    return [of](Writer& w, std::string&) { RankSet::of(of).put(w); };
+  };
+  Carried good(4, 3, 2);
+  good.nodes[0].from_below(1, claim_message(ranks({2, 3})));
+  refused(claim_message(ranks({})));
+  refused(claim_message(ranks({2, 4})));  // rank 4 is another node's
+  refused(claim_message(ranks({1000})));
+  refused(claim_message([](Writer& w, std::string&) { w.varint(1).varint(0).varint(~0ull); }));
+  refused(claim_message([](Writer& w, std::string&) { w.varint(1).varint(~0ull).varint(~0ull); }));
+  for (const std::size_t at : {0u, 1u, 2u, 3u})  // kind, dtype, reduce, ndim
+    refused(claim_message([at](Writer& w, std::string& blob) {
+      RankSet(2).put(w);
+      blob[at] = '\xff';
+    }));
+  refused(claim_message([](Writer& w, std::string& blob) {
+    RankSet(2).put(w);
+    blob += std::string(64 * 1024, 'x');
+  }));
+  refused(claim_message([](Writer& w, std::string& blob) {
+    RankSet(2).put(w);
+    blob.resize(3);
+  }));
+  Writer w;
+  refused(w.put(std::uint8_t{0}).varint(1).bytes());  // has carried out an order that there was not
+  refused(TreeNode::departure({7, 1, ""}));           // of another place in the tree
+  refused(TreeNode::departure({-1, 1, ""}));
+  for (const auto& [type, body] : {std::pair{Order::assign, std::string("\xff\xff\xff\x7f....x", 9)},
+                                   {Order::evict, std::string("\x80\0\0\0", 4)},
+                                   {static_cast<Order>(0), std::string(8, 0)},
+                                   {static_cast<Order>(99), std::string(8, 0)},
+                                   {Order::fail, std::string(1 << 20, 'x')}}) {
+    Carried tree(4, 3, 2);
+    CHECK_THROWS_AS(tree.nodes[1].passing(type, body), std::runtime_error);
+  }
+}
+
+TEST_CASE("negotiate: records that none can be") {
+  const Record r = record_of("x", 3);
+  std::string sound;
+  append_record(sound, 5, r.signature, "x");
+  const auto refused = [&](std::size_t at, const std::string& by) {
+    std::string bytes = sound;
+    bytes.replace(at, by.size(), by);
+    std::string_view left = bytes;
+    Record got;
+    CHECK_THROWS_AS(next_record(left, got), std::runtime_error);
+  };
+  refused(0, std::string("\xff\xff\xff\xff"));  // 4 GiB
+  refused(12, std::string("\xff\xff\0\0", 4));  // the signature's length
+  refused(16 + 3, "\xff");                      // its dimensions
+  std::string_view left = sound;
+  Record got;
+  REQUIRE(next_record(left, got));
+  CHECK(got.signature == r.signature);
 }
