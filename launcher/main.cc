@@ -6,10 +6,12 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "launcher/doctor/ask.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job.h"
 #include "launcher/mpirun/agent.h"
+#include "launcher/output/printer.h"
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
 #include "launcher/supervise/live.h"
@@ -33,7 +35,7 @@ int check_build() {
     const Mpirun mpirun = find_mpirun("", std::getenv("PATH") ? std::getenv("PATH") : "", own_folder());
     std::printf("\nmpirun\n  %s (Open MPI %s)\n", mpirun.program.c_str(),
                 mpirun.flavour == Flavour::openmpi4 ? "4" : "5");
-  } catch (const Error& e) { std::printf("\nmpirun\n  %s (%s)\n", e.what(), e.hint.c_str()); }
+  } catch (const Error& e) { std::printf("\nmpirun\n  %s (%s)\n", printable(e.what()).c_str(), e.hint.c_str()); }
   const std::size_t gpus = place::read_gpus().size();
   std::printf("\nGPUs\n  %zu here%s\n", gpus, gpus == 0 ? "; tensors on the CPU need none" : "");
   return 0;
@@ -85,7 +87,7 @@ int show_map(Settings settings) {
   const std::string text = job.settings.flag("json")  ? map_json(job.plan, job.machines)
                            : job.settings.flag("svg") ? map_svg(job.plan, job.machines)
                                                       : map_text(job.plan, job.machines);
-  return std::fputs(text.c_str(), stdout) < 0;
+  return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 
 int run(const std::vector<std::string>& args) {
@@ -100,14 +102,14 @@ int run(const std::vector<std::string>& args) {
   if (const auto parent = given.integer("parent")) end_with_parent(*parent);
   refuse_half_requests(given);
   remark_on_misplaced_options(line);
-  for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", remark.c_str());
+  for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
 
   if (given.flag("show-map")) return show_map(std::move(line.settings));
   JobPlan job = prepare(std::move(line), environment);
   if (!job.settings.flag("dry-run")) return supervise(job);
   share_out(job, environment);
   const std::string text = job.settings.flag("json") ? dry_run_json(job) : dry_run_text(job);
-  return std::fputs(text.c_str(), stdout) < 0;
+  return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 
 }  // namespace
@@ -128,11 +130,10 @@ int main(int argc, char** argv) {
       if (!args.empty() && args[0] == word) return launcher::live_command(args);
     return launcher::run(args);
   } catch (const Error& e) {
-    std::fprintf(stderr, "hvdrun: %s\n", e.what());
-    if (!e.hint.empty()) std::fprintf(stderr, "        %s\n", e.hint.c_str());
+    std::fputs(launcher::spoken(e).c_str(), stderr);
     return static_cast<int>(e.code);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "hvdrun: internal error: %s\n", e.what());
+    std::fprintf(stderr, "hvdrun: internal error: %s\n", printable(e.what()).c_str());
     return static_cast<int>(Code::internal);
   }
 }

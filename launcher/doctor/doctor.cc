@@ -120,8 +120,8 @@ int doctor(CommandLine line, const Environment& environment) {
     std::fputs(doctor_json(all, problems, job.reach_us).c_str(), stdout);
     return code;
   }
-  std::fputs(matrix(all, questions).c_str(), stdout);
-  std::fputs(gpu_lines(all).c_str(), stdout);
+  std::fputs(printable_lines(matrix(all, questions)).c_str(), stdout);
+  std::fputs(printable_lines(gpu_lines(all)).c_str(), stdout);
   const bool reached =
       std::any_of(all.begin(), all.end(), [](const Answers& a) { return !a.local && a.unreachable.empty(); });
   if (reached && !job.reach_us.empty())
@@ -129,8 +129,8 @@ int doctor(CommandLine line, const Environment& environment) {
                 join(job.reach_us, ", ").c_str(),
                 job.settings.has("network-interfaces") ? "; MPI keeps to --network-interfaces" : "");
   for (const Problem& p : problems)
-    std::printf("%s %s: %s\n        %s\n", p.fatal ? "problem" : "note   ", p.host.c_str(), p.what.c_str(),
-                p.hint.c_str());
+    std::printf("%s %s: %s\n        %s\n", p.fatal ? "problem" : "note   ", printable(p.host).c_str(),
+                printable(p.what).c_str(), printable(p.hint).c_str());
   if (!fatal) std::puts("nothing stands in the way of a job");
   return code;
 }

@@ -16,6 +16,8 @@ namespace {
 // Bright enough on dark and light backgrounds; red stays free for errors.
 constexpr const char* colours[] = {"36", "32", "35", "33", "34", "96", "92", "95", "93", "94"};
 
+constexpr const char* indent = "        ";  // of what belongs to the line above
+
 std::string time_of_day() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -53,8 +55,19 @@ std::string tag_of(int rank, const std::string& host, bool colour) {
   return std::string("\x1b[") + colours[static_cast<std::size_t>(rank) % std::size(colours)] + "m" + tag + "\x1b[0m ";
 }
 
+std::string spoken(const Error& e) {
+  std::string what = e.what();
+  if (what.starts_with(e.where)) what.replace(0, e.where.size(), printable(e.where));
+  std::string out;
+  for (const std::string& line : split(what, '\n'))
+    out += (out.empty() ? "hvdrun: " : line.starts_with(indent) ? "" : indent) + printable(line) + "\n";
+  if (!e.hint.empty()) out += indent + printable(e.hint) + "\n";
+  return out;
+}
+
 Printer::Printer(PrinterOptions options)
     : options_(std::move(options)), outlets_{Outlet(1), Outlet(2)}, ranks_(options_.hosts.size()) {
+  for (std::string& host : options_.hosts) host = printable(host);
   last_line_.resize(ranks_.size());
   if (ranks_.size() > 1 && options_.collapse.value_or(outlets_[out].is_terminal()))
     collapser_.emplace(static_cast<int>(ranks_.size()));
@@ -132,12 +145,12 @@ void Printer::rank_text(int rank, std::string_view text, bool also_to_file) {
   if (collapser_) collapser_->flush({}, true, take_);
   if (also_to_file) to_file(rank, err, text);
   while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
-  for (const std::string& line : split(text, '\n')) print(outlets_[err], at(rank, err).tag, line);
+  for (const std::string& line : split(text, '\n')) print(outlets_[err], at(rank, err).tag, printable(line));
 }
 
 void Printer::say(std::string_view line) {
   if (collapser_) collapser_->flush({}, true, take_);
-  outlets_[err].put(line);
+  outlets_[err].put(printable(line));
   outlets_[err].put("\n");
 }
 

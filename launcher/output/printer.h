@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "launcher/output/collapse.h"
 #include "launcher/output/lines.h"
@@ -24,6 +25,10 @@ struct PrinterOptions {
 /// Tag as it is printed, colour included when @p colour.  Pure.
 std::string tag_of(int rank, const std::string& host, bool colour);
 
+/// What hvdrun says at its end: the error behind "hvdrun: ", its other lines and the hint indented below it.  Others'
+/// words, which are in it, can begin no line of their own.  Pure.
+std::string spoken(const Error& error);
+
 /// Thread: the event loop's.
 class Printer {
  public:
@@ -39,11 +44,11 @@ class Printer {
   long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
   /// Both streams of the rank have ended.
   void rank_ended(int rank);
-  /// Text of rank @p rank on our stderr now, each line tagged; also into its stderr file when @p to_file.
+  /// Text of rank @p rank on our stderr now, each line tagged and escaped; also into its stderr file when @p to_file.
   void rank_text(int rank, std::string_view text, bool to_file);
   /// Text of a rank for its stderr file only.
   void rank_file(int rank, std::string_view text) { to_file(rank, err, text); }
-  /// hvdrun's own words, whole lines, to stderr.
+  /// A line of hvdrun's own words to stderr.  Whatever of others' words is in it is escaped: it stays one line.
   void say(std::string_view line);
 
   Outlet& stdout_outlet() { return outlets_[out]; }

@@ -23,7 +23,7 @@ constexpr std::size_t most_told = 1000;
 
 std::string indented(const std::string& text, const char* blanks) {
   std::string out;
-  for (const std::string& line : split(trim(text), '\n')) out += blanks + line + "\n";
+  for (const std::string& line : split(trim(text), '\n')) out += blanks + printable(line) + "\n";
   return out;
 }
 
@@ -201,7 +201,8 @@ int list_jobs() {
     for (const Json& h : f.status["hosts"]) hosts.push_back(h.get<std::string>());
     if (hosts.size() > 3) hosts = {hosts[0], hosts[1], "and " + std::to_string(hosts.size() - 2) + " more"};
     std::printf("%-8s  %8d  %5d  %8s  %-20s  %s\n", f.status.value("job", "").c_str(), f.status.value("pid", 0),
-                f.status.value("np", 0), time, join(hosts, ",").c_str(), f.status.value("payload", "").c_str());
+                f.status.value("np", 0), time, printable(join(hosts, ",")).c_str(),
+                printable(f.status.value("payload", "")).c_str());
   }
   return 0;
 }

@@ -183,7 +183,7 @@ std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wal
               {"first_cause", first_cause < 0 ? Json() : Json(first_cause)},
               {"last_to_end", last ? Json(last->rank) : Json()},
               {"ranks", std::move(ranks)}};
-  return report.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return report.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
 }  // namespace hvd::launcher

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 
 namespace hvd {
@@ -80,6 +82,63 @@ std::string shell_quote(std::string_view s) {
       out += c;
   }
   return out + "'";
+}
+
+namespace {
+
+struct Character {
+  std::size_t bytes = 1;
+  std::optional<std::uint32_t> code;  ///< nothing: no UTF-8
+};
+
+/// The first of @p s, which is not empty.
+Character first_character(std::string_view s) {
+  const auto byte = [s](std::size_t i) { return static_cast<unsigned char>(s[i]); };
+  const unsigned char c = byte(0);
+  if (c < 0x80) return {1, c};
+  const std::size_t bytes = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc2 && c < 0xe0 ? 2 : 0;
+  if (bytes == 0 || s.size() < bytes) return {};
+  std::uint32_t code = c & (0x7fu >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3fu);
+  }
+  constexpr std::uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < least[bytes] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return {};
+  return {bytes, code};
+}
+
+bool harmless(std::uint32_t c) {
+  if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return c == '\t';
+  // Marks that turn the direction of writing, and separators of lines.
+  return !((c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069));
+}
+
+}  // namespace
+
+std::string printable(std::string_view s) {
+  std::string out;
+  out.reserve(s.size());
+  while (!s.empty()) {
+    const Character c = first_character(s);
+    char escaped[16];
+    if (c.code && harmless(*c.code))
+      out += s.substr(0, c.bytes);
+    else if (c.code == '\n' || c.code == '\r')
+      out += c.code == '\n' ? "\\n" : "\\r";
+    else if (!c.code || *c.code < 0x80)
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", static_cast<unsigned char>(s[0])), out += escaped;
+    else
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", *c.code), out += escaped;
+    s.remove_prefix(c.bytes);
+  }
+  return out;
+}
+
+std::string printable_lines(std::string_view s) {
+  std::vector<std::string> lines = split(s, '\n');
+  for (std::string& line : lines) line = printable(line);
+  return join(lines, "\n");
 }
 
 std::string count_of(long long n, std::string_view singular) {

@@ -28,6 +28,13 @@ std::optional<bool> to_boolean(std::string_view s);
 /// @p s as one word of a POSIX shell: unchanged when harmless, else in single quotes.
 std::string shell_quote(std::string_view s);
 
+/// What others wrote, as part of a line of ours: control characters (tabs stay), characters that turn or break a line,
+/// and bytes that are no UTF-8 become "\n", "\x1b", "\u0085"; letters of all scripts stay.
+std::string printable(std::string_view s);
+
+/// The same of a text of several lines, whose newlines stay.
+std::string printable_lines(std::string_view s);
+
 /// "1 rank", "2 ranks".
 std::string count_of(long long n, std::string_view singular);
 

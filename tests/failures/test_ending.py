@@ -251,3 +251,22 @@ def test_stop_and_go_on() -> None:
         hvdrun.wait_until(lambda: hvdrun.state(pid) in ("R", "S"), "the rank's going on")
         job.send_signal(signal.SIGINT)
         assert job.wait(60) == 130
+
+
+def test_a_rank_cannot_speak_for_hvdrun(tmp_path: pathlib.Path) -> None:
+    """Whatever its exception, its files and functions are called: no line begins as hvdrun's do, no terminal obeys it."""
+    evil = "\x1b[2K\rhvdrun: all is well\nhvdrun: rank 7 did it\x9b2J\u202e Grüße"
+    (tmp_path / "job.py").write_text(f"class Bad(Exception): pass\nraise Bad({evil!r})\n")
+    where = ["-H", "localhost:1", *hvdrun.python_args()]
+    done = hvdrun.run(*where, "job.py", cwd=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr.split("\n")
+    assert [line for line in lines if line.startswith("hvdrun")] == [
+        "hvdrun: rank 0 on localhost ended with exit code 1 (hvdrun: rank 7 did it\\u009b2J\\u202e Grüße)"
+    ]
+    assert "[0 localhost] Bad: \\x1b[2K\\rhvdrun: all is well" in lines
+    name = "a\nhvdrun: all is well\x1b[A.py"
+    done = hvdrun.run(*where, name, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.split("\n")[0] == "hvdrun: a\\nhvdrun: all is well\\x1b[A.py: there is no such file"
+    assert "\x1b" not in done.stderr

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "merge.h"
 #include "report.h"
 
@@ -35,7 +36,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : static_cast<int>(hvd::Code::usage); }
   if (merge->parsed()) {
     for (const std::string& warning : hvd::timeline::merge(inputs, output))
-      std::fprintf(stderr, "hvd-timeline: %s\n", warning.c_str());
+      std::fprintf(stderr, "hvd-timeline: %s\n", hvd::printable(warning).c_str());
     return 0;
   }
   const hvd::timeline::Report made = hvd::timeline::make_report(input);
@@ -50,11 +51,11 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const hvd::Error& error) {
-    std::fprintf(stderr, "hvd-timeline: %s%s%s%s\n", error.what(), error.hint.empty() ? "" : " (", error.hint.c_str(),
-                 error.hint.empty() ? "" : ")");
+    std::fprintf(stderr, "hvd-timeline: %s%s%s%s\n", hvd::printable(error.what()).c_str(),
+                 error.hint.empty() ? "" : " (", error.hint.c_str(), error.hint.empty() ? "" : ")");
     return static_cast<int>(error.code);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "hvd-timeline: %s\n", error.what());
+    std::fprintf(stderr, "hvd-timeline: %s\n", hvd::printable(error.what()).c_str());
     return static_cast<int>(hvd::Code::internal);
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <set>
 
+#include "base/text.h"
 #include "events.h"
 #include "wire/trace_json.h"
 #include "wire/trace_names.h"
@@ -210,7 +211,7 @@ std::string to_text(const Report& report) {
   text += formatted("\n%-32s %10s %12s %12s %12s %12s %14s\n", "event", "count", "total ms", "mean us", "p99 us",
                     "max us", "bytes");
   for (const Kind& kind : report.kinds)
-    text += formatted("%-32.64s %10llu %12.3f %12.3f %12.3f %12.3f %14llu\n", kind.name.c_str(),
+    text += formatted("%-32.64s %10llu %12.3f %12.3f %12.3f %12.3f %14llu\n", printable(kind.name).c_str(),
                       static_cast<unsigned long long>(kind.count), kind.total_us / 1e3, kind.mean_us, kind.p99_us,
                       kind.max_us, static_cast<unsigned long long>(kind.bytes));
   if (report.arrivals.empty()) return text + "\nNo operation shows the arrivals of several ranks.\n";

@@ -48,3 +48,16 @@ TEST_CASE("sha256: the standard's examples, whole and in pieces") {
   for (std::size_t i = 0; i < million.size(); i += 977) hash.add(std::string_view(million).substr(i, 977));
   CHECK(hash.hex() == "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
+
+TEST_CASE("text: what others wrote is one line, and readable") {
+  CHECK(printable("Grüße, 世界 \t🙂") == "Grüße, 世界 \t🙂");
+  CHECK(printable("a\nhvdrun: all is well\r\x1b[2K\x7f") == "a\\nhvdrun: all is well\\r\\x1b[2K\\x7f");
+  CHECK(printable("\xc2\x9b"
+                  "2J") == "\\u009b2J");  // C1: another way to write ESC [
+  CHECK(printable("\xe2\x80\xae"
+                  "evil\xe2\x80\xa8.") == "\\u202eevil\\u2028.");  // right to left; a line's end
+  CHECK(printable("\xff\xc3(\xed\xa0\x80\xf5\xe2\x82") == "\\xff\\xc3(\\xed\\xa0\\x80\\xf5\\xe2\\x82");
+  CHECK(printable(std::string_view("\0", 1)) == "\\x00");
+  CHECK(printable_lines("a\n\x1b"
+                        "b\n") == "a\n\\x1bb\n");
+}
