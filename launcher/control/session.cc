@@ -30,6 +30,23 @@ T value_at(std::string_view body, std::size_t at) {
   return value;
 }
 
+/// Of a manifest that no message holds: what is in it is the user's.
+Error too_long(const wire::RankManifest& m, std::size_t bytes) {
+  std::size_t arguments = 0, variables = 0, longest_bytes = 0;
+  std::string longest;
+  for (const std::string& a : m.payload.args) arguments += a.size();
+  for (const auto& [name, value] : m.env) {
+    variables += name.size() + value.size();
+    if (value.size() > longest_bytes) longest = name, longest_bytes = value.size();
+  }
+  return {Code::usage, "the ranks' environment and arguments",
+          "are " + std::to_string(bytes >> 10) + " KiB as they are sent, of 4 MiB that they may be",
+          arguments > variables
+              ? "give the ranks a file instead of " + std::to_string(arguments >> 10) + " KiB of arguments"
+              : "unset what the ranks do not need; the longest is " + longest + ", " +
+                    std::to_string(longest_bytes >> 10) + " KiB"};
+}
+
 const char* lost_text(const RankState& state) {
   return state.local ? "its guard ended without a word"
                      : "no word comes from its host any more: the network or the host is down, or its guard was killed";
@@ -174,7 +191,9 @@ void Session::give_manifest(int rank) {
       return;  // when its host's leader has the payload
   }
   state.stage = Stage::running;
-  send(rank, Type::manifest, to_json(m));
+  std::string body = to_json(m);
+  if (body.size() > wire::max_frame_bytes) throw too_long(m, body.size());
+  send(rank, Type::manifest, std::move(body));
   if (m.payload.deliver) {
     state.payload_sent_bytes = 0;
     flush(rank);

@@ -5,6 +5,13 @@
 namespace hvd::wire {
 namespace {
 
+/// Bytes of @p s as a JSON string: a control character is six.
+std::size_t escaped_bytes(std::string_view s) {
+  std::size_t bytes = s.size();
+  for (const unsigned char c : s) bytes += c == '"' || c == '\\' ? 1 : c >= 32 ? 0 : 5;
+  return bytes;
+}
+
 /// True when @p s is well-formed UTF-8 (no surrogates, no overlong forms).
 bool is_utf8(std::string_view s) {
   const auto* p = reinterpret_cast<const unsigned char*>(s.data());
@@ -48,7 +55,7 @@ Json parse_object(const std::string& text, const char* what) {
 std::string dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Json from_bytes(std::string_view bytes) {
-  if (is_utf8(bytes)) return std::string(bytes);
+  if (is_utf8(bytes) && escaped_bytes(bytes) <= 2 * bytes.size()) return std::string(bytes);
   static constexpr char digits[] = "0123456789abcdef";
   std::string hex;
   hex.reserve(bytes.size() * 2);

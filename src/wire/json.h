@@ -2,7 +2,8 @@
 ///
 /// Strings of the user (environment, arguments, output) are bytes, JSON's are Unicode.
 /// Where bytes matter (environment, arguments, paths) from_bytes() sends what is not
-/// UTF-8 as {"bytes": "<hex>"}; in text for people dump() replaces it by U+FFFD.
+/// UTF-8, or mostly control characters, as {"bytes": "<hex>"}: never more than twice
+/// as long.  In text for people dump() replaces what is not UTF-8 by U+FFFD.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -180,3 +180,15 @@ TEST_CASE("link: packets hold whole frames; anything else is refused") {
   CHECK(!link::next(packet, 20, &at, &v));
   CHECK(!link::next(packet, 7, &at, &v));
 }
+
+TEST_CASE("manifest: no bytes are more than twice as long on the wire") {
+  RankManifest m = sample();
+  m.env["CONTROLS"] = std::string(720 << 10, '\1');
+  m.env["LINES"] = std::string(1000, '\n') + std::string(5000, 'x');
+  m.payload.args = {std::string(1 << 20, '\x1b'), std::string(1000, '"')};
+  const std::string text = to_json(m);
+  CHECK(text.size() < 2 * ((720 << 10) + (1 << 20)) + 20'000);
+  const RankManifest back = manifest_from_json(text);
+  CHECK(back.env == m.env);
+  CHECK(back.payload.args == m.payload.args);
+}

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "base/error.h"
 #include "wire/sim_channel.h"
 
 using namespace hvd;
@@ -123,4 +124,21 @@ TEST_CASE("session: who comes after the stop is told to stop") {
   CHECK(stop.signal == SIGHUP);
   w.hello(1, true);
   CHECK_FALSE(w.next(1, Type::manifest));
+}
+
+TEST_CASE("session: an environment that no message holds is refused with its longest variable") {
+  wire::SimNet net;
+  wire::RankManifest m;
+  m.size = m.local_size = m.cross_size = 1;
+  m.env = {{"A", std::string(1 << 20, 'x')}, {"LONGEST", std::string(5 << 20, 'x')}};
+  Session session(net.listen(), {m}, {}, {}, {});
+  const auto guard = net.connect();
+  CHECK(guard->send({static_cast<std::uint16_t>(Type::hello), to_json(wire::Hello{1, 0, 100, "m", true, "v", 0})}));
+  try {
+    session.pump({});
+    FAIL("it was sent");
+  } catch (const Error& e) {
+    CHECK(std::string(e.what()).starts_with("the ranks' environment and arguments: are 614"));
+    CHECK(e.hint == "unset what the ranks do not need; the longest is LONGEST, 5120 KiB");
+  }
 }
