@@ -11,11 +11,12 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr int most_levels = 8;
+constexpr int most_levels = 8, most_values = 10'000;  // aliases let a short file say a great deal
 
 struct Reader {
   Settings& settings;
   const std::string& name;
+  int values = 0;
 
   std::string at(const YAML::Mark& mark) const {
     if (mark.is_null()) return name;
@@ -28,10 +29,17 @@ struct Reader {
     return nullptr;
   }
 
+  void count(const YAML::Node& node) {
+    if (++values > most_values)
+      throw Error(Code::usage, at(node.Mark()), "more than " + std::to_string(most_values) + " values",
+                  "are there aliases (*name) of aliases?");
+  }
+
   void read(const YAML::Node& node, const std::string& prefix, int level) {
     if (level > most_levels) throw Error(Code::usage, at(node.Mark()), "nested too deeply");
     std::set<std::string> seen;
     for (const auto& entry : node) {
+      count(entry.first);
       if (!entry.first.IsScalar()) throw Error(Code::usage, at(entry.first.Mark()), "a key must be a word");
       if (!seen.insert(entry.first.Scalar()).second)
         throw Error(Code::usage, at(entry.first.Mark()), "'" + entry.first.Scalar() + "' is there twice", "keep one");
@@ -51,10 +59,11 @@ struct Reader {
     }
   }
 
-  std::string value_of(const YAML::Node& node, const std::string& key) const {
+  std::string value_of(const YAML::Node& node, const std::string& key) {
     if (node.IsScalar()) return node.Scalar();
     std::vector<std::string> items;
     for (const auto& item : node) {
+      count(item);
       if (!item.IsScalar()) throw Error(Code::usage, at(item.Mark()), "'" + key + "' takes plain values");
       items.push_back(item.Scalar());
     }

@@ -109,6 +109,14 @@ TEST_CASE("options: mistakes in a config file carry line and column") {
   CHECK(error_of([&] { read_config(s, "a: [b\n", "c"); }).starts_with("c:2:1: not YAML"));
   CHECK(error_of([&] { read_config(s, "- 1\n", "c"); }).starts_with("c:1:1: not a list"));
   CHECK(error_of([&] { read_config(s, "", "c"); }) == "no error");
+  // Aliases of aliases: 4 KB that are 60^6 values.
+  std::string maps = "a: &a0 {x: {}}\n";
+  for (int level = 1; level < 7; ++level) {
+    maps += std::string(1, static_cast<char>('a' + level)) + ": &a" + std::to_string(level) + " {";
+    for (int i = 0; i < 60; ++i) maps += (i ? ", k" : "k") + std::to_string(i) + ": *a" + std::to_string(level - 1);
+    maps += "}\n";
+  }
+  CHECK(error_of([&] { read_config(s, maps, "c"); }).find("more than 10000 values") != std::string::npos);
 }
 
 TEST_CASE("options: words as a shell sees them") {
