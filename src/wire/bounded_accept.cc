@@ -1,0 +1,40 @@
+/// @file bounded_accept.cc — accept4() of the whole program, with some descriptors held back.
+///
+/// libzmq takes every connection that comes.  Once they have used up all descriptors, which strangers may do with
+/// connections that say nothing, its listener of unix sockets aborts the process, that of TCP spins, and hvdrun can
+/// open no file.  libzmq has no limit, so it finds this function before the C library's, as a program's own malloc()
+/// would be: what comes when few descriptors are left is closed at once, and a guard tries again.  Takes effect in a
+/// program that is linked with a listener (local_channel.cc calls it too).
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace {
+
+constexpr rlim_t held_back = 64;  ///< for files, pipes and what libzmq opens later
+
+/// Descriptors are given from the lowest free one on.
+bool is_scarce(int fd) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  return static_cast<rlim_t>(fd) >= limit.rlim_cur - std::min(held_back, limit.rlim_cur / 2);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int accept4(int door, sockaddr* address, socklen_t* size, int flags) {
+  const auto fd = static_cast<int>(::syscall(SYS_accept4, door, address, size, flags));
+  if (fd >= 0 && !is_scarce(fd)) return fd;
+  if (fd >= 0) ::close(fd);
+  // What both of libzmq's listeners take for a connection that went away.
+  if (fd >= 0 || errno == EMFILE) errno = ECONNABORTED;
+  return -1;
+}
+
+extern "C" __attribute__((visibility("default"))) int accept(int door, sockaddr* address, socklen_t* size) {
+  return accept4(door, address, size, 0);
+}
