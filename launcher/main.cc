@@ -59,7 +59,7 @@ void remark_on_misplaced_options(const CommandLine& line) {
       if (line.payload[i] == ours) {
         std::fprintf(stderr,
                      "hvdrun: %s stands behind %s, so it goes to that program; hvdrun's own options come first\n", ours,
-                     line.payload[0].c_str());
+                     printable(line.payload[0]).c_str());
         return;
       }
 }
