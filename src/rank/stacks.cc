@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr auto python_limit = milliseconds(1500);  ///< for the handler to begin
 constexpr auto quiet = milliseconds(40);           ///< without growth: it has ended
 constexpr auto native_limit = milliseconds(8000);
-constexpr std::size_t most_text_bytes = 512u << 10;
+constexpr std::size_t most_text_bytes = 256u << 10;  // two of them fit a message, also as control characters in JSON
 
 std::string whole(const std::string& path) {
   std::ifstream file(path);

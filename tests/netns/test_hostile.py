@@ -170,6 +170,44 @@ def test_strangers_at_the_door(three_hosts: Cluster) -> None:
     assert not any((three_hosts.tmp(host) / "canary-door").exists() for host in three_hosts.names)
 
 
+HOLD = """
+import socket, sys
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) for _ in range(500)]
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_silent_connections_do_not_end_a_job(three_hosts: Cluster) -> None:
+    """More of them than hvdrun has descriptors, at its door while its guards come: those come in once they are gone."""
+    slowly = "sh -c 'until [ -e /tmp/open ]; do sleep 0.1; done; exec ssh \"$@\"' --"
+    (three_hosts.tmp("alpha") / "open").unlink(missing_ok=True)
+    argv = [hvdrun.program(), "--ssh-program", slowly, "--start-timeout", "90", "-H", "alpha:1,beta:1", "--", "hostname"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    few = ["sh", "-c", 'ulimit -n 400; exec "$@"', "--"]
+    job = three_hosts.popen("alpha", [*few, *argv], env=jobs.environment(), stdin=subprocess.DEVNULL, **pipes)
+    strangers = None
+    try:
+        wait_for(lambda: ours(three_hosts), 60, "hvdrun's port")
+        command = ["python3", "-c", HOLD, "10.77.0.1", str(ours(three_hosts)[0])]
+        strangers = three_hosts.popen("gamma", command, stdin=subprocess.PIPE, **pipes)
+        assert strangers.stdout is not None
+        assert strangers.stdout.readline() == "held\n"
+        (three_hosts.tmp("alpha") / "open").touch()
+        guards = lambda: any("hvdrank" in line.split()[0] for line in three_hosts.processes("alpha").values())  # noqa: E731
+        wait_for(guards, 60, "a guard on alpha")
+        time.sleep(1)  # it has called by then, or calls again
+        assert job.poll() is None, job.communicate()[1]
+        strangers.communicate("", timeout=30)
+        out, err = job.communicate(timeout=90)
+    finally:
+        for process in (job, *filter(None, [strangers])):
+            process.kill()
+            process.wait(10)
+    assert job.returncode == 0, err
+    assert sorted(line.split("] ")[1] for line in out.splitlines()) == ["alpha", "beta"]
+
+
 def ours(cluster: Cluster) -> list[int]:
     """The ports on which hvdrun itself listens on alpha."""
     sockets = jobs.listening(cluster, "alpha").items()
