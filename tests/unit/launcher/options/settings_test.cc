@@ -104,7 +104,7 @@ TEST_CASE("options: mistakes are named with the way out") {
 TEST_CASE("options: mistakes in a config file carry line and column") {
   Settings s;
   CHECK(error_of([&] { read_config(s, "params:\n  cycle_time: 2\n", "c"); }) ==
-        "c:2:3: no option is called 'params.cycle_time' (hvdrun(1) lists the keys)");
+        "c:2:3: no option is called 'params.cycle_time' (did you mean params.cycle_time_ms?)");
   CHECK(error_of([&] { read_config(s, "params:\n  cycle_time_ms: x\n", "c"); }) == "c:2:18: 'x' is not a number");
   CHECK(error_of([&] { read_config(s, "a: [b\n", "c"); }).starts_with("c:2:1: not YAML"));
   CHECK(error_of([&] { read_config(s, "- 1\n", "c"); }).starts_with("c:1:1: not a list"));
