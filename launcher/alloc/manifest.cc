@@ -64,7 +64,8 @@ class Reader {
     const YAML::Node node = host["gpus"];
     if (!node || !node.IsSequence()) return out;
     if (node.size() == 0) fail(node, "'gpus' must be a number or a list of at least one GPU");
-    if (node.size() > most_gpus) fail(node, "'gpus' lists more than " + std::to_string(most_gpus));  // aliases repeat it
+    if (node.size() > most_gpus)
+      fail(node, "'gpus' lists more than " + std::to_string(most_gpus));  // aliases repeat it
     for (const auto& gpu : node) {
       if (!gpu.IsScalar() || gpu.Scalar().empty() || gpu.Scalar().find_first_of(", \t\n") != std::string::npos)
         fail(gpu, "'gpus' must list GPUs as CUDA_VISIBLE_DEVICES names them");
