@@ -12,6 +12,7 @@ import numpy
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import StandardScaler, VectorAssembler
+from pyspark.ml.functions import vector_to_array
 from pyspark.sql import functions as f
 
 # In each process that computes: two threads of torch on two shared cores only get into each other's way.
@@ -52,7 +53,7 @@ def torch_estimator(store: str, **given: Any) -> Any:
     settings = {
         # As Horovod's examples write it.
         "backend": SparkBackend(num_proc=2, stdout=sys.stdout, stderr=sys.stderr, prefix_output_with_timestamp=True),
-        "store": store, "model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.01),
+        "store": store, "model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.005),
         "loss": torch.nn.CrossEntropyLoss(), "feature_cols": ["scaled"], "label_cols": ["digit"], "batch_size": 32,
         "epochs": 4, "validation": 0.2, "random_seed": 3, "verbose": 0, "output_cols": ["logits"],
     }  # fmt: skip
@@ -61,7 +62,8 @@ def torch_estimator(store: str, **given: Any) -> Any:
 
 def accuracy(df: Any) -> float:
     """Of the largest logit."""
-    best = df.withColumn("prediction", f.expr("array_position(logits, array_max(logits)) - 1").cast("double"))
+    found = df.withColumn("array", vector_to_array("logits"))
+    best = found.withColumn("prediction", f.expr("array_position(array, array_max(array)) - 1").cast("double"))
     evaluator = MulticlassClassificationEvaluator(labelCol="digit", metricName="accuracy")
     return float(evaluator.evaluate(best.withColumn("digit", f.col("digit").cast("double"))))
 
@@ -69,6 +71,11 @@ def accuracy(df: Any) -> float:
 def correct(output: Any, label: Any) -> Any:
     """A metric."""
     return (output.argmax(1) == label).float().mean()
+
+
+def losses(fitted: Any) -> list[float]:
+    """Of a torch model's training."""
+    return [epoch["train"]["loss"] for epoch in fitted.getHistory()]
 
 
 def torch_pipeline(spark: Any, folder: str) -> Any:
@@ -104,7 +111,7 @@ def resumed(spark: Any, folder: str) -> Any:
     torch_estimator(f"{folder}/store", run_id="again", epochs=2, validation=None).fit(df)
     began = time.monotonic()
     model = torch_estimator(f"{folder}/store", run_id="again", epochs=4, validation=None).fit(df)
-    return {"epochs": len(model.getHistory()["loss"]), "seconds": time.monotonic() - began}
+    return {"epochs": len(model.getHistory()), "seconds": time.monotonic() - began}
 
 
 def by_framework(_spark: Any) -> Any:
@@ -160,13 +167,13 @@ def regression(spark: Any, folder: str, rows: int, partitions: int, per_group: i
     df = spark.createDataFrame(data, "a double, b int, y double").repartition(partitions, "b")
     model = Sum()
     estimator = TorchEstimator(
-        num_proc=2, store=f"{folder}/store", model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.03),
+        num_proc=2, store=f"{folder}/store", model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.015),
         loss=torch.nn.MSELoss(), feature_cols=["a", "b"], label_cols=["y"], epochs=12, batch_size=8, verbose=0,
         random_seed=0, rows_per_group=per_group,
     )  # fmt: skip
     fitted = estimator.fit(df)
     found = fitted.transform(df).select(f.avg(f.abs(f.col("y") - f.col("y__output")))).first()[0]
-    return {"error": found, "type": dict(fitted.transform(df).dtypes)["y__output"], "loss": fitted.history["loss"]}
+    return {"error": found, "type": dict(fitted.transform(df).dtypes)["y__output"], "loss": losses(fitted)}
 
 
 def bad_columns(spark: Any, folder: str, **given: Any) -> Any:
@@ -184,7 +191,7 @@ def by_url(spark: Any, folder: str) -> Any:
     model = torch_estimator(url, epochs=1, validation=None, run_id="u").fit(
         digits(spark, 100).withColumnRenamed("pixels", "scaled")
     )
-    return [isinstance(store, FilesystemStore), len(model.history["loss"]), store.exists(store.get_checkpoint_path("u"))]
+    return [isinstance(store, FilesystemStore), len(model.history), store.exists(store.get_checkpoint_path("u"))]
 
 
 def on_parquet(spark: Any, folder: str) -> Any:
@@ -195,9 +202,9 @@ def on_parquet(spark: Any, folder: str) -> Any:
     import torch
 
     model = torch.nn.Linear(13, 3)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     fitted = torch_estimator(f"{folder}/made", model=model, optimizer=optimizer, validation=None).fit_on_parquet()
-    return fitted.history["loss"]
+    return losses(fitted)
 
 
 def through_s3(spark: Any, options: dict[str, Any]) -> Any:
@@ -207,4 +214,121 @@ def through_s3(spark: Any, options: dict[str, Any]) -> Any:
     store = Store.create("s3://bucket/runs", **options)
     df = digits(spark, 100).withColumnRenamed("pixels", "scaled")
     runs = [torch_estimator(store, epochs=epochs, validation=None, run_id="u").fit(df) for epochs in (1, 2)]
-    return {"epochs": [len(run.history["loss"]) for run in runs], "left": store.list("s3://bucket/runs")}
+    return {"epochs": [len(run.history) for run in runs], "left": store.list("s3://bucket/runs")}
+
+
+def xor_model(outputs: int) -> Any:
+    """As in Horovod's own tests."""
+    import torch
+
+    torch.manual_seed(0)
+    nn = torch.nn
+    return nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, outputs), nn.Sigmoid())
+
+
+def xor(spark: Any) -> Any:
+    """x1, x2, their vector under a name with a point in it, a weight and y, in partitions of one size."""
+    rows = [(i % 2, i // 2 % 2, 1.0 + i % 3, float(i % 2 != i // 2 % 2)) for i in range(64)]
+    df = spark.createDataFrame(rows, "x1 int, x2 int, weight float, `y.true` float").repartitionByRange(4, "x1", "x2")
+    return VectorAssembler(inputCols=["x1", "x2"], outputCol="the.features").transform(df)
+
+
+def xor_estimator(folder: str, **given: Any) -> Any:
+    """Horovod's test_fit_model: a functional loss, weights, a shape of one row, columns with points in their names."""
+    import torch
+
+    from horovod.spark.torch import TorchEstimator
+
+    model = xor_model(given.pop("outputs", 1))
+    settings = {
+        "num_proc": 2, "store": f"{folder}/store", "model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "loss": torch.nn.functional.binary_cross_entropy, "input_shapes": [[2]], "feature_cols": ["the.features"],
+        "label_cols": ["y.true"], "batch_size": 4, "epochs": 3, "verbose": 0, "sample_weight_col": "weight", "random_seed": 7,
+    }  # fmt: skip
+    return TorchEstimator(**{**settings, **given})
+
+
+def xor_twice(spark: Any, folder: str) -> Any:
+    """Two runs with one seed, and what the second one's model says of its rows."""
+    from pyspark.ml.linalg import Vector
+
+    df = xor(spark)
+    fitted = [xor_estimator(folder, validation=0.25).fit(df) for _ in range(2)]
+    one, two = ({name: value.tolist() for name, value in model.getModel().state_dict().items()} for model in fitted)
+    pair = xor_estimator(folder, outputs=2, loss=pair_loss, sample_weight_col=None, epochs=1).fit(df)
+    out, vector = fitted[1].transform(df).first()["y.true__output"], pair.transform(df).first()["y.true__output"]
+    rate = fitted[0].getOptimizer().param_groups[0]["lr"]
+    saved = f"{folder}/saved"
+    fitted[0].write().overwrite().save(saved)
+    again = type(fitted[0]).load(saved)
+    mine = {id(p) for p in again.getModel().parameters()}
+    together = all(id(p) in mine for group in again.getOptimizer().param_groups for p in group["params"])
+    return [one == two, type(out).__name__, isinstance(vector, Vector), len(vector), rate, together]
+
+
+def pair_loss(output: Any, label: Any) -> Any:
+    """Of two outputs for one label."""
+    return ((output.mean(1) - label) ** 2).mean()
+
+
+def prepared(spark: Any, folder: str) -> Any:
+    """Horovod's prepare_data: a table that stays, trained on now and later, and another one within."""
+    from horovod.spark.common import util
+    from horovod.spark.common.store import Store
+
+    store = Store.create(f"{folder}/kept", train_path=f"{folder}/mine", val_path=f"{folder}/other")
+    df, columns = xor(spark), {"feature_columns": ["the.features"], "label_columns": ["y.true"], "validation": 0.25}
+    estimator = xor_estimator(folder, sample_weight_col=None, epochs=1, store=store)
+    with util.prepare_data(2, store, df, **columns) as first:
+        one = estimator.fit_on_parquet()
+        with util.prepare_data(2, store, df.limit(40), **{**columns, "validation": None}) as second:
+            two = estimator.fit_on_parquet(dataset_idx=second)
+    three = estimator.fit(df)  # writes, and removes, tables of its own
+    again = estimator.fit_on_parquet()
+    stages = [sorted(set(model.getHistory()[0]) - {"epoch"}) for model in (one, two, three, again)]
+    left = sorted(name for name in os.listdir(folder) if name not in ("store", "kept"))
+    open(f"{folder}/mine/notes.txt", "w").close()
+    try:
+        with util.prepare_data(2, store, df, **columns):
+            said = "replaced"
+    except ValueError as error:
+        said = str(error)
+    return {"index": [first, second], "stages": stages, "left": left, "said": said}
+
+
+def refused(_spark: Any, folder: str) -> Any:
+    """What estimators say of losses, metrics and models that do not fit; and Horovod's names of methods."""
+    import keras
+    import torch
+
+    from horovod.spark.keras import KerasEstimator
+
+    def said(fit: Any) -> str:
+        try:
+            fit()
+        except (ImportError, TypeError, ValueError) as error:
+            return str(error)
+        return "nothing"
+
+    def bare(output: Any, label: Any) -> Any:
+        return (output - label).mean()
+
+    def nvtabular() -> None:
+        from horovod.spark.keras.datamodule import NVTabularDataModule  # noqa: F401
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    own = {"store": folder, "model": model, "loss": "mse", "feature_cols": ["x"], "label_cols": ["y"]}
+    keras_one = KerasEstimator(**own)
+    torch_one = xor_estimator(folder)
+    torch_one.setShufflingBufferSize(0).setParams(inmemory_cache_all=True)
+    return {
+        "weights": said(lambda: xor_estimator(folder, loss=bare)._work()),
+        "both": said(lambda: xor_estimator(folder, loss_constructors=[torch.nn.MSELoss])._work()),
+        "losses": said(lambda: xor_estimator(folder, loss=[bare, bare])._work()),
+        "metrics": said(lambda: xor_estimator(folder, metrics=[[bare, bare]])._work()),
+        "optimizer": said(keras_one._work),
+        "inputs": said(KerasEstimator(**{**own, "optimizer": "sgd", "feature_cols": ["x", "z"]})._work),
+        "foreign": said(KerasEstimator(**own, train_minibatch_fn=bare)._check),
+        "module": said(nvtabular),
+        "names": [torch_one.getShuffleBufferSize(), torch_one.getInMemoryCacheAll(), torch_one.getUseGpu()],
+    }

@@ -92,6 +92,6 @@ def test_still_well_after_all_that(local: s.Driver) -> None:
 
 def test_the_manual_has_every_parameter_of_the_estimators() -> None:
     """As params.py has them."""
-    names = re.findall(r'^    "(\w+)": \(', (s.ROOT / "src/python/hvd/spark/ml/params.py").read_text(), re.MULTILINE)
+    names = re.findall(r'^    "(\w+)": \(', (s.ROOT / "src/python/hvd/spark/ml/defaults.py").read_text(), re.MULTILINE)
     told = re.findall(r"^\.It Fa (\w+)$", (s.ROOT / "man/hvd-spark.7").read_text(), re.MULTILINE)
     assert len(names) > 20 and names == told

@@ -17,10 +17,10 @@ def walk(local: s.Driver, tmp_path: pathlib.Path) -> dict[str, Any]:
     """SQL, scaler, estimator in a Pipeline, save, load, predict, evaluate."""
     made: dict[str, Any] = local.good("torch_pipeline", folder=str(tmp_path), limit=150)
     assert made["accuracy"] > 0.75, made
-    assert {name: len(values) for name, values in made["history"].items()} == dict.fromkeys(
-        ("loss", "correct", "val_loss", "val_correct"), 4
-    )
-    assert made["history"]["loss"][-1] < made["history"]["loss"][0]
+    first, *_, last = made["history"]
+    assert len(made["history"]) == 4 and set(first) == {"epoch", "train", "validation"}
+    assert [list(group) for group in first["validation"]["all_metrics"]] == [["group_0_digit"]]
+    assert last["train"]["loss"] < first["train"]["loss"]
     assert made["loaded"] == [True, True]
     assert made["left"] == ["runs"]  # the tables are gone, the checkpoint stays
     return made
@@ -81,6 +81,13 @@ def test_nulls_and_too_few_rows(local: s.Driver, tmp_path: pathlib.Path) -> None
         ({"validation": 1.5}, "between 0 and 1"),
         ({"epochs": 0}, "epochs is 0"),
         ({"epochen": 3}, "unknown parameter epochen"),
+        ({"terminate_on_nan": True}, "terminate_on_nan: of Horovod's LightningEstimator, which is not there"),
+        ({"num_proc": 2}, "both backend and num_proc"),
+        ({"backward_passes_per_step": 0}, "backward_passes_per_step is 0"),
+        ({"loss_weights": [1.0, 2.0]}, "loss_weights is [1.0, 2.0]: it must be a list, one for each of digit"),
+        ({"input_shapes": [[8, 8], [1]]}, "it must be a list, one for each of scaled"),
+        ({"mp_start_method": "thread"}, "mp_start_method is 'thread': it must be one of fork"),
+        ({"custom_objects": {"a": 1}}, "custom_objects: not of a TorchEstimator"),
     ],
 )
 def test_bad_columns_and_parameters(local: s.Driver, tmp_path: pathlib.Path, given: dict[str, Any], text: str) -> None:
@@ -101,6 +108,38 @@ def test_stores_by_url_and_tables_of_others(local: s.Driver, tmp_path: pathlib.P
     assert local.good("by_url", folder=str(tmp_path)) == [True, 1, True]
     losses = local.good("on_parquet", folder=str(tmp_path))
     assert losses[-1] < losses[0]
+
+
+def test_horovods_own_test_and_a_seed_that_repeats(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """A functional loss with weights, a row's shape, points in names; files of one size; scalars and vectors as outputs."""
+    assert local.good("xor_twice", folder=str(tmp_path), limit=150) == [True, "float", True, 2, 0.1, True]
+
+
+@pytest.mark.nightly
+def test_prepared_tables(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """They stay; one within another has a number; fit() keeps away from them, and what is no table is not replaced."""
+    found = local.good("prepared", folder=str(tmp_path), limit=150)
+    assert found["index"] == [None, 1]
+    assert found["stages"] == [["train", "validation"], ["train"], ["train"], ["train", "validation"]]
+    assert found["left"] == ["mine", "mine.1", "other"]
+    assert "mine is to be replaced by a table, but holds" in found["said"] and "notes.txt" in found["said"]
+
+
+def test_what_is_refused(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """In a sentence that says what to do; nothing is taken in silence."""
+    found = local.good("refused", folder=str(tmp_path))
+    assert found.pop("names") == [0, True, True]
+    expected = {
+        "weights": "bare cannot give it: let it take reduction=",
+        "both": "both loss and loss_constructors",
+        "losses": "2 losses for 1 label columns: give one for each, or one for all",
+        "metrics": "2 metrics of a group for 1 label columns",
+        "optimizer": "needs an optimizer, or a compiled model",
+        "inputs": "2 feature columns for a model with 1 inputs: give one for each",
+        "foreign": "train_minibatch_fn: not of a KerasEstimator; leave it out",
+        "module": "NVTabularDataModule is not there in hvdrun: leave data_module out",
+    }
+    assert {name for name, text in expected.items() if text not in found[name]} == set(), found
 
 
 def test_one_name_for_both(local: s.Driver) -> None:

@@ -1,13 +1,16 @@
 """What a KerasEstimator's ranks do with its parameters, without Spark, on whichever backend Keras has here."""
 
+import os
+
 import keras
 import numpy as np
 import pyarrow as pa
 from estimator_tables import X, remove_folders, store, written
 
 import hvd.keras as hvd
+from hvd.spark.ml.datamodule import DataModule
+from hvd.spark.ml.defaults import ACCEPTED, PARAMS
 from hvd.spark.ml.keras_training import pack, train
-from hvd.spark.ml.params import PARAMS
 from hvd.spark.ml.training import Training
 
 hvd.init()
@@ -19,11 +22,12 @@ def line():
     return keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
 
 
-def trained(path, kept, model=None, weight=None, validation=None, features=("x",), labels=("y",), metrics=None, **given):
-    settings = {name: default for name, (default, _) in PARAMS.items()}
-    settings.update({"batch_size": 5, "epochs": 3, "verbose": 0, "random_seed": 1, **given})
-    optimizer = keras.optimizers.serialize(keras.optimizers.SGD(0.2, momentum=0.5))
-    work = {"model": pack(model or line()), "optimizer": optimizer, "loss": "mse", "metrics": metrics}
+def trained(path, kept, model=None, weight=None, validation=None, features=("x",), labels=("y",), metrics=None, loss="mse",
+            optimizer=None, **given):  # fmt: skip
+    defaults = {**{name: default for name, (default, _) in PARAMS.items()}, **ACCEPTED}
+    settings = {**defaults, "batch_size": 5, "epochs": 3, "verbose": 0, "random_seed": 1, **given}
+    chosen = keras.optimizers.serialize(optimizer or keras.optimizers.SGD(0.1, momentum=0.5))
+    work = {"model": pack(model or line()), "optimizer": chosen, "optimizer_state": None, "loss": loss, "metrics": metrics}
     result = train(
         Training(kept, given.get("run_id", "run"), list(features), list(labels), weight, bool(validation), settings, work,
                  train_path=path, val_path=validation or "")
@@ -132,6 +136,99 @@ def check_a_store_that_keeps_no_runs():
     trained(path, kept, run_id="unkept")
     hvd.allreduce(np.zeros(1))  # rank 0 has ended
     assert not kept.exists(kept.get_checkpoint_path("unkept"))
+
+
+def check_the_rate_is_multiplied_by_the_ranks_and_kept_as_of_one():
+    """A step over all rows, then one after a resumed run, as one process with twice the rate takes them."""
+    kept = store()
+    path = written(kept, y=2 * X)
+    schedules = keras.optimizers.schedules
+    for name, rate in (("number", 0.05), ("schedule", schedules.PiecewiseConstantDecay([1], [0.05, 0.02]))):
+        twice = 0.1 if name == "number" else schedules.PiecewiseConstantDecay([1], [0.1, 0.04])
+        alone = line()
+        alone.compile(keras.optimizers.SGD(twice), "mse")
+        seen = []
+        rates = hvd.callbacks.LearningRateScheduleCallback(initial_lr=77.0, multiplier=1.0)
+        for epochs in (1, 2):
+            alone.train_on_batch(X.reshape(-1, 1), 2 * X.reshape(-1, 1))
+            more = [rates] if name == "number" else []
+            options = {"batch_size": 30, "shuffle": False, "epochs": epochs, "run_id": name, "callbacks": more}
+            found = trained(path, kept, optimizer=keras.optimizers.SGD(rate), **options)
+            assert np.allclose(numbers(found), [float(np.ravel(w)[0]) for w in alone.get_weights()], atol=1e-5), (name, epochs)
+            seen.append(any(np.isclose(value, 0.05) for value in found["optimizer"] if value.size == 1))
+        assert name == "schedule" or seen == [True, True]
+
+
+def check_the_logs_lie_in_the_store():
+    kept = store()
+    path = written(kept, y=X)
+    trained(path, kept, epochs=2, validation=path, run_id="logged")
+    found = kept.list(kept.get_logs_path("logged"))
+    assert [name.split("/")[-2] for name in found] == ["train", "validation"], found
+    assert all(kept.read(name).count(b"epoch_loss") == 2 for name in found)
+
+
+def check_a_users_tensorboard_writes_into_the_store():
+    class TensorBoard(keras.callbacks.Callback):
+        """Keras' own needs TensorFlow."""
+
+        def __init__(self):
+            super().__init__()
+            self.log_dir = "here"
+
+        def on_epoch_end(self, epoch, logs=None):
+            os.makedirs(f"{self.log_dir}/train", exist_ok=True)
+            with open(f"{self.log_dir}/train/events", "a") as file:
+                file.write(f"{epoch}\n")
+
+    kept, real = store(), keras.callbacks.TensorBoard
+    keras.callbacks.TensorBoard = TensorBoard
+    try:
+        trained(written(kept, y=X), kept, epochs=2, run_id="board", callbacks=[TensorBoard()])
+    finally:
+        keras.callbacks.TensorBoard = real
+    hvd.allreduce(np.zeros(1))
+    assert not os.path.exists("here")
+    (name,) = kept.list(kept.get_logs_path("board"))
+    assert name.endswith("/logs/train/events") and kept.read(name) == b"0\n1\n"
+
+
+def check_labels_get_the_outputs_shape_or_the_one_asked_for():
+    kept = store()
+    pair = pa.FixedSizeListArray.from_arrays(np.stack([X, X**2], 1).ravel(), 2)
+    path = written(kept, y=X, pair=pair)
+    seen = []
+
+    def loss(label, output):
+        seen.append((tuple(label.shape[1:]), tuple(output.shape[1:])))
+        return keras.ops.mean(keras.ops.reshape(output, (-1, 2)) - keras.ops.reshape(label, (-1, 2)), axis=-1)
+
+    keras.utils.set_random_seed(0)
+    for shapes, expected in ((None, (1, 2)), ([[2]], (2,)), ([[-1, 2, 1]], (2, 1))):
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2), keras.layers.Reshape((1, 2))])
+        run = f"labels{len(expected)}{expected[0]}"
+        trained(path, kept, model, labels=["pair"], loss=loss, epochs=1, label_shapes=shapes, run_id=run)
+        assert (expected, (1, 2)) in seen and len(set(seen)) == 1, seen
+        seen.clear()
+
+
+class Generator(DataModule):
+    """Batches of all rows, the way fit() takes them."""
+
+    def train_data(self):
+        while True:
+            yield X.reshape(-1, 1), 2 * X.reshape(-1, 1)
+
+    def val_data(self):
+        yield X.reshape(-1, 1), 2 * X.reshape(-1, 1)
+
+
+def check_a_data_module_in_place_of_the_share():
+    kept = store()
+    path = written(kept, y=np.zeros(60))
+    found = trained(path, kept, data_module=Generator, validation=path, train_steps_per_epoch=40, epochs=1, run_id="module")
+    assert np.allclose(numbers(found), [2, 0], atol=0.1) and found["widths"] == [1], found
+    assert found["history"]["val_loss"][0] < 0.1
 
 
 def check_nothing_is_left():

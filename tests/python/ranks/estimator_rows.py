@@ -134,6 +134,15 @@ def check_ranks_take_the_same_steps_after_a_filter():
     assert len(set(ids(taken))) == (10 if RANK == 0 else 50)
 
 
+def check_names_with_points_and_backticks():
+    """Not fields of a column: `a.b` is one, whatever else begins with a."""
+    values = np.arange(20.0)
+    made = table(20, **{"a.b": values, "a.b.c": -values, "x`y": 2 * values, "a": 3 * values})
+    for names in (["a.b"], ["a"], ["a.b", "x`y", "a.b.c"]):
+        (batch,) = share(made, *names, size=1).batches(20)
+        assert list(batch) == names and (batch[names[0]] == (values if names[0] == "a.b" else 3 * values)).all(), names
+
+
 def check_cells_that_do_not_serve():
     made = table(4, v=np.array([[1.0], [1.0], [1.0], [1.0, 2.0]], dtype=object))
     if RANK == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any, Callable
 
@@ -28,11 +30,12 @@ def run(
 ) -> list[Any]:
     """hvd.spark.run with Horovod's argument names.  stdout, stderr: text files for the ranks' output instead of ours.
 
+    start_timeout: HOROVOD_SPARK_START_TIMEOUT's seconds by default, where it is set.
     use_mpi and use_gloo change nothing: MPI is the one controller here.  options: hvd.spark.run's own, by its names.
     """
     del use_mpi, use_gloo
     given = {
-        "start_timeout": start_timeout,
+        "start_timeout": _start_timeout() if start_timeout is None else start_timeout,
         "env": env,
         "verbose": verbose is True or verbose > 1,
         "network_interfaces": nics,
@@ -41,14 +44,20 @@ def run(
         "executable": executable,
         **options,
     }
-    import contextlib
-
     with contextlib.ExitStack() as stack:
         if stdout is not None:
             stack.enter_context(contextlib.redirect_stdout(stdout))
         if stderr is not None:
             stack.enter_context(contextlib.redirect_stderr(stderr))
         return _run(fn, args, kwargs, num_proc, **given)
+
+
+def _start_timeout() -> float | None:
+    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise ValueError(f"HOROVOD_SPARK_START_TIMEOUT is {text!r}: it must be a number of seconds") from None
 
 
 def run_elastic(*_args: Any, **_kwargs: Any) -> list[Any]:

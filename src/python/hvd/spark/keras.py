@@ -13,9 +13,12 @@ __all__ = ["KerasEstimator", "KerasModel"]
 class KerasEstimator(HorovodEstimatorBase):
     """Trains a keras.Model.
 
-    optimizer: a keras.optimizers.Optimizer or its name; loss and metrics as for compile().  Each feature column is one
-    input.  custom_objects: {name: class} of layers of your own.  The other parameters: hvd.spark.ml.params.
+    optimizer: a keras.optimizers.Optimizer or its name, by default that of a compiled model; its learning rate is that of
+    one rank, and is multiplied by their number.  loss and metrics as for compile().  Each feature column is one input.
+    custom_objects: {name: class} of layers of your own.  The other parameters: hvd.spark.ml.defaults.
     """
+
+    NOT_MINE = ("loss_constructors", "train_minibatch_fn")
 
     def _work(self) -> Any:
         import keras
@@ -27,10 +30,20 @@ class KerasEstimator(HorovodEstimatorBase):
             raise ValueError(f"model is a {type(model).__name__}, not a keras.Model")
         if not model.built:
             raise ValueError("the model is not built yet: give it a keras.Input, or call build()")
-        optimizer = keras.optimizers.get(self.value("optimizer") or "rmsprop")
+        given = self.value("optimizer") or getattr(model, "optimizer", None)
+        if given is None:
+            raise ValueError("KerasEstimator needs an optimizer, or a compiled model, which has one")
+        for what, specs in (("feature", getattr(model, "inputs", None)), ("label", getattr(model, "outputs", None))):
+            names = self.value(f"{what}_cols")
+            if specs and len(specs) != len(names):
+                kind = "inputs" if what == "feature" else "outputs"
+                raise ValueError(f"{len(names)} {what} columns for a model with {len(specs)} {kind}: give one for each")
+        optimizer = keras.optimizers.get(given)
+        variables = [keras.ops.convert_to_numpy(v) for v in optimizer.variables] if optimizer.built else None
         return {
             "model": pack(model),
             "optimizer": keras.optimizers.serialize(optimizer),
+            "optimizer_state": variables,
             "loss": self.value("loss"),
             "metrics": self.value("metrics"),
         }
@@ -46,11 +59,14 @@ class KerasEstimator(HorovodEstimatorBase):
         return train
 
     def _model_of(self, result: dict[str, Any], training: Training) -> Any:
-        from hvd.spark.ml.keras_training import unpack
+        import keras
+
+        from hvd.spark.ml.keras_training import compiled, restore, unpack
 
         custom = self.value("custom_objects")
         model = unpack(training.work["model"], custom)
         model.set_weights(result["weights"])
+        restore(compiled(model, training, keras), model, result["optimizer"])
         extra = {"widths": result["widths"], "input_shapes": self.value("input_shapes"), "custom_objects": custom}
         extra["backend"] = self._environment()["KERAS_BACKEND"]
         return KerasModel(

@@ -67,19 +67,18 @@ class Store:
 
     def get_train_data_path(self, idx: object = None) -> str:
         """Of the training table."""
-        return self._train or self._data("train", idx)
+        return self._data(self._train, "train", idx)
 
     def get_val_data_path(self, idx: object = None) -> str:
         """Of the validation table."""
-        return self._val or self._data("val", idx)
+        return self._data(self._val, "val", idx)
 
     def get_test_data_path(self, idx: object = None) -> str:
         """Of a table to test with; the estimators write none."""
-        return self._test or self._data("test", idx)
+        return self._data(self._test, "test", idx)
 
-    def _data(self, kind: str, idx: object) -> str:
-        name = f"intermediate_{kind}_data"
-        return f"{self.prefix_path}/{name}" + ("" if idx is None else f".{idx}")
+    def _data(self, given: str | None, kind: str, idx: object) -> str:
+        return (given or f"{self.prefix_path}/intermediate_{kind}_data") + ("" if idx is None else f".{idx}")
 
     def get_runs_path(self) -> str:
         """Of all runs."""
@@ -118,6 +117,10 @@ class Store:
     def inner(self, path: str) -> str:
         """The path as filesystem() takes it."""
         return path
+
+    def url(self, path: str) -> str:
+        """The path as a URL, for other programs."""
+        return path if "://" in path else Path(self.inner(path)).absolute().as_uri()
 
     def exists(self, path: str) -> bool:
         """True for a file or a folder."""

@@ -38,12 +38,17 @@ def describe(df: Any, names: list[str], role: str) -> list[Column]:
     return found
 
 
+def quoted(name: str) -> str:
+    """A column's name as Spark SQL reads it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def cell(df: Any, column: Column) -> Any:
     """The column as it is written: vectors as arrays, decimals as doubles."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as f
 
-    value, kind = f.col(f"`{column.name}`"), dict(df.dtypes)[column.name]
+    value, kind = f.col(quoted(column.name)), dict(df.dtypes)[column.name]
     if kind == "vector":
         value = vector_to_array(value)
     elif kind.startswith("decimal"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -11,9 +12,11 @@ from pyspark.ml import Estimator, Model
 from hvd.spark._session import spark_context
 from hvd.spark.backend import Backend, SparkBackend
 from hvd.spark.ml import columns as c
-from hvd.spark.ml.params import COUNTS, PARAMS, EstimatorParams
+from hvd.spark.ml.defaults import ACCEPTED, COUNTS, PARAMS
+from hvd.spark.ml.params import EstimatorParams
 from hvd.spark.ml.persistence import Persistent
-from hvd.spark.ml.tables import count_rows, write_table
+from hvd.spark.ml.prepared import Table, enough
+from hvd.spark.ml.tables import count_rows
 from hvd.spark.ml.training import Training
 from hvd.spark.store import Store
 
@@ -23,6 +26,8 @@ _OF_THE_DRIVER = ("model", "optimizer", "loss", "loss_constructors", "metrics", 
 
 class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ignore[misc]
     """fit(df) trains and returns a model; fit_on_parquet() trains on tables that lie in the store already."""
+
+    NOT_MINE: tuple[str, ...] = ()  # parameters of the other framework's estimator
 
     def __init__(self, **given: Any) -> None:
         super().__init__()
@@ -46,7 +51,7 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
 
     def state(self) -> dict[str, Any]:
         """For saving."""
-        return {name: self.value(name) for name in PARAMS if self.isSet(self.getParam(name))}
+        return {name: self.value(name) for name in (*PARAMS, *ACCEPTED) if self.isSet(self.getParam(name))}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Any:
@@ -59,42 +64,35 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
             spark_context(dataset.sparkSession)  # refuses what cannot run ranks before a table is written
         features, labels = list(self.value("feature_cols")), list(self.value("label_cols"))
         training = self._training(features, labels)
-        names = c.describe(dataset, features, "feature") + c.describe(dataset, labels, "label")
-        if training.weight:
-            names += c.describe(dataset, [training.weight], "sample weight")
-        names = list({column.name: column for column in names}.values())
-        train, val = self._split(dataset)
         ranks = self._backend().num_processes()
-        rows = dataset.count() if not self.value("rows_per_group") else 0
-        group = self.value("rows_per_group") or max(1, min(65536, rows // (4 * ranks) or 1))
         part = uuid.uuid4().hex[:12]
         training.train_path = training.store.get_train_data_path(part)
         training.val_path = training.store.get_val_data_path(part)
-        strict = self.value("transformation_fn") is None  # which may fill nulls, or pad arrays
+        table = Table(dataset, features, labels, training.weight, self.value("validation"), self.value("random_seed"))
+        # A function may fill nulls, or pad arrays, and a module may read anything.
+        strict = self.value("transformation_fn") is None and self.value("data_module") is None
         try:
-            written = write_table(train, names, training.store, training.train_path, group, strict)
-            _enough(written, ranks, "training")
-            if val is not None:
-                _enough(write_table(val, names, training.store, training.val_path, group, strict), ranks, "validation")
+            table.write(training.store, training.train_path, training.val_path, ranks, self.value("rows_per_group"), strict)
             return self._train(training)
         finally:
             training.store.delete(training.train_path)
             training.store.delete(training.val_path)
 
-    def fit_on_parquet(self, params: dict[Any, Any] | None = None) -> Any:
-        """Trains on the store's train_path (and val_path where it exists), as any program wrote them.
+    def fit_on_parquet(self, params: dict[Any, Any] | None = None, dataset_idx: Any = None) -> Any:
+        """Trains on the store's train_path (and val_path where it exists), as prepare_data or any other program wrote them.
 
+        dataset_idx: what prepare_data gave.
         Tables that Petastorm wrote are read with its arrays decoded; other codecs than NumPy's are not."""
         if params:
-            return self.copy(params).fit_on_parquet()
+            return self.copy(params).fit_on_parquet(dataset_idx=dataset_idx)
         self._check()
         training = self._training(list(self.value("feature_cols")), list(self.value("label_cols")))
-        training.train_path = training.store.get_train_data_path()
-        training.val_path = training.store.get_val_data_path()
+        training.train_path = training.store.get_train_data_path(dataset_idx)
+        training.val_path = training.store.get_val_data_path(dataset_idx)
         ranks = self._backend().num_processes()
         if not training.store.exists(training.train_path):
             raise ValueError(f"there is no table at {training.train_path}")
-        _enough(count_rows(training.store, training.train_path), ranks, "training")
+        enough(count_rows(training.store, training.train_path), ranks, "training")
         training.validates = training.store.exists(training.val_path)
         return self._train(training)
 
@@ -104,10 +102,21 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
         for name in ("store", "model", "loss", "feature_cols", "label_cols"):
             if not self.value(name) and not (name == "loss" and self.value("loss_constructors")):
                 raise ValueError(f"{type(self).__name__} needs {name}: {PARAMS[name][1]}")
-        for name in ("batch_size", "epochs", *COUNTS):
+        for name in ("batch_size", "epochs", "backward_passes_per_step", *COUNTS):
             value = self.value(name)
             if (name not in COUNTS or value is not None) and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} is {value!r}: it must be a whole number of at least 1")
+        if foreign := [name for name in self.NOT_MINE if self.isSet(self.getParam(name))]:
+            raise ValueError(f"{', '.join(foreign)}: not of a {type(self).__name__}; leave it out")
+        if self.value("backend") is not None and self.value("num_proc") is not None:
+            raise ValueError("there are both backend and num_proc: give num_proc to the backend")
+        for name, of in (("input_shapes", "feature_cols"), ("label_shapes", "label_cols"), ("loss_weights", "label_cols")):
+            value, columns = self.value(name), self.value(of)
+            if value is not None and (not isinstance(value, (list, tuple)) or len(value) != len(columns)):
+                raise ValueError(f"{name} is {value!r}: it must be a list, one for each of {', '.join(columns)}")
+        methods = multiprocessing.get_all_start_methods()
+        if self.value("mp_start_method") not in (None, *methods):
+            raise ValueError(f"mp_start_method is {self.value('mp_start_method')!r}: it must be one of {', '.join(methods)}")
 
     def _backend(self) -> Backend:
         backend = self.value("backend")
@@ -116,27 +125,10 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
     def _training(self, features: list[str], labels: list[str]) -> Training:
         store = self.value("store")
         store = store if isinstance(store, Store) else Store.create(store)
-        plain = {name: self.value(name) for name in PARAMS if name not in _OF_THE_DRIVER}
+        plain = {name: self.value(name) for name in (*PARAMS, *ACCEPTED) if name not in _OF_THE_DRIVER}
         run_id = self.value("run_id") or f"run-{uuid.uuid4().hex[:12]}"
-        validates = self.value("validation") is not None
+        validates = bool(self.value("validation"))
         return Training(store, run_id, features, labels, self.value("sample_weight_col"), validates, plain, self._work())
-
-    def _split(self, dataset: Any) -> tuple[Any, Any]:
-        """(training rows, validation rows or None)."""
-        validation = self.value("validation")
-        if validation is None:
-            return dataset, None
-        if isinstance(validation, str):
-            from pyspark.sql import functions as f
-
-            if validation not in dataset.columns:
-                raise ValueError(f"validation column {validation!r} is not in the table; it has {', '.join(dataset.columns)}")
-            chosen = f.col(f"`{validation}`").cast("double") > 0
-            return dataset.filter(~chosen), dataset.filter(chosen)
-        if not 0 < validation < 1:
-            raise ValueError(f"validation is {validation!r}: it must be between 0 and 1, or a column's name")
-        seed = self.value("random_seed")
-        return tuple(dataset.randomSplit([1 - validation, validation], seed=42 if seed is None else seed))
 
     def _train(self, training: Training) -> Any:
         env = {**self._environment(), **(self.value("backend_env") or {})}
@@ -144,16 +136,12 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
         return self._model_of(results[0], training)
 
 
-def _enough(rows: int, ranks: int, what: str) -> None:
-    if rows < ranks:
-        raise ValueError(f"there are {rows} rows for {what} and {ranks} ranks: use fewer ranks or more rows")
-
-
 class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
-    """A trained model.  transform(df) adds a column for each label; history has every epoch's values."""
+    """A trained model.  transform(df) adds a column for each label: a double, or a vector where the output has several
+    values; history has every epoch's."""
 
     def __init__(self, model: Any, features: list[str], labels: list[str], outputs: list[str] | None,
-                 history: dict[str, list[float]], run_id: str, extra: dict[str, Any]) -> None:  # fmt: skip
+                 history: Any, run_id: str, extra: dict[str, Any]) -> None:  # fmt: skip
         super().__init__()
         self._model, self.features, self.labels = model, features, labels
         self.outputs = list(outputs or [f"{label}__output" for label in labels])
@@ -163,8 +151,8 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
         """The framework's own model, trained."""
         return self._model
 
-    def getHistory(self) -> dict[str, list[float]]:
-        """loss, val_loss and the metrics: one value an epoch."""
+    def getHistory(self) -> Any:
+        """Keras: {name: a value for each epoch} of loss, val_loss and the metrics; torch: a list of epochs."""
         return self.history
 
     def getRunId(self) -> str:
@@ -206,6 +194,7 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
 
     def _transform(self, dataset: Any) -> Any:
         import pandas
+        from pyspark.ml.functions import array_to_vector
         from pyspark.sql import functions as f
 
         columns = c.describe(dataset, self.features, "feature")
@@ -226,11 +215,12 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
                 })  # fmt: skip
 
         kinds = ("double" if one else "array<double>" for one in scalar)
-        kind = "struct<" + ",".join(f"`{name}`:{kind}" for name, kind in zip(outputs, kinds)) + ">"
+        kind = "struct<" + ",".join(f"{c.quoted(name)}:{kind}" for name, kind in zip(outputs, kinds)) + ">"
         # By hand: as a string, Spark would look for pandas among this module's names.
         predict.__annotations__ = {"tables": Iterator[pandas.DataFrame], "return": Iterator[pandas.DataFrame]}
         udf = f.pandas_udf(predict, kind)
         out = dataset.withColumn("__hvd", udf(f.struct(*[c.cell(dataset, column) for column in columns])))
-        for name in outputs:
-            out = out.withColumn(name, f.col(f"__hvd.`{name}`"))
+        for name, one in zip(outputs, scalar):
+            found = f.col(f"__hvd.{c.quoted(name)}")
+            out = out.withColumn(name, found if one else array_to_vector(found))
         return out.drop("__hvd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -12,8 +13,10 @@ from typing import Any, Callable
 
 import numpy
 
+from hvd.spark.ml.events import EventFile
+from hvd.spark.ml.reading import ModuleRows, rows_of
 from hvd.spark.ml.share import Share
-from hvd.spark.ml.training import Training, steps_of
+from hvd.spark.ml.training import Training, begin, of_rows
 
 
 def pack(model: Any) -> bytes:
@@ -38,78 +41,139 @@ def unpack(packed: bytes, custom_objects: Any = None) -> Any:
 
 def shaped(inputs: list[Any], shapes: Any, model: Any) -> list[Any]:
     """Inputs in the shapes asked for, else in those of the model's inputs; a column of numbers without any is [rows, 1]."""
+    return _columns(inputs, shapes, getattr(model, "inputs", None), 1)
+
+
+def _columns(values: list[Any], shapes: Any, specs: Any, least: int) -> list[Any]:
+    """Values in the shapes asked for, else in those of Keras' tensors where the numbers of values agree."""
     if shapes:
-        return [value.reshape(shape) for value, shape in zip(inputs, shapes)]
-    wanted = [tuple(spec.shape[1:]) for spec in getattr(model, "inputs", None) or ()]
-    return [_as(value, wanted[i] if i < len(wanted) else ()) for i, value in enumerate(inputs)]
+        return [value.reshape(of_rows(shape)) for value, shape in zip(values, shapes)]
+    wanted = [tuple(spec.shape[1:]) for spec in specs or ()]
+    return [_as(value, wanted[i] if i < len(wanted) else (), least) for i, value in enumerate(values)]
 
 
-def _as(value: Any, shape: tuple[int | None, ...]) -> Any:
+def _as(value: Any, shape: tuple[int | None, ...], least: int) -> Any:
     """A vector column as an image, say, where the numbers of values agree; Keras says where they do not."""
     if shape and None not in shape and value[:1].size == math.prod(shape):  # type: ignore[arg-type]
         return value.reshape(-1, *shape)
-    return value.reshape(-1, 1) if value.ndim == 1 else value
+    return value.reshape(-1, 1) if value.ndim == least else value
 
 
 def train(training: Training) -> dict[str, Any] | None:
-    """One rank's training.  Rank 0 returns the model's weights, the history and the width of each output."""
+    """One rank's training.  Rank 0 returns weights and optimizer's variables, the history and the width of each output."""
+    settings = training.settings
+    begin(settings)
     import keras
 
     import hvd.keras as hvd
 
     hvd.init()
+    with device_of(keras, hvd, settings["use_gpu"]):
+        if settings["random_seed"] is not None:
+            keras.utils.set_random_seed(int(settings["random_seed"]) + hvd.rank())
+        model = unpack(training.work["model"], settings["custom_objects"])
+        run = _Run(training, model, keras, hvd)
+        state = run.checkpoint()
+        optimizer = compiled(model, training, keras, hvd)
+        first = run.resume(model, state)
+        if state is None:
+            restore(optimizer, model, training.work["optimizer_state"])
+        scale_rate(optimizer, hvd.size(), keras)
+        _fit(run, model, first)
+        if hvd.rank() != 0:
+            return None
+        run.load_best(model)
+        found = {"weights": model.get_weights(), "history": run.history, "widths": run.widths()}
+        return {**found, "optimizer": run.optimizer_state(model)}
+
+
+def _fit(run: _Run, model: Any, first: int) -> None:
+    training, hvd = run.t, run.hvd
     settings = training.settings
-    if settings["random_seed"] is not None:
-        keras.utils.set_random_seed(int(settings["random_seed"]) + hvd.rank())
-    model = unpack(training.work["model"], settings["custom_objects"])
-    run = _Run(training, model, keras, hvd)
-    state = run.checkpoint()
-    _compile(model, training, keras, hvd)
-    first = run.resume(model, state)
-    share, val = training.shares(hvd)
-    size = settings["batch_size"]
-    val_size = settings["val_batch_size"] or size
-    steps = steps_of(share, size, settings["train_steps_per_epoch"], hvd)
-    validation = []
-    if val is not None:
-        val_steps = steps_of(val, val_size, settings["validation_steps_per_epoch"], hvd)
-        validation = [run.validator(lambda: run.epoch(val, val_size, val_steps), val_steps)]
-    model.fit(
-        run.batches(share, size, steps, first if settings["shuffle"] else None),
-        epochs=settings["epochs"],
-        initial_epoch=first,
-        steps_per_epoch=steps,
-        shuffle=False,  # which share.py does
-        callbacks=[
-            *validation,
-            hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-            hvd.callbacks.MetricAverageCallback(),
-            *(settings["callbacks"] or ()),
-            *run.best_keeper(),
-            run.keeper(),
-        ],
-        verbose=0,
-    )
-    if hvd.rank() != 0:
-        return None
-    run.load_best(model)
-    outputs = model.predict(run.inputs(share.first), verbose=0)
-    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
-    return {"weights": model.get_weights(), "history": run.history, "widths": [int(numpy.size(value)) for value in outputs]}
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        *run.callbacks(),
+        *run.best_keeper(),
+        run.keeper(),
+    ]
+    with rows_of(training, hvd) as rows:
+        options = {"epochs": settings["epochs"], "initial_epoch": first, "steps_per_epoch": rows.steps, "verbose": 0}
+        if isinstance(rows, ModuleRows):
+            if rows.val_steps:
+                options |= {"validation_data": rows.module.val_data(), "validation_steps": rows.val_steps}
+            model.fit(rows.module.train_data(), callbacks=callbacks, **options)
+            return
+        run.share = rows.share
+        validation = [run.validator(lambda: run.batches(rows.validate()), rows.val_steps)] if rows.val_steps else []
+        epochs = itertools.chain.from_iterable(rows.train(epoch) for epoch in itertools.count(first))
+        # shuffle: which share.py does
+        model.fit(run.batches(epochs), shuffle=False, callbacks=[*validation, *callbacks], **options)
 
 
-def _compile(model: Any, training: Training, keras: Any, hvd: Any) -> None:
+def compiled(model: Any, training: Training, keras: Any, hvd: Any = None) -> Any:
+    """Compiles the model; returns the optimizer.  hvd: to average gradients over the ranks."""
     settings, work = training.settings, training.work
     optimizer = keras.optimizers.deserialize(work["optimizer"], custom_objects=settings["custom_objects"])
-    options = {"backward_passes_per_step": settings["backward_passes_per_step"]}
-    if settings["gradient_compression"]:
-        options["compression"] = settings["gradient_compression"]
-    model.compile(
-        optimizer=hvd.DistributedOptimizer(optimizer, **options),
-        loss=work["loss"],
-        loss_weights=settings["loss_weights"],
-        **({"weighted_metrics": work["metrics"]} if training.weight else {"metrics": work["metrics"]}),
-    )
+    if hvd is not None:
+        passes = settings["backward_passes_per_step"]
+        options = {"backward_passes_per_step": passes, "average_aggregated_gradients": passes > 1}
+        if settings["gradient_compression"]:
+            options["compression"] = settings["gradient_compression"]
+        optimizer = hvd.DistributedOptimizer(optimizer, **options)
+    with keras.utils.custom_object_scope(settings["custom_objects"] or {}):
+        model.compile(optimizer=optimizer, loss=work["loss"], loss_weights=settings["loss_weights"], metrics=work["metrics"])
+    return model.optimizer
+
+
+def restore(optimizer: Any, model: Any, values: Any) -> None:
+    """Gives the optimizer the variables that another of its kind had."""
+    if values is not None:
+        optimizer.build(model.trainable_variables)
+        for variable, value in zip(optimizer.variables, values):
+            variable.assign(value)
+
+
+def scale_rate(optimizer: Any, factor: float, keras: Any) -> None:
+    """Multiplies the learning rate, a number or a schedule."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    schedule: Any = getattr(optimizer, "_learning_rate", None)
+    if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        optimizer.learning_rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate)) * factor
+        return
+
+    class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc,name-defined]
+        def __call__(self, step: Any) -> Any:
+            return schedule(step) * factor
+
+        def get_config(self) -> dict[str, Any]:
+            return dict(schedule.get_config())
+
+    optimizer.learning_rate = Scaled()
+
+
+def device_of(keras: Any, hvd: Any, use_gpu: bool) -> Any:
+    """A context in which Keras computes on this rank's GPU, where there are any, else on the CPU."""
+    name = keras.backend.backend()
+    if name == "tensorflow":
+        import tensorflow
+
+        if found := tensorflow.config.list_physical_devices("GPU"):
+            mine = [found[hvd.local_rank() % len(found)]] if use_gpu else []
+            tensorflow.config.set_visible_devices(mine, "GPU")
+            for device in mine:
+                tensorflow.config.experimental.set_memory_growth(device, True)
+    elif name == "torch":
+        import torch
+
+        if use_gpu and torch.cuda.is_available():
+            torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
+    elif name == "jax":
+        import jax
+
+        found = jax.local_devices() if use_gpu else jax.local_devices(backend="cpu")
+        return jax.default_device(found[hvd.local_rank() % len(found)])
+    return contextlib.nullcontext() if use_gpu else keras.device("cpu")
 
 
 class _Run:
@@ -120,6 +184,10 @@ class _Run:
         self.path = training.store.get_checkpoint_path(training.run_id)
         self.history: dict[str, list[float]] = {}
         self.folder: Any = None  # where rank 0 keeps the best model so far
+        self.share: Share | None = None
+        self.logs = training.store.get_logs_path(training.run_id)
+        self.events: list[EventFile] = []  # training's and validation's, on rank 0
+        self.board: Any = None  # where the user's TensorBoard writes
 
     def best_keeper(self) -> list[Any]:
         """The checkpoint_callback, on rank 0, with a file to write to."""
@@ -139,22 +207,53 @@ class _Run:
                 if os.path.exists(path):
                     model.load_weights(path)
 
+    def callbacks(self) -> list[Any]:
+        """The user's own.  TensorBoard's writes on rank 0 only, to a folder that goes to the store after each epoch."""
+        board = getattr(self.keras.callbacks, "TensorBoard", ())
+        kept = self.t.store.saving_runs()
+        found: list[Any] = []
+        boards: list[Any] = []
+        for callback in self.t.settings["callbacks"] or ():
+            if isinstance(callback, self.hvd.callbacks.LearningRateScheduleCallback):  # whose rate is all ranks' together
+                callback.initial_lr = float(self.keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+            (boards if isinstance(callback, board) else found).append(callback)
+        if self.hvd.rank() != 0:
+            return found
+        if not boards or not kept:
+            self.events = [EventFile(self.t.store, f"{self.logs}/{stage}") for stage in ("train", "validation")] if kept else []
+            return found + boards
+        self.board = tempfile.TemporaryDirectory()
+        for callback in boards:
+            callback.log_dir = self.board.name
+        return found + boards
+
+    def copy_board(self) -> None:
+        """What the user's TensorBoard wrote so far, to the store."""
+        for folder, _, names in os.walk(self.board.name) if self.board else ():
+            inner = os.path.relpath(folder, self.board.name)
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    self.t.store.write(f"{self.logs}/{os.path.normpath(f'{inner}/{name}')}", file.read())
+
     def inputs(self, batch: dict[str, Any]) -> Any:
         """One array, or a tuple of them."""
         return _one_or_all(shaped([batch[name] for name in self.t.features], self.t.settings["input_shapes"], self.model))
 
-    def batches(self, share: Share, size: int, steps: int, first_epoch: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Epochs without end.  first_epoch: shuffles, in the order of that epoch and the later ones."""
-        for epoch in itertools.count(first_epoch or 0):
-            yield from self.epoch(share, size, steps, None if first_epoch is None else self.t.order(self.hvd.rank(), epoch))
-
-    def epoch(self, share: Share, size: int, steps: int, order: Any = None) -> Iterator[tuple[Any, ...]]:
-        """`steps` batches: (inputs, labels), or with weights."""
-        for batch in itertools.islice(share.cycle(size, order), steps):
+    def batches(self, given: Iterator[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
+        """As fit() takes them: (inputs, labels), or with weights."""
+        for batch in given:
             labels = [batch[name] for name in self.t.labels]
+            labels = _columns(labels, self.t.settings["label_shapes"], getattr(self.model, "outputs", None), 0)
             weight = batch[self.t.weight].astype(numpy.float32) if self.t.weight else None
-            given = () if weight is None else (_one_or_all([weight] * len(labels)),)
-            yield (self.inputs(batch), _one_or_all(labels), *given)
+            given_weights = () if weight is None else (_one_or_all([weight] * len(labels)),)
+            yield (self.inputs(batch), _one_or_all(labels), *given_weights)
+
+    def widths(self) -> list[int]:
+        """How many values each output has; 0 where a data_module alone knows."""
+        if self.share is None:
+            return [0 if None in spec.shape[1:] else math.prod(spec.shape[1:]) for spec in self.model.outputs]
+        outputs = self.model.predict(self.inputs(self.share.first), verbose=0)
+        return [int(numpy.size(value)) for value in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
     def checkpoint(self) -> Any:
         """What the run's last epoch left, on all ranks; None without."""
@@ -168,11 +267,19 @@ class _Run:
         if state is None:
             return 0
         model.set_weights(state["weights"])
-        model.optimizer.build(model.trainable_variables)
-        for variable, value in zip(model.optimizer.variables, state["optimizer"]):
-            variable.assign(value)
+        restore(model.optimizer, model, state["optimizer"])
         self.history = state["history"]
         return int(state["epoch"]) + 1
+
+    def optimizer_state(self, model: Any) -> list[Any]:
+        """Its variables, the learning rate as it is for one rank."""
+        optimizer = model.optimizer
+        rate = optimizer.learning_rate
+        values = []
+        for variable in optimizer.variables:
+            value = self.keras.ops.convert_to_numpy(variable)
+            values.append(value / numpy.asarray(self.hvd.size(), value.dtype) if variable is rate else value)
+        return values
 
     def _keep(self, model: Any, epoch: int, logs: dict[str, Any]) -> None:
         for name, value in logs.items():
@@ -180,9 +287,13 @@ class _Run:
         if self.hvd.rank() != 0:
             return
         kept = {"weights": model.get_weights(), "history": self.history, "epoch": epoch}
-        kept["optimizer"] = [self.keras.ops.convert_to_numpy(variable) for variable in model.optimizer.variables]
         if self.t.store.saving_runs():
-            self.t.store.write(self.path, pickle.dumps(kept))
+            self.t.store.write(self.path, pickle.dumps({**kept, "optimizer": self.optimizer_state(model)}))
+        for events, validates in zip(self.events, (False, True)):
+            mine = {name: float(value) for name, value in logs.items() if name.startswith("val_") == validates}
+            if mine:
+                events.add(epoch, {f"epoch_{name.removeprefix('val_')}": value for name, value in mine.items()})
+        self.copy_board()
         if self.t.settings["verbose"]:
             listed = "  ".join(f"{name} {float(value):.5g}" for name, value in logs.items())
             print(f"epoch {epoch + 1}/{self.t.settings['epochs']}  {listed}", flush=True)
@@ -206,6 +317,9 @@ class _Run:
         class Keep(self.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
             def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
                 run._keep(self.model, epoch, logs or {})
+
+            def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+                run.copy_board()
 
         return Keep()
 

@@ -18,28 +18,41 @@ _LIST = "_hvd_files.json"
 
 
 def write_table(df: Any, columns: list[Column], store: Any, path: str, rows_per_group: int, strict: bool = True) -> int:
-    """Writes the columns below `path`, in place of what was there; returns the rows.  Empty partitions write nothing.
+    """Writes the columns below `path`, in place of a table there; returns the rows.  Empty partitions write nothing.
 
+    The files are listed in the order of the partitions, so that the same table gives ranks the same rows again.
     strict: ValueError, after all was looked at, for nulls and for arrays of different lengths.
     """
-    store.delete(path)
-    table = df.select(*[cell(df, column) for column in columns])
+    remove_table(store, path)
     names = [column.name for column in columns]
+    # mapInArrow would look for a field of a column where a name has a point in it.
+    table = df.select(*[cell(df, column).alias(f"c{number}") for number, column in enumerate(columns)])
 
-    def write(batches: Iterator[Any]) -> Iterator[Any]:
+    def write(plain: Iterator[Any]) -> Iterator[Any]:
         import pyarrow
+        from pyspark import TaskContext
 
         looks = Looks(names)
+        batches = (pyarrow.RecordBatch.from_arrays(batch.columns, names=names) for batch in plain)
         name, rows = _write_file(batches, store, path, rows_per_group, looks)
+        part = TaskContext.get().partitionId()  # type: ignore[union-attr]
         if rows:
-            yield pyarrow.RecordBatch.from_pydict({"file": [name], "rows": [rows], "looks": [looks.text()]})
+            told = {"part": [part], "file": [name], "rows": [rows], "looks": [looks.text()]}
+            yield pyarrow.RecordBatch.from_pydict(told)
 
-    found = table.mapInArrow(write, "file string, rows long, looks string").collect()
+    found = table.mapInArrow(write, "part long, file string, rows long, looks string").collect()
     if strict:
         Looks.check([Looks.of(row["looks"]) for row in found], names)
-    listed = sorted((row["rows"], row["file"]) for row in found)
+    listed = sorted((row["part"], row["file"]) for row in found)
     store.write(f"{path}/{_LIST}", json.dumps([name for _, name in listed]).encode())
-    return sum(rows for rows, _ in listed)
+    return sum(row["rows"] for row in found)
+
+
+def remove_table(store: Any, path: str) -> None:
+    """Errors: ValueError for a folder that holds something else too."""
+    if others := [name for name in store.list(path) if not name.endswith(".parquet")]:
+        raise ValueError(f"{path} is to be replaced by a table, but holds {others[0]}: choose another path for it")
+    store.delete(path)
 
 
 def _write_file(batches: Iterator[Any], store: Any, path: str, rows_per_group: int, looks: Looks) -> tuple[str, int]:

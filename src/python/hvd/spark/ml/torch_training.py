@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy
 
-from hvd.spark.ml.share import Share
-from hvd.spark.ml.training import Training, steps_of
+from hvd.spark.ml.events import EventFile
+from hvd.spark.ml.reading import rows_of
+from hvd.spark.ml.training import Training, begin, of_rows
 
 
 def train(training: Training) -> dict[str, Any] | None:
-    """One rank's training.  Rank 0 returns the model's weights, the history and the width of each output."""
+    """One rank's training.  Rank 0 returns the last checkpoint (bytes), the history and the width of each output."""
+    begin(training.settings)
     import torch
 
     import hvd.torch as hvd
@@ -26,14 +28,18 @@ class _Trainer:
     def __init__(self, training: Training, torch: Any, hvd: Any) -> None:
         self.t, self.torch, self.hvd = training, torch, hvd
         self.settings = training.settings
-        seed = self.settings["random_seed"]
-        if seed is not None:
+        if (seed := self.settings["random_seed"]) is not None:
             torch.manual_seed(int(seed))
         work = training.work
-        self.model, optimizer = work["model"], work["optimizer"]
-        self.losses, self.metrics = work["losses"], work["metrics"]
-        self.history: dict[str, list[float]] = {}
+        self.device = device_of(torch, hvd, self.settings["use_gpu"])
+        self.model, optimizer = work["model"].to(self.device), work["optimizer"]
+        made = work["losses"] or [_constructed(make, self.model) for make in work["loss_constructors"]]
+        self.losses = [loss.to(self.device) if isinstance(loss, torch.nn.Module) else loss for loss in made]
+        self.metrics = work["metrics"]
+        self.history: list[dict[str, Any]] = []
         self.first_epoch = self._resume(optimizer)
+        optimizer.load_state_dict(optimizer.state_dict())  # moves what it has to where the parameters are
+        _scale_rates(optimizer.param_groups, hvd.size())
         self.optimizer = hvd.DistributedOptimizer(
             optimizer,
             named_parameters=self.model.named_parameters(),
@@ -42,12 +48,10 @@ class _Trainer:
         )
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
-        self.share, self.val = training.shares(hvd)
-        size = self.settings["batch_size"]
-        self.steps = steps_of(self.share, size, self.settings["train_steps_per_epoch"], hvd)
-        self.val_size = self.settings["val_batch_size"] or size
-        asked = self.settings["validation_steps_per_epoch"]
-        self.val_steps = steps_of(self.val, self.val_size, asked, hvd) if self.val is not None else 0
+        self.rows = rows_of(training, hvd)
+        self.sample: list[Any] = []  # one row's inputs
+        kept = hvd.rank() == 0 and training.store.saving_runs()
+        self.events = EventFile(training.store, training.store.get_logs_path(training.run_id)) if kept else None
 
     def _resume(self, optimizer: Any) -> int:
         """The first epoch to train; loads the run's checkpoint where there is one."""
@@ -56,107 +60,239 @@ class _Trainer:
         found = self.hvd.broadcast_object(found, root_rank=0, name="hvd.spark.checkpoint")
         if found is None:
             return 0
-        state = self.torch.load(io.BytesIO(found), weights_only=False)
+        state = self.torch.load(io.BytesIO(found), map_location="cpu", weights_only=False)
         self.model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         self.history = state["history"]
         return int(state["epoch"]) + 1
 
     def run(self) -> dict[str, Any] | None:
-        for epoch in range(self.first_epoch, self.settings["epochs"]):
-            order = self.t.order(self.hvd.rank(), epoch) if self.settings["shuffle"] else None
-            logs = self._epoch(self.share, True, self.settings["batch_size"], self.steps, order)
-            if self.val is not None:
-                found = self._epoch(self.val, False, self.val_size, self.val_steps)
-                logs.update({f"val_{name}": value for name, value in found.items()})
-            for name, value in logs.items():
-                self.history.setdefault(name, []).append(value)
-            if self.hvd.rank() == 0:
-                self._keep(epoch)
-                if self.settings["verbose"]:
-                    listed = "  ".join(f"{name} {value:.5g}" for name, value in logs.items())
-                    print(f"epoch {epoch + 1}/{self.settings['epochs']}  {listed}", flush=True)
-            for callback in self.settings["callbacks"] or ():
-                callback(epoch, self.model, logs)
-        if self.hvd.rank() != 0:
-            return None
+        with self.rows as rows:
+            for epoch in range(self.first_epoch, self.settings["epochs"]):
+                found = {"epoch": epoch, "train": self._train(rows.train(epoch))}
+                if rows.val_steps:
+                    found["validation"] = self._validate(rows.validate())
+                self.history.append(found)
+                self._tell(epoch, found)
+            if self.hvd.rank() != 0:
+                return None
+            if not self.sample:
+                self._tensors(next(rows.train(0)))
         self.model.eval()
         with self.torch.no_grad():
-            outputs = self._forward(self.share.first)
+            outputs = _listed(self.model(*self.sample))
         widths = [int(output[0].numel()) for output in outputs]
-        return {"model": self.model.state_dict(), "history": self.history, "widths": widths}
+        return {"state": self._state(len(self.history) - 1), "history": self.history, "widths": widths}
 
-    def _keep(self, epoch: int) -> None:
-        file = io.BytesIO()
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "history": self.history}
+    def _tell(self, epoch: int, found: dict[str, Any]) -> None:
+        """To checkpoint, event file, screen and callbacks."""
+        stages: dict[str, Any] = {stage: found[stage] for stage in ("train", "validation") if stage in found}
+        logs = {
+            ("val_" if stage == "validation" else "") + name: value
+            for stage, one in stages.items()
+            for name, value in [("loss", one["loss"]), *(item for group in one["all_metrics"] for item in group.items())]
+        }
+        if self.hvd.rank() == 0:
+            if self.t.store.saving_runs():
+                self.t.store.write(self.t.store.get_checkpoint_path(self.t.run_id), self._state(epoch))
+            if self.events:
+                self.events.add(epoch, _tags(stages))
+            if self.settings["verbose"]:
+                listed = "  ".join(f"{name} {value:.5g}" for name, value in logs.items())
+                print(f"epoch {epoch + 1}/{self.settings['epochs']}  {listed}", flush=True)
+        for callback in self.settings["callbacks"] or ():
+            callback(epoch, self.model, logs)
+
+    def _state(self, epoch: int) -> bytes:
+        """The checkpoint: learning rates in it are those of one rank."""
+        file, optimizer = io.BytesIO(), self.optimizer.state_dict()
+        _scale_rates(optimizer["param_groups"], 1 / self.hvd.size())
+        state = {"model": self.model.state_dict(), "optimizer": optimizer, "history": self.history}
         self.torch.save({**state, "epoch": epoch}, file)
-        if self.t.store.saving_runs():
-            self.t.store.write(self.t.store.get_checkpoint_path(self.t.run_id), file.getvalue())
+        return file.getvalue()
 
-    def _forward(self, batch: dict[str, Any]) -> list[Any]:
-        shapes = self.settings["input_shapes"]
-        inputs = [self.torch.from_numpy(numpy.ascontiguousarray(batch[name])) for name in self.t.features]
-        output = self.model(*shaped(inputs, shapes))
-        return list(output) if isinstance(output, (list, tuple)) else [output]
+    # ---- batches ----
 
-    def _epoch(self, share: Share, trains: bool, size: int, steps: int, order: Any = None) -> dict[str, float]:
-        """`steps` batches; means over all ranks, by rows."""
-        self.model.train(trains)
-        sums: dict[str, float] = {}
-        seen = 0
-        passes = self.settings["backward_passes_per_step"]
-        for step, batch in enumerate(islice(share.cycle(size, order), steps)):
-            rows = len(batch[self.t.features[0]])
-            with self.torch.set_grad_enabled(trains):
-                if trains and step % passes == 0:
-                    self.optimizer.zero_grad()
-                outputs = self._forward(batch)
-                labels = [label_for(self.torch, out, batch[name]) for out, name in zip(outputs, self.t.labels)]
-                loss = self._loss(outputs, labels, batch)
-                if trains:
-                    loss.backward()
-                    if (step + 1) % passes == 0 or step + 1 == steps:
-                        self.optimizer.step()
-            values = {"loss": loss, **{name: metric(outputs[0], labels[0]) for name, metric in self.metrics.items()}}
-            for name, value in values.items():
-                number = value.item() if isinstance(value, self.torch.Tensor) else float(value)
-                sums[name] = sums.get(name, 0.0) + number * rows
-            seen += rows
-        names = sorted(sums)
-        total = self.torch.tensor([sums[name] for name in names] + [float(seen)], dtype=self.torch.float64)
-        total = self.hvd.allreduce(total, op=self.hvd.Sum, name=f"hvd.spark.epoch.{trains}")
-        return {name: float(total[i] / total[-1]) for i, name in enumerate(names)}
+    def _tensor(self, values: Any) -> Any:
+        if isinstance(values, numpy.ndarray):
+            values = self.torch.from_numpy(numpy.ascontiguousarray(values))
+        return self.torch.as_tensor(values).to(self.device)
 
-    def _loss(self, outputs: list[Any], labels: list[Any], batch: dict[str, Any]) -> Any:
-        weights = self.settings["loss_weights"] or [1.0] * len(self.losses)
-        rows = self.torch.from_numpy(batch[self.t.weight]).float() if self.t.weight else None
+    def _tensors(self, batch: Any) -> tuple[list[Any], list[Any], Any]:
+        """(inputs, labels, the rows' weights or None).  batch: of a share, or of a data_module."""
+        features, labels = batch if isinstance(batch, (tuple, list)) else (batch, batch)
+        if isinstance(labels, Mapping):
+            labels = [labels[name] for name in self.t.labels]
+        labels = [self._tensor(label) for label in (labels if isinstance(labels, (list, tuple)) else [labels])]
+        inputs = shaped([self._tensor(features[name]) for name in self.t.features], self.settings["input_shapes"])
+        rows = self._tensor(features[self.t.weight]).float() if self.t.weight else None
+        self.sample = self.sample or [value[:1] for value in inputs]
+        return inputs, labels, rows
+
+    def _shaped_labels(self, outputs: Any, labels: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Outputs as a list, labels as the losses take them: a train_minibatch_fn's transform_outputs."""
+        outputs = _listed(outputs)
+        if len(outputs) < len(labels):
+            raise ValueError(f"the model has {len(outputs)} outputs for {len(labels)} label columns: it must have one for each")
+        shapes = self.settings["label_shapes"] or [None] * len(labels)
+        every = zip(outputs, labels, self.losses, shapes)
+        return outputs, [label_for(self.torch, output, label, loss, shape) for output, label, loss, shape in every]
+
+    def _loss(self, outputs: list[Any], labels: list[Any], rows: Any) -> Any:
+        weights = self.settings["loss_weights"] or [1 / len(self.losses)] * len(self.losses)
         terms = [w * weighted(loss, out, label, rows) for w, loss, out, label in zip(weights, self.losses, outputs, labels)]
         return sum(terms[1:], terms[0])
+
+    # ---- epochs ----
+
+    def _minibatch(self, model: Any, optimizer: Any, transform_outputs: Any, loss_fn: Any, inputs: list[Any],
+                   labels: list[Any], rows: Any, passes: int, step: int) -> tuple[Any, Any]:  # fmt: skip
+        """A batch of training, with a train_minibatch_fn's arguments."""
+        if step % passes == 0:
+            optimizer.zero_grad()
+        outputs, labels = transform_outputs(model(*inputs), labels)
+        loss = loss_fn(outputs, labels, rows)
+        (loss / passes).backward()
+        if (step + 1) % passes == 0:
+            optimizer.step()
+        return outputs, loss
+
+    def _train(self, batches: Iterator[Any]) -> dict[str, Any]:
+        """Returns {"loss": …, "all_metrics": [{name: …} for each group]}, means over all ranks' rows."""
+        self.model.train()
+        given = self.settings["train_minibatch_fn"]
+        sums = _Sums(self)
+        for step, batch in enumerate(batches):
+            inputs, labels, rows = self._tensors(batch)
+            if given:
+                labels = [label.float() for label in labels]  # as in Horovod
+            outputs, loss = (given or self._minibatch)(
+                self.model, self.optimizer, self._shaped_labels, self._loss, inputs, labels, rows,
+                self.settings["backward_passes_per_step"], step,
+            )  # fmt: skip
+            sums.add(loss, *self._shaped_labels(outputs, labels), len(inputs[0]))
+        if self.optimizer._hvd.busy:  # gradients of the last batches, which make no whole step
+            self.optimizer.step()
+        return sums.means("train")
+
+    def _validate(self, batches: Iterator[Any]) -> dict[str, Any]:
+        self.model.eval()
+        sums = _Sums(self)
+        with self.torch.no_grad():
+            for batch in batches:
+                inputs, labels, rows = self._tensors(batch)
+                outputs, labels = self._shaped_labels(self.model(*inputs), labels)
+                sums.add(self._loss(outputs, labels, rows), outputs, labels, len(inputs[0]))
+        return sums.means("validation")
+
+
+class _Sums:
+    """Loss and metrics of an epoch."""
+
+    def __init__(self, trainer: _Trainer) -> None:
+        self.torch, self.hvd, self.groups = trainer.torch, trainer.hvd, trainer.metrics
+        self.sums = [0.0] * (1 + sum(len(group) for group in self.groups))
+        self.rows = 0
+
+    def add(self, loss: Any, outputs: list[Any], labels: list[Any], rows: int) -> None:
+        """A batch's."""
+        with self.torch.no_grad():
+            found = [fn(outputs[at], labels[at]) for group in self.groups for fn, at in group.values()]
+        self.sums = [old + float(value) * rows for old, value in zip(self.sums, [loss, *found])]
+        self.rows += rows
+
+    def means(self, stage: str) -> dict[str, Any]:
+        """Over all ranks.  Collective."""
+        total = self.torch.tensor([*self.sums, float(self.rows)], dtype=self.torch.float64)
+        total = self.hvd.allreduce(total, op=self.hvd.Sum, name=f"hvd.spark.epoch.{stage}")
+        values = iter((total[:-1] / total[-1]).tolist())
+        return {"loss": next(values), "all_metrics": [{name: next(values) for name in group} for group in self.groups]}
+
+
+def device_of(torch: Any, hvd: Any, use_gpu: bool) -> Any:
+    """This rank's GPU, where there are any, else the CPU.  Errors: RuntimeError where only some ranks have one."""
+    count = torch.cuda.device_count() if use_gpu and torch.cuda.is_available() else 0
+    have = hvd.allgather_object(count > 0, name="hvd.spark.gpus")
+    if len(set(have)) > 1:
+        without = ", ".join(str(rank) for rank, one in enumerate(have) if not one)
+        raise RuntimeError(f"ranks {without} have no GPU that torch can use, the others have: give all one, or use_gpu=False")
+    if not count:
+        return torch.device("cpu")
+    device = torch.device("cuda", hvd.local_rank() % count)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _scale_rates(groups: list[dict[str, Any]], factor: float) -> None:
+    for group in groups:
+        if group.get("lr") is not None:
+            group["lr"] = group["lr"] * factor
+
+
+def _constructed(make: Any, model: Any) -> Any:
+    """A loss of a constructor: Horovod's get all they might want by name, torch's classes take nothing."""
+    import inspect
+
+    try:
+        known = inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        known = {}  # type: ignore[assignment]
+    named = "model" in known or any(p.kind is p.VAR_KEYWORD for p in known.values())
+    return make(model=model) if named else make()
+
+
+def _tags(stages: dict[str, Any]) -> dict[str, float]:
+    """TensorBoard's, by Horovod's names."""
+    found = {}
+    for stage, one in stages.items():
+        short = "val" if stage == "validation" else stage
+        found[f"{short}/loss"] = one["loss"]
+        for index, group in enumerate(one["all_metrics"]):
+            found.update({f"{short}/{name}:{index}": value for name, value in group.items()})
+    return found
+
+
+def _listed(outputs: Any) -> list[Any]:
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
 def shaped(inputs: list[Any], shapes: Any) -> list[Any]:
     """Inputs in the shapes asked for; a column of numbers without one is [rows, 1].  Whole numbers stay whole only with
     a shape of their own (an embedding's input), since most layers take real ones."""
-    out = []
-    for i, value in enumerate(inputs):
-        if shapes:
-            out.append(value.reshape(shapes[i]))
-        else:
-            real = value.float()
-            out.append(real.reshape(-1, 1) if real.ndim == 1 else real)
-    return out
+    if shapes:
+        return [value.reshape(of_rows(shape)) for value, shape in zip(inputs, shapes)]
+    reals = [value.float() for value in inputs]
+    return [value.reshape(-1, 1) if value.ndim == 1 else value for value in reals]
 
 
-def label_for(torch: Any, output: Any, values: Any) -> Any:
-    """The label as losses take it: whole numbers beside one output a class, else of the output's own shape."""
-    label = torch.from_numpy(numpy.ascontiguousarray(values))
+def label_for(torch: Any, output: Any, label: Any, loss: Any, shape: Any = None) -> Any:
+    """The label as the loss takes it: of the output's type and, unless asked otherwise, shape, where the numbers of values
+    agree; a class's number for torch's losses of classes; else as it is."""
+    if shape is not None:
+        label = label.reshape(of_rows(shape))
     if label.numel() == output.numel():
-        return label.to(output.dtype).reshape(output.shape)
-    return label if label.is_floating_point() and label.ndim > 1 else label.long()
+        return label.to(output.dtype).reshape(label.shape if shape is not None else output.shape)
+    nn, f = torch.nn, torch.nn.functional
+    kinds, functions = (nn.CrossEntropyLoss, nn.NLLLoss, nn.MultiMarginLoss), (f.cross_entropy, f.nll_loss, f.multi_margin_loss)
+    return label.long() if isinstance(loss, kinds) or loss in functions else label
+
+
+def takes_reduction(loss: Any) -> bool:
+    """Whether a loss can give each row's: what weights of rows need."""
+    import inspect
+
+    if hasattr(loss, "reduction"):
+        return True
+    try:
+        known = inspect.signature(loss).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(p.name == "reduction" or p.kind is p.VAR_KEYWORD for p in known)
 
 
 def weighted(loss: Any, output: Any, label: Any, rows: Any) -> Any:
-    """The loss with each row's weight: of a loss module without its reduction, else the loss gets the weights."""
+    """The mean of the rows' losses, each times its weight.  Not divided by the weights' sum, which differs from batch to
+    batch: a row would count more in a batch of small weights."""
     if rows is None:
         return loss(output, label)
     if hasattr(loss, "reduction"):
@@ -165,5 +301,6 @@ def weighted(loss: Any, output: Any, label: Any, rows: Any) -> Any:
             each = loss(output, label)
         finally:
             loss.reduction = kept
-        return (each.reshape(len(rows), -1).mean(dim=1) * rows).sum() / rows.sum()
-    return loss(output, label, sample_weight=rows)
+    else:
+        each = loss(output, label, reduction="none")
+    return (each.reshape(len(rows), -1).mean(dim=1) * rows).mean()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hvd.spark.ml.share import Share
@@ -23,7 +23,6 @@ class Training:
     work: Any  # the framework's own: model, optimizer, loss, metrics
     train_path: str = ""
     val_path: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def columns(self) -> list[str]:
         """All that a rank reads, each once."""
@@ -39,11 +38,15 @@ class Training:
                 self.columns(),
                 hvd.rank(),
                 hvd.size(),
-                self.settings["shuffle_buffer_size"],
+                self.settings["shuffle_buffer_size"] or None,
                 self.settings["transformation_fn"],
             )
 
         return share(self.train_path), share(self.val_path) if self.validates else None
+
+    def shuffles(self) -> bool:
+        """Whether ranks draw their rows' order."""
+        return bool(self.settings["shuffle"]) and self.settings["shuffle_buffer_size"] != 0
 
     def order(self, rank: int, epoch: int) -> Any:
         """The draw of a rank's order in an epoch: the same again for a run that goes on from its checkpoint."""
@@ -51,6 +54,19 @@ class Training:
 
         seed = self.settings["random_seed"]
         return numpy.random.default_rng(None if seed is None else [int(seed), rank, epoch])
+
+
+def begin(settings: dict[str, Any]) -> None:
+    """On a rank, before anything else."""
+    if method := settings["mp_start_method"]:
+        import multiprocessing
+
+        multiprocessing.set_start_method(method, force=True)
+
+
+def of_rows(shape: Any) -> tuple[int, ...]:
+    """A shape as reshape() takes it for many rows: one without -1 is a row's."""
+    return tuple(shape) if -1 in shape else (-1, *shape)
 
 
 def steps_of(share: Share, batch_size: int, asked: int | None, hvd: Any) -> int:
