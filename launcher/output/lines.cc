@@ -6,7 +6,7 @@ namespace hvd::launcher {
 
 void Lines::progress(Clock::time_point now, const Take& take) {
   if (line_.empty()) return;
-  if (now - last_progress_ >= progress_interval) {
+  if (!in_place_ && now - last_progress_ >= progress_interval) {
     last_progress_ = now;
     skipped_.clear();
     take(line_);

@@ -8,7 +8,8 @@
 namespace hvd::launcher {
 
 /// One stream of one rank.  '\n' ends a line.  '\r' alone ends the state of a progress bar: of the states of one line
-/// at most one a second is passed on, and always the last; "\r\n" is a line end.
+/// at most one a second is passed on, and always the last; "\r\n" is a line end.  Where somebody draws the unended line
+/// in place (live_area.h), no state but the last is passed on.
 class Lines {
  public:
   using Clock = std::chrono::steady_clock;
@@ -20,6 +21,10 @@ class Lines {
   void add(std::string_view bytes, Clock::time_point now, const Take& take);
   /// The stream has ended: what is left becomes a line.
   void end(const Take& take);
+  /// The states of progress bars are drawn by whoever asks for unended().
+  void draw_in_place() { in_place_ = true; }
+  /// What has come of a line whose end has not.
+  std::string_view unended() const { return line_.empty() ? skipped_ : line_; }
 
  private:
   void progress(Clock::time_point now, const Take& take);
@@ -27,6 +32,7 @@ class Lines {
   std::string line_;
   std::string skipped_;        ///< newest state of the progress bar that was not passed on
   bool after_return_ = false;  ///< '\r' was the last byte: "\r\n" or a progress bar
+  bool in_place_ = false;
   Clock::time_point last_progress_{};
 };
 

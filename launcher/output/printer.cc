@@ -1,6 +1,8 @@
 #include "launcher/output/printer.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <ctime>
@@ -47,6 +49,18 @@ void make_folder(const std::filesystem::path& folder) {
                 "give --output-filename a folder that can be written");
 }
 
+bool one_terminal(const Outlet& a, const Outlet& b) {
+  struct stat first, second;
+  return a.is_terminal() && b.is_terminal() && ::fstat(a.fd(), &first) == 0 && ::fstat(b.fd(), &second) == 0 &&
+         first.st_rdev == second.st_rdev;
+}
+
+LiveArea::Size size_of_terminal(int fd) {
+  winsize size{};
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return {};
+  return {size.ws_row, size.ws_col};
+}
+
 }  // namespace
 
 std::string tag_of(int rank, const std::string& host, bool colour) {
@@ -71,9 +85,16 @@ Printer::Printer(PrinterOptions options)
   last_line_.resize(ranks_.size());
   if (ranks_.size() > 1 && options_.collapse.value_or(outlets_[out].is_terminal()))
     collapser_.emplace(static_cast<int>(ranks_.size()));
+  if (options_.may_redraw && one_terminal(outlets_[out], outlets_[err])) {
+    live_.emplace([this](std::string_view bytes) { outlets_[err].put(bytes); },
+                  [this] { return size_of_terminal(outlets_[err].fd()); });
+    live_->set_reader(options_.reader);
+    for (auto& rank : ranks_)
+      for (RankStream& stream : rank) stream.lines.draw_in_place();
+  }
   take_ = [this](const std::vector<int>& ranks, int stream, const std::string& line) {
     const Stream s = stream == err ? err : out;
-    print(outlets_[s], tag_of_ranks(ranks, s), line);
+    print(s, tag_of_ranks(ranks, s), line);
   };
   const std::size_t digits = std::to_string(ranks_.size() - 1).size();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -91,7 +112,9 @@ Printer::Printer(PrinterOptions options)
   }
 }
 
-void Printer::print(Outlet& to, const std::string& tag, std::string_view line) {
+void Printer::print(Stream stream, const std::string& tag, std::string_view line) {
+  if (live_) live_->erase();
+  Outlet& to = outlets_[live_ ? err : stream];  // one terminal: one queue keeps the order
   if (options_.timestamps) to.put(time_of_day());
   to.put(tag);
   to.put(line);
@@ -116,7 +139,7 @@ void Printer::rank_line(int rank, Stream stream, std::string_view line) {
   if (collapser_)
     collapser_->add(rank, stream, line, Collapser::Clock::now(), take_);
   else
-    print(outlets_[stream], at(rank, stream).tag, line);
+    print(stream, at(rank, stream).tag, line);
 }
 
 std::string Printer::tag_of_ranks(const std::vector<int>& ranks, Stream stream) const {
@@ -131,7 +154,16 @@ std::string Printer::tag_of_ranks(const std::vector<int>& ranks, Stream stream) 
 }
 
 void Printer::turn() {
+  if (live_) draw_unended();
   if (collapser_ && !collapser_->empty()) collapser_->flush(Collapser::Clock::now(), false, take_);
+}
+
+void Printer::draw_unended() {
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankStream& shown = ranks_[rank][ranks_[rank][err].lines.unended().empty() ? out : err];
+    live_->set(static_cast<int>(rank), shown.tag, shown.lines.unended());
+  }
+  live_->draw(LiveArea::Clock::now());
 }
 
 void Printer::rank_ended(int rank) {
@@ -145,17 +177,19 @@ void Printer::rank_text(int rank, std::string_view text, bool also_to_file) {
   if (collapser_) collapser_->flush({}, true, take_);
   if (also_to_file) to_file(rank, err, text);
   while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
-  for (const std::string& line : split(text, '\n')) print(outlets_[err], at(rank, err).tag, printable(line));
+  for (const std::string& line : split(text, '\n')) print(err, at(rank, err).tag, printable(line));
 }
 
 void Printer::say(std::string_view line) {
   if (collapser_) collapser_->flush({}, true, take_);
+  if (live_) live_->erase();
   outlets_[err].put(printable(line));
   outlets_[err].put("\n");
 }
 
 void Printer::flush_all(int limit_ms) {
   if (collapser_) collapser_->flush({}, true, take_);
+  if (live_) live_->erase();
   for (Outlet& o : outlets_) o.flush_all(limit_ms);
 }
 

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "launcher/output/collapse.h"
 #include "launcher/output/lines.h"
+#include "launcher/output/live_area.h"
 #include "launcher/output/outlet.h"
 
 namespace hvd::launcher {
@@ -20,6 +21,8 @@ struct PrinterOptions {
   bool timestamps = false;
   std::optional<bool> collapse;  ///< nothing: where stdout is a terminal
   bool may_colour = true;        ///< false for NO_COLOR and TERM=dumb; a pipe never gets an escape byte anyway
+  bool may_redraw = true;        ///< false for TERM=dumb
+  int reader = -1;               ///< the rank that hears the keyboard (--stdin)
 };
 
 /// Tag as it is printed, colour included when @p colour.  Pure.
@@ -38,7 +41,7 @@ class Printer {
   explicit Printer(PrinterOptions options);
 
   void rank_bytes(int rank, Stream stream, std::string_view bytes);
-  /// Now and then: lets go what was held for the sake of collapsing.
+  /// Now and then: lets go what was held for the sake of collapsing, draws unended lines on a terminal.
   void turn();
   /// Lines of other ranks since the last one of @p rank.
   long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
@@ -50,6 +53,10 @@ class Printer {
   void rank_file(int rank, std::string_view text) { to_file(rank, err, text); }
   /// A line of hvdrun's own words to stderr.  Whatever of others' words is in it is escaped: it stays one line.
   void say(std::string_view line);
+  /// The user has ended a line at the keyboard.
+  void line_was_typed() {
+    if (live_) live_->line_was_typed();
+  }
 
   Outlet& stdout_outlet() { return outlets_[out]; }
   Outlet& stderr_outlet() { return outlets_[err]; }
@@ -65,7 +72,8 @@ class Printer {
     std::string tag;
   };
 
-  void print(Outlet& to, const std::string& tag, std::string_view line);
+  void draw_unended();
+  void print(Stream stream, const std::string& tag, std::string_view line);
   void to_file(int rank, Stream stream, std::string_view bytes);
   RankStream& at(int rank, Stream stream) { return ranks_[static_cast<std::size_t>(rank)][stream]; }
 
@@ -73,6 +81,7 @@ class Printer {
   std::array<Outlet, 2> outlets_;
   std::vector<std::array<RankStream, 2>> ranks_;
   bool file_failed_ = false;
+  std::optional<LiveArea> live_;  ///< where both outlets are the same terminal
   std::optional<Collapser> collapser_;
   Collapser::Take take_;
   long long lines_ = 0;

@@ -31,7 +31,9 @@ PrinterOptions printer_options(const JobPlan& job) {
   if (job.settings.has("collapse")) options.collapse = job.settings.flag("collapse");
   const char* no_colour = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
+  options.may_redraw = terminal && *terminal && std::string_view(terminal) != "dumb";
   options.may_colour = !(no_colour && *no_colour) && !(terminal && std::string_view(terminal) == "dumb");
+  options.reader = job.settings.integer("stdin").value_or(-1);
   return options;
 }
 
@@ -118,8 +120,10 @@ void Supervisor::start() {
   for (wire::RankManifest& m : all) m.job = job_id;
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
   if (const auto rank = job_.settings.integer("stdin"))
-    input_ = std::make_unique<Input>(0, *rank,
-                                     [this, r = *rank](std::string piece) { session_->feed(r, std::move(piece)); });
+    input_ = std::make_unique<Input>(0, *rank, [this, r = *rank](std::string piece) {
+      if (std::ranges::count(piece, '\n') > 0) printer_.line_was_typed();
+      session_->feed(r, std::move(piece));
+    });
   const wire::Payload& what = job_.payload.wire;
   const double hang_seconds =
       job_.settings.flag("stall-check") ? std::min(5.0, job_.settings.number("stall-check-warning-time-seconds")) : 0;

@@ -343,6 +343,16 @@ void Supervisor::clean_up(bool all_well, const std::vector<wire::DeathRecord>& d
   for (const std::string& line : cleanup_lines(after_)) detail(line.substr(8));
 }
 
+void Supervisor::report(const std::vector<wire::DeathRecord>& deaths, const Verdict& verdict) {
+  const bool wanted =
+      job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
+  if (!wanted) return;
+  const double wall = std::chrono::duration<double>(Clock::now() - started_at_).count();
+  if (job_.settings.flag("json"))
+    return say(report_json(deaths, wall, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1));
+  for (const std::string& line : report_lines(deaths, wall)) say(line);
+}
+
 int Supervisor::conclude() {
   std::vector<wire::DeathRecord> deaths;
   bool all_well = true;
@@ -360,6 +370,8 @@ int Supervisor::conclude() {
     if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))
       printer_.rank_file(d.rank, d.traceback);
   if (ended_.signal == SIGINT && printer_.stderr_outlet().is_terminal()) say("");  // after the terminal's own ^C
+  const bool for_programs = job_.settings.flag("json");
+  if (!for_programs) report(deaths, verdict);  // before the verdict, which stays on the screen
   for (const std::string& line : verdict.lines) say(line);
   for (const std::string& line : trouble_lines(after_)) say(line);
   if (verdict.first_cause && verdict.first_cause->traceback.empty()) last_lines(*verdict.first_cause);
@@ -371,13 +383,7 @@ int Supervisor::conclude() {
     else
       printer_.rank_text(first->rank, first->traceback, true);
   }
-  const bool wanted =
-      job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
-  const double wall = std::chrono::duration<double>(Clock::now() - started_at_).count();
-  if (wanted && job_.settings.flag("json"))
-    say(report_json(deaths, wall, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1));
-  else if (wanted)
-    for (const std::string& line : report_lines(deaths, wall)) say(line);
+  if (for_programs) report(deaths, verdict);  // the last line
   if (results_) results_->finish(verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);
   return verdict.exit_code;

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import collections
+import os
 import pathlib
+import pty
 import re
+import select
 import subprocess
+import termios
 import time
 
 import pytest
@@ -23,6 +27,12 @@ while out or err:
     out = out[os.write(1, out[:7919]):]
     err = err[os.write(2, err[:797]):]
 """
+
+
+def rank_code(tmp_path: pathlib.Path, code: str) -> list[str]:
+    """Words that make the ranks run it."""
+    (tmp_path / "job.py").write_text(code + "\n")
+    return [*hvdrun.python_args(), str(tmp_path / "job.py")]
 
 
 def counted(text: str, letter: str) -> dict[int, int]:
@@ -81,3 +91,79 @@ def test_progress_bars_stay_whole(tmp_path: pathlib.Path) -> None:
         assert states[-1] == "100% of it"
         assert len(states) <= 5
         assert (tmp_path / f"logs/rank.{rank}/stderr").read_bytes().count(b"\r") == 101
+
+
+def on_a_terminal(argv: list[str], answer: tuple[str, str] | None = None, **extra: str) -> str:
+    """All that a terminal is sent by hvdrun; with (prompt, words): words are typed when the prompt is there."""
+    main, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
+    env = hvdrun.environment(TERM="xterm", **extra)
+    job = subprocess.Popen([hvdrun.program(), *argv], stdin=terminal, stdout=terminal, stderr=terminal, env=env)
+    os.close(terminal)
+    shown = b""
+    limit = time.monotonic() + 60
+    try:
+        while time.monotonic() < limit:
+            if not select.select([main], [], [], 1)[0]:
+                continue
+            try:
+                shown += os.read(main, 65536)
+            except OSError:  # all have closed it
+                break
+            if answer and answer[0].encode() in shown:
+                os.write(main, answer[1].encode())
+                answer = None
+        assert job.wait(10) == 0
+    finally:
+        job.kill()
+        job.wait()
+        os.close(main)
+    return shown.decode()
+
+
+def test_progress_bars_are_redrawn_in_place(tmp_path: pathlib.Path) -> None:
+    """A row a rank below the lines, none of which is lost; only the last state of a bar stays."""
+    code = (
+        "import sys, time\n"
+        "for i in range(11):\n"
+        "    print(f'\\r{i}/10', end='', file=sys.stderr, flush=True)\n"
+        "    if i == 5: print('half', flush=True)\n"
+        "    time.sleep(0.06)\n"
+        "print(file=sys.stderr)\n"
+    )
+    shown = on_a_terminal(["-np", "2", "--no-report", "--no-collapse", *rank_code(tmp_path, code)], NO_COLOR="1")
+    assert "\x1b[1A\x1b[J" in shown  # two rows, drawn again
+    left = screen(shown)
+    for rank in (0, 1):
+        assert left.count(f"[{rank} localhost] half") == 1
+        assert left.count(f"[{rank} localhost] 10/10") == 1
+    assert len(left) == 4, left
+
+
+def test_a_prompt_is_seen_before_its_answer(tmp_path: pathlib.Path) -> None:
+    """Without a newline behind it."""
+    code = "print('got', input('Name? '))"
+    argv = ["-np", "1", "--no-report", "--stdin", "0", *rank_code(tmp_path, code)]
+    shown = on_a_terminal(argv, answer=("[0 localhost] Name? ", "Ada\n"), NO_COLOR="1")
+    assert screen(shown)[-1] == "[0 localhost] Name? got Ada"
+
+
+def screen(shown: str) -> list[str]:
+    """The lines that stay on the screen, for the few escapes that we use."""
+    lines, row, column = [""], 0, 0
+    for token in re.findall(r"\x1b\[\d*[A-Z]|\r|\n|[^\x1b\r\n]+", shown):
+        if token == "\r":
+            column = 0
+        elif token == "\n":
+            row, column = row + 1, 0
+        elif token.endswith("A") and token[0] == "\x1b":
+            row -= int(token[2:-1] or 1)
+        elif token == "\x1b[J":
+            lines[row] = lines[row][:column]
+            del lines[row + 1 :]
+        else:
+            lines[row] = lines[row][:column] + token + lines[row][column + len(token) :]
+            column += len(token)
+        while len(lines) <= row:
+            lines.append("")
+    return [line for line in lines if line]
