@@ -1,5 +1,6 @@
 #include "launcher/job.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/trust.h"
 #include "launcher/alloc/batch.h"
 #include "launcher/alloc/manifest.h"
 #include "launcher/alloc/resolve.h"
@@ -45,11 +47,25 @@ bool travels(const std::string& name) {
 
 constexpr std::size_t most_alloc_bytes = 16u << 20;
 
+std::string search_path(const Environment& environment) {
+  const char* path = environment("PATH");
+  return path ? path : "/usr/local/bin:/usr/bin:/bin";
+}
+
+/// Where a program lies; as it is when that cannot be told here.
+std::string place_of(const std::string& program, const Environment& environment) {
+  if (program.find('/') != std::string::npos) return fs::absolute(program);
+  const std::string found = find_program(program, search_path(environment));
+  return found.empty() ? program : found;
+}
+
 /// Runs the user's program, which prints hosts.
-Allocation discover(const Settings& settings) {
+Allocation discover(const Settings& settings, const Environment& environment) {
   const std::string program = settings.text("host-discovery-script");
+  const std::string path = place_of(program, environment);
+  if (!settings.flag("allow-writable")) look_at(path).need_trust(program);
   const double limit = settings.number("start-timeout");
-  const Captured done = capture({program}, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
+  const Captured done = capture({path}, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
   if (!done.started)
     throw Error(Code::usage, program, "cannot be executed: " + done.err, "name it with its path, and chmod +x it");
   if (done.timed_out)
@@ -67,6 +83,7 @@ Allocation discover(const Settings& settings) {
 Sources sources(const Settings& settings, const Environment& environment) {
   Sources from;
   from.np = settings.integer("num-proc");
+  from.by_anybody = settings.flag("allow-writable");
   if (!from.np) from.gpus = static_cast<int>(usable_gpus(environment).size());
   // Each may come from another place (flag, variable, config file): the strongest counts.
   std::string chosen;
@@ -77,8 +94,9 @@ Sources sources(const Settings& settings, const Environment& environment) {
   if (chosen == "hosts") from.hosts = strongest->value;
   if (chosen == "hostfile") from.hostfile = strongest->value;
   if (chosen == "manifest")
-    from.explicitly = parse_manifest(read_file(strongest->value, most_alloc_bytes), strongest->value);
-  if (chosen == "host-discovery-script") from.explicitly = discover(settings);
+    from.explicitly =
+        parse_manifest(read_trusted(strongest->value, most_alloc_bytes, from.by_anybody), strongest->value);
+  if (chosen == "host-discovery-script") from.explicitly = discover(settings, environment);
   try {
     from.found =
         find_allocation(environment, [](const std::string& path) { return read_file(path, most_alloc_bytes); });
@@ -110,6 +128,14 @@ std::string current_folder() {
   return folder;
 }
 
+void need_trusted_program(JobPlan& job, const std::string& path, const std::string& typed) {
+  if (job.settings.flag("allow-writable") || path.find('/') == std::string::npos) return;  // or it is not here
+  const bool chosen_by_place = typed.starts_with('/') || typed.find('/') == std::string::npos;
+  const Finding found = look_at(path, Purpose::file, {::geteuid() != 0 && chosen_by_place, {}});
+  found.need_trust(path);
+  if (found.keeper) job.keepers.push_back(*found.keeper);
+}
+
 std::string own_folder() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
@@ -118,6 +144,9 @@ std::string own_folder() {
 
 void place_ranks(JobPlan& job, const Environment& environment) {
   const Settings& settings = job.settings;
+  struct stat self {};
+  if (::stat("/proc/self/exe", &self) == 0 && self.st_uid != 0 && self.st_uid != ::geteuid())
+    job.keepers.push_back(self.st_uid);
   const Wanted wanted = decide_allocation(sources(settings, environment));
   job.why = wanted.why;
   if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
@@ -133,12 +162,19 @@ void place_ranks(JobPlan& job, const Environment& environment) {
       job.reach_us.push_back(hosts[i].reach_us);
   }
   job.plan = plan_ranks(wanted.allocation, local, wanted.np);
+  if (job.plan.all_local() || imagined) return;
+  const std::string agent = job.launch_agent.empty() ? shell_words(settings.text("ssh-program"), "--ssh-program").at(0)
+                                                     : job.launch_agent.at(0);
+  need_trusted_program(job, place_of(agent, environment), agent);
+  if (const Setting* key = settings.find("ssh-identity-file"); key && !settings.flag("allow-writable"))
+    look_at(key->value).need_trust(key->value);
 }
 
 void share_out(JobPlan& job, const Environment& environment) {
   const Settings& settings = job.settings;
   job.machines.resize(job.plan.hosts.size());
   const std::string file = settings.text("topology");
+  if (!file.empty() && !settings.flag("allow-writable")) look_at(file).need_trust(file);
   for (std::size_t h = 0; h < job.plan.hosts.size(); ++h) {
     if (!file.empty()) {
       job.machines[h] = machine_in_file(file);
@@ -154,17 +190,22 @@ void share_out(JobPlan& job, const Environment& environment) {
   share_hosts(job.plan, job.machines, *place::gpu_mode(settings.text("gpus")), settings.flag("share-gpus"));
 }
 
+void find_programs(JobPlan& job, bool with_python, const Environment& environment) {
+  const Settings& settings = job.settings;
+  if (with_python) {
+    job.python = choose_python(settings.text("python"), environment, own_folder());
+    need_trusted_program(job, job.python, settings.text("python"));
+  }
+  job.mpirun = find_mpirun(settings.text("mpirun"), search_path(environment), own_folder(),
+                           [&](const std::string& path) { need_trusted_program(job, path, settings.text("mpirun")); });
+  job.rank_program = find_rank_program(environment);
+}
+
 JobPlan prepare(CommandLine line, const Environment& environment) {
   JobPlan job;
   job.settings = std::move(line.settings);
   const Settings& settings = job.settings;
   wire::Payload payload = classify(line.marker, line.payload);
-  if (!settings.flag("allow-writable")) {
-    for (const char* id : {"hostfile", "manifest", "host-discovery-script", "config-file"})
-      if (const Setting* s = settings.find(id)) refuse_writable(s->value);
-    if (payload.kind == wire::PayloadKind::pickle || payload.kind == wire::PayloadKind::script)
-      refuse_writable(payload.name);
-  }
   if (settings.has("topology") && !settings.flag("dry-run"))
     throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
                 "a job runs on the machines that there are");
@@ -175,13 +216,11 @@ JobPlan prepare(CommandLine line, const Environment& environment) {
                 "the ranks are 0 to " + std::to_string(job.plan.ranks.size() - 1));
   job.cwd = current_folder();
 
-  const char* path = environment("PATH");
-  const std::string search_path = path ? path : "/usr/local/bin:/usr/bin:/bin";
+  const std::string folders = search_path(environment);
   const bool needs_python = payload.kind != wire::PayloadKind::command;
-  job.payload = load_payload(std::move(payload), job.plan.all_local(), search_path);
-  if (needs_python) job.python = choose_python(settings.text("python"), environment, own_folder());
-  job.mpirun = find_mpirun(settings.text("mpirun"), search_path, own_folder());
-  job.rank_program = find_rank_program(environment);
+  job.payload = load_payload(std::move(payload), job.plan.all_local(), folders, settings.flag("allow-writable"));
+  if (!needs_python) need_trusted_program(job, place_of(job.payload.wire.name, environment), job.payload.wire.name);
+  find_programs(job, needs_python, environment);
   job.command = mpirun_command(job.mpirun, job.plan, mpirun_options(settings, job.rank_program));
   return job;
 }

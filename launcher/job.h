@@ -1,5 +1,7 @@
 /// @file job.h — everything decided before anything is started.
 #pragma once
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -25,14 +27,22 @@ struct JobPlan {
   std::string rank_program;          ///< hvdrank
   std::vector<std::string> command;  ///< mpirun's
   std::string cwd;
+  std::vector<uid_t> keepers;  ///< other users whose programs this job runs: base/trust.h
 };
 
 /// Folder of the running hvdrun.
 std::string own_folder();
 /// hvdrank, beside it.  Throws Error{unavailable}.
 std::string find_rank_program(const Environment& environment);
+/// Throws Error{usage} when others could have chosen the program at @p path, unless --allow-writable says that they
+/// may. A cluster's software may belong to a user of its own, for all but root, where it is found in PATH or named by
+/// its whole path.  @p typed  what the user named
+void need_trusted_program(JobPlan& job, const std::string& path, const std::string& typed);
 /// Throws Error{usage} when it does not exist any more.
 std::string current_folder();
+
+/// Python, mpirun and hvdrank, before any of them is run.  Throws Error{usage, unavailable}.
+void find_programs(JobPlan& job, bool with_python, const Environment& environment);
 
 /// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
 JobPlan prepare(CommandLine line, const Environment& environment);

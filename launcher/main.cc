@@ -79,7 +79,9 @@ int show_map(Settings settings) {
     job.rank_program = find_rank_program(environment);
     std::string python;
     try {
-      python = choose_python(job.settings.text("python"), environment, own_folder());
+      const std::string found = choose_python(job.settings.text("python"), environment, own_folder());
+      need_trusted_program(job, found, job.settings.text("python"));
+      python = found;
     } catch (const Error&) {}  // the map needs none
     look_at_machines(job, python);
   }

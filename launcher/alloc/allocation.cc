@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/text.h"
+#include "base/trust.h"
 #include "launcher/alloc/host_reader.h"
 
 namespace hvd::launcher {
@@ -133,10 +133,11 @@ Wanted decide_allocation(const Sources& from) {
   Wanted wanted;
   const bool given = !from.hosts.empty() || !from.hostfile.empty() || from.explicitly;
   if (given) {
-    wanted.allocation = !from.hosts.empty() ? parse_hosts(from.hosts)
-                        : !from.hostfile.empty()
-                            ? parse_hostfile(read_file(from.hostfile, most_hostfile_bytes), from.hostfile)
-                            : *from.explicitly;
+    wanted.allocation =
+        !from.hosts.empty() ? parse_hosts(from.hosts)
+        : !from.hostfile.empty()
+            ? parse_hostfile(read_trusted(from.hostfile, most_hostfile_bytes, from.by_anybody), from.hostfile)
+            : *from.explicitly;
     wanted.why = "given";
     if (from.found) wanted.why += "; " + from.found->source + " is there too, but given beats found";
   } else if (from.found) {

@@ -51,6 +51,7 @@ struct Sources {
   std::optional<Allocation> explicitly;  ///< --manifest, --host-discovery-script
   std::optional<Allocation> found;       ///< of a resource manager
   int gpus = 0;                          ///< of this machine, for a job that names neither np nor hosts
+  bool by_anybody = false;               ///< --allow-writable: others may have written the hostfile
 };
 
 /// Allocation and number of ranks: explicit beats found, found beats localhost.  -np may be left out but for nothing.

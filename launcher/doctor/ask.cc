@@ -63,10 +63,12 @@ void for_each_host(const JobPlan& job, const std::function<void(std::size_t)>& w
 
 // This machine is asked too, by hvdrank, where it has GPUs: NVIDIA's library is not for hvdrun's own process.
 void look_at_machines(JobPlan& job, const std::string& python) {
-  std::string script = preflight_script({job.rank_program, {}, {}, {}, {}});
+  Preflight here{job.rank_program, {}, {}, {}, {}};
+  if (!job.settings.flag("allow-writable")) here.keepers = job.keepers;
+  std::string script = preflight_script(here);
   if (!python.empty())
-    script += "[ -d /proc/driver/nvidia/gpus ] && " + shell_quote(python) + " - 2>/dev/null <<'END_OF_PYTHON'\n" +
-              nccl_question() + "END_OF_PYTHON\n";
+    script += "[ -d /proc/driver/nvidia/gpus ] && " + shell_quote(python) + run_stdin +
+              " 2>/dev/null <<'END_OF_PYTHON'\n" + nccl_question() + "END_OF_PYTHON\n";
   script += "exec " + shell_quote(job.rank_program) + " --machine </dev/null\n";
   const std::vector<PlanHost>& hosts = job.plan.hosts;
   job.machines.resize(hosts.size());

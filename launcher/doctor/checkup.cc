@@ -52,9 +52,9 @@ std::string python_text(const Questions& q) {
          "import os\n"
          "for p in getattr(find_spec('horovod'),'submodule_search_locations',None) or ():\n"
          "    if os.path.exists(os.path.join(p,'metadata.json')): print('horovod',p)\n"
-         "sys.path.insert(0,'.')\n" +
-         nccl_question() + "print('absent',*[m for m in (" + list +
-         ") if find_spec(m) is None])\n"
+         "from threading import Thread\n" +
+         nccl_question() + "sys.path.insert(0,'.')\nprint('absent',*[m for m in (" + list +
+         ") if find_spec(m) is None])\nsys.path.pop(0)\n"
          "good=[]\n"
          "for a in (" +
          where +
@@ -63,7 +63,6 @@ std::string python_text(const Questions& q) {
          "    try: socket.create_connection((host.strip('[]'),int(port)),1).close(); good.append(a)\n"
          "    except OSError: pass\n"
          "print('reached',*good)\n"
-         "from threading import Thread\n"
          "blind=[]\n"
          "def look(h):\n"
          "    try: socket.create_connection((h,61037),1).close()\n"  // nobody listens there, but the host says so
@@ -125,7 +124,7 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
 }  // namespace
 
 std::string checkup_script(const Questions& q) {
-  std::string script = "cd " + shell_quote(q.cwd) +
+  std::string script = q.before + "cd " + shell_quote(q.cwd) +
                        " 2>/dev/null && echo cwd yes || echo cwd no\n"
                        "echo clock $(date +%s.%N)\n"
                        "echo rank $(" +
@@ -140,7 +139,7 @@ std::string checkup_script(const Questions& q) {
                        "echo files $(ulimit -n)\n";
   if (!q.python.empty())
     script += (q.python_path.empty() ? "" : "PYTHONPATH=" + shell_quote(q.python_path) + " ") + shell_quote(q.python) +
-              " - 2>/dev/null <<'END_OF_PYTHON'\n" + python_text(q) + "END_OF_PYTHON\n";
+              run_stdin + " 2>/dev/null <<'END_OF_PYTHON'\n" + python_text(q) + "END_OF_PYTHON\n";
   return script + "echo end\n";
 }
 

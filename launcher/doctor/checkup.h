@@ -17,6 +17,7 @@ struct Questions {
   std::vector<std::string> addresses;   ///< "ip:port" where this hvdrun listens for the test
   std::vector<std::string> peers = {};  ///< other hosts, which each host tries to reach
   std::string python_path = {};         ///< PYTHONPATH, which ranks get too
+  std::string before = {};              ///< shell text to go before all else
 };
 
 /// Shell text for /bin/sh on the host; prints "key value" lines and ends with "end".

@@ -12,10 +12,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/trust.h"
 #include "launcher/doctor/as_json.h"
 #include "launcher/doctor/ask.h"
 #include "launcher/doctor/checkup.h"
 #include "launcher/doctor/gpus.h"
+#include "launcher/doctor/preflight.h"
 #include "launcher/job.h"
 
 namespace hvd::launcher {
@@ -74,21 +76,22 @@ Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& scr
   return answers;
 }
 
-Questions questions_for(const JobPlan& job, const CommandLine& line, const Environment& environment) {
+Questions questions_for(JobPlan& job, const CommandLine& line, const Environment& environment) {
+  const bool by_anybody = job.settings.flag("allow-writable");
+  find_programs(job, line.marker != Marker::dashes, environment);
   Questions q;
-  const char* path = environment("PATH");
   q.rank_program = job.rank_program;
-  q.mpirun = find_mpirun(job.settings.text("mpirun"), path ? path : "", own_folder()).program;
+  q.mpirun = job.mpirun.program;
+  q.python = job.python;
+  if (!by_anybody) q.before = trust_script({q.rank_program, q.mpirun, q.python}, job.keepers);
   q.cwd = job.cwd;
   for (const PlanHost& h : job.plan.hosts)
     if (!h.local && q.peers.size() < most_peers) q.peers.push_back(h.name);
   if (const char* folders = environment("PYTHONPATH")) q.python_path = folders;
-  const bool command = line.marker == Marker::dashes;
-  if (!command) q.python = choose_python(job.settings.text("python"), environment, own_folder());
   if (line.marker == Marker::module && !line.payload.empty())
     q.modules = {split(line.payload[0], '.')[0]};
   else if (!line.payload.empty() && line.payload[0].ends_with(".py"))
-    q.modules = imports_of(read_file(line.payload[0], most_script_bytes));
+    q.modules = imports_of(read_trusted(line.payload[0], most_script_bytes, by_anybody));
   // Ours are looked at by themselves.
   std::erase_if(q.modules, [](const std::string& m) { return m == "hvd" || m == "horovod"; });
   return q;
@@ -101,7 +104,6 @@ int doctor(CommandLine line, const Environment& environment) {
   job.settings = line.settings;
   place_ranks(job, environment);
   job.cwd = current_folder();
-  job.rank_program = find_rank_program(environment);
   Questions questions = questions_for(job, line, environment);
   std::vector<Fd> listeners;
   for (const std::string& ip : job.reach_us) {

@@ -25,7 +25,47 @@ std::string fail(const std::string& what, const std::string& hint) {
   return "hvd_fail \"" + what + "\" " + shell_quote(hint);
 }
 
+/// Defines a function that tells what is wrong and ends the script.
+constexpr std::string_view fail_function =
+    "hvd_fail() { printf 'hvdrun preflight: %s | %s\\n' \"$1\" \"$2\" >&2; exit 4; }\n";
+
+/// A shell function: ends where another user could have put a program there, by the owners and modes of its path, as it
+/// is and without links.  Groups are left to hvdrank (base/trust.h), which is looked at by this before it is run.
+std::string trust_function(const std::vector<uid_t>& keepers) {
+  std::string known;
+  for (const uid_t uid : keepers) known += " " + std::to_string(uid);
+  const std::string fault = fail("has a $n that others could have put there",
+                                 "look at the owners and modes of its path there, or --allow-writable");
+  return R"sh(hvd_trust() {
+  [ -e "$1" ] || return 0
+  n=$1; set --
+  for p in "$n" "$(readlink -f -- "$n")"; do
+    while [ -n "$p" ]; do set -- "$@" "$p"; p=${p%/*}; done
+  done
+  t="0 $(id -u) $(ls -nd / | { read -r m l u r; echo "$u"; }))sh" +
+         known + R"sh("
+  while read -r m l u r; do
+    case " $t " in *" $u "*) ;; *) m=foreign;; esac
+    case $m in
+      d????????[tT]*) ;;
+      foreign | ????????w*) )sh" +
+         fault + R"sh( ;;
+    esac
+  done <<END_OF_LIST
+$(ls -Lnd -- "$@")
+END_OF_LIST
+}
+)sh";
+}
+
 }  // namespace
+
+std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& keepers) {
+  std::string script = std::string(fail_function) + trust_function(keepers);
+  for (const std::string& program : programs)
+    if (!program.empty()) script += "hvd_trust " + shell_quote(program) + "\n";
+  return script;
+}
 
 Preflight look_here(const std::string& rank_program, const std::string& mpirun, const std::string& python,
                     bool pickled) {
@@ -36,9 +76,9 @@ Preflight look_here(const std::string& rank_program, const std::string& mpirun, 
 }
 
 std::string preflight_script(const Preflight& here) {
-  std::string script = "hvd_fail() { printf '" + std::string(mark) + "%s" + std::string(between) +
-                       "%s\\n' \"$1\" \"$2\" >&2; exit 4; }\n";
+  std::string script(fail_function);
   const std::string rank = shell_quote(here.rank_program);
+  if (here.keepers) script += trust_script({here.rank_program, here.mpirun, here.python}, *here.keepers);
   script += "[ -x " + rank + " ] || { v=" + rank + "; " +
             fail("has no $v", "install hvdrun there, in the same folder") + "; }\n";
   script += "v=$(" + rank +

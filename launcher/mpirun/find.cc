@@ -95,7 +95,8 @@ std::string find_program(const std::string& name, const std::string& search_path
   return {};
 }
 
-Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, const std::string& own_folder) {
+Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, const std::string& own_folder,
+                   const std::function<void(const std::string&)>& look) {
   Mpirun mpirun;
   if (wanted.find('/') != std::string::npos) {
     if (!is_program(wanted)) throw Error(Code::unavailable, wanted, "there is no such program", what_to_install);
@@ -106,6 +107,7 @@ Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, co
     if (mpirun.program.empty() && wanted.empty()) mpirun.program = find_program(name, own_folder);
     if (mpirun.program.empty()) throw Error(Code::unavailable, name, "not found in PATH", what_to_install);
   }
+  if (look) look(mpirun.program);
   std::error_code ignored;
   const fs::path real = fs::canonical(mpirun.program, ignored);
   mpirun.flavour = flavour_of(mpirun.program, real);

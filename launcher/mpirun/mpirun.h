@@ -44,8 +44,10 @@ inline constexpr const char* own_variables = "HVD_MPIRUN_ONLY";
 
 /// Finds mpirun and tells its flavour by the files around it; only an unusual installation is asked with --version.
 /// @param wanted    --mpirun or HVD_MPIRUN; empty: the first in PATH, then the one in @p own_folder
+/// @param look      called with its path before it is run; may throw
 /// Throws Error{unavailable} that says what to install, Error{usage} for another MPI's mpirun.
-Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, const std::string& own_folder);
+Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, const std::string& own_folder,
+                   const std::function<void(const std::string&)>& look = {});
 
 /// First executable file called @p name in the folders of @p search_path; empty when there is none.
 std::string find_program(const std::string& name, const std::string& search_path);

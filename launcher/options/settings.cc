@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/text.h"
+#include "base/trust.h"
 
 namespace hvd::launcher {
 
@@ -148,7 +148,8 @@ CommandLine read_command_line(const std::vector<std::string>& args, const Enviro
     if (value && *value) line.settings.set(row, {value, Source::environment, name});
   }
   if (const Setting* config = line.settings.find("config-file"))
-    read_config(line.settings, read_file(config->value, most_config_bytes), config->value);
+    read_config(line.settings, read_trusted(config->value, most_config_bytes, line.settings.flag("allow-writable")),
+                config->value);
   return line;
 }
 

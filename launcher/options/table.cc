@@ -37,7 +37,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "tcp", .spellings = "--tcp", .kind = flag, .group = network, .help = "MPI uses TCP only"},
     // what
     {.id = "python", .spellings = "--python", .kind = text, .group = what, .metavar = "PATH", .variable = "HVD_PYTHON", .help = "interpreter (default: $VIRTUAL_ENV, hvdrun's own venv, python3)"},
-    {.id = "allow-writable", .spellings = "--allow-writable", .kind = flag, .group = what, .help = "take a payload or a hosts file that other users may change"},
+    {.id = "allow-writable", .spellings = "--allow-writable", .kind = flag, .group = what, .variable = "HVD_ALLOW_WRITABLE", .help = "run what other users could have written or put there, on all hosts"},
     {.id = "config-file", .spellings = "--config-file", .kind = text, .group = what, .metavar = "FILE", .help = "options from a YAML file; flags and environment come first"},
     {.id = "dry-run", .spellings = "--dry-run", .kind = flag, .group = what, .help = "say which rank would run where and the mpirun command, then stop"},
     {.id = "json", .spellings = "--json", .kind = flag, .group = what, .help = "--dry-run, --show-map, --report or doctor as JSON"},

@@ -1,14 +1,13 @@
 #include "launcher/payload/payload.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "base/trust.h"
 #include "launcher/mpirun/mpirun.h"
 
 namespace hvd::launcher {
@@ -19,6 +18,7 @@ namespace fs = std::filesystem;
 using wire::PayloadKind;
 
 constexpr std::size_t most_pickle_bytes = std::size_t{16} << 30;
+constexpr std::size_t most_script_bytes = 64u << 20;
 constexpr int newest_pickle_protocol = 5;
 
 std::string pickle_hint() { return "write one with cloudpickle.dump(function, open(\"job.pkl\", \"wb\"))"; }
@@ -91,22 +91,11 @@ PickleFault pickle_fault(const std::string& bytes) {
   return {"is not a pickle", text ? "if it is Python source, name it .py" : pickle_hint()};
 }
 
-void refuse_writable(const std::string& path) {
-  struct stat about {};
-  if (::stat(path.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) return;  // who opens it will say
-  if (about.st_mode & S_IWOTH)
-    throw Error(Code::usage, path, "everybody may write to it, so anybody could choose what runs",
-                "chmod o-w " + path + ", or --allow-writable");
-  if (about.st_uid != ::geteuid() && about.st_uid != 0)
-    throw Error(Code::usage, path, "belongs to another user, who could choose what runs",
-                "copy it to a file of your own, or --allow-writable");
-}
-
-LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path) {
+LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody) {
   LoadedPayload loaded;
   if (payload.kind == PayloadKind::pickle) {
     need_file(payload.name);
-    loaded.bytes = read_file(payload.name, most_pickle_bytes);
+    loaded.bytes = read_trusted(payload.name, most_pickle_bytes, by_anybody);
     const PickleFault fault = pickle_fault(loaded.bytes);
     if (!fault.what.empty()) throw Error(Code::usage, payload.name, fault.what, fault.hint);
     payload.sha256 = sha256_hex(loaded.bytes);
@@ -115,6 +104,12 @@ LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::str
     need_file(payload.name);
   } else if (payload.kind == PayloadKind::command && all_local) {
     need_command(payload.name, search_path);
+  }
+  // A script is run where it lies, on each host; what lies here is what is meant everywhere.
+  if (const std::string file = wire::python_file(payload); !file.empty() && !by_anybody) {
+    const Finding found = look_at(file);
+    if (found.fd) found.need_trust(file);
+    if (found.is_file) payload.sha256 = sha256_hex(read_found(found, file, most_script_bytes));
   }
   loaded.wire = std::move(payload);
   return loaded;

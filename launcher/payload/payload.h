@@ -17,11 +17,9 @@ struct LoadedPayload {
 wire::Payload classify(Marker marker, const std::vector<std::string>& words);
 
 /// Reads and checks what can be checked here.  A script or command that may exist on remote hosts only is not looked
-/// for when @p all_local is false.  Throws Error{usage} that names the path and what to do.
-LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path);
-
-/// Throws Error{usage} for a file that another user may change: who writes it chooses what runs in this user's name.
-void refuse_writable(const std::string& path);
+/// for when @p all_local is false.  Throws Error{usage} that names the path and what to do, also for a Python file that
+/// others could have chosen (base/trust.h) unless @p by_anybody.
+LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
 /// Why these bytes cannot be a pickled callable, or empty.  Looks at the first and last bytes only.
 struct PickleFault {

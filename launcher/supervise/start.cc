@@ -156,8 +156,10 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
 
   env[AgentVariables::cwd] = job_.cwd;
   env[AgentVariables::log_folder] = folder_.path();
-  env[AgentVariables::preflight] = preflight_script(look_here(job_.rank_program, job_.mpirun.program, job_.python,
-                                                              job_.payload.wire.kind == wire::PayloadKind::pickle));
+  Preflight here = look_here(job_.rank_program, job_.mpirun.program, job_.python,
+                             job_.payload.wire.kind == wire::PayloadKind::pickle);
+  if (!job_.settings.flag("allow-writable")) here.keepers = job_.keepers;
+  env[AgentVariables::preflight] = preflight_script(here);
   if (!job_.launch_agent.empty()) {
     std::vector<std::string> agent;
     for (const std::string& w : job_.launch_agent) agent.push_back(shell_quote(w));
@@ -208,6 +210,8 @@ std::vector<wire::RankManifest> Supervisor::manifests() const {
     m.grace_seconds = grace_seconds_;
     m.collect_results = results_ && job_.settings.integer("results-of").value_or(p.rank) == p.rank;
     m.timeline = timeline_ != nullptr;
+    m.trusted_only = !job_.settings.flag("allow-writable");
+    for (const uid_t uid : job_.keepers) m.keepers.push_back(static_cast<int>(uid));
     m.input = job_.settings.integer("stdin") == p.rank;
     all.push_back(std::move(m));
   }

@@ -131,7 +131,8 @@ def absent_module(boot, error):
     text = "{} needs the module {}, which {} on {} lacks".format(boot["name"], module, sys.executable, boot["host"])
     if module == "__mp_main__":
         return Unstarted(2, text, "pickle it with cloudpickle from a script or notebook")
-    return Unstarted(4, text, f"there: {sys.executable} -m pip install {module}, or use --python")
+    hint = boot["kept_out"] or f"there: {sys.executable} -m pip install {module}, or use --python"
+    return Unstarted(4, text, hint)
 
 
 def load(boot, data):
@@ -288,6 +289,8 @@ def offer_stacks():
 
 def main():
     boot, send = connect()
+    if boot["folder"] and not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, boot["folder"])  # modules beside the payload; nobody else may put files there
     offer_stacks()
     sys.argv[0] = boot["name"]
     try:

@@ -10,8 +10,9 @@ namespace hvd::rank {
 
 struct Prepared {
   Launch launch;
-  Fd boot;             ///< the .pkl bootstrap's text, kept until the rank has it
-  std::string python;  ///< "embedded", "exec", or "" for a command
+  Fd boot;               ///< the .pkl bootstrap's text, kept until the rank has it
+  std::string python;    ///< "embedded", "exec", or "" for a command
+  std::string kept_out;  ///< why imports do not look beside the payload; empty: they do
 };
 
 /// What the rank inherits; -1: it has none of that.

@@ -87,13 +87,25 @@ std::string only_version(const fs::path& prefix) {
 
 }  // namespace
 
+std::string python_version(const std::string& interpreter) {
+  char real[PATH_MAX];
+  if (realpath(interpreter.c_str(), real) == nullptr) return {};
+  std::string version = version_in_name(real);
+  if (version.empty()) version = version_in_config(interpreter);
+  if (version.empty()) version = only_version(fs::path(real).parent_path().parent_path());
+  return version;
+}
+
+bool knows_safe_path(const std::string& version) {
+  const std::vector<std::string> number = split(version.substr(0, version.find_last_of("0123456789") + 1), '.');
+  return number.size() > 1 && to_integer(number[1]).value_or(0) >= 11;
+}
+
 std::string find_libpython(const std::string& interpreter) {
   char real[PATH_MAX];
   if (realpath(interpreter.c_str(), real) == nullptr || !is_elf(real)) return {};  // pyenv's shims are scripts
   const fs::path prefix = fs::path(real).parent_path().parent_path();
-  std::string version = version_in_name(real);
-  if (version.empty()) version = version_in_config(interpreter);
-  if (version.empty()) version = only_version(prefix);
+  const std::string version = python_version(interpreter);
   // Free-threaded and debug builds lay out objects in another way than the stable ABI does.
   if (version.empty() || version.find_first_not_of("0123456789.") != std::string::npos) return {};
   if (std::string found = library_in(prefix, version); !found.empty()) return found;
@@ -116,6 +128,7 @@ PythonPlan plan_python(const std::string& python, const std::string& search_path
     throw Error(Code::unavailable, "", "there is no Python interpreter " + python + " on this host",
                 "install it there, or name another one with --python");
   plan.libpython = find_libpython(plan.interpreter);
+  plan.version = python_version(plan.interpreter);
   return plan;
 }
 

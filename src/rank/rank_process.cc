@@ -47,6 +47,7 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   const Binding binding = plan_binding(m, mine);
   const Prepared p = prepare(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), tally_.fd()});
   cwd_ = p.launch.cwd;
+  kept_out_ = p.kept_out;
   gpu_pci_ = binding.gpu_pci;
   gpu_planned_ = !binding.gpu.empty();
   phase_ = p.python.empty() ? "" : "python";
@@ -268,6 +269,8 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   if (!rest.empty()) outbox.add(wire::Type::output, '\2' + rest);
   r.tail = tail_.lines();
   certify_gpu(&r);
+  const std::string& words = r.traceback.empty() ? join(r.tail, "\n") : r.traceback;
+  if (r.hint.empty() && words.find("No module named") != std::string::npos) r.hint = kept_out_;
   return r;
 }
 

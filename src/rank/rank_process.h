@@ -91,7 +91,7 @@ class RankProcess {
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
   OomKill oom_;
-  std::string cwd_, gpu_pci_;
+  std::string cwd_, gpu_pci_, kept_out_;
   bool gpu_planned_ = false;
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one
   double cpu_seconds_ = 0;

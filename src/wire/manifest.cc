@@ -89,6 +89,27 @@ int count(const Fields& f, const char* field, int lowest, int highest) {
 
 }  // namespace
 
+bool is_python(std::string_view program) {
+  const std::string_view name = program.substr(program.rfind('/') + 1);
+  return name.starts_with("python") && name.find_first_not_of("0123456789.", 6) == std::string_view::npos;
+}
+
+std::string python_file(const Payload& payload) {
+  if (payload.kind == PayloadKind::script) return payload.name;
+  if (payload.kind != PayloadKind::command || !is_python(payload.name)) return {};
+  for (std::size_t i = 0; i < payload.args.size(); ++i) {
+    const std::string& word = payload.args[i];
+    if (!word.starts_with('-')) return word;
+    if (word == "--check-hash-based-pycs") ++i;
+    if (word.starts_with("--")) continue;
+    // Letters, of which these take the rest of the word, or else the next, as their value.
+    const std::size_t at = word.find_first_of("cmWX", 1);
+    if (word == "-" || (at != std::string::npos && (word[at] == 'c' || word[at] == 'm'))) return {};
+    if (at + 1 == word.size()) ++i;
+  }
+  return {};
+}
+
 std::string to_json(const RankManifest& m) {
   return dump(Json{{"protocol", protocol_version},
                    {"job", m.job},
@@ -107,7 +128,9 @@ std::string to_json(const RankManifest& m) {
                    {"grace_seconds", m.grace_seconds},
                    {"collect_results", m.collect_results},
                    {"timeline", m.timeline},
-                   {"input", m.input}});
+                   {"input", m.input},
+                   {"trusted_only", m.trusted_only},
+                   {"keepers", m.keepers}});
 }
 
 RankManifest manifest_from_json(const std::string& text) {
@@ -132,6 +155,8 @@ RankManifest manifest_from_json(const std::string& text) {
   m.collect_results = f.boolean("collect_results");
   m.timeline = f.boolean("timeline");
   m.input = f.has("input") && f.boolean("input");
+  m.trusted_only = f.has("trusted_only") && f.boolean("trusted_only");
+  if (f.has("keepers")) m.keepers = f.integers("keepers", INT32_MIN, INT32_MAX);
   return m;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace hvd::wire {
@@ -14,7 +15,7 @@ struct Payload {
   PayloadKind kind = PayloadKind::command;
   std::string name;               ///< path as typed, module name, or program
   std::vector<std::string> args;  ///< what follows it on the command line
-  std::string sha256;             ///< pickle: hex digest, checked before it is loaded
+  std::string sha256;             ///< pickle, script that hvdrun read: hex digest, checked before it is loaded
   std::uint64_t bytes = 0;        ///< pickle: length
   bool deliver = false;           ///< pickle: this guard receives the bytes and shares them on its host
   std::string path;  ///< pickle and not deliver: where the host's copy is; empty: wait for another manifest
@@ -44,8 +45,15 @@ struct RankManifest {
   double grace_seconds = 5;
   bool collect_results = false;
   bool timeline = false;
-  bool input = false;  ///< its standard input comes over the channel; else /dev/null
+  bool input = false;          ///< its standard input comes over the channel; else /dev/null
+  bool trusted_only = false;   ///< what others could have chosen is not run: base/trust.h
+  std::vector<int> keepers{};  ///< users whose programs are run nevertheless, as they are on hvdrun's host
 };
+
+/// The Python file that a payload runs, a path as typed: train.py itself, or that of `python -u train.py`; or empty.
+std::string python_file(const Payload& payload);
+/// "python", "/usr/bin/python3.11": a program that runs Python files.
+bool is_python(std::string_view program);
 
 std::string to_json(const RankManifest& m);
 /// Throws Error{usage} naming the field when @p text is not a manifest of protocol_version.

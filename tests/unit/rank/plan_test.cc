@@ -165,3 +165,8 @@ TEST_CASE("certificate: core files, shared memory, the GPU's driver") {
   CHECK(xid_in(record, "0000:35:00.0", 0).empty());
   CHECK(xid_in("garbage", "0000:35:00.0", 0).empty());
 }
+
+TEST_CASE("python: which versions know -P") {
+  for (const char* version : {"3.11", "3.13t", "3.20"}) CHECK(knows_safe_path(version));
+  for (const char* version : {"", "3", "3.9", "3.10", "3.10d"}) CHECK(!knows_safe_path(version));
+}

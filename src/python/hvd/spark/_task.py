@@ -280,6 +280,8 @@ class _Hvdrun:
         if gpus.get(own):
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[own])
         command = [_program(), "--manifest", str(folder / "manifest.json"), "-np", str(sum(slots.values()))]
+        # All paths are of this task's making, in folders that Spark gave it: on YARN they lie in another user's.
+        command += ["--allow-writable"]
         # Spark shares hosts between applications: binding to cores would put two jobs on the same ones.
         command += ["--python", spec.executable or sys.executable, "--no-bind", *spec.options]
         command += ["--results", str(self.results.write_end), "--parent", str(os.getpid()), str(payload)]

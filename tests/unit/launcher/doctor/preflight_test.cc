@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -40,6 +41,30 @@ std::string verdict(const Preflight& here) {
   CHECK((done.out == "started\n") == !problem);
   CHECK(done.code == (problem ? 4 : 0));
   return problem ? std::string(problem->what()) + "; " + problem->hint : "";
+}
+
+TEST_CASE("preflight: a program that another user could have put there is not run") {
+  if (::geteuid() != 0) return;  // files of several users need root
+  constexpr uid_t other = 54321;
+  const Host host;
+  Preflight here{host.program("hvdrank", "hvdrank " HVD_VERSION), {}, {}, {}, {}, std::vector<uid_t>{}};
+  CHECK(verdict(here) == "");
+  const fs::path ran = fs::path(here.rank_program).parent_path() / "ran";
+  std::ofstream(here.rank_program) << "#!/bin/sh\ntouch " << ran.string() << "\n";
+  const std::string refused = "beta has a " + here.rank_program +
+                              " that others could have put there; look at the owners and modes of its path there, or "
+                              "--allow-writable";
+  CHECK(::chown(here.rank_program.c_str(), other, other) == 0);
+  CHECK(verdict(here) == refused);
+  CHECK(!fs::exists(ran));
+  here.keepers = {other};
+  CHECK(verdict(here) == "");
+  here.keepers = std::vector<uid_t>{};
+  CHECK(::chown(here.rank_program.c_str(), 0, 0) == 0);
+  CHECK(::chmod(ran.parent_path().c_str(), 0777) == 0);
+  CHECK(verdict(here) == refused);
+  CHECK(::chmod(ran.parent_path().c_str(), 01777) == 0);
+  CHECK(verdict(here) == "");
 }
 
 TEST_CASE("preflight: what other hosts lack is told in one line, with what to do") {

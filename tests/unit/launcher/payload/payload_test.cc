@@ -31,3 +31,22 @@ TEST_CASE("payload: bytes that are no pickled callable") {
   CHECK(pickle_fault("import os\n").hint == "if it is Python source, name it .py");
   CHECK(pickle_fault("\0\1\2"s).what == "is not a pickle");
 }
+
+TEST_CASE("payload: the Python file that it runs") {
+  const auto file = [](Marker marker, const std::vector<std::string>& words) {
+    return wire::python_file(classify(marker, words));
+  };
+  CHECK(file(Marker::plain, {"train.py", "-c"}) == "train.py");
+  CHECK(file(Marker::plain, {"job.pkl"}) == "");
+  CHECK(file(Marker::module, {"pkg.train"}) == "");
+  CHECK(file(Marker::plain, {"python", "train.py", "x.py"}) == "train.py");
+  CHECK(file(Marker::dashes, {"/usr/bin/python3.11", "-u", "-Wdefault", "-X", "dev", "-W", "error", "a.py"}) == "a.py");
+  CHECK(file(Marker::plain, {"python3", "--check-hash-based-pycs", "never", "folder"}) == "folder");
+  CHECK(file(Marker::plain, {"python3", "-m", "pkg"}) == "");
+  CHECK(file(Marker::plain, {"python3", "-um", "pkg"}) == "");
+  CHECK(file(Marker::plain, {"python3", "-c", "pass", "a.py"}) == "");
+  CHECK(file(Marker::plain, {"python3", "-"}) == "");
+  CHECK(file(Marker::plain, {"python3"}) == "");
+  CHECK(file(Marker::plain, {"pythonic", "a.py"}) == "");
+  CHECK(file(Marker::plain, {"sh", "a.py"}) == "");
+}
