@@ -14,8 +14,8 @@ X = RANDOM.normal(size=(ROWS, 6)).astype("float32")
 Y = (X @ RANDOM.normal(size=(6, 3)) > 0.3).astype("float32")
 
 
-def sgd(**options):
-    return keras.optimizers.legacy.SGD(0.1, momentum=0.9, **options)
+def sgd(of=keras.optimizers.legacy):
+    return of.SGD(0.1, momentum=0.9)
 
 
 def fit(seed, optimizer, rows, batch, *callbacks, epochs=2):
@@ -37,13 +37,13 @@ def close(got, expected):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 
-def equals_one_rank():
-    expected, one = fit(1, sgd(), (X, Y), EACH * SIZE)
+def equals_one_rank(of=keras.optimizers.legacy):
+    expected, one = fit(1, sgd(of), (X, Y), EACH * SIZE)
     callbacks = hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()
-    got, all_ranks = fit(1 + RANK, hvd.DistributedOptimizer(sgd()), mine(), EACH, *callbacks)
+    got, all_ranks = fit(1 + RANK, hvd.DistributedOptimizer(sgd(of)), mine(), EACH, *callbacks)
     close(got, expected)
     np.testing.assert_allclose(all_ranks["loss"], one["loss"], rtol=1e-4)
-    halves = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2, average_aggregated_gradients=True)
+    halves = hvd.DistributedOptimizer(sgd(of), backward_passes_per_step=2, average_aggregated_gradients=True)
     close(fit(1, halves, mine(), EACH // 2)[0], expected)
 
 
@@ -67,6 +67,7 @@ def keeps_its_state():
 
 def check_eagerly():
     equals_one_rank()
+    equals_one_rank(keras.optimizers)
     warms_up()
     keeps_its_state()
 
