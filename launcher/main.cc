@@ -1,4 +1,5 @@
 /// hvdrun: reads the command line, decides, then hands over to the supervisor.
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -92,6 +93,16 @@ int show_map(Settings settings) {
   return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 
+/// A descriptor 0, 1 or 2 that our parent has closed becomes /dev/null: else the next file that we open is taken for
+/// it.
+void fill_standard_descriptors() {
+  for (int fd; (fd = ::open("/dev/null", O_RDWR)) >= 0;)
+    if (fd > STDERR_FILENO) {
+      ::close(fd);
+      return;
+    }
+}
+
 int run(const std::vector<std::string>& args) {
   CommandLine line = read_command_line(args, environment);
   const Settings& given = line.settings;
@@ -119,6 +130,7 @@ int run(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   using namespace hvd;
+  launcher::fill_standard_descriptors();
   const std::vector<std::string> args(argv + 1, argv + argc);
   try {
     if (!args.empty() && args[0] == "--remote-agent") return launcher::remote_agent({args.begin() + 1, args.end()});

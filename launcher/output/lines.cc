@@ -27,6 +27,7 @@ void Lines::add(std::string_view bytes, Clock::time_point now, const Take& take)
     while (line_.size() > most_line_bytes) {
       take(std::string_view(line_).substr(0, most_line_bytes));
       line_.erase(0, most_line_bytes);
+      was_cut_ = true;
     }
     if (end == std::string_view::npos) return;
     if (bytes[end] == '\r') {

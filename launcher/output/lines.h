@@ -25,6 +25,8 @@ class Lines {
   void draw_in_place() { in_place_ = true; }
   /// What has come of a line whose end has not.
   std::string_view unended() const { return line_.empty() ? skipped_ : line_; }
+  /// Whether a line was passed on in pieces.
+  bool was_cut() const { return was_cut_; }
 
  private:
   void progress(Clock::time_point now, const Take& take);
@@ -32,7 +34,7 @@ class Lines {
   std::string line_;
   std::string skipped_;        ///< newest state of the progress bar that was not passed on
   bool after_return_ = false;  ///< '\r' was the last byte: "\r\n" or a progress bar
-  bool in_place_ = false;
+  bool in_place_ = false, was_cut_ = false;
   Clock::time_point last_progress_{};
 };
 

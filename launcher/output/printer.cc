@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -132,6 +133,10 @@ void Printer::rank_bytes(int rank, Stream stream, std::string_view bytes) {
   to_file(rank, stream, bytes);
   RankStream& s = at(rank, stream);
   s.lines.add(bytes, Lines::Clock::now(), [&](std::string_view line) { rank_line(rank, stream, line); });
+  if (s.lines.was_cut() && !std::exchange(cut_told_, true))
+    say("hvdrun: a line of rank " + std::to_string(rank) + " is longer than " +
+        std::to_string(Lines::most_line_bytes >> 10) +
+        " KiB and shown in pieces (the files of --output-filename have it whole)");
 }
 
 void Printer::rank_line(int rank, Stream stream, std::string_view line) {

@@ -80,7 +80,7 @@ class Printer {
   PrinterOptions options_;
   std::array<Outlet, 2> outlets_;
   std::vector<std::array<RankStream, 2>> ranks_;
-  bool file_failed_ = false;
+  bool file_failed_ = false, cut_told_ = false;
   std::optional<LiveArea> live_;  ///< where both outlets are the same terminal
   std::optional<Collapser> collapser_;
   Collapser::Take take_;

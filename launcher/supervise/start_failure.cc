@@ -97,7 +97,27 @@ std::vector<std::string> telling_lines(const std::string& text, std::size_t most
   return kept;
 }
 
-std::vector<std::string> first_words(const std::string& mpirun_output) {
+namespace {
+
+/// Without mpirun's reactions to a rank's end: blocks between rules of dashes.
+std::string without_reactions(const std::string& mpirun_output) {
+  std::string kept, block;
+  const auto end_block = [&] {
+    if (block.find("exited due to process rank") == std::string::npos) kept += block;
+    block.clear();
+  };
+  for (const std::string& line : split(mpirun_output, '\n')) {
+    if (line.starts_with("-----")) end_block();
+    block += line + "\n";
+  }
+  end_block();
+  return kept;
+}
+
+}  // namespace
+
+std::vector<std::string> first_words(const std::string& all_output) {
+  const std::string mpirun_output = without_reactions(all_output);
   constexpr std::size_t most = 16;
   // "MPI_INIT has failed", "MPI_ABORT was invoked".  The rest is mpirun's reaction to a rank's end.
   if (mpirun_output.find("MPI_") == std::string::npos) {

@@ -30,6 +30,6 @@ std::vector<std::string> telling_lines(const std::string& text, std::size_t most
 
 /// What MPI in a rank told mpirun alone, the first lines first: what is wrong comes before what that may mean.  Empty
 /// when there is nothing but mpirun's own words about a rank's end.
-std::vector<std::string> first_words(const std::string& mpirun_output);
+std::vector<std::string> first_words(const std::string& all_output);
 
 }  // namespace hvd::launcher

@@ -93,6 +93,22 @@ def test_progress_bars_stay_whole(tmp_path: pathlib.Path) -> None:
         assert (tmp_path / f"logs/rank.{rank}/stderr").read_bytes().count(b"\r") == 101
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_stay_out_of_the_way(closed: str) -> None:
+    """What is opened next is not taken for them: the job ends, with its code."""
+    shell = f"exec {hvdrun.program()} -np 2 -- sh -c 'echo word; exit 3' {closed}"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=60, env=hvdrun.environment())
+    assert done.returncode == 3
+    assert ("word" in done.stdout) == (closed == "2>&-")
+
+
+def test_a_line_in_pieces_is_told_once() -> None:
+    """On the screen."""
+    done = hvdrun.run("-np", "1", "--", "python3", "-c", "print('x' * 300000)")
+    assert done.stdout.count("x") == 300000
+    assert done.stderr.count("is longer than 64 KiB and shown in pieces") == 1
+
+
 def on_a_terminal(argv: list[str], answer: tuple[str, str] | None = None, **extra: str) -> str:
     """All that a terminal is sent by hvdrun; with (prompt, words): words are typed when the prompt is there."""
     main, terminal = pty.openpty()

@@ -83,6 +83,16 @@ TEST_CASE("verdict: interruption and mpirun's death") {
         "137\nhvdrun: mpirun was killed by signal 9 (SIGKILL) while the job was running; all ranks have ended");
 }
 
+TEST_CASE("verdict: mpirun's reaction to a rank's silent exit is not told as what MPI said") {
+  const std::string reaction =
+      "-----\nmpirun has exited due to process rank 0 with PID 0 on\nnode a exiting improperly. There are three "
+      "reasons:\n"
+      "3. this process called \"MPI_Abort\" or \"orte_abort\"\n-----\n";
+  CHECK(first_words(reaction).empty());
+  CHECK(first_words("-----\nMPI_INIT has failed\n-----\n" + reaction) ==
+        std::vector<std::string>{"MPI_INIT has failed"});
+}
+
 TEST_CASE("start: of much that was said, the line that names the fault is kept") {
   std::string text = "ssh: connect to host n2 port 22: Connection refused\n";
   for (int i = 0; i < 40; ++i) text += "general advice " + std::to_string(i) + "\n";
