@@ -170,16 +170,22 @@ def run_tsan(context: Context) -> Tally:
 # ---- pytest suites --------------------------------------------------------------------------------------------------
 
 
-def run_pytest(context: Context, folder: str, env: dict[str, str] | None = None, limit: float = 900) -> Tally:
-    """A folder of pytest tests; each test has four minutes unless it says otherwise, for hangs only."""
+def run_pytest(
+    context: Context, folder: str, env: dict[str, str] | None = None, limit: float = 900, only: Sequence[str] = ()
+) -> Tally:
+    """A folder of pytest tests; each test has four minutes unless it says otherwise, for hangs only.
+
+    only: the short form of these files of it, also at night.
+    """
     if not list(pathlib.Path(folder).rglob("test_*.py")):
         return Tally(skipped=[f"{folder}: no tests there yet"])
     LOGS.mkdir(parents=True, exist_ok=True)
     report = LOGS / f"{context.part.name}.xml"
     report.unlink(missing_ok=True)
-    argv = [sys.executable, "-m", "pytest", folder, "--timeout=240", f"--junit-xml={report}"]
+    what = [f"{folder}/{name}" for name in only] or [folder]
+    argv = [sys.executable, "-m", "pytest", *what, "--timeout=240", f"--junit-xml={report}"]
     argv += ["-q", "-pno:cacheprovider", "--durations=5"]  # the cache's folder is one for all that runs side by side
-    if not context.nightly:
+    if not context.nightly or only:
         argv += ["-m", "not nightly"]
     code, _ = context.command(
         argv, limit * (4 if context.nightly else 1), {"HVD_BUILD_DIR": str(BUILD.resolve()), **(env or {})}
@@ -240,6 +246,26 @@ def run_fuzz(context: Context) -> Tally:
     return tally
 
 
+OLDER_SPARKS = ("spark35", "spark40")
+SPARKS_CORE = tuple(f"test_{name}.py" for name in ("runner", "results", "errors", "names", "ending", "hosts", "training"))
+
+
+def run_older_spark(context: Context) -> Tally:
+    """What does not depend on Spark's version, on older ones."""
+    if not test_programs(context):
+        return Tally(failed=["build/wheel: does not build its tests"])
+    tally = Tally()
+    for name in OLDER_SPARKS:
+        python = pathlib.Path.cwd() / ".cache" / name / "bin/python"
+        if not python.exists() or context.command([str(python), "-c", "import pyspark"], 60, quiet=True)[0] != 0:
+            tally += Tally(
+                skipped=[f"{name}: .cache/{name} has no Spark (scripts/setup --nightly; 3.5 needs Python 3.11 or older)"]
+            )
+            continue
+        tally += run_pytest(context, "tests/spark", {"HVD_TEST_SPARK": str(python)}, only=SPARKS_CORE)
+    return tally
+
+
 RANDOM_SEEDS = range(1000, 6000, 1000)  # a case's number is added to its run's seed
 
 
@@ -281,6 +307,7 @@ PARTS = [
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
     Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan),
     Part("tsan", "thread sanitizer: units", run_tsan),
+    Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, nightly=True),
     Part("clang", "a second compiler", run_clang, nightly=True),
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True),
     Part("random", "operations at random on GPUs, over the fakes: 10 000 of them", run_random, nightly=True),

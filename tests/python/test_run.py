@@ -224,9 +224,13 @@ def test_one_ranks_result(tmp_path: Path) -> None:
             return "mine" if os.environ["HVD_RANK"] == "0" else (i for i in ())
 
         print(hvd.run(main, np=2, only=0))
+        try:
+            hvd.run(main, np=2, only=2)
+        except ValueError as error:
+            print(error)
         """,
     )
-    assert done.stdout == "['mine']\n", done.stdout + done.stderr
+    assert done.stdout == "['mine']\nonly=2: there are ranks 0 to 1\n", done.stdout + done.stderr
 
 
 def test_exit_code_and_signal(tmp_path: Path) -> None:

@@ -253,22 +253,39 @@ def patterned(rank: int, megabytes: int) -> Any:
     """A model of so many megabytes, another one for each rank."""
     import numpy
 
-    return (numpy.arange(megabytes << 17, dtype=numpy.int64) + rank * 1000).view("uint8")
+    numbers = numpy.arange(megabytes << 17, dtype=numpy.int64)
+    numbers += rank * 1000
+    return numbers
+
+
+def is_patterned(numbers: Any, rank: int) -> bool:
+    """Whether patterned() made it; looks at a part at a time."""
+    import numpy
+
+    part = 1 << 22
+    return all(
+        bool((numbers[at : at + part] == numpy.arange(at, min(at + part, len(numbers))) + rank * 1000).all())
+        for at in range(0, len(numbers), part)
+    )
 
 
 def large_results(spark: Any, megabytes: int, only: int | None = None) -> Any:
-    """Models out of both ranks: [megabytes, whether it came as it was made]; and what the job left in Spark's folder."""
+    """Models out of both ranks, or one: [megabytes, whether it came as it was made]; and what is left in Spark's folder."""
 
     def main() -> Any:
-        return patterned(int(os.environ["HVD_RANK"]), megabytes)
+        rank = int(os.environ["HVD_RANK"])
+        return patterned(rank, megabytes) if only in (None, rank) else None
 
     folder = spark.sparkContext._temp_dir
     before = set(os.listdir(folder))
-    found = []
-    for rank, value in enumerate(hvd.spark.run(main, num_proc=2, only=only)):
-        whole = patterned(rank if only is None else only, megabytes)
-        found.append([value.nbytes >> 20, bool((value == whole).all())])
+    values = hvd.spark.run(main, num_proc=2, only=only)
+    found = [[value.nbytes >> 20, is_patterned(value, rank if only is None else only)] for rank, value in enumerate(values)]
     return {"found": found, "left": sorted(set(os.listdir(folder)) - before)}
+
+
+def result_that_breaks_off(_spark: Any, megabytes: int) -> Any:
+    """A result whose end cannot be pickled, when much of it has gone to the driver."""
+    return HorovodRunner(np=2).run(lambda: (patterned(0, megabytes), threading.Lock()))
 
 
 def results_without_room(spark: Any, megabytes: int) -> Any:

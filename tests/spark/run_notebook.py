@@ -1,4 +1,7 @@
-"""Runs a notebook in this interpreter: run_notebook.py NOTEBOOK OUT.  OUT gets it with its outputs."""
+"""Runs a notebook in this interpreter: run_notebook.py NOTEBOOK OUT.  OUT gets it with its outputs.
+
+CELL_ERRORS=1: a cell that fails is an output too, and the next ones run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ manager = KernelManager()
 # This very interpreter, whatever kernels are installed for the user.
 spec = KernelSpec(argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], language="python")
 manager._kernel_spec = spec
-client = nbclient.NotebookClient(notebook, km=manager, timeout=int(os.environ.get("CELL_SECONDS", "200")))
+client = nbclient.NotebookClient(
+    notebook, km=manager, timeout=int(os.environ.get("CELL_SECONDS", "200")), allow_errors="CELL_ERRORS" in os.environ
+)
 client.execute()
 with open(sys.argv[2], "w") as file:
     json.dump(notebook, file)

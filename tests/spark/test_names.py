@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import subprocess
 from functools import cache
 
@@ -78,3 +79,26 @@ def test_stores_by_path() -> None:
     """DBFS in all its spellings; HDFS where nothing of Hadoop is installed says what to install."""
     done = subprocess.run([str(s.python()), "-c", STORES], env=environment(), timeout=100, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+SWEEP = """
+import pathlib, socket, sys, tempfile
+from hvd.spark import _task
+
+tempfile.tempdir = sys.argv[1]
+top = pathlib.Path(sys.argv[1])
+for name in ("hvd-spark-job-999999999-mine", "hvd-spark-job-999999999-left", "hvd-spark-job-1-alive"):
+    (top / name).mkdir()
+(top / "hvd-spark-job-999999999-mine/model.pt").touch()
+for name in ("hvd-spark-job-999999999-left", "hvd-spark-job-1-alive"):
+    socket.socket(socket.AF_UNIX).bind(str(top / name / "agent"))
+_task._sweep_folders()
+print(sorted(path.name for path in top.iterdir()), (top / "hvd-spark-job-999999999-mine/model.pt").exists())
+"""
+
+
+def test_only_sockets_of_dead_tasks_are_swept(tmp_path: pathlib.Path) -> None:
+    """Whatever a folder is called, files in it are somebody's."""
+    argv = [str(s.python()), "-c", SWEEP, str(tmp_path)]
+    done = subprocess.run(argv, env=environment(), timeout=100, capture_output=True, text=True)
+    assert done.stdout == "['hvd-spark-job-1-alive', 'hvd-spark-job-999999999-mine'] True\n", done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pathlib
 import pickle
 import struct
@@ -11,6 +12,7 @@ import zlib
 import pytest
 
 from hvd._results import results
+from hvd.spark._relay import Kept
 
 from . import session as s
 
@@ -37,6 +39,14 @@ def test_the_driver_has_no_room(local: s.Driver) -> None:
 
 
 @spark
+def test_the_end_of_a_result_cannot_be_pickled(local: s.Driver) -> None:
+    """The first cause comes behind what had gone over the channel."""
+    answer = local.ask("result_that_breaks_off", megabytes=40)
+    assert answer["kind"] == "RuntimeError" and "rank 0 on 127.0.0.1 ended with exit code 1" in answer["error"], answer
+    assert "the result of this rank, a tuple, cannot be pickled: cannot pickle '_thread.lock' object" in answer["error"]
+
+
+@spark
 @pytest.mark.nightly
 def test_the_driver_cannot_be_reached(local: s.Driver) -> None:
     """What fits goes through Spark; what does not is an error that names the port."""
@@ -59,6 +69,20 @@ def test_a_model_of_4_gigabytes(tmp_path: pathlib.Path) -> None:
         assert answer["value"] == {"found": [[4096, True]], "left": []}, answer
     finally:
         driver.close()
+
+
+def test_a_connection_that_broke_off(tmp_path: pathlib.Path) -> None:
+    """Fewer bytes than were sent; no file has a name while it is there."""
+    kept = Kept(str(tmp_path))
+    os.write(kept.write_end, b"three")
+    kept.given_away()
+    while kept.pump():
+        pass
+    assert list(tmp_path.iterdir()) == []
+    kept.refuse_less_than(5)
+    with pytest.raises(RuntimeError, match="of 9 bytes of results only 5 reached the driver: the connection broke off"):
+        kept.refuse_less_than(9)
+    kept.close()
 
 
 def record(rank: int, data: bytes) -> bytes:

@@ -10,10 +10,9 @@ import zlib
 from collections.abc import Sequence
 from typing import Any, BinaryIO
 
-__all__ = ["FILES_READ", "results"]
+__all__ = ["results", "wanted_ranks"]
 
-# Instead of a rank: hvdrun has read its files; the first cause of a failure.
-FILES_READ, _VERDICT = 0xFFFFFFFE, 0xFFFFFFFF
+_VERDICT = 0xFFFFFFFF  # instead of a rank: the first cause of a failure
 _RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
 _END = struct.Struct("<QI")  # behind a rank's pickle: its length and CRC-32
 _PART = 1 << 20
@@ -84,6 +83,15 @@ def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
     return io.BufferedReader(pieces.rewind(), _PART)
 
 
+def wanted_ranks(ranks: int, only: int | None) -> Sequence[int]:
+    """Whose results are wanted.  Errors: ValueError for a rank that there is not."""
+    if only is None:
+        return range(ranks)
+    if only not in range(ranks):
+        raise ValueError(f"only={only!r}: there are ranks 0 to {ranks - 1}")
+    return [only]
+
+
 def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> list[Any]:
     """The results of the ranks wanted, out of hvdrun's records; one at a time is read.
 
@@ -91,6 +99,7 @@ def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> li
     Errors: RuntimeError with the first rank's failure, or for a result that did not come whole; ValueError for an
     option that hvdrun refused.
     """
+    __tracebackhide__ = True  # IPython leaves this frame out
     records = _records(file)
     if code == 0:
         missing = [rank for rank in wanted if rank not in records]

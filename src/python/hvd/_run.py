@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from hvd._payload import pickled_call
-from hvd._results import results
+from hvd._results import results, wanted_ranks
 
 __all__ = ["run"]
 
@@ -68,6 +68,7 @@ def run(
     refuses; TypeError for something that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt
     ends the job first.
     """
+    __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):
         raise TypeError(f"hvd.run needs something to call, not a {type(func).__name__}")
     options: dict[str, Any] = {
@@ -92,6 +93,7 @@ def run(
         "--results-of": only,
     }
     ranks = _count(num_proc, np)
+    wanted = wanted_ranks(ranks, only)
     payload = pickled_call(func, tuple(args), dict(kwargs or {}))
     own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=os.environ.get("XDG_RUNTIME_DIR") or None)
     with own as folder, tempfile.TemporaryFile(buffering=0) as brought:
@@ -107,7 +109,7 @@ def run(
                 shutil.rmtree(folder, ignore_errors=True)
 
         code, errors = _supervise(command, brought.fileno(), tick, shown)
-        return results(brought, range(ranks) if only is None else [only], code, errors)
+        return results(brought, wanted, code, errors)
 
 
 def _count(num_proc: int | None, np: int | None) -> int:

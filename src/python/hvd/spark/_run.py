@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, BinaryIO, Callable
 
 from hvd._payload import pickled_call
-from hvd._results import results
+from hvd._results import results, wanted_ranks
 from hvd._run import _Echo, _joined, _words
 from hvd.spark import _session
 from hvd.spark._errors import JobCancelled, explained
@@ -59,6 +59,7 @@ def run(
     (JobCancelled when somebody cancelled it); ValueError for too few slots, and for settings that do not go with a
     barrier stage; TypeError for something that cannot be pickled.  KeyboardInterrupt ends the job first.
     """
+    __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):
         raise TypeError(f"hvd.spark.run needs something to call, not a {type(func).__name__}")
     if driver_log_verbosity not in ("all", "log_callback_only"):
@@ -71,6 +72,7 @@ def run(
     _session.refuse_unfit(context)
     payload = pickled_call(func, tuple(args), dict(kwargs or {}))
     np = _session.wait_for_slots(context, np, start_timeout, _say)
+    wanted = wanted_ranks(np, only)
     options: dict[str, Any] = {
         "--start-timeout": start_timeout,
         "--verbose": bool(verbose),
@@ -85,7 +87,6 @@ def run(
         outcome = job.run(payload, {**_session.travelling_environment(), **(env or {})}, _words(options), executable, kept)
         if not outcome.live:
             _say("the ranks' output could not be shown: executors cannot reach the driver at " + job.address)
-        wanted = range(np) if only is None else [only]
         return results(_brought(outcome, kept, job.address), wanted, outcome.code, outcome.errors)
 
 
@@ -186,10 +187,11 @@ class _Job:
         self.look_again = time.monotonic() + _BUSY_SECONDS
         tracker = self.context.statusTracker()
         mine = {stage for job in self._jobs() if (info := tracker.getJobInfo(job)) for stage in info.stageIds}
-        # What the tracker says of our own stage may be ten seconds old: a heartbeat's time.
-        active = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds() if stage not in mine]
-        others = sum(stage.numActiveTasks for stage in active if stage is not None)
-        if others:
+        infos = {stage: tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()}
+        running = {stage: info.numActiveTasks for stage, info in infos.items() if info is not None and info.numActiveTasks}
+        others = sum(tasks for stage, tasks in running.items() if stage not in mine)
+        # What the tracker says of our own tasks may be ten seconds old, a heartbeat's time: what they send is sooner.
+        if others and not mine & running.keys():
             self.waiting_said = True
             _say(f"waiting for {self.np} free slots; {others} task{'s' * (others != 1)} of other jobs run")
 

@@ -8,6 +8,7 @@ there is one, and none on a single host; with GPUs one more, before, since hvdru
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -195,9 +196,11 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
     folder = Path(tempfile.mkdtemp(prefix=f"hvd-spark-job-{os.getpid()}-"))
     job = _Hvdrun(spec, folder, slots, gpus, relay)
     try:
+        job.results.begun.wait(_FILES_SECONDS)
+        for file in job.files:
+            file.unlink(missing_ok=True)
         if len(hosts) > 1:
             scripts = job.take_scripts(len(hosts) - 1)
-        job.results.begun.wait(_FILES_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
         if len(hosts) > 1:
             _scripts(context.allGather(json.dumps({"facts": _facts(), "scripts": scripts})), hosts)
@@ -212,11 +215,15 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
 
 
 def _sweep_folders() -> None:
-    """Removes folders of tasks that were killed in their first second."""
+    """Removes what tasks left that were killed in their first second: folders with a socket.  Nothing that is anybody's."""
     for path in Path(tempfile.gettempdir()).glob("hvd-spark-job-*-*"):
         pid = path.name.split("-")[3]
-        if pid.isdigit() and not Path("/proc", pid).exists():
-            shutil.rmtree(path, ignore_errors=True)
+        if not pid.isdigit() or Path("/proc", pid).exists():
+            continue
+        with contextlib.suppress(OSError):  # another user's, or not empty
+            if (path / "agent").is_socket():
+                (path / "agent").unlink()
+            path.rmdir()
 
 
 class _Results:
@@ -274,6 +281,7 @@ class _Hvdrun:
         agent = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_handover.py")), str(folder / "agent"), "{host}"]
         described = manifest(spec.application, slots, gpus, agent)
         _write_private(folder / "manifest.json", json.dumps(described).encode())
+        self.files = [payload, folder / "manifest.json"]  # hvdrun reads them at once
         own = next(iter(slots))
         environment = {**_clean_environment(), **spec.environment, "PYTHONPATH": _environment()["PYTHONPATH"]}
         environment["HVD_HOST"] = own
