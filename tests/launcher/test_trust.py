@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import pathlib
 import pickle
+import pwd
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -268,3 +270,20 @@ def test_software_of_a_user_of_its_own(shared: pathlib.Path, tmp_path: pathlib.P
     tool.chmod(0o775)
     done = as_user(THIRD, "-np", "1", str(tool), cwd=shared)
     assert "the group 54321 may write to it" in done.stderr
+
+
+@needs_root
+def test_a_group_of_ones_own(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """With umask 002 all files are the group's too: fine where that is the user's own group, as Linux gives each user one."""
+    user = pwd.getpwnam("daemon")
+    if grp.getgrgid(user.pw_gid).gr_name != "daemon" or grp.getgrgid(user.pw_gid).gr_mem:
+        pytest.skip("daemon has no group of its own here")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    script = write(tree(shared / "project", user.pw_uid, 0o2775) / "train.py", MINE, user.pw_uid, 0o664)
+    done = as_user(user.pw_uid, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
+    assert done.stdout.endswith(" mine\n"), done.stderr
+    os.chown(script, user.pw_uid, THIRD)
+    done = as_user(user.pw_uid, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
+    assert "the group 54322 may write to it, so its members could choose what runs" in done.stderr
+    assert f"chmod g-w {script}, or --allow-writable" in done.stderr
