@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr int cell = 22, gap = 4, margin = 16, per_row = 16, line = 18;
+constexpr int cell = 22, wide = 52, gap = 4, margin = 16, per_row = 16, line = 18;
 constexpr const char* colours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
                                    "#b07aa1", "#76b7b2", "#edc948", "#9c755f"};
 
@@ -37,8 +37,11 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string colour_of(int rank) {
-  return rank < 0 ? "#e4e4e4" : colours[static_cast<std::size_t>(rank) % std::size(colours)];
+constexpr const char* nobody = "#e4e4e4";
+
+/// That of the first.
+std::string colour_of(const std::set<int>& ranks) {
+  return ranks.empty() ? nobody : colours[static_cast<std::size_t>(*ranks.begin()) % std::size(colours)];
 }
 
 std::string number(int n) { return std::to_string(n); }
@@ -66,14 +69,40 @@ std::string box(int x, int y, int width, const std::string& fill, const std::str
   return out + "</g>\n";
 }
 
+/// "rank 3", "ranks 0-3"; empty for none.
+std::string ranks_in_words(const std::set<int>& ranks) {
+  if (ranks.empty()) return {};
+  return (ranks.size() == 1 ? "rank " : "ranks ") + hvd::ranges({ranks.begin(), ranks.end()});
+}
+
+/// What the colours mean.
+std::string legend(const Plan& plan, int y) {
+  std::string out;
+  int x = margin;
+  const auto entry = [&](const char* fill, const std::string& word) {
+    out += box(x, y, wide, fill, word, word);
+    x += wide + gap;
+  };
+  const std::size_t shown = std::min(plan.ranks.size(), std::size(colours));
+  for (std::size_t rank = 0; rank < shown; ++rank) entry(colours[rank], "rank " + std::to_string(rank));
+  entry(nobody, "free");
+  out += words_at(margin, y + cell + line,
+                  "A box is a core; below it GPUs and network cards." +
+                      std::string(plan.ranks.size() > shown ? " Further ranks take the colours in turn." : ""));
+  return out;
+}
+
 /// One host's picture, growing downwards.
 class HostPicture {
  public:
-  HostPicture(const Plan& plan, int host, const place::Machine& machine) : machine_(machine) {
+  /// @param first  subtracted from all ranks
+  HostPicture(const Plan& plan, int host, const place::Machine& machine, int first) : machine_(machine) {
     for (const RankPlace& p : plan.ranks) {
       if (p.host != host || !p.share) continue;
-      for (const int cpu : p.share->cpus) rank_of_cpu_.try_emplace(cpu, p.rank);
-      if (p.share->gpu) rank_of_gpu_.try_emplace(p.share->gpu->index, p.rank);
+      for (const int cpu : p.share->cpus) ranks_of_cpu_[cpu].insert(p.rank - first);
+      if (p.share->cpus.empty()) unbound_.insert(p.rank - first);
+      if (p.share->gpu) ranks_of_gpu_[p.share->gpu->index].insert(p.rank - first);
+      if (!p.share->nic.empty()) ranks_of_nic_[p.share->nic].insert(p.rank - first);
     }
   }
 
@@ -82,6 +111,12 @@ class HostPicture {
     std::set<int> nodes;
     for (const place::Core& c : machine_.cores) nodes.insert(c.node);
     for (const place::Gpu& g : machine_.gpus) nodes.insert(g.node);
+    for (const place::Nic& n : machine_.nics) nodes.insert(n.node);
+    if (!unbound_.empty()) {
+      out_ +=
+          words_at(margin * 2, y_ + 14, ranks_in_words(unbound_) + ": on any core, since cores are fewer than ranks");
+      y_ += line + gap;
+    }
     for (const int node : nodes) draw_node(node);
     draw_ways();
     return std::move(out_);
@@ -95,22 +130,25 @@ class HostPicture {
     int column = 0;
     for (const place::Core& c : machine_.cores) {
       if (c.node != node) continue;
-      const auto owner = rank_of_cpu_.find(c.cpus[0]);
-      const int rank = owner == rank_of_cpu_.end() ? -1 : owner->second;
-      place_box(column, 1, colour_of(rank), rank < 0 ? "" : number(rank),
-                "CPUs " + ranges(c.cpus) + (rank < 0 ? ", free" : ", rank " + number(rank)));
+      std::set<int> ranks;
+      for (const int cpu : c.cpus)
+        if (const auto owners = ranks_of_cpu_.find(cpu); owners != ranks_of_cpu_.end())
+          ranks.insert(owners->second.begin(), owners->second.end());
+      const std::string words = ranks_in_words(ranks);
+      place_box(column, 1, colour_of(ranks), words, "CPUs " + ranges(c.cpus) + ", " + (words.empty() ? "free" : words));
     }
     if (column) y_ += cell + gap;
     column = 0;
     for (const place::Gpu& g : machine_.gpus) {
       if (g.node != node) continue;
-      const auto owner = rank_of_gpu_.find(g.index);
-      const int rank = owner == rank_of_gpu_.end() ? -1 : owner->second;
-      place_box(column, 4, colour_of(rank), "GPU " + number(g.index) + (rank < 0 ? "" : " → " + number(rank)),
+      const std::string words = ranks_in_words(ranks_of_gpu_[g.index]);
+      place_box(column, 2, colour_of(ranks_of_gpu_[g.index]), joined("GPU " + number(g.index), words),
                 (g.pci.empty() ? g.uuid : g.pci) + " " + g.name);
     }
     for (const place::Nic& n : machine_.nics)
-      if (n.node == node) place_box(column, 4, "#ffffff", n.name, "network card " + n.name);
+      if (n.node == node)
+        place_box(column, 2, "#dfe8f5", joined(n.name, ranks_in_words(ranks_of_nic_[n.name])),
+                  "network card " + n.name);
     if (column) y_ += cell + gap;
     y_ += gap;
   }
@@ -141,36 +179,73 @@ class HostPicture {
 
   void place_box(int& column, int cells, const std::string& fill, const std::string& word, const std::string& story) {
     if (column + cells > per_row) column = 0, y_ += cell + gap;
-    out_ += box(margin * 2 + column * (cell + gap), y_, cells * cell + (cells - 1) * gap, fill, word, story);
+    out_ += box(margin * 2 + column * (wide + gap), y_, cells * wide + (cells - 1) * gap, fill, word, story,
+                static_cast<int>(word.size()) > 8 * cells ? 9 : 11);
     column += cells;
   }
 
+  static std::string joined(const std::string& what, const std::string& ranks) {
+    return ranks.empty() ? what : what + ": " + ranks;
+  }
+
   const place::Machine& machine_;
-  std::map<int, int> rank_of_cpu_, rank_of_gpu_;
+  std::map<int, std::set<int>> ranks_of_cpu_, ranks_of_gpu_;
+  std::map<std::string, std::set<int>> ranks_of_nic_;
+  std::set<int> unbound_;
   std::string out_;
   int y_ = 0;
 };
 
+/// The first rank of a host; they follow one another.
+int first_rank(const Plan& plan, std::size_t host) {
+  for (const RankPlace& p : plan.ranks)
+    if (p.host == static_cast<int>(host)) return p.rank;
+  return 0;
+}
+
+/// How a host looks, whatever its name and the numbers of its ranks: hosts of one look share a picture.
+std::string look_of(const Plan& plan, const Machines& machines, std::size_t host) {
+  if (!machines[host]) return "unknown " + std::to_string(plan.hosts[host].ranks);
+  return machine_text(*machines[host]) + " " + std::to_string(plan.hosts[host].ranks) +
+         HostPicture(plan, static_cast<int>(host), *machines[host], first_rank(plan, host)).draw(0);
+}
+
+std::string what_it_is(const Plan& plan, const Machines& machines, std::size_t host, std::size_t alike) {
+  std::string text = count_of(plan.hosts[host].ranks, "rank") + (alike > 1 ? " each; " : "; ") +
+                     (machines[host] ? machine_text(*machines[host]) : "not looked at; it decides by itself");
+  if (machines[host] && machines[host]->gpus.empty()) text += " (ranks run on CPUs)";
+  if (alike > 1 && plan.hosts[host].ranks > 0)
+    text += "; drawn with the ranks of " + plan.hosts[host].name + ", those of each next host are " +
+            std::to_string(plan.hosts[host].ranks) + " higher";
+  return text;
+}
+
 }  // namespace
 
 std::string map_svg(const Plan& plan, const Machines& machines) {
-  const int width = margin * 4 + per_row * (cell + gap);
-  std::string body;
-  int y = margin;
-  for (std::size_t h = 0; h < plan.hosts.size(); ++h) {
-    const std::string what = machines[h] ? machine_text(*machines[h]) : "not looked at; it decides by itself";
+  const int width = margin * 4 + per_row * (wide + gap);
+  std::string body = legend(plan, margin);
+  int y = margin * 2 + cell + line;
+  for (std::size_t h = 0; h < plan.hosts.size();) {
+    const std::string look = look_of(plan, machines, h);
+    std::size_t end = h + 1;
+    while (end < plan.hosts.size() && look_of(plan, machines, end) == look) ++end;
+    const std::string name = end - h == 1 ? plan.hosts[h].name
+                                          : plan.hosts[h].name + " … " + plan.hosts[end - 1].name + " (" +
+                                                std::to_string(end - h) + " hosts)";
     const int top = y;
-    std::string inside = words_at(margin * 2, top + line + 2, plan.hosts[h].name, " font-weight=\"bold\"") +
-                         words_at(margin * 2, top + 2 * line, count_of(plan.hosts[h].ranks, "rank") + "; " + what);
+    std::string inside = words_at(margin * 2, top + line + 2, name, " font-weight=\"bold\"") +
+                         words_at(margin * 2, top + 2 * line, what_it_is(plan, machines, h, end - h));
     int bottom = top + 2 * line + margin;
     if (machines[h]) {
-      HostPicture picture(plan, static_cast<int>(h), *machines[h]);
+      HostPicture picture(plan, static_cast<int>(h), *machines[h], 0);
       inside += picture.draw(bottom);
       bottom = picture.bottom();
     }
     body += "<rect x=\"" + number(margin) + "\" y=\"" + number(top) + "\" width=\"" + number(width - 2 * margin) +
             "\" height=\"" + number(bottom - top) + "\" rx=\"6\" fill=\"#fafafa\" stroke=\"#888888\"/>\n" + inside;
     y = bottom + margin;
+    h = end;
   }
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" + number(y) +
          "\" font-family=\"sans-serif\" font-size=\"13\">\n" + body + "</svg>\n";
