@@ -1,14 +1,10 @@
 #include "launcher/control/folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <vector>
+#include <set>
 
 #include "base/error.h"
 
@@ -16,48 +12,39 @@ namespace hvd::launcher {
 
 namespace {
 
-namespace fs = std::filesystem;
 constexpr std::string_view prefix = "hvdrun-";
-constexpr std::size_t most_socket_path_bytes = 107;  // sockaddr_un
-
-Fd locked(const std::string& folder) {
-  Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
-  if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) fd.reset();
-  return fd;
-}
-
-void sweep(const std::string& parent) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(parent, error)) {
-    if (!entry.path().filename().string().starts_with(prefix)) continue;
-    struct stat about {};
-    if (::lstat(entry.path().c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != ::geteuid()) continue;
-    if (::time(nullptr) - about.st_mtime < 60) continue;  // perhaps just made and not locked yet
-    if (const Fd lock = locked(entry.path())) fs::remove_all(entry.path(), error);
-  }
-}
+constexpr std::size_t most_socket_path_bytes = 107, most_name_bytes = 40;  // sockaddr_un; "/hvdrun-…/commands.sock"
 
 }  // namespace
 
 JobFolder::JobFolder() {
+  std::string why = "no place for one";
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR", ""}) {
     const char* parent = *name ? std::getenv(name) : "/tmp";
-    if (!parent || parent[0] != '/') continue;
-    std::string pattern = std::string(parent) + "/" + std::string(prefix) + "XXXXXX";
-    if (pattern.size() + sizeof "/control.sock" > most_socket_path_bytes) continue;
-    if (!::mkdtemp(pattern.data())) continue;
-    path_ = pattern;
-    lock_ = locked(path_);
-    sweep(parent);
-    return;
+    if (!parent || parent[0] != '/' || std::string_view(parent).size() + most_name_bytes > most_socket_path_bytes)
+      continue;
+    try {
+      folder_ = std::make_unique<OwnFolder>(parent, prefix, ::getpid());
+      sweep_own_folders(parent, prefix);
+      return;
+    } catch (const Error& e) { why = e.what(); }
   }
-  throw Error(Code::unavailable, "/tmp", "no folder for the job can be made there: " + errno_text(errno),
+  throw Error(Code::unavailable, "", "no folder for the job can be made: " + why,
               "set TMPDIR to a folder that can be written");
 }
 
-JobFolder::~JobFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
+std::vector<LivingFolder> folders_of_jobs() {
+  std::vector<std::string> usual{"/tmp", "/run/user/" + std::to_string(::geteuid())};
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"})
+    if (const char* value = std::getenv(name); value && value[0] == '/') usual.emplace_back(value);
+  std::set<std::string> parents;
+  std::error_code error;
+  for (const std::string& parent : usual)
+    if (const auto path = std::filesystem::canonical(parent, error); !error) parents.insert(path);
+  std::vector<LivingFolder> found;
+  for (const std::string& parent : parents)
+    for (LivingFolder& folder : living_folders(parent, prefix)) found.push_back(std::move(folder));
+  return found;
 }
 
 }  // namespace hvd::launcher

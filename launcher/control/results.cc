@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/own_file.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -26,7 +27,7 @@ std::string header(std::uint32_t rank, std::uint64_t bytes) {
 
 int opened(const std::string& where) {
   if (const auto number = to_integer(where)) return static_cast<int>(*number);
-  return ::open(where.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  return open_own_file(where, Begin::at_end, 0600).release();
 }
 
 }  // namespace

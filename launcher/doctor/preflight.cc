@@ -78,6 +78,7 @@ Preflight look_here(const std::string& rank_program, const std::string& mpirun, 
 std::string preflight_script(const Preflight& here) {
   std::string script(fail_function);
   const std::string rank = shell_quote(here.rank_program);
+  script += "hvd_rank=" + rank + "\n";
   if (here.keepers) script += trust_script({here.rank_program, here.mpirun, here.python}, *here.keepers);
   script += "[ -x " + rank + " ] || { v=" + rank + "; " +
             fail("has no $v", "install hvdrun there, in the same folder") + "; }\n";

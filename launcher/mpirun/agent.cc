@@ -26,10 +26,11 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-/// Shell text; a host without mktemp goes on without.
+/// Shell text; a host without room for a folder goes on without.
 constexpr const char* private_folder =
-    "t=$(umask 077; mktemp -d \"${TMPDIR:-/tmp}/hvdrank-XXXXXXXX\") && TMPDIR=$t && export TMPDIR &&\n"
-    "trap 'rm -rf \"$t\"' EXIT && trap 'exit 143' HUP INT TERM\n";
+    "umask u=rwx\n"
+    "t=$(\"$hvd_rank\" --folder $$ </dev/null) && TMPDIR=$t && export TMPDIR &&\n"
+    "trap '\"$hvd_rank\" --remove-folder \"$t\" </dev/null' EXIT && trap 'exit 143' HUP INT TERM\n";
 
 /// A file name for any host name.
 std::string log_path(const std::string& folder, const std::string& host) {

@@ -20,7 +20,7 @@ struct AgentVariables {
 int remote_agent(const std::vector<std::string>& args);
 
 /// The shell text for the remote /bin/sh.  Pure.
-/// @param preflight shell text that ends the shell when something is wrong
+/// @param preflight shell text that ends the shell when something is wrong, and sets $hvd_rank
 /// @param job_keys  shell text: the quoted secret, or what unseals it there
 std::string remote_script(const std::string& preflight, const std::string& host, const std::string& cwd,
                           const std::string& job_keys, const std::vector<std::string>& daemon);

@@ -1,6 +1,5 @@
 #include "launcher/output/printer.h"
 
-#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/own_file.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -32,22 +32,15 @@ std::string time_of_day() {
   return text;
 }
 
-Fd create(const std::filesystem::path& path) {
-  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd)
-    throw Error(Code::unavailable, path.string(), errno_text(errno),
-                "give --output-filename a folder that can be written");
-  return fd;
-}
-
-/// With its parents; one that was not there is for its owner only, like what ranks print.
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  if (std::filesystem::create_directories(folder, error))
-    std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
-  if (error)
-    throw Error(Code::unavailable, folder.string(), error.message(),
-                "give --output-filename a folder that can be written");
+/// The rank's files, for their owner only, as are the folders that were not there.
+Fd create(const std::filesystem::path& folder, const char* name) {
+  try {
+    make_own_folder(folder.parent_path());
+    make_own_folder(folder);
+    return open_own_file(folder / name, Begin::empty, 0600);
+  } catch (const Error& e) {
+    throw Error(e.code, "", e.what(), e.hint.empty() ? "give --output-filename a folder that can be written" : e.hint);
+  }
 }
 
 bool one_terminal(const Outlet& a, const Outlet& b) {
@@ -106,10 +99,8 @@ Printer::Printer(PrinterOptions options)
     std::string number = std::to_string(rank);
     number.insert(0, digits - number.size(), '0');
     const std::filesystem::path folder = std::filesystem::path(options_.folder) / ("rank." + number);
-    make_folder(options_.folder);
-    make_folder(folder);
-    ranks_[rank][out].file = create(folder / "stdout");
-    ranks_[rank][err].file = create(folder / "stderr");
+    ranks_[rank][out].file = create(folder, "stdout");
+    ranks_[rank][err].file = create(folder, "stderr");
   }
 }
 

@@ -9,12 +9,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/own_folder.h"
 #include "base/text.h"
 #include "launcher/supervise/process.h"
 #include "launcher/supervise/signals.h"
@@ -51,26 +51,6 @@ std::map<std::string, std::string> own_environment() {
 
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-/// A folder for the daemon's own files, removed with all that a killed daemon leaves.
-class Folder {
- public:
-  Folder() {
-    const char* base = std::getenv("TMPDIR");
-    path_ = std::string(base && *base ? base : "/tmp") + "/hvd-host-XXXXXX";
-    if (!::mkdtemp(path_.data())) throw Error(Code::unavailable, path_, "cannot be made: " + errno_text(errno));
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 /// Until the shell has ended, or somebody asked for the end and the grace is over.
 int watch(Child& shell, Signals& signals) {
   std::optional<Clock::time_point> deadline;
@@ -99,7 +79,10 @@ int host_shell(const std::vector<std::string>& args) {
   if (!script || !write_all(script.get(), "exec " + number + "<&-\n" + all_of_stdin()) ||
       ::lseek(script.get(), 0, SEEK_SET) != 0)
     throw Error(Code::unavailable, "--host-shell", "cannot hold the script: " + errno_text(errno));
-  const Folder folder;
+  const char* const named = std::getenv("TMPDIR");
+  const std::string where = named && *named ? named : "/tmp";
+  sweep_own_folders(where, "hvd-host-");
+  const OwnFolder folder(where, "hvd-host-", ::getpid());  // for the daemon's own files
   std::map<std::string, std::string> environment = own_environment();
   environment["TMPDIR"] = folder.path();
   Child shell({"/bin/sh", "/dev/fd/" + number}, environment);

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/maker.h"
 #include "transport/limit.h"
 
 namespace hvd::transport {
@@ -28,9 +29,9 @@ std::shared_ptr<void> map(int fd, std::size_t bytes) {
 
 std::string random_name() {
   std::random_device random;
-  char name[64];
-  std::snprintf(name, sizeof name, "/hvd.%d.%08x%08x", static_cast<int>(getpid()), random(), random());
-  return name;
+  char text[17];
+  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  return "/hvd." + to_text(maker_of(getpid()).value_or(Maker{getpid(), 0, 0})) + "." + text;  // base/leftovers.h
 }
 
 Error no_memory(const std::string& why) {

@@ -54,14 +54,4 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-void replace_file(const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + ".new." + std::to_string(::getpid());
-  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!fd || !write_all(fd.get(), bytes) || ::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int number = errno;
-    ::unlink(temporary.c_str());
-    throw Error(Code::unavailable, path, "cannot be written: " + errno_text(number));
-  }
-}
-
 }  // namespace hvd

@@ -26,9 +26,6 @@ std::string first_line(const std::string& path);
 /// says).
 bool write_all(int fd, std::string_view bytes);
 
-/// Writes beside @p path and renames, so that readers see the old file or the whole new one.  Mode 0600.
-void replace_file(const std::string& path, std::string_view bytes);
-
 /// "No such file or directory" for an errno value; safe from any thread.
 std::string errno_text(int number);
 

@@ -1,34 +1,28 @@
 #include "base/leftovers.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <set>
 #include <string_view>
-#include <thread>
 
-#include "base/text.h"
+#include "base/file.h"
+#include "base/maker.h"
 
 namespace hvd {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr auto between_looks = std::chrono::milliseconds(20);
-
-/// vader_segment.HOST.UID.JOB.RANK (Open MPI 4), sm_segment.… (5), hvd.PID.NUMBER (libhvd, until all have it open).
-bool is_ours(const std::string& name) {
+/// vader_segment.HOST.UID.JOB.RANK (Open MPI 4), sm_segment.… (5).
+bool is_of_mpi(const std::string& name) {
   static const std::string owner = [] {
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);
     const std::string full = host;
     return full.substr(0, full.find('.'));
   }();
-  const std::vector<std::string> parts = split(name, '.');
-  if (parts.size() == 3 && parts[0] == "hvd") return to_integer(parts[1]) && parts[2].size() == 16;
   for (const std::string_view prefix : {"vader_segment.", "sm_segment."})
     if (name.starts_with(prefix))
       return name.substr(prefix.size()).starts_with(owner) &&
@@ -36,29 +30,30 @@ bool is_ours(const std::string& name) {
   return false;
 }
 
-std::set<std::string> candidates(double since_seconds, const std::string& folder) {
-  std::set<std::string> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename();
-    struct stat about {};
-    if (!is_ours(name) || ::lstat(entry.path().c_str(), &about) != 0) continue;
-    const double made = static_cast<double>(about.st_ctim.tv_sec) + static_cast<double>(about.st_ctim.tv_nsec) / 1e9;
-    if (S_ISREG(about.st_mode) && about.st_uid == ::geteuid() && made >= since_seconds) found.insert(entry.path());
-  }
-  return found;
+/// hvd.PID.START.NAMESPACE.RANDOM: libhvd's, until all ranks have it open.
+bool is_of_gone_rank(const std::string& name) {
+  const std::size_t first = name.find('.'), last = name.rfind('.');
+  if (!name.starts_with("hvd.") || last <= first || name.size() - last - 1 != 16) return false;
+  const auto maker = maker_from(std::string_view(name).substr(first + 1, last - first - 1));
+  return maker && is_gone(*maker);
 }
 
-/// Less those that some process has mapped.  Processes of other users cannot be looked at, and cannot map them either.
-void drop_mapped(std::set<std::string>* paths) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
-    if (paths->empty()) return;
-    if (!to_integer(entry.path().filename().string())) continue;
-    std::ifstream maps(entry.path() / "maps");
-    for (std::string line; std::getline(maps, line);)
-      if (const std::size_t path = line.find('/'); path != std::string::npos) paths->erase(line.substr(path));
-  }
+/// True when no process of any container has it open or mapped: only then does the kernel give a lease for writing.
+bool nobody_has(int file) {
+  // Who opens it now waits until we close it, and we are told by a signal; this one is ignored by default.
+  return ::fcntl(file, F_SETSIG, SIGURG) == 0 && ::fcntl(file, F_SETLEASE, F_WRLCK) == 0;
+}
+
+bool remove_if_left(const std::string& path, const std::string& name, double since_seconds) {
+  const bool of_mpi = is_of_mpi(name);
+  if (!of_mpi && !is_of_gone_rank(name)) return false;
+  const Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat about {};
+  if (!file || ::fstat(file.get(), &about) != 0) return false;
+  const double made = static_cast<double>(about.st_ctim.tv_sec) + static_cast<double>(about.st_ctim.tv_nsec) / 1e9;
+  if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || made < since_seconds) return false;
+  if (of_mpi && !nobody_has(file.get())) return false;  // the name does not say whose it is
+  return ::unlink(path.c_str()) == 0;
 }
 
 }  // namespace
@@ -68,15 +63,12 @@ double wall_seconds() {
 }
 
 std::vector<std::string> remove_shared_memory_leftovers(double since_seconds, const std::string& folder) {
-  std::set<std::string> paths = candidates(since_seconds, folder);
-  if (paths.empty()) return {};
-  drop_mapped(&paths);
-  if (paths.empty()) return {};
-  std::this_thread::sleep_for(between_looks);
-  drop_mapped(&paths);
-  std::vector<std::string> removed;
-  for (const std::string& path : paths)
-    if (::unlink(path.c_str()) == 0) removed.push_back(path.substr(path.rfind('/') + 1));
+  std::vector<std::string> names, removed;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    names.push_back(entry.path().filename());
+  for (const std::string& name : names)
+    if (remove_if_left(folder + "/" + name, name, since_seconds)) removed.push_back(name);
   return removed;
 }
 

@@ -5,8 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include "base/error.h"
+#include "base/own_folder.h"
 #include "environment.h"
 #include "guard.h"
 #include "keeper.h"
@@ -21,6 +24,23 @@ void open_standard_streams() {
     if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY));
 }
 
+/// For the shell that starts mpirun's daemon: a folder that goes with it, and what earlier ones left is removed.
+int make_folder(int owner) {
+  const char* const parent = std::getenv("TMPDIR");
+  const std::string where = parent && *parent == '/' ? parent : "/tmp";
+  hvd::sweep_own_folders(where, "hvdrank-");
+  std::puts(hvd::OwnFolder(where, "hvdrank-", owner).release().c_str());
+  return 0;
+}
+
+/// Takes the arguments of a call that is no rank's; nothing where it is one.
+std::optional<int> run_helper(const std::string& what, const std::string& value) {
+  if (what == "--folder") return make_folder(std::atoi(value.c_str()));
+  if (what == "--remove-folder") return hvd::remove_own_folder(value) ? 0 : 1;
+  if (what == "--native-stack") return hvd::rank::print_native_stack(std::atoi(value.c_str()));
+  return std::nullopt;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -30,9 +50,10 @@ int main(int argc, char** argv) {
   }
   if (argc > 1 && std::strcmp(argv[1], "--machine") == 0)
     _exit(hvd::rank::print_machine(hvd::rank::current_environment()));
-  if (argc > 2 && std::strcmp(argv[1], "--native-stack") == 0) return hvd::rank::print_native_stack(std::atoi(argv[2]));
   open_standard_streams();
   try {
+    if (argc > 2)
+      if (const auto code = run_helper(argv[1], argv[2])) return *code;
     const hvd::rank::Call call = hvd::rank::take_call();
     return hvd::rank::keep([&call] { return hvd::rank::run_guard(call); });
   } catch (const hvd::Error& e) {

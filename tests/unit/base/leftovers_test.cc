@@ -10,32 +10,65 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/maker.h"
+
 using namespace hvd;
 namespace fs = std::filesystem;
 
-TEST_CASE("leftovers: what nobody has mapped goes, what somebody has mapped or others made stays") {
-  char pattern[] = "/dev/shm/hvd-leftovers-XXXXXX";
-  if (!mkdtemp(pattern)) return;
-  const fs::path folder = pattern;
+namespace {
+
+struct Folder {
+  Folder() {
+    char pattern[] = "/dev/shm/hvd-leftovers-XXXXXX";
+    path = mkdtemp(pattern);
+  }
+  ~Folder() { fs::remove_all(path); }
+  std::vector<std::string> sweep(double since_seconds) const {
+    std::vector<std::string> removed = remove_shared_memory_leftovers(since_seconds, path);
+    std::sort(removed.begin(), removed.end());
+    return removed;
+  }
+  fs::path path;
+};
+
+std::string owner() {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  const std::string owner = std::string(host).substr(0, std::string(host).find('.')) + "." + std::to_string(geteuid());
-  const std::string left = "vader_segment." + owner + ".abc0001.0", mapped = "sm_segment." + owner + ".abc0001.1";
+  return std::string(host).substr(0, std::string(host).find('.')) + "." + std::to_string(geteuid());
+}
+
+}  // namespace
+
+TEST_CASE("leftovers: what somebody has open or mapped, or others made, stays") {
+  const Folder folder;
+  const std::string left = "vader_segment." + owner() + ".abc0001.0", mapped = "sm_segment." + owner() + ".abc0001.1";
   for (const std::string& name :
-       {left, mapped, std::string("vader_segment.elsewhere.1.2"), std::string("hvd.12.0123456789abcdef"),
-        std::string("hvd.something"), std::string("mine")})
-    std::ofstream(folder / name) << "0123456789";
-  const int fd = open((folder / mapped).c_str(), O_RDONLY);
-  void* memory = mmap(nullptr, 10, PROT_READ, MAP_SHARED, fd, 0);
+       {left, mapped, std::string("vader_segment.elsewhere.1.2"), std::string("hvd.something"), std::string("mine")})
+    std::ofstream(folder.path / name) << "0123456789";
+  fs::create_symlink(folder.path / "mine", folder.path / ("vader_segment." + owner() + ".abc0001.2"));
+  int fd = open((folder.path / mapped).c_str(), O_RDWR);
+
+  CHECK(folder.sweep(wall_seconds() + 60).empty());  // all are older
+  CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{left});
+  void* memory = mmap(nullptr, 10, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   REQUIRE(memory != MAP_FAILED);
-
-  CHECK(remove_shared_memory_leftovers(wall_seconds() + 60, folder).empty());  // all are older
-  std::vector<std::string> removed = remove_shared_memory_leftovers(wall_seconds() - 60, folder);
-  std::sort(removed.begin(), removed.end());
-  CHECK(removed == std::vector<std::string>{"hvd.12.0123456789abcdef", left});
-  CHECK(fs::exists(folder / mapped));
+  CHECK(folder.sweep(wall_seconds() - 60).empty());
   munmap(memory, 10);
-  CHECK(remove_shared_memory_leftovers(wall_seconds() - 60, folder) == std::vector<std::string>{mapped});
-  fs::remove_all(folder);
+  CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{mapped});
+  CHECK(fs::exists(folder.path / "mine"));
+}
+
+TEST_CASE("leftovers: a rank's file stays while the rank lives, mapped or not") {
+  const Folder folder;
+  const Maker self = *maker_of(getpid());
+  Maker gone = self, elsewhere = self;
+  ++gone.start_ticks;
+  ++elsewhere.start_ticks, ++elsewhere.pid_namespace;
+  const std::string dead = "hvd." + to_text(gone) + ".0123456789abcdef";
+  for (const std::string& name :
+       {"hvd." + to_text(self) + ".0123456789abcdef", "hvd." + to_text(elsewhere) + ".0123456789abcdef", dead,
+        "hvd." + to_text(gone) + ".short", std::string("hvd.12.0123456789abcdef")})
+    std::ofstream(folder.path / name) << "0123456789";
+  CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{dead});
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -62,10 +63,26 @@ def write_manifest(path: str | os.PathLike[str], spark: Any = None) -> dict[str,
     tasks = by_host(addresses)
     gpus = {host: natural({gpu for task in own for gpu in found[task][1]}) for host, own in tasks.items()}
     made = manifest(context.applicationId, {host: len(own) for host, own in tasks.items()}, gpus)
-    text = json.dumps(made, indent=2) + "\n"
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "w", encoding="utf-8") as file:
-        file.write(text)
+    write_own(os.fspath(path), json.dumps(made, indent=2) + "\n")
     return made
+
+
+def write_own(path: str, text: str) -> None:
+    """Puts a file, readable by all, in the place of what is there.  Another user's link is not written through; our own is.
+
+    Errors: OSError; PermissionError where another user's file has that name in a folder that is open to all.
+    """
+    if os.path.islink(path) and os.lstat(path).st_uid == os.geteuid():
+        path = os.path.realpath(path)
+    number, fresh = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=f"{os.path.basename(path)}.")
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), 0o644)
+            file.write(text)
+        os.replace(fresh, path)
+    except BaseException:
+        os.unlink(fresh)
+        raise
 
 
 def _about(_rows: Any) -> Iterator[tuple[list[str], list[str], str]]:

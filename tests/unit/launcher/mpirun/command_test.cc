@@ -66,7 +66,7 @@ TEST_CASE("mpirun: a quick start leaves out, and never names what must be there"
 TEST_CASE("agent: the secret is in the remote shell's stdin only") {
   const std::string script = remote_script("[ -w /dev/shm ]\n", "b", "/home/u/my job", "'pub:se'\\''cret'",
                                            {" PATH=/x:$PATH ;", "orted -mca ess \"env\""});
-  const std::size_t folder = script.find("t=$(umask 077; mktemp -d"), daemon = script.find("{ ");
+  const std::size_t folder = script.find("umask u=rwx\nt=$(\"$hvd_rank\" --folder $$"), daemon = script.find("{ ");
   CHECK(folder < daemon);  // its session folder is nobody else's
   CHECK(script.substr(0, folder) + script.substr(daemon) ==
         "[ -w /dev/shm ]\nHVD_JOB_KEYS='pub:se'\\''cret'\nHVD_HOST=b\nexport HVD_JOB_KEYS HVD_HOST\n"

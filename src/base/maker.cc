@@ -1,0 +1,79 @@
+#include "base/maker.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace hvd {
+namespace {
+
+struct Stat {
+  char state = 0;
+  long long threads = 0, start_ticks = 0;
+};
+
+/// From /proc/PID/stat; the command name in it may hold blanks and brackets.
+std::optional<Stat> stat_of(long long pid) {
+  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  const std::vector<std::string> fields = words(line.substr(name_end + 1));  // from the third on
+  if (fields.size() < 20) return std::nullopt;
+  const auto threads = to_integer(fields[17]), start = to_integer(fields[19]);
+  if (!threads || !start) return std::nullopt;
+  return Stat{fields[0][0], *threads, *start};
+}
+
+long long own_namespace() {
+  struct stat about {};
+  return ::stat("/proc/self/ns/pid", &about) == 0 ? static_cast<long long>(about.st_ino) : 0;
+}
+
+}  // namespace
+
+std::optional<Maker> maker_of(pid_t pid) {
+  const auto about = stat_of(pid);
+  if (!about) return std::nullopt;
+  return Maker{pid, about->start_ticks, own_namespace()};
+}
+
+std::string to_text(const Maker& maker) {
+  return std::to_string(maker.pid) + "." + std::to_string(maker.start_ticks) + "." +
+         std::to_string(maker.pid_namespace);
+}
+
+std::optional<Maker> maker_from(std::string_view text) {
+  const std::vector<std::string> parts = split(text, '.');
+  if (parts.size() != 3) return std::nullopt;
+  const auto pid = to_integer(parts[0]), start = to_integer(parts[1]), space = to_integer(parts[2]);
+  if (!pid || !start || !space || *pid <= 0 || *space <= 0) return std::nullopt;
+  return Maker{*pid, *start, *space};
+}
+
+bool is_in_this_namespace(const Maker& maker) { return maker.pid_namespace == own_namespace(); }
+
+bool is_gone(const Maker& maker) {
+  if (!is_in_this_namespace(maker)) return false;
+  if (::kill(static_cast<pid_t>(maker.pid), 0) != 0 && errno == ESRCH) return true;
+  const auto about = stat_of(maker.pid);
+  if (!about) return false;
+  return about->start_ticks != maker.start_ticks || (about->state == 'Z' && about->threads <= 1);
+}
+
+char process_state(pid_t pid) {
+  const auto about = stat_of(pid);
+  return about ? about->state : '\0';
+}
+
+std::string boot_id() {
+  const std::string id = first_line("/proc/sys/kernel/random/boot_id");
+  return id.empty() ? "-" : id;
+}
+
+}  // namespace hvd

@@ -1,0 +1,36 @@
+/// @file maker.h — which process made a thing, so that another can tell later whether it still lives.
+#pragma once
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace hvd {
+
+/// A process as no other ever is: process ids come again, and mean others where /proc belongs to another container.
+struct Maker {
+  long long pid = 0;
+  long long start_ticks = 0;    ///< since this host's boot
+  long long pid_namespace = 0;  ///< its inode
+};
+
+/// Nothing where /proc does not know it.
+std::optional<Maker> maker_of(pid_t pid);
+
+/// "PID.START.NAMESPACE" and back.
+std::string to_text(const Maker& maker);
+std::optional<Maker> maker_from(std::string_view text);
+
+/// True only where it is proved: a process of this process's own namespace that is not there any more.  Of one boot.
+bool is_gone(const Maker& maker);
+
+bool is_in_this_namespace(const Maker& maker);
+
+/// One letter, as in ps(1): R, S, D, T, …; 0 where there is no such process.
+char process_state(pid_t pid);
+
+/// This boot of this host; "-" where it cannot be told.
+std::string boot_id();
+
+}  // namespace hvd

@@ -1,0 +1,212 @@
+#include "base/own_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <optional>
+
+#include "base/error.h"
+#include "base/maker.h"
+#include "base/text.h"
+
+namespace hvd {
+namespace {
+
+constexpr const char* mark_name = ".owner";
+constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz234567";
+constexpr std::size_t random_letters = 8;
+constexpr int most_depth = 100;
+
+std::string random_text() {
+  std::array<unsigned char, random_letters> bytes{};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw Error(Code::unavailable, "getrandom", errno_text(errno));
+  std::string text;
+  for (const unsigned char byte : bytes) text += letters[byte % letters.size()];
+  return text;
+}
+
+bool is_name(std::string_view name, std::string_view prefix) {
+  return name.size() == prefix.size() + random_letters && name.starts_with(prefix) &&
+         name.find_first_not_of(letters, prefix.size()) == std::string_view::npos;
+}
+
+std::string in_proc(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return *name ? name : "-";
+}
+
+/// Also tells bind mounts of one file system apart; 0: cannot be told.
+long long mount_of(int fd) {
+  const std::string text = read_file("/proc/self/fdinfo/" + std::to_string(fd), 1u << 16);
+  constexpr std::string_view key = "mnt_id:";
+  const std::size_t at = text.find(key);
+  if (at == std::string::npos) return 0;
+  return to_integer(trim(std::string_view(text).substr(at + key.size(), text.find('\n', at) - at - key.size())))
+      .value_or(0);
+}
+
+/// The folder @p name in @p parent, where it is this user's and on the same mount; nothing otherwise.
+/// @param unlock  gives its owner the right to enter it, where that was taken away
+Fd enter(int parent, const char* name, bool unlock) {
+  Fd place(::openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat about {};
+  if (!place || ::fstat(place.get(), &about) != 0 || about.st_uid != ::geteuid()) return {};
+  const long long mount = mount_of(place.get());
+  if (mount == 0 || mount != mount_of(parent)) return {};
+  if (unlock && (about.st_mode & S_IRWXU) != S_IRWXU) ::chmod(in_proc(place.get()).c_str(), S_IRWXU);
+  return Fd(::openat(place.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+std::vector<std::string> names_in(int folder) {
+  std::vector<std::string> names;
+  DIR* const all = ::fdopendir(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!all) return names;
+  while (const dirent* entry = ::readdir(all))
+    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  ::closedir(all);
+  return names;
+}
+
+/// All but @p keep.  False where something stays.
+bool remove_all_in(int folder, int depth, std::string_view keep) {
+  bool all = true;
+  for (const std::string& name : names_in(folder)) {
+    if (name == keep || ::unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) continue;
+    const Fd below = enter(folder, name.c_str(), true);
+    const bool empty = below && depth < most_depth && remove_all_in(below.get(), depth + 1, "");
+    all = empty && ::unlinkat(folder, name.c_str(), AT_REMOVEDIR) == 0 && all;
+  }
+  return all;
+}
+
+/// What the link says: "OWNER INODE BOOT HOST".
+struct Mark {
+  Maker owner;
+  std::string boot, host;
+};
+
+std::optional<Mark> mark_in(int folder) {
+  char text[PATH_MAX];
+  const ssize_t size = ::readlinkat(folder, mark_name, text, sizeof text);
+  struct stat about {
+  }, link{};
+  if (size <= 0 || ::fstat(folder, &about) != 0 || ::fstatat(folder, mark_name, &link, AT_SYMLINK_NOFOLLOW) != 0)
+    return std::nullopt;
+  const std::vector<std::string> parts = words({text, static_cast<std::size_t>(size)});
+  if (parts.size() != 4 || link.st_uid != ::geteuid() || parts[1] != std::to_string(about.st_ino)) return std::nullopt;
+  const auto owner = maker_from(parts[0]);
+  if (!owner) return std::nullopt;
+  return Mark{*owner, parts[2], parts[3]};
+}
+
+/// A lock that can be had is needed besides where the host was booted since: two hosts of one name may share the file
+/// system.  Where locks do not reach across hosts, flock() of a folder fails (NFS), and the folder stays.
+bool owner_is_gone(int folder, const Mark& mark) {
+  if (mark.boot == boot_id()) return is_gone(mark.owner);
+  return mark.host == host_name() && ::flock(folder, LOCK_EX | LOCK_NB) == 0;
+}
+
+struct Place {
+  Fd parent;
+  std::string name;
+};
+
+Place place_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string parent = slash == 0 ? "/" : slash == std::string::npos ? "." : path.substr(0, slash);
+  return {Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
+          slash == std::string::npos ? path : path.substr(slash + 1)};
+}
+
+bool remove_marked(const Place& place, int folder) {
+  // The mark goes last: what is left of a removal that was cut short is still known for ours.
+  return remove_all_in(folder, 1, mark_name) && ::unlinkat(folder, mark_name, 0) == 0 &&
+         ::unlinkat(place.parent.get(), place.name.c_str(), AT_REMOVEDIR) == 0;
+}
+
+/// @p what with each folder PARENT/PREFIX… of this user's that has a mark.
+template <class F>
+void each_marked(const std::string& parent, std::string_view prefix, F what) {
+  Place place{Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ""};
+  if (!place.parent) return;
+  for (const std::string& name : names_in(place.parent.get())) {
+    if (!is_name(name, prefix)) continue;
+    const Fd folder = enter(place.parent.get(), name.c_str(), false);
+    const auto mark = folder ? mark_in(folder.get()) : std::nullopt;
+    place.name = name;
+    if (mark) what(place, folder.get(), *mark);
+  }
+}
+
+}  // namespace
+
+OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t owner) {
+  const auto maker = maker_of(owner);
+  if (!maker) throw Error(Code::unavailable, "/proc", "process " + std::to_string(owner) + " is not there");
+  std::string path;
+  int made = -1;
+  for (int tries = 0; made != 0 && tries < 100; ++tries) {
+    path = parent + "/" + std::string(prefix) + random_text();
+    made = ::mkdir(path.c_str(), S_IRWXU);
+    if (made != 0 && errno != EEXIST) break;
+  }
+  if (made != 0) throw Error(Code::unavailable, parent, "no folder can be made there: " + errno_text(errno));
+  path_ = path;
+  const Place place = place_of(path);
+  lock_ = enter(place.parent.get(), place.name.c_str(), true);
+  struct stat about {};
+  const bool entered = lock_ && ::fstat(lock_.get(), &about) == 0;
+  const std::string mark = to_text(*maker) + " " + std::to_string(about.st_ino) + " " + boot_id() + " " + host_name();
+  if (!entered || ::symlinkat(mark.c_str(), lock_.get(), mark_name) != 0) {
+    const int number = errno;
+    ::rmdir(path_.c_str());
+    throw Error(Code::unavailable, path_, "cannot be entered: " + errno_text(number));
+  }
+  ::flock(lock_.get(), LOCK_EX | LOCK_NB);
+}
+
+OwnFolder::~OwnFolder() {
+  try {
+    if (!path_.empty()) remove_marked(place_of(path_), lock_.get());
+  } catch (const std::exception&) {}  // the next sweep gets it
+}
+
+std::string OwnFolder::release() {
+  lock_.reset();
+  return std::exchange(path_, {});
+}
+
+bool remove_own_folder(const std::string& path) {
+  const Place place = place_of(path);
+  const Fd folder = place.parent ? enter(place.parent.get(), place.name.c_str(), false) : Fd();
+  return folder && mark_in(folder.get()) && remove_marked(place, folder.get());
+}
+
+void sweep_own_folders(const std::string& parent, std::string_view prefix) {
+  each_marked(parent, prefix, [](const Place& place, int folder, const Mark& mark) {
+    if (owner_is_gone(folder, mark)) remove_marked(place, folder);
+  });
+}
+
+std::vector<LivingFolder> living_folders(const std::string& parent, std::string_view prefix) {
+  std::vector<LivingFolder> found;
+  each_marked(parent, prefix, [&](const Place& place, int, const Mark& mark) {
+    if (mark.boot == boot_id() && !is_gone(mark.owner)) found.push_back({parent + "/" + place.name, mark.owner});
+  });
+  return found;
+}
+
+}  // namespace hvd

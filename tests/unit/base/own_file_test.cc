@@ -1,0 +1,155 @@
+#include "base/own_file.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+
+using namespace hvd;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uid_t somebody = 54321;
+
+/// A folder that everybody may write to, and a file of ours beside it.
+struct Shared {
+  Shared() {
+    char name[] = "/tmp/own-file-test-XXXXXX";
+    top = mkdtemp(name);
+    chmod(top.c_str(), 0755);
+    path = top + "/shared";
+    fs::create_directory(path);
+    chmod(path.c_str(), 01777);
+    std::ofstream(top + "/mine") << "precious\n";
+  }
+  ~Shared() { fs::remove_all(top); }
+  std::string top, path;
+};
+
+std::string text_of(const std::string& path) { return read_file(path, 1000); }
+
+std::string refusal(const std::string& path) {
+  try {
+    open_own_file(path, Begin::empty, 0600);
+  } catch (const Error& e) { return e.what(); }
+  return "";
+}
+
+void put(const std::string& path, std::string_view text) {
+  CHECK(write_all(open_own_file(path, Begin::empty, 0640).get(), text));
+}
+
+}  // namespace
+
+TEST_CASE("own file: made, emptied, appended to; by links of our own, and through what is no file") {
+  const Shared shared;
+  const std::string path = shared.path + "/f";
+  const mode_t before = umask(0);
+  put(path, "one");
+  umask(before);
+  struct stat about {};
+  stat(path.c_str(), &about);
+  CHECK((about.st_mode & 0777) == 0640);
+  put(path, "two");
+  CHECK(write_all(open_own_file(path, Begin::at_end, 0600).get(), "three"));
+  CHECK(text_of(path) == "twothree");
+
+  fs::create_directory(shared.top + "/real");
+  fs::create_symlink("../real", shared.path + "/folder");
+  fs::create_symlink("./folder//../shared/folder/x", shared.path + "/link");
+  put(shared.path + "/link", "through both");
+  CHECK(text_of(shared.top + "/real/x") == "through both");
+  put(shared.top + "/mine", "new");
+  CHECK(text_of(shared.top + "/mine") == "new");
+
+  put("/dev/null", "x");
+  const Fd memory(memfd_create("m", MFD_CLOEXEC));
+  put("/proc/self/fd/" + std::to_string(memory.get()), "inherited");
+  CHECK(text_of("/proc/self/fd/" + std::to_string(memory.get())) == "inherited");
+  const int out = dup(1);
+  dup2(memory.get(), 1);
+  CHECK(write_all(open_own_file("/dev/stdout", Begin::at_end, 0600).get(), "!"));
+  dup2(out, 1);
+  close(out);
+  CHECK(text_of("/proc/self/fd/" + std::to_string(memory.get())) == "inherited!");
+
+  REQUIRE(mkfifo((shared.path + "/fifo").c_str(), 0600) == 0);
+  std::string got;
+  std::thread reader([&] { got = text_of(shared.path + "/fifo"); });
+  put(shared.path + "/fifo", "for a reader");
+  reader.join();
+  CHECK(got == "for a reader");
+}
+
+TEST_CASE("own file: what cannot be written says why") {
+  const Shared shared;
+  CHECK(refusal(shared.path) == shared.path + ": is a folder, not a file");
+  CHECK(refusal(shared.path + "/no/f") == shared.path + "/no/f: No such file or directory");
+  CHECK(refusal(shared.top + "/mine/f") == shared.top + "/mine/f: Not a directory");
+  CHECK(refusal("") == "No such file or directory");
+  fs::create_symlink("loop", shared.path + "/loop");
+  CHECK(refusal(shared.path + "/loop").ends_with("Too many levels of symbolic links"));
+}
+
+TEST_CASE("own file: another user's links, files, FIFOs and second names are refused" * doctest::skip(geteuid() != 0)) {
+  const Shared shared;
+  const std::string mine = shared.top + "/mine", trap = shared.path + "/trap";
+  const auto theirs = [&] { REQUIRE(lchown(trap.c_str(), somebody, somebody) == 0); };
+  const auto refused = [&](std::string_view why, const std::string& path) {
+    CAPTURE(path);
+    CHECK(refusal(path).find(why) != std::string::npos);
+    CHECK(text_of(mine) == "precious\n");
+    fs::remove(trap);
+  };
+  fs::create_symlink(mine, trap);
+  theirs();
+  refused("leads through a link of another user's (uid 54321)", trap);
+  fs::create_symlink(shared.top, trap);
+  theirs();
+  refused("leads through a link of another user's", trap + "/mine");
+  fs::create_symlink(shared.top + "/not-there", trap);
+  theirs();
+  refused("leads through a link of another user's", trap);
+  CHECK(!fs::exists(shared.top + "/not-there"));
+  std::ofstream(trap) << "bait";
+  chmod(trap.c_str(), 0666);
+  theirs();
+  refused("belongs to another user (uid 54321)", trap);
+  REQUIRE(mkfifo(trap.c_str(), 0666) == 0);
+  theirs();
+  refused("belongs to another user", trap);
+  fs::create_hard_link(mine, trap);
+  refused("has another name too", trap);
+  // Our own link to such a trap is no better than the trap.
+  fs::create_symlink(mine, trap);
+  theirs();
+  fs::create_symlink(trap, shared.top + "/own");
+  refused("leads through a link of another user's", shared.top + "/own");
+}
+
+TEST_CASE("own folder for output: made with those above it, through our own links only") {
+  const Shared shared;
+  make_own_folder(shared.path + "/a//b/./c/");
+  struct stat about {};
+  REQUIRE(stat((shared.path + "/a/b/c").c_str(), &about) == 0);
+  CHECK((about.st_mode & 0777) == 0700);
+  make_own_folder(shared.path + "/a/b/c");
+  make_own_folder(shared.path);
+  CHECK_THROWS_AS(make_own_folder(shared.top + "/mine"), Error);
+  fs::create_symlink(shared.path + "/a", shared.top + "/link");
+  make_own_folder(shared.top + "/link/d");
+  CHECK(fs::is_directory(shared.path + "/a/d"));
+  if (geteuid() != 0) return;
+  REQUIRE(lchown((shared.top + "/link").c_str(), somebody, somebody) == 0);
+  CHECK_THROWS_AS(make_own_folder(shared.top + "/link/e"), Error);
+  CHECK(!fs::exists(shared.path + "/a/e"));
+}
