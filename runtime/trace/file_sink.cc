@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "base/log.h"
 #include "trace/ticks.h"
 #include "wire/trace_file.h"
 #include "wire/trace_json.h"
@@ -56,6 +57,7 @@ class FileSink : public Sink {
       timeline_.show_pending(now);
     }
     timeline_.flush();
+    tell();
     return true;
   }
 
@@ -67,14 +69,22 @@ class FileSink : public Sink {
   void close() override {
     timeline_.show_all();
     file_.write_end(wire::Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
+    tell();
   }
 
  private:
+  /// Once.
+  void tell() {
+    const std::string warning = told_ ? "" : file_.warning();
+    if (!warning.empty()) log_warning(warning), told_ = true;
+  }
+
   const int rank_;
   wire::TraceFile file_;
   const std::int64_t origin_ns_;
   wire::Timeline timeline_;
   std::int64_t pending_at_ns_ = 0;
+  bool told_ = false;
 };
 
 }  // namespace

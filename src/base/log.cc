@@ -12,4 +12,6 @@ void log_info(const std::string& line) {
     if (level && std::strcmp(level, talkative) == 0) std::fprintf(stderr, "hvd: %s\n", line.c_str());
 }
 
+void log_warning(const std::string& line) { std::fprintf(stderr, "hvd: %s\n", line.c_str()); }
+
 }  // namespace hvd

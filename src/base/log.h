@@ -7,4 +7,7 @@ namespace hvd {
 /// One line on stderr, where HOROVOD_LOG_LEVEL is info, debug or trace.  Any thread.
 void log_info(const std::string& line);
 
+/// One line on stderr.  Any thread.
+void log_warning(const std::string& line);
+
 }  // namespace hvd

@@ -1,12 +1,14 @@
 #include "merge.h"
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "base/own_file.h"
 #include "events.h"
 #include "wire/trace_json.h"
 #include "wire/trace_timeline.h"
@@ -109,6 +111,12 @@ class Copier {
   std::string line_;
 };
 
+Fd create(const std::string& path) {
+  try {
+    return open_own_file(path, Begin::empty, 0666);
+  } catch (const Error& e) { throw Error(Code::usage, "-o", std::string("cannot write ") + e.what(), e.hint); }
+}
+
 }  // namespace
 
 std::vector<std::string> merge(const std::vector<std::string>& inputs, const std::string& output) {
@@ -119,10 +127,12 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
     const auto [place, fresh] = files.try_emplace(rank, path, std::move(origin));
     if (!fresh)
       throw Error(Code::usage, path, "is of rank " + std::to_string(rank) + ", and so is " + place->second.first);
-    if (path == output) throw Error(Code::usage, "-o", output + " is also an input");
+    std::error_code not_there;
+    if (std::filesystem::equivalent(path, output, not_there))
+      throw Error(Code::usage, "-o", output + " is also an input");
   }
-  std::ofstream to(output, std::ios::binary | std::ios::trunc);
-  if (!to) throw Error(Code::usage, "-o", "cannot write '" + output + "'");
+  const Fd opened = create(output);
+  std::ofstream to("/proc/self/fd/" + std::to_string(opened.get()), std::ios::binary | std::ios::app);
   to << wire::Timeline::opening();
 
   const Origin& first = files.begin()->second.second;

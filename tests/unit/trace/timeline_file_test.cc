@@ -2,8 +2,10 @@
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -14,6 +16,8 @@
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
 #include "trace/file_sink.h"
+#include "wire/trace_file.h"
+#include "wire/trace_timeline.h"
 
 using namespace hvd;
 using namespace hvd::launcher;
@@ -115,6 +119,43 @@ TEST_CASE("timeline file: cannot be written") {
     CHECK(std::string(error.what()).find("/nonexistent/folder/t.json") != std::string::npos);
   }
   CHECK_THROWS_AS(TimelineFile({"/dev/full", 1}), Error);
+}
+
+TEST_CASE("timeline file: on a full disk whole events are left out, and the end is there") {
+  const Folder folder;
+  const std::string path = folder.path + "/t.json";
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto allow = [&](rlim_t bytes) {
+    const struct rlimit limit { bytes, before.rlim_max };
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  };
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  for (const rlim_t room : {20'000, 20'480, 20'481, 70'007}) {  // as a disk: what is beyond cannot be written
+    CAPTURE(room);
+    TimelineFile file({path, 1});
+    file.rank_started(0, "host", true);
+    allow(room);
+    for (const auto& frame : recording(1000)) file.append(0, body(frame));
+    const std::string warning = file.close(milliseconds(5000));
+    allow(before.rlim_cur);
+    CHECK(warning.find("File too large: ") != std::string::npos);
+    CHECK(warning.ends_with(" events did not fit; the others can be read"));
+    const std::string text = read_file(path, 1u << 24);
+    CHECK(text.size() > room - 2000);
+    CHECK(nlohmann::json::parse(text).back()["name"] == "hvd_end");
+  }
+  wire::TraceFile file(path, 1u << 30, "");
+  allow(20'000);
+  const std::string line = "{\"ph\":\"i\",\"name\":\"" + std::string(9000, 'x') + "\"},\n";
+  for (int i = 0; i < 4; ++i) file.write(line);
+  CHECK(file.usable());
+  allow(before.rlim_cur);
+  file.write(line);  // there is room again
+  file.write_end(wire::Timeline::ending("end"));
+  CHECK(file.warning() == path + ": File too large: 2 events did not fit; the others can be read");
+  CHECK(nlohmann::json::parse(read_file(path, 1u << 24)).size() == 4);
+  signal(SIGXFSZ, handler);
 }
 
 TEST_CASE("timeline file: bad records cost one rank, not the file") {
