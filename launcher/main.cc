@@ -1,13 +1,17 @@
 /// hvdrun: reads the command line, decides, then hands over to the supervisor.
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
+#include "launcher/control/jobs.h"
 #include "launcher/doctor/ask.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job.h"
@@ -15,7 +19,6 @@
 #include "launcher/output/printer.h"
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
-#include "launcher/supervise/live.h"
 #include "launcher/supervise/supervise.h"
 #include "place/machine.h"
 
@@ -128,21 +131,38 @@ int run(const std::vector<std::string>& args) {
 }  // namespace
 }  // namespace hvd::launcher
 
+namespace {
+
+int dispatch(const std::vector<std::string>& args) {
+  using namespace hvd::launcher;
+  const std::string first = args.empty() ? "" : args[0];
+  const std::vector<std::string> rest(args.begin() + (args.empty() ? 0 : 1), args.end());
+  if (first == "--remote-agent") return remote_agent(rest);
+  if (first == "--host-shell") return host_shell(rest);
+  if (first == "--relay-listen") return relay_listen(rest);
+  if (first == "--relay-send") return relay_send(rest);
+  if (first == "doctor") return doctor(read_command_line(rest, environment), environment);
+  for (const char* word : {"ps", "stacks", "kill"})
+    if (first == word) return job_command(args);
+  return run(args);
+}
+
+/// What a program's exit forgets to look at.
+void flush_stdout() {
+  if (std::fflush(stdout) != 0 && errno != EPIPE)
+    throw hvd::Error(hvd::Code::unavailable, "standard output", "cannot be written: " + hvd::errno_text(errno));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace hvd;
   launcher::fill_standard_descriptors();
-  const std::vector<std::string> args(argv + 1, argv + argc);
+  ::umask(::umask(077) & 077);  // who takes rights from himself could not enter the folders that he makes
   try {
-    if (!args.empty() && args[0] == "--remote-agent") return launcher::remote_agent({args.begin() + 1, args.end()});
-    if (!args.empty() && args[0] == "--host-shell") return launcher::host_shell({args.begin() + 1, args.end()});
-    if (!args.empty() && args[0] == "--relay-listen") return launcher::relay_listen({args.begin() + 1, args.end()});
-    if (!args.empty() && args[0] == "--relay-send") return launcher::relay_send({args.begin() + 1, args.end()});
-    if (!args.empty() && args[0] == "doctor")
-      return launcher::doctor(launcher::read_command_line({args.begin() + 1, args.end()}, launcher::environment),
-                              launcher::environment);
-    for (const char* word : {"ps", "stacks", "kill"})
-      if (!args.empty() && args[0] == word) return launcher::live_command(args);
-    return launcher::run(args);
+    const int code = dispatch({argv + 1, argv + argc});
+    flush_stdout();
+    return code;
   } catch (const Error& e) {
     std::fputs(launcher::spoken(e).c_str(), stderr);
     return static_cast<int>(e.code);

@@ -2,16 +2,13 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <set>
 
 #include "base/error.h"
 
@@ -19,7 +16,6 @@ namespace hvd::launcher {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_line_bytes = 256, most_answer_bytes = 256u << 20, most_peers = 16;
@@ -101,6 +97,9 @@ std::size_t CommandServer::pending_bytes() const {
 std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit) {
   sockaddr_un address{};
   const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // A job that takes no callers has room for a few that wait; the next one would wait for ever.
+  const timeval longest{limit.count() / 1000, limit.count() % 1000 * 1000};
+  if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   if (!fd || !fill(address, folder + CommandServer::socket_name) ||
       ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || !is_ours(fd.get()) ||
       !write_all(fd.get(), line + "\n"))
@@ -120,26 +119,6 @@ std::string ask_job(const std::string& folder, const std::string& line, std::chr
     answer.append(piece, static_cast<std::size_t>(n));
   }
   return answer;
-}
-
-std::vector<RunningJob> running_jobs() {
-  std::set<std::string> parents{"/tmp", "/run/user/" + std::to_string(::geteuid())};
-  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"})
-    if (const char* value = std::getenv(name); value && value[0] == '/') parents.insert(value);
-  std::vector<RunningJob> jobs;
-  std::error_code error;
-  for (const std::string& parent : parents)
-    for (const auto& entry : fs::directory_iterator(parent, error)) {
-      const std::string folder = entry.path();
-      struct stat about {};
-      if (!entry.path().filename().string().starts_with("hvdrun-") || ::lstat(folder.c_str(), &about) != 0 ||
-          !S_ISDIR(about.st_mode) || about.st_uid != ::geteuid())
-        continue;
-      try {
-        jobs.push_back({folder, ask_job(folder, "status", std::chrono::milliseconds(2000))});
-      } catch (const Error&) {}  // has ended, or just begins
-    }
-  return jobs;
 }
 
 }  // namespace hvd::launcher

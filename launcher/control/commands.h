@@ -48,15 +48,6 @@ class CommandServer {
   int next_id_ = 1;
 };
 
-/// A running job of this user on this machine.
-struct RunningJob {
-  std::string folder;
-  std::string status;  ///< its answer to "status", JSON
-};
-
-/// Every job that answers, whichever of the usual folders it is in.
-std::vector<RunningJob> running_jobs();
-
 /// Sends one line to the job in @p folder; its answer.  Throws Error{unavailable}, Error{timeout}.
 std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit);
 

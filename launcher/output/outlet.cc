@@ -24,7 +24,7 @@ bool is_regular(int fd) {
 Outlet::Outlet(int fd) : fd_(fd), terminal_(::isatty(fd) == 1), never_waits_(is_regular(fd)) {}
 
 void Outlet::put(std::string_view bytes) {
-  if (closed_) return;
+  if (closed_by_ != 0) return;
   pending_.append(bytes);
 }
 
@@ -33,7 +33,7 @@ bool Outlet::write_piece() {
   const ssize_t n = ::write(fd_, pending_.data() + written_, size);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return false;
   if (n < 0) {
-    closed_ = true;
+    closed_by_ = errno;
     pending_.clear();
     written_ = 0;
     return false;

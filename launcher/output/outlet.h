@@ -20,8 +20,9 @@ class Outlet {
   void flush_ready();
   /// Writes everything, waiting at most @p limit_ms for a reader that does not read.
   void flush_all(int limit_ms);
-  /// The reader has gone (EPIPE); what is put from now on is dropped.
-  bool closed() const { return closed_; }
+  /// Why nothing can be written any more: EPIPE, the reader has gone; ENOSPC; what is put from then on is dropped.
+  /// 0: it can.
+  int closed_by() const { return closed_by_; }
 
  private:
   bool write_piece();
@@ -29,7 +30,7 @@ class Outlet {
   int fd_;
   bool terminal_;
   bool never_waits_;  ///< a regular file
-  bool closed_ = false;
+  int closed_by_ = 0;
   std::string pending_;
   std::size_t written_ = 0;  ///< of pending_
 };

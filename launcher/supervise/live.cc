@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launcher/control/jobs.h"
 
 namespace hvd::launcher {
 
@@ -47,7 +47,9 @@ const char* state_text(const std::string& state) {
 }  // namespace
 
 Live::Live(Session& session, const Plan& plan, const std::string& folder, JobCard card, Hands hands)
-    : session_(session), plan_(plan), commands_(folder), card_(std::move(card)), hands_(std::move(hands)) {}
+    : session_(session), plan_(plan), commands_(folder), card_(std::move(card)), hands_(std::move(hands)) {
+  leave_card(folder, status());
+}
 
 void Live::turn() {
   while (const auto call = commands_.next()) obey(*call);
@@ -142,7 +144,7 @@ std::string Live::status() const {
   return nlohmann::ordered_json{{"job", card_.id},          {"pid", ::getpid()},
                                 {"np", plan_.ranks.size()}, {"hosts", hosts},
                                 {"ended", ended().size()},  {"started", card_.started_seconds},
-                                {"payload", card_.payload}}
+                                {"payload", card_.payload}, {"grace", card_.grace_seconds}}
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
@@ -165,71 +167,6 @@ std::string Live::stacks_text(const Pictures& pictures) const {
     if (!picture.native.empty()) out += indented(picture.native, "  ");
   }
   return out;
-}
-
-// ---- the other side ----
-
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-struct Found {
-  std::string folder;
-  Json status;
-};
-
-std::vector<Found> find_jobs() {
-  std::vector<Found> found;
-  for (RunningJob& job : running_jobs()) {
-    Json status = Json::parse(job.status, nullptr, false);
-    if (status.is_object() && status.contains("job")) found.push_back({job.folder, std::move(status)});
-  }
-  std::sort(found.begin(), found.end(),
-            [](const Found& a, const Found& b) { return a.status["started"] < b.status["started"]; });
-  return found;
-}
-
-int list_jobs() {
-  const std::vector<Found> jobs = find_jobs();
-  if (jobs.empty()) return std::puts("no job of yours runs here") < 0;
-  std::printf("%-8s  %8s  %5s  %8s  %-20s  %s\n", "JOB", "PID", "RANKS", "TIME", "HOSTS", "RUNS");
-  for (const Found& f : jobs) {
-    const auto seconds = static_cast<long>(static_cast<double>(std::time(nullptr)) - f.status.value("started", 0.0));
-    char time[32];
-    std::snprintf(time, sizeof time, "%ld:%02ld:%02ld", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    std::vector<std::string> hosts;
-    for (const Json& h : f.status["hosts"]) hosts.push_back(h.get<std::string>());
-    if (hosts.size() > 3) hosts = {hosts[0], hosts[1], "and " + std::to_string(hosts.size() - 2) + " more"};
-    std::printf("%-8s  %8d  %5d  %8s  %-20s  %s\n", f.status.value("job", "").c_str(), f.status.value("pid", 0),
-                f.status.value("np", 0), time, printable(join(hosts, ",")).c_str(),
-                printable(f.status.value("payload", "")).c_str());
-  }
-  return 0;
-}
-
-/// By the (beginning of the) job's name or by hvdrun's process id; the only job when none is named.
-Found choose(const std::string& name) {
-  std::vector<Found> jobs = find_jobs(), fitting;
-  for (Found& f : jobs)
-    if (name.empty() || f.status.value("job", "").starts_with(name) || std::to_string(f.status.value("pid", 0)) == name)
-      fitting.push_back(std::move(f));
-  if (fitting.size() == 1) return std::move(fitting[0]);
-  if (fitting.empty())
-    throw Error(Code::usage, name, name.empty() ? "no job of yours runs here" : "no such job of yours runs here",
-                "hvdrun ps lists them; a job that another TMPDIR was set for is found with that");
-  throw Error(Code::usage, name, std::to_string(fitting.size()) + " jobs run here", "name one: hvdrun ps lists them");
-}
-
-}  // namespace
-
-int live_command(const std::vector<std::string>& words) {
-  if (words.size() > 2 || (words[0] == "ps" && words.size() > 1))
-    throw Error(Code::usage, words[0], "too many arguments", "to run a program of that name: hvdrun -- " + words[0]);
-  if (words[0] == "ps") return list_jobs();
-  const Found job = choose(words.size() > 1 ? words[1] : "");
-  const std::string answer = ask_job(job.folder, words[0], native_limit + 5s);
-  if (words[0] == "kill") return std::printf("ending job %s\n", job.status.value("job", "").c_str()) < 0;
-  return std::fputs(answer.c_str(), stdout) < 0;
 }
 
 }  // namespace hvd::launcher

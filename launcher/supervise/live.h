@@ -1,4 +1,4 @@
-/// @file live.h — a running job answers questions: hvdrun ps, stacks, kill; and says by itself when it hangs.
+/// @file live.h — a running job answers questions (control/jobs.h); and says by itself when it hangs.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -18,6 +18,7 @@ struct JobCard {
   std::string id, payload;
   double started_seconds = 0;  ///< CLOCK_REALTIME
   double hang_seconds = 0;     ///< a wait worth a word; 0: the user wants none
+  double grace_seconds = 0;    ///< between SIGTERM and SIGKILL
 };
 
 class Live {
@@ -67,8 +68,5 @@ class Live {
   std::map<int, Clock::time_point> paused_;  ///< since when; not those that were told of
   std::set<std::string> told_;               ///< tensors whose hang is known to the user
 };
-
-/// hvdrun ps, stacks [JOB], kill [JOB].  @param words  the command and its argument.  Returns the exit code.
-int live_command(const std::vector<std::string>& words);
 
 }  // namespace hvd::launcher

@@ -129,7 +129,7 @@ void Supervisor::start() {
       job_.settings.flag("stall-check") ? std::min(5.0, job_.settings.number("stall-check-warning-time-seconds")) : 0;
   const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
   live_ = std::make_unique<Live>(
-      *session_, job_.plan, folder_.path(), JobCard{job_id, title, started_wall_seconds_, hang_seconds},
+      *session_, job_.plan, folder_.path(), JobCard{job_id, title, started_wall_seconds_, hang_seconds, grace_seconds_},
       Live::Hands{[this](const std::string& line) { say(line); }, [this] { on_signal(SIGTERM); }});
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 
 #include "base/doors.h"
@@ -113,9 +114,9 @@ void Supervisor::loop() {
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
     if (results_) results_->flush_ready();
-    if (printer_.stdout_outlet().closed() && phase_ < Phase::stopping) {
-      ended_.signal = SIGPIPE;
-      stop("nobody reads the output");
+    if (const int why = printer_.stdout_outlet().closed_by(); why != 0 && phase_ < Phase::stopping) {
+      (why == EPIPE ? ended_.signal : ended_.output_errno) = why == EPIPE ? SIGPIPE : why;
+      stop("the output cannot be written: " + errno_text(why));
     }
     if (mpirun_->status() && !mpirun_ended_at_) on_mpirun_end();
     if (phase_ == Phase::starting) check_start();

@@ -1,11 +1,13 @@
 #include "launcher/supervise/verdict.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <map>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -135,6 +137,14 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const Ended& end
                             : ended.signal == SIGPIPE ? "nobody reads the output any more"
                                                       : "ended by " + signal_text(ended.signal);
     verdict.lines.push_back("hvdrun: " + why + "; all ranks have ended");
+    return verdict;
+  }
+  if (ended.output_errno != 0) {
+    verdict.exit_code = static_cast<int>(Code::unavailable);
+    verdict.lines.push_back("hvdrun: standard output cannot be written: " + errno_text(ended.output_errno) +
+                            "; all ranks have ended");
+    if (ended.output_errno == ENOSPC || ended.output_errno == EDQUOT)
+      verdict.lines.emplace_back("        make room there, or send the output elsewhere");
     return verdict;
   }
   if (ended.time_limit_seconds > 0) {

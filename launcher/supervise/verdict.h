@@ -11,6 +11,7 @@ namespace hvd::launcher {
 /// Why hvdrun itself ended the job, if it did.
 struct Ended {
   int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGPIPE sent to hvdrun
+  int output_errno = 0;                  ///< why standard output could not be written
   double time_limit_seconds = 0;         ///< > 0: it was reached
   std::string mpirun_fault;              ///< mpirun died under the ranks: "was killed by signal 9 (SIGKILL)"
   int mpirun_code = 0;                   ///< exit code for that

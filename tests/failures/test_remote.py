@@ -190,7 +190,7 @@ def test_a_live_job_over_two_hosts_is_shown_and_ended(two_hosts: Cluster) -> Non
             assert sorted(job.stdout.readline() for _ in range(3)) == ["[0 alpha] up\n", "[1 beta] up\n", "[2 beta] up\n"]
         rows = [line.split() for line in ask("ps").splitlines()[1:]]
         assert sorted(row[2] for row in rows) == ["3", "3"]
-        assert [row[4] for row in rows] == ["alpha,beta"] * 2
+        assert [row[5] for row in rows] == ["alpha,beta"] * 2
         killed = rows[0][0]
         stacks = ask("stacks", killed)
         assert re.findall(r"^rank (\d) on (\w+) ", stacks, flags=re.M) == [("0", "alpha"), ("1", "beta"), ("2", "beta")]

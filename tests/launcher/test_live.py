@@ -76,7 +76,7 @@ def test_ps_stacks_kill(job: subprocess.Popen[str]) -> None:
     listed = [line.split() for line in hvdrun.run("ps").stdout.splitlines()]
     (row,) = [words for words in listed if words[1] == str(job.pid)]
     assert row[2] == "3"
-    assert row[4:] == ["localhost", "hang.py"]
+    assert row[4:] == ["runs", "localhost", "hang.py"]
     stacks = hvdrun.run("stacks", row[0]).stdout
     first, second, third = (part for part in re.split(r"^rank \d on localhost ", stacks, flags=re.M) if part)
     assert first.startswith("runs\n")

@@ -1,0 +1,207 @@
+#include "launcher/control/jobs.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/own_file.h"
+#include "base/text.h"
+#include "launcher/control/commands.h"
+#include "launcher/control/folder.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* card_name = "/card.json";
+constexpr std::size_t most_card_bytes = 4u << 20;
+constexpr auto stacks_limit = 17s;         // the job waits 12 s for its ranks
+constexpr double after_grace_seconds = 5;  // for hvdrun to end when its ranks have
+
+const std::map<std::string, std::string> usages{
+    {"ps",
+     "Usage: hvdrun ps [--json]\n"
+     "Lists your jobs on this host: their names, hvdrun's process ids, ranks, times, states and hosts.\n"
+     "A job runs, is stopped (by SIGSTOP: kill -CONT PID lets it go on), or is silent: it gave no answer in 2 s.\n"
+     "\n"
+     "  --json  as a JSON array\n"},
+    {"stacks",
+     "Usage: hvdrun stacks [JOB]\n"
+     "Prints where each rank is: Python and native frames of its threads.  JOB is the beginning of a name that hvdrun\n"
+     "ps shows, or hvdrun's process id; it may be left out where only one job runs.\n"},
+    {"kill",
+     "Usage: hvdrun kill [JOB]\n"
+     "Ends a job as SIGTERM to its hvdrun does; by SIGKILL after its grace period where it is stopped or silent.\n"
+     "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left out where only one\n"
+     "job runs.\n"},
+};
+
+struct Found {
+  RunningJob job;
+  Json status;
+
+  std::string name() const { return status.value("job", ""); }
+};
+
+std::vector<Found> find_jobs() {
+  std::vector<Found> found;
+  for (RunningJob& job : running_jobs()) {
+    Json status = Json::parse(job.status, nullptr, false);
+    if (status.is_object() && status.contains("job")) found.push_back({std::move(job), std::move(status)});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Found& a, const Found& b) { return a.status["started"] < b.status["started"]; });
+  return found;
+}
+
+int list_as_json(const std::vector<Found>& jobs) {
+  Json all = Json::array();
+  for (const Found& f : jobs) {
+    Json one = f.status;
+    one["state"] = f.job.state;
+    if (f.job.state != "runs") one["ended"] = nullptr;  // not known
+    all.push_back(std::move(one));
+  }
+  return std::puts(all.dump(2).c_str()) < 0;
+}
+
+int list_jobs() {
+  const std::vector<Found> jobs = find_jobs();
+  if (jobs.empty()) return std::puts("no job of yours runs here") < 0;
+  std::printf("%-8s  %8s  %5s  %8s  %-7s  %-20s  %s\n", "JOB", "PID", "RANKS", "TIME", "STATE", "HOSTS", "RUNS");
+  for (const Found& f : jobs) {
+    const auto seconds = static_cast<long>(static_cast<double>(std::time(nullptr)) - f.status.value("started", 0.0));
+    char time[32];
+    std::snprintf(time, sizeof time, "%ld:%02ld:%02ld", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    std::vector<std::string> hosts;
+    for (const Json& h : f.status["hosts"]) hosts.push_back(h.get<std::string>());
+    if (hosts.size() > 3) hosts = {hosts[0], hosts[1], "and " + std::to_string(hosts.size() - 2) + " more"};
+    std::printf("%-8s  %8d  %5d  %8s  %-7s  %-20s  %s\n", f.name().c_str(), f.status.value("pid", 0),
+                f.status.value("np", 0), time, f.job.state.c_str(), printable(join(hosts, ",")).c_str(),
+                printable(f.status.value("payload", "")).c_str());
+  }
+  return 0;
+}
+
+/// By the (beginning of the) job's name or by hvdrun's process id; the only job when none is named.
+Found choose(const std::string& name) {
+  std::vector<Found> jobs = find_jobs(), fitting;
+  for (Found& f : jobs)
+    if (name.empty() || f.name().starts_with(name) || std::to_string(f.status.value("pid", 0)) == name)
+      fitting.push_back(std::move(f));
+  if (fitting.size() == 1) return std::move(fitting[0]);
+  if (fitting.empty())
+    throw Error(Code::usage, name, name.empty() ? "no job of yours runs here" : "no such job of yours runs here",
+                "hvdrun ps lists them; a job that another TMPDIR was set for is found with that");
+  throw Error(Code::usage, name, std::to_string(fitting.size()) + " jobs run here", "name one: hvdrun ps lists them");
+}
+
+int print_stacks(const Found& found) {
+  if (found.job.state == "stopped")
+    throw Error(Code::unavailable, found.name(), "is stopped and cannot answer",
+                "kill -CONT " + std::to_string(found.job.owner.pid) + " lets it go on");
+  return std::fputs(ask_job(found.job.folder, "stacks", stacks_limit).c_str(), stdout) < 0;
+}
+
+/// Whether the process of @p handle ended within @p limit.
+bool ends(const Fd& handle, std::chrono::milliseconds limit) {
+  pollfd end{handle.get(), POLLIN, 0};
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  for (auto left = limit; left > 0ms;
+       left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()))
+    if (::poll(&end, 1, static_cast<int>(left.count())) > 0) return true;
+  return false;
+}
+
+/// For a job that does not listen: by signals to its hvdrun, the last of which nothing withstands.
+int kill_by_signal(const Found& found) {
+  const auto pid = static_cast<pid_t>(found.job.owner.pid);
+  if (!is_in_this_namespace(found.job.owner))
+    throw Error(Code::unavailable, found.name(), "does not answer", "it runs in another container: end it from there");
+  const Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!handle || is_gone(found.job.owner)) return 0;  // in the meantime
+  const auto send = [&](int number) { ::syscall(SYS_pidfd_send_signal, handle.get(), number, nullptr, 0); };
+  send(SIGTERM);
+  send(SIGCONT);
+  const double grace = found.status.value("grace", 5.0) + after_grace_seconds;
+  if (ends(handle, std::chrono::milliseconds(static_cast<long long>(grace * 1000)))) return 0;
+  std::fprintf(stderr, "hvdrun: job %s did not end within %.0f s; its hvdrun is killed, and its guards end the ranks\n",
+               found.name().c_str(), grace);
+  send(SIGKILL);
+  return ends(handle, 10s) ? 0 : static_cast<int>(Code::timeout);
+}
+
+int kill_job(const Found& found) {
+  if (std::printf("ending job %s\n", found.name().c_str()) < 0) return 1;
+  std::fflush(stdout);
+  if (found.job.state != "runs") return kill_by_signal(found);
+  try {
+    ask_job(found.job.folder, "kill", stacks_limit);
+  } catch (const Error&) { return kill_by_signal(found); }  // it has stopped answering
+  return 0;
+}
+
+}  // namespace
+
+void leave_card(const std::string& folder, const std::string& status) {
+  const Fd card = open_own_file(folder + card_name, Begin::empty, 0600);
+  if (!write_all(card.get(), status))
+    throw Error(Code::unavailable, folder, "cannot be written to: " + errno_text(errno));
+}
+
+std::vector<RunningJob> running_jobs() {
+  std::vector<RunningJob> jobs;
+  for (const LivingFolder& folder : folders_of_jobs()) {
+    RunningJob job{folder.path, folder.owner, "silent", ""};
+    try {
+      job.status = read_file(folder.path + card_name, most_card_bytes);
+    } catch (const Error&) { continue; }  // it just begins
+    const char state = is_in_this_namespace(folder.owner) ? process_state(static_cast<pid_t>(folder.owner.pid)) : 0;
+    try {
+      if (state == 'T' || state == 't')
+        job.state = "stopped";
+      else
+        job.status = ask_job(folder.path, "status", 2000ms), job.state = "runs";
+    } catch (const Error&) {
+      if (is_gone(folder.owner)) continue;
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+int job_command(const std::vector<std::string>& words) {
+  const std::string& command = words[0];
+  bool json = false;
+  std::string name;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i] == "--help" || words[i] == "-h") return std::fputs(usages.at(command).c_str(), stdout) < 0;
+    const std::string hint = "hvdrun " + command + " --help; to run a program of that name: hvdrun -- " + command;
+    if (command == "ps" && words[i] == "--json")
+      json = true;
+    else if (words[i].starts_with('-'))
+      throw Error(Code::usage, words[i], "hvdrun " + command + " has no such option", hint);
+    else if (command == "ps" || !name.empty())
+      throw Error(Code::usage, command, "too many arguments", hint);
+    else
+      name = words[i];
+  }
+  if (command == "ps") return json ? list_as_json(find_jobs()) : list_jobs();
+  const Found found = choose(name);
+  return command == "kill" ? kill_job(found) : print_stacks(found);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,241 @@
+"""What a job removes and what it writes: only what is its own, and told as it is where that cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from support import hvdrun
+
+SOMEBODY = 54321
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make files of another user's")
+
+
+def alone(folder: pathlib.Path) -> dict[str, str]:
+    """An environment in which a job's folder comes there."""
+    return {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": ""}
+
+
+def test_a_start_removes_nothing_but_what_dead_jobs_left(tmp_path: pathlib.Path) -> None:
+    """Folders that merely look like a job's stay, however old; that of an hvdrun that was killed goes."""
+    kept = [tmp_path / name for name in ("hvdrun-0.1.0", "hvdrun-results", "hvdrun-abcdef", "hvdrun-abcdefgh", "hvdrun-")]
+    for folder in kept:
+        folder.mkdir()
+        (folder / "thesis.tex").write_text("precious")
+        os.utime(folder, (0, 0))
+    (tmp_path / "hvdrun-aaaaaaaa").symlink_to(kept[0])
+    before = set(tmp_path.iterdir())
+    with hvdrun.started("-np", "1", "--", "sleep", "60", env=alone(tmp_path)) as job:
+        (left,) = hvdrun.wait_until(lambda: set(tmp_path.iterdir()) - before, "the job's folder")
+        hvdrun.wait_until((left / "card.json").exists, "its first moments")
+        with hvdrun.started("-np", "1", "--", "true", env=alone(tmp_path)) as other:
+            assert other.wait(60) == 0
+        assert left.exists()
+        job.kill()
+        job.wait(10)
+    # What a user puts beneath a name of ours goes with it; what it leads to does not.
+    (left / "link").symlink_to(kept[1])
+    assert hvdrun.run("-np", "1", "--", "true", env=alone(tmp_path)).returncode == 0
+    assert set(tmp_path.iterdir()) == before
+    assert all((folder / "thesis.tex").read_text() == "precious" for folder in kept)
+
+
+@needs_root
+@pytest.mark.parametrize("umask", [0o022, 0o777])
+def test_another_user_and_any_umask(tmp_path: pathlib.Path, umask: int) -> None:
+    """Who takes all rights from himself still gets his job, and no folder stays."""
+    home = pathlib.Path("/tmp") / f"hvd-home-{os.getpid()}-{umask}"  # pytest's own are closed to others
+    home.mkdir(mode=0o700)
+    os.chown(home, SOMEBODY, SOMEBODY)
+    try:
+        try:
+            done = subprocess.run(
+                [hvdrun.program(), "-np", "2", "--output-filename", "logs", "--", "echo", "there"],
+                cwd=home,
+                user=SOMEBODY,
+                group=SOMEBODY,
+                extra_groups=[],
+                umask=umask,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=hvdrun.environment(HOME=str(home), **alone(home)),
+                timeout=60,
+            )
+        except PermissionError:
+            pytest.skip("hvdrun lies where other users cannot run it")
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.splitlines()) == ["[0 localhost] there", "[1 localhost] there"]
+        assert [path.name for path in home.iterdir()] == ["logs"]
+        assert (home / "logs/rank.1/stdout").read_text() == "there\n"
+    finally:
+        subprocess.run(["rm", "-rf", "--one-file-system", str(home)], check=True)
+
+
+@needs_root
+def test_output_goes_through_nobody_elses_links(tmp_path: pathlib.Path) -> None:
+    """Another user made the names beforehand, in a folder that is open to all: our files stay as they are."""
+    mine = tmp_path / "mine"
+    mine.write_text("precious\n")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+
+    def trap(name: str, target: pathlib.Path) -> str:
+        (shared / name).symlink_to(target)
+        os.lchown(shared / name, SOMEBODY, SOMEBODY)
+        return str(shared / name)
+
+    (shared / "logs/rank.0").mkdir(parents=True)
+    trap("logs/rank.0/stdout", mine)
+    told = "leads through a link of another user's (uid 54321)\n        name the place that is meant, without the link\n"
+    for option, path, code in (
+        ("--output-filename", str(shared / "logs"), 4),
+        ("--output-filename", trap("folder", tmp_path), 4),
+        ("--timeline-filename", trap("t.json", mine), 2),
+        ("--timeline-filename", trap("new.json", tmp_path / "made"), 2),
+    ):
+        done = hvdrun.run("-np", "1", option, path, "--", "true")
+        assert done.returncode == code, (option, done.stderr)
+        assert done.stderr.endswith(told), done.stderr
+        assert path in done.stderr
+    done = hvdrun.run("-np", "1", "--results", trap("results", mine), "--", "true")
+    assert told in done.stderr
+    assert mine.read_text() == "precious\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "shared"}
+
+
+def test_our_own_links_and_devices_go_on_working(tmp_path: pathlib.Path) -> None:
+    """A folder of ours that is a link, a timeline to nowhere, one into a FIFO."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    options = ["--output-filename", "link/logs", "--timeline-filename", "/dev/null"]
+    assert hvdrun.run("-np", "1", *options, "--", "echo", "there", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "real/logs/rank.0/stdout").read_text() == "there\n"
+    os.mkfifo(tmp_path / "fifo")
+    with hvdrun.started("-np", "1", "--timeline-filename", "fifo", "--", "true", cwd=tmp_path) as job:
+        events = json.loads((tmp_path / "fifo").read_text())
+        assert job.wait(60) == 0
+    assert events[-1]["name"] == "hvd_end"
+
+
+def test_a_full_disk_is_called_so(tmp_path: pathlib.Path) -> None:
+    """Behind standard output, of a job and of what is only printed."""
+    with pathlib.Path("/dev/full").open("w") as full:
+        with hvdrun.started("-np", "1", "--grace", "1", "--", "yes", stdout=full) as job:
+            assert job.stderr is not None
+            assert hvdrun.said(job.stderr.read()) == (
+                "hvdrun: standard output cannot be written: No space left on device; all ranks have ended\n"
+                "        make room there, or send the output elsewhere\n"
+            )
+            assert job.wait(30) == 4
+        with hvdrun.started("--help", stdout=full) as job:
+            assert job.wait(30) == 4
+            assert job.stderr is not None
+            assert job.stderr.read() == "hvdrun: standard output: cannot be written: No space left on device\n"
+
+
+def listed(folder: pathlib.Path) -> list[dict[str, object]]:
+    done = hvdrun.run("ps", "--json", env=alone(folder))
+    return [job for job in json.loads(done.stdout) if str(folder) in str(job["payload"])]
+
+
+def test_a_job_that_cannot_answer_is_seen_and_can_be_ended(tmp_path: pathlib.Path) -> None:
+    """Stopped by SIGSTOP; without a free descriptor, as strangers' connections can bring it to."""
+    program = tmp_path / "nap"
+    program.write_text("#!/bin/sh\necho up\nexec sleep 60\n")
+    program.chmod(0o755)
+    env = alone(tmp_path)
+    with hvdrun.started("-np", "2", "--grace", "1", "--", str(program), env=env) as job:
+        assert job.stdout is not None
+        for _ in range(2):
+            job.stdout.readline()
+        (row,) = listed(tmp_path)
+        assert {**row, "job": "", "started": 0} == {
+            "job": "",
+            "pid": job.pid,
+            "np": 2,
+            "hosts": ["localhost"],
+            "ended": 0,
+            "started": 0,
+            "payload": str(program),
+            "grace": 1,
+            "state": "runs",
+        }
+        os.kill(job.pid, signal.SIGSTOP)
+        hvdrun.wait_until(lambda: hvdrun.state(job.pid) == "T", "its stop")
+        (row,) = listed(tmp_path)
+        assert (row["state"], row["ended"]) == ("stopped", None)
+        (line,) = [line.split() for line in hvdrun.run("ps", env=env).stdout.splitlines() if str(program) in line]
+        assert line[4:] == ["stopped", "localhost", str(program)]
+        told = hvdrun.run("stacks", str(job.pid), env=env)
+        assert told.stderr == (
+            f"hvdrun: {row['job']}: is stopped and cannot answer\n        kill -CONT {job.pid} lets it go on\n"
+        )
+        os.kill(job.pid, signal.SIGCONT)
+        files = len(os.listdir(f"/proc/{job.pid}/fd"))
+        subprocess.run(["prlimit", "--pid", str(job.pid), f"--nofile={files}:{files}"], check=True)
+        (row,) = hvdrun.wait_until(lambda: [r for r in listed(tmp_path) if r["state"] != "stopped"], "its going on")
+        assert row["state"] == "silent"
+        with contextlib.ExitStack() as callers:  # more than may wait for a job that takes none
+            for _ in range(40):
+                caller = callers.enter_context(socket.socket(socket.AF_UNIX))
+                caller.setblocking(False)
+                caller.connect_ex(str(next(tmp_path.glob("hvdrun-*/commands.sock"))))
+            assert [r["state"] for r in listed(tmp_path)] == ["silent"]
+        os.kill(job.pid, signal.SIGSTOP)
+        assert hvdrun.run("kill", str(job.pid), env=env).stdout == f"ending job {row['job']}\n"
+        assert job.wait(30) == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["nap"]
+
+
+@pytest.mark.parametrize("command", ["ps", "stacks", "kill"])
+def test_help_of_the_commands(command: str) -> None:
+    done = hvdrun.run(command, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: hvdrun {command} ")
+    done = hvdrun.run(command, "--jsn")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hvdrun: --jsn: hvdrun {command} has no such option\n        hvdrun {command} --help")
+
+
+def test_a_job_whose_hvdrun_does_not_end_is_killed(tmp_path: pathlib.Path) -> None:
+    """An hvdrun that is held as by a debugger: SIGKILL after the grace; its guards end the ranks."""
+    sleepers = hvdrun.Sleepers()
+    holder = (
+        "import ctypes, sys\n"
+        "libc, pid = ctypes.CDLL(None, use_errno=True), int(sys.argv[1])\n"
+        "if libc.ptrace(0x4206, pid, None, None) or libc.ptrace(0x4207, pid, None, None): sys.exit('no')\n"  # SEIZE, INTERRUPT
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    try:
+        with hvdrun.started("-np", "1", "--grace", "0", "--", *sleepers.command(), env=alone(tmp_path)) as job:
+            sleepers.wait_for(3)
+            hvdrun.wait_until(lambda: any(tmp_path.glob("hvdrun-*/card.json")), "its first moments")
+            argv = [sys.executable, "-c", holder, str(job.pid)]
+            with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
+                assert held.stdout is not None
+                assert held.stdin is not None
+                if held.stdout.readline() != "held\n":
+                    pytest.skip("no process may be traced here")
+                hvdrun.wait_until(lambda: hvdrun.state(job.pid) == "t", "its stop")
+                begin = time.monotonic()
+                done = hvdrun.run("kill", str(job.pid), env=alone(tmp_path))
+                held.stdin.close()
+            assert done.returncode == 0
+            assert "its hvdrun is killed, and its guards end the ranks" in done.stderr
+            assert time.monotonic() - begin >= 5
+            assert job.wait(10) == -signal.SIGKILL
+        sleepers.wait_for(0)
+    finally:
+        sleepers.kill()
