@@ -240,6 +240,16 @@ std::map<std::string, std::string> rank_environment(const JobPlan& job, const Ra
   for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
   if (!host.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = join(host.gpus, ",");
   if (job.settings.flag("verbose")) env.try_emplace("HOROVOD_LOG_LEVEL", "info");
+  if (job.settings.flag("gloo")) {  // Horovod's launch of that kind, which scripts tell by these
+    const std::pair<const char*, int> numbers[] = {{"HOROVOD_RANK", place.rank},
+                                                   {"HOROVOD_SIZE", static_cast<int>(job.plan.ranks.size())},
+                                                   {"HOROVOD_LOCAL_RANK", place.local_rank},
+                                                   {"HOROVOD_LOCAL_SIZE", place.local_size},
+                                                   {"HOROVOD_CROSS_RANK", place.cross_rank},
+                                                   {"HOROVOD_CROSS_SIZE", place.cross_size}};
+    for (const auto& [name, number] : numbers) env[name] = std::to_string(number);
+    env["HOROVOD_HOSTNAME"] = host.name;
+  }
   if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty()) env["NCCL_SOCKET_IFNAME"] = nics;
   env.try_emplace("PYTHONUNBUFFERED", "1");  // output is a pipe; people want to see it as it comes
   if (!job.mpirun.library_folder.empty()) {

@@ -48,6 +48,7 @@ struct Reader {
         read(entry.second, key, level + 1);
         continue;
       }
+      if (horovods_own(key, entry.second)) continue;
       const Option* row = row_of(key);
       if (!row) {
         const std::string near = nearest_key(key);
@@ -57,6 +58,25 @@ struct Reader {
       if (entry.second.IsNull()) continue;
       settings.set(*row, {value_of(entry.second, key), Source::config, at(entry.second.Mark())});
     }
+  }
+
+  /// Keys of Horovod's that are no option's: the controller, and the older opposite of with_timestamp.
+  bool horovods_own(const std::string& key, const YAML::Node& value) {
+    const bool controller = key == "controller";
+    if ((!controller && key != "logging.hide_timestamp") || !value.IsScalar()) return false;
+    const std::string where = at(value.Mark());
+    if (!controller) {
+      const auto hidden = to_boolean(value.Scalar());
+      if (!hidden) throw Error(Code::usage, where, "'" + value.Scalar() + "' is not a boolean", "write true or false");
+      settings.set(option("log-with-timestamp"), {*hidden ? "0" : "1", Source::config, where});
+      return true;
+    }
+    std::string chosen = value.Scalar();
+    for (char& c : chosen) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    if (chosen != "mpi" && chosen != "gloo")
+      throw Error(Code::usage, where, "'" + value.Scalar() + "' is no controller", "write mpi or gloo");
+    settings.set(option(chosen), {"1", Source::config, where});
+    return true;
   }
 
   std::string value_of(const YAML::Node& node, const std::string& key) {

@@ -49,7 +49,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "topology", .spellings = "--topology", .kind = text, .group = what, .metavar = "FILE", .help = "--show-map and --dry-run for a machine exported by lstopo"},
     // output
     {.id = "output-filename", .spellings = "--output-filename", .kind = text, .group = output, .metavar = "DIR", .yaml = "output.filename", .help = "also write DIR/rank.N/stdout and stderr"},
-    {.id = "prefix-output-with-timestamp", .spellings = "--prefix-output-with-timestamp,--prefix-timestamp", .kind = flag, .group = output, .yaml = "output.timestamp", .help = "time of day before each line"},
+    {.id = "prefix-output-with-timestamp", .spellings = "--prefix-output-with-timestamp,--prefix-timestamp,-prefix-timestamp", .kind = flag, .group = output, .yaml = "output.timestamp", .help = "time of day before each line"},
     {.id = "collapse", .spellings = "--collapse", .kind = negatable, .group = output, .variable = "HVD_COLLAPSE", .yaml = "output.collapse", .help = "lines that several ranks print alike become one (default: on a terminal)"},
     {.id = "stdin", .spellings = "--stdin", .kind = integer, .group = output, .metavar = "RANK", .yaml = "output.stdin", .help = "give hvdrun's standard input to this rank, mostly 0 (default: to none)", .least = 0},
     {.id = "report", .spellings = "--report", .kind = negatable, .group = output, .variable = "HVD_REPORT", .yaml = "output.report", .help = "at the end: time, steps, the slowest rank, use of CPU, memory and GPUs (default: on a terminal)"},
@@ -69,7 +69,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "torus-allreduce", .spellings = "--torus-allreduce", .kind = negatable, .group = tuning, .variable = "HOROVOD_TORUS_ALLREDUCE", .for_ranks = true, .yaml = "params.torus_allreduce", .help = "the same as --hierarchical-allreduce"},
     {.id = "mpi-threads-disable", .spellings = "--mpi-threads-disable", .kind = negatable, .group = tuning, .variable = "HOROVOD_MPI_THREADS_DISABLE", .for_ranks = true, .yaml = "library_options.mpi_threads_disable", .help = "MPI without threads"},
     {.id = "num-nccl-streams", .spellings = "--num-nccl-streams", .kind = integer, .group = tuning, .metavar = "N", .variable = "HOROVOD_NUM_NCCL_STREAMS", .for_ranks = true, .fallback = "1", .yaml = "library_options.num_nccl_streams", .help = "NCCL streams of each process set, which batches take in turn", .least = 1},
-    {.id = "thread-affinity", .spellings = "--thread-affinity", .kind = integer, .group = tuning, .metavar = "CPU", .variable = "HOROVOD_THREAD_AFFINITY", .for_ranks = true, .yaml = "library_options.thread_affinity", .help = "core of the runtime's thread", .least = 0},
+    {.id = "thread-affinity", .spellings = "--thread-affinity", .kind = text, .group = tuning, .metavar = "CORE,...", .variable = "HOROVOD_THREAD_AFFINITY", .for_ranks = true, .yaml = "library_options.thread_affinity", .help = "cores of the runtime's threads, by local rank"},
     // autotune
     {.id = "autotune", .spellings = "--autotune", .kind = negatable, .group = autotune, .variable = "HOROVOD_AUTOTUNE", .for_ranks = true, .fallback = "0", .yaml = "autotune.enabled", .help = "tune fusion and the like while running", .support = note, .remark = no_autotune},
     {.id = "autotune-log-file", .spellings = "--autotune-log-file", .kind = text, .group = autotune, .metavar = "FILE", .variable = "HOROVOD_AUTOTUNE_LOG", .for_ranks = true, .yaml = "autotune.log_file", .help = "what was tried, as CSV"},
@@ -83,7 +83,7 @@ constexpr auto table = std::to_array<Option>({
     {.id = "stall-check-shutdown-time-seconds", .spellings = "--stall-check-shutdown-time-seconds", .kind = number, .group = stall, .metavar = "S", .variable = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", .for_ranks = true, .fallback = "0", .yaml = "stall_check.shutdown_time_seconds", .help = "when to end the job; 0: never", .least = 0},
     // logging
     {.id = "log-level", .spellings = "--log-level", .kind = text, .group = logging, .metavar = "LEVEL", .variable = "HOROVOD_LOG_LEVEL", .for_ranks = true, .fallback = "warning", .yaml = "logging.level", .help = "how much the runtime says: trace, debug, info, warning, error, fatal", .choices = "trace,debug,info,warning,error,fatal"},
-    {.id = "log-with-timestamp", .spellings = "--log-with-timestamp", .kind = negatable, .group = logging, .variable = "HOROVOD_LOG_HIDE_TIME", .for_ranks = true, .convert = inverted, .fallback = "1", .yaml = "logging.with_timestamp", .help = "time in the runtime's messages"},
+    {.id = "log-with-timestamp", .spellings = "--log-with-timestamp", .kind = negatable, .group = logging, .variable = "HOROVOD_LOG_HIDE_TIME", .for_ranks = true, .convert = inverted, .fallback = "0", .yaml = "logging.with_timestamp", .help = "time in the runtime's messages", .opposites = "--log-without-timestamp,--log-hide-timestamp"},
     // elastic
     {.id = "min-np", .spellings = "--min-np,--min-num-proc", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.min_np", .help = "fewest ranks to go on with", .support = later, .remark = no_elastic},
     {.id = "max-np", .spellings = "--max-np,--max-num-proc", .kind = integer, .group = elastic, .metavar = "N", .yaml = "elastic.max_np", .help = "most ranks to grow to", .support = later, .remark = no_elastic},
@@ -93,9 +93,9 @@ constexpr auto table = std::to_array<Option>({
     {.id = "blacklist-cooldown-range", .spellings = "--blacklist-cooldown-range", .kind = pair, .group = elastic, .metavar = "MIN MAX", .yaml = "elastic.blacklist_cooldown_range", .help = "seconds before a failed host is tried again", .support = later, .remark = no_elastic},
     // horovod
     {.id = "mpi", .spellings = "--mpi", .kind = flag, .group = horovod, .help = "accepted: MPI is the one controller"},
-    {.id = "gloo", .spellings = "--gloo", .kind = flag, .group = horovod, .help = "accepted; MPI is used", .support = note, .remark = "MPI is the one controller here; --gloo changes nothing"},
+    {.id = "gloo", .spellings = "--gloo", .kind = flag, .group = horovod, .help = "MPI is used; ranks get HOROVOD_RANK and its like", .support = note, .remark = "MPI is the one controller here; for --gloo ranks get HOROVOD_RANK and its like"},
     {.id = "jsrun", .spellings = "--jsrun", .kind = flag, .group = horovod, .help = "accepted; MPI is used", .support = note, .remark = "MPI is the one controller here; --jsrun changes nothing"},
-    {.id = "gloo-timeout-seconds", .spellings = "--gloo-timeout-seconds", .kind = number, .group = horovod, .metavar = "S", .variable = "HOROVOD_GLOO_TIMEOUT_SECONDS", .for_ranks = true, .yaml = "params.gloo_timeout_seconds", .help = "accepted; there is no gloo here", .least = 0},
+    {.id = "gloo-timeout-seconds", .spellings = "--gloo-timeout-seconds", .kind = number, .group = horovod, .metavar = "S", .variable = "HOROVOD_GLOO_TIMEOUT_SECONDS", .for_ranks = true, .yaml = "library_options.gloo_timeout_seconds", .help = "accepted; there is no gloo here", .support = note, .remark = "there is no gloo here; --gloo-timeout-seconds changes nothing", .least = 0},
     {.id = "disable-cache", .spellings = "--disable-cache", .kind = flag, .group = horovod, .help = "accepted: hvdrun keeps no cache of earlier checks"},
     // other
     {.id = "help", .spellings = "-h,--help", .kind = flag, .group = other, .help = "this text"},
@@ -137,7 +137,14 @@ const Option& option(std::string_view id) {
 
 const Option* find_spelling(std::string_view spelling, bool* negated) {
   if (negated) *negated = false;
-  for (const Option& o : table)
+  for (const Option& o : table) {
+    for (const std::string& s : split(o.opposites, ',')) {
+      if (s.empty()) continue;
+      const bool doubled = spelling.starts_with("--no-") && s.substr(2) == spelling.substr(5);
+      if (s != spelling && !doubled) continue;
+      if (negated) *negated = !doubled;
+      return &o;
+    }
     for (const std::string& s : split(o.spellings, ',')) {
       if (s == spelling) return &o;
       if (o.kind == negatable && spelling.starts_with("--no-") && s.substr(2) == spelling.substr(5)) {
@@ -145,6 +152,7 @@ const Option* find_spelling(std::string_view spelling, bool* negated) {
         return &o;
       }
     }
+  }
   return nullptr;
 }
 

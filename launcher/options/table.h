@@ -62,7 +62,8 @@ struct Option {
   std::string_view remark = {};
   std::optional<double> least = std::nullopt;  ///< numbers: smallest value that makes sense
   std::optional<double> most = std::nullopt;   ///< and largest
-  std::string_view choices = {};               ///< words that a text may be, comma-separated; case does not matter
+  std::string_view opposites = {};  ///< negatable: other spellings of --no-…, comma-separated, and of their own
+  std::string_view choices = {};    ///< words that a text may be, comma-separated; case does not matter
   bool hidden = false;
 };
 

@@ -1,5 +1,7 @@
 #include "core/config.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "common/types.h"
 
 namespace hvd::core {
@@ -64,6 +67,20 @@ void choose_for_gpus(Config& c) {
   c.gpu_through_host = !any && cpu && *cpu;
 }
 
+/// "0,2,4,6"
+std::vector<int> cores(const char* name) {
+  std::vector<int> out;
+  const char* text = std::getenv(name);
+  if (!text || !*text) return out;
+  for (const std::string& word : split(text, ',')) {
+    const auto core = to_integer(std::string(trim(word)));
+    if (!core || *core < 0 || *core >= CPU_SETSIZE)
+      throw Error(Code::usage, name, "'" + std::string(text) + "' is not a list of cores", "write for example 0,2,4,6");
+    out.push_back(static_cast<int>(*core));
+  }
+  return out;
+}
+
 }  // namespace
 
 Config Config::from_environment() {
@@ -92,6 +109,7 @@ Config Config::from_environment() {
   c.nccl_streams = static_cast<int>(number("HOROVOD_NUM_NCCL_STREAMS", 1, 1, 16));
   c.sums_by_nodes = flag("HOROVOD_HIERARCHICAL_ALLREDUCE", false) | flag("HOROVOD_TORUS_ALLREDUCE", false);
   c.gathers_by_nodes = flag("HOROVOD_HIERARCHICAL_ALLGATHER", false);
+  c.affinity = cores("HOROVOD_THREAD_AFFINITY");
   c.mpi_threads = !flag("HOROVOD_MPI_THREADS_DISABLE", false);
   return c;
 }

@@ -1,6 +1,7 @@
 /// @file config.h — what the environment says, read once at every init.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace hvd::core {
 
@@ -26,6 +27,7 @@ struct Config {
   int nccl_streams = 1;           ///< HOROVOD_NUM_NCCL_STREAMS: batches that a GPU can have under way side by side
   bool sums_by_nodes = false;     ///< HOROVOD_HIERARCHICAL_ALLREDUCE, HOROVOD_TORUS_ALLREDUCE: on GPUs
   bool gathers_by_nodes = false;  ///< HOROVOD_HIERARCHICAL_ALLGATHER: on GPUs
+  std::vector<int> affinity;      ///< HOROVOD_THREAD_AFFINITY: cores of the engines' threads, by local rank
   bool mpi_threads = true;        ///< HOROVOD_MPI_THREADS_DISABLE off
 
   /// Throws Error{usage} naming the variable.

@@ -146,14 +146,14 @@ void Device::say() const {
                            : d.nccl ? "NCCL " + nccl::version_text(nccl::Library::get()->version)
                                     : "host memory");
   if (!d.nccl && !d.reason.empty())
-    std::fprintf(stderr, "hvd: %s: %s\n", way.c_str(), d.reason.c_str());
+    std::fprintf(stderr, "hvd: %s%s: %s\n", log_time().c_str(), way.c_str(), d.reason.c_str());
   else
     log_info(way + (!mpi && d.by_mpi ? ", some operations through MPI" : ""));
   if (!d.why_not_mpi.empty())
-    std::fprintf(stderr, "hvd: tensors on GPUs that were to go through MPI go through host memory: %s\n",
-                 d.why_not_mpi.c_str());
+    std::fprintf(stderr, "hvd: %stensors on GPUs that were to go through MPI go through host memory: %s\n",
+                 log_time().c_str(), d.why_not_mpi.c_str());
   for (const std::string& note : d.notes)
-    if (d.nccl) std::fprintf(stderr, "hvd: %s\n", note.c_str());
+    if (d.nccl) std::fprintf(stderr, "hvd: %s%s\n", log_time().c_str(), note.c_str());
 }
 
 /// Begins the communicators: when NCCL is needed for the first time.

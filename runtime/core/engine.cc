@@ -1,6 +1,8 @@
 #include "core/engine.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -57,7 +59,28 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   listen();
   bell_ = &set().node().bell(world_.local_rank());
   peers_ = std::make_unique<Peers>(world_, std::move(cards));
+  const cpu_set_t cores = cores_of_thread();
   thread_ = std::thread([this] { run(); });
+  if (!config_.affinity.empty()) pthread_setaffinity_np(thread_.native_handle(), sizeof cores, &cores);
+}
+
+/// By HOROVOD_THREAD_AFFINITY.  Throws Error{usage} where that has no core for this rank, or one that is not there.
+cpu_set_t Engine::cores_of_thread() const {
+  cpu_set_t wanted;
+  CPU_ZERO(&wanted);
+  if (config_.affinity.empty()) return wanted;
+  const auto local = static_cast<std::size_t>(world_.local_rank());
+  const char* const name = "HOROVOD_THREAD_AFFINITY";
+  if (local >= config_.affinity.size())
+    throw Error(Code::usage, name,
+                std::to_string(config_.affinity.size()) + " cores for " + std::to_string(world_.local_size()) +
+                    " ranks of a host",
+                "name one for each, as --thread-affinity 0,2,4,6");
+  const int core = config_.affinity[local];
+  if (core >= sysconf(_SC_NPROCESSORS_CONF))
+    throw Error(Code::usage, name, "there is no core " + std::to_string(core) + " on this host");
+  CPU_SET(static_cast<std::size_t>(core), &wanted);
+  return wanted;
 }
 
 Engine::~Engine() { leave(); }

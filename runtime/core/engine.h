@@ -10,6 +10,8 @@
 /// it is free; otherwise the engine's own thread does, which sleeps on its bell
 /// while there is nothing to do (memory/wake.h).  An idle rank uses no CPU.
 #pragma once
+#include <sched.h>
+
 #include <atomic>
 #include <map>
 #include <memory>
@@ -114,6 +116,8 @@ class Engine {
   int naps_ = 0, idle_sleeps_ = 0;
   std::atomic<bool> deep_{false};  ///< the thread sleeps until somebody rings: it is not watching anybody
   std::thread thread_;
+
+  cpu_set_t cores_of_thread() const;
 };
 
 }  // namespace hvd::core

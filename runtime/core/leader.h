@@ -71,6 +71,7 @@ class Leader {
   void collect_stalls(std::int64_t now_ns);
   void tell_stalls(std::int64_t now_ns);
   bool warn_of_stalls(std::int64_t now_ns);
+  void refuse_crossed(std::int64_t now_ns);
   void settled(negotiate::Order type, std::string_view body);
   void note_step(std::string_view batch);
   std::int64_t worth_telling_ns() const;

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/log.h"
 #include "core/leader.h"
 #include "memory/futex.h"
 #include "negotiate/idset.h"
+#include "negotiate/order.h"
 #include "wire/link.h"
 
 namespace hvd::core {
@@ -127,10 +129,34 @@ std::int64_t Leader::worth_telling_ns() const {
   return std::min(std::max(config_.stall_tell_ns, 3 * steps_.median_ns()), config_.stall_warn_ns);
 }
 
+/// Operations of different kinds under one name of the callers', which wait for each other's ranks.  That may be an
+/// order that some rank has not come to yet, so they are not refused before a wait is worth telling.
+void Leader::refuse_crossed(std::int64_t now_ns) {
+  for (const auto& [name, stall] : stalls_) {
+    const std::size_t dot = name.find('.');
+    if (dot == std::string::npos || negotiate::is_made_name(name)) continue;
+    std::vector<std::string> crossed;
+    negotiate::RankSet all;
+    int ranks = 0;
+    for (int kind = 0; kind < num_kinds; ++kind) {
+      const auto found = stalls_.find(name_of(static_cast<Kind>(kind)) + name.substr(dot));
+      if (found == stalls_.end() || now_ns - found->second.since_ns < worth_telling_ns()) continue;
+      crossed.push_back(found->first);
+      all.merge(found->second.here);
+      ranks += found->second.here.count();
+    }
+    if (crossed.size() > 1 && ranks == world_.size && all.count() == world_.size)
+      return conductor_->refuse_crossed(crossed);
+  }
+}
+
 bool Leader::check_stalls(std::int64_t now_ns) {
   if (config_.stall_warn_ns <= 0) return false;
   collect_stalls(now_ns);
-  if (conductor_) return warn_of_stalls(now_ns);
+  if (conductor_) {
+    refuse_crossed(now_ns);
+    return warn_of_stalls(now_ns);
+  }
   tell_stalls(now_ns);
   return !stalls_.empty();
 }
@@ -173,8 +199,8 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
   }
   if (names > 8) warning += "\n  and " + std::to_string(names - 8) + " more";
   if (!warning.empty())
-    std::fprintf(stderr, "hvd: some ranks wait for others that have not submitted the same operation:%s\n",
-                 warning.c_str());
+    std::fprintf(stderr, "hvd: %ssome ranks wait for others that have not submitted the same operation:%s\n",
+                 log_time().c_str(), warning.c_str());
   return !stalls_.empty();
 }
 

@@ -107,6 +107,31 @@ void Conductor::fail(std::uint32_t code, const std::string& name, const std::vec
       fail_group(group, size, text);
 }
 
+void Conductor::refuse_crossed(const std::vector<std::string>& names) {
+  std::vector<Claim> all;
+  bool evicted = false;
+  for (const std::string& name : names) {
+    if (const auto known = id_of_.find(name); known != id_of_.end()) {
+      evict(known->second);  // who has it under way sends a record
+      evicted = true;
+    } else if (const auto found = announced_.find(name); found != announced_.end()) {
+      all.insert(all.end(), found->second.all.begin(), found->second.all.end());
+    }
+  }
+  int ranks = 0;
+  for (Claim& c : all) ranks += c.ranks.count(), c.ranks = c.ranks.mapped(options_.world_ranks);
+  if (evicted || ranks < options_.ranks) return;  // there is more to come
+  std::sort(all.begin(), all.end(), [](const Claim& a, const Claim& b) { return a.ranks.first() < b.ranks.first(); });
+  const std::string text = disagreement(names.front().substr(names.front().find('.') + 1), all);
+  for (const std::string& name : names) {
+    const auto found = announced_.find(name);
+    if (found == announced_.end()) continue;  // failed with its group
+    const std::vector<Claim> claims = found->second.take();
+    announced_.erase(found);
+    fail(HVD_MISMATCH, name, claims, text);
+  }
+}
+
 /// Why the ranks that have joined cannot take part in this with zeros; empty: they can.
 std::string Conductor::cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const {
   const std::string who = absent.mapped(options_.world_ranks).text(16);

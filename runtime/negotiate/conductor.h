@@ -54,6 +54,9 @@ class Conductor {
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
   /// Every member has carried out this many orders.
   void executed(std::uint64_t orders);
+  /// Operations of different kinds under one name of the callers' have waited long, each for the ranks of the others:
+  /// ends them on all ranks, soon.  @p names  the operations'
+  void refuse_crossed(const std::vector<std::string>& names);
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// Publishes what can run now.  True when it published anything.
   /// @param here    orders that this node's members have carried out

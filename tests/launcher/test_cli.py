@@ -192,6 +192,59 @@ def test_options_that_change_nothing_say_so() -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
+HOROVODRUNS = """-cb --check-build -v --version -np --num-proc --disable-cache --start-timeout --network-interfaces
+--network-interface --output-filename --verbose --config-file -p --ssh-port -i --ssh-identity-file --fusion-threshold-mb
+--cycle-time-ms --cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather
+--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce --autotune --no-autotune --autotune-log-file
+--autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples --autotune-gaussian-process-noise
+--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout --reset-limit --blacklist-cooldown-range
+--timeline-filename --timeline-mark-cycles --no-timeline-mark-cycles --no-stall-check --stall-check
+--stall-check-warning-time-seconds --stall-check-shutdown-time-seconds --mpi-threads-disable --no-mpi-threads-disable --mpi-args
+--tcp --binding-args --num-nccl-streams --thread-affinity --gloo-timeout-seconds --log-level --log-with-timestamp
+--log-without-timestamp -prefix-timestamp --prefix-output-with-timestamp --log-hide-timestamp --no-log-hide-timestamp -H --hosts
+-hostfile --hostfile --host-discovery-script --gloo --mpi --jsrun"""
+
+
+def test_horovodruns_spellings() -> None:
+    """All of 0.28.1's are known; those of the time in messages mean what they say."""
+    spellings = {name for row in json.loads(hvdrun.run("--dump-options").stdout) for name in row["spellings"]}
+    opposites = {"--log-without-timestamp", "--log-hide-timestamp", "--no-log-hide-timestamp"}
+    unknown = [s for s in HOROVODRUNS.split() if s not in spellings | opposites and s.replace("--no-", "--") not in spellings]
+    assert unknown == []
+    show = ["-np", "1", "--", "sh", "-c", "echo $HOROVOD_LOG_HIDE_TIME"]
+    for option, hidden in {
+        "--log-with-timestamp": "0",
+        **dict.fromkeys(opposites, "1"),
+        "--no-log-hide-timestamp": "0",
+    }.items():
+        assert hvdrun.run(option, *show).stdout.split() == ["[0", "localhost]", hidden], option
+
+
+def test_horovods_sample_configuration(tmp_path: pathlib.Path) -> None:
+    """What its documents show; what changes nothing is told in a line."""
+    (tmp_path / "c.yaml").write_text(
+        "controller: gloo\n"
+        "params:\n  fusion_threshold_mb: 32\n  cycle_time_ms: 5\n  cache_capacity: 2048\n  hierarchical_allreduce: true\n"
+        "  hierarchical_allgather: true\n"
+        "autotune:\n  enabled: false\n  log_file: horovod_autotune_log.txt\n  warmup_samples: 5\n  steps_per_sample: 20\n"
+        "  bayes_opt_max_samples: 50\n  gaussian_process_noise: 0.9\n"
+        "timeline:\n  filename: horovod_timeline.json\n  mark_cycles: true\n"
+        "stall_check:\n  enabled: false\n  warning_time_seconds: 120\n  shutdown_time_seconds: 240\n"
+        "library_options:\n  mpi_threads_disable: true\n  num_nccl_streams: 2\n"
+        "  thread_affinity: 1\n  gloo_timeout_seconds: 60\n"
+        "logging:\n  level: INFO\n  hide_timestamp: true\n"
+    )
+    done = hvdrun.run("-np", "1", "--config-file", "c.yaml", "--dry-run", "true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(";")[0] for line in done.stderr.splitlines()] == [
+        "hvdrun: MPI is the one controller here",
+        "hvdrun: there is no gloo here",
+    ]
+    (tmp_path / "c.yaml").write_text("controller: smoke\n")
+    done = hvdrun.run("-np", "1", "--config-file", "c.yaml", "--dry-run", "true", cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "hvdrun: c.yaml:1:13: 'smoke' is no controller")
+
+
 def test_options_behind_the_program_are_remarked_on(tmp_path: pathlib.Path) -> None:
     """Once, and only where nobody said how many ranks."""
     (tmp_path / "t.py").write_text("")

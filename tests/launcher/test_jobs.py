@@ -110,6 +110,40 @@ def test_cores_are_shared_out() -> None:
     assert tagged(done.stdout, 0)[0].startswith(str(allowed))
 
 
+OPTIONS_AT_WORK = """
+import glob, os, time
+import hvd.numpy as hvd, numpy as np
+names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
+print("gloo", hvd.gloo_built(), *(os.environ["HOROVOD_" + name] for name in names), flush=True)
+before = set(os.listdir("/proc/self/task"))
+hvd.init()
+masks = [os.sched_getaffinity(int(t)) for t in set(os.listdir("/proc/self/task")) - before]
+print("masks", {1 - hvd.rank()} in masks, flush=True)
+time.sleep(3 * hvd.rank())
+hvd.allreduce(np.ones(1))
+"""
+
+
+def test_horovods_options_at_work() -> None:
+    """--gloo's variables, --thread-affinity and --log-with-timestamp."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core only")
+    args = ["-np", "2", "--gloo", "--thread-affinity", "1,0", "--log-with-timestamp", "--stall-check-warning-time-seconds", "1"]
+    done = hvdrun.run(*args, "--", sys.executable, "-c", OPTIONS_AT_WORK)
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        assert tagged(done.stdout, rank) == [f"gloo True {rank} 2 {rank} 2 0 1 localhost", "masks True"], done.stderr
+    assert re.search(r"hvd: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} some ranks wait", done.stderr), done.stderr
+    for wrong, said in (
+        ("1", "1 cores for 2 ranks"),
+        ("a,b", "list of cores"),
+        ("4096,0", "list of cores"),
+        ("900,900", "no core"),
+    ):
+        done = hvdrun.run("-np", "2", "--thread-affinity", wrong, "--", sys.executable, "-c", "import hvd.numpy as h; h.init()")
+        assert done.returncode != 0 and "HOROVOD_THREAD_AFFINITY" in done.stderr and said in done.stderr, done.stderr
+
+
 def test_ranks_stay_on_the_cores_that_hvdrun_was_given() -> None:
     """By taskset or a batch system: two jobs side by side keep apart."""
     last = max(os.sched_getaffinity(0))

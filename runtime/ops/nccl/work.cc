@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace hvd::nccl {
 
@@ -60,7 +61,7 @@ void Buffer::ask(std::size_t bytes, cuda::Stream stream, bool kernels) {
       address_ = reinterpret_cast<Pointer>(gpu_.allocate_pinned(bytes));
     } catch (const Error&) { throw full; }
     on_host_ = true;
-    std::fprintf(stderr, "hvd: a fusion buffer is in host memory, and slow: %s\n", full.what());
+    std::fprintf(stderr, "hvd: %sa fusion buffer is in host memory, and slow: %s\n", log_time().c_str(), full.what());
   }
 }
 

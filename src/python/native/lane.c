@@ -19,7 +19,7 @@ static const char* const argument_names[ARGUMENTS] = {"tensor",          "averag
 
 /* Interned once, by the first Lane: attributes and keywords are then found by their address. */
 static struct {
-  PyObject *arguments[ARGUMENTS], *is_cpu, *is_contiguous, *data_ptr, *dtype, *shape, *process_set_id;
+  PyObject *arguments[ARGUMENTS], *is_cpu, *is_contiguous, *data_ptr, *dtype, *shape, *process_set_id, *is_neg;
 } words;
 
 typedef struct lane {
@@ -43,7 +43,9 @@ static int make_words(void) {
   words.data_ptr = PyUnicode_InternFromString("data_ptr");
   words.dtype = PyUnicode_InternFromString("dtype");
   words.shape = PyUnicode_InternFromString("shape");
-  if (!words.is_cpu || !words.is_contiguous || !words.data_ptr || !words.dtype || !words.shape) return -1;
+  words.is_neg = PyUnicode_InternFromString("is_neg");
+  if (!words.is_cpu || !words.is_contiguous || !words.data_ptr || !words.dtype || !words.shape || !words.is_neg)
+    return -1;
   return (words.process_set_id = PyUnicode_InternFromString("process_set_id")) ? 0 : -1;
 }
 
@@ -98,6 +100,14 @@ static int is_true(PyObject* answer) {
   return yes;
 }
 
+/* Its memory holds the negative: torch's lazy views. */
+static int is_negative(PyObject* tensor) {
+  PyObject* answer = PyObject_CallMethodObjArgs(tensor, words.is_neg, NULL);
+  const int plain = answer == Py_False;
+  Py_XDECREF(answer);
+  return !plain;
+}
+
 static int fill_code(lane* self, PyObject* tensor, hvd_request* r) {
   PyObject* dtype = PyObject_GetAttr(tensor, words.dtype);
   if (!dtype) return 0;
@@ -124,7 +134,7 @@ static int fill_address(PyObject* tensor, hvd_request* r) {
   if (!address) return 0;
   r->in = r->out = PyLong_AsVoidPtr(address);
   Py_DECREF(address);
-  return r->in || !PyErr_Occurred();
+  return r->in != NULL; /* torch's ZeroTensor has no memory */
 }
 
 /* dims: [MAX_DIMS] */
@@ -145,8 +155,8 @@ static int fill_dims(PyObject* tensor, hvd_request* r, int64_t* dims) {
 
 static int fill_tensor(lane* self, PyObject* tensor, hvd_request* r, int64_t* dims) {
   return is_true(PyObject_GetAttr(tensor, words.is_cpu)) &&
-         is_true(PyObject_CallMethodObjArgs(tensor, words.is_contiguous, NULL)) && fill_address(tensor, r) &&
-         fill_code(self, tensor, r) && fill_dims(tensor, r, dims);
+         is_true(PyObject_CallMethodObjArgs(tensor, words.is_contiguous, NULL)) && !is_negative(tensor) &&
+         fill_address(tensor, r) && fill_code(self, tensor, r) && fill_dims(tensor, r, dims);
 }
 
 static int fill_factor(PyObject* given, double* factor) {

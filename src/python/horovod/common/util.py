@@ -8,6 +8,7 @@ import sysconfig
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version_of
 from importlib.util import find_spec
@@ -47,6 +48,11 @@ __all__ = [
 ]
 
 EXTENSIONS = ["tensorflow", "torch", "mxnet"]
+
+
+def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
+    """f, whose results are kept.  Scripts for Horovod decorate with it."""
+    return cache(f)
 
 
 def get_ext_suffix() -> str:

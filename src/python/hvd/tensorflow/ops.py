@@ -101,12 +101,16 @@ def _compressed(kind: str, tensors: Sequence[Any], compression: type[Compressor]
     return [compression.decompress(out, ctx) for out, ctx in zip(call_reduction(kind, small, *args), contexts)]
 
 
+def _check_sparse(op: int) -> None:
+    if op not in (Average, Sum):
+        raise NotImplementedError("IndexedSlices can be reduced by Sum and Average only (see sparse_as_dense)")
+
+
 def _sparse_allreduce(
     slices: tf.IndexedSlices, op: int, factor: float, name: str | None, process_set: ProcessSet
 ) -> tf.IndexedSlices:
     """Gathers all ranks' rows: their sum, when rows of one index are added up, as users of IndexedSlices do."""
-    if op not in (Average, Sum):
-        raise NotImplementedError("IndexedSlices can be reduced by Sum and Average only (see sparse_as_dense)")
+    _check_sparse(op)
     values, indices = grouped_allgather([slices.values, slices.indices], name=name, process_set=process_set)
     if factor != 1:
         values = values * tf.cast(factor, values.dtype)
@@ -159,6 +163,8 @@ def grouped_allreduce(
     """allreduce of several tensors that become ready, and run, together."""
     chosen = reduce_op(op, average)
     dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
+    if len(dense) < len(tensors):
+        _check_sparse(chosen)
     results: list[Any] = list(tensors)
     if dense or not results:
         args = (name, True, chosen, prescale_factor, postscale_factor, process_set)

@@ -18,6 +18,7 @@ _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
 _CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
 # What can be moved, but not reduced: other 8-bit floats than the standard ones travel as bytes, complex numbers as pairs.
 _MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.startswith("float8_")}
+_MOVED |= {getattr(torch, "u" + name): DTYPES[name] for name in ("int32", "int64") if hasattr(torch, "u" + name)}
 
 
 class TorchAdapter:
@@ -39,8 +40,11 @@ class TorchAdapter:
     def view(self, tensor: torch.Tensor) -> View | None:
         try:
             if tensor.is_cpu and tensor.is_contiguous():
-                return tensor.data_ptr(), self._codes[tensor.dtype], tensor.shape, -1
-            if tensor.is_cuda and tensor.is_contiguous() and self._has_cuda():
+                address = tensor.data_ptr()
+                if tensor.is_neg() or (not address and tensor.numel()):
+                    return None  # torch's lazy negatives and zeros: their memory, if any, holds something else
+                return address, self._codes[tensor.dtype], tensor.shape, -1
+            if tensor.is_cuda and tensor.is_contiguous() and not tensor.is_neg() and self._has_cuda():
                 gpu = tensor.get_device()
                 device = (gpu, torch.cuda.current_stream(gpu).cuda_stream)
                 self._streams.add(device)
@@ -89,7 +93,9 @@ class TorchAdapter:
             raise ValueError(f"tensors on {tensor.device} cannot be exchanged")
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
-        dense = tensor.detach().resolve_conj().contiguous()
+        dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        if not dense.data_ptr() and dense.numel():
+            dense = dense.clone()  # a ZeroTensor
         return dense if dense.is_cpu or self._has_cuda() else dense.cpu()
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:

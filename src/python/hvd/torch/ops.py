@@ -405,6 +405,8 @@ def sparse_allreduce_async(
     """
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be reduced by Sum and Average only")
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
+        raise ValueError("a sparse COO tensor is needed (see allreduce)")
     coalesced = tensor.coalesce()
     indices = coalesced.indices().t().contiguous()  # [nnz, sparse dims]
     values = coalesced.values()

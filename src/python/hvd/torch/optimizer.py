@@ -12,7 +12,8 @@ import torch
 
 from hvd import _world
 from hvd._objects import broadcast_object
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd._submission import reduce_op
+from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._delta import DeltaReducer
 from hvd.torch._lowrank import LowRankReducer
 from hvd.torch._reducer import Reducer, Settings
@@ -212,7 +213,7 @@ def _check_kinds(optimizer: Any, compression: Any) -> None:
 
 
 def _checked_passes(passes: int) -> int:
-    if not isinstance(passes, int) or passes < 1:
+    if not isinstance(passes, int) or isinstance(passes, bool) or passes < 1:
         raise ValueError(f"backward_passes_per_step is {passes!r}: it must be at least 1")
     return passes
 
@@ -227,6 +228,8 @@ def _checked_names(optimizer: Any, named_parameters: Iterable[tuple[str, torch.T
     names: dict[int, str] = {}
     seen: set[str] = set()
     for name, parameter in pairs:
+        if not isinstance(name, str) or "\0" in name:
+            raise ValueError(f"named_parameters has the name {name!r}: it must be a string without zero bytes")
         if name in seen:
             raise ValueError(f"named_parameters has the name {name!r} twice")
         seen.add(name)
@@ -297,6 +300,10 @@ def DistributedOptimizer(
     arguments; and before init().
     """
     _check_kinds(optimizer, compression)
+    reduce_op(op, None)  # ValueError for what is none
+    number_of(process_set)
+    if not isinstance(gradient_predivide_factor, (int, float)) or not 0 < gradient_predivide_factor < float("inf"):
+        raise ValueError(f"gradient_predivide_factor is {gradient_predivide_factor!r}: it must be a number above 0")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor works with op=Average only")
     if op == Adasum and isinstance(compression, PowerSGD):

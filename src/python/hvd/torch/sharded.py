@@ -14,7 +14,7 @@ from typing import Any, Callable
 import torch
 
 from hvd._submission import Average, Max, Sum
-from hvd.process_sets import ProcessSet, global_process_set
+from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._slots import after_accumulation
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.ops import collectives, moving
@@ -83,7 +83,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
     gradient counts as one with zeros.  state_dict() is collective and is that of the undivided optimizer: it can be loaded
     there, and on any number of ranks.
 
-    optimizer: without a state yet.  backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
+    optimizer: its state, if it has one, is the same on all ranks.
+    backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
     Errors: ValueError for an optimizer that looks at whole tensors, and for sparse gradients.
     """
 
@@ -99,12 +100,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         kind = type(optimizer)
         if kind.__name__ in _WHOLE_TENSORS:
             raise ValueError(f"{kind.__name__} needs whole tensors: it cannot be sharded; use hvd.DistributedOptimizer")
-        if optimizer.state:
-            raise ValueError("the optimizer has a state already: make it sharded first, then load_state_dict()")
         if op not in (Average, Sum):
             raise ValueError("ShardedOptimizer works with op=Average or op=Sum")
         if backward_passes_per_step < 1:
             raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}: it must be at least 1")
+        number_of(process_set)
         self._op, self._compression, self._set = op, compression, process_set
         self._ranks = process_set.size() or 1
         self._rank = process_set.rank() or 0
@@ -115,12 +115,16 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._hooks: list[Any] = []
         for index, group in enumerate(self.param_groups):
             self._buckets.append(self._bucketed(index, group["params"], bucket_bytes))
-        # The user's class on one parameter a bucket: this rank's parts.
+        # The user's class on one parameter a bucket: this rank's parts, of a state that there is (Adagrad begins with one) too.
+        begun = optimizer.state_dict() if optimizer.state else None
         self._inner = optimizer
+        self._inner.state.clear()
         self._inner.param_groups.clear()
         for group, buckets in zip(self.param_groups, self._buckets):
             options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
             self._inner.add_param_group({"params": [bucket.shard for bucket in buckets], **options})
+        if begun is not None:
+            self.load_state_dict(begun)
 
     def _bucketed(self, index: int, parameters: list[torch.Tensor], limit: int) -> list[_Bucket]:
         kinds: dict[Any, list[list[torch.Tensor]]] = {}
@@ -242,6 +246,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if not self._synchronized:
             self.synchronize()
         self._synchronized = False
+        if any(p.requires_grad and p not in self._left for group in self.param_groups for p in group["params"]):
+            raise ValueError("a parameter was frozen when this ShardedOptimizer was made: make it anew to train it")
         if self._unscaled():
             for bucket in self._all():
                 bucket.take_in()
