@@ -11,7 +11,12 @@ WRONG = [
     ("process_set", None, (TypeError,), "process_set is None"),
     ("process_set", [0], (TypeError,), "process_set is [0]"),
 ]
-WRONG_FACTORS = [("op", 77, (ValueError, NotImplementedError), "op"), ("op", "Sum", (ValueError, NotImplementedError), "op")]
+WRONG_REDUCTION = [
+    ("op", 77, (ValueError, NotImplementedError), "op"),
+    ("op", "Sum", (ValueError, NotImplementedError), "op"),
+    ("prescale_factor", "2", (TypeError,), "prescale_factor is '2'"),
+    ("postscale_factor", None, (TypeError,), "postscale_factor is None"),
+]
 
 
 def says(call, kinds, words, what):
@@ -34,7 +39,7 @@ def refused_by(hvd, tensor, way=lambda function: function):
             operation == "broadcast_" and "variables" in inspect.signature(function).parameters
         )
         more = {"root_rank": 0} if operation.startswith("broadcast") else {}
-        for argument, value, kinds, words in WRONG + (WRONG_FACTORS if operation in REDUCING else []):
+        for argument, value, kinds, words in WRONG + (WRONG_REDUCTION if operation in REDUCING else []):
             given = {**more, argument: value}
             call = way(lambda x: function([x] if many else x, **given))  # noqa: B023
             says(lambda: call(tensor), kinds, words, f"{operation}({argument}={value!r})")  # noqa: B023

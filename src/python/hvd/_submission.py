@@ -132,6 +132,16 @@ def member_name(name: str | None, index: int) -> str | None:
     return None if name is None else f"{checked_name(name)}.{index}"
 
 
+def checked_factor(factor: Any, what: str) -> float:
+    """prescale_factor, postscale_factor.  TypeError for what is no number."""
+    try:
+        if not isinstance(factor, str):
+            return float(factor)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{what} is {factor!r}: it must be a number")
+
+
 def checked_predivide(factor: Any, op: int) -> float:
     """gradient_predivide_factor.  ValueError where it is no positive number, or the gradients are not averaged."""
     reduce_op(op, None)

@@ -36,6 +36,7 @@ from hvd._submission import (
     Adasum,
     Average,
     Sum,
+    checked_factor,
     checked_name,
 )
 from hvd.jax import _arrays, _library
@@ -107,6 +108,8 @@ def traced(arrays: Sequence[Any]) -> bool:
 def _check(operation: Operation) -> None:
     _world.rank()
     checked_name(operation.name)
+    checked_factor(operation.prescale, "prescale_factor")
+    checked_factor(operation.postscale, "postscale_factor")
     if number_of(operation.process_set) is None:
         raise ValueError("this process set does not exist (anymore): see add_process_set")
     if not operation.process_set.included():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd._submission import Adasum, Average, Max, Min, Product, Sum, reduce_op
+from hvd._submission import Adasum, Average, Max, Min, Product, Sum, checked_factor, reduce_op
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow import _library
 from hvd.tensorflow._library import unconverted
@@ -77,8 +77,8 @@ def call_reduction(
         first_dimension=kind == "reducescatter",
         group=group,
         reduce=reduce_op(op, None),
-        prescale_bits=_library.bits(prescale),
-        postscale_bits=_library.bits(postscale),
+        prescale_bits=_library.bits(checked_factor(prescale, "prescale_factor")),
+        postscale_bits=_library.bits(checked_factor(postscale, "postscale_factor")),
         process_set=_library.set_id(process_set),
     )
 
