@@ -183,6 +183,11 @@ SPARK = {
     "extra_mpi_args=None, env=None, stdout=None, stderr=None, verbose=1, nics=None, prefix_output_with_timestamp=False, "
     "executable=None) run_elastic",
     "horovod.spark.common.backend": "Backend() SparkBackend(num_proc=None, env=None) default_num_proc()",
+    "horovod.spark.common.datamodule": "DataModule(train_dir, val_dir, num_train_epochs=1, has_val=True, train_batch_size=32, "
+    "val_batch_size=32, shuffle=True, transform_fn=None, inmemory_cache_all=False, cur_shard=0, shard_count=1, "
+    "schema_fields=None, storage_options=None, steps_per_epoch_train=1, steps_per_epoch_val=1, verbose=True)",
+    "horovod.spark.common.util": "prepare_data(num_processes, store, df, label_columns, feature_columns, validation=None, "
+    "sample_weight_col=None, compress_sparse=False, partitions_per_process=10, verbose=0)",
     "horovod.spark.common.store": f"Store{STORE} FilesystemStore{STORE} LocalStore DBFSLocalStore "
     "HDFSStore(prefix_path, host=None, port=None, user=None, kerb_ticket=None, driver='libhdfs', extra_conf=None)",
     "horovod.spark.keras": "KerasEstimator() KerasModel",

@@ -383,7 +383,10 @@ def gpus_of_ranks(_spark: Any, np: int) -> Any:
     return hvd.spark.run(lambda: [os.environ["HVD_HOST"], os.environ.get("CUDA_VISIBLE_DEVICES", "")], num_proc=np)
 
 
+import horovods_examples  # noqa: E402
 import pipelines  # noqa: E402
+from horovods_examples import *  # noqa: E402,F403
 from pipelines import *  # noqa: E402,F403  (the estimators' checks)
 
 cloudpickle.register_pickle_by_value(pipelines)
+cloudpickle.register_pickle_by_value(horovods_examples)

@@ -125,6 +125,15 @@ def test_prepared_tables(local: s.Driver, tmp_path: pathlib.Path) -> None:
     assert "mine is to be replaced by a table, but holds" in found["said"] and "notes.txt" in found["said"]
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("example", ["pytorch_mnist", "keras_mnist", "rossmann"])
+def test_horovods_examples(local: s.Driver, tmp_path: pathlib.Path, example: str) -> None:
+    """Their shape, on small data."""
+    found = local.good(example, folder=str(tmp_path), limit=200)
+    assert found.get("accuracy", 1.0) > 0.7 and found.get("rate", 1.0) == 1.0 and found.get("epochs", 10) == 10, found
+    assert found.get("same", True) and found.get("error", 0.0) < 0.3 and found.get("best", 0) <= found.get("first", 1), found
+
+
 def test_what_is_refused(local: s.Driver, tmp_path: pathlib.Path) -> None:
     """In a sentence that says what to do; nothing is taken in silence."""
     found = local.good("refused", folder=str(tmp_path))

@@ -113,8 +113,8 @@ def check_the_best_model_is_returned():
             if epoch == 1:
                 best.extend(self.model.get_weights())
 
-    for weights_only in (False, True):
-        callback = hvd.callbacks.BestModelCheckpoint(monitor="level", mode="min", save_weights_only=weights_only)
+    for weights_only, mode in ((False, "min"), (True, "auto")):
+        callback = hvd.callbacks.BestModelCheckpoint(monitor="level", mode=mode, save_weights_only=weights_only)
         levels, best = iter([0.5, 0.1, 0.9]), []
         found = trained(path, kept, callbacks=[Judge()], checkpoint_callback=callback, run_id=f"best{weights_only}")
         assert all(np.array_equal(a, b) for a, b in zip(hvd.broadcast_object(best, 0), found["weights"])), (best, found)

@@ -221,6 +221,26 @@ def check_several_losses_count_equally():
     assert (0, (5, 1), (5, 1)) in seen and (1, (5, 2), (5, 2)) in seen
 
 
+def check_losses_are_constructed_on_the_ranks():
+    """By torch's classes, and by functions that take what Horovod's are given by name."""
+    kept = store()
+    path = written(kept, y=2 * X)
+    seen = []
+
+    def made(**given):
+        seen.append(type(given["model"]).__name__)
+        return torch.nn.MSELoss()
+
+    for maker in (torch.nn.MSELoss, made):
+        model = torch.nn.Linear(1, 1)
+        work = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "losses": None}
+        work |= {"loss_constructors": [maker], "metrics": []}
+        run = Training(kept, maker.__name__, ["x"], ["y"], None, False, settled(epochs=12), work, train_path=path)
+        result = train(run)
+        assert losses_of(result)[-1] < 0.05
+    assert seen == ["Linear"]
+
+
 def check_shapes_of_inputs_and_labels():
     kept = store()
     pair = pa.FixedSizeListArray.from_arrays(np.stack([X, X**2], 1).ravel(), 2)

@@ -238,3 +238,10 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
             save_freq=save_freq,
         )
         self.filepath = filepath and os.fspath(filepath)
+
+    def _set_monitor_op(self) -> None:
+        """Keras 3 refuses mode="auto" for a metric of one's own; Keras 2 took the least value as the best."""
+        try:
+            super()._set_monitor_op()
+        except ValueError:
+            self.monitor_op = keras.ops.less

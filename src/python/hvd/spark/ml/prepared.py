@@ -71,7 +71,7 @@ def prepare_data(
     store: Store,
     df: Any,
     label_columns: list[str],
-    feature_columns: list[str] | None = None,
+    feature_columns: list[str] | None,
     validation: Any = None,
     sample_weight_col: str | None = None,
     compress_sparse: bool = False,
@@ -81,7 +81,7 @@ def prepare_data(
     """Writes a table into the store, for fit_on_parquet() now and later: it stays there.
 
     Gives the dataset_idx of fit_on_parquet: None, so that it may be left out, or a number where one prepare_data is within
-    another of the same store.  feature_columns: by default all that are not labels.
+    another of the same store.  feature_columns: None for all that are not labels.
     compress_sparse and partitions_per_process are accepted as in Horovod and change nothing.
     """
     del compress_sparse, partitions_per_process
