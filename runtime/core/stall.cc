@@ -131,6 +131,8 @@ std::int64_t Leader::worth_telling_ns() const {
 
 /// Operations of different kinds under one name of the callers', which wait for each other's ranks.  That may be an
 /// order that some rank has not come to yet, so they are not refused before a wait is worth telling.
+/// A known gap: over several nodes a record waits in the tree until all below have it, so the conductor has not all of
+/// them, and such operations wait on.
 void Leader::refuse_crossed(std::int64_t now_ns) {
   for (const auto& [name, stall] : stalls_) {
     const std::size_t dot = name.find('.');
