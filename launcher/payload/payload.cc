@@ -1,7 +1,12 @@
 #include "launcher/payload/payload.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 
 #include "base/error.h"
@@ -32,6 +37,20 @@ void need_file(const std::string& path) {
   if (status.type() == fs::file_type::directory) throw Error(Code::usage, path, "is a folder, not a file to run");
   if (::access(path.c_str(), R_OK) != 0)
     throw Error(Code::usage, path, "cannot be read: " + errno_text(errno), "check its permissions: ls -l " + path);
+}
+
+/// What a file's first and last bytes tell, before gigabytes of it are read.
+void check_ends(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat about {};
+  if (!fd || ::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) return;  // who reads it will say
+  const auto size = static_cast<std::uint64_t>(about.st_size);
+  std::string ends(std::min<std::uint64_t>(size, 4096), '\0');
+  char last = 0;
+  if (::pread(fd.get(), ends.data(), ends.size(), 0) != static_cast<ssize_t>(ends.size())) return;
+  if (size > ends.size() && ::pread(fd.get(), &last, 1, about.st_size - 1) == 1) ends += last;
+  const PickleFault fault = pickle_fault(ends, size);
+  if (!fault.what.empty()) throw Error(Code::usage, path, fault.what, fault.hint);
 }
 
 void need_command(const std::string& name, const std::string& search_path) {
@@ -68,7 +87,7 @@ wire::Payload classify(Marker marker, const std::vector<std::string>& words) {
   return payload;
 }
 
-PickleFault pickle_fault(const std::string& bytes) {
+PickleFault pickle_fault(const std::string& bytes, std::uint64_t size) {
   if (bytes.empty()) return {"is empty", pickle_hint()};
   const auto first = static_cast<unsigned char>(bytes[0]);
   if (first == 0x80) {
@@ -77,6 +96,16 @@ PickleFault pickle_fault(const std::string& bytes) {
       return {"uses pickle protocol " + std::to_string(protocol) + ", which this version does not know",
               "write it with protocol=5"};
     if (bytes.back() != '.') return {"is cut off: a pickle ends with a full stop", "copy or write it again"};
+    // From protocol 4 on all lies in frames: opcode, u64 length, as many bytes.
+    constexpr std::size_t frame_at = 2, frame_header_bytes = 9;
+    if (protocol >= 4 && bytes.size() > frame_at + frame_header_bytes && bytes[frame_at] == '\x95') {
+      std::uint64_t frame = 0;
+      std::memcpy(&frame, bytes.data() + frame_at + 1, sizeof frame);
+      if (frame > size - frame_at - frame_header_bytes)
+        return {"is damaged: its first frame is longer than the file", "copy or write it again"};
+    } else if (protocol >= 4 && bytes.size() > frame_at && bytes[frame_at] == '\0') {
+      return {"is not a pickle", pickle_hint()};
+    }
     return {};
   }
   if (bytes.starts_with("PK\x03\x04"))
@@ -94,6 +123,7 @@ PickleFault pickle_fault(const std::string& bytes) {
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody) {
   LoadedPayload loaded;
   if (payload.kind == PayloadKind::pickle) {
+    check_ends(payload.name);
     need_file(payload.name);
     loaded.bytes = read_trusted(payload.name, most_pickle_bytes, by_anybody);
     const PickleFault fault = pickle_fault(loaded.bytes);

@@ -1,5 +1,6 @@
 /// @file payload.h — what the ranks run, checked before anything is started.
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "launcher/options/settings.h"
@@ -21,11 +22,13 @@ wire::Payload classify(Marker marker, const std::vector<std::string>& words);
 /// others could have chosen (base/trust.h) unless @p by_anybody.
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
-/// Why these bytes cannot be a pickled callable, or empty.  Looks at the first and last bytes only.
+/// Why these bytes cannot be a pickled callable, or empty.  Looks at the first and last bytes only, which may be all
+/// that is given of a file of @p size bytes.
 struct PickleFault {
   std::string what, hint;
 };
-PickleFault pickle_fault(const std::string& bytes);
+PickleFault pickle_fault(const std::string& bytes, std::uint64_t size);
+inline PickleFault pickle_fault(const std::string& bytes) { return pickle_fault(bytes, bytes.size()); }
 
 /// Interpreter for everything but commands, absolute: --python, $VIRTUAL_ENV, the venv that hvdrun is installed in,
 /// python3 in PATH.  Throws Error{unavailable}.

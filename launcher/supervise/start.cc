@@ -103,6 +103,7 @@ void Supervisor::start() {
   if (job_.payload.wire.kind == wire::PayloadKind::pickle) {
     payload_ = sealed_memory(payload);
     payload_path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(payload_.get());
+    if (here) payload = {};  // nobody needs it over the channel
   }
   auto listener = wire::listen(bind, server, client.public_key);
   std::map<std::string, std::string> environment = mpirun_environment(server, client);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -32,6 +33,7 @@ std::string read_file(const std::string& path, std::size_t limit_bytes) {
   if (::fstat(fd.get(), &about) == 0 && S_ISDIR(about.st_mode))
     throw Error(Code::usage, path, "is a folder, not a file");
   std::string bytes;
+  if (S_ISREG(about.st_mode)) bytes.reserve(std::min(static_cast<std::size_t>(about.st_size), limit_bytes));
   char piece[65536];
   for (;;) {
     const ssize_t n = ::read(fd.get(), piece, sizeof piece);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import resource
 import shutil
 import subprocess
 
@@ -290,3 +291,32 @@ def test_completion_in_other_shells(shell: str) -> None:
     if found := shutil.which(shell):
         done = subprocess.run([found, "-n"], input=text, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "said"),
+    [
+        (b"\0", b".", "is not a pickle"),
+        (b"\x80\x04", b"\0", "is cut off: a pickle ends with a full stop"),
+        (b"\x80\x05\x95" + b"\xff" * 8, b".", "is damaged: its first frame is longer than the file"),
+    ],
+    ids=["not one", "cut off", "damaged"],
+)
+def test_a_large_file_that_is_no_pickle_is_not_read(tmp_path: pathlib.Path, begin: bytes, end: bytes, said: str) -> None:
+    """8 GiB of it, sparse: its ends tell, in memory of a fraction of that."""
+    with (tmp_path / "job.pkl").open("wb") as file:
+        file.write(begin)
+        file.seek((8 << 30) - 1)
+        file.write(end)
+    limits = lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))  # noqa: E731
+    done = hvdrun.run("-np", "1", "job.pkl", cwd=tmp_path, preexec_fn=limits)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hvdrun: job.pkl: {said}\n")
+
+
+def test_an_environment_of_control_characters_reaches_the_ranks() -> None:
+    """720 KiB of them: six bytes each where a message is JSON."""
+    env = {f"CONTROLS{i}": "\x01" * (120 << 10) for i in range(6)}
+    done = hvdrun.run("-np", "1", "--", "sh", "-c", "printenv CONTROLS5 | wc -c", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"[0 localhost] {(120 << 10) + 1}\n"

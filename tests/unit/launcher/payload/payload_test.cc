@@ -30,6 +30,11 @@ TEST_CASE("payload: bytes that are no pickled callable") {
   CHECK(pickle_fault("\x1f\x8b\x08").what == "is not a pickle but gzip data");
   CHECK(pickle_fault("import os\n").hint == "if it is Python source, name it .py");
   CHECK(pickle_fault("\0\1\2"s).what == "is not a pickle");
+  CHECK(pickle_fault("\x80\x04\x95\x03\0\0\0\0\0\0\0N0."s).what == "");
+  CHECK(pickle_fault("\x80\x04\x95\x04\0\0\0\0\0\0\0N0."s).what ==
+        "is damaged: its first frame is longer than the file");
+  CHECK(pickle_fault("\x80\x04\x95\x04\0\0\0\0\0\0\0N0."s, 1000).what == "");
+  CHECK(pickle_fault("\x80\x04"s + std::string(100, '\0') + ".").what == "is not a pickle");
 }
 
 TEST_CASE("payload: the Python file that it runs") {
