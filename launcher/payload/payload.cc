@@ -123,9 +123,11 @@ PickleFault pickle_fault(const std::string& bytes, std::uint64_t size) {
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody) {
   LoadedPayload loaded;
   if (payload.kind == PayloadKind::pickle) {
-    check_ends(payload.name);
     need_file(payload.name);
-    loaded.bytes = read_trusted(payload.name, most_pickle_bytes, by_anybody);
+    const Finding found = look_at(payload.name);
+    if (!by_anybody) found.need_trust(payload.name);
+    check_ends(payload.name);
+    loaded.bytes = read_found(found, payload.name, most_pickle_bytes);
     const PickleFault fault = pickle_fault(loaded.bytes);
     if (!fault.what.empty()) throw Error(Code::usage, payload.name, fault.what, fault.hint);
     payload.sha256 = sha256_hex(loaded.bytes);
