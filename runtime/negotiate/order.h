@@ -133,7 +133,7 @@ inline Signature read_signature(std::string_view blob) {
        ++i) {
     const std::int64_t d = std::max<std::int64_t>(s.dims[i], 1);
     good = s.dims[i] >= -1 && bytes <= INT64_MAX / 2 / d;
-    bytes *= d;
+    if (good) bytes *= d;
   }
   if (!good) throw std::runtime_error("negotiation: a signature is malformed");
   return s;
