@@ -393,9 +393,9 @@ TEST_CASE("negotiate: records that none can be") {
     Record got;
     CHECK_THROWS_AS(next_record(left, got), std::runtime_error);
   };
-  refused(0, std::string("\xff\xff\xff\xff"));  // 4 GiB
-  refused(12, std::string("\xff\xff\0\0", 4));  // the signature's length
-  refused(16 + 3, "\xff");                      // its dimensions
+  refused(0, std::string("\xff\xff\xff\xff"));      // 4 GiB
+  refused(12, std::string("\xff\xff\0\0", 4));      // the signature's length
+  refused(16 + 3, "\xff");                          // its dimensions
   const std::int64_t huge = std::int64_t{1} << 62;  // and nothing overflows on the way to finding so
   refused(16 + offsetof(Signature, dims), std::string(reinterpret_cast<const char*>(&huge), sizeof huge));
   std::string_view left = sound;
