@@ -11,6 +11,11 @@ from typing import Any
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
 
 
+def _place(session: Any) -> Any:
+    """What metadata is written and read through: before Spark 4 its context, since then the session."""
+    return session.sparkContext if int(session.version.split(".")[0]) < 4 else session
+
+
 class _Writer(MLWriter):  # type: ignore[misc]
     def __init__(self, stage: Any) -> None:
         super().__init__()
@@ -21,7 +26,7 @@ class _Writer(MLWriter):  # type: ignore[misc]
 
         session = self.sparkSession
         bare = _Bare(self.stage)
-        DefaultParamsWriter.saveMetadata(bare, path, session)  # type: ignore[arg-type]
+        DefaultParamsWriter.saveMetadata(bare, path, _place(session))  # type: ignore[arg-type]
         row = [(bytearray(cloudpickle.dumps(self.stage.state())),)]
         session.createDataFrame(row, "state binary").coalesce(1).write.parquet(f"{path}/data")
 
@@ -45,7 +50,7 @@ class _Reader(MLReader[Any]):  # type: ignore[misc]
         import pickle
 
         session = self.sparkSession
-        metadata = DefaultParamsReader.loadMetadata(path, session)
+        metadata = DefaultParamsReader.loadMetadata(path, _place(session))
         state = session.read.parquet(f"{path}/data").first()
         if state is None:
             raise ValueError(f"{path} holds no saved {self.kind.__name__}")

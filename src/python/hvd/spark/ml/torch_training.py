@@ -198,7 +198,8 @@ class _Sums:
         """A batch's."""
         with self.torch.no_grad():
             found = [fn(outputs[at], labels[at]) for group in self.groups for fn, at in group.values()]
-        self.sums = [old + float(value) * rows for old, value in zip(self.sums, [loss, *found])]
+        numbers = [float(value.detach() if isinstance(value, self.torch.Tensor) else value) for value in (loss, *found)]
+        self.sums = [old + number * rows for old, number in zip(self.sums, numbers)]
         self.rows += rows
 
     def means(self, stage: str) -> dict[str, Any]:
