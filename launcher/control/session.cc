@@ -149,6 +149,9 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
     case Type::paused:
       if (events_.paused && body.size() == 1) events_.paused(rank, body[0] == 1);
       break;
+    case Type::standing:
+      if (events_.standing) events_.standing(rank, wire::standing_from_json(frame.body));
+      break;
     case Type::stall:
       if (events_.stall) events_.stall(rank, body);
       break;

@@ -32,6 +32,7 @@ struct SessionEvents {
   std::function<void(int rank, std::string_view piece)> result;
   std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
   std::function<void(int rank, std::string_view body)> stall;
+  std::function<void(int rank, const wire::Standing&)> standing;
   std::function<void(int rank, const wire::StackPicture&)> stack;
   std::function<void(const std::string& host, const wire::Swept&)> swept;
   std::function<void(int rank, std::uint64_t bytes)> taken;

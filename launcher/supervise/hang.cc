@@ -1,7 +1,9 @@
 #include "launcher/supervise/hang.h"
 
 #include <algorithm>
+#include <cstdio>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "wire/json.h"
 
@@ -9,7 +11,8 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_lines = 4, most_tensor_bytes = 200;
+constexpr std::size_t most_lines = 4, most_waits = 64;
+constexpr std::size_t most_tensor_bytes = sizeof(wire::Tally::waits_for) - 1;  // so that the two can be compared
 
 /// One line of faulthandler: `  File "/a/b.py", line 8 in step`.
 struct Frame {
@@ -53,21 +56,55 @@ std::string named(const std::vector<int>& ranks, const Plan& plan) {
   return one_host ? text + " on " + host : text;
 }
 
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f s", seconds);
+  return text;
+}
+
+/// "3 ranks have waited 5 s for grad and 2 more tensors".
+std::string who_waits(const Incident& i, double seconds) {
+  const std::string time = seconds_text(seconds);
+  const std::string waited = count_of(i.waiting, "rank") + (i.waiting == 1 ? " has waited " : " have waited ") + time;
+  switch (i.kind) {
+    case Incident::Kind::init:
+      return waited + " in hvd.init()";
+    case Incident::Kind::operation:
+    case Incident::Kind::stuck:
+      return waited + " for " + i.tensor + (i.tensors > 1 ? " and " + count_of(i.tensors - 1, "more tensor") : "");
+    case Incident::Kind::end:
+      return i.waiting > 0 ? waited + " at the end of the job" : "the others are through since " + time;
+    case Incident::Kind::leaving:
+      return (i.missing.size() == 1 ? "its script has ended " : "their scripts have ended ") + time + " ago";
+    case Incident::Kind::stopped:
+      break;
+  }
+  return (i.missing.size() == 1 ? "it has not run for " : "they have not run for ") + time;
+}
+
 }  // namespace
 
-Stall stall_from_json(const std::string& text, int size) {
+std::vector<LongWait> long_waits_from_json(const std::string& text, int size, double now) {
   const wire::Json json = wire::parse_object(text, "stall");
-  const wire::Fields f(json, "stall");
-  Stall stall;
-  stall.tensor = f.bytes("tensor").substr(0, most_tensor_bytes);
-  for (char& c : stall.tensor)
-    if (static_cast<unsigned char>(c) < 32) c = '?';  // it goes to a terminal
-  stall.waited_seconds = f.number("waited_seconds", 0, 1e9);
-  stall.missing = f.integers("missing", 0, size - 1);
-  std::sort(stall.missing.begin(), stall.missing.end());
-  stall.size = f.has("size") ? static_cast<int>(f.integer("size", 1, size)) : size;
-  if (f.has("more")) stall.more = static_cast<int>(f.integer("more", 0, size));
-  return stall;
+  const wire::Json& waits = wire::Fields(json, "stall").at("waits");
+  std::vector<LongWait> found;
+  if (!waits.is_array() || waits.size() > most_waits) throw Error(Code::usage, "stall.waits", "is no short list");
+  for (const wire::Json& wait : waits) {
+    if (!wait.is_object()) throw Error(Code::usage, "stall.waits", "holds what is no object");
+    const wire::Fields f(wait, "stall");
+    LongWait w;
+    w.tensor = f.bytes("tensor").substr(0, most_tensor_bytes);
+    for (char& c : w.tensor)
+      if (static_cast<unsigned char>(c) < 32) c = '?';  // it goes to a terminal
+    w.tensors = static_cast<int>(f.integer("tensors", 1, INT32_MAX));
+    w.since = now - f.number("waited_seconds", 0, 1e9);
+    w.missing = f.integers("missing", 0, size - 1);
+    std::sort(w.missing.begin(), w.missing.end());
+    w.more = static_cast<int>(f.integer("more", 0, size));
+    w.size = static_cast<int>(f.integer("size", 1, size));
+    if (!w.missing.empty()) found.push_back(std::move(w));
+  }
+  return found;
 }
 
 std::string user_line(const std::string& python) {
@@ -86,10 +123,17 @@ std::string user_line(const std::string& python) {
   return own->function == "<module>" ? name : name + " (" + own->function + ")";
 }
 
-std::vector<std::string> hang_lines(const Stall& stall, const Plan& plan, const Pictures& pictures,
-                                    const std::vector<int>& ended) {
+std::vector<std::string> hang_lines(const Incident& incident, double seconds, const Plan& plan,
+                                    const Pictures& pictures, const std::vector<int>& ended) {
+  const std::string wait = who_waits(incident, seconds);
+  const std::string link = broken_link(plan, pictures);
+  std::vector<std::string> lines;
+  if (incident.missing.empty() && incident.more == 0) {
+    lines.push_back("hvdrun: " + wait + (incident.kind == Incident::Kind::init ? "" : ", and all have submitted it"));
+    if (link.empty()) lines.push_back("        hvdrun stacks shows where they are");
+  }
   std::vector<std::pair<std::string, std::vector<int>>> places;  // in the order of their lowest rank
-  for (const int rank : stall.missing) {
+  for (const int rank : incident.missing) {
     const std::string place = place_of(rank, pictures, ended);
     const auto same = std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.first == place; });
     if (same == places.end())
@@ -97,12 +141,6 @@ std::vector<std::string> hang_lines(const Stall& stall, const Plan& plan, const 
     else
       same->second.push_back(rank);
   }
-  const long long waiting = stall.size - static_cast<long long>(stall.missing.size()) - stall.more;
-  char since[32];
-  std::snprintf(since, sizeof since, "%.0f s", stall.waited_seconds);
-  const std::string wait =
-      count_of(waiting, "rank") + (waiting == 1 ? " has waited " : " have waited ") + since + " for " + stall.tensor;
-  std::vector<std::string> lines;
   for (const auto& [place, ranks] : places) {
     if (lines.size() == most_lines) {
       lines.push_back("        and more ranks elsewhere");
@@ -114,8 +152,32 @@ std::vector<std::string> hang_lines(const Stall& stall, const Plan& plan, const 
     lines.push_back((lines.empty() ? "hvdrun: " : "        ") + named(ranks, plan) + " " + text +
                     (lines.empty() ? "; " + wait : ""));
   }
-  if (stall.more) lines.push_back("        and " + count_of(stall.more, "more rank"));
+  if (incident.more) lines.push_back("        and " + count_of(incident.more, "more rank"));
+  if (!link.empty()) lines.push_back("        " + link + ": the network between them is down");
   return lines;
+}
+
+std::string closed_line(const Incident& incident, double seconds, const Plan& plan) {
+  const bool one = incident.missing.size() == 1;
+  const std::string who = incident.missing.empty() ? "the job" : named(incident.missing, plan);
+  return "hvdrun: " + who + (one || incident.missing.empty() ? " goes" : " go") + " on after " + seconds_text(seconds);
+}
+
+std::string given_up(const Incident& incident, double seconds, const Plan& plan) {
+  const std::string wait = who_waits(incident, seconds);
+  return incident.missing.empty() ? wait : wait + ", but not " + named(incident.missing, plan);
+}
+
+std::string broken_link(const Plan& plan, const Pictures& pictures) {
+  std::map<std::string, std::string> host_at;  // by address
+  for (const auto& [rank, picture] : pictures)
+    for (const std::string& address : picture.addresses) host_at.emplace(address, plan.host_of(rank).name);
+  for (const auto& [rank, picture] : pictures)
+    for (const std::string& address : picture.unanswered) {
+      const auto peer = host_at.find(address);
+      return plan.host_of(rank).name + " gets no answer from " + (peer == host_at.end() ? address : peer->second);
+    }
+  return {};
 }
 
 }  // namespace hvd::launcher

@@ -1,34 +1,36 @@
-/// @file hang.h — who is missing, where, and who waits for it: words for a job that hangs.  Pure.
+/// @file hang.h — who is missing, where, and who waits for it: words for incidents.  Pure.
 #pragma once
 #include <map>
 #include <string>
 #include <vector>
 
 #include "launcher/place/plan.h"
+#include "launcher/supervise/incidents.h"
 #include "wire/small.h"
 
 namespace hvd::launcher {
 
-/// What the runtime says of one operation that only some ranks have submitted.
-struct Stall {
-  std::string tensor;
-  double waited_seconds = 0;
-  std::vector<int> missing;  ///< ranks, sorted
-  int size = 0;              ///< members of the set that the operation is for
-  int more = 0;              ///< missing ranks that are not in the list
-};
+/// The runtime's frame: who waits for whom.  Throws Error{usage} when it is not one for a job of @p size ranks.
+/// @param now  in seconds: `since` counts on it
+std::vector<LongWait> long_waits_from_json(const std::string& text, int size, double now);
 
-/// The runtime's frame.  Throws Error{usage} when it is not one for a job of @p size ranks.
-Stall stall_from_json(const std::string& text, int size);
-
-/// Where a missing rank was when asked; nothing known of those that are not in the map.
+/// Where a rank was when asked; nothing known of those that are not in the map.
 using Pictures = std::map<int, wire::StackPicture>;
 
-/// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks wait for grad/layer3 since 5 s", one line for each missing
-/// rank, at most four, ranks at the same place together.
+/// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3", one line for each missing
+/// rank, at most four, ranks at the same place together; and which hosts do not hear each other.
 /// @param ended  ranks that have ended
-std::vector<std::string> hang_lines(const Stall& stall, const Plan& plan, const Pictures& pictures,
-                                    const std::vector<int>& ended);
+std::vector<std::string> hang_lines(const Incident& incident, double seconds, const Plan& plan,
+                                    const Pictures& pictures, const std::vector<int>& ended);
+
+/// "rank 5 on host2 goes on after 12 s".
+std::string closed_line(const Incident& incident, double seconds, const Plan& plan);
+
+/// "rank 5 on host2 has not come to hvd.init() for 120 s": why a job is ended.
+std::string given_up(const Incident& incident, double seconds, const Plan& plan);
+
+/// Hosts of which the one gets no answer from the other, as names: "beta gets no answer from gamma".  Empty: none.
+std::string broken_link(const Plan& plan, const Pictures& pictures);
 
 /// The main thread's innermost line of the user's own code in faulthandler's text: "loss.py:88 (forward)"; empty when
 /// there is none.

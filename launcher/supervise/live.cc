@@ -16,10 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto python_limit = 3000ms;      // a guard gives up after 1.5 s
-constexpr auto native_limit = 12000ms;     // and after 8 s more
-constexpr auto time_for_the_runtime = 2s;  // to tell of a stopped rank, with who waits for what
-constexpr std::size_t most_told = 1000;
+constexpr auto python_limit = 3000ms;   // a guard gives up after 1.5 s
+constexpr auto native_limit = 12000ms;  // and after 8 s more
 
 std::string indented(const std::string& text, const char* blanks) {
   std::string out;
@@ -53,7 +51,6 @@ Live::Live(Session& session, const Plan& plan, const std::string& folder, JobCar
 
 void Live::turn() {
   while (const auto call = commands_.next()) obey(*call);
-  tell_of_paused();
   for (std::size_t i = 0; i < rounds_.size();) {
     if (!rounds_[i].open.empty() && Clock::now() < rounds_[i].limit) {
       ++i;
@@ -78,32 +75,8 @@ void Live::ask(const std::vector<int>& ranks, bool native, std::chrono::millisec
   rounds_.push_back(std::move(round));
 }
 
-void Live::paused(int rank, bool paused) {
-  paused_.erase(rank);
-  if (paused && !all_paused_ && card_.hang_seconds > 0) paused_[rank] = Clock::now();
-}
-
-void Live::all_paused(bool paused) {
-  all_paused_ = paused;
-  paused_.clear();
-}
-
-void Live::tell_of_paused() {
-  const auto patience = std::chrono::duration<double>(card_.hang_seconds) + time_for_the_runtime;
-  for (auto it = paused_.begin(); it != paused_.end();) {
-    const auto since = Clock::now() - it->second;
-    if (since < patience) {
-      ++it;
-      continue;
-    }
-    const int rank = it->first;
-    it = paused_.erase(it);
-    if (session_.ranks()[static_cast<std::size_t>(rank)].stage >= Stage::ended) continue;
-    char seconds[32];
-    std::snprintf(seconds, sizeof seconds, "%.0f s", std::chrono::duration<double>(since).count());
-    hands_.say("hvdrun: rank " + std::to_string(rank) + " on " + plan_.host_of(rank).name +
-               " is stopped (kill -CONT lets it go on); it has not run for " + seconds);
-  }
+void Live::ask(const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
+  ask(ranks, false, python_limit, std::move(done));
 }
 
 std::vector<int> Live::ended() const {
@@ -111,18 +84,6 @@ std::vector<int> Live::ended() const {
   for (std::size_t r = 0; r < session_.ranks().size(); ++r)
     if (session_.ranks()[r].stage >= Stage::ended) ranks.push_back(static_cast<int>(r));
   return ranks;
-}
-
-void Live::stall(std::string_view body) {
-  Stall stall;
-  try {
-    stall = stall_from_json(std::string(body), static_cast<int>(plan_.ranks.size()));
-  } catch (const Error&) { return; }  // from the rank itself, which may send anything
-  if (stall.missing.empty() || told_.size() > most_told || !told_.insert(stall.tensor).second) return;
-  for (const int rank : stall.missing) paused_.erase(rank);  // told here
-  ask(stall.missing, false, python_limit, [this, stall](const Pictures& pictures) {
-    for (const std::string& line : hang_lines(stall, plan_, pictures, ended())) hands_.say(line);
-  });
 }
 
 void Live::obey(const CommandServer::Call& call) {

@@ -1,4 +1,4 @@
-/// @file live.h — a running job answers questions (control/jobs.h); and says by itself when it hangs.
+/// @file live.h — a running job answers questions (control/jobs.h), and asks ranks where they are.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -17,7 +17,6 @@ namespace hvd::launcher {
 struct JobCard {
   std::string id, payload;
   double started_seconds = 0;  ///< CLOCK_REALTIME
-  double hang_seconds = 0;     ///< a wait worth a word; 0: the user wants none
   double grace_seconds = 0;    ///< between SIGTERM and SIGKILL
 };
 
@@ -25,7 +24,6 @@ class Live {
  public:
   using Clock = std::chrono::steady_clock;
   struct Hands {
-    std::function<void(const std::string& line)> say;
     std::function<void()> kill;
   };
 
@@ -33,14 +31,10 @@ class Live {
 
   /// One turn of the loop.
   void turn();
-  /// Events of the session.
+  /// An event of the session.
   void stack(int rank, const wire::StackPicture& picture);
-  void stall(std::string_view body);
-  /// A rank was stopped by a signal, or goes on.  When nobody else tells of it in time, this does: the rank that looks
-  /// for stalls may be the very one.
-  void paused(int rank, bool paused);
-  /// hvdrun itself stops them all, or lets them go on.
-  void all_paused(bool paused);
+  /// Python frames of these ranks; @p done is called when all have answered, or after three seconds.
+  void ask(const std::vector<int>& ranks, std::function<void(const Pictures&)> done);
 
  private:
   /// Ranks are asked where they are, until all have answered or the limit is over.
@@ -63,10 +57,6 @@ class Live {
   const JobCard card_;
   const Hands hands_;
   std::vector<Round> rounds_;
-  void tell_of_paused();
-  bool all_paused_ = false;
-  std::map<int, Clock::time_point> paused_;  ///< since when; not those that were told of
-  std::set<std::string> told_;               ///< tensors whose hang is known to the user
 };
 
 }  // namespace hvd::launcher

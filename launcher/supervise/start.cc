@@ -126,12 +126,28 @@ void Supervisor::start() {
       session_->feed(r, std::move(piece));
     });
   const wire::Payload& what = job_.payload.wire;
-  const double hang_seconds =
-      job_.settings.flag("stall-check") ? std::min(5.0, job_.settings.number("stall-check-warning-time-seconds")) : 0;
   const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
-  live_ = std::make_unique<Live>(
-      *session_, job_.plan, folder_.path(), JobCard{job_id, title, started_wall_seconds_, hang_seconds, grace_seconds_},
-      Live::Hands{[this](const std::string& line) { say(line); }, [this] { on_signal(SIGTERM); }});
+  live_ = std::make_unique<Live>(*session_, job_.plan, folder_.path(),
+                                 JobCard{job_id, title, started_wall_seconds_, grace_seconds_},
+                                 Live::Hands{[this] { on_signal(SIGTERM); }});
+  watch_ = std::make_unique<Watch>(
+      *session_, job_.plan, patience(),
+      Watch::Hands{[this](const std::string& line) {
+                     if (phase_ < Phase::stopping) say(line);
+                   },
+                   [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
+                     live_->ask(ranks, std::move(done));
+                   },
+                   [this](const std::string& why) { give_up(why); }});
+}
+
+std::optional<Patience> Supervisor::patience() const {
+  if (!job_.settings.flag("stall-check")) return std::nullopt;
+  Patience p;
+  p.warn = job_.settings.number("stall-check-warning-time-seconds");
+  p.shutdown = job_.settings.number("stall-check-shutdown-time-seconds");
+  p.hang = std::min(p.hang, p.warn);
+  return p;
 }
 
 std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::KeyPair& server,

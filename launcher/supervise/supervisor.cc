@@ -87,12 +87,13 @@ SessionEvents Supervisor::events() {
     };
   }
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
-  e.stall = [this](int, std::string_view body) { live_->stall(body); };
+  e.stall = [this](int rank, std::string_view body) { watch_->stall(rank, body); };
+  e.standing = [this](int rank, const wire::Standing& standing) { watch_->standing(rank, standing); };
   e.swept = [this](const std::string& host, const wire::Swept& swept) { after_[host] = {true, swept}; };
   e.taken = [this](int rank, std::uint64_t bytes) {
     if (input_ && rank == input_->rank()) input_->taken(bytes);
   };
-  e.paused = [this](int rank, bool paused) { live_->paused(rank, paused); };
+  e.paused = [this](int rank, bool paused) { watch_->paused(rank, paused); };
   e.note = [this](const std::string& line) { detail(line); };
   return e;
 }
@@ -111,6 +112,7 @@ void Supervisor::loop() {
     if (input_) input_->turn();
     printer_.turn();
     live_->turn();
+    if (phase_ == Phase::starting || phase_ == Phase::running) watch_->turn();
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
     if (results_) results_->flush_ready();
@@ -151,11 +153,11 @@ void Supervisor::on_signal(int number) {
   // The ranks stop and go on; hvdrun itself stays awake, or their guards would take it for dead.
   if (number == SIGTSTP) {
     say("hvdrun: the ranks are stopped; they go on with: kill -CONT " + std::to_string(::getpid()));
-    live_->all_paused(true);
+    watch_->all_paused(true);
     return session_->signal_all(SIGTSTP);
   }
   if (number == SIGCONT) {
-    live_->all_paused(false);
+    watch_->all_paused(false);
     return session_->signal_all(SIGCONT);
   }
   const bool again = ended_.signal != 0 && phase_ >= Phase::stopping;
@@ -253,6 +255,13 @@ void Supervisor::stop(const std::string& reason, int signal) {
   // Ranks that have not come yet know no guard to tell; mpirun can end those at once.
   const bool somebody_absent = !session_->in_stage(Stage::absent).empty();
   deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds_ + after_grace_seconds));
+}
+
+/// HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
+void Supervisor::give_up(const std::string& why) {
+  if (phase_ >= Phase::stopping) return;
+  ended_.hang = why;
+  stop("it hangs");
 }
 
 void Supervisor::drain() {

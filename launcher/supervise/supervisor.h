@@ -19,6 +19,7 @@
 #include "launcher/supervise/process.h"
 #include "launcher/supervise/signals.h"
 #include "launcher/supervise/verdict.h"
+#include "launcher/supervise/watch.h"
 
 namespace hvd::launcher {
 
@@ -62,6 +63,8 @@ class Supervisor {
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
+  std::optional<Patience> patience() const;
+  void give_up(const std::string& why);
 
   JobPlan& job_;
   const bool verbose_;
@@ -76,6 +79,7 @@ class Supervisor {
   std::unique_ptr<Input> input_;      ///< --stdin
   std::unique_ptr<Results> results_;  ///< --results
   std::unique_ptr<Live> live_;        ///< from the moment there is a session
+  std::unique_ptr<Watch> watch_;      ///< likewise
 
   Phase phase_ = Phase::starting;
   std::string warned_host_;        ///< which has another version

@@ -154,6 +154,11 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const Ended& end
     verdict.lines.push_back(std::string("hvdrun: the time limit of ") + limit + " was reached; all ranks have ended");
     return verdict;
   }
+  if (!ended.hang.empty()) {
+    verdict.exit_code = static_cast<int>(Code::timeout);
+    verdict.lines.push_back("hvdrun: " + ended.hang + "; all ranks have ended (--stall-check-shutdown-time-seconds)");
+    return verdict;
+  }
   if (!ended.mpirun_fault.empty() && (!first || first->cause == Cause::vanished)) {
     verdict.exit_code = ended.mpirun_code;
     verdict.lines.push_back("hvdrun: mpirun " + ended.mpirun_fault +

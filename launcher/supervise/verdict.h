@@ -13,6 +13,7 @@ struct Ended {
   int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGPIPE sent to hvdrun
   int output_errno = 0;                  ///< why standard output could not be written
   double time_limit_seconds = 0;         ///< > 0: it was reached
+  std::string hang;                      ///< it went on for longer than the user allows: who waited for whom
   std::string mpirun_fault;              ///< mpirun died under the ranks: "was killed by signal 9 (SIGKILL)"
   int mpirun_code = 0;                   ///< exit code for that
   std::vector<std::string> mpirun_said;  ///< of MPI in the ranks (first_words); shown when the culprit wrote nothing

@@ -32,6 +32,12 @@ void in_child() {
   engine_now.store(nullptr);
 }
 
+/// Where this rank is, for its guard.  Never destroyed.
+void place(wire::Place where) {
+  static core::Tally* tally = new core::Tally(core::Config::from_environment().tally);
+  tally->place(where);
+}
+
 void leave() {
   std::lock_guard lock(mutex);
   core::Engine* e = engine_now.exchange(nullptr);
@@ -51,6 +57,7 @@ void at_exit(int status) {
     if (core::Engine* e = engine_now.load()) e->tracer().stop();
     return;
   }
+  place(wire::Place::leaving);
   leave();
   if (mpi_used) MpiPlugin::finalize();
 }
@@ -94,6 +101,16 @@ void start_trace(core::Engine& e, const trace::Settings& settings, const std::st
   e.tracer().start(std::move(sink), mark_cycles);
 }
 
+/// Waits for the other ranks.
+std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core::Config& config) {
+  auto transport = open_transport(options, config);
+  set_hooks();  // after MPI has set its own, so that ours run first
+  const trace::Settings settings = trace::settings_from_environment();
+  auto fresh = std::make_unique<core::Engine>(std::move(transport), config);
+  if (settings.start == trace::Settings::Start::now) start_trace(*fresh, settings, settings.path, settings.mark_cycles);
+  return fresh;
+}
+
 }  // namespace
 
 void start_timeline(const char* path, bool mark_cycles) {
@@ -122,16 +139,20 @@ void init(const hvd_init_options* options) {
                     std::to_string(sizeof(hvd_init_options)));
   const core::Config config = core::Config::from_environment();
   cuda::allow_torch_memory(config.torch_memory);
-  auto transport = open_transport(options, config);
-  set_hooks();  // after MPI has set its own, so that ours run first
-  const trace::Settings settings = trace::settings_from_environment();
-  auto fresh = std::make_unique<core::Engine>(std::move(transport), config);
-  if (settings.start == trace::Settings::Start::now) start_trace(*fresh, settings, settings.path, settings.mark_cycles);
-  engine_now.store(fresh.release());
+  place(wire::Place::init);
+  try {
+    engine_now.store(start(options, config).release());
+  } catch (...) {
+    place(wire::Place::script);
+    throw;
+  }
+  place(wire::Place::working);
 }
 
 void shutdown() {
-  if (!forked.load()) leave();
+  if (forked.load() || !initialized()) return;
+  leave();
+  place(wire::Place::script);
 }
 
 bool mpi_available() noexcept { return MpiPlugin::present(); }

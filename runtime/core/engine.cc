@@ -356,15 +356,22 @@ void Engine::check_stalls() {
   stalls_ = false;
   for (auto& s : mine_)
     if (s->leader()) stalls_ |= s->leader()->check_stalls(now);
+  if (config_.link >= 0) tell_hvdrun(now);
 }
 
 /// While operations wait and nothing moves in their set: are the others still there?
 void Engine::watch() {
-  if (shared_.outstanding.load(std::memory_order_relaxed) == 0 && !shared_.gpus.busy.load()) return;
+  const bool waits = shared_.outstanding.load(std::memory_order_relaxed) != 0;
+  if (!waits) {
+    waits_since_ns_ = 0;
+    shared_.tally.goes_on();
+    if (!shared_.gpus.busy.load()) return;
+  }
   const std::int64_t now = now_ns();
   if (now - watched_ns_ < watch_after_ns) return;
   watched_ns_ = now;
   const Turn turn(drive_, shared_.gpus);
+  if (waits) tell_guard(now);
   watch_devices();
   std::vector<std::shared_ptr<Set>> stuck;
   for (auto& s : mine_)

@@ -86,6 +86,8 @@ class Engine {
   void finish_devices();
   void fail_if_lost(Set& set);
   void check_stalls();
+  void tell_hvdrun(std::int64_t now_ns);
+  void tell_guard(std::int64_t now_ns);
   void leave_message();
 
   Shared shared_;
@@ -112,7 +114,10 @@ class Engine {
   std::atomic<bool> stop_{false};
   bool left_ = false;
   std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
-  bool stalls_ = false;  ///< something is incomplete: look again soon
+  bool stalls_ = false;                                   ///< something is incomplete: look again soon
+  std::int64_t waits_told_ns_ = 0;                        ///< when hvdrun was told of long waits; 0: it knows of none
+  std::uint64_t progress_ = 0;                            ///< of all sets, when it was looked at
+  std::int64_t waits_since_ns_ = 0, waits_noted_ns_ = 0;  ///< nothing has moved since then; when the guard was told
   int naps_ = 0, idle_sleeps_ = 0;
   std::atomic<bool> deep_{false};  ///< the thread sleeps until somebody rings: it is not watching anybody
   std::thread thread_;

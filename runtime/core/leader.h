@@ -23,6 +23,18 @@
 
 namespace hvd::core {
 
+/// An operation that only some ranks of its set have submitted.
+struct LongWait {
+  std::string name;
+  std::int64_t waited_ns = 0;
+  negotiate::RankSet missing;  ///< as the world numbers them
+  int size = 0;                ///< of the set
+};
+
+/// For hvdrun: one part for all that waits for the same ranks; {"waits": [{tensor, tensors, waited_seconds, missing,
+/// more, size}]}, a limited number of them.
+std::string waits_json(std::vector<LongWait> waits);
+
 class Leader {
  public:
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node);
@@ -42,6 +54,8 @@ class Leader {
   /// about operations that only some ranks have submitted, and ends the world when they have waited too long. True
   /// while there are any: ask again soon.
   bool check_stalls(std::int64_t now_ns);
+  /// What hvdrun is to hear of now: waits that are long beside the steps so far.  On the conductor.
+  void long_waits(std::int64_t now_ns, std::vector<LongWait>& to) const;
   bool conducts() const { return conductor_ != nullptr; }
 
  private:
@@ -63,7 +77,6 @@ class Leader {
 
   struct Stall {
     std::int64_t since_ns = 0, told_ns = 0;
-    bool reported = false;  ///< to hvdrun
     std::uint32_t id = negotiate::no_slot;
     negotiate::RankSet here;  ///< ranks that have submitted it
     bool seen = false;

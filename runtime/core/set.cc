@@ -68,7 +68,9 @@ bool Set::advance(Steps steps) {
     if (batch_.running()) {
       if (steps == Steps::brief) break;
       if (leader_) leader_->ring_members(rings);  // others are needed from here on
-      any |= batch_.step();
+      const bool moved = batch_.step();
+      batch_moves_ += moved;
+      any |= moved;
       if (batch_.running()) return any;
       executed();
     }

@@ -141,6 +141,10 @@ class Set {
   memory::Node& node() { return node_; }
   /// Names under way here, a few of them, for messages.
   std::string names_under_way();
+  /// The first of them by the alphabet, the same on all ranks that wait for the same.
+  std::string first_name_under_way();
+  /// Grows while what is under way here moves, or ends.
+  std::uint64_t progress() const { return batch_moves_ + ended_.load(std::memory_order_relaxed); }
   std::string broken();
 
  private:
@@ -241,6 +245,7 @@ class Set {
   std::string order_;  ///< body of the order being carried out
   std::unique_ptr<Leader> leader_;
   std::uint64_t moves_ = 0, moves_seen_ = 0;
+  std::uint64_t batch_moves_ = 0;  ///< those of batches alone: not what leaders tell each other
   Batch batch_;
 };
 

@@ -348,6 +348,14 @@ std::string Set::names_under_way() {
   return text;
 }
 
+std::string Set::first_name_under_way() {
+  std::lock_guard lock(mutex_);
+  const std::string* first = nullptr;
+  for (const auto& [name, e] : names_)
+    if (e->in_flight.load() && e->operation != join_op_ && (!first || name < *first)) first = &name;
+  return first ? *first : join_op_ ? negotiate::join_text : "";
+}
+
 std::string Set::broken() {
   std::lock_guard lock(mutex_);
   return broken_text_;

@@ -6,8 +6,10 @@
 /// the way stays a few runs of ranks, and whoever is not among them is missing.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 
 #include "base/log.h"
+#include "core/engine.h"
 #include "core/leader.h"
 #include "memory/futex.h"
 #include "negotiate/idset.h"
@@ -25,6 +27,8 @@ std::int64_t tell_every(std::int64_t warn_ns) {
   return std::clamp<std::int64_t>(warn_ns / 4, 50'000'000, 1'000'000'000);
 }
 
+constexpr std::int64_t tell_after_ns = 1'000'000'000;  ///< a wait that the guard and hvdrun may want to know of
+
 /// What a leader told counts for so many times that long: it is told again while it holds, and batches settle it
 /// sooner.
 constexpr int told_lasts = 20;
@@ -38,21 +42,32 @@ std::string quoted(const std::string& name) {
   return out + "\"";
 }
 
-/// To hvdrun, which asks the missing ranks where they are.  It may be lost: the warning comes all the same.
-void tell_hvdrun(int link, const std::string& name, std::int64_t waited_ns, const negotiate::RankSet& missing,
-                 int size) {
-  constexpr int most = 64;
-  std::string list;
-  for (int rank = missing.first(), n = 0; n < most && n < missing.count(); ++rank)
-    if (missing.contains(rank)) list += (n++ ? "," : "") + std::to_string(rank);
-  const std::string body = "{\"tensor\":" + quoted(name) +
-                           ",\"waited_seconds\":" + std::to_string(static_cast<double>(waited_ns) / 1e9) +
-                           ",\"missing\":[" + list + "],\"size\":" + std::to_string(size) +
-                           ",\"more\":" + std::to_string(std::max(0, missing.count() - most)) + "}";
-  wire::link::send(link, wire::Type::stall, body.data(), body.size(), false);
-}
-
 }  // namespace
+
+std::string waits_json(std::vector<LongWait> waits) {
+  constexpr std::size_t most_parts = 16;
+  constexpr int most_ranks = 64;
+  std::map<std::string, std::vector<const LongWait*>> parts;  // by who is missing
+  std::sort(waits.begin(), waits.end(), [](const LongWait& a, const LongWait& b) { return a.name < b.name; });
+  for (const LongWait& w : waits) parts[w.missing.text(w.missing.count())].push_back(&w);
+  std::string json;
+  std::size_t n = 0;
+  for (const auto& [missing, part] : parts) {
+    if (++n > most_parts) break;
+    const LongWait& first = *part[0];
+    std::int64_t longest = 0;
+    for (const LongWait* w : part) longest = std::max(longest, w->waited_ns);
+    std::string list;
+    for (int rank = first.missing.first(), r = 0; r < std::min(most_ranks, first.missing.count()); ++rank)
+      if (first.missing.contains(rank)) list += (r++ ? "," : "") + std::to_string(rank);
+    json += std::string(json.empty() ? "" : ",") + "{\"tensor\":" + quoted(first.name) +
+            ",\"tensors\":" + std::to_string(part.size()) +
+            ",\"waited_seconds\":" + std::to_string(static_cast<double>(longest) / 1e9) + ",\"missing\":[" + list +
+            "],\"more\":" + std::to_string(std::max(0, first.missing.count() - most_ranks)) +
+            ",\"size\":" + std::to_string(first.size) + "}";
+  }
+  return "{\"waits\":[" + json + "]}";
+}
 
 /// What is incomplete as far as this leader knows.  On the conductor that is all there is.
 void Leader::collect_stalls(std::int64_t now_ns) {
@@ -103,6 +118,7 @@ void Leader::settled(Order type, std::string_view body) {
   negotiate::Reader r(body);  // all three begin with two numbers
   r.get<std::uint32_t>();
   r.get<std::uint32_t>();
+  if (type == Order::batch) forget(negotiate::join_text);  // who has not joined works
   if (type == Order::batch)
     negotiate::get_ids(r, node_.geometry.words * 64, [&](std::uint32_t id) {
       if (const std::string* n = name(id)) forget(*n);
@@ -176,16 +192,21 @@ void Leader::tell_stalls(std::int64_t now_ns) {
   }
 }
 
+void Leader::long_waits(std::int64_t now_ns, std::vector<LongWait>& to) const {
+  if (!conductor_) return;
+  for (const auto& [name, s] : stalls_) {
+    const negotiate::RankSet missing = s.here.complement(world_.size);
+    if (now_ns - s.since_ns < worth_telling_ns() || missing.empty()) continue;
+    to.push_back({name, now_ns - s.since_ns, missing.mapped(world_.world_ranks), world_.size});
+  }
+}
+
 bool Leader::warn_of_stalls(std::int64_t now_ns) {
   std::string warning;
   int names = 0;
   for (auto& [name, s] : stalls_) {
     const std::int64_t waited = now_ns - s.since_ns;
     const negotiate::RankSet missing = s.here.complement(world_.size);
-    if (config_.link >= 0 && !s.reported && waited >= worth_telling_ns() && !missing.empty()) {
-      s.reported = true;
-      tell_hvdrun(config_.link, name, waited, missing.mapped(world_.world_ranks), world_.size);
-    }
     if (config_.stall_shutdown_ns > 0 && waited >= config_.stall_shutdown_ns) {
       conductor_->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
                        "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
@@ -204,6 +225,36 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
     std::fprintf(stderr, "hvd: %ssome ranks wait for others that have not submitted the same operation:%s\n",
                  log_time().c_str(), warning.c_str());
   return !stalls_.empty();
+}
+
+/// All that waits for long by now, every second, and once that nothing does any more.  What does not get through is
+/// told the next time.
+void Engine::tell_hvdrun(std::int64_t now_ns) {
+  std::vector<LongWait> waits;
+  for (auto& s : mine_)
+    if (s->leader()) s->leader()->long_waits(now_ns, waits);
+  if (waits.empty() ? waits_told_ns_ == 0 : now_ns - waits_told_ns_ < tell_after_ns) return;
+  const bool none = waits.empty();
+  const std::string body = waits_json(std::move(waits));
+  if (wire::link::send(config_.link, wire::Type::stall, body.data(), body.size(), false) == 0)
+    waits_told_ns_ = none ? 0 : now_ns;
+}
+
+/// The page that the guard reads: since when nothing of what this rank has submitted moves.  Under drive_.
+void Engine::tell_guard(std::int64_t now_ns) {
+  std::uint64_t progress = 0;
+  for (auto& s : mine_) progress += s->progress();
+  if (progress != std::exchange(progress_, progress) || waits_since_ns_ == 0) {
+    waits_since_ns_ = now_ns;
+    return shared_.tally.goes_on();
+  }
+  if (now_ns - waits_since_ns_ < tell_after_ns || now_ns - waits_noted_ns_ < tell_after_ns) return;
+  waits_noted_ns_ = now_ns;
+  std::string first;
+  for (auto& s : mine_)
+    if (const std::string name = s->first_name_under_way(); !name.empty() && (first.empty() || name < first))
+      first = name;
+  if (!first.empty()) shared_.tally.waits(first, waits_since_ns_);
 }
 
 }  // namespace hvd::core

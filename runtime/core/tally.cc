@@ -4,6 +4,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace hvd::core {
 
 Tally::Tally(int fd) {
@@ -19,6 +22,21 @@ Tally::Tally(int fd) {
   ::munmap(page, wire::tally_bytes);
   page_ = &own_;
   before_ = 0;
+}
+
+void Tally::place(wire::Place where) {
+  page_->place_ns.store(memory::now_ns(), std::memory_order_relaxed);
+  page_->place.store(where, std::memory_order_release);
+}
+
+void Tally::waits(std::string_view name, std::int64_t since_ns) {
+  page_->turn.fetch_add(1, std::memory_order_acq_rel);
+  std::size_t n = 0;
+  for (; n < std::min(name.size(), std::size(page_->waits_for) - 1); ++n)
+    page_->waits_for[n].store(name[n], std::memory_order_relaxed);
+  page_->waits_for[n].store('\0', std::memory_order_relaxed);
+  page_->waits_ns.store(since_ns, std::memory_order_relaxed);
+  page_->turn.fetch_add(1, std::memory_order_release);
 }
 
 Tally::~Tally() {

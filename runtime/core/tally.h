@@ -1,4 +1,4 @@
-/// @file tally.h — this rank's steps, and how long it waited: for the report at the job's end.
+/// @file tally.h — this rank's steps, how long it waited, and where it is now: for hvdrun.
 ///
 /// Costs a few comparisons a batch, a coarse clock a step, and nothing else: a wait is timed once it is longer than a
 /// spin.  The slowest rank is the one that waits least, since the others wait for it.
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "memory/futex.h"
 #include "wire/tally.h"
@@ -102,6 +103,13 @@ class Tally {
   void asked() {
     asked_ns_.store(coarse_ns(), std::memory_order_relaxed);
     asked_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// Where this rank is from now on.
+  void place(wire::Place where);
+  /// What it has submitted has not moved since @p since_ns; @p name is the first of it.  One thread at a time.
+  void waits(std::string_view name, std::int64_t since_ns);
+  void goes_on() {
+    if (page_->waits_ns.load(std::memory_order_relaxed) != 0) page_->waits_ns.store(0, std::memory_order_relaxed);
   }
   void told() {
     if (asked_.fetch_sub(1, std::memory_order_relaxed) != 1) return;

@@ -73,10 +73,12 @@ class Conductor {
   std::uint64_t published() const { return published_; }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
   const std::string& name(std::uint32_t id) const { return known_[id].name; }
-  /// Calls f(name, ranks) for names that only these ranks have announced by records; who has joined counts as ready.
+  /// Calls f(name, ranks) for names that only these ranks have announced by records, and for the join while not all
+  /// have; who has joined counts as ready.
   template <class F>
   void incomplete(F&& f) const {
     for (const auto& [name, claims] : announced_) f(name, here(claims));
+    if (joining_ && !all_joined() && !joined_.empty()) f(join_text, joined_);
   }
 
  private:

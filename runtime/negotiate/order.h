@@ -30,6 +30,9 @@ enum class Order : std::uint32_t {
 };
 
 inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slots
+/// What a wait in join is called where people see it.
+inline constexpr const char* join_text = "hvd.join()";
+
 /// Records of Kind::join: Signature::root says which.
 inline constexpr int wants_to_join = 0;  ///< asks for the order `joining`
 inline constexpr int has_joined = 1;  ///< after that order, and behind the records of all that this rank had under way

@@ -61,6 +61,16 @@ pid_t parent_of(pid_t pid) { return status_of(pid).parent; }
 
 void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
+bool has_other_children(pid_t pid, pid_t one) {
+  bool found = false;
+  each_process([&](pid_t other) {
+    if (other == one) return;
+    const Status s = status_of(other);
+    found = found || (s.parent == pid && s.state != 'Z');
+  });
+  return found;
+}
+
 std::vector<pid_t> descendants(pid_t root) {
   std::multimap<pid_t, pid_t> children;
   each_process([&](pid_t pid) { children.emplace(status_of(pid).parent, pid); });

@@ -17,6 +17,9 @@ void become_subreaper();
 /// 0: there is no such process.
 pid_t parent_of(pid_t pid);
 
+/// Whether @p pid has children besides @p one.
+bool has_other_children(pid_t pid, pid_t one);
+
 /// All processes below @p root, from one walk over /proc.  Others may have come since.
 std::vector<pid_t> descendants(pid_t root);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -34,7 +35,9 @@ constexpr auto longest_loss = milliseconds(1500);    ///< without hvdrun, once i
 constexpr auto grace_when_lost = milliseconds(400);  ///< hvdrun or mpirun is gone: nothing may live 3 s later
 constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants to disappear
 constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
-constexpr auto tick = milliseconds(500);   ///< how often what has no descriptor is looked at
+constexpr auto others_may_end = milliseconds(5000);  ///< other guards of this host, when hvdrun is out of reach
+constexpr auto daemon_may_end = milliseconds(1000);
+constexpr auto tick = milliseconds(500);  ///< how often what has no descriptor is looked at
 constexpr auto no_time = Clock::time_point::max();
 
 enum class State { connecting, waiting, running, ending, reported, done };
@@ -187,7 +190,8 @@ class Guard {
         if (process_) process_->input().add(body);
         return;
       case Type::complete:
-        return close_daemon();
+        if (const pid_t d = daemon()) close_doors(d);  // it needs no more connections
+        return;
       case Type::peer_lost:
         if (process_) process_->tell(type, body);
         return;
@@ -201,12 +205,11 @@ class Guard {
     }
   }
 
-  /// mpirun's daemon on this host, the keeper's parent, needs no more connections.
-  static void close_daemon() {
-    const pid_t daemon = parent_of(getppid());
-    if (daemon <= 1) return;  // it is gone
-    const std::string name = read_file("/proc/" + std::to_string(daemon) + "/comm", 64);
-    if (name.starts_with("orted") || name.starts_with("prte")) close_doors(daemon);
+  /// mpirun's daemon on this host, the keeper's parent; 0: it is gone, or this is mpirun's own host.
+  static pid_t daemon() {
+    const pid_t above = parent_of(getppid());
+    const std::string name = above > 1 ? name_of(above) : "";
+    return name == "orted" || name == "prted" ? above : 0;
   }
 
   void take_manifest(const std::string& body) {
@@ -282,6 +285,10 @@ class Guard {
     // What is ready is read even while it ends: at most the outbox's worth in one round.
     while (process_->pump(outbox_, now) && !outbox_.is_full()) {}
     process_->expire(outbox_, now);
+    if (now >= look_at_) {
+      look_at_ = now + tick;
+      if (const auto standing = process_->standing()) outbox_.add(Type::standing, to_json(*standing));
+    }
     if (const auto taken = process_->input().step())
       outbox_.add(Type::taken, {reinterpret_cast<const char*>(&*taken), sizeof *taken});
     if (state_ == State::running && now >= kill_at_) {
@@ -317,9 +324,25 @@ class Guard {
     if (gone || alone_) end_rank(grace_when_lost);
     if (state_ == State::waiting && (gone || alone_)) state_ = State::done;
     if (state_ != State::reported) return;
+    if (gone && !alone_) return end_daemon();
     // Nobody may be left to release us, or only for the moments that mpirun needs to die.
     if (gone || (alone_ && Clock::now() - reported_at_ > milliseconds(300) && outbox_.empty())) state_ = State::done;
     if (alone_ && Clock::now() - reported_at_ > milliseconds(1000)) state_ = State::done;
+  }
+
+  /// hvdrun is out of reach for good: the daemon would wait for the network to come back.  The last guard of the host
+  /// ends it, and with it this one's work is done.
+  void end_daemon() {
+    const auto now = Clock::now();
+    const pid_t d = daemon();
+    if (d && !daemon_asked_at_) {
+      if (has_other_children(d, getppid()) && now - reported_at_ < others_may_end) return;
+      kill(d, SIGTERM);
+      daemon_asked_at_ = now;
+    }
+    if (d && now - *daemon_asked_at_ < daemon_may_end) return;
+    if (d) kill(d, SIGKILL);
+    state_ = State::done;
   }
 
   const Call& call_;
@@ -340,7 +363,8 @@ class Guard {
   bool released_ = false;
   bool stopped_ = false;  ///< the rank's end was asked for
   bool alone_ = false;    ///< the keeper or mpirun has died
-  Clock::time_point kill_at_ = no_time, clean_until_ = no_time, reported_at_{};
+  Clock::time_point kill_at_ = no_time, clean_until_ = no_time, reported_at_{}, look_at_{};
+  std::optional<Clock::time_point> daemon_asked_at_;  ///< to end
 };
 
 }  // namespace

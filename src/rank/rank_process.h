@@ -41,6 +41,8 @@ class RankProcess {
   /// Lets a traceback go that has been held for too long.
   void expire(Outbox& outbox, Clock::time_point now);
 
+  /// Where it is in its life, when hvdrun has to be told anew.
+  std::optional<wire::Standing> standing() { return news_.next(tally_.standing(mono_ns())); }
   /// Asks for a picture of its stack; step_stack() gives it as Type::stack, call that while shooting().
   void begin_stack(bool native) { stack_.begin(pid_, native); }
   bool shooting() const { return stack_.under_way(); }
@@ -85,6 +87,7 @@ class RankProcess {
   MemoryGroup memory_;
   StackShot stack_;
   TallyPage tally_;
+  StandingNews news_;
   std::unique_ptr<GpuWatch> gpu_;
   Feed input_;
   wire::Started started_;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "links.h"
 #include "wire/small.h"
 
 namespace hvd::rank {
@@ -126,7 +127,8 @@ std::string StackShot::finish() {
   helper_pid_ = -1;
   helper_.reset();
   step_ = Step::idle;
-  return to_json(wire::StackPicture{std::string(state_ ? 1 : 0, state_), python_, native_text_});
+  return to_json(wire::StackPicture{std::string(state_ ? 1 : 0, state_), python_, native_text_, own_addresses(),
+                                    unanswered(pid_)});
 }
 
 }  // namespace hvd::rank

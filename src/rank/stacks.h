@@ -33,7 +33,7 @@ class StackShot {
   int fd() const { return file_.get(); }
   bool under_way() const { return step_ != Step::idle; }
   void begin(pid_t pid, bool native);
-  /// The picture as JSON {state, python, native}, when it is done.  Call every few milliseconds while under way.
+  /// The picture (wire::StackPicture), when it is done.  Call every few milliseconds while under way.
   std::optional<std::string> step();
 
  private:

@@ -48,6 +48,41 @@ void TallyPage::fill(wire::DeathRecord* r) const {
   r->waited_seconds = static_cast<double>(std::min(waited, span)) / 1e9 / static_cast<double>(timed);
 }
 
+wire::Standing TallyPage::standing(std::int64_t now_ns) const {
+  wire::Standing s;
+  if (!page_) return s;
+  const auto seconds_since = [now_ns](std::int64_t then) {
+    return then > 0 && then < now_ns ? static_cast<double>(now_ns - then) / 1e9 : 0.0;
+  };
+  s.place = std::min(page_->place.load(std::memory_order_acquire), wire::Place::leaving);
+  s.place_seconds = seconds_since(page_->place_ns.load());
+  const std::uint32_t turn = page_->turn.load(std::memory_order_acquire);
+  const std::int64_t since = page_->waits_ns.load();
+  if (since <= 0 || turn % 2 != 0) return s;
+  std::string name;
+  for (const std::atomic<char>& c : page_->waits_for) {
+    const char letter = c.load(std::memory_order_relaxed);
+    if (!letter) break;
+    name += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (page_->turn.load() != turn || page_->waits_ns.load() != since) return s;
+  s.waits_for = std::move(name);
+  s.waited_seconds = seconds_since(since);
+  return s;
+}
+
+std::optional<wire::Standing> StandingNews::next(wire::Standing now) {
+  if (now.waited_seconds < long_wait_seconds) now.waits_for.clear(), now.waited_seconds = 0;
+  // The same wait becomes longer; another one under the same name begins anew.
+  const bool same = now.waits_for == told_.waits_for && now.waited_seconds >= told_.waited_seconds;
+  if (now.place == told_.place && same) {
+    told_.waited_seconds = now.waited_seconds;
+    return std::nullopt;
+  }
+  return told_ = now;
+}
+
 namespace {
 
 constexpr auto look_every = std::chrono::seconds(1);

@@ -3,16 +3,18 @@
 #include <sys/types.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/file.h"
 #include "gpu_death.h"
 #include "wire/death.h"
+#include "wire/small.h"
 #include "wire/tally.h"
 
 namespace hvd::rank {
 
-/// The page in which the rank's libhvd counts (wire/tally.h).
+/// The page in which the rank's libhvd tells of itself (wire/tally.h).
 class TallyPage {
  public:
   TallyPage();
@@ -22,10 +24,23 @@ class TallyPage {
   /// For the rank to inherit; -1 where it could not be made.
   int fd() const { return fd_.get(); }
   void fill(wire::DeathRecord* r) const;
+  /// Where the rank is now, and what it waits for; it could have written anything, so what makes no sense is left out.
+  wire::Standing standing(std::int64_t now_ns) const;
 
  private:
   Fd fd_;
   wire::Tally* page_ = nullptr;
+};
+
+/// What of a rank's standing hvdrun has to be told.  Pure.
+class StandingNews {
+ public:
+  /// The message for hvdrun, when there is something new: another place; a wait that has become long, or is over.
+  std::optional<wire::Standing> next(wire::Standing now);
+
+ private:
+  static constexpr double long_wait_seconds = 2;
+  wire::Standing told_;
 };
 
 /// Asks the GPU's driver, through NVML where there is one, how busy the rank's GPU is, who has memory on it, and

@@ -26,12 +26,14 @@ enum class Type : std::uint16_t {
   phase = 8,          ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
   pong = 9,           ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
   started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got
-  stall = 11,         ///< JSON, from the runtime: who waits for whom
+  stall =
+      11,  ///< JSON {waits}, from the runtime: who waits for whom now (runtime/core/leader.h); empty: nobody any more
   unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
   stack = 13,      ///< JSON StackPicture (small.h): where the rank is
   swept = 15,      ///< JSON Swept (small.h): the answer to a release that asked for it
   taken = 16,      ///< u64: bytes of `input` that the rank has taken in all; all ones: it takes no more
   paused = 17,     ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
+  standing = 18,   ///< JSON Standing (small.h): where the rank is in its life, and what it has long waited for
   // hvdrun → guard
   manifest = 32,   ///< JSON RankManifest (manifest.h)
   payload = 33,    ///< a piece of the payload, in order; an empty piece ends it

@@ -80,13 +80,34 @@ Unstarted unstarted_from_json(const std::string& text) {
 }
 
 std::string to_json(const StackPicture& p) {
-  return dump(Json{{"state", p.state}, {"python", from_bytes(p.python)}, {"native", from_bytes(p.native)}});
+  return dump(Json{{"state", p.state},
+                   {"python", from_bytes(p.python)},
+                   {"native", from_bytes(p.native)},
+                   {"addresses", p.addresses},
+                   {"unanswered", p.unanswered}});
 }
 
 StackPicture stack_picture_from_json(const std::string& text) {
   const Json json = parse_object(text, "stack");
   const Fields f(json, "stack");
-  return {f.bytes("state"), f.bytes("python"), f.bytes("native")};
+  StackPicture p{f.bytes("state"), f.bytes("python"), f.bytes("native"), {}, {}};
+  if (f.has("addresses")) p.addresses = f.list("addresses");
+  if (f.has("unanswered")) p.unanswered = f.list("unanswered");
+  return p;
+}
+
+std::string to_json(const Standing& s) {
+  return dump(Json{{"place", static_cast<int>(s.place)},
+                   {"place_seconds", s.place_seconds},
+                   {"waits_for", from_bytes(s.waits_for)},
+                   {"waited_seconds", s.waited_seconds}});
+}
+
+Standing standing_from_json(const std::string& text) {
+  const Json json = parse_object(text, "standing");
+  const Fields f(json, "standing");
+  return {static_cast<Place>(f.integer("place", 0, static_cast<int>(Place::leaving))),
+          f.number("place_seconds", 0, 1e9), f.bytes("waits_for"), f.number("waited_seconds", 0, 1e9)};
 }
 
 std::string to_json(const Swept& s) {

@@ -1,9 +1,11 @@
-/// @file small.h — the small JSON bodies: stop, started, unstarted, payload_ready.
+/// @file small.h — the small JSON bodies: stop, started, unstarted, payload_ready, standing and their like.
 #pragma once
 #include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "tally.h"
 
 namespace hvd::wire {
 
@@ -38,12 +40,24 @@ Unstarted unstarted_from_json(const std::string& text);
 
 /// guard → hvdrun: where the rank is.
 struct StackPicture {
-  std::string state;   ///< one letter as in ps(1): R, S, D, T (stopped); empty: it does not run
-  std::string python;  ///< as faulthandler writes it; empty: it cannot tell
-  std::string native;  ///< frames of all threads; empty: not asked for
+  std::string state;                      ///< one letter as in ps(1): R, S, D, T (stopped); empty: it does not run
+  std::string python;                     ///< as faulthandler writes it; empty: it cannot tell
+  std::string native;                     ///< frames of all threads; empty: not asked for
+  std::vector<std::string> addresses{};   ///< of its host
+  std::vector<std::string> unanswered{};  ///< addresses from which its connections get no acknowledgement any more
 };
 std::string to_json(const StackPicture& p);
 StackPicture stack_picture_from_json(const std::string& text);
+
+/// guard → hvdrun: what the rank is about.  Told when it has changed; waits once they have lasted two seconds.
+struct Standing {
+  Place place = Place::script;
+  double place_seconds = 0;   ///< since it came there
+  std::string waits_for;      ///< the first by name of the operations that it has submitted and that do not end
+  double waited_seconds = 0;  ///< since none of them moves
+};
+std::string to_json(const Standing& s);
+Standing standing_from_json(const std::string& text);
 
 /// guard → hvdrun: what was left of the job on its host when all its ranks had ended.
 struct Swept {

@@ -98,7 +98,7 @@ void bodies(const std::string& s) {
   if (kind == "started") return there_and_back(wire::started_from_json, text);
   if (kind == "unstarted") return there_and_back(wire::unstarted_from_json, text);
   if (kind == "stack") return there_and_back(wire::stack_picture_from_json, text);
-  if (kind == "stall") return static_cast<void>(stall_from_json(text, 4));
+  if (kind == "stall") return static_cast<void>(long_waits_from_json(text, 4, 0));
   wire::payload_ready_from_json(text);
 }
 
@@ -225,7 +225,9 @@ std::vector<std::string> body_samples() {
           "started\n" + to_json(wire::Started{1, {0, 1}, 2, "GPU", "exec", "w"}),
           "unstarted\n" + to_json(wire::Unstarted{2, "t", "h"}),
           "stack\n" + to_json(wire::StackPicture{"S", "p", "n"}),
-          "stall\n{\"tensor\":\"t\",\"waited_seconds\":5,\"missing\":[1,2],\"size\":4,\"more\":1}",
+          "stall\n{\"waits\":[{\"tensor\":\"t\",\"tensors\":2,\"waited_seconds\":5,\"missing\":[1,2],\"size\":4,"
+          "\"more\":1}]}",
+          "standing\n" + to_json(wire::Standing{wire::Place::working, 3, "t", 2}),
           "ready\n" + wire::payload_ready_to_json("/p")};
 }
 

@@ -33,8 +33,16 @@ def nap():
     time.sleep(100)
 def stall():
     while not (os.path.exists('ready.0') and os.path.exists('ready.1')): time.sleep(0.01)
-    body = json.dumps({'tensor': 'grad/3', 'waited_seconds': 5.1, 'missing': [0, 1]}).encode()
-    socket.socket(fileno=os.dup(int(os.environ['HVD_LINK_FD']))).send(struct.pack('<IHH', len(body), 11, 0) + body)
+    link = socket.socket(fileno=os.dup(int(os.environ['HVD_LINK_FD'])))
+    def tell(waits):
+        body = json.dumps({'waits': waits}).encode()
+        link.send(struct.pack('<IHH', len(body), 11, 0) + body)
+    wait = {'tensor': 'grad/3', 'tensors': 300, 'waited_seconds': 5.1, 'missing': [0, 1], 'more': 0, 'size': 3}
+    while not os.path.exists('on'):
+        tell([wait])
+        time.sleep(0.2)
+        wait['waited_seconds'] += 0.2
+    tell([])
     nap()
 [spin, nap, stall if 'stall' in sys.argv else nap][rank]()
 """
@@ -92,17 +100,19 @@ def test_ps_stacks_kill(job: subprocess.Popen[str]) -> None:
 
 
 def test_a_hang_is_explained(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """When the runtime says who is missing, hvdrun says where they are, once."""
+    """When the runtime says who is missing, hvdrun says where they are, once; and when they go on."""
     (tmp_path / "hang.py").write_text(SCRIPT)
     args = ["-np", "3", *hvdrun.python_args(), "hang.py", "stall"]
     with hvdrun.started(*args, cwd=tmp_path, env=env) as job:
         assert job.stderr is not None
         # A rank may be just before its loop: then it is in ready().
         assert re.fullmatch(
-            r"hvdrun: rank 0 on localhost is in hang.py:\d+ \(\w+\); 1 rank has waited 5 s for grad/3\n",
+            r"hvdrun: rank 0 on localhost is in hang.py:\d+ \(\w+\); 1 rank has waited \d+ s for grad/3 and 299 more tensors\n",
             hvdrun.next_line(job.stderr),
         )
         assert re.fullmatch(r" {8}rank 1 on localhost is in hang.py:\d+ \(\w+\)\n", job.stderr.readline())
+        (tmp_path / "on").touch()
+        assert re.fullmatch(r"hvdrun: ranks 0-1 on localhost go on after \d+ s\n", job.stderr.readline())
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
         assert "grad/3" not in job.stderr.read()

@@ -1,0 +1,100 @@
+"""What keeps a job from going on is told, from the first instruction of its ranks to the last; and that it goes on."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from support import hvdrun
+
+BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute()
+PACKAGE = BUILD / "src/python"
+BEGIN = "import atexit, os, signal, sys, time, numpy, hvd.numpy as hvd\nrank = int(os.environ['HVD_RANK'])\nx = numpy.ones(4)\n"
+
+
+@pytest.fixture
+def env() -> dict[str, str]:
+    """In which `import hvd.numpy` works, or a skip."""
+    pytest.importorskip("numpy")
+    env = {"PYTHONPATH": str(PACKAGE)} if (PACKAGE / "hvd/_native.abi3.so").exists() else {}
+    if subprocess.run([sys.executable, "-c", "import hvd"], env={**os.environ, **env}, capture_output=True).returncode:
+        pytest.skip("hvd is neither built nor installed")
+    return env
+
+
+def own_line(job: subprocess.Popen[str]) -> str:
+    """The next line of hvdrun's; not what the ranks write themselves."""
+    while (line := hvdrun.next_line(job.stderr)).startswith("["):
+        pass
+    return line
+
+
+def test_a_rank_that_never_comes_to_init(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Is named, with its line; and the time that the user allows ends the job there, too."""
+    (tmp_path / "job.py").write_text(BEGIN + "if rank == 1: time.sleep(100)\nhvd.init()\n")
+    limits = ["--stall-check-warning-time-seconds", "5", "--stall-check-shutdown-time-seconds", "8", "--grace", "1"]
+    done = hvdrun.run("-np", "3", *limits, *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env)
+    assert done.returncode == 6
+    assert re.fullmatch(
+        r"hvdrun: rank 1 on localhost is in job.py:4; 2 ranks have waited \d+ s in hvd.init\(\)\n"
+        r"hvdrun: 2 ranks have waited \d+ s in hvd.init\(\), but not rank 1 on localhost; all ranks have ended "
+        r"\(--stall-check-shutdown-time-seconds\)\n",
+        done.stderr,
+    ), done.stderr
+
+
+HANGS = {  # what the job does, and what is said of it
+    "at the end": (
+        "hvd.init()\nhvd.allreduce(x, name='a')\nif rank == 1: atexit.register(time.sleep, 100)\n",
+        r"rank 1 on localhost (waits|is in \S+( \(\S+\))?); 2 ranks have waited \d+ s at the end of the job\n",
+    ),
+    "after its end": (  # what runs in the process after hvd's own last words
+        "hvd.init()\nimport threading\nif rank == 1: threading.Thread(target=time.sleep, args=(100,)).start()\n",
+        r"rank 1 on localhost (waits|is in \S+( \(\S+\))?); 2 ranks have waited \d+ s at the end of the job\n",
+    ),
+    "in join": (
+        "hvd.init()\nfor i in range(9): hvd.allreduce(x, name='a')\nif rank == 1: time.sleep(100)\nhvd.join()\n",
+        r"rank 1 on localhost is in job.py:6; 2 ranks have waited \d+ s for hvd.join\(\)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", ["at the end", "in join", pytest.param("after its end", marks=pytest.mark.nightly)])
+def test_a_hang_is_told_wherever_it_is(env: dict[str, str], tmp_path: pathlib.Path, where: str) -> None:
+    """With the rank that the others wait for."""
+    script, said = HANGS[where]
+    (tmp_path / "job.py").write_text(BEGIN + script)
+    args = ["-np", "3", "--grace", "1", "--stall-check-warning-time-seconds", str(2 * round(hvdrun.patience()))]
+    with hvdrun.started(*args, *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
+        assert re.fullmatch("hvdrun: " + said, line := own_line(job)), line
+        job.send_signal(signal.SIGINT)
+        assert job.wait(30) == 130
+
+
+def test_a_hang_is_told_each_time(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Rank 0, which holds the conductor, is stopped, goes on and is stopped again, at the same tensor."""
+    (tmp_path / "job.py").write_text(
+        BEGIN + "hvd.init()\n"
+        "for i in range(3):\n"
+        "    if rank == 0 and i: print(os.getpid(), flush=True), os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    hvd.allreduce(x, name='a')\n"
+    )
+    args = ["-np", "3", "--grace", "1", "--stall-check-warning-time-seconds", str(2 * round(hvdrun.patience()))]
+    with hvdrun.started(*args, *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
+        assert job.stdout is not None
+        for time in range(2):
+            pid = int(job.stdout.readline().split()[-1])
+            line = own_line(job)
+            said = r"hvdrun: rank 0 on localhost is stopped \(kill -CONT .*\); 2 ranks have waited \d+ s for allreduce.a\n"
+            assert re.fullmatch(said, line), line
+            os.kill(pid, signal.SIGCONT)
+            if time == 0:
+                line = own_line(job)
+                assert re.fullmatch(r"hvdrun: rank 0 on localhost goes on after \d+ s\n", line), line
+        assert job.wait(60) == 0
