@@ -39,12 +39,15 @@ std::string last_line(const std::string& text) {
 /// A rank that left well, so no record of its own tells of it, while others waited for it: the runtime of the first
 /// that fails names it in its exception.  Null: it is not that.
 const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRecord>& deaths) {
-  constexpr std::string_view before = "HorovodInternalError: rank ",
-                             after = " has shut down while this rank waits for it";
+  constexpr std::string_view before = "HorovodInternalError: rank ";
   const std::string line = last_line(first.traceback);
-  const std::size_t at = line.find(before), end = line.find(after);
-  if (at == std::string::npos || end == std::string::npos || end < at + before.size()) return nullptr;
-  const auto rank = to_integer(line.substr(at + before.size(), end - at - before.size()));
+  const std::size_t at = line.find(before);
+  if (at == std::string::npos) return nullptr;
+  const std::size_t begin = at + before.size(), end = line.find(' ', begin);
+  const std::string rest = end == std::string::npos ? "" : line.substr(end);
+  const bool gone = rest.starts_with(" (pid ") && rest.find(") is gone") != std::string::npos;
+  if (!gone && !rest.starts_with(" has shut down while this rank waits for it")) return nullptr;
+  const auto rank = to_integer(line.substr(begin, end - begin));
   for (const DeathRecord& d : deaths)
     if (rank == d.rank && d.rank != first.rank && !is_failure(d)) return &d;
   return nullptr;
@@ -85,7 +88,7 @@ std::string advice(const DeathRecord& d) {
   if (d.cause == Cause::oom)
     return "give " + d.host + " fewer ranks (-H " + d.host + ":n), the model a smaller batch, or the host more memory";
   if (d.cause == Cause::vanished) return "is " + d.host + " well? try: hvdrun doctor -H " + d.host;
-  if (d.cause == Cause::signalled && d.code == SIGKILL)
+  if (d.cause == Cause::signalled && d.code == SIGKILL && d.text.empty())
     return "somebody killed it, or the kernel for want of memory: dmesg on " + d.host + " tells";
   constexpr std::string_view no_module = "ModuleNotFoundError: No module named '";
   if (!d.traceback.empty() && last_line(d.traceback).starts_with(no_module))

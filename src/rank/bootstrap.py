@@ -283,6 +283,8 @@ def offer_stacks():
     try:
         number, fd = int(os.environ["HVD_STACK_SIGNAL"]), int(os.environ["HVD_STACK_FD"])
         faulthandler.register(number, file=fd, all_threads=True, chain=False)
+        if not faulthandler.is_enabled():
+            faulthandler.enable(file=fd, all_threads=False)
     except (KeyError, ValueError, OSError, RuntimeError):
         pass
 

@@ -1,10 +1,12 @@
 #include "certificate.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 
 #include "base/file.h"
@@ -26,6 +28,35 @@ std::string full_shared_memory(const std::string& folder) {
   const auto left = static_cast<std::int64_t>(about.f_bavail) * static_cast<std::int64_t>(about.f_frsize);
   if (left > size / 100 && left > 1 << 20) return {};
   return folder + " is full (" + human_bytes(size) + ")";
+}
+
+std::string thrown_exception(const std::vector<std::string>& tail) {
+  constexpr std::string_view before = "terminate called after throwing an instance of '", what = "  what():  ";
+  std::string found;
+  for (const std::string& line : tail) {
+    if (line.starts_with(before)) {
+      found = "C++ exception " + line.substr(before.size(), line.rfind('\'') - before.size());
+    } else if (line.starts_with(what) && !found.empty()) {
+      found += ": " + line.substr(what.size());
+    }
+  }
+  return found;
+}
+
+std::string reached_limit(const wire::DeathRecord& r) {
+  if (r.code == SIGXFSZ) return "a file would have become larger than the limit (ulimit -f)";
+  if (r.code == SIGXCPU) return "it used up its processor time (ulimit -t)";
+  rlimit limit{};
+  if (r.code != SIGKILL || getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return {};
+  const bool used_up = r.cpu_seconds + 1 >= static_cast<double>(limit.rlim_max);
+  return used_up ? "it used up its processor time, " + std::to_string(limit.rlim_max) + " s (ulimit -t)" : "";
+}
+
+std::string full_folders(const std::string& cwd, const std::string& temporary) {
+  std::vector<std::string> full;
+  for (const std::string& folder : {temporary, cwd, std::string("/dev/shm")})
+    if (std::string text = folder.empty() ? "" : full_shared_memory(folder); !text.empty()) full.push_back(text);
+  return full.empty() ? "" : join(full, "; ") + ": make room there, or set TMPDIR to another folder";
 }
 
 std::string core_pattern() { return first_line("/proc/sys/kernel/core_pattern"); }

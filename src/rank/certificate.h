@@ -2,11 +2,24 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
+
+#include "wire/death.h"
 
 namespace hvd::rank {
 
 /// "/dev/shm is full (64 MiB)" when less than 1 % or 1 MiB of it is free: why a SIGBUS comes.  Else empty.
 std::string full_shared_memory(const std::string& folder = "/dev/shm");
+
+/// Of the rank's last lines, what libstdc++ says of a C++ exception that nobody caught: "C++ exception
+/// std::runtime_error: no such layer".  Empty: nothing.
+std::string thrown_exception(const std::vector<std::string>& tail);
+
+/// The limit (ulimit) whose crossing this signal tells, as this process has it too; empty: none.
+std::string reached_limit(const wire::DeathRecord& r);
+
+/// "/tmp is full (64 MiB) on this host" for those of the rank's usual folders that are; empty where none is.
+std::string full_folders(const std::string& cwd, const std::string& temporary);
 
 /// Where the kernel puts core files, by its core_pattern: "core in /work" or "piped to /usr/share/apport".
 /// @param cwd  working folder of the rank

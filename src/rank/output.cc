@@ -42,6 +42,7 @@ void Output::end_of_line() {
   tail_.add(line_);
   chained_ = std::find(std::begin(chain_words), std::end(chain_words), line_) != std::end(chain_words) ||
              (chained_ && line_.empty());
+  survived_ = line_.starts_with("Exception in thread ") || line_.starts_with("Exception ignored ");
   line_.clear();
 }
 
@@ -56,7 +57,8 @@ std::string Output::take(std::string_view bytes, Clock::time_point now) {
     const std::string_view text = whole ? piece.substr(0, piece.size() - 1) : piece;
     if (line_.size() < most_line_bytes) line_.append(text.substr(0, most_line_bytes - line_.size()));
 
-    if (hold_ && whole && is_header(line_)) {
+    const bool begins = hold_ && !survived_;  // a thread's death is told at once
+    if (begins && whole && is_header(line_)) {
       // A new traceback that does not continue the chain makes the one before ordinary output.
       if (in_traceback_ && !chained_) {
         const std::size_t start = held_.size() - (line_.size() - text.size());
@@ -69,7 +71,7 @@ std::string Output::take(std::string_view bytes, Clock::time_point now) {
       goes_on_ = false;
       in_traceback_ = true;
       held_ += piece;
-    } else if (in_traceback_ || (hold_ && !whole && may_become_header(line_))) {
+    } else if (in_traceback_ || (begins && !whole && may_become_header(line_))) {
       if (held_.empty()) since_ = now;
       held_ += piece;
     } else {

@@ -59,8 +59,9 @@ class Output {
   std::string held_;   ///< from the first byte held
   std::string shown_;  ///< the last traceback that was released
   bool in_traceback_ = false;
-  bool goes_on_ = false;  ///< more came well after the traceback
-  bool chained_ = false;  ///< the line before announced another traceback of the same chain
+  bool goes_on_ = false;   ///< more came well after the traceback
+  bool chained_ = false;   ///< the line before announced another traceback of the same chain
+  bool survived_ = false;  ///< the line before says that what follows ended a thread, or nothing at all
   Clock::time_point since_{};
 };
 

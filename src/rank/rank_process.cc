@@ -47,6 +47,8 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   const Binding binding = plan_binding(m, mine);
   const Prepared p = prepare(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), tally_.fd()});
   cwd_ = p.launch.cwd;
+  const auto temporary = p.launch.env.find("TMPDIR");
+  temporary_folder_ = temporary == p.launch.env.end() ? "/tmp" : temporary->second;
   kept_out_ = p.kept_out;
   gpu_pci_ = binding.gpu_pci;
   gpu_planned_ = !binding.gpu.empty();
@@ -228,6 +230,18 @@ void RankProcess::certify(wire::DeathRecord* r) const {
   if (r->core_dumped) r->hint = core_place(core_pattern(), cwd_);
 }
 
+/// What the rank's last words tell; called when they are known.
+void RankProcess::certify_words(wire::DeathRecord* r) const {
+  if (r->cause == wire::Cause::signalled) {
+    std::vector<std::string> parts = {r->text, stack_.fatal(), thrown_exception(r->tail), reached_limit(*r)};
+    std::erase(parts, "");
+    r->text = join(parts, "; ");
+  } else if (r->cause == wire::Cause::exited && r->hint.empty()) {
+    const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
+    if (words.find("No space left on device") != std::string::npos) r->hint = full_folders(cwd_, temporary_folder_);
+  }
+}
+
 /// What the GPU had to do with it; called when the rank's last words are known.
 void RankProcess::certify_gpu(wire::DeathRecord* r) const {
   if (r->cause != wire::Cause::exited && r->cause != wire::Cause::signalled) return;
@@ -258,8 +272,8 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   judge(&r, stopped);
   std::string rest;
   const std::string held = err_.finish(&rest);
-  if (r.cause == wire::Cause::finished || r.cause == wire::Cause::unstarted) {
-    rest += held;  // it was handled, whatever it was
+  if (r.cause == wire::Cause::finished || r.cause == wire::Cause::unstarted || WIFSIGNALED(*status_)) {
+    rest += held;  // it was handled, whatever it was: an exception ends Python with a code
   } else {
     // An old traceback that was shown may have nothing to do with the end, unless Python ended by an exception.
     const bool by_exception = WIFEXITED(*status_) && WEXITSTATUS(*status_) == 1;
@@ -268,6 +282,7 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   }
   if (!rest.empty()) outbox.add(wire::Type::output, '\2' + rest);
   r.tail = tail_.lines();
+  certify_words(&r);
   certify_gpu(&r);
   const std::string& words = r.traceback.empty() ? join(r.tail, "\n") : r.traceback;
   if (r.hint.empty() && words.find("No module named") != std::string::npos) r.hint = kept_out_;

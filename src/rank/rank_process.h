@@ -75,6 +75,7 @@ class RankProcess {
   bool pump_link(Outbox& outbox);
   void take(wire::Type type, std::string_view body, Outbox& outbox);
   void certify(wire::DeathRecord* r) const;
+  void certify_words(wire::DeathRecord* r) const;
   void certify_gpu(wire::DeathRecord* r) const;
   void judge(wire::DeathRecord* r, bool stopped) const;
 
@@ -94,7 +95,7 @@ class RankProcess {
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
   OomKill oom_;
-  std::string cwd_, gpu_pci_, kept_out_;
+  std::string cwd_, temporary_folder_, gpu_pci_, kept_out_;
   bool gpu_planned_ = false;
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one
   double cpu_seconds_ = 0;

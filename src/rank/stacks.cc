@@ -73,6 +73,40 @@ void StackShot::begin(pid_t pid, bool native) {
   if (syscall(SYS_tgkill, pid, pid, stack_signal) == 0) limit_ = now + python_limit;
 }
 
+std::string StackShot::fatal() const {
+  return file_ ? fatal_place(whole("/proc/self/fd/" + std::to_string(file_.get()))) : std::string();
+}
+
+namespace {
+
+/// `  File "train.py", line 12 in step` as "train.py:12 (step)"; empty for another line.
+std::string frame_in_words(const std::string& line) {
+  constexpr std::string_view before = "  File \"";
+  if (!line.starts_with(before)) return {};
+  const std::size_t end = line.find('"', before.size());
+  const std::size_t number = line.find(", line ", end), where = line.find(" in ", number);
+  if (end == std::string::npos || number == std::string::npos || where == std::string::npos) return {};
+  return line.substr(before.size(), end - before.size()) + ":" + line.substr(number + 7, where - number - 7) + " (" +
+         line.substr(where + 4) + ")";
+}
+
+}  // namespace
+
+std::string fatal_place(const std::string& written) {
+  const std::size_t fatal = written.rfind("Fatal Python error: ");
+  if (fatal == std::string::npos) return {};
+  std::string innermost;
+  for (const std::string& line : split(written.substr(fatal), '\n')) {
+    const std::string frame = frame_in_words(line);
+    if (frame.empty()) continue;
+    const bool library = frame.find("/lib/python3") != std::string::npos;
+    if (innermost.empty() && !library) return "in " + frame;
+    if (innermost.empty()) innermost = "in " + frame;
+    if (!library) return innermost + ", called from " + frame;
+  }
+  return innermost;
+}
+
 std::optional<std::string> StackShot::step() {
   const auto now = Clock::now();
   if (step_ == Step::python) {

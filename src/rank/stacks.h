@@ -32,6 +32,8 @@ class StackShot {
   /// For the rank to inherit; -1 where it could not be made.
   int fd() const { return file_.get(); }
   bool under_way() const { return step_ != Step::idle; }
+  /// Where the rank was when a signal like SIGSEGV killed it: "in train.py:12 (step)"; empty where nothing was written.
+  std::string fatal() const;
   void begin(pid_t pid, bool native);
   /// The picture (wire::StackPicture), when it is done.  Call every few milliseconds while under way.
   std::optional<std::string> step();
@@ -52,6 +54,9 @@ class StackShot {
   pid_t helper_pid_ = -1;
   std::string python_, native_text_;
 };
+
+/// The same from what faulthandler wrote, which may hold pictures of before.  Pure.
+std::string fatal_place(const std::string& written);
 
 /// hvdrank --native-stack PID: prints the native frames of all threads of a process.  Returns the exit code.
 int print_native_stack(pid_t pid);

@@ -47,6 +47,40 @@ def test_the_failing_ranks_traceback_is_printed_last_and_once(mpirun: str, tmp_p
     assert "ValueError: planted" in (tmp_path / "logs/rank.2/stderr").read_text()
 
 
+LAST_WORDS = {
+    "a fault": ("ctypes.string_at(0)", "was killed by signal 11 (SIGSEGV)", "job.py:2 (<module>)"),
+    "an abort": ("os.abort()", "was killed by signal 6 (SIGABRT)", "job.py:2 (<module>)"),
+    "file size": (
+        "signal.signal(25, signal.SIG_DFL); resource.setrlimit(1, (9, 9)); open('big', 'w').write('x' * 99)",
+        "was killed by signal 25 (SIGXFSZ)",
+        "a file would have become larger than the limit (ulimit -f)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LAST_WORDS)
+def test_a_fatal_signal_comes_with_its_place(case: str, tmp_path: pathlib.Path) -> None:
+    """The line of Python, or the limit that was reached."""
+    code, story, place = LAST_WORDS[case]
+    (tmp_path / "job.py").write_text(f"import hvd, ctypes, os, resource, signal\n{code}\n")
+    done = hvdrun.run("-np", "1", *hvdrun.python_args(), "job.py", cwd=tmp_path)
+    (headline,) = [line for line in done.stderr.splitlines() if line.startswith("hvdrun: ")]
+    assert story in headline
+    assert place in headline
+
+
+def test_a_handled_traceback_does_not_explain_a_kill(tmp_path: pathlib.Path) -> None:
+    """It is output of the rank, before the verdict."""
+    (tmp_path / "job.py").write_text(
+        "import os, traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\nos.kill(os.getpid(), 9)\n"
+    )
+    done = hvdrun.run("-np", "1", *hvdrun.python_args(), "job.py", cwd=tmp_path)
+    lines = done.stderr.splitlines()
+    verdict = lines.index("hvdrun: rank 0 on localhost was killed by signal 9 (SIGKILL)")
+    assert lines.index("[0 localhost] ZeroDivisionError: division by zero") < verdict
+    assert not any(line.startswith("[0 ") for line in lines[verdict:])
+
+
 def test_sys_exit_code_of_a_script(tmp_path: pathlib.Path) -> None:
     """sys.exit(5) in one rank."""
     (tmp_path / "job.py").write_text(

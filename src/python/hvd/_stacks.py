@@ -1,6 +1,7 @@
 """Lets hvdrun ask this rank where it is: faulthandler writes all threads' frames to the guard's memory file.
 
-It works while the rank sits in C code or holds the GIL, and costs nothing until asked.
+A fatal signal (SIGSEGV and its like) makes it write the thread's frames there too.  It works while the rank sits in C code or
+holds the GIL, and costs nothing until asked.
 """
 
 from __future__ import annotations
@@ -22,4 +23,6 @@ def offer() -> None:
         # A program that the rank started has the variables too, but under that number something else, or nothing.
         if "hvdrank-stacks" in os.readlink(f"/proc/self/fd/{descriptor}"):
             faulthandler.register(int(number), file=int(descriptor), all_threads=True, chain=False)
+            if not faulthandler.is_enabled():  # the line of a fatal signal, for the verdict
+                faulthandler.enable(file=int(descriptor), all_threads=False)
             _offered = True

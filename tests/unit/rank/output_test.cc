@@ -42,6 +42,14 @@ TEST_CASE("output: a traceback before the end goes to the record, whole, chain a
   CHECK(rest == "unset");
 }
 
+TEST_CASE("output: what ended a thread goes out at once") {
+  Bench b;
+  const std::string death = "Exception in thread Thread-1 (work):\n" + trace;
+  CHECK(b.take(death) == death);
+  CHECK(b.take("Exception ignored in: <f>\n" + trace) == "Exception ignored in: <f>\n" + trace);
+  CHECK(b.take(trace) == "");
+}
+
 TEST_CASE("output: byte by byte it comes to the same") {
   Bench b;
   std::string out;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "rank/environment.h"
 #include "rank/placement.h"
 #include "rank/python_plan.h"
+#include "rank/stacks.h"
 
 using namespace hvd;
 using namespace hvd::rank;
@@ -164,6 +166,30 @@ TEST_CASE("certificate: core files, shared memory, the GPU's driver") {
   CHECK(xid_in(record, "0000:34:00.0", 501).empty());
   CHECK(xid_in(record, "0000:35:00.0", 0).empty());
   CHECK(xid_in("garbage", "0000:35:00.0", 0).empty());
+}
+
+TEST_CASE("certificate: what the last words and limits tell") {
+  CHECK(thrown_exception({"a", "terminate called after throwing an instance of 'std::runtime_error'",
+                          "  what():  no such layer"}) == "C++ exception std::runtime_error: no such layer");
+  CHECK(thrown_exception({"  what():  of somebody's own"}).empty());
+  wire::DeathRecord r;
+  r.cause = wire::Cause::signalled;
+  r.code = SIGXFSZ;
+  CHECK(reached_limit(r) == "a file would have become larger than the limit (ulimit -f)");
+  r.code = SIGKILL;
+  CHECK(reached_limit(r).empty());
+  CHECK(full_folders("/nowhere", "").find("nowhere") == std::string::npos);
+}
+
+TEST_CASE("stacks: where a fatal signal came, the last of several pictures") {
+  CHECK(fatal_place("").empty());
+  CHECK(fatal_place("Fatal Python error: Aborted\n").empty());
+  CHECK(fatal_place("Current thread 0x1 (most recent call first):\n  File \"old.py\", line 1 in f\n"
+                    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+                    "  File \"/a b/train.py\", line 12 in step\n  File \"train.py\", line 30 in <module>\n") ==
+        "in /a b/train.py:12 (step)");
+  for (const char* cut : {"  File \"", "  File \"x", "  File \"x\"", "  File \"x\", line", "  File \"x\", line 3"})
+    CHECK(fatal_place("Fatal Python error: x\n" + std::string(cut)).empty());
 }
 
 TEST_CASE("python: which versions know -P") {
