@@ -257,7 +257,8 @@ def healthy(seed: int, package: str = "") -> str:
     """One job in which nothing goes wrong: what hvdrun said all the same, or ""."""
     env = {"PYTHONPATH": package} if package else {}
     done = hvdrun.run("-np", str(SIZE), *hvdrun.python_args(), str(RANK_SCRIPT), "none", str(seed), env=env)
-    own = [line for line in done.stderr.splitlines() if not line.startswith("[")]
+    harmless = " KiB and shown in pieces "  # one of the habits is a very long line
+    own = [line for line in done.stderr.splitlines() if not line.startswith("[") and harmless not in line]
     return "" if done.returncode == 0 and not own else f"exit code {done.returncode}\n{done.stderr}"
 
 

@@ -12,6 +12,13 @@
 
 namespace hvd::testing {
 
+/// Whether tensors can go that way: it needs our kernels, and so a build with nvcc.  Says so where they cannot.
+inline bool mpi_can_carry() {
+  const std::string& why = cuda::Gpu::at(0).no_kernels();
+  if (!why.empty()) MESSAGE("left out: tensors on GPUs by MPI (" << why << ")");
+  return why.empty();
+}
+
 /// The ranks' MPI takes device memory, and all goes through it.
 inline core::Config by_mpi() {
   core::Config config;
