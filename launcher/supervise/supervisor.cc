@@ -12,6 +12,7 @@
 #include "base/doors.h"
 #include "base/error.h"
 #include "base/leftovers.h"
+#include "base/own_file.h"
 #include "base/text.h"
 #include "launcher/supervise/report.h"
 #include "launcher/supervise/start_failure.h"
@@ -353,14 +354,23 @@ void Supervisor::clean_up(bool all_well, const std::vector<wire::DeathRecord>& d
   for (const std::string& line : cleanup_lines(after_)) detail(line.substr(8));
 }
 
-void Supervisor::report(const std::vector<wire::DeathRecord>& deaths, const Verdict& verdict) {
-  const bool wanted =
-      job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
-  if (!wanted) return;
-  const double wall = std::chrono::duration<double>(Clock::now() - started_at_).count();
-  if (job_.settings.flag("json"))
-    return say(report_json(deaths, wall, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1));
-  for (const std::string& line : report_lines(deaths, wall)) say(line);
+bool Supervisor::wants_report() {
+  return job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
+}
+
+/// --json: the last line; --report-filename: a file.  One that cannot be written does not change how the job has ended.
+void Supervisor::report_to_programs(const std::vector<wire::DeathRecord>& deaths, const Verdict& verdict, double wall) {
+  const std::string name = job_.settings.text("report-filename");
+  const bool said = wants_report() && job_.settings.flag("json");
+  if (!said && name.empty()) return;
+  const std::string json =
+      report_json(deaths, wall, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1);
+  if (said) say(json);
+  if (name.empty()) return;
+  try {
+    const Fd file = open_own_file(name, Begin::empty, 0600);
+    if (!write_all(file.get(), json + "\n")) throw Error(Code::unavailable, name, errno_text(errno));
+  } catch (const Error& e) { say(std::string("hvdrun: the report is not written: ") + e.what()); }
 }
 
 int Supervisor::conclude() {
@@ -380,8 +390,9 @@ int Supervisor::conclude() {
     if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))
       printer_.rank_file(d.rank, d.traceback);
   if (ended_.signal == SIGINT && printer_.stderr_outlet().is_terminal()) say("");  // after the terminal's own ^C
-  const bool for_programs = job_.settings.flag("json");
-  if (!for_programs) report(deaths, verdict);  // before the verdict, which stays on the screen
+  const double wall = std::chrono::duration<double>(Clock::now() - started_at_).count();
+  if (wants_report() && !job_.settings.flag("json"))  // before the verdict, which stays on the screen
+    for (const std::string& line : report_lines(deaths, wall)) say(line);
   for (const std::string& line : verdict.lines) say(line);
   for (const std::string& line : trouble_lines(after_)) say(line);
   if (verdict.first_cause && verdict.first_cause->traceback.empty()) last_lines(*verdict.first_cause);
@@ -393,7 +404,7 @@ int Supervisor::conclude() {
     else
       printer_.rank_text(first->rank, first->traceback, true);
   }
-  if (for_programs) report(deaths, verdict);  // the last line
+  report_to_programs(deaths, verdict, wall);
   if (results_) results_->finish(verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);
   return verdict.exit_code;

@@ -59,7 +59,8 @@ class Supervisor {
   /// Proves that nothing is left of the job, on this host by itself, elsewhere by what guards said.
   void clean_up(bool all_well, const std::vector<wire::DeathRecord>& deaths);
   void last_lines(const wire::DeathRecord& d);
-  void report(const std::vector<wire::DeathRecord>& deaths, const Verdict& verdict);
+  bool wants_report();
+  void report_to_programs(const std::vector<wire::DeathRecord>& deaths, const Verdict& verdict, double wall);
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);

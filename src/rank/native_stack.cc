@@ -1,11 +1,17 @@
 /// Native frames of another process through elfutils' libdw, loaded at run time: where it is not installed, the frames
 /// are missing and a line says so.  Declarations are those of libdwfl(3) 0.158 and newer, as far as they are used here.
+#include <cxxabi.h>
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "stacks.h"
@@ -70,11 +76,69 @@ struct Walk {
   Dwfl* dwfl = nullptr;
   pid_t pid = 0;
   int depth = 0;
+  std::map<pid_t, std::string> doing;  ///< of each thread, before it was stopped to be read
 };
 
 /// Names of functions are enough; files with line numbers would be looked for all over the system.
 int no_debuginfo(Module*, void**, const char*, std::uint64_t, const char*, const char*, std::uint32_t, char**) {
   return -1;
+}
+
+/// A C++ name as it is written in source.
+std::string readable(const char* name) {
+  int status = 0;
+  char* plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  std::string text = status == 0 && plain ? plain : name;
+  std::free(plain);
+  return text;
+}
+
+struct Call {
+  long number;
+  const char* words;
+  bool of_file;  ///< its first argument is a descriptor
+};
+
+constexpr Call calls[] = {
+    {SYS_futex, "waits for another thread (futex)", false},
+    {SYS_read, "reads from ", true},
+    {SYS_write, "writes to ", true},
+    {SYS_recvfrom, "receives from ", true},
+    {SYS_recvmsg, "receives from ", true},
+    {SYS_sendto, "sends to ", true},
+    {SYS_ppoll, "waits for files (poll)", false},
+    {SYS_epoll_pwait, "waits for files (epoll)", false},
+    {SYS_pselect6, "waits for files (select)", false},
+    {SYS_clock_nanosleep, "sleeps", false},
+    {SYS_nanosleep, "sleeps", false},
+    {SYS_wait4, "waits for a child process", false},
+    {SYS_waitid, "waits for a child process", false},
+    {SYS_fsync, "waits for the disk with ", true},
+    {SYS_flock, "waits for the lock of ", true},
+#ifdef SYS_poll
+    {SYS_poll, "waits for files (poll)", false},
+    {SYS_epoll_wait, "waits for files (epoll)", false},
+    {SYS_select, "waits for files (select)", false},
+    {SYS_pause, "waits for a signal", false},
+#endif
+};
+
+/// What a thread is doing in the kernel, by /proc/PID/task/TID/syscall: "reads from /data/part-3"; empty: not known.
+std::string waits_for(pid_t pid, pid_t thread) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread) + "/syscall");
+  std::string number, first;
+  file >> number >> first;
+  if (number == "running") return "runs";
+  for (const Call& call : calls) {
+    if (std::to_string(call.number) != number) continue;
+    if (!call.of_file) return call.words;
+    char target[512];
+    const std::string link =
+        "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(std::strtol(first.c_str(), nullptr, 16));
+    const ssize_t size = readlink(link.c_str(), target, sizeof target);
+    return call.words + (size > 0 ? std::string(target, static_cast<std::size_t>(size)) : "a file");
+  }
+  return {};
 }
 
 int one_frame(Frame* frame, void* data) {
@@ -89,7 +153,8 @@ int one_frame(Frame* frame, void* data) {
       module ? walk.library.module_name(module, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr)
              : nullptr;
   const std::string path = file ? file : "?";
-  std::printf("  #%-2d %s (%s)\n", walk.depth, name ? name : "?", path.substr(path.rfind('/') + 1).c_str());
+  std::printf("  #%-2d %s (%s)\n", walk.depth, name ? readable(name).c_str() : "?",
+              path.substr(path.rfind('/') + 1).c_str());
   return ++walk.depth < most_frames ? go_on : stop;
 }
 
@@ -99,7 +164,8 @@ int one_thread(Thread* thread, void* data) {
   std::ifstream file("/proc/" + std::to_string(walk.pid) + "/task/" + std::to_string(id) + "/comm");
   std::string name;
   std::getline(file, name);
-  std::printf("thread %d %s\n", static_cast<int>(id), name.c_str());
+  const std::string doing = walk.doing[id];
+  std::printf("thread %d %s%s%s\n", static_cast<int>(id), name.c_str(), doing.empty() ? "" : ", ", doing.c_str());
   walk.depth = 0;
   walk.library.frames(thread, one_frame, data);
   return go_on;
@@ -113,6 +179,11 @@ int print_native_stack(pid_t pid) {
   if (!walk.library.load()) {
     std::puts("no native frames: libdw.so.1 is not installed here (apt install libdw1)");
     return 1;
+  }
+  std::error_code ignored;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", ignored)) {
+    const pid_t id = std::atoi(task.path().filename().c_str());
+    walk.doing[id] = waits_for(pid, id);
   }
   const Callbacks callbacks{walk.library.find_elf, no_debuginfo, nullptr, nullptr};
   walk.dwfl = walk.library.begin(&callbacks);

@@ -253,8 +253,10 @@ def test_the_report() -> None:
 def test_the_report_for_programs(tmp_path: pathlib.Path) -> None:
     """--report --json: one line, the last one, with every rank."""
     script = '[ "$HVD_RANK" = 1 ] || { touch up; exec sleep 60; }; until [ -e up ]; do sleep 0.05; done; exit 1'
-    done = hvdrun.run("-np", "2", "--report", "--json", "--", "sh", "-c", script, cwd=tmp_path)
+    args = ["-np", "2", "--report", "--json", "--report-filename", "report.json", "--", "sh", "-c", script]
+    done = hvdrun.run(*args, cwd=tmp_path)
     report = json.loads(done.stderr.splitlines()[-1])
+    assert json.loads((tmp_path / "report.json").read_text()) == report
     assert (report["exit_code"], report["first_cause"]) == (1, 1)
     first, second = report["ranks"]
     assert (first["rank"], first["ended"]) == (0, "was stopped")

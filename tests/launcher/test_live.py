@@ -94,6 +94,7 @@ def test_ps_stacks_kill(job: subprocess.Popen[str]) -> None:
     if "no native frames" not in stacks:  # ptrace or libdw may be missing
         assert "  thread " in second
         assert re.search(r"#\d+ +\w+ \(", second)
+        assert re.search(r"  thread \d+ .*, sleeps\n", second)  # what is waited for
     assert hvdrun.run("kill", str(job.pid)).stdout == f"ending job {row[0]}\n"
     assert job.wait(30) == 143
     assert hvdrun.run("stacks", row[0]).stderr.startswith(f"hvdrun: {row[0]}: no such job of yours runs here\n")

@@ -45,6 +45,9 @@ class Tensor:  # as torch's look
     def is_contiguous(self):
         return True
 
+    def is_neg(self):
+        return False
+
     def data_ptr(self):
         return self.values.buffer_info()[0]
 
