@@ -88,6 +88,15 @@ MemoryGroup memory_group(pid_t pid) {
   return found;
 }
 
+std::string killed_workers(const MemoryGroup& before) {
+  const MemoryGroup now = read_directory(before.directory);
+  if (before.kills < 0 || now.kills <= before.kills) return {};
+  std::string text = "meanwhile the kernel's out-of-memory killer ended " +
+                     count_of(now.kills - before.kills, "process") + " of its cgroup";
+  if (now.limit_bytes > 0) text += ", which may hold " + human_bytes(now.limit_bytes);
+  return text + ": perhaps its data loader's workers; give it fewer, or more memory";
+}
+
 OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes) {
   const MemoryGroup now = read_directory(before.directory);
   const std::int64_t at_us = time_in_log(pid);

@@ -32,4 +32,8 @@ struct OomKill {
 /// counts processes as this one does (not in a process namespace).
 OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
 
+/// For a rank that ended by itself: that the kernel killed others of its memory group meanwhile, as it does with the
+/// workers of a data loader.  Empty: it did not, as far as is counted.
+std::string killed_workers(const MemoryGroup& before);
+
 }  // namespace hvd::rank

@@ -239,6 +239,7 @@ void RankProcess::certify_words(wire::DeathRecord* r) const {
   } else if (r->cause == wire::Cause::exited && r->hint.empty()) {
     const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
     if (words.find("No space left on device") != std::string::npos) r->hint = full_folders(cwd_, temporary_folder_);
+    if (r->hint.empty()) r->hint = killed_workers(memory_);
   }
 }
 

@@ -66,6 +66,20 @@ def test_out_of_memory_is_named(group: Path, tmp_path: Path, mode: str) -> None:
     assert death["hint"]
 
 
+def test_a_worker_that_was_killed_for_memory_is_told_of(group: Path, tmp_path: Path) -> None:
+    """The rank itself ends with an error of its own, as torch's data loader does."""
+    (tmp_path / "work.py").write_text(
+        f"import subprocess, sys\nif subprocess.run([sys.executable, '-c', {EAT!r}]).returncode: raise RuntimeError('lost')\n"
+    )
+    m = manifest(kind="script", name=str(tmp_path / "work.py"), python=sys.executable)
+    with member_of(group):
+        d = Driver(tmp_path / "d", [m])
+    d.finish()
+    death = d.death()
+    assert (death["cause"], death["code"]) == ("exited", 1), death
+    assert "out-of-memory killer ended 1 process of its cgroup, which may hold 40 MiB" in death["hint"]
+
+
 def test_a_plain_sigkill_is_not_called_out_of_memory(tmp_path: Path) -> None:
     d = Driver(tmp_path / "d", [manifest(name="sh", args=["-c", "kill -9 $$"])]).finish()
     assert (d.death()["cause"], d.death()["code"]) == ("signalled", 9)
