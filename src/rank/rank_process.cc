@@ -273,7 +273,8 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   judge(&r, stopped);
   std::string rest;
   const std::string held = err_.finish(&rest);
-  if (r.cause == wire::Cause::finished || r.cause == wire::Cause::unstarted || WIFSIGNALED(*status_)) {
+  const bool killed = r.cause == wire::Cause::signalled || r.cause == wire::Cause::oom;
+  if (r.cause == wire::Cause::finished || r.cause == wire::Cause::unstarted || killed) {
     rest += held;  // it was handled, whatever it was: an exception ends Python with a code
   } else {
     // An old traceback that was shown may have nothing to do with the end, unless Python ended by an exception.

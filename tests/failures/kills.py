@@ -31,7 +31,7 @@ PATTERNS = {  # of command lines
     "daemon": r"\S*\b(orted|prted) ",
     "ssh": r"ssh ",
     "keeper": r"\S*/hvdrank( |$)",
-    "rank": r"\S*python\S* /tmp/killed.py",
+    "rank": r"\S*python\S*( -P)? /tmp/killed.py",
 }
 RANK = """
 import os, subprocess, sys
