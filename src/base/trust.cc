@@ -16,6 +16,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -100,6 +101,13 @@ class Walk {
     struct stat about {};
     for (const char* path : {"/", "/proc/self/exe"})
       if (stat(path, &about) == 0) trusted_.push_back(about.st_uid);
+    std::error_code ignored;
+    std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+    for (; folder.has_relative_path(); folder = folder.parent_path()) {
+      if (stat(folder.c_str(), &about) != 0) continue;
+      trusted_.push_back(about.st_uid);
+      above_program_.emplace_back(about.st_dev, about.st_ino);
+    }
   }
 
   Finding to(const std::string& path) {
@@ -140,6 +148,11 @@ class Walk {
     return true;
   }
 
+  /// Whoever may write to it could have replaced this very program.
+  bool holds_program(const struct stat& folder) const {
+    return std::ranges::count(above_program_, std::pair(folder.st_dev, folder.st_ino)) > 0;
+  }
+
   std::string here() const { return Finding{Fd(dup(at_.get()))}.real_path(); }
 
   /// at_ as a folder on the way.
@@ -153,7 +166,7 @@ class Walk {
             std::string("use a folder of your own") + allow);
     const std::string writers = other_writers(at_.get(), about);
     sticky_ = !writers.empty() && (about.st_mode & S_ISVTX);
-    if (!writers.empty() && !sticky_)
+    if (!writers.empty() && !sticky_ && !holds_program(about))
       doubt(writers + " may write to its folder " + here() + ", " + could_choose(writers), closing(writers, here()));
   }
 
@@ -197,13 +210,14 @@ class Walk {
       doubt("belongs to another user (" + user_name(about.st_uid) + "), who could choose what runs",
             std::string("copy it to a place of your own") + allow);
     const std::string writers = other_writers(at_.get(), about);
-    if (writers.empty() || (found_.is_folder && purpose_ == Purpose::file)) return;
+    if (writers.empty() || (found_.is_folder && (purpose_ == Purpose::file || holds_program(about)))) return;
     doubt(writers + " may write to it, " + could_choose(writers), closing(writers, here()));
   }
 
   const Purpose purpose_;
   const Keepers& keepers_;
   std::vector<uid_t> trusted_;
+  std::vector<std::pair<dev_t, ino_t>> above_program_;
   std::deque<std::string> ahead_;
   Fd at_;
   bool sticky_ = false;  ///< at_ is a folder that others may write to, but each to his own

@@ -1,10 +1,11 @@
 /// @file trust.h — who besides this user could have chosen what is read or run here.
 ///
 /// A path is followed from / by descriptors, link by link.  Trusted are this user, root, who owns / and who owns this
-/// very program.  Anybody else who owns a folder on the way or what lies at the end, or may write to one of them,
-/// could have put it there.  A folder that others may write to is harmless on the way if it is sticky and what is
-/// taken from it is a trusted user's.  Modes and POSIX access lists are looked at; what a file server allows beyond
-/// them cannot be seen.
+/// very program or a folder on the way to it: he could have changed the program itself.  For the same reason it says
+/// nothing against a folder that holds this program that others may write to it.  Anybody else who owns a folder on the
+/// way or what lies at the end, or may write to one of them, could have put it there.  A folder that others may write
+/// to is harmless on the way if it is sticky and what is taken from it is a trusted user's.  Modes and POSIX access
+/// lists are looked at; what a file server allows beyond them cannot be seen.
 #pragma once
 #include <sys/types.h>
 

@@ -287,3 +287,17 @@ def test_a_group_of_ones_own(shared: pathlib.Path, tmp_path: pathlib.Path) -> No
     done = as_user(user.pw_uid, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
     assert "the group 54322 may write to it, so its members could choose what runs" in done.stderr
     assert f"chmod g-w {script}, or --allow-writable" in done.stderr
+
+
+@needs_root
+@pytest.mark.parametrize(("uid", "mode"), [(OTHER, 0o755), (0, 0o777)], ids=["another user's", "open to all"])
+def test_a_checkout_that_holds_hvdrun_itself(tmp_path: pathlib.Path, uid: int, mode: int) -> None:
+    """A bind mount in a container, say: whoever could change the script could have changed hvdrun."""
+    checkout = tree(tmp_path / "checkout", uid, mode)
+    for program in (hvdrun.program(), hvdrun.program().replace("launcher/hvdrun", "src/rank/hvdrank")):
+        shutil.copy(program, checkout)
+    write(checkout / "train.py", MINE, uid)
+    argv = [str(checkout / "hvdrun"), "-np", "1", *hvdrun.python_args(), "train.py"]
+    done = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, timeout=60, env=hvdrun.environment())
+    assert done.stdout == "[0 localhost] mine\n", done.stderr
+    assert job("train.py", cwd=checkout).returncode == 2  # of an hvdrun that lies elsewhere
