@@ -61,11 +61,10 @@ wire::Standing TallyPage::standing(std::int64_t now_ns) const {
   if (since <= 0 || turn % 2 != 0) return s;
   std::string name;
   for (const std::atomic<char>& c : page_->waits_for) {
-    const char letter = c.load(std::memory_order_relaxed);
+    const char letter = c.load(std::memory_order_acquire);  // before the turn is read again
     if (!letter) break;
     name += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
   if (page_->turn.load() != turn || page_->waits_ns.load() != since) return s;
   s.waits_for = std::move(name);
   s.waited_seconds = seconds_since(since);

@@ -4,7 +4,10 @@
 /// connections that say nothing, its listener of unix sockets aborts the process, that of TCP spins, and hvdrun can
 /// open no file.  libzmq has no limit, so it finds this function before the C library's, as a program's own malloc()
 /// would be: what comes when few descriptors are left is closed at once, and a guard tries again.  Takes effect in a
-/// program that is linked with a listener (local_channel.cc calls it too).
+/// program that is linked with a listener: local_channel.cc calls it by a name of its own, since accept4 alone may be
+/// found in a sanitizer's library before this file is looked at.
+#include "bounded_accept.h"
+
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -26,13 +29,21 @@ bool is_scarce(int fd) {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) int accept4(int door, sockaddr* address, socklen_t* size, int flags) {
+namespace hvd::wire {
+
+int bounded_accept(int door, sockaddr* address, socklen_t* size, int flags) {
   const auto fd = static_cast<int>(::syscall(SYS_accept4, door, address, size, flags));
   if (fd >= 0 && !is_scarce(fd)) return fd;
   if (fd >= 0) ::close(fd);
   // What both of libzmq's listeners take for a connection that went away.
   if (fd >= 0 || errno == EMFILE) errno = ECONNABORTED;
   return -1;
+}
+
+}  // namespace hvd::wire
+
+extern "C" __attribute__((visibility("default"))) int accept4(int door, sockaddr* address, socklen_t* size, int flags) {
+  return hvd::wire::bounded_accept(door, address, size, flags);
 }
 
 extern "C" __attribute__((visibility("default"))) int accept(int door, sockaddr* address, socklen_t* size) {

@@ -17,6 +17,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "bounded_accept.h"
 #include "local_socket.h"
 #include "transports.h"
 
@@ -139,7 +140,7 @@ class LocalListener : public Listener {
   bool open_door() {
     bool any = false;
     for (;;) {
-      Fd fd(accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      Fd fd(bounded_accept(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd) return any;
       if (!is_of_this_user(fd.get())) continue;
       const std::uint64_t id = ++last_;
