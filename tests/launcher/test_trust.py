@@ -246,45 +246,52 @@ def test_discovery_runs_what_was_looked_at(tmp_path: pathlib.Path) -> None:
     assert len(json.loads(done.stdout)["ranks"]) == 3, done.stdout
 
 
-def as_user(uid: int, *args: str, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture
+def programs(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A folder with hvdrun and hvdrank that other users reach; the checkout may lie in a folder of root's alone."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    folder = tree(tmp_path / "programs", 0)
+    for program in (hvdrun.program(), hvdrun.program().replace("launcher/hvdrun", "src/rank/hvdrank")):
+        shutil.copy(program, folder)
+    return folder
+
+
+def as_user(uid: int, programs: pathlib.Path, *args: str, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """hvdrun as another user."""
-    argv = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", hvdrun.program(), *args]
+    argv = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", str(programs / "hvdrun"), *args]
     environment = hvdrun.environment(HOME="/", TMPDIR="/tmp")
     environment.pop("XDG_RUNTIME_DIR", None)
     return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=60, env=environment, stdin=subprocess.DEVNULL)
 
 
 @needs_root
-def test_software_of_a_user_of_its_own(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_software_of_a_user_of_its_own(shared: pathlib.Path, tmp_path: pathlib.Path, programs: pathlib.Path) -> None:
     """As clusters have it: run by others where it is named by its whole path or found in PATH; by root it is not."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
     kept = tree(tmp_path / "software", OTHER)
     tool = write(kept / "tool", "#!/bin/sh\necho it ran\n", OTHER, 0o755)
     assert "its folder" in job(str(tool), cwd=shared).stderr
-    done = as_user(THIRD, "-np", "1", str(tool), cwd=shared)
+    done = as_user(THIRD, programs, "-np", "1", str(tool), cwd=shared)
     assert done.stdout.endswith(" it ran\n"), done.stderr
-    done = as_user(THIRD, "-np", "1", "./tool", cwd=kept)
+    done = as_user(THIRD, programs, "-np", "1", "./tool", cwd=kept)
     assert done.returncode == 2, done.stdout
     os.chown(kept, THIRD, THIRD)
     tool.chmod(0o775)
-    done = as_user(THIRD, "-np", "1", str(tool), cwd=shared)
+    done = as_user(THIRD, programs, "-np", "1", str(tool), cwd=shared)
     assert "the group 54321 may write to it" in done.stderr
 
 
 @needs_root
-def test_a_group_of_ones_own(shared: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_group_of_ones_own(shared: pathlib.Path, programs: pathlib.Path) -> None:
     """With umask 002 all files are the group's too: fine where that is the user's own group, as Linux gives each user one."""
     user = pwd.getpwnam("daemon")
     if grp.getgrgid(user.pw_gid).gr_name != "daemon" or grp.getgrgid(user.pw_gid).gr_mem:
         pytest.skip("daemon has no group of its own here")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
     script = write(tree(shared / "project", user.pw_uid, 0o2775) / "train.py", MINE, user.pw_uid, 0o664)
-    done = as_user(user.pw_uid, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
+    done = as_user(user.pw_uid, programs, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
     assert done.stdout.endswith(" mine\n"), done.stderr
     os.chown(script, user.pw_uid, THIRD)
-    done = as_user(user.pw_uid, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
+    done = as_user(user.pw_uid, programs, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
     assert "the group 54322 may write to it, so its members could choose what runs" in done.stderr
     assert f"chmod g-w {script}, or --allow-writable" in done.stderr
 

@@ -12,10 +12,10 @@
 
 namespace hvd::testing {
 
-/// Whether tensors can go that way: it needs our kernels, and so a build with nvcc.  Says so where they cannot.
-inline bool mpi_can_carry() {
+/// For what needs our kernels, and so a build with nvcc; says so where there are none.
+inline bool has_kernels() {
   const std::string& why = cuda::Gpu::at(0).no_kernels();
-  if (!why.empty()) MESSAGE("left out: tensors on GPUs by MPI (" << why << ")");
+  if (!why.empty()) MESSAGE("left out: " << why);
   return why.empty();
 }
 
