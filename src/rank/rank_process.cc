@@ -233,7 +233,11 @@ void RankProcess::certify(wire::DeathRecord* r) const {
 /// What the rank's last words tell; called when they are known.
 void RankProcess::certify_words(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled) {
-    std::vector<std::string> parts = {r->text, stack_.fatal(), thrown_exception(r->tail), reached_limit(*r)};
+    // A worker that crashed before has written there too: only a crash of the rank's own is looked up.
+    const bool crashed =
+        r->code == SIGSEGV || r->code == SIGABRT || r->code == SIGBUS || r->code == SIGFPE || r->code == SIGILL;
+    std::vector<std::string> parts = {r->text, crashed ? stack_.fatal() : "", thrown_exception(r->tail),
+                                      reached_limit(*r)};
     std::erase(parts, "");
     r->text = join(parts, "; ");
   } else if (r->cause == wire::Cause::exited && r->hint.empty()) {
