@@ -1,4 +1,4 @@
-#include "bridge/completion.h"
+#include "ext/bridge/completion.h"
 
 #include <doctest/doctest.h>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-using hvd::bridge::Ended;
+using hvd::bridge::Completion;
 using hvd::bridge::post;
 
 constexpr std::chrono::seconds limit{20};
@@ -38,7 +38,7 @@ class Count {
   int value_ = 0;
 };
 
-struct Task final : Ended {
+struct Task final : Completion {
   explicit Task(std::function<void()> what) : what_(std::move(what)) {}
   void finish() override {
     const std::function<void()> what = std::move(what_);

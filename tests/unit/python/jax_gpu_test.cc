@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "jax_ffi/gpu.h"
+#include "ext/jax/gpu.h"
 
 extern "C" {
 int cuCtxGetDevice(int* device);

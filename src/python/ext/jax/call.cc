@@ -11,54 +11,54 @@ namespace hvd::jax {
 
 using bridge::runtime;
 
-xla::Layout layout{};
+XlaLayout layout{};
 
 namespace {
 
 /// An XLA thread is held up for so long at most.
 constexpr std::chrono::microseconds moment{200};
 
-struct Wire {
+struct WireDType {
   int dtype = HVD_U8;
   int bytes = 0;  ///< of one element; 0: not exchangeable
   bool as_bytes = false;
 };
 
 /// libhvd's number for an XLA dtype.  What only moves and is no dtype of libhvd travels as bytes.
-Wire wire_of(int dtype) {
+WireDType wire_of(int dtype) {
   switch (dtype) {
-    case xla::pred:
+    case xla_pred:
       return {HVD_BOOL, 1};
-    case xla::s8:
+    case xla_s8:
       return {HVD_I8, 1};
-    case xla::s16:
+    case xla_s16:
       return {HVD_I16, 2};
-    case xla::s32:
+    case xla_s32:
       return {HVD_I32, 4};
-    case xla::s64:
+    case xla_s64:
       return {HVD_I64, 8};
-    case xla::u8:
+    case xla_u8:
       return {HVD_U8, 1};
-    case xla::u16:
+    case xla_u16:
       return {HVD_U16, 2};
-    case xla::u32:
+    case xla_u32:
       return {HVD_U8, 4, true};
-    case xla::u64:
-    case xla::c64:
+    case xla_u64:
+    case xla_c64:
       return {HVD_U8, 8, true};
-    case xla::c128:
+    case xla_c128:
       return {HVD_U8, 16, true};
-    case xla::f16:
+    case xla_f16:
       return {HVD_F16, 2};
-    case xla::bf16:
+    case xla_bf16:
       return {HVD_BF16, 2};
-    case xla::f8e4m3fn:
+    case xla_f8e4m3fn:
       return {HVD_F8E4M3, 1};
-    case xla::f8e5m2:
+    case xla_f8e5m2:
       return {HVD_F8E5M2, 1};
-    case xla::f32:
+    case xla_f32:
       return {HVD_F32, 4};
-    case xla::f64:
+    case xla_f64:
       return {HVD_F64, 8};
     default:
       return {};
@@ -66,11 +66,11 @@ Wire wire_of(int dtype) {
 }
 
 /// The buffers of a call that are no tokens.
-std::vector<const xla::Buffer*> tensors(const xla::Buffers& buffers) {
-  std::vector<const xla::Buffer*> found;
+std::vector<const XlaBuffer*> tensors(const XlaBuffers& buffers) {
+  std::vector<const XlaBuffer*> found;
   for (std::int64_t i = 0; i < buffers.size; ++i) {
-    const auto* buffer = static_cast<const xla::Buffer*>(buffers.buffers[i]);
-    if (buffer->dtype != xla::token) found.push_back(buffer);
+    const auto* buffer = static_cast<const XlaBuffer*>(buffers.buffers[i]);
+    if (buffer->dtype != xla_token) found.push_back(buffer);
   }
   return found;
 }
@@ -83,7 +83,7 @@ std::string text_of(const std::int64_t* dims, std::int64_t count) {
 
 }  // namespace
 
-bool parse(xla::Text text, Spec* spec) {
+bool parse(XlaText text, ProgramOperation* spec) {
   const std::string line(text.data, text.length);
   const char* at = line.c_str();
   char* end = nullptr;
@@ -115,53 +115,53 @@ bool parse(xla::Text text, Spec* spec) {
 // ---- XLA's functions
 
 template <class Arguments>
-xla::Error* Xla::call(std::int32_t offset, Arguments* arguments) const {
+XlaError* XlaInterface::call(std::int32_t offset, Arguments* arguments) const {
   arguments->struct_size = sizeof *arguments;
   arguments->extension_start = nullptr;
-  xla::Error* (*function)(Arguments*) = nullptr;
+  XlaError* (*function)(Arguments*) = nullptr;
   std::memcpy(&function, api_ + offset, sizeof function);
   return function(arguments);
 }
 
-xla::Error* Xla::error(int hvd_status, const std::string& text) const {
-  xla::ErrorCreate arguments{0, nullptr, text.c_str(), bridge::canonical_code(hvd_status)};
+XlaError* XlaInterface::error(int hvd_status, const std::string& text) const {
+  XlaErrorCreate arguments{0, nullptr, text.c_str(), bridge::canonical_code(hvd_status)};
   return call(layout.error_create, &arguments);
 }
 
-bool Xla::has_futures() const { return layout.future_create != 0; }
+bool XlaInterface::has_futures() const { return layout.future_create != 0; }
 
-xla::Future* Xla::future() const {
-  xla::FutureCreate arguments{};
+XlaFuture* XlaInterface::future() const {
+  XlaFutureCreate arguments{};
   return call(layout.future_create, &arguments) ? nullptr : arguments.future;
 }
 
-void Xla::available(xla::Future* future) const {
-  xla::FutureSetAvailable arguments{0, nullptr, future};
+void XlaInterface::available(XlaFuture* future) const {
+  XlaFutureSetAvailable arguments{0, nullptr, future};
   call(layout.future_set_available, &arguments);
 }
 
-void Xla::failed(xla::Future* future, xla::Error* error) const {
-  xla::FutureSetError arguments{0, nullptr, future, error};
+void XlaInterface::failed(XlaFuture* future, XlaError* error) const {
+  XlaFutureSetError arguments{0, nullptr, future, error};
   call(layout.future_set_error, &arguments);
 }
 
-void* Xla::stream(void* context) const {
-  xla::StreamGet arguments{0, nullptr, context, nullptr};
+void* XlaInterface::stream(void* context) const {
+  XlaStreamGet arguments{0, nullptr, context, nullptr};
   return layout.stream_get == 0 || call(layout.stream_get, &arguments) ? nullptr : arguments.stream;
 }
 
 // ---- a call
 
-Call::Call(Spec spec, const xla::CallFrame* frame) : spec_(std::move(spec)), xla_(frame->api) {}
+XlaCall::XlaCall(ProgramOperation spec, const XlaCallFrame* frame) : spec_(std::move(spec)), xla_(frame->api) {}
 
-void Call::fail(int status, const std::string& text) {
+void XlaCall::fail(int status, const std::string& text) {
   if (failed_ != HVD_OK) return;
   failed_ = status;
   why_ = text;
 }
 
 /// Buffers to parts.  False when it failed.
-bool Call::prepare(const xla::CallFrame* frame) {
+bool XlaCall::prepare(const XlaCallFrame* frame) {
   const auto ins = tensors(frame->arguments), outs = tensors(frame->results);
   if (ins.size() != outs.size()) return fail(HVD_INTERNAL, "a call with other results than arguments"), false;
   if (spec_.kind == HVD_BARRIER) {
@@ -172,8 +172,8 @@ bool Call::prepare(const xla::CallFrame* frame) {
   }
   parts_.resize(ins.size());
   for (std::size_t i = 0; i < ins.size(); ++i) {
-    Part& part = parts_[i];
-    const Wire wire = wire_of(ins[i]->dtype);
+    CallBuffer& part = parts_[i];
+    const WireDType wire = wire_of(ins[i]->dtype);
     if (wire.bytes == 0) return fail(HVD_USAGE, spec_.name + ": arrays of this dtype cannot be exchanged"), false;
     part.in = ins[i];
     part.out = outs[i];
@@ -189,7 +189,7 @@ bool Call::prepare(const xla::CallFrame* frame) {
 }
 
 /// Which GPU, and the program's stream there.  False when it failed.
-bool Call::find_gpu(const xla::CallFrame* frame) {
+bool XlaCall::find_gpu(const XlaCallFrame* frame) {
   stream_ = xla_.stream(frame->context);
   if (!stream_) return fail(HVD_INTERNAL, spec_.name + ": XLA does not tell the stream of its program"), false;
   device_ = gpu::ordinal_of(stream_);
@@ -198,12 +198,12 @@ bool Call::find_gpu(const xla::CallFrame* frame) {
   return true;
 }
 
-bool Call::submit() {
+bool XlaCall::submit() {
   const bool sized = spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_BROADCAST;
   std::vector<hvd_request> requests(parts_.size());
   std::vector<hvd_handle> handles(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
+    const CallBuffer& part = parts_[i];
     hvd_request& r = requests[i];
     r.struct_size = sizeof r;
     r.kind = spec_.kind;
@@ -229,9 +229,9 @@ bool Call::submit() {
 
 /// Whether all end within a moment, in which this thread runs the runtime itself: that spares two hand-overs to other
 /// threads, which cost more than a small operation.
-bool Call::ended_soon() const {
+bool XlaCall::ended_soon() const {
   const auto until = std::chrono::steady_clock::now() + moment;
-  for (const Part& part : parts_) {
+  for (const CallBuffer& part : parts_) {
     const std::chrono::duration<double> left = until - std::chrono::steady_clock::now();
     int done = 0;
     if (left.count() > 0) runtime.wait(part.handle, left.count());
@@ -240,27 +240,27 @@ bool Call::ended_soon() const {
   return true;
 }
 
-void Call::await_later() {
+void XlaCall::await_later() {
   // One more than there are, so that the last of them to end cannot finish us while this loop still runs.
   under_way_.store(static_cast<int>(parts_.size()) + 1);
-  for (const Part& part : parts_) {
-    const auto ended = [](void* call) { static_cast<Call*>(call)->one_ended(); };
+  for (const CallBuffer& part : parts_) {
+    const auto ended = [](void* call) { static_cast<XlaCall*>(call)->one_ended(); };
     if (runtime.notify(part.handle, ended, this) != HVD_OK) one_ended();  // shut down meanwhile: it has ended
   }
   one_ended();
 }
 
-void Call::one_ended() {
+void XlaCall::one_ended() {
   if (under_way_.fetch_sub(1, std::memory_order_acq_rel) == 1) bridge::post(this);
 }
 
-void Call::gpu_copy(const Part& part, const void* from, std::size_t bytes) {
+void XlaCall::gpu_copy(const CallBuffer& part, const void* from, std::size_t bytes) {
   if (const std::string why = gpu::copy(part.out->data, from, bytes, stream_); !why.empty())
     fail(HVD_INTERNAL, part.name + ": " + why);
 }
 
 /// The result whose size only the ranks together know, into the buffer that the program has for it.
-void Call::collect(Part& part) {
+void XlaCall::collect(CallBuffer& part) {
   std::int64_t shape[64];
   std::int32_t ndim = 0;
   void* data = nullptr;
@@ -269,7 +269,7 @@ void Call::collect(Part& part) {
   std::size_t bytes = static_cast<std::size_t>(part.as_bytes ? 1 : wire_of(part.in->dtype).bytes);
   for (int i = 0; i < ndim; ++i) bytes *= static_cast<std::size_t>(shape[i]);
   if (part.as_bytes) --ndim;
-  const xla::Buffer& out = *part.out;
+  const XlaBuffer& out = *part.out;
   if (ndim != out.rank || std::memcmp(shape, out.dims, static_cast<std::size_t>(ndim) * sizeof *shape) != 0)
     fail(HVD_MISMATCH, part.name + ": the ranks' arrays together have the shape " + text_of(shape, ndim) +
                            ", but this program was compiled for " + text_of(out.dims, out.rank) +
@@ -282,20 +282,20 @@ void Call::collect(Part& part) {
 }
 
 /// Takes the outcome of operations that have ended: the failure, or null.
-xla::Error* Call::outcome() {
+XlaError* XlaCall::outcome() {
   const bool sized = spec_.kind == HVD_ALLREDUCE || spec_.kind == HVD_BROADCAST || spec_.kind == HVD_BARRIER;
-  for (Part& part : parts_)
+  for (CallBuffer& part : parts_)
     if (part.handle != 0)
       if (const int status = runtime.wait(part.handle, -1); status != HVD_OK) fail(status, runtime.last_error());
-  for (Part& part : parts_)
+  for (CallBuffer& part : parts_)
     if (!sized && failed_ == HVD_OK) collect(part);
-  for (Part& part : parts_)
+  for (CallBuffer& part : parts_)
     if (part.handle != 0) runtime.release(part.handle);
   return failed_ == HVD_OK ? nullptr : xla_.error(failed_, why_);
 }
 
-xla::Error* Call::start(Spec spec, const xla::CallFrame* frame, Memory memory, xla::Future** future) {
-  auto call = std::make_unique<Call>(std::move(spec), frame);
+XlaError* XlaCall::start(ProgramOperation spec, const XlaCallFrame* frame, Memory memory, XlaFuture** future) {
+  auto call = std::make_unique<XlaCall>(std::move(spec), frame);
   if (memory == Memory::cuda && !call->find_gpu(frame)) return call->outcome();
   if (!call->prepare(frame) || (!call->parts_.empty() && !call->submit())) return call->outcome();
   if (call->parts_.empty()) return nullptr;
@@ -307,10 +307,10 @@ xla::Error* Call::start(Spec spec, const xla::CallFrame* frame, Memory memory, x
   return nullptr;
 }
 
-void Call::finish() {
-  xla::Error* const error = outcome();
-  const Xla xla = xla_;
-  xla::Future* const future = future_;
+void XlaCall::finish() {
+  XlaError* const error = outcome();
+  const XlaInterface xla = xla_;
+  XlaFuture* const future = future_;
   delete this;  // before XLA hears of it: it goes on at once, on this thread
   if (error)
     xla.failed(future, error);

@@ -8,7 +8,7 @@
 namespace hvd::bridge {
 
 /// The functions of hvd.h.
-struct Runtime {
+struct RuntimeFunctions {
   decltype(&hvd_get_world) get_world = nullptr;
   decltype(&hvd_submit_many) submit_many = nullptr;
   decltype(&hvd_notify) notify = nullptr;
@@ -21,7 +21,7 @@ struct Runtime {
   decltype(&hvd_release) release = nullptr;
   decltype(&hvd_last_error) last_error = nullptr;
 };
-extern Runtime runtime;
+extern RuntimeFunctions runtime;
 
 /// Fills in runtime.  "" or why it cannot.
 std::string find_runtime();

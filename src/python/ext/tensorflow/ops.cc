@@ -30,13 +30,13 @@ std::string types(const std::string& more) {
 /// Shape functions only help: before 2.10, TensorFlow's C API could not tell the shape of any input but the first. What
 /// they leave unknown here, hvd/tensorflow/_library.py sets.
 bool input_shape(TF_ShapeInferenceContext* context, int i, TF_ShapeHandle* shape) {
-  Status status;
+  OwnedStatus status;
   tf.ShapeInferenceContextGetInput(context, i, shape, status);
   return status.ok() && tf.ShapeInferenceContextRankKnown(context, shape);
 }
 
 void output_shape(TF_ShapeInferenceContext* context, int i, TF_ShapeHandle* shape) {
-  Status ignored;
+  OwnedStatus ignored;
   tf.ShapeInferenceContextSetOutput(context, i, shape, ignored);
 }
 
@@ -57,7 +57,7 @@ void other_first_dimension(TF_ShapeInferenceContext* context, TF_Status* status)
     if (!input_shape(context, i, shape)) continue;
     TF_ShapeHandle* rest = tf.NewShapeHandle();
     TF_ShapeHandle* result = tf.NewShapeHandle();
-    Status joined;
+    OwnedStatus joined;
     if (tf.ShapeInferenceContextRank(context, shape) == 0) {
       output_shape(context, i, rows);
     } else {
@@ -118,8 +118,8 @@ const char* const kind_names[] = {"allreduce",     "allgather", "broadcast", "al
 
 template <hvd_kind kind>
 void* create(TF_OpKernelConstruction* context) {
-  auto spec = std::make_unique<Spec>();
-  Status status;
+  auto spec = std::make_unique<OperationSpec>();
+  OwnedStatus status;
   spec->kind = kind;
   spec->name = text(context, "tensor_name", status);
   if (!spec->name.empty()) spec->name = std::string(kind_names[kind]) + "." + spec->name;
@@ -140,61 +140,61 @@ void* create(TF_OpKernelConstruction* context) {
   return spec.release();
 }
 
-void remove(void* kernel) { delete static_cast<Spec*>(kernel); }
+void remove(void* kernel) { delete static_cast<OperationSpec*>(kernel); }
 
-template <Place place>
+template <TensorPlace place>
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  const Spec& spec = *static_cast<Spec*>(kernel);
-  (new Call(spec, place, context, copy_of(done)))->start(spec.blocking);
+  const OperationSpec& spec = *static_cast<OperationSpec*>(kernel);
+  (new TensorFlowCall(spec, place, context, copy_of(done)))->start(spec.blocking);
 }
 
 /// For a TensorFlow without asynchronous kernels in its C API: takes one of its threads until the operation has ended.
 /// hvd/tensorflow/_library.py then sees to it that all ranks run them in one order.
 void compute_blocking(void* kernel, TF_OpKernelContext* context) {
-  (new Call(*static_cast<Spec*>(kernel), Place::host, context, [] {}))->start(true);
+  (new TensorFlowCall(*static_cast<OperationSpec*>(kernel), TensorPlace::host, context, [] {}))->start(true);
 }
 
 // ---- where this rank stands, asked when the graph runs
 
-enum class Asked : std::int64_t { size, rank, local_size, local_rank, included };
+enum class WorldValue : std::int64_t { size, rank, local_size, local_rank, included };
 
-struct Question {
-  Asked what;
+struct WorldQuery {
+  WorldValue what;
   std::int32_t set;
 };
 
 void* create_world(TF_OpKernelConstruction* context) {
-  Status status;
-  auto question = std::make_unique<Question>();
-  question->what = static_cast<Asked>(integer(context, "what", status));
+  OwnedStatus status;
+  auto question = std::make_unique<WorldQuery>();
+  question->what = static_cast<WorldValue>(integer(context, "what", status));
   question->set = static_cast<std::int32_t>(integer(context, "process_set", status));
   if (status.ok()) return question.release();
   tf.OpKernelConstruction_Failure(context, status);
   return nullptr;
 }
 
-void remove_world(void* kernel) { delete static_cast<Question*>(kernel); }
+void remove_world(void* kernel) { delete static_cast<WorldQuery*>(kernel); }
 
 /// *answer is filled in; an hvd_status.
-int ask(const Question& question, std::int32_t* answer) {
+int ask(const WorldQuery& question, std::int32_t* answer) {
   hvd_world world{};
   const int known = runtime.get_world(&world);
   std::int32_t place = 0, members = 0;
   const int found = known == HVD_OK ? runtime.set_get(question.set, &place, &members, nullptr) : known;
   switch (question.what) {
-    case Asked::size:
+    case WorldValue::size:
       *answer = members;
       return found;
-    case Asked::rank:
+    case WorldValue::rank:
       *answer = world.rank;
       return known;
-    case Asked::local_size:
+    case WorldValue::local_size:
       *answer = world.local_size;
       return known;
-    case Asked::local_rank:
+    case WorldValue::local_rank:
       *answer = world.local_rank;
       return known;
-    case Asked::included:  // as in Horovod, an answer and no error: -1 before init, -2 for a set that is not there
+    case WorldValue::included:  // as in Horovod, an answer and no error: -1 before init, -2 for a set that is not there
       *answer = known != HVD_OK ? -1 : found != HVD_OK ? -2 : place >= 0;
       return HVD_OK;
   }
@@ -202,9 +202,9 @@ int ask(const Question& question, std::int32_t* answer) {
 }
 
 void compute_world(void* kernel, TF_OpKernelContext* context) {
-  Status status;
+  OwnedStatus status;
   std::int32_t answer = 0;
-  const int got = ask(*static_cast<Question*>(kernel), &answer);
+  const int got = ask(*static_cast<WorldQuery*>(kernel), &answer);
   if (got != HVD_OK) {
     status.set(canonical_code(got), runtime.last_error());
     return tf.OpKernelContext_Failure(context, status);
@@ -217,7 +217,7 @@ void compute_world(void* kernel, TF_OpKernelContext* context) {
 
 // ---- registration
 
-struct Definition {
+struct OpDefinition {
   const char* name;
   std::string inputs, outputs, types;  ///< "" where there are none
   const char* attributes[8];           ///< up to a nullptr
@@ -225,7 +225,7 @@ struct Definition {
   CreateFunction create_function;
 };
 
-std::string define(const Definition& d, const std::string& name) {
+std::string define(const OpDefinition& d, const std::string& name) {
   TF_OpDefinitionBuilder* builder = tf.NewOpDefinitionBuilder(name.c_str());
   const bool many = d.inputs == "tensors: T";
   if (!d.types.empty())
@@ -240,13 +240,13 @@ std::string define(const Definition& d, const std::string& name) {
   }
   tf.OpDefinitionBuilderSetIsStateful(builder, true);
   tf.OpDefinitionBuilderSetShapeInferenceFunction(builder, d.shapes);
-  Status status;
+  OwnedStatus status;
   tf.RegisterOpDefinition(builder, status);
   return status.ok() ? "" : name + ": " + status.text();
 }
 
 std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
-  Status status;
+  OwnedStatus status;
   tf.RegisterKernelBuilder(op.c_str(), builder, status);
   return status.ok() ? "" : op + ": " + status.text();
 }
@@ -254,12 +254,12 @@ std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
 /// On the GPU: those whose results have their tensors' sizes, of lists of one type that TensorFlow keeps there (its
 /// int32 are the host's by convention) and that its C interface can ask for (of 8-bit floats: "Unexpected type").  A
 /// list of several stays with the CPU.
-std::string add_gpu_kernels(const Definition& d, const std::string& name) {
+std::string add_gpu_kernels(const OpDefinition& d, const std::string& name) {
   const std::string device = gpu_type();
-  for (const DataType type : {tf_half, tf_bfloat16, tf_float, tf_double, tf_int64}) {
+  for (const TensorFlowType type : {tf_half, tf_bfloat16, tf_float, tf_double, tf_int64}) {
     TF_KernelBuilder* builder =
-        tf.NewAsyncKernelBuilder(name.c_str(), device.c_str(), d.create_function, compute<Place::gpu>, remove);
-    Status status;
+        tf.NewAsyncKernelBuilder(name.c_str(), device.c_str(), d.create_function, compute<TensorPlace::gpu>, remove);
+    OwnedStatus status;
     tf.KernelBuilder_TypeConstraint(builder, "T", type, status);
     if (!status.ok()) return name + ": " + status.text();
     if (std::string problem = add_kernel(name, builder); !problem.empty()) return problem;
@@ -276,7 +276,7 @@ constexpr const char* group_attribute = "group: bool = false";
 
 std::string register_all(bool with_gpu) {
   const std::string reducible = types(""), movable = types(", uint32, uint64, complex64, complex128");
-  const Definition definitions[] = {
+  const OpDefinition definitions[] = {
       {"HvdAllreduce",
        "tensors: T",
        "reduced: T",
@@ -326,13 +326,13 @@ std::string register_all(bool with_gpu) {
   const auto first = [&](const std::string& text) {
     if (problem.empty()) problem = text;
   };
-  for (const Definition& d : definitions)
+  for (const OpDefinition& d : definitions)
     for (const std::string& name : {std::string(d.name), std::string(d.name) + "InOrder"}) {
       first(define(d, name));
-      first(add_kernel(
-          name, tf.NewAsyncKernelBuilder
-                    ? tf.NewAsyncKernelBuilder(name.c_str(), "CPU", d.create_function, compute<Place::host>, remove)
-                    : tf.NewKernelBuilder(name.c_str(), "CPU", d.create_function, compute_blocking, remove)));
+      first(add_kernel(name, tf.NewAsyncKernelBuilder ? tf.NewAsyncKernelBuilder(name.c_str(), "CPU", d.create_function,
+                                                                                 compute<TensorPlace::host>, remove)
+                                                      : tf.NewKernelBuilder(name.c_str(), "CPU", d.create_function,
+                                                                            compute_blocking, remove)));
       const bool sized = d.create_function == create<HVD_ALLREDUCE> || d.create_function == create<HVD_BROADCAST>;
       if (with_gpu && sized) first(add_gpu_kernels(d, name));
     }

@@ -24,7 +24,7 @@ struct TF_AsyncOpKernelDoneCallback;
 namespace hvd::tensorflow {
 
 /// TF_DataType, those that we exchange.  Frozen by TensorFlow's saved files.
-enum DataType : int {
+enum TensorFlowType : int {
   tf_float = 1,
   tf_double = 2,
   tf_int32 = 3,
@@ -108,23 +108,23 @@ using DeleteFunction = void (*)(void* kernel);
      TF_Status*))                                                                                                      \
   X(void, OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))
 
-struct Functions {
+struct TensorFlowFunctions {
 #define HVD_TF_MEMBER(result, name, parameters) result(*name) parameters = nullptr;
   HVD_TF_FUNCTIONS(HVD_TF_MEMBER)
 #undef HVD_TF_MEMBER
 };
-extern Functions tf;
+extern TensorFlowFunctions tf;
 
 /// Fills in tf; NewAsyncKernelBuilder stays null before TensorFlow 2.13 or so.  "" or why it cannot.
 std::string find_tensorflow();
 
 /// A TF_Status of one's own.
-class Status {
+class OwnedStatus {
  public:
-  Status() : status_(tf.NewStatus()) {}
-  ~Status() { tf.DeleteStatus(status_); }
-  Status(const Status&) = delete;
-  Status& operator=(const Status&) = delete;
+  OwnedStatus() : status_(tf.NewStatus()) {}
+  ~OwnedStatus() { tf.DeleteStatus(status_); }
+  OwnedStatus(const OwnedStatus&) = delete;
+  OwnedStatus& operator=(const OwnedStatus&) = delete;
   operator TF_Status*() { return status_; }
   bool ok() const { return tf.GetCode(status_) == tf_ok; }
   std::string text() const { return tf.Message(status_); }

@@ -14,7 +14,7 @@ namespace {
 constexpr int attribute_device_ordinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 constexpr int success = 0;
 
-struct Driver {
+struct PointerQueries {
   int (*version)(int* version) = nullptr;
   int (*pointer_attribute)(void* value, int attribute, unsigned long long address) = nullptr;
   int (*current_device)(int* device) = nullptr;

@@ -12,7 +12,7 @@
 namespace hvd::jax {
 
 /// What is the same in all executions; written by hvd/jax/_primitive.py as one line of text.
-struct Spec {
+struct ProgramOperation {
   int kind = HVD_ALLREDUCE;
   std::int32_t reduce = HVD_SUM, root = 0, set = HVD_GLOBAL_SET;
   bool group = false;  ///< the tensors become ready, and run, together
@@ -21,69 +21,69 @@ struct Spec {
 };
 
 /// "kind reduce root set group prescale postscale name": integers, doubles in hexadecimal, the rest of the line.
-bool parse(xla::Text text, Spec* spec);
+bool parse(XlaText text, ProgramOperation* spec);
 
 /// The functions of the XLA that runs this call.
-class Xla {
+class XlaInterface {
  public:
-  explicit Xla(const void* api) : api_(static_cast<const char*>(api)) {}
-  xla::Error* error(int hvd_status, const std::string& text) const;
+  explicit XlaInterface(const void* api) : api_(static_cast<const char*>(api)) {}
+  XlaError* error(int hvd_status, const std::string& text) const;
   bool has_futures() const;
-  xla::Future* future() const;
-  void available(xla::Future* future) const;
-  void failed(xla::Future* future, xla::Error* error) const;
+  XlaFuture* future() const;
+  void available(XlaFuture* future) const;
+  void failed(XlaFuture* future, XlaError* error) const;
   /// The stream that the program runs on; nullptr when XLA does not tell.
   void* stream(void* context) const;
 
  private:
   template <class Arguments>
-  xla::Error* call(std::int32_t offset, Arguments* arguments) const;
+  XlaError* call(std::int32_t offset, Arguments* arguments) const;
   const char* api_;
 };
 
 /// Set once, before the handler is registered.
-extern xla::Layout layout;
+extern XlaLayout layout;
 
 /// Deleted by whoever ends it: start() where it has waited, or a completion thread.
-class Call final : public bridge::Ended {
+class XlaCall final : public bridge::Completion {
  public:
-  Call(Spec spec, const xla::CallFrame* frame);
+  XlaCall(ProgramOperation spec, const XlaCallFrame* frame);
   /// Where the buffers are.
   enum class Memory { host, cuda };
   /// Submits.  On a GPU it returns when the results are on their way on the program's stream, which comes after them;
   /// the device is not waited for.  On the host, with futures, it returns at once, with the future in *future and the
   /// call living on; without, it returns when the operations have ended.  What it returns is the failure, or null.
-  static xla::Error* start(Spec spec, const xla::CallFrame* frame, Memory memory, xla::Future** future);
+  static XlaError* start(ProgramOperation spec, const XlaCallFrame* frame, Memory memory, XlaFuture** future);
   void finish() override;
 
  private:
-  struct Part {
-    const xla::Buffer* in = nullptr;
-    const xla::Buffer* out = nullptr;
+  struct CallBuffer {
+    const XlaBuffer* in = nullptr;
+    const XlaBuffer* out = nullptr;
     std::vector<std::int64_t> shape;  ///< as libhvd is told
     std::string name;
     int dtype = HVD_U8;
     bool as_bytes = false;
     hvd_handle handle = 0;
   };
-  bool prepare(const xla::CallFrame* frame);
-  bool find_gpu(const xla::CallFrame* frame);
+  bool prepare(const XlaCallFrame* frame);
+  bool find_gpu(const XlaCallFrame* frame);
   bool submit();
   bool ended_soon() const;
   void await_later();
-  void collect(Part& part);
-  void gpu_copy(const Part& part, const void* from, std::size_t bytes);
+  void collect(CallBuffer& part);
+  void gpu_copy(const CallBuffer& part, const void* from, std::size_t bytes);
   void fail(int status, const std::string& text);
   void one_ended();
-  xla::Error* outcome();
+  XlaError* outcome();
 
-  const Spec spec_;
-  const Xla xla_;
-  std::vector<Part> parts_;
+  const ProgramOperation spec_;
+  const XlaInterface xla_;
+  std::vector<CallBuffer> parts_;
   std::int32_t device_ = HVD_HOST_DEVICE;
   void* stream_ = nullptr;  ///< of the program, on a GPU
   std::atomic<int> under_way_{0};
-  xla::Future* future_ = nullptr;
+  XlaFuture* future_ = nullptr;
   int failed_ = HVD_OK;
   std::string why_;
 };

@@ -8,59 +8,59 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hvd::jax::xla {
+namespace hvd::jax {
 
-struct Error;
-struct Future;
+struct XlaError;
+struct XlaFuture;
 
-struct Extension {
+struct XlaExtension {
   std::size_t struct_size;
   int type;
-  Extension* next;
+  XlaExtension* next;
 };
-constexpr int extension_metadata = 1;
+constexpr int xla_extension_metadata = 1;
 
-struct ApiVersion {
+struct XlaApiVersion {
   std::size_t struct_size;
   void* extension_start;
   int major_version, minor_version;
 };
 
 /// XLA_FFI_Metadata's beginning; what follows it is for handlers with state.
-struct Metadata {
+struct XlaMetadata {
   std::size_t struct_size;
-  ApiVersion api_version;
+  XlaApiVersion api_version;
   std::uint32_t traits;
 };
 
-struct MetadataExtension {
-  Extension base;
-  Metadata* metadata;
+struct XlaMetadataExtension {
+  XlaExtension base;
+  XlaMetadata* metadata;
 };
 
 /// XLA's PrimitiveType; frozen by serialised programs.
-enum DataType : int {
-  pred = 1,
-  s8 = 2,
-  s16 = 3,
-  s32 = 4,
-  s64 = 5,
-  u8 = 6,
-  u16 = 7,
-  u32 = 8,
-  u64 = 9,
-  f16 = 10,
-  f32 = 11,
-  f64 = 12,
-  c64 = 15,
-  bf16 = 16,
-  token = 17,
-  c128 = 18,
-  f8e5m2 = 19,
-  f8e4m3fn = 20,
+enum XlaType : int {
+  xla_pred = 1,
+  xla_s8 = 2,
+  xla_s16 = 3,
+  xla_s32 = 4,
+  xla_s64 = 5,
+  xla_u8 = 6,
+  xla_u16 = 7,
+  xla_u32 = 8,
+  xla_u64 = 9,
+  xla_f16 = 10,
+  xla_f32 = 11,
+  xla_f64 = 12,
+  xla_c64 = 15,
+  xla_bf16 = 16,
+  xla_token = 17,
+  xla_c128 = 18,
+  xla_f8e5m2 = 19,
+  xla_f8e4m3fn = 20,
 };
 
-struct Buffer {
+struct XlaBuffer {
   std::size_t struct_size;
   void* extension_start;
   int dtype;
@@ -70,7 +70,7 @@ struct Buffer {
 };
 
 /// Arguments and results alike: size buffers.
-struct Buffers {
+struct XlaBuffers {
   std::size_t struct_size;
   void* extension_start;
   std::int64_t size;
@@ -78,70 +78,70 @@ struct Buffers {
   void** buffers;
 };
 
-struct Text {
+struct XlaText {
   const char* data;
   std::size_t length;
 };
 
-struct Attributes {
+struct XlaAttributes {
   std::size_t struct_size;
   void* extension_start;
   std::int64_t size;
   int* types;
-  Text** names;
+  XlaText** names;
   void** values;
 };
-constexpr int attribute_string = 4;
+constexpr int xla_attribute_string = 4;
 
-struct CallFrame {
+struct XlaCallFrame {
   std::size_t struct_size;
-  Extension* extension_start;
+  XlaExtension* extension_start;
   const void* api;
   void* context;
   int stage;
-  Buffers arguments, results;
-  Attributes attributes;
-  Future* future;  ///< out; not there in the oldest, see struct_size
+  XlaBuffers arguments, results;
+  XlaAttributes attributes;
+  XlaFuture* future;  ///< out; not there in the oldest, see struct_size
 };
 
-struct ErrorCreate {
+struct XlaErrorCreate {
   std::size_t struct_size;
   void* extension_start;
   const char* message;
   int code;
 };
 
-struct StreamGet {
+struct XlaStreamGet {
   std::size_t struct_size;
   void* extension_start;
   void* context;
   void* stream;  ///< out: the CUstream, on the platform CUDA
 };
 
-struct FutureCreate {
+struct XlaFutureCreate {
   std::size_t struct_size;
   void* extension_start;
-  Future* future;  ///< out
+  XlaFuture* future;  ///< out
 };
 
-struct FutureSetAvailable {
+struct XlaFutureSetAvailable {
   std::size_t struct_size;
   void* extension_start;
-  Future* future;
+  XlaFuture* future;
 };
 
-struct FutureSetError {
+struct XlaFutureSetError {
   std::size_t struct_size;
   void* extension_start;
-  Future* future;
-  Error* error;
+  XlaFuture* future;
+  XlaError* error;
 };
 
 /// Where our functions are in the table that a call brings along: bytes from its beginning, 0 for one it has not.
-struct Layout {
+struct XlaLayout {
   std::int32_t major, minor;
   std::int32_t metadata;  ///< 1: it asks handlers for the version they were made for
   std::int32_t error_create, future_create, future_set_available, future_set_error, stream_get;
 };
 
-}  // namespace hvd::jax::xla
+}  // namespace hvd::jax

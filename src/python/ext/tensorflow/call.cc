@@ -10,7 +10,7 @@
 
 namespace hvd::tensorflow {
 
-Wire wire_of(int tf_type) {
+WireType wire_of(int tf_type) {
   switch (tf_type) {
     case tf_uint8:
       return {HVD_U8, 1};
@@ -50,26 +50,26 @@ Wire wire_of(int tf_type) {
   }
 }
 
-Call::Call(const Spec& spec, Place place, TF_OpKernelContext* context, Done done)
+TensorFlowCall::TensorFlowCall(const OperationSpec& spec, TensorPlace place, TF_OpKernelContext* context, Done done)
     : spec_(spec), place_(place), context_(context), done_(std::move(done)) {}
 
-Call::~Call() {
-  for (Part& part : parts_) {
+TensorFlowCall::~TensorFlowCall() {
+  for (CallTensor& part : parts_) {
     if (part.in) tf.DeleteTensor(part.in);
     if (part.out) tf.DeleteTensor(part.out);
   }
 }
 
-void Call::fail(int status, const std::string& text) {
+void TensorFlowCall::fail(int status, const std::string& text) {
   if (failed_ != HVD_OK) return;
   failed_ = status;
   why_ = text;
 }
 
 /// Inputs to requests, and outputs where their shapes are the inputs'.  False when it failed.
-bool Call::prepare(int input, int count) {
-  Part& part = parts_[static_cast<std::size_t>(input)];
-  Status status;
+bool TensorFlowCall::prepare(int input, int count) {
+  CallTensor& part = parts_[static_cast<std::size_t>(input)];
+  OwnedStatus status;
   tf.GetInput(context_, input, &part.in, status);
   if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
   for (int i = 0; i < tf.NumDims(part.in); ++i) part.shape.push_back(tf.Dim(part.in, i));
@@ -86,7 +86,7 @@ bool Call::prepare(int input, int count) {
     if (status.ok()) tf.GetInput(context_, input, &part.in, status);
     if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
   }
-  if (place_ == Place::gpu && !find_device(part)) return false;
+  if (place_ == TensorPlace::gpu && !find_device(part)) return false;
   if (part.shape.empty() && spec_.kind == HVD_ALLGATHER) part.shape.push_back(1);
   if (part.wire.as_bytes) part.shape.push_back(part.wire.bytes);
   part.name = spec_.name;
@@ -94,7 +94,7 @@ bool Call::prepare(int input, int count) {
   return true;
 }
 
-bool Call::find_device(Part& part) {
+bool TensorFlowCall::find_device(CallTensor& part) {
   const bool empty = tf.TensorByteSize(part.in) == 0;
   part.device = gpu_of(empty ? nullptr : tf.TensorData(part.in));
   if (part.device >= 0) return true;
@@ -102,8 +102,8 @@ bool Call::find_device(Part& part) {
 }
 
 /// The second input of an alltoall: [members] int32, or [0].
-bool Call::read_splits(Part& part) {
-  Status status;
+bool TensorFlowCall::read_splits(CallTensor& part) {
+  OwnedStatus status;
   TF_Tensor* splits = nullptr;
   tf.GetInput(context_, 1, &splits, status);
   if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
@@ -114,11 +114,11 @@ bool Call::read_splits(Part& part) {
   return true;
 }
 
-bool Call::submit() {
+bool TensorFlowCall::submit() {
   std::vector<hvd_request> requests(parts_.size());
   std::vector<hvd_handle> handles(parts_.size());
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
+    const CallTensor& part = parts_[i];
     hvd_request& r = requests[i];
     r.struct_size = sizeof r;
     r.kind = spec_.kind;
@@ -130,7 +130,7 @@ bool Call::submit() {
     r.root = spec_.root;
     r.set = spec_.set;
     r.device = part.device;
-    r.stream = place_ == Place::gpu ? HVD_WHOLE_CONTEXT : nullptr;
+    r.stream = place_ == TensorPlace::gpu ? HVD_WHOLE_CONTEXT : nullptr;
     r.prescale = spec_.prescale;
     r.postscale = spec_.postscale;
     r.splits = part.splits.empty() ? nullptr : part.splits.data();
@@ -144,7 +144,7 @@ bool Call::submit() {
   return true;
 }
 
-void Call::start(bool blocking) {
+void TensorFlowCall::start(bool blocking) {
   const int inputs = tf.NumInputs(context_);
   const bool barrier = spec_.kind == HVD_BARRIER;
   const bool alltoall = spec_.kind == HVD_ALLTOALL;
@@ -159,22 +159,22 @@ void Call::start(bool blocking) {
   }
   if (!well || parts_.empty() || !submit()) return finish();
   if (blocking) {
-    for (Part& part : parts_) runtime.wait(part.handle, -1);
+    for (CallTensor& part : parts_) runtime.wait(part.handle, -1);
     while (!ready()) std::this_thread::sleep_for(std::chrono::microseconds(20));
     return finish();
   }
   // One more than there are, so that the last of them to end cannot finish us while this loop still runs.
   under_way_.store(static_cast<int>(parts_.size()) + 1);
-  for (const Part& part : parts_) {
-    const auto ended = [](void* call) { static_cast<Call*>(call)->one_ended(); };
+  for (const CallTensor& part : parts_) {
+    const auto ended = [](void* call) { static_cast<TensorFlowCall*>(call)->one_ended(); };
     if (runtime.notify(part.handle, ended, this) != HVD_OK) one_ended();  // shut down meanwhile: it has ended
   }
   one_ended();
 }
 
-void Call::one_ended() {
+void TensorFlowCall::one_ended() {
   if (under_way_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (place_ == Place::gpu)
+  if (place_ == TensorPlace::gpu)
     bridge::post_when_ready(this);
   else
     bridge::post(this);
@@ -182,9 +182,9 @@ void Call::one_ended() {
 
 /// Whether the GPU is through with all of it, or never will be.  Of an operation that failed hvd_poll says so; a
 /// runtime that is gone says nothing anymore, which is an end too.
-bool Call::ready() {
-  if (place_ == Place::host) return true;
-  for (Part& part : parts_) {
+bool TensorFlowCall::ready() {
+  if (place_ == TensorPlace::host) return true;
+  for (CallTensor& part : parts_) {
     if (part.arrived) continue;
     int done = 0;
     if (runtime.poll(part.handle, &done) != HVD_OK) {
@@ -198,14 +198,14 @@ bool Call::ready() {
 }
 
 /// Takes the outcome of one operation that has ended, and forgets it.
-void Call::await(Part& part) {
+void TensorFlowCall::await(CallTensor& part) {
   if (part.handle == 0) return;
   const int status = runtime.wait(part.handle, 0);
   if (status != HVD_OK) fail(status, runtime.last_error());
 }
 
 /// The result whose size only the ranks together know.
-void Call::collect(int output, Part& part) {
+void TensorFlowCall::collect(int output, CallTensor& part) {
   std::int64_t shape[64];
   std::int32_t ndim = 0;
   void* data = nullptr;
@@ -214,7 +214,7 @@ void Call::collect(int output, Part& part) {
   if (part.wire.as_bytes) --ndim;
   std::size_t bytes = static_cast<std::size_t>(part.wire.bytes);
   for (int i = 0; i < ndim; ++i) bytes *= static_cast<std::size_t>(shape[i]);
-  Status status;
+  OwnedStatus status;
   part.out = tf.AllocateOutput(context_, output, tf.TensorType(part.in), shape, ndim, bytes, status);
   if (!status.ok())
     fail(HVD_INTERNAL, status.text());
@@ -224,14 +224,14 @@ void Call::collect(int output, Part& part) {
 }
 
 /// The second output of an alltoall: [members] int32, the rows that came from each.
-void Call::collect_splits(Part& part) {
+void TensorFlowCall::collect_splits(CallTensor& part) {
   std::int32_t rank = 0, members = 0;
   if (const int got = runtime.set_get(spec_.set, &rank, &members, nullptr); got != HVD_OK)
     return fail(got, runtime.last_error());
   std::vector<std::int64_t> rows(static_cast<std::size_t>(members));
   if (const int got = runtime.take_splits(part.handle, rows.data()); got != HVD_OK)
     return fail(got, runtime.last_error());
-  Status status;
+  OwnedStatus status;
   const std::int64_t shape = members;
   TF_Tensor* out = tf.AllocateOutput(context_, 1, tf_int32, &shape, 1, rows.size() * sizeof(std::int32_t), status);
   if (!status.ok()) return fail(HVD_INTERNAL, status.text());
@@ -240,17 +240,17 @@ void Call::collect_splits(Part& part) {
   tf.DeleteTensor(out);
 }
 
-void Call::finish() {
-  for (Part& part : parts_) await(part);
+void TensorFlowCall::finish() {
+  for (CallTensor& part : parts_) await(part);
   const bool alltoall = spec_.kind == HVD_ALLTOALL;
   const bool sized_by_ranks = alltoall || spec_.kind == HVD_ALLGATHER || spec_.kind == HVD_REDUCESCATTER;
   if (alltoall && failed_ == HVD_OK) collect_splits(parts_[0]);
   for (std::size_t i = 0; sized_by_ranks && failed_ == HVD_OK && i < parts_.size(); ++i)
     collect(static_cast<int>(i), parts_[i]);
-  for (Part& part : parts_)
+  for (CallTensor& part : parts_)
     if (part.handle != 0) runtime.release(part.handle);
   if (failed_ != HVD_OK) {
-    Status status;
+    OwnedStatus status;
     status.set(canonical_code(failed_), why_);
     tf.OpKernelContext_Failure(context_, status);
   }

@@ -8,7 +8,7 @@
 
 namespace hvd::bridge {
 
-Runtime runtime;
+RuntimeFunctions runtime;
 
 std::string find_runtime() {
   const char* named = std::getenv("HVD_LIBRARY");

@@ -6,7 +6,7 @@
 
 namespace hvd::tensorflow {
 
-Functions tf;
+TensorFlowFunctions tf;
 
 std::string find_tensorflow() {
   // Loaded by `import tensorflow`, but not into the global scope, so that it must be named.

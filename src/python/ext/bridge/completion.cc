@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::chrono::milliseconds patience{20};
 
-class Threads {
+class CompletionThreads {
  public:
-  void post(Ended* ended) {
+  void post(Completion* ended) {
     std::lock_guard lock(mutex_);
     if (stopped_) return;
     if (!started_) {
@@ -74,7 +74,7 @@ class Threads {
       if (stopped_) return;
       --idle_;
       while (first_ && !stopped_) {
-        Ended* now = first_;
+        Completion* now = first_;
         first_ = now->next;
         if (!first_) last_ = nullptr;
         ++taken_;
@@ -89,8 +89,8 @@ class Threads {
 
   std::mutex mutex_;
   std::condition_variable some_, stuck_;
-  Ended* first_ = nullptr;
-  Ended* last_ = nullptr;
+  Completion* first_ = nullptr;
+  Completion* last_ = nullptr;
   std::uint64_t taken_ = 0;
   int idle_ = 0;
   bool started_ = false, stopped_ = false;
@@ -99,15 +99,15 @@ class Threads {
 };
 
 /// Never destroyed: its threads use it until the process is gone.
-Threads& threads() {
-  static Threads* const the_threads = new Threads;
+CompletionThreads& threads() {
+  static CompletionThreads* const the_threads = new CompletionThreads;
   return *the_threads;
 }
 
 /// One thread that asks those that are not ready.
-class Waiting {
+class ReadinessPoller {
  public:
-  void post(Ended* ended) {
+  void post(Completion* ended) {
     std::lock_guard lock(mutex_);
     if (stopped_) return;
     if (!started_) {
@@ -129,7 +129,7 @@ class Waiting {
  private:
   void run() {
     constexpr std::chrono::microseconds shortest{20}, longest{200};
-    std::vector<Ended*> waiting;
+    std::vector<Completion*> waiting;
     auto pause = shortest;
     for (;;) {
       {
@@ -141,7 +141,7 @@ class Waiting {
         last_ = nullptr;
       }
       const std::size_t before = waiting.size();
-      std::erase_if(waiting, [](Ended* ended) {
+      std::erase_if(waiting, [](Completion* ended) {
         if (!ended->ready()) return false;
         threads().post(ended);
         return true;
@@ -153,23 +153,23 @@ class Waiting {
 
   std::mutex mutex_;
   std::condition_variable some_;
-  Ended* first_ = nullptr;
-  Ended* last_ = nullptr;
+  Completion* first_ = nullptr;
+  Completion* last_ = nullptr;
   bool started_ = false, stopped_ = false;
 };
 
 /// Never destroyed either.
-Waiting& waiting() {
-  static Waiting* const the_waiting = new Waiting;
-  return *the_waiting;
+ReadinessPoller& poller() {
+  static ReadinessPoller* const the_poller = new ReadinessPoller;
+  return *the_poller;
 }
 
 }  // namespace
 
-void post(Ended* ended) { threads().post(ended); }
-void post_when_ready(Ended* ended) { waiting().post(ended); }
+void post(Completion* ended) { threads().post(ended); }
+void post_when_ready(Completion* ended) { poller().post(ended); }
 void stop_completions() {
-  waiting().stop();
+  poller().stop();
   threads().stop();
 }
 

@@ -15,7 +15,7 @@ using bridge::canonical_code;
 using bridge::runtime;
 
 /// A kernel's attributes: what is the same in all its executions.
-struct Spec {
+struct OperationSpec {
   hvd_kind kind = HVD_ALLREDUCE;
   std::string name;  ///< with the operation's kind in front; empty: made from the order of the calls
   std::int32_t reduce = HVD_SUM, root = 0, set = HVD_GLOBAL_SET;
@@ -27,32 +27,32 @@ struct Spec {
 };
 
 /// Where a kernel's tensors lie.
-enum class Place { host, gpu };
+enum class TensorPlace { host, gpu };
 
 /// libhvd's number for a TensorFlow dtype.  What only moves and is no dtype of libhvd travels as bytes.
-struct Wire {
+struct WireType {
   int dtype = HVD_U8;
   int bytes = 0;  ///< of one element in TensorFlow; 0: not exchangeable
   bool as_bytes = false;
 };
-Wire wire_of(int tf_type);
+WireType wire_of(int tf_type);
 
 /// Owned by itself: deleted by finish(), which runs once, when all its operations have ended, and the GPU, where it is
 /// one's tensors, is through with them.
-class Call final : public bridge::Ended {
+class TensorFlowCall final : public bridge::Completion {
  public:
-  Call(const Spec& spec, Place place, TF_OpKernelContext* context, Done done);
-  ~Call() override;
+  TensorFlowCall(const OperationSpec& spec, TensorPlace place, TF_OpKernelContext* context, Done done);
+  ~TensorFlowCall() override;
   /// Submits; finish() is called here (blocking, or what failed at once) or later on the completion thread.
   void start(bool blocking);
   void finish() override;
   bool ready() override;
 
  private:
-  struct Part {
+  struct CallTensor {
     TF_Tensor* in = nullptr;
     TF_Tensor* out = nullptr;  ///< where the result's size is known beforehand
-    Wire wire;
+    WireType wire;
     std::vector<std::int64_t> shape;   ///< as libhvd is told
     std::vector<std::int64_t> splits;  ///< alltoall: rows for each member; empty: equal parts
     std::string name;
@@ -61,20 +61,20 @@ class Call final : public bridge::Ended {
     bool arrived = false;  ///< has ended, on the device too
   };
   bool prepare(int input, int count);
-  bool find_device(Part& part);
-  bool read_splits(Part& part);
+  bool find_device(CallTensor& part);
+  bool read_splits(CallTensor& part);
   bool submit();
-  void await(Part& part);
-  void collect(int output, Part& part);
-  void collect_splits(Part& part);
+  void await(CallTensor& part);
+  void collect(int output, CallTensor& part);
+  void collect_splits(CallTensor& part);
   void fail(int status, const std::string& text);
   void one_ended();
 
-  const Spec& spec_;
-  const Place place_;
+  const OperationSpec& spec_;
+  const TensorPlace place_;
   TF_OpKernelContext* context_;
   Done done_;
-  std::vector<Part> parts_;
+  std::vector<CallTensor> parts_;
   std::atomic<int> under_way_{0};
   int failed_ = HVD_OK;
   std::string why_;

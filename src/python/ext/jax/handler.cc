@@ -8,11 +8,11 @@ namespace hvd::jax {
 namespace {
 
 /// XLA asks a handler once which version of the interface it speaks: its own, since we read its header.
-bool answer_metadata(const xla::CallFrame* frame) {
+bool answer_metadata(const XlaCallFrame* frame) {
   if (!layout.metadata) return false;
-  for (xla::Extension* extension = frame->extension_start; extension; extension = extension->next) {
-    if (extension->type != xla::extension_metadata) continue;
-    xla::Metadata* metadata = reinterpret_cast<xla::MetadataExtension*>(extension)->metadata;
+  for (XlaExtension* extension = frame->extension_start; extension; extension = extension->next) {
+    if (extension->type != xla_extension_metadata) continue;
+    XlaMetadata* metadata = reinterpret_cast<XlaMetadataExtension*>(extension)->metadata;
     metadata->api_version.major_version = layout.major;
     metadata->api_version.minor_version = layout.minor;
     return true;
@@ -20,17 +20,17 @@ bool answer_metadata(const xla::CallFrame* frame) {
   return false;
 }
 
-xla::Error* handle(xla::CallFrame* frame, Call::Memory memory) {
+XlaError* handle(XlaCallFrame* frame, XlaCall::Memory memory) {
   if (answer_metadata(frame)) return nullptr;
-  Spec spec;
+  ProgramOperation spec;
   bool known = false;
   for (std::int64_t i = 0; i < frame->attributes.size; ++i) {
-    const xla::Text& name = *frame->attributes.names[i];
-    if (frame->attributes.types[i] == xla::attribute_string && std::string(name.data, name.length) == "operation")
-      known = parse(*static_cast<const xla::Text*>(frame->attributes.values[i]), &spec);
+    const XlaText& name = *frame->attributes.names[i];
+    if (frame->attributes.types[i] == xla_attribute_string && std::string(name.data, name.length) == "operation")
+      known = parse(*static_cast<const XlaText*>(frame->attributes.values[i]), &spec);
   }
-  if (!known) return Xla(frame->api).error(HVD_INTERNAL, "a call of hvd's without its operation");
-  return Call::start(std::move(spec), frame, memory, layout.future_create ? &frame->future : nullptr);
+  if (!known) return XlaInterface(frame->api).error(HVD_INTERNAL, "a call of hvd's without its operation");
+  return XlaCall::start(std::move(spec), frame, memory, layout.future_create ? &frame->future : nullptr);
 }
 
 }  // namespace
@@ -40,16 +40,16 @@ extern "C" {
 
 /// XLA_FFI_Handler.
 __attribute__((visibility("default"))) void* hvd_jax_handler(void* frame) {
-  return hvd::jax::handle(static_cast<hvd::jax::xla::CallFrame*>(frame), hvd::jax::Call::Memory::host);
+  return hvd::jax::handle(static_cast<hvd::jax::XlaCallFrame*>(frame), hvd::jax::XlaCall::Memory::host);
 }
 
 /// The same for the platform CUDA.
 __attribute__((visibility("default"))) void* hvd_jax_cuda_handler(void* frame) {
-  return hvd::jax::handle(static_cast<hvd::jax::xla::CallFrame*>(frame), hvd::jax::Call::Memory::cuda);
+  return hvd::jax::handle(static_cast<hvd::jax::XlaCallFrame*>(frame), hvd::jax::XlaCall::Memory::cuda);
 }
 
 /// "" or why nothing works.  Before the handler is registered.
-__attribute__((visibility("default"))) const char* hvd_jax_configure(const hvd::jax::xla::Layout* layout) {
+__attribute__((visibility("default"))) const char* hvd_jax_configure(const hvd::jax::XlaLayout* layout) {
   static std::string* const problem = new std::string;
   hvd::jax::layout = *layout;
   *problem = hvd::bridge::find_runtime();

@@ -11,7 +11,7 @@ namespace hvd::jax::gpu {
 namespace {
 
 /// Each returns 0 when all is well.
-struct Driver {
+struct StreamDriver {
   int (*context_of)(void* stream, void** context) = nullptr;
   int (*push)(void* context) = nullptr;
   int (*pop)(void** context) = nullptr;
@@ -21,9 +21,9 @@ struct Driver {
 };
 
 /// The same library as libhvd's (runtime/cuda/driver.h).
-const Driver& driver() {
-  static const Driver found = [] {
-    Driver d;
+const StreamDriver& driver() {
+  static const StreamDriver found = [] {
+    StreamDriver d;
     const char* named = std::getenv("HVD_CUDA_LIBRARY");
     void* library = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     const auto find = [library](const char* name, void* slot) {
