@@ -58,7 +58,7 @@ def cost_of_hooks() -> None:
     optimizer = hvd.DistributedOptimizer(optimizer, [(f"layer{i}.weight", p) for i, p in enumerate(parameters)])
     for parameter in parameters:
         parameter.grad = torch.ones(16, 16)
-    hooks = [partial(optimizer._hvd._ready, slot) for slot in optimizer._hvd.slots.values()]
+    hooks = [partial(optimizer._hvd._ready, entry) for entry in optimizer._hvd.entries.values()]
     times = []
     for _ in range(30):
         hvd.barrier()

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hvd import _stacks
+from hvd import _stack_dumps
 from hvd.exceptions import HorovodInternalError
 
 if TYPE_CHECKING:
     from hvd._run import run as run
-    from hvd._stop import should_stop as should_stop
+    from hvd._should_stop import should_stop as should_stop
 
 __all__ = ["HorovodInternalError", "__version__", "run", "should_stop"]
 __version__ = "0.1.0"
 
 
-_stacks.offer()
+_stack_dumps.offer()
 
 
 def __getattr__(name: str) -> Any:
@@ -29,7 +29,7 @@ def __getattr__(name: str) -> Any:
 
         return launch
     if name == "should_stop":
-        from hvd._stop import should_stop as ask
+        from hvd._should_stop import should_stop as ask
 
         return ask
     raise AttributeError(f"module 'hvd' has no attribute {name!r}")

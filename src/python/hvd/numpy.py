@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum
+from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._common_names import _names as _shared
 from hvd._numpy_adapter import NumpyAdapter
 from hvd._objects import allgather_object, broadcast_object
-from hvd._shared import *  # noqa: F403 -- what every framework's package offers
-from hvd._shared import _names as _shared
 
 _collectives: Collectives[Any] = Collectives(NumpyAdapter())
 _reading: Collectives[Any] = Collectives(NumpyAdapter(writes=False))

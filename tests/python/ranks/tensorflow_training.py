@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import horovod.tensorflow as hvd
-from hvd.tensorflow import _gradients
+from hvd.tensorflow import _gradient_reduction
 
 tf.get_logger().setLevel("ERROR")
 hvd.init()
@@ -117,7 +117,7 @@ def check_batches():
     ops = [op for op in step.get_concrete_function().graph.get_operations() if op.type == "HvdAllreduce"]
     assert 1 <= len(ops) <= len(variables) // 6, f"{len(ops)} operations for {len(variables)} gradients"
     sizes = [tf.zeros([1 << 20]) for _ in range(20)]
-    assert [len(batch) for batch in _gradients.batches(sizes)] == [8, 8, 4]
+    assert [len(batch) for batch in _gradient_reduction.batches(sizes)] == [8, 8, 4]
 
 
 def graph_training(optimizer_of, hook, steps, rows, resource=False):

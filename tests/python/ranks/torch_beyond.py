@@ -166,7 +166,7 @@ def check_low_rank_gradients_are_powersgds():
         optimizer.zero_grad()
         (weight * gradients[RANK]).sum().backward()
         if q is None:
-            q = next(thin for slot in optimizer._hvd.slots.values() if (thin := optimizer._hvd._of(slot))).q.clone()
+            q = next(thin for entry in optimizer._hvd.entries.values() if (thin := optimizer._hvd._of(entry))).q.clone()
         optimizer.synchronize()
         mean, error, q = powersgd_of(gradients, error, q)
         torch.testing.assert_close(weight.grad, mean, rtol=1e-8, atol=1e-10)

@@ -22,9 +22,9 @@ def is_registered(tensor):
 
 def check_gradients_in_registered_memory():
     """They move there, in spite of zero_grad() leaving None; and nobody's tensor is overwritten."""
-    from hvd.torch import _registered
+    from hvd.torch import _registered_gradients
 
-    possible = _registered.usable() and not os.environ.get("HVD_RANKS_PER_NODE")
+    possible = _registered_gradients.usable() and not os.environ.get("HVD_RANKS_PER_NODE")
     model = nn.Linear(90, 90)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())

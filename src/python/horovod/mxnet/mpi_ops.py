@@ -1,7 +1,7 @@
 """horovod.mxnet.mpi_ops: the operations.  Re-exports only."""
 
-from hvd._shared import *  # noqa: F403 -- what every framework's package offers
-from hvd._shared import _names as _shared
+from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._common_names import _names as _shared
 from hvd.mxnet.ops import *  # noqa: F403 -- the operations that it lists
 from hvd.mxnet.ops import __all__ as _operations
 

@@ -11,8 +11,8 @@ One device a process: hvdrun starts the processes, and what is here works betwee
 
 from __future__ import annotations
 
-from hvd._shared import *  # noqa: F403 -- what every framework's package offers
-from hvd._shared import _names as _shared
+from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._common_names import _names as _shared
 from hvd.jax._library import forget_failures
 from hvd.jax.compression import Compression
 from hvd.jax.functions import (

@@ -9,9 +9,9 @@ model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd
 
 from __future__ import annotations
 
+from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._common_names import _names as _shared
 from hvd._objects import allgather_object, broadcast_object
-from hvd._shared import *  # noqa: F403 -- what every framework's package offers
-from hvd._shared import _names as _shared
 from hvd._submission import Adasum, Average, Max, Min, Product, Sum
 from hvd.keras import callbacks, elastic
 from hvd.keras._backend import Compression

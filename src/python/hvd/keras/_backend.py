@@ -99,7 +99,7 @@ class Reduction:
         self.local: set[int] = set()  # id() of variables whose gradients stay this rank's
         self._reduce: Callable[[list[Any]], list[Any]] = {"torch": self._torch, "jax": self._jax}.get(NAME, self._tensorflow)
         if NAME == "tensorflow":
-            from hvd.tensorflow._gradients import Settings, checked_groups
+            from hvd.tensorflow._gradient_reduction import Settings, checked_groups
 
             self._settings = Settings(
                 compression, sparse_as_dense, op, predivide, checked_groups(0, groups), process_set, scale_local
@@ -126,7 +126,7 @@ class Reduction:
         return results
 
     def _tensorflow(self, grads: list[Any]) -> list[Any]:
-        from hvd.tensorflow._gradients import reduce_gradients
+        from hvd.tensorflow._gradient_reduction import reduce_gradients
 
         return reduce_gradients(grads, self._variables, self._settings, prefix="keras")
 

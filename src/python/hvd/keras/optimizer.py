@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from hvd._layers import local_variables
+from hvd._local_layers import local_variables
 from hvd._submission import Average
 from hvd.keras import _backend
 from hvd.keras._backend import Compression, Reduction
@@ -154,7 +154,7 @@ def DistributedOptimizer(
     passes: Any = None
     if backward_passes_per_step > 1:
         if _backend.NAME == "tensorflow":
-            from hvd.tensorflow._gradients import Aggregation
+            from hvd.tensorflow._gradient_reduction import Aggregation
 
             passes = Aggregation(backward_passes_per_step, average_aggregated_gradients)
         elif _backend.NAME == "torch":

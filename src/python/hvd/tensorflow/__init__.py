@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hvd._shared import *  # noqa: F403 -- what every framework's package offers
-from hvd._shared import _names as _shared
-from hvd.tensorflow import _derivatives as _derivatives  # registers them
+from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._common_names import _names as _shared
+from hvd.tensorflow import _op_gradients as _op_gradients  # registers them
 from hvd.tensorflow import elastic
 from hvd.tensorflow.compression import Compression
 from hvd.tensorflow.functions import (

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvd.process_sets import ProcessSet, global_process_set
-from hvd.tensorflow._gradients import Aggregation, Settings, checked_groups, key, reduce_gradients
+from hvd.tensorflow._gradient_reduction import Aggregation, Settings, checked_groups, key, reduce_gradients
 from hvd.tensorflow._library import unconverted
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.ops import Adasum, Average
@@ -64,7 +64,10 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         return self._hvd_aggregation.step(grads, variables, apply)
 
     def _adasum_step(self, pairs: list[Any], step: Callable[[list[Any]], Any]) -> Any:
-        """The user's step with this rank's own gradients, then start + Adasum of what it changed.  See hvd.torch._delta."""
+        """The user's step with this rank's own gradients, then start + Adasum of what it changed.
+
+        See hvd.torch._adasum_update.
+        """
         variables = [v for grad, v in pairs if grad is not None and key(v) not in self._hvd_local]
         # Copies: reading a variable may give its own memory, which the step overwrites.
         starts = [tf.raw_ops.DeepCopy(x=v.read_value()) for v in variables]

@@ -13,11 +13,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hvd._shared import *  # noqa: F403 -- what every framework's package offers
-from hvd._shared import _names as _shared
+from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._common_names import _names as _shared
 from hvd.torch import functions as _functions
 from hvd.torch import ops as _ops
-from hvd.torch._untraced import leave_to_python
+from hvd.torch._torch_compile import exclude_from_compile
 from hvd.torch.compression import Compression
 from hvd.torch.functions import (
     allgather_object,
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 
-leave_to_python(
+exclude_from_compile(
     [f for module in (_ops, _functions) for name in module.__all__ if callable(f := getattr(module, name))]
     + [_Distributed.step, _Distributed.synchronize]
 )

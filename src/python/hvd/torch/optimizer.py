@@ -14,10 +14,10 @@ from hvd import _world
 from hvd._objects import broadcast_object
 from hvd._submission import reduce_op
 from hvd.process_sets import ProcessSet, global_process_set, number_of
-from hvd.torch._delta import DeltaReducer
-from hvd.torch._lowrank import LowRankReducer
+from hvd.torch._adasum_update import AdasumUpdateReducer
+from hvd.torch._grad_scaler import GradScalerSupport
+from hvd.torch._powersgd import LowRankReducer
 from hvd.torch._reducer import Reducer, Settings
-from hvd.torch._scaling import Scaled
 from hvd.torch.compression import Compression, Compressor, PowerSGD
 from hvd.torch.ops import Adasum, Average, allreduce
 
@@ -29,7 +29,7 @@ else:
     _Base = object  # the user's class follows it in every class that is made of it
 
 
-class _Distributed(Scaled, _Base):
+class _Distributed(GradScalerSupport, _Base):
     """What is put in front of the user's optimizer class.  Its own state is in _hvd, which state_dict() does not see."""
 
     _hvd: Reducer
@@ -40,7 +40,7 @@ class _Distributed(Scaled, _Base):
 
     def _hvd_start(self, settings: Settings, names: dict[int, str], groups: Any) -> None:
         kind = LowRankReducer if isinstance(settings.compression, PowerSGD) else Reducer
-        self._hvd = DeltaReducer(settings) if settings.op == Adasum else kind(settings)
+        self._hvd = AdasumUpdateReducer(settings) if settings.op == Adasum else kind(settings)
         self._hvd_names = names
         self._hvd_groups = groups
         self._synchronized = False
@@ -115,9 +115,9 @@ class _Distributed(Scaled, _Base):
 
         With a closure, what each of its calls leaves in the gradients is reduced before the optimizer sees it.
         """
-        if isinstance(self._hvd, DeltaReducer):
+        if isinstance(self._hvd, AdasumUpdateReducer):
             self._scaler_synchronized = False
-            if self._hvd.slots and self._skips_for_overflow():
+            if self._hvd.entries and self._skips_for_overflow():
                 self._hvd.synchronize()
                 return None
             return self._hvd.step(partial(super().step, *((closure,) if closure else ()), *args, **kwargs))
@@ -142,7 +142,7 @@ class _Distributed(Scaled, _Base):
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         # L-BFGS decides by the loss whether to go on, and all ranks must decide the same.
-        shared_loss = isinstance(self, torch.optim.LBFGS) and bool(self._hvd.slots)
+        shared_loss = isinstance(self, torch.optim.LBFGS) and bool(self._hvd.entries)
 
         def reduced() -> Any:
             loss = closure()
@@ -171,7 +171,7 @@ class _Distributed(Scaled, _Base):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """The optimizer's own; the new parameters are reduced too."""
         super().add_param_group(param_group)
-        if self._hvd.slots:
+        if self._hvd.entries:
             self._hvd.watch(self._hvd_parameters())
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -15,7 +15,7 @@ import torch
 
 from hvd._submission import Average, Max, Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
-from hvd.torch._slots import after_accumulation
+from hvd.torch._parameter_entries import after_accumulation
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.ops import collectives, moving
 
@@ -58,7 +58,7 @@ class _Bucket:
         for p, (start, end) in zip(self.parameters, self.places):
             p.data = self.flat[start:end].view(p.shape)
 
-    def take_in(self) -> None:
+    def move_in(self) -> None:
         """Parameters that were given other memory since (load_state_dict does not, model.to may) come back."""
         with torch.no_grad():
             for p, (start, end) in zip(self.parameters, self.places):
@@ -250,7 +250,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             raise ValueError("a parameter was frozen when this ShardedOptimizer was made: make it anew to train it")
         if self._unscaled():
             for bucket in self._all():
-                bucket.take_in()
+                bucket.move_in()
             for group, inner in zip(self.param_groups, self._inner.param_groups):
                 inner.update({key: value for key, value in group.items() if key not in ("params", "param_names")})
             self._inner.step()

@@ -11,27 +11,27 @@ from typing import Any, Callable
 import torch
 
 from hvd._submission import Adasum
+from hvd.torch._parameter_entries import ParameterEntry
 from hvd.torch._reducer import Reducer
-from hvd.torch._slots import Slot
 from hvd.torch.ops import collectives
 
 
-class DeltaReducer(Reducer):
+class AdasumUpdateReducer(Reducer):
     """A Reducer that counts backward passes like its base, and leaves the gradients alone."""
 
     in_memory = False
     reduces_gradients = False
 
-    def _submit(self, slot: Any) -> None:
+    def _submit(self, entry: Any) -> None:
         pass
 
-    def _submit_group(self, slots: Any) -> None:
+    def _submit_group(self, entries: Any) -> None:
         pass
 
     @property
     def has_gradients(self) -> bool:
         """Whether this rank has any."""
-        return any(slot.parameter.grad is not None for slot in self._ordered)
+        return any(entry.parameter.grad is not None for entry in self._ordered)
 
     def synchronize(self) -> None:
         """Nothing is under way before the step."""
@@ -46,26 +46,26 @@ class DeltaReducer(Reducer):
         self._hook_unfrozen()
         self._name()
         self._drop_untouched()
-        starts = {slot: slot.parameter.detach().clone() for slot in self._ordered if _can_change(slot.parameter)}
+        starts = {entry: entry.parameter.detach().clone() for entry in self._ordered if _can_change(entry.parameter)}
         result = own()
-        changes: dict[Slot, torch.Tensor] = {}
+        changes: dict[ParameterEntry, torch.Tensor] = {}
         try:
             told = self._tell(self._ordered)
             under_way = []
-            for slot in [slot for slot, anywhere in zip(self._ordered, told) if anywhere]:
-                start = starts.setdefault(slot, slot.parameter.detach().clone())
-                change, context = settings.compression.compress(slot.parameter.detach() - start)
-                handle = collectives.allreduce_async_(change, None, slot.name, Adasum, process_set=settings.process_set)
-                under_way.append((slot, handle, context))
-            for slot, handle, context in under_way:
-                changes[slot] = settings.compression.decompress(collectives.synchronize(handle), context)
+            for entry in [entry for entry, anywhere in zip(self._ordered, told) if anywhere]:
+                start = starts.setdefault(entry, entry.parameter.detach().clone())
+                change, context = settings.compression.compress(entry.parameter.detach() - start)
+                handle = collectives.allreduce_async_(change, None, entry.name, Adasum, process_set=settings.process_set)
+                under_way.append((entry, handle, context))
+            for entry, handle, context in under_way:
+                changes[entry] = settings.compression.decompress(collectives.synchronize(handle), context)
         except BaseException:
-            changes = {slot: torch.zeros_like(start) for slot, start in starts.items()}  # as if there had been no step
+            changes = {entry: torch.zeros_like(start) for entry, start in starts.items()}  # as if there had been no step
             raise
         finally:
             with torch.no_grad():
-                for slot, change in changes.items():
-                    slot.parameter.copy_(starts[slot] + change)
+                for entry, change in changes.items():
+                    entry.parameter.copy_(starts[entry] + change)
             self._forget()
         return result
 

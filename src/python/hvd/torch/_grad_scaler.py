@@ -21,7 +21,7 @@ from hvd.torch.ops import collectives
 _UNSCALES = "_unscale_grads_"  # GradScaler's function that reads param_groups
 
 
-class Scaled:
+class GradScalerSupport:
     """In front of the user's optimizer class, as _Distributed is."""
 
     _hvd: Reducer
@@ -41,7 +41,7 @@ class Scaled:
     @staticmethod
     def _share_overflow(hvd: Reducer) -> None:
         """Where some rank's gradients have an infinity, every rank's have one: what the scaler finds, and does, is the same."""
-        parameters: list[Any] = [slot.parameter for slot in hvd.slots.values()]
+        parameters: list[Any] = [entry.parameter for entry in hvd.entries.values()]
         values = [g._values() if g.is_sparse else g for g in (p.grad for p in parameters) if g is not None]
         mine = torch.tensor([float(any(not bool(torch.isfinite(value).all()) for value in values))])
         total = collectives.allreduce(mine, None, "hvd.found_inf", Sum, process_set=hvd.settings.process_set)
@@ -66,7 +66,7 @@ class Scaled:
     @property
     def _step_supports_amp_scaling(self) -> bool:
         self._synchronize_for_scaler()
-        return self._scales_itself() or (self._hvd.settings.op == Adasum and bool(self._hvd.slots))
+        return self._scales_itself() or (self._hvd.settings.op == Adasum and bool(self._hvd.entries))
 
     @_step_supports_amp_scaling.setter
     def _step_supports_amp_scaling(self, value: bool) -> None:
@@ -81,8 +81,8 @@ class Scaled:
             return True
         if not self._scales_itself():
             scale: Any = getattr(self, "grad_scale", None)
-            for slot in self._hvd.slots.values() if scale is not None else ():
-                if slot.parameter.grad is not None:
-                    slot.parameter.grad.div_(scale.to(slot.parameter.device))
+            for entry in self._hvd.entries.values() if scale is not None else ():
+                if entry.parameter.grad is not None:
+                    entry.parameter.grad.div_(scale.to(entry.parameter.device))
             self.grad_scale = self.found_inf = None  # an optimizer that does not scale refuses them
         return False

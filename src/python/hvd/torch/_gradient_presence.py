@@ -15,7 +15,7 @@ from hvd import _native
 from hvd._submission import Sum
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
-from hvd.torch._slots import Slot
+from hvd.torch._parameter_entries import ParameterEntry
 from hvd.torch.ops import collectives
 
 DENSE, SPARSE, MORE = 1, 1 << 21, 1 << 42
@@ -37,7 +37,7 @@ def has_more(told: int) -> bool:
     return told >= MORE
 
 
-class Presence:
+class GradientPresence:
     """The exchange; one at a time.  After a KeyboardInterrupt the next call goes on waiting for the same one."""
 
     def __init__(self) -> None:
@@ -60,30 +60,30 @@ class Presence:
         return told.tolist()  # type: ignore[no-any-return]
 
 
-def end_mixtures(slots: list[Slot], process_set: ProcessSet) -> HorovodInternalError:
+def end_mixtures(entries: list[ParameterEntry], process_set: ProcessSet) -> HorovodInternalError:
     """The error for gradients that are sparse on some ranks and dense on others, which travel in different operations.
 
     Collective: every rank joins those of the other kind with what cannot belong there, so that all of them end.
     """
     odd = torch.zeros(1, dtype=torch.uint8)
     waits: list[Callable[[], Any]] = []
-    for slot in slots:
+    for entry in entries:
         handles = []
-        if slot.handle:
-            waits.append(lambda handle=slot.handle: _native.finish(handle))  # type: ignore[misc]
+        if entry.handle:
+            waits.append(lambda handle=entry.handle: _native.finish(handle))  # type: ignore[misc]
         else:
-            handles.append(collectives.allreduce_async_(odd, None, slot.name, Sum, process_set=process_set))
-        if slot.sparse:
-            waits.append(slot.sparse)
+            handles.append(collectives.allreduce_async_(odd, None, entry.name, Sum, process_set=process_set))
+        if entry.sparse:
+            waits.append(entry.sparse)
         else:
             for what in ("indices", "values"):
-                handles.append(collectives.allgather_async(odd, f"{slot.name}.{what}", process_set))
+                handles.append(collectives.allgather_async(odd, f"{entry.name}.{what}", process_set))
         waits += [lambda handle=handle: collectives.synchronize(handle) for handle in handles]  # type: ignore[misc]
     for wait in waits:
         with suppress(HorovodInternalError):
             wait()
     error = HorovodInternalError(
-        f"the gradient of {slots[0].base_name} is sparse on some ranks and dense on others: use sparse_as_dense=True"
+        f"the gradient of {entries[0].base_name} is sparse on some ranks and dense on others: use sparse_as_dense=True"
     )
     error.code = "mismatch"
     return error

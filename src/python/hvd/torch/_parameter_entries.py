@@ -7,10 +7,10 @@ from weakref import WeakSet, WeakValueDictionary, ref
 
 import torch
 
-from hvd.torch._registered import Home
+from hvd.torch._registered_gradients import RegisteredGradient
 
 
-class Slot:
+class ParameterEntry:
     """One parameter: how many passes it still waits for, and what is under way."""
 
     __slots__ = (
@@ -22,7 +22,6 @@ class Slot:
         "gradient",
         "group",
         "handle",
-        "home",
         "hooks",
         "kept",
         "more",
@@ -31,6 +30,7 @@ class Slot:
         "parameter",
         "passes_left",
         "process_set",
+        "registered",
         "sparse",
         "work",
     )
@@ -51,9 +51,9 @@ class Slot:
         self.more = False  # a pass has begun since then: parameter.grad is what comes after
         self.added = False  # and something has come
         self.kept = False  # with `more`: both count; else the script has cleared what is under way
-        self.group: Group | None = None
+        self.group: ParameterGroup | None = None
         self.hooks: list[Any] = []  # none: it needed no gradient yet, or another reducer has it
-        self.home: Home | None = None
+        self.registered: RegisteredGradient | None = None
 
     @property
     def reducer(self) -> Any:
@@ -81,18 +81,18 @@ class Slot:
         self.work = self.context = self.sparse = self.gradient = None
         self.more = self.added = self.kept = False
 
-    def hook(self, before: Callable[[Slot], None], after: Callable[[Slot], None]) -> None:
-        """Calls before(slot) and after(slot) when backward() adds to the gradient.  The parameter must require one.
+    def hook(self, before: Callable[[ParameterEntry], None], after: Callable[[ParameterEntry], None]) -> None:
+        """Calls before(entry) and after(entry) when backward() adds to the gradient.  The parameter must require one.
 
         torch does not see cycles through its hooks: they keep nothing alive.
         """
         weak = ref(self)
 
-        def call(what: Callable[[Slot], None]) -> Callable[..., None]:
+        def call(what: Callable[[ParameterEntry], None]) -> Callable[..., None]:
             def hook(*_: Any) -> None:
-                slot = weak()
-                if slot is not None:
-                    what(slot)
+                entry = weak()
+                if entry is not None:
+                    what(entry)
 
             return hook
 
@@ -109,13 +109,13 @@ class Slot:
         self.unhook()
 
 
-class Group:
+class ParameterGroup:
     """Parameters whose gradients run together."""
 
-    __slots__ = ("ready", "slots")
+    __slots__ = ("entries", "ready")
 
-    def __init__(self, slots: list[Slot]) -> None:
-        self.slots = slots
+    def __init__(self, entries: list[ParameterEntry]) -> None:
+        self.entries = entries
         self.ready = 0
 
 
@@ -139,37 +139,37 @@ def after_accumulation(parameter: Any, hook: Callable[..., None]) -> Any:
 
 
 # By id of the parameter, whose hooks it has: of several optimizers over it, the one that was made last.
-_hooked: WeakValueDictionary[int, Slot] = WeakValueDictionary()
+_hooked: WeakValueDictionary[int, ParameterEntry] = WeakValueDictionary()
 
 
-def owner_of(parameter: torch.Tensor) -> Slot | None:
-    """The slot whose hooks the parameter has."""
-    slot = _hooked.get(id(parameter))
-    return slot if slot is not None and slot.parameter is parameter else None
+def owner_of(parameter: torch.Tensor) -> ParameterEntry | None:
+    """The entry whose hooks the parameter has."""
+    entry = _hooked.get(id(parameter))
+    return entry if entry is not None and entry.parameter is parameter else None
 
 
-def own(slot: Slot) -> None:
-    """The slot's reducer is the one that hears of its parameter from now on.  Collective where a gradient is under way."""
-    before = owner_of(slot.parameter)
-    if before is not None and before is not slot:
+def own(entry: ParameterEntry) -> None:
+    """The entry's reducer is the one that hears of its parameter from now on.  Collective where a gradient is under way."""
+    before = owner_of(entry.parameter)
+    if before is not None and before is not entry:
         before.reducer.hand_over(before)
-    _hooked[id(slot.parameter)] = slot
+    _hooked[id(entry.parameter)] = entry
 
 
 # Slots whose operations have a name, by what the script calls it.
-_named: dict[tuple[int | None, str], WeakSet[Slot]] = {}
+_named: dict[tuple[int | None, str], WeakSet[ParameterEntry]] = {}
 
 
-def first_free(slots: list[Slot]) -> int:
-    """A number that none of these slots' names has here with another parameter."""
-    others = [other for slot in slots for other in _named.get((slot.process_set, slot.base_name), ())]
-    mine = {id(slot.parameter) for slot in slots}
+def first_free(entries: list[ParameterEntry]) -> int:
+    """A number that none of these entries' names has here with another parameter."""
+    others = [other for entry in entries for other in _named.get((entry.process_set, entry.base_name), ())]
+    mine = {id(entry.parameter) for entry in entries}
     return max((other.number + 1 for other in others if id(other.parameter) not in mine), default=0)
 
 
-def give_names(slots: list[Slot], number: int) -> None:
-    """Names the operations of these slots.  Two models (a GAN's) have layers of the same names, and both may be under way."""
-    for slot in slots:
-        slot.number = number
-        slot.name = f"{slot.base_name} #{number + 1}" if number else slot.base_name
-        _named.setdefault((slot.process_set, slot.base_name), WeakSet()).add(slot)
+def give_names(entries: list[ParameterEntry], number: int) -> None:
+    """Names the operations of these entries.  Two models (a GAN's) have layers of the same names, and both may be under way."""
+    for entry in entries:
+        entry.number = number
+        entry.name = f"{entry.base_name} #{number + 1}" if number else entry.base_name
+        _named.setdefault((entry.process_set, entry.base_name), WeakSet()).add(entry)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from hvd._submission import Average
+from hvd.torch._parameter_entries import ParameterEntry
 from hvd.torch._reducer import Reducer, Settings
-from hvd.torch._slots import Slot
 from hvd.torch.compression import NoneCompressor, PowerSGD
 from hvd.torch.ops import collectives
 
@@ -56,23 +56,23 @@ class LowRankReducer(Reducer):
         self.compression = NoneCompressor  # of everything that is no matrix
         self._thin: dict[int, _Thin] = {}
 
-    def _of(self, slot: Slot) -> _Thin | None:
-        found = self._thin.get(id(slot.parameter))
-        if found is None and self._powersgd.fits(slot.parameter):
-            found = self._thin[id(slot.parameter)] = _Thin(slot.parameter, slot.base_name, self._powersgd.rank)
+    def _of(self, entry: ParameterEntry) -> _Thin | None:
+        found = self._thin.get(id(entry.parameter))
+        if found is None and self._powersgd.fits(entry.parameter):
+            found = self._thin[id(entry.parameter)] = _Thin(entry.parameter, entry.base_name, self._powersgd.rank)
         return found
 
     @torch.no_grad()
-    def _submit(self, slot: Slot) -> None:
-        thin = self._of(slot)
-        gradient: Any = slot.parameter.grad
+    def _submit(self, entry: ParameterEntry) -> None:
+        thin = self._of(entry)
+        gradient: Any = entry.parameter.grad
         if thin is None or gradient.is_sparse:
-            super()._submit(slot)
+            super()._submit(entry)
             return
         thin.wanted = thin.error + gradient.reshape(thin.error.shape)
         thin.p = (thin.wanted @ thin.q).contiguous()
-        thin.handle = self._reduce(thin.p, slot.name + ".P")
-        slot.gradient = slot.work = gradient  # under way
+        thin.handle = self._reduce(thin.p, entry.name + ".P")
+        entry.gradient = entry.work = gradient  # under way
 
     def group(self, groups: Any) -> None:
         """ValueError: matrices travel one by one."""
@@ -81,10 +81,10 @@ class LowRankReducer(Reducer):
     def _reduce(self, matrix: torch.Tensor, name: str) -> Any:
         return collectives.allreduce_async_(matrix, None, name, Average, process_set=self.settings.process_set)
 
-    def _complete(self, slots: list[Slot]) -> None:
+    def _complete(self, entries: list[ParameterEntry]) -> None:
         try:
-            super()._complete(slots)
-            self._finish(slots)
+            super()._complete(entries)
+            self._finish(entries)
         except KeyboardInterrupt:
             raise  # still under way
         except BaseException:
@@ -93,21 +93,21 @@ class LowRankReducer(Reducer):
             raise
 
     @torch.no_grad()
-    def _finish(self, slots: list[Slot]) -> None:
+    def _finish(self, entries: list[ParameterEntry]) -> None:
         """Second exchange; writes the gradients."""
         under_way = []
-        for slot in slots:
-            thin = self._thin.get(id(slot.parameter))
+        for entry in entries:
+            thin = self._thin.get(id(entry.parameter))
             if thin is not None and thin.handle is not None:
                 handle, thin.handle = thin.handle, None
                 thin.p = _orthonormal(collectives.synchronize(handle))
                 thin.q = (thin.wanted.t() @ thin.p).contiguous()
-                under_way.append((slot, thin, self._reduce(thin.q, slot.name + ".Q")))
-        for slot, thin, handle in under_way:
+                under_way.append((entry, thin, self._reduce(thin.q, entry.name + ".Q")))
+        for entry, thin, handle in under_way:
             thin.q = collectives.synchronize(handle)
             mean = thin.p @ thin.q.t()
             thin.error = thin.wanted - mean
-            into: Any = slot.into()
+            into: Any = entry.into()
             if into is not None:
                 into.copy_(mean.view(into.shape))
             norm = thin.q.norm(dim=0, keepdim=True)

@@ -2,14 +2,14 @@
 
 A package re-exports it with a star and names only what is its own:
 
-    from hvd._shared import *
-    from hvd._shared import _names as _shared
+    from hvd._common_names import *
+    from hvd._common_names import _names as _shared
     __all__ = [*_shared, *_operations, ...]
 
 The list is not called __all__: type checkers read no lists put together from others, and would see half of it.
 """
 
-from hvd._stop import should_stop as should_stop
+from hvd._should_stop import should_stop as should_stop
 from hvd._world import *  # noqa: F403 -- the queries that it lists
 from hvd._world import __all__ as _queries
 from hvd.exceptions import HorovodInternalError as HorovodInternalError

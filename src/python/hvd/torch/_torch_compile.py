@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["leave_to_python"]
+__all__ = ["exclude_from_compile"]
 
 _REASON = "hvd's operations run outside of compiled graphs"
 
 
-def leave_to_python(functions: Iterable[Any]) -> None:
+def exclude_from_compile(functions: Iterable[Any]) -> None:
     """Marks them as torch.compiler.disable() does, whose import takes a second that most scripts never need.
 
     From torch 2.7 on, what they call is left alone with them.  Does nothing in a torch that has no such mark.

@@ -56,7 +56,7 @@ def usable() -> bool:
     return seen == [_references(_plain)]
 
 
-class Home:
+class RegisteredGradient:
     """Registered memory for the gradient of one parameter."""
 
     __slots__ = ("_alone", "_memory")
@@ -68,7 +68,7 @@ class Home:
         del flat
         self._alone = _references(self._memory)
 
-    def take_in(self, parameter: torch.Tensor) -> None:
+    def move_in(self, parameter: torch.Tensor) -> None:
         """Moves the parameter's gradient here, if that changes nothing for anybody."""
         if parameter.grad is None or sys.getrefcount(parameter.grad) > _UNSHARED:
             return
@@ -92,11 +92,11 @@ class Home:
         parameter.grad = here
 
 
-def home_for(parameter: torch.Tensor) -> Home | None:
+def registered_gradient_for(parameter: torch.Tensor) -> RegisteredGradient | None:
     """Registered memory for the parameter's gradient; None where it would not be used."""
     size = parameter.numel() * parameter.element_size()
     if size <= _LEAST_BYTES or not parameter.is_cpu or not parameter.is_contiguous() or not usable():
         return None
     if parameter.layout is not torch.strided or type(parameter.data) is not torch.Tensor:
         return None
-    return Home(parameter)
+    return RegisteredGradient(parameter)
