@@ -19,8 +19,8 @@
 #include "base/file.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
-#include "wire/trace_file.h"
-#include "wire/trace_timeline.h"
+#include "trace/timeline.h"
+#include "trace/trace_file.h"
 
 namespace hvd::launcher {
 
@@ -90,8 +90,8 @@ class TimelineFile::Writer {
   std::chrono::steady_clock::time_point deadline_{};
 
   // the thread; close() after it has ended
-  wire::TraceFile file_;
-  wire::Timeline timeline_;
+  trace::TraceFile file_;
+  trace::Timeline timeline_;
   std::map<int, ClockEstimate> clocks_;
   std::map<int, bool> malformed_;
   bool cut_short_ = false;
@@ -247,12 +247,12 @@ void TimelineFile::Writer::rest(nanoseconds worked) {
 
 void TimelineFile::Writer::finish() {
   timeline_.show_all();
-  file_.write_end(wire::Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
+  file_.write_end(trace::Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
 }
 
 // ---- the public face ----
 
-std::uint64_t TimelineFile::max_bytes_from_environment() { return wire::timeline_limit_from_environment(); }
+std::uint64_t TimelineFile::max_bytes_from_environment() { return trace::timeline_limit_from_environment(); }
 
 TimelineFile::TimelineFile(Options options) : writer_(std::make_unique<Writer>(std::move(options))) {}
 TimelineFile::~TimelineFile() = default;

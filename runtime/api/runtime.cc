@@ -12,8 +12,8 @@
 #include "api/mpi_plugin.h"
 #include "base/error.h"
 #include "cuda/memory.h"
-#include "trace/file_sink.h"
-#include "trace/link_sink.h"
+#include "recorder/file_sink.h"
+#include "recorder/link_sink.h"
 #include "transport/loopback.h"
 
 namespace hvd::api {

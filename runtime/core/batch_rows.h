@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/operation.h"
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::core {
 

@@ -29,7 +29,7 @@
 #include "ops/nccl/launch.h"
 #include "ops/nccl/room.h"
 #include "ops/stage.h"
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::core {
 

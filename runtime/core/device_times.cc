@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trace/ticks.h"
+#include "recorder/ticks.h"
 
 namespace hvd::core {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cuda/gpu.h"
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::core {
 

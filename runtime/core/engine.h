@@ -23,7 +23,7 @@
 #include "core/peers.h"
 #include "core/sets.h"
 #include "core/world.h"
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 #include "transport/transport.h"
 
 namespace hvd::core {

@@ -1,7 +1,7 @@
 #include "core/running.h"
 
 #include "base/error.h"
-#include "trace/ticks.h"
+#include "recorder/ticks.h"
 
 namespace hvd::core {
 

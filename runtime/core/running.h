@@ -12,7 +12,7 @@
 #include "core/device_times.h"
 #include "core/operation.h"
 #include "cuda/gpu.h"
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::core {
 

@@ -26,7 +26,7 @@
 #include "memory/node.h"
 #include "memory/queue.h"
 #include "ops/shm/eager.h"
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::core {
 

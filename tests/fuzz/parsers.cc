@@ -20,13 +20,13 @@
 #include "place/share.h"
 #include "place/ways.h"
 #include "rank/gpu_death.h"
+#include "trace/trace_decoder.h"
 #include "wire/death.h"
 #include "wire/hello.h"
 #include "wire/link.h"
 #include "wire/manifest.h"
 #include "wire/sim_channel.h"
 #include "wire/small.h"
-#include "wire/trace_decode.h"
 
 namespace hvd::fuzz {
 

@@ -15,9 +15,9 @@
 #include "place/exchange.h"
 #include "tools/hvd-timeline/merge.h"
 #include "tools/hvd-timeline/report.h"
+#include "trace/timeline.h"
 #include "wire/link.h"
 #include "wire/local_socket.h"
-#include "wire/trace_timeline.h"
 
 namespace hvd::fuzz {
 namespace {
@@ -36,8 +36,8 @@ class File {
 
 /// Frames of records: u8 rank, u16 length, body, and so on.  What is made of them is JSON, whatever they hold.
 void trace(const std::string& s) {
-  std::string text(wire::Timeline::opening());
-  wire::Timeline timeline(0, [&](std::string_view lines) { text += lines; });
+  std::string text(trace::Timeline::opening());
+  trace::Timeline timeline(0, [&](std::string_view lines) { text += lines; });
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
   for (std::size_t at = 0; at + 3 <= s.size();) {
     const int rank = byte(at) % 3;
@@ -49,19 +49,19 @@ void trace(const std::string& s) {
   }
   timeline.show_all();
   timeline.flush();
-  hold(nlohmann::json::accept(text + wire::Timeline::ending("end")));
+  hold(nlohmann::json::accept(text + trace::Timeline::ending("end")));
 }
 
 std::vector<std::string> trace_samples() {
   std::vector<std::uint8_t> control, engine;
-  const auto put = [](std::vector<std::uint8_t>& to, wire::TraceTag tag, std::initializer_list<std::int64_t> values) {
+  const auto put = [](std::vector<std::uint8_t>& to, trace::TraceTag tag, std::initializer_list<std::int64_t> values) {
     to.push_back(static_cast<std::uint8_t>(tag));
     for (const std::int64_t v : values) {
-      std::uint8_t bytes[wire::varint_max_bytes];
-      to.insert(to.end(), bytes, wire::put_varint(bytes, static_cast<std::uint64_t>(v)));
+      std::uint8_t bytes[trace::varint_max_bytes];
+      to.insert(to.end(), bytes, trace::put_varint(bytes, static_cast<std::uint64_t>(v)));
     }
   };
-  using enum wire::TraceTag;
+  using enum trace::TraceTag;
   put(control, reset, {});
   put(control, clock, {}), control.insert(control.end(), 16, 1);
   for (int id : {1, 2}) {
@@ -72,7 +72,7 @@ std::vector<std::string> trace_samples() {
   put(engine, batch_begin, {100, 1}), put(engine, batch_tensor, {1}), put(engine, batch_tensor, {2});
   put(engine, phase_begin, {100, 1, 7}), put(engine, phase_end, {100, 1, 7}), put(engine, ran, {100, 1, 8, 50});
   put(engine, batch_end, {100, 1}), put(engine, cycle, {3}), put(engine, failed, {9, 0}), put(engine, lost, {4});
-  std::string body{static_cast<char>(wire::trace_version), '\0'};
+  std::string body{static_cast<char>(trace::trace_version), '\0'};
   for (const int stream : {0, 1}) {
     const auto& bytes = stream ? engine : control;
     body += std::string{static_cast<char>(stream), '\0', static_cast<char>(bytes.size()), '\0', '\0', '\0'};

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "trace/file_sink.h"
-#include "trace/link_sink.h"
-#include "trace/ticks.h"
+#include "recorder/file_sink.h"
+#include "recorder/link_sink.h"
+#include "recorder/ticks.h"
 
 using namespace hvd::trace;
 

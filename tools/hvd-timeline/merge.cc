@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/own_file.h"
 #include "events.h"
-#include "wire/trace_json.h"
-#include "wire/trace_timeline.h"
+#include "trace/timeline.h"
+#include "trace/trace_json.h"
 
 namespace hvd::timeline {
 
@@ -86,7 +86,7 @@ class Copier {
       changes[event.tid_text.data()] = {event.tid_text.size(), std::to_string(row->second)};
     if (!event.ts_text.empty()) {
       std::string ts;
-      wire::append_us(ts, std::llround(event.ts_us * 1000) + shift_ns_);
+      trace::append_us(ts, std::llround(event.ts_us * 1000) + shift_ns_);
       changes[event.ts_text.data()] = {event.ts_text.size(), ts};
     }
     const char* at = event.line.data();
@@ -133,7 +133,7 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
   }
   const Fd opened = create(output);
   std::ofstream to("/proc/self/fd/" + std::to_string(opened.get()), std::ios::binary | std::ios::app);
-  to << wire::Timeline::opening();
+  to << trace::Timeline::opening();
 
   const Origin& first = files.begin()->second.second;
   std::vector<std::string> warnings;
@@ -153,7 +153,7 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
     copier.run();
     if (copier.cut_off()) warnings.push_back(path + ": ends early, its rank was killed");
   }
-  to << wire::Timeline::ending("merged");
+  to << trace::Timeline::ending("merged");
   to.close();
   if (!to) throw Error(Code::unavailable, output, "could not be written whole", "is the disk full?");
   return warnings;

@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 #include "events.h"
-#include "wire/trace_json.h"
-#include "wire/trace_names.h"
+#include "trace/trace_json.h"
+#include "trace/trace_names.h"
 
 namespace hvd::timeline {
 
@@ -18,8 +18,8 @@ enum class Class : std::uint8_t { operation, negotiation, phase };
 
 Class class_of(std::string_view name) {
   if (name.starts_with("NEGOTIATE_")) return Class::negotiation;
-  for (std::uint8_t op = 0; op < wire::trace_ops; ++op)
-    if (name == wire::op_name(static_cast<wire::TraceOp>(op))) return Class::operation;
+  for (std::uint8_t op = 0; op < trace::trace_ops; ++op)
+    if (name == trace::op_name(static_cast<trace::TraceOp>(op))) return Class::operation;
   return Class::phase;
 }
 
@@ -225,13 +225,13 @@ std::string to_text(const Report& report) {
 
 std::string to_json(const Report& report) {
   std::string text = R"({"file":)";
-  wire::append_json_string(text, report.file);
+  trace::append_json_string(text, report.file);
   text += formatted(R"(,"ranks":%llu,"span_us":%.3f,"cut_off":%s,"unfinished":%llu,"events":[)",
                     static_cast<unsigned long long>(report.ranks), report.span_us, report.cut_off ? "true" : "false",
                     static_cast<unsigned long long>(report.unfinished));
   for (const Kind& kind : report.kinds) {
     text += &kind == report.kinds.data() ? R"({"name":)" : R"(,{"name":)";
-    wire::append_json_string(text, kind.name);
+    trace::append_json_string(text, kind.name);
     text += formatted(R"(,"count":%llu,"total_us":%.3f,"mean_us":%.3f,"p99_us":%.3f,"max_us":%.3f,"bytes":%llu})",
                       static_cast<unsigned long long>(kind.count), kind.total_us, kind.mean_us, kind.p99_us,
                       kind.max_us, static_cast<unsigned long long>(kind.bytes));

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "trace/trace.h"
-#include "wire/trace_decode.h"
+#include "recorder/tracer.h"
+#include "trace/trace_decoder.h"
 
 namespace hvd::test {
 
@@ -33,26 +33,26 @@ class MemorySink : public trace::Sink {
 };
 
 /// What a decoder said, one line each.
-class Lines : public wire::TraceListener {
+class Lines : public trace::TraceListener {
  public:
   std::vector<std::string> lines;
-  std::vector<wire::TraceTrack> tracks;
+  std::vector<trace::TraceTrack> tracks;
   std::vector<std::int64_t> times;
   std::uint64_t lost = 0;
   int starts = 0;
 
   void on_start() override { ++starts; }
-  void on_track(std::uint32_t id, wire::TraceTrack track) override {
+  void on_track(std::uint32_t id, trace::TraceTrack track) override {
     lines.push_back("track " + std::to_string(id) + " " + track.name);
     tracks.push_back(std::move(track));
   }
   void on_submitted(std::uint32_t id, std::int64_t ns) override { add("submitted " + std::to_string(id), ns); }
   void on_batch_begin(std::uint32_t batch, std::int64_t ns) override { add("begin " + std::to_string(batch), ns); }
   void on_batch_tensor(std::uint32_t id) override { lines.push_back("tensor " + std::to_string(id)); }
-  void on_phase_begin(std::uint32_t batch, wire::Phase phase, std::int64_t ns) override {
+  void on_phase_begin(std::uint32_t batch, trace::Phase phase, std::int64_t ns) override {
     add("phase " + std::to_string(batch) + " " + std::to_string(static_cast<int>(phase)), ns);
   }
-  void on_phase_end(std::uint32_t batch, wire::Phase phase, std::int64_t ns) override {
+  void on_phase_end(std::uint32_t batch, trace::Phase phase, std::int64_t ns) override {
     add("phase end " + std::to_string(batch) + " " + std::to_string(static_cast<int>(phase)), ns);
   }
   void on_batch_end(std::uint32_t batch, std::int64_t ns) override { add("end " + std::to_string(batch), ns); }

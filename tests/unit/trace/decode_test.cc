@@ -3,7 +3,7 @@
 #include <random>
 
 #include "collect.h"
-#include "wire/trace_timeline.h"
+#include "trace/timeline.h"
 
 using namespace hvd;
 using test::Lines;
@@ -32,7 +32,7 @@ test::Frames recording() {
 }
 
 std::vector<std::uint8_t> section(std::uint16_t stream, const std::vector<std::uint8_t>& bytes) {
-  std::vector<std::uint8_t> body{wire::trace_version, 0, static_cast<std::uint8_t>(stream),
+  std::vector<std::uint8_t> body{trace::trace_version, 0, static_cast<std::uint8_t>(stream),
                                  static_cast<std::uint8_t>(stream >> 8)};
   for (int i = 0; i < 4; ++i) body.push_back(static_cast<std::uint8_t>(bytes.size() >> (8 * i)));
   body.insert(body.end(), bytes.begin(), bytes.end());
@@ -44,22 +44,22 @@ std::vector<std::uint8_t> section(std::uint16_t stream, const std::vector<std::u
 TEST_CASE("varint: what goes in comes out") {
   for (const std::int64_t value : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{63}, std::int64_t{-64},
                                    std::int64_t{1} << 40, INT64_MIN, INT64_MAX})
-    CHECK(wire::unzigzag(wire::zigzag(value)) == value);
+    CHECK(trace::unzigzag(trace::zigzag(value)) == value);
 }
 
 TEST_CASE("decoder: sections may be cut anywhere") {
   const test::Frames frames = recording();
   Lines whole;
-  wire::TraceDecoder decoder(whole);
+  trace::TraceDecoder decoder(whole);
   for (const auto& frame : frames) REQUIRE(decoder.feed(frame));
   for (const std::size_t step : {1u, 2u, 3u, 7u, 64u}) {
     Lines cut;
-    wire::TraceDecoder other(cut);
+    trace::TraceDecoder other(cut);
     for (const auto& frame : frames) {
       for (std::size_t at = 2; at < frame.size();) {
         const auto stream = static_cast<std::uint16_t>(frame[at] | frame[at + 1] << 8);
         const std::size_t bytes = frame[at + 2] | std::size_t{frame[at + 3]} << 8;
-        at += wire::trace_section_header_bytes;
+        at += trace::trace_section_header_bytes;
         for (std::size_t i = 0; i < bytes; i += step) {
           const auto* from = frame.data() + at + i;
           REQUIRE(other.feed(section(stream, {from, from + std::min(step, bytes - i)})));
@@ -73,7 +73,7 @@ TEST_CASE("decoder: sections may be cut anywhere") {
 }
 
 TEST_CASE("decoder: what is no record is refused, and said") {
-  constexpr std::uint8_t version = wire::trace_version;
+  constexpr std::uint8_t version = trace::trace_version;
   const std::vector<std::vector<std::uint8_t>> bad = {
       {},
       {version + 1, 0},
@@ -93,7 +93,7 @@ TEST_CASE("decoder: what is no record is refused, and said") {
   };
   for (const auto& body : bad) {
     Lines lines;
-    wire::TraceDecoder decoder(lines);
+    trace::TraceDecoder decoder(lines);
     CHECK_FALSE(decoder.feed(body));
     CHECK(decoder.error() != "");
     CHECK_FALSE(decoder.feed(section(0, {0})));
@@ -102,7 +102,7 @@ TEST_CASE("decoder: what is no record is refused, and said") {
 
 TEST_CASE("decoder: what stands before a reset is void") {
   Lines lines;
-  wire::TraceDecoder decoder(lines);
+  trace::TraceDecoder decoder(lines);
   CHECK(decoder.feed(section(1, {8, 2, 7, 12, 8, 2, 9})));
   CHECK(lines.lines == std::vector<std::string>{"end 9"});
 }
@@ -112,7 +112,7 @@ TEST_CASE("decoder and timeline: damaged bytes never do harm") {
   std::mt19937 random(42);
   for (int round = 0; round < 4000; ++round) {
     std::size_t text_bytes = 0;
-    wire::Timeline timeline(0, [&](std::string_view lines) { text_bytes += lines.size(); });
+    trace::Timeline timeline(0, [&](std::string_view lines) { text_bytes += lines.size(); });
     for (int rank = 0; rank < 2; ++rank)
       for (auto frame : frames) {
         const std::size_t damage = random() % 8;
@@ -129,11 +129,11 @@ TEST_CASE("decoder and timeline: damaged bytes never do harm") {
 TEST_CASE("decoder: noise never does harm") {
   std::mt19937 random(7);
   for (int round = 0; round < 20'000; ++round) {
-    wire::Timeline timeline(0, [](std::string_view) {});
+    trace::Timeline timeline(0, [](std::string_view) {});
     for (int i = 0; i < 4; ++i) {
       std::vector<std::uint8_t> bytes(random() % 200);
       for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random() % 2 ? random() % 16 : random());
-      if (!bytes.empty() && random() % 2) bytes[0] = static_cast<std::uint8_t>(wire::TraceTag::reset);
+      if (!bytes.empty() && random() % 2) bytes[0] = static_cast<std::uint8_t>(trace::TraceTag::reset);
       if (!timeline.feed(0, section(static_cast<std::uint16_t>(random() % 4), bytes))) break;
     }
     timeline.show_all();

@@ -15,9 +15,9 @@
 #include "collect.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
-#include "trace/file_sink.h"
-#include "wire/trace_file.h"
-#include "wire/trace_timeline.h"
+#include "recorder/file_sink.h"
+#include "trace/timeline.h"
+#include "trace/trace_file.h"
 
 using namespace hvd;
 using namespace hvd::launcher;
@@ -145,14 +145,14 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
     CHECK(text.size() > room - 2000);
     CHECK(nlohmann::json::parse(text).back()["name"] == "hvd_end");
   }
-  wire::TraceFile file(path, 1u << 30, "");
+  trace::TraceFile file(path, 1u << 30, "");
   allow(20'000);
   const std::string line = "{\"ph\":\"i\",\"name\":\"" + std::string(9000, 'x') + "\"},\n";
   for (int i = 0; i < 4; ++i) file.write(line);
   CHECK(file.usable());
   allow(before.rlim_cur);
   file.write(line);  // there is room again
-  file.write_end(wire::Timeline::ending("end"));
+  file.write_end(trace::Timeline::ending("end"));
   CHECK(file.warning() == path + ": File too large: 2 events did not fit; the others can be read");
   CHECK(nlohmann::json::parse(read_file(path, 1u << 24)).size() == 4);
   signal(SIGXFSZ, handler);

@@ -1,26 +1,27 @@
+#include "trace/timeline.h"
+
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "collect.h"
-#include "wire/trace_json.h"
-#include "wire/trace_names.h"
-#include "wire/trace_timeline.h"
+#include "trace/trace_json.h"
+#include "trace/trace_names.h"
 
 using namespace hvd;
-using wire::TraceTag;
+using trace::TraceTag;
 
 namespace {
 
 std::string json_text(std::string_view text) {
   std::string to;
-  wire::append_json_string(to, text);
+  trace::append_json_string(to, text);
   return to;
 }
 
 std::string us(std::int64_t ns) {
   std::string to;
-  wire::append_us(to, ns);
+  trace::append_us(to, ns);
   return to;
 }
 
@@ -33,22 +34,22 @@ class Script {
     return *this;
   }
   Script& number(std::uint64_t value) {
-    std::uint8_t to[wire::varint_max_bytes];
-    bytes.insert(bytes.end(), to, wire::put_varint(to, value));
+    std::uint8_t to[trace::varint_max_bytes];
+    bytes.insert(bytes.end(), to, trace::put_varint(to, value));
     return *this;
   }
   Script& time(std::int64_t ns) {
-    number(wire::zigzag(ns - last_));
+    number(trace::zigzag(ns - last_));
     last_ = ns;
     return *this;
   }
   Script& track(std::int64_t id) {
-    number(wire::zigzag(id - last_track_));
+    number(trace::zigzag(id - last_track_));
     last_track_ = id;
     return *this;
   }
   std::vector<std::uint8_t> take(std::uint16_t stream) {
-    std::vector<std::uint8_t> body{wire::trace_version, 0, static_cast<std::uint8_t>(stream), 0};
+    std::vector<std::uint8_t> body{trace::trace_version, 0, static_cast<std::uint8_t>(stream), 0};
     for (int i = 0; i < 4; ++i) body.push_back(static_cast<std::uint8_t>(bytes.size() >> (8 * i)));
     body.insert(body.end(), bytes.begin(), bytes.end());
     bytes.clear();
@@ -62,8 +63,8 @@ class Script {
 };
 
 struct Fixture {
-  std::string text = std::string(wire::Timeline::opening());
-  wire::Timeline timeline{0, [this](std::string_view lines) { text += lines; }};
+  std::string text = std::string(trace::Timeline::opening());
+  trace::Timeline timeline{0, [this](std::string_view lines) { text += lines; }};
   Script control, user, engine;
 
   void start(int rank) {
@@ -77,7 +78,7 @@ struct Fixture {
     feed(rank, user.tag(TraceTag::reset).take(3));
     feed(rank, engine.tag(TraceTag::reset).take(1));
   }
-  void name(int rank, int id, std::string_view text_of_it, wire::TraceOp op = wire::TraceOp::allreduce) {
+  void name(int rank, int id, std::string_view text_of_it, trace::TraceOp op = trace::TraceOp::allreduce) {
     control.tag(TraceTag::name).number(static_cast<std::uint64_t>(id)).byte(static_cast<std::uint8_t>(op)).byte(7);
     control.number(0).byte(1).number(100).number(text_of_it.size());
     for (const char c : text_of_it) control.byte(static_cast<std::uint8_t>(c));
@@ -128,13 +129,14 @@ TEST_CASE("json: microseconds keep their nanoseconds") {
 }
 
 TEST_CASE("names are Horovod's") {
-  CHECK(wire::phase_name(wire::Phase::mpi, wire::TraceOp::broadcast) == "MPI_BCAST");
-  CHECK(wire::phase_name(wire::Phase::mpi, wire::TraceOp::adasum) == "MPI_ADASUM_ALLREDUCE");
-  CHECK(wire::phase_name(wire::Phase::memcpy_in_fusion_buffer, wire::TraceOp::allreduce) == "MEMCPY_IN_FUSION_BUFFER");
-  CHECK(wire::op_name(wire::TraceOp::reducescatter) == "REDUCESCATTER");
-  CHECK(wire::dtype_name(10) == "bfloat16");
-  CHECK(wire::dtype_name(12) == "float8_e5m2");
-  CHECK(wire::dtype_name(77) == "dtype77");
+  CHECK(trace::phase_name(trace::Phase::mpi, trace::TraceOp::broadcast) == "MPI_BCAST");
+  CHECK(trace::phase_name(trace::Phase::mpi, trace::TraceOp::adasum) == "MPI_ADASUM_ALLREDUCE");
+  CHECK(trace::phase_name(trace::Phase::memcpy_in_fusion_buffer, trace::TraceOp::allreduce) ==
+        "MEMCPY_IN_FUSION_BUFFER");
+  CHECK(trace::op_name(trace::TraceOp::reducescatter) == "REDUCESCATTER");
+  CHECK(trace::dtype_name(10) == "bfloat16");
+  CHECK(trace::dtype_name(12) == "float8_e5m2");
+  CHECK(trace::dtype_name(77) == "dtype77");
 }
 
 TEST_CASE_FIXTURE(Fixture, "timeline: a fused batch of two tensors") {
@@ -163,9 +165,9 @@ TEST_CASE_FIXTURE(Fixture, "timeline: what a device did comes late, and two of o
     engine.tag(TraceTag::batch_tensor).track(1);
   }
   auto ran = [this](std::uint64_t batch, std::int64_t begin, std::uint64_t duration) {  // the last time was 2500
-    engine.tag(TraceTag::ran).number(wire::zigzag(begin - 2500)).number(batch).byte(8).number(duration);
+    engine.tag(TraceTag::ran).number(trace::zigzag(begin - 2500)).number(batch).byte(8).number(duration);
     const auto end = begin + static_cast<std::int64_t>(duration);
-    engine.tag(TraceTag::ran_all).number(wire::zigzag(end - 2500)).number(batch);
+    engine.tag(TraceTag::ran_all).number(trace::zigzag(end - 2500)).number(batch);
   };
   ran(4, 1800, 2000);
   ran(5, 3800, 700);
@@ -256,7 +258,7 @@ TEST_CASE_FIXTURE(Fixture, "timeline: valid at every line, names of any bytes, c
   for (std::size_t line = text.find("},\n"); line != std::string::npos; line = text.find("},\n", line + 1))
     CHECK(nlohmann::json::accept(text.substr(0, line + 1) + "]"));
   timeline.show_all();
-  text += wire::Timeline::ending("en\"d");
+  text += trace::Timeline::ending("en\"d");
   const auto whole = nlohmann::json::parse(text);
   CHECK(whole[0]["args"]["name"] == "rank 0 (h\"ost)");
   CHECK(whole.back()["name"] == "hvd_end");

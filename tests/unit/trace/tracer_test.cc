@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "collect.h"
-#include "trace/ring.h"
-#include "trace/ticks.h"
+#include "recorder/ticks.h"
+#include "recorder/trace_ring.h"
 
 using namespace hvd;
 using namespace hvd::trace;
@@ -21,7 +21,7 @@ const std::int64_t shape[] = {100, 3};
 const Tensor tensor_a{"a", TraceOp::allreduce, 7, shape, 0};
 
 void decode(const MemorySink::Store& store, Lines& lines) {
-  wire::TraceDecoder decoder(lines);
+  trace::TraceDecoder decoder(lines);
   for (const auto& frame : store.frames) REQUIRE_MESSAGE(decoder.feed(frame), decoder.error());
 }
 
@@ -81,14 +81,14 @@ TEST_CASE("tracer: what a device did is told late, in the host's time, and distu
     tracer.start(std::make_unique<MemorySink>(store), false);
     const std::int64_t begun = monotonic_ns();
     Track track;
-    tracer.submitted(track, {"a", wire::TraceOp::allreduce, 7, {}, 0});
+    tracer.submitted(track, {"a", trace::TraceOp::allreduce, 7, {}, 0});
     tracer.batch_begin(5);
     tracer.batch_tensor(track);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     tracer.batch_begin(6);
     late = monotonic_ns();
-    const Ran phases[] = {{wire::Phase::wait_for_data, begun + 1'000'000, begun + 3'000'000},
-                          {wire::Phase::nccl, begun + 3'000'000, begun + 7'000'000}};
+    const Ran phases[] = {{trace::Phase::wait_for_data, begun + 1'000'000, begun + 3'000'000},
+                          {trace::Phase::nccl, begun + 3'000'000, begun + 7'000'000}};
     tracer.ran(5, phases, begun + 8'000'000);
     tracer.batch_end(6);
     tracer.ran(7, {}, before);  // long before recording began

@@ -9,11 +9,11 @@
 
 #include "../../trace/collect.h"
 #include "gpu_operations.h"
-#include "trace/ticks.h"
+#include "recorder/ticks.h"
 
 using namespace hvd;
 using namespace hvd::testing;
-using wire::Phase;
+using trace::Phase;
 
 namespace {
 
@@ -68,7 +68,7 @@ int rows_that_waited(const core::Config& config = {}) {
     }
     rank.engine().stop_timeline();
     Spans got;
-    wire::TraceDecoder decoder(got);
+    trace::TraceDecoder decoder(got);
     for (const auto& frame : store.frames) EXPECT(decoder.feed(frame));
     std::vector<Spans::Row> rows;
     for (const auto& [number, row] : got.rows) rows.push_back(row);
@@ -125,7 +125,7 @@ TEST_CASE("what a GPU has begun and not ended is in the timeline as begun") {
     rank.engine().stop_timeline();
     const bool under_way = !core::arrived(op);
     Spans got;
-    wire::TraceDecoder decoder(got);
+    trace::TraceDecoder decoder(got);
     for (const auto& frame : store.frames) EXPECT(decoder.feed(frame));
     EXPECT(got.rows.size() == 1);
     EXPECT(got.rows.begin()->second.begin_ns > 0);

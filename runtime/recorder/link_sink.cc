@@ -1,11 +1,11 @@
-#include "trace/link_sink.h"
+#include "recorder/link_sink.h"
 
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 
-#include "trace/ticks.h"
+#include "recorder/ticks.h"
 #include "wire/message.h"
 
 namespace hvd::trace {

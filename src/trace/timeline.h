@@ -1,4 +1,4 @@
-/// @file trace_timeline.h — records of all ranks in, Chrome trace events out.
+/// @file timeline.h — records of all ranks in, Chrome trace events out.
 ///
 /// A process of the trace is a rank, a thread of it a tensor; thread 0 holds what belongs to no tensor.  One event a
 /// line, each ending in ",\n", so that a file of them is readable wherever it stops: Timeline::opening() starts it and
@@ -14,9 +14,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "wire/trace_decode.h"
+#include "trace/trace_decoder.h"
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 /// How a rank's clock is turned into the timeline's.
 struct TraceClock {
@@ -75,4 +75,4 @@ class Timeline {
   std::uint64_t events_ = 0, lost_ = 0;
 };
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

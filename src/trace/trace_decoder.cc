@@ -1,9 +1,9 @@
-#include "wire/trace_decode.h"
+#include "trace/trace_decoder.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 namespace {
 
@@ -282,4 +282,4 @@ std::int64_t TraceDecoder::to_ns(std::uint64_t ticks) const {
   return std::max<std::int64_t>(0, clocks_[1].ns - static_cast<std::int64_t>(std::clamp(past, -year_ns, year_ns)));
 }
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

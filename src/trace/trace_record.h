@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 inline constexpr std::uint8_t trace_version = 2;
 /// Largest body: with its header it fits one buffer of a Unix socket, so the kernel never cuts or interleaves frames.
@@ -91,4 +91,4 @@ inline constexpr std::int64_t unzigzag(std::uint64_t value) {
   return static_cast<std::int64_t>(value >> 1) ^ -static_cast<std::int64_t>(value & 1);
 }
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

@@ -1,8 +1,8 @@
-#include "wire/trace_names.h"
+#include "trace/trace_names.h"
 
 #include <array>
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 namespace {
 
@@ -46,4 +46,4 @@ std::string dtype_name(int dtype) {
   return "dtype" + std::to_string(dtype);
 }
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

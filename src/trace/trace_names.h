@@ -3,9 +3,9 @@
 #include <string>
 #include <string_view>
 
-#include "wire/trace_record.h"
+#include "trace/trace_record.h"
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 /// "ALLREDUCE"
 std::string_view op_name(TraceOp op);
@@ -14,4 +14,4 @@ std::string phase_name(Phase phase, TraceOp op);
 /// hvd_dtype's name in numpy's words: "float32"; "dtype<n>" for a number that is none.
 std::string dtype_name(int dtype);
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

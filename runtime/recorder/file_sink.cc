@@ -1,12 +1,12 @@
-#include "trace/file_sink.h"
+#include "recorder/file_sink.h"
 
 #include <fstream>
 
 #include "base/log.h"
-#include "trace/ticks.h"
-#include "wire/trace_file.h"
-#include "wire/trace_json.h"
-#include "wire/trace_timeline.h"
+#include "recorder/ticks.h"
+#include "trace/timeline.h"
+#include "trace/trace_file.h"
+#include "trace/trace_json.h"
 
 namespace hvd::trace {
 
@@ -33,14 +33,14 @@ class FileSink : public Sink {
  public:
   explicit FileSink(const FileSinkOptions& options)
       : rank_(options.rank),
-        file_(rank_path(options.path, options.rank, options.size), wire::timeline_limit_from_environment(),
+        file_(rank_path(options.path, options.rank, options.size), timeline_limit_from_environment(),
               "HOROVOD_TIMELINE"),
         origin_ns_(monotonic_ns()),
         timeline_(origin_ns_, [this](std::string_view lines) { file_.write(lines); }) {
     std::string line = R"({"ph":"M","name":"hvd_file","pid":)" + std::to_string(rank_) + R"(,"args":{"host":)";
-    wire::append_json_string(line, options.host);
+    append_json_string(line, options.host);
     line += R"(,"boot_id":)";
-    wire::append_json_string(line, boot_id());
+    append_json_string(line, boot_id());
     line += R"(,"origin_ns":)" + std::to_string(origin_ns_) + R"(,"realtime_minus_monotonic_ns":)" +
             std::to_string(realtime_minus_monotonic_ns()) + "}},\n";
     file_.write(line);
@@ -68,7 +68,7 @@ class FileSink : public Sink {
 
   void close() override {
     timeline_.show_all();
-    file_.write_end(wire::Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
+    file_.write_end(Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
     tell();
   }
 
@@ -80,9 +80,9 @@ class FileSink : public Sink {
   }
 
   const int rank_;
-  wire::TraceFile file_;
+  TraceFile file_;
   const std::int64_t origin_ns_;
-  wire::Timeline timeline_;
+  Timeline timeline_;
   std::int64_t pending_at_ns_ = 0;
   bool told_ = false;
 };

@@ -13,11 +13,9 @@
 
 #include <climits>
 
-#include "trace/trace_state.h"
+#include "recorder/tracer_state.h"
 
 namespace hvd::trace {
-
-using wire::TraceTag;
 
 namespace {
 
@@ -66,11 +64,11 @@ void Tracer::State::start(std::unique_ptr<Sink> sink) {
   sink_gone_ = false;
   stopping_.store(false);
   sleeping_.store(false);
-  frame_.reserve(wire::trace_frame_bytes);
+  frame_.reserve(trace_frame_bytes);
   barrier_works_ = register_barrier();
   run_.fetch_add(1);
   const std::uint8_t reset = static_cast<std::uint8_t>(TraceTag::reset);
-  put(wire::trace_control_stream, {&reset, 1});
+  put(trace_control_stream, {&reset, 1});
   const ClockPair begun = clocks();
   begun_ticks_.store(begun.ticks, std::memory_order_relaxed);
   begun_ns_.store(begun.ns, std::memory_order_relaxed);
@@ -150,7 +148,7 @@ bool Tracer::State::drain() {
   }
   if (!any && names.empty()) return false;
   put_clock();
-  put(wire::trace_control_stream, names);
+  put(trace_control_stream, names);
   put_ring(shared_ring, shared_head);
   for (std::size_t i = 0; i < rings.size(); ++i) put_ring(*rings[i], heads[i]);
   put_ring(engine_ring, engine_head);
@@ -163,7 +161,7 @@ void Tracer::State::put_clock() {
   std::uint8_t record[17] = {static_cast<std::uint8_t>(TraceTag::clock)};
   put_u64(record + 1, pair.ticks);
   put_u64(record + 9, static_cast<std::uint64_t>(pair.ns));
-  put(wire::trace_control_stream, record);
+  put(trace_control_stream, record);
 }
 
 void Tracer::State::put_ring(Ring& ring, std::uint64_t head) {
@@ -176,12 +174,12 @@ void Tracer::State::put_ring(Ring& ring, std::uint64_t head) {
 
 void Tracer::State::put(std::uint16_t stream, std::span<const std::uint8_t> bytes) {
   while (!bytes.empty()) {
-    if (frame_.size() + wire::trace_section_header_bytes >= wire::trace_frame_bytes) send_frame();
-    if (frame_.empty()) frame_ = {wire::trace_version, 0};
-    const std::size_t room = wire::trace_frame_bytes - frame_.size() - wire::trace_section_header_bytes;
+    if (frame_.size() + trace_section_header_bytes >= trace_frame_bytes) send_frame();
+    if (frame_.empty()) frame_ = {trace_version, 0};
+    const std::size_t room = trace_frame_bytes - frame_.size() - trace_section_header_bytes;
     const auto part = bytes.first(std::min(room, bytes.size()));
     const auto length = static_cast<std::uint32_t>(part.size());
-    const std::uint8_t header[wire::trace_section_header_bytes] = {
+    const std::uint8_t header[trace_section_header_bytes] = {
         static_cast<std::uint8_t>(stream),       static_cast<std::uint8_t>(stream >> 8),
         static_cast<std::uint8_t>(length),       static_cast<std::uint8_t>(length >> 8),
         static_cast<std::uint8_t>(length >> 16), static_cast<std::uint8_t>(length >> 24)};

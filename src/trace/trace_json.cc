@@ -1,6 +1,6 @@
-#include "wire/trace_json.h"
+#include "trace/trace_json.h"
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 namespace {
 
@@ -50,4 +50,4 @@ void append_json_string(std::string& to, std::string_view text) {
   to += '"';
 }
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

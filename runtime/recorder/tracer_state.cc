@@ -1,12 +1,9 @@
 /// @file state.cc — rings of threads, names of tracks, start and stop.
+#include "recorder/tracer_state.h"
+
 #include <algorithm>
 
-#include "trace/trace_state.h"
-
 namespace hvd::trace {
-
-using wire::put_varint;
-using wire::TraceTag;
 
 namespace {
 
@@ -58,7 +55,7 @@ std::vector<Ring*> RingPool::all() const {
 }
 
 Tracer::State::State(const Options& options, std::atomic<bool>& enabled)
-    : engine_ring(options.ring_bytes, wire::trace_engine_stream),
+    : engine_ring(options.ring_bytes, trace_engine_stream),
       shared_ring(options.ring_bytes, 2),
       options_(options),
       use_counter_(counter_is_trusted()),
@@ -78,9 +75,9 @@ Ring* Tracer::State::thread_ring() {
 }
 
 std::uint32_t Tracer::State::add_name(const Tensor& tensor) {
-  const std::size_t name_bytes = std::min(tensor.name.size(), wire::trace_name_bytes);
-  const std::size_t dims = std::min(tensor.shape.size(), wire::trace_max_dims);
-  std::uint8_t head[3 * wire::varint_max_bytes + 4 + wire::trace_max_dims * wire::varint_max_bytes];
+  const std::size_t name_bytes = std::min(tensor.name.size(), trace_name_bytes);
+  const std::size_t dims = std::min(tensor.shape.size(), trace_max_dims);
+  std::uint8_t head[3 * varint_max_bytes + 4 + trace_max_dims * varint_max_bytes];
   std::uint8_t* to = head;
 
   const std::lock_guard lock(names_mutex_);

@@ -1,4 +1,4 @@
-/// @file trace_state.h — inside of Tracer: rings, names, the writer thread.
+/// @file tracer_state.h — inside of Tracer: rings, names, the writer thread.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "trace/ring.h"
-#include "trace/ticks.h"
-#include "trace/trace.h"
+#include "recorder/ticks.h"
+#include "recorder/trace_ring.h"
+#include "recorder/tracer.h"
 
 namespace hvd::trace {
 

@@ -1,4 +1,4 @@
-/// @file trace.h — what one rank records for the timeline.
+/// @file tracer.h — what one rank records for the timeline.
 ///
 /// One Tracer belongs to one runtime instance; there is no global state.  Off, every call is one relaxed load.  On,
 /// a call takes the time itself and puts a few bytes into a ring: no lock, no allocation, no system call (but one
@@ -21,12 +21,9 @@
 #include <string>
 #include <string_view>
 
-#include "wire/trace_record.h"
+#include "trace/trace_record.h"
 
 namespace hvd::trace {
-
-using wire::Phase;
-using wire::TraceOp;
 
 /// What a track in the timeline shows; views are read during the call only.
 struct Tensor {
@@ -96,19 +93,19 @@ class Tracer {
   /// batch: any number that is unique among the batches under way.
   /// @{
   void batch_begin(std::uint32_t batch) {
-    if (enabled()) record_batch(wire::TraceTag::batch_begin, batch);
+    if (enabled()) record_batch(TraceTag::batch_begin, batch);
   }
   void batch_tensor(Track track) {
     if (enabled()) record_batch_tensor(track);
   }
   void phase_begin(std::uint32_t batch, Phase phase) {
-    if (enabled()) record_phase(wire::TraceTag::phase_begin, batch, phase);
+    if (enabled()) record_phase(TraceTag::phase_begin, batch, phase);
   }
   void phase_end(std::uint32_t batch, Phase phase) {
-    if (enabled()) record_phase(wire::TraceTag::phase_end, batch, phase);
+    if (enabled()) record_phase(TraceTag::phase_end, batch, phase);
   }
   void batch_end(std::uint32_t batch) {
-    if (enabled()) record_batch(wire::TraceTag::batch_end, batch);
+    if (enabled()) record_batch(TraceTag::batch_end, batch);
   }
   /// What a device has done of a batch, told when that is known: its phases in order, and the end of the batch.
   void ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns) {
@@ -128,9 +125,9 @@ class Tracer {
   class State;
 
   void record_submitted(Track& track, const Tensor& tensor);
-  void record_batch(wire::TraceTag tag, std::uint32_t batch);
+  void record_batch(TraceTag tag, std::uint32_t batch);
   void record_batch_tensor(Track track);
-  void record_phase(wire::TraceTag tag, std::uint32_t batch, Phase phase);
+  void record_phase(TraceTag tag, std::uint32_t batch, Phase phase);
   void record_ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns);
   void record_failed(Track track);
   void record_cycle();

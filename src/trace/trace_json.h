@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 /// @p text as a JSON string with its quotes.  Any bytes: what is no UTF-8 becomes U+FFFD.
 void append_json_string(std::string& to, std::string_view text);
@@ -30,4 +30,4 @@ inline void append_us(std::string& to, std::int64_t ns) {
   to.append(digits, at);
 }
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

@@ -1,4 +1,4 @@
-/// @file trace_decode.h — from the bytes of trace_record.h to calls with times.
+/// @file trace_decoder.h — from the bytes of trace_record.h to calls with times.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "wire/trace_record.h"
+#include "trace/trace_record.h"
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 /// A row of the timeline.
 struct TraceTrack {
@@ -89,4 +89,4 @@ class TraceDecoder {
   std::string error_;
 };
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

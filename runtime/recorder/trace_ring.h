@@ -1,4 +1,4 @@
-/// @file ring.h — a byte ring from one producer to the writer thread.
+/// @file trace_ring.h — a byte ring from one producer to the writer thread.
 ///
 /// The producer is one thread at a time (or whoever holds the engine's lock); its plain members are handed over by
 /// whatever orders the producers.  Records are contiguous: one that would cross the end is preceded by nops.
@@ -11,7 +11,7 @@
 #include <span>
 #include <utility>
 
-#include "wire/trace_record.h"
+#include "trace/trace_record.h"
 
 namespace hvd::trace {
 

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::trace {
 

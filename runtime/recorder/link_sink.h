@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::trace {
 

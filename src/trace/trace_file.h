@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 /// HVD_TIMELINE_MAX_MB as bytes, default 1024 MB.  Throws Error{usage}.
 std::uint64_t timeline_limit_from_environment();
@@ -44,4 +44,4 @@ class TraceFile {
   bool full_ = false;
 };
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

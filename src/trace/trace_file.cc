@@ -1,4 +1,4 @@
-#include "wire/trace_file.h"
+#include "trace/trace_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 #include "base/error.h"
 #include "base/own_file.h"
 #include "base/text.h"
-#include "wire/trace_timeline.h"
+#include "trace/timeline.h"
 
-namespace hvd::wire {
+namespace hvd::trace {
 namespace {
 
 constexpr std::size_t end_bytes = 512;  ///< room for the last line, whatever happens
@@ -104,4 +104,4 @@ std::string TraceFile::warning() const {
   return {};
 }
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

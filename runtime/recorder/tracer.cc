@@ -1,15 +1,11 @@
 /// @file trace.cc — the recording side of Tracer; the writing side is writer.cc.
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 #include <algorithm>
 
-#include "trace/trace_state.h"
+#include "recorder/tracer_state.h"
 
 namespace hvd::trace {
-
-using wire::put_varint;
-using wire::TraceTag;
-using wire::zigzag;
 
 namespace {
 

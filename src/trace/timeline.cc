@@ -1,11 +1,11 @@
-#include "wire/trace_timeline.h"
+#include "trace/timeline.h"
 
 #include <algorithm>
 
-#include "wire/trace_json.h"
-#include "wire/trace_names.h"
+#include "trace/trace_json.h"
+#include "trace/trace_names.h"
 
-namespace hvd::wire {
+namespace hvd::trace {
 
 namespace {
 
@@ -431,4 +431,4 @@ std::string Timeline::ending(std::string_view text) {
   return line + "}}\n]\n";
 }
 
-}  // namespace hvd::wire
+}  // namespace hvd::trace

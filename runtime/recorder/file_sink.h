@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "trace/trace.h"
+#include "recorder/tracer.h"
 
 namespace hvd::trace {
 
