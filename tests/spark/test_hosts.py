@@ -72,17 +72,17 @@ def test_manifest_for_hvdrun(driver: s.Driver, standalone: s.Standalone, three_h
 
 
 @pytest.mark.nightly
-def test_the_readme_literally(standalone: s.Standalone, sessions: list[s.Driver], three_hosts: Cluster) -> None:
+def test_the_page_on_spark_literally(standalone: s.Standalone, sessions: list[s.Driver], three_hosts: Cluster) -> None:
     """All its programs one after the other, and its command, as they stand, on the first of three hosts."""
     while sessions:
         sessions.pop().close()  # the program asks for every core
-    text = (s.ROOT / "README.md").read_text().split("\n## Spark\n")[1].split("\n## ")[0]
+    text = (s.ROOT / "docs/spark.md").read_text()
     programs = [part.split("```")[0] for part in text.split("```python\n")[1:]]
     command = next(line.strip() for line in text.splitlines() if line.startswith("    hvdrun "))
     assert len(programs) == 3 and command.split()[:2] == ["hvdrun", "--manifest"]
-    (standalone.folder / "readme.py").write_text("".join(programs))
+    (standalone.folder / "page.py").write_text("".join(programs))
     env = {**standalone.variables, "SPARK_LOCAL_IP": three_hosts.address("alpha")}
-    script = f"cd {standalone.folder} && {s.python()} readme.py && echo from a terminal && exec {command} --python {s.python()}"
+    script = f"cd {standalone.folder} && {s.python()} page.py && echo from a terminal && exec {command} --python {s.python()}"
     try:
         done = three_hosts.run("alpha", ["sh", "-c", script], env=env, timeout=250)
     finally:
