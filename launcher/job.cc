@@ -205,7 +205,7 @@ JobPlan prepare(CommandLine line, const Environment& environment) {
   JobPlan job;
   job.settings = std::move(line.settings);
   const Settings& settings = job.settings;
-  wire::Payload payload = classify(line.marker, line.payload);
+  wire::Payload payload = classify(line.prefix, line.payload);
   if (settings.has("topology") && !settings.flag("dry-run"))
     throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
                 "a job runs on the machines that there are");

@@ -16,6 +16,7 @@
 #include "launcher/doctor/doctor.h"
 #include "launcher/job.h"
 #include "launcher/mpirun/agent.h"
+#include "launcher/options/help.h"
 #include "launcher/output/printer.h"
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
@@ -57,7 +58,7 @@ void refuse_half_requests(const Settings& given) {
 
 /// Options behind the program are the program's; where nobody said how many ranks, that is mostly not what was meant.
 void remark_on_misplaced_options(const CommandLine& line) {
-  if (line.settings.has("num-proc") || line.settings.has("hosts") || line.marker == Marker::dashes) return;
+  if (line.settings.has("num-proc") || line.settings.has("hosts") || line.prefix == PayloadPrefix::dashes) return;
   for (std::size_t i = 1; i < line.payload.size(); ++i)
     for (const char* ours : {"-np", "--num-proc", "-H", "--hosts", "--hostfile"})
       if (line.payload[i] == ours) {

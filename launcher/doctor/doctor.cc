@@ -78,7 +78,7 @@ Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& scr
 
 Questions questions_for(JobPlan& job, const CommandLine& line, const Environment& environment) {
   const bool by_anybody = job.settings.flag("allow-writable");
-  find_programs(job, line.marker != Marker::dashes, environment);
+  find_programs(job, line.prefix != PayloadPrefix::dashes, environment);
   Questions q;
   q.rank_program = job.rank_program;
   q.mpirun = job.mpirun.program;
@@ -88,7 +88,7 @@ Questions questions_for(JobPlan& job, const CommandLine& line, const Environment
   for (const PlanHost& h : job.plan.hosts)
     if (!h.local && q.peers.size() < most_peers) q.peers.push_back(h.name);
   if (const char* folders = environment("PYTHONPATH")) q.python_path = folders;
-  if (line.marker == Marker::module && !line.payload.empty())
+  if (line.prefix == PayloadPrefix::module && !line.payload.empty())
     q.modules = {split(line.payload[0], '.')[0]};
   else if (!line.payload.empty() && line.payload[0].ends_with(".py"))
     q.modules = imports_of(read_trusted(line.payload[0], most_script_bytes, by_anybody));

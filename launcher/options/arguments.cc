@@ -11,14 +11,16 @@ namespace hvd::launcher {
 
 namespace {
 
-struct Parts {
+using options::ValueType;
+
+struct ArgumentParts {
   std::vector<std::string> ours;  ///< option words, in the spelling that CLI11 knows
-  Marker marker = Marker::none;
+  PayloadPrefix prefix = PayloadPrefix::none;
   std::vector<std::string> payload;
 };
 
 int values_of(const Option& row) {
-  return row.kind == Kind::flag || row.kind == Kind::negatable ? 0 : row.kind == Kind::pair ? 2 : 1;
+  return row.type == ValueType::flag || row.type == ValueType::negatable ? 0 : row.type == ValueType::pair ? 2 : 1;
 }
 
 /// "-p2222" or "-np4": the option and the rest of the word; null when it is none of these.
@@ -42,18 +44,18 @@ const Option* find_attached(const std::string& word, std::string* rest) {
 
 std::string long_name(const Option& row, bool negated) { return (negated ? "--no-" : "--") + std::string(row.id); }
 
-Parts divide(const std::vector<std::string>& args) {
-  Parts parts;
+ArgumentParts divide(const std::vector<std::string>& args) {
+  ArgumentParts parts;
   std::size_t i = 0;
   for (; i < args.size(); ++i) {
     const std::string& word = args[i];
     if (word == "--" || word == "-m") {
-      parts.marker = word == "--" ? Marker::dashes : Marker::module;
+      parts.prefix = word == "--" ? PayloadPrefix::dashes : PayloadPrefix::module;
       ++i;
       break;
     }
     if (word.size() < 2 || word[0] != '-') {
-      parts.marker = Marker::plain;
+      parts.prefix = PayloadPrefix::plain;
       break;
     }
     const std::size_t equals = word.find('=');
@@ -91,19 +93,19 @@ Parts divide(const std::vector<std::string>& args) {
 }  // namespace
 
 CommandLine parse_arguments(const std::vector<std::string>& args) {
-  Parts parts = divide(args);
+  ArgumentParts parts = divide(args);
   CLI::App app;
   app.set_help_flag();
   std::deque<std::vector<std::string>> values;  // a deque: CLI11 keeps references
   std::deque<bool> flags;
-  for (const Option& row : option_table()) {
+  for (const Option& row : command_line_options()) {
     const std::string name = "--" + std::string(row.id);
     values.emplace_back();
     flags.push_back(false);
-    if (row.kind == Kind::negatable)
+    if (row.type == ValueType::negatable)
       app.add_flag(name + ",!--no-" + std::string(row.id), flags.back())
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    else if (row.kind == Kind::flag)
+    else if (row.type == ValueType::flag)
       app.add_flag(name, flags.back())->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     else
       app.add_option(name, values.back())->expected(values_of(row))->take_last();
@@ -114,14 +116,14 @@ CommandLine parse_arguments(const std::vector<std::string>& args) {
   } catch (const CLI::ParseError& e) { throw Error(Code::usage, "command line", e.what()); }
   CommandLine line;
   std::size_t i = 0;
-  for (const Option& row : option_table()) {
+  for (const Option& row : command_line_options()) {
     const auto index = i++;
     const CLI::Option* given = app.get_option("--" + std::string(row.id));
     if (given->count() == 0) continue;
     const std::string where(split(row.spellings, ',').back() == "--num-proc" ? "-np" : "--" + std::string(row.id));
-    const bool is_flag = row.kind == Kind::flag || row.kind == Kind::negatable;
+    const bool is_flag = row.type == ValueType::flag || row.type == ValueType::negatable;
     const std::string value = is_flag ? (flags[index] ? "1" : "0") : join(values[index], " ");
-    line.settings.set(row, {value, Source::flag, where});
+    line.settings.set(row, {value, SettingSource::flag, where});
   }
   std::string first;
   for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"}) {
@@ -131,7 +133,7 @@ CommandLine parse_arguments(const std::vector<std::string>& args) {
       throw Error(Code::usage, "--" + std::string(id), "cannot be given together with " + first, "keep one of them");
     first = std::string(id) == "hosts" ? "-H" : "--" + std::string(id);
   }
-  line.marker = parts.marker;
+  line.prefix = parts.prefix;
   line.payload = std::move(parts.payload);
   return line;
 }

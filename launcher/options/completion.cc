@@ -1,10 +1,13 @@
 /// hvdrun --completion bash|zsh|fish: the table as those shells want it.
 #include "base/text.h"
-#include "launcher/options/table.h"
+#include "launcher/options/help.h"
+#include "launcher/options/spellings.h"
 
 namespace hvd::launcher {
 
 namespace {
+
+using options::ValueType;
 
 constexpr std::string_view commands = "doctor kill ps stacks";
 /// Jobs of this user, the first column of hvdrun ps; nothing where none runs.
@@ -16,19 +19,19 @@ std::vector<std::string> spellings_of(const Option& o) {
   if (o.hidden) return out;
   for (const std::string& s : split(o.spellings, ',')) {
     out.push_back(s);
-    if (o.kind == Kind::negatable && s.starts_with("--")) out.push_back("--no-" + s.substr(2));
+    if (o.type == ValueType::negatable && s.starts_with("--")) out.push_back("--no-" + s.substr(2));
   }
   return out;
 }
 
 bool takes_file(const Option& o) { return o.metavar == "FILE" || o.metavar == "DIR" || o.metavar == "PATH"; }
 
-bool takes_value(const Option& o) { return o.kind != Kind::flag && o.kind != Kind::negatable; }
+bool takes_value(const Option& o) { return o.type != ValueType::flag && o.type != ValueType::negatable; }
 
 std::string for_bash() {
   std::vector<std::string> all, file_taking;
   std::string choices;
-  for (const Option& o : option_table())
+  for (const Option& o : command_line_options())
     for (const std::string& s : spellings_of(o)) {
       all.push_back(s);
       if (takes_file(o)) file_taking.push_back(s);
@@ -72,15 +75,15 @@ std::string for_zsh() {
   std::string out =
       "#compdef hvdrun\n# zsh completion of hvdrun: hvdrun --completion zsh > ~/.zfunc/_hvdrun\n_arguments -A '-*' "
       "\\\n";
-  for (const Option& o : option_table())
+  for (const Option& o : command_line_options())
     for (const std::string& s : spellings_of(o)) {
       out += "  '" + s + "[" + quiet(o.help) + "]";
-      if (takes_value(o) && o.kind != Kind::pair)
+      if (takes_value(o) && o.type != ValueType::pair)
         out += ":" + quiet(o.metavar) + ":" +
                (takes_file(o)        ? "_files"
                 : !o.choices.empty() ? "(" + join(split(o.choices, ','), " ") + ")"
                                      : "");
-      if (o.kind == Kind::pair) out += ":least: :most:";
+      if (o.type == ValueType::pair) out += ":least: :most:";
       out += "' \\\n";
     }
   return out + "  '1:what:_alternative \"commands:command:(" + std::string(commands) +
@@ -91,7 +94,7 @@ std::string for_fish() {
   std::string out = "# fish completion of hvdrun: hvdrun --completion fish > ~/.config/fish/completions/hvdrun.fish\n";
   out += "complete -c hvdrun -n __fish_use_subcommand -a '" + std::string(commands) + "'\n";
   out += "complete -c hvdrun -x -n '__fish_seen_subcommand_from kill stacks' -a \"(" + std::string(jobs) + ")\"\n";
-  for (const Option& o : option_table())
+  for (const Option& o : command_line_options())
     for (const std::string& s : spellings_of(o)) {
       const bool is_long = s.starts_with("--");
       out += "complete -c hvdrun " +

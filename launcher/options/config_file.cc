@@ -13,7 +13,7 @@ namespace {
 
 constexpr int most_levels = 8, most_values = 10'000;  // aliases let a short file say a great deal
 
-struct Reader {
+struct ConfigReader {
   Settings& settings;
   const std::string& name;
   int values = 0;
@@ -24,7 +24,7 @@ struct Reader {
   }
 
   static const Option* row_of(const std::string& key) {
-    for (const Option& row : option_table())
+    for (const Option& row : command_line_options())
       if (row.yaml == key) return &row;
     return nullptr;
   }
@@ -56,7 +56,7 @@ struct Reader {
                     near.empty() ? "hvdrun(1) lists the keys" : "did you mean " + near + "?");
       }
       if (entry.second.IsNull()) continue;
-      settings.set(*row, {value_of(entry.second, key), Source::config, at(entry.second.Mark())});
+      settings.set(*row, {value_of(entry.second, key), SettingSource::config, at(entry.second.Mark())});
     }
   }
 
@@ -68,14 +68,14 @@ struct Reader {
     if (!controller) {
       const auto hidden = to_boolean(value.Scalar());
       if (!hidden) throw Error(Code::usage, where, "'" + value.Scalar() + "' is not a boolean", "write true or false");
-      settings.set(option("log-with-timestamp"), {*hidden ? "0" : "1", Source::config, where});
+      settings.set(option("log-with-timestamp"), {*hidden ? "0" : "1", SettingSource::config, where});
       return true;
     }
     std::string chosen = value.Scalar();
     for (char& c : chosen) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
     if (chosen != "mpi" && chosen != "gloo")
       throw Error(Code::usage, where, "'" + value.Scalar() + "' is no controller", "write mpi or gloo");
-    settings.set(option(chosen), {"1", Source::config, where});
+    settings.set(option(chosen), {"1", SettingSource::config, where});
     return true;
   }
 
@@ -94,7 +94,7 @@ struct Reader {
 }  // namespace
 
 void read_config(Settings& settings, const std::string& text, const std::string& name) {
-  Reader reader{settings, name};
+  ConfigReader reader{settings, name};
   try {
     const YAML::Node root = YAML::Load(text);
     if (root.IsNull()) return;

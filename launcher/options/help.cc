@@ -1,12 +1,19 @@
-/// The table as people read it (--help) and as programs read it (--dump-options).
+#include "launcher/options/help.h"
+
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "launcher/options/table.h"
+#include "launcher/options/spellings.h"
+#include "options/table.h"
 
 namespace hvd::launcher {
 
 namespace {
+
+using options::Component;
+using options::Effect;
+using options::Section;
+using options::ValueType;
 
 constexpr std::size_t column = 34;
 
@@ -17,14 +24,60 @@ constexpr std::string_view usage =
     "  hvdrun -np 2 train.py --epochs 3\n"
     "  hvdrun -np 4 -H node1:2,node2:2 job.pkl\n";
 
-bool is_short_group(Group g) { return g <= Group::life || g == Group::other; }
+bool in_short_help(Section s) { return s <= Section::life || s == Section::other; }
+
+std::string_view title_of(Section section) {
+  switch (section) {
+    case Section::where:
+      return "Where to run";
+    case Section::what:
+      return "What to run";
+    case Section::output:
+      return "Output";
+    case Section::life:
+      return "Starting and ending";
+    case Section::network:
+      return "Network and MPI";
+    case Section::tuning:
+      return "Tuning";
+    case Section::autotune:
+      return "Autotune";
+    case Section::timeline:
+      return "Timeline";
+    case Section::stall:
+      return "Stall check";
+    case Section::logging:
+      return "Logging";
+    case Section::elastic:
+      return "Elastic jobs";
+    case Section::horovod:
+      return "Accepted for horovodrun's sake";
+    case Section::other:
+      return "Other";
+    case Section::runtime:
+      return "The runtime";
+    case Section::gpu:
+      return "Operations on GPUs";
+    case Section::frameworks:
+      return "The Python packages";
+    case Section::files:
+      return "Where programs and libraries are";
+    case Section::testing:
+      return "For tests";
+    case Section::job:
+      return "What a rank finds";
+    case Section::internal:
+      return "Between the processes of a job";
+  }
+  return {};
+}
 
 std::string left_side(const Option& o) {
   std::vector<std::string> shown;
   for (std::string s : split(o.spellings, ',')) {
     if (s == "-n" || s == "-hostfile" || s == "--network-interface" || s == "--nics" || s == "--slots") continue;
     if (s.ends_with("-num-proc") && shown.size() && s != "--num-proc") continue;
-    if (o.kind == Kind::negatable) s.insert(2, "[no-]");
+    if (o.type == ValueType::negatable) s.insert(2, "[no-]");
     shown.push_back(s);
   }
   std::string text = "  " + join(shown, ", ");
@@ -51,43 +104,58 @@ std::string broken(const std::string& text, std::size_t columns) {
 std::string line(const Option& o, std::size_t columns) {
   std::string text = left_side(o), help(o.help);
   text += text.size() + 2 > column ? "\n" + std::string(column, ' ') : std::string(column - text.size(), ' ');
-  if (!o.fallback.empty() && o.kind != Kind::negatable) help += " (" + std::string(o.fallback) + ")";
-  if (o.support == Support::later) help += " [not yet]";
+  if (!o.fallback.empty() && o.type != ValueType::negatable) help += " (" + std::string(o.fallback) + ")";
+  if (o.effect == Effect::refused) help += " [not yet]";
   return text + broken(help, columns) + "\n";
 }
 
-const char* kind_name(Kind kind) {
-  switch (kind) {
-    case Kind::flag:
+const char* name_of(ValueType type) {
+  switch (type) {
+    case ValueType::flag:
       return "flag";
-    case Kind::negatable:
+    case ValueType::negatable:
       return "negatable";
-    case Kind::integer:
+    case ValueType::integer:
       return "integer";
-    case Kind::number:
+    case ValueType::number:
       return "number";
-    case Kind::text:
+    case ValueType::text:
       return "text";
-    case Kind::pair:
+    case ValueType::pair:
       return "pair";
   }
   return "";
 }
 
-const char* support_name(Support support) {
-  return support == Support::yes ? "yes" : support == Support::note ? "note" : "later";
+const char* name_of(Effect effect) {
+  return effect == Effect::full ? "full" : effect == Effect::none ? "none" : "refused";
+}
+
+std::vector<std::string> names_of(Component readers) {
+  std::vector<std::string> names;
+  const std::pair<Component, const char*> all[] = {{Component::hvdrun, "hvdrun"}, {Component::guard, "guard"},
+                                                   {Component::libhvd, "libhvd"}, {Component::python, "python"},
+                                                   {Component::tools, "tools"},   {Component::script, "script"}};
+  for (const auto& [one, name] : all)
+    if (includes(readers, one)) names.emplace_back(name);
+  return names;
+}
+
+/// A limit or null, for JSON.
+nlohmann::ordered_json limit(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }
 
 }  // namespace
 
 std::string help_text(bool all, std::size_t columns) {
   std::string text(usage);
-  for (int g = 0; g <= static_cast<int>(Group::other); ++g) {
-    const Group group = static_cast<Group>(g);
-    if (!all && !is_short_group(group)) continue;
-    text += "\n" + std::string(group_title(group)) + "\n";
-    for (const Option& o : option_table())
-      if (o.group == group && !o.hidden && (all || o.support != Support::later)) text += line(o, columns);
+  for (int s = 0; s <= static_cast<int>(Section::other); ++s) {
+    const Section section = static_cast<Section>(s);
+    if (!all && !in_short_help(section)) continue;
+    text += "\n" + std::string(title_of(section)) + "\n";
+    for (const Option& o : command_line_options())
+      if (o.section == section && !o.hidden && (all || o.effect != Effect::refused)) text += line(o, columns);
   }
   if (!all) text += "\nMore (network, tuning, stall check, Horovod's other flags): hvdrun --help-all; hvdrun(1)\n";
   return text;
@@ -95,20 +163,26 @@ std::string help_text(bool all, std::size_t columns) {
 
 std::string dump_options() {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const Option& o : option_table())
+  for (const Option& o : options::table)
     rows.push_back({{"id", o.id},
                     {"spellings", split(o.spellings, ',')},
-                    {"kind", kind_name(o.kind)},
-                    {"group", group_title(o.group)},
+                    {"type", name_of(o.type)},
+                    {"section", title_of(o.section)},
                     {"metavar", o.metavar},
                     {"variable", o.variable},
+                    {"readers", names_of(o.readers)},
                     {"for_ranks", o.for_ranks},
+                    {"inverted", o.conversion == options::Conversion::inverted},
                     {"default", o.fallback},
                     {"yaml", o.yaml},
+                    {"keywords", split(o.keyword, ',')},
                     {"help", o.help},
-                    {"support", support_name(o.support)},
+                    {"effect", name_of(o.effect)},
                     {"remark", o.remark},
-                    {"hidden", o.hidden}});
+                    {"least", limit(o.least)},
+                    {"most", limit(o.most)},
+                    {"choices", split(o.choices, ',')},
+                    {"hidden", o.hidden || o.section == Section::internal}});
   return rows.dump(2) + "\n";
 }
 

@@ -7,16 +7,17 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/options/table.h"
+#include "launcher/options/spellings.h"
 
 namespace hvd::launcher {
 
-enum class Source { config, environment, flag };
+/// Where a value was written; a later one is stronger.
+enum class SettingSource { config, environment, flag };
 
 /// One value, and where it was written ("--np", "HOROVOD_TIMELINE", "job.yaml:3:5") for messages.
 struct Setting {
   std::string value;
-  Source source = Source::flag;
+  SettingSource source = SettingSource::flag;
   std::string where;
 };
 
@@ -44,12 +45,12 @@ class Settings {
   std::map<std::string, Setting, std::less<>> values_;
 };
 
-/// How the payload was marked on the command line.
-enum class Marker { none, plain, module, dashes };
+/// What stands before the payload on the command line: nothing since there is no payload, nothing, -m, or --.
+enum class PayloadPrefix { none, plain, module, dashes };
 
 struct CommandLine {
   Settings settings;
-  Marker marker = Marker::none;
+  PayloadPrefix prefix = PayloadPrefix::none;
   std::vector<std::string> payload;  ///< what to run, with its arguments
 };
 

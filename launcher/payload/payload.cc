@@ -68,19 +68,19 @@ void need_command(const std::string& name, const std::string& search_path) {
 
 }  // namespace
 
-wire::Payload classify(Marker marker, const std::vector<std::string>& words) {
+wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words) {
   if (words.empty() || words[0].empty()) {
-    if (marker == Marker::module) throw Error(Code::usage, "-m", "the module's name is missing");
+    if (prefix == PayloadPrefix::module) throw Error(Code::usage, "-m", "the module's name is missing");
     throw Error(Code::usage, "", "nothing to run", "name a .pkl, a .py, -m module or a command; hvdrun --help");
   }
   wire::Payload payload;
   payload.name = words[0];
   payload.args.assign(words.begin() + 1, words.end());
-  if (marker == Marker::module)
+  if (prefix == PayloadPrefix::module)
     payload.kind = PayloadKind::module;
-  else if (marker == Marker::plain && payload.name.ends_with(".pkl"))
+  else if (prefix == PayloadPrefix::plain && payload.name.ends_with(".pkl"))
     payload.kind = PayloadKind::pickle;
-  else if (marker == Marker::plain && payload.name.ends_with(".py"))
+  else if (prefix == PayloadPrefix::plain && payload.name.ends_with(".py"))
     payload.kind = PayloadKind::script;
   else
     payload.kind = PayloadKind::command;

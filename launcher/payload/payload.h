@@ -15,7 +15,7 @@ struct LoadedPayload {
 };
 
 /// What kind of payload the command line names; no file is touched.  Throws Error{usage} when it names none.
-wire::Payload classify(Marker marker, const std::vector<std::string>& words);
+wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words);
 
 /// Reads and checks what can be checked here.  A script or command that may exist on remote hosts only is not looked
 /// for when @p all_local is false.  Throws Error{usage} that names the path and what to do, also for a Python file that

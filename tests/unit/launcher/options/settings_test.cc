@@ -29,7 +29,7 @@ std::string error_for(const Strings& args, const std::map<std::string, std::stri
 
 TEST_CASE("options: each id and each spelling is there once, with a help line") {
   std::set<std::string> seen;
-  for (const Option& row : option_table()) {
+  for (const Option& row : command_line_options()) {
     CHECK_MESSAGE(seen.insert(std::string(row.id)).second, row.id);
     CHECK_FALSE(row.help.empty());
     for (const std::string& s : split(row.spellings, ','))
@@ -42,13 +42,13 @@ TEST_CASE("options: the payload begins at the first word that is none of ours") 
   CHECK(line.settings.integer("num-proc") == 2);
   CHECK(line.settings.flag("verbose"));
   CHECK(line.settings.number("grace") == 5);
-  CHECK(line.marker == Marker::plain);
+  CHECK(line.prefix == PayloadPrefix::plain);
   CHECK(line.payload == Strings{"train.py", "-np", "7", "--grace=1"});
 
   CHECK(read({"-np", "2", "-m", "pkg.mod", "-x"}).payload == Strings{"pkg.mod", "-x"});
   CHECK(read({"-np", "2", "--", "-odd-name"}).payload == Strings{"-odd-name"});
-  CHECK(read({"-np", "2", "--", "a.py"}).marker == Marker::dashes);
-  CHECK(read({"--verbose"}).marker == Marker::none);
+  CHECK(read({"-np", "2", "--", "a.py"}).prefix == PayloadPrefix::dashes);
+  CHECK(read({"--verbose"}).prefix == PayloadPrefix::none);
 }
 
 TEST_CASE("options: Horovod's spellings") {

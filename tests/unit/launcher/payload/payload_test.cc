@@ -9,14 +9,14 @@ using namespace hvd::launcher;
 using wire::PayloadKind;
 
 TEST_CASE("payload: what the words name") {
-  CHECK(classify(Marker::plain, {"job.pkl"}).kind == PayloadKind::pickle);
-  CHECK(classify(Marker::plain, {"train.py", "-x"}).kind == PayloadKind::script);
-  CHECK(classify(Marker::plain, {"python", "train.py"}).kind == PayloadKind::command);
-  CHECK(classify(Marker::module, {"pkg.train"}).kind == PayloadKind::module);
-  CHECK(classify(Marker::dashes, {"train.py"}).kind == PayloadKind::command);
-  CHECK(classify(Marker::plain, {"train.py", "a", "b"}).args == std::vector<std::string>{"a", "b"});
-  CHECK(error_of([] { classify(Marker::none, {}); }).starts_with("nothing to run"));
-  CHECK(error_of([] { classify(Marker::module, {}); }) == "-m: the module's name is missing");
+  CHECK(classify(PayloadPrefix::plain, {"job.pkl"}).kind == PayloadKind::pickle);
+  CHECK(classify(PayloadPrefix::plain, {"train.py", "-x"}).kind == PayloadKind::script);
+  CHECK(classify(PayloadPrefix::plain, {"python", "train.py"}).kind == PayloadKind::command);
+  CHECK(classify(PayloadPrefix::module, {"pkg.train"}).kind == PayloadKind::module);
+  CHECK(classify(PayloadPrefix::dashes, {"train.py"}).kind == PayloadKind::command);
+  CHECK(classify(PayloadPrefix::plain, {"train.py", "a", "b"}).args == std::vector<std::string>{"a", "b"});
+  CHECK(error_of([] { classify(PayloadPrefix::none, {}); }).starts_with("nothing to run"));
+  CHECK(error_of([] { classify(PayloadPrefix::module, {}); }) == "-m: the module's name is missing");
 }
 
 TEST_CASE("payload: bytes that are no pickled callable") {
@@ -38,20 +38,21 @@ TEST_CASE("payload: bytes that are no pickled callable") {
 }
 
 TEST_CASE("payload: the Python file that it runs") {
-  const auto file = [](Marker marker, const std::vector<std::string>& words) {
-    return wire::python_file(classify(marker, words));
+  const auto file = [](PayloadPrefix prefix, const std::vector<std::string>& words) {
+    return wire::python_file(classify(prefix, words));
   };
-  CHECK(file(Marker::plain, {"train.py", "-c"}) == "train.py");
-  CHECK(file(Marker::plain, {"job.pkl"}) == "");
-  CHECK(file(Marker::module, {"pkg.train"}) == "");
-  CHECK(file(Marker::plain, {"python", "train.py", "x.py"}) == "train.py");
-  CHECK(file(Marker::dashes, {"/usr/bin/python3.11", "-u", "-Wdefault", "-X", "dev", "-W", "error", "a.py"}) == "a.py");
-  CHECK(file(Marker::plain, {"python3", "--check-hash-based-pycs", "never", "folder"}) == "folder");
-  CHECK(file(Marker::plain, {"python3", "-m", "pkg"}) == "");
-  CHECK(file(Marker::plain, {"python3", "-um", "pkg"}) == "");
-  CHECK(file(Marker::plain, {"python3", "-c", "pass", "a.py"}) == "");
-  CHECK(file(Marker::plain, {"python3", "-"}) == "");
-  CHECK(file(Marker::plain, {"python3"}) == "");
-  CHECK(file(Marker::plain, {"pythonic", "a.py"}) == "");
-  CHECK(file(Marker::plain, {"sh", "a.py"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"train.py", "-c"}) == "train.py");
+  CHECK(file(PayloadPrefix::plain, {"job.pkl"}) == "");
+  CHECK(file(PayloadPrefix::module, {"pkg.train"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"python", "train.py", "x.py"}) == "train.py");
+  CHECK(file(PayloadPrefix::dashes, {"/usr/bin/python3.11", "-u", "-Wdefault", "-X", "dev", "-W", "error", "a.py"}) ==
+        "a.py");
+  CHECK(file(PayloadPrefix::plain, {"python3", "--check-hash-based-pycs", "never", "folder"}) == "folder");
+  CHECK(file(PayloadPrefix::plain, {"python3", "-m", "pkg"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"python3", "-um", "pkg"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"python3", "-c", "pass", "a.py"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"python3", "-"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"python3"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"pythonic", "a.py"}) == "");
+  CHECK(file(PayloadPrefix::plain, {"sh", "a.py"}) == "");
 }

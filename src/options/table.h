@@ -1,0 +1,236 @@
+/// @file table.h — every option of hvdrun and every environment variable of ours, once.
+///
+/// The table feeds the command line, --config-file, --help, the manual pages, hvd.run()'s keywords, and all readers of
+/// the environment: the launcher's Settings, the runtime's Configuration, hvd/_environment.py.  To add an option or a
+/// variable: one row here, and its use.  Then scripts/man-options writes the pages and src/python/hvd/_options.py.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "options/option.h"
+
+namespace hvd::options {
+
+// clang-format off
+inline constexpr auto table = [] {
+using enum ValueType;
+using enum Section;
+using enum Conversion;
+using enum Component;
+using Effect::none;
+using Effect::refused;
+constexpr std::string_view no_elastic = "elastic jobs are not built yet; start with a fixed -np";
+constexpr std::string_view no_autotune = "autotune is not built yet; the job runs with the fixed values";
+return std::to_array<Option>({
+    // where
+    {.id = "num-proc", .spellings = "-np,-n,--num-proc", .type = integer, .section = where, .metavar = "N", .yaml = "hosts.num_proc", .keyword = "num_proc,np", .help = "number of ranks"},
+    {.id = "hosts", .spellings = "-H,--hosts", .type = text, .section = where, .metavar = "h1:2,h2:2", .yaml = "hosts.hosts", .keyword = "hosts", .help = "hosts and how many ranks each takes (default: what is found, else localhost)"},
+    {.id = "hostfile", .spellings = "-hostfile,--hostfile", .type = text, .section = where, .metavar = "FILE", .yaml = "hosts.hostfile", .keyword = "hostfile", .help = "the same, one host a line: host slots=2"},
+    {.id = "host-discovery-script", .spellings = "--host-discovery-script", .type = text, .section = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .keyword = "host_discovery_script", .help = "program that prints the hosts, one a line: host or host:slots"},
+    {.id = "manifest", .spellings = "--manifest", .type = text, .section = where, .metavar = "FILE", .variable = "HVD_MANIFEST", .yaml = "hosts.manifest", .help = "hosts as another program wrote them down: hvdrun-manifest(5)"},
+    {.id = "ssh-port", .spellings = "-p,--ssh-port", .type = integer, .section = where, .metavar = "PORT", .yaml = "ssh.port", .keyword = "ssh_port", .help = "port of sshd on the hosts", .least = 1, .most = 65535},
+    {.id = "ssh-identity-file", .spellings = "-i,--ssh-identity-file", .type = text, .section = where, .metavar = "FILE", .yaml = "ssh.identity_file", .keyword = "ssh_identity_file", .help = "private key for ssh"},
+    {.id = "ssh-program", .spellings = "--ssh-program", .type = text, .section = network, .metavar = "COMMAND", .variable = "HVD_SSH", .fallback = "ssh", .yaml = "ssh.program", .help = "the ssh to run, with its own options"},
+    {.id = "network-interfaces", .spellings = "--network-interfaces,--network-interface,--nics", .type = text, .section = network, .metavar = "a,b", .yaml = "hosts.network_interfaces", .keyword = "network_interfaces,network_interface", .help = "interfaces that may be used between hosts (default: those that reach them)"},
+    {.id = "mpirun", .spellings = "--mpirun", .type = text, .section = network, .metavar = "PATH", .variable = "HVD_MPIRUN", .help = "the mpirun of Open MPI 4.1 or 5 (default: the first in PATH)"},
+    {.id = "mpi-args", .spellings = "--mpi-args", .type = text, .section = network, .metavar = "ARGS", .keyword = "mpi_args", .help = "more arguments for mpirun, quoted as for a shell"},
+    {.id = "binding-args", .spellings = "--binding-args", .type = text, .section = network, .metavar = "ARGS", .help = "arguments for mpirun in place of its part about mapping and binding"},
+    {.id = "tcp", .spellings = "--tcp", .type = flag, .section = network, .help = "MPI uses TCP only"},
+    // what
+    {.id = "python", .spellings = "--python", .type = text, .section = what, .metavar = "PATH", .variable = "HVD_PYTHON", .keyword = "executable", .help = "interpreter (default: $VIRTUAL_ENV, hvdrun's own venv, python3)"},
+    {.id = "allow-writable", .spellings = "--allow-writable", .type = flag, .section = what, .variable = "HVD_ALLOW_WRITABLE", .help = "run what other users could have written or put there, on all hosts"},
+    {.id = "config-file", .spellings = "--config-file", .type = text, .section = what, .metavar = "FILE", .help = "options from a YAML file; flags and environment come first"},
+    {.id = "dry-run", .spellings = "--dry-run", .type = flag, .section = what, .help = "say which rank would run where and the mpirun command, then stop"},
+    {.id = "json", .spellings = "--json", .type = flag, .section = what, .help = "--dry-run, --show-map, --report or doctor as JSON"},
+    {.id = "bind", .spellings = "--bind", .type = negatable, .section = tuning, .fallback = "1", .yaml = "placement.bind", .help = "give each rank an equal share of the cores"},
+    {.id = "show-map", .spellings = "--show-map", .type = flag, .section = what, .help = "show rank, host, GPU, NUMA node, cores and network card, then stop"},
+    {.id = "svg", .spellings = "--svg", .type = flag, .section = what, .help = "--show-map as a picture, to standard output"},
+    {.id = "gpus", .spellings = "--gpus", .type = text, .section = where, .metavar = "all|own|none", .variable = "HVD_GPUS", .fallback = "all", .yaml = "placement.gpus", .help = "GPUs that a rank sees; its cores are near its own: hvdrun-placement(7)", .choices = "all,own,none"},
+    {.id = "share-gpus", .spellings = "--share-gpus", .type = negatable, .section = where, .variable = "HVD_SHARE_GPUS", .fallback = "0", .yaml = "placement.share_gpus", .help = "more ranks than GPUs on a host are fine"},
+    {.id = "topology", .spellings = "--topology", .type = text, .section = what, .metavar = "FILE", .help = "--show-map and --dry-run for a machine exported by lstopo"},
+    // output
+    {.id = "output-filename", .spellings = "--output-filename", .type = text, .section = output, .metavar = "DIR", .yaml = "output.filename", .keyword = "output_filename", .help = "also write DIR/rank.N/stdout and stderr"},
+    {.id = "prefix-output-with-timestamp", .spellings = "--prefix-output-with-timestamp,--prefix-timestamp,-prefix-timestamp", .type = flag, .section = output, .yaml = "output.timestamp", .help = "time of day before each line"},
+    {.id = "collapse", .spellings = "--collapse", .type = negatable, .section = output, .variable = "HVD_COLLAPSE", .yaml = "output.collapse", .help = "lines that several ranks print alike become one (default: on a terminal)"},
+    {.id = "stdin", .spellings = "--stdin", .type = integer, .section = output, .metavar = "RANK", .yaml = "output.stdin", .help = "give hvdrun's standard input to this rank, mostly 0 (default: to none)", .least = 0},
+    {.id = "report", .spellings = "--report", .type = negatable, .section = output, .variable = "HVD_REPORT", .yaml = "output.report", .help = "at the end: time, steps, the slowest rank, use of CPU, memory and GPUs (default: on a terminal)"},
+    {.id = "report-filename", .spellings = "--report-filename", .type = text, .section = timeline, .metavar = "FILE", .variable = "HVD_REPORT_FILENAME", .yaml = "output.report_filename", .help = "write the report there too, as JSON"},
+    {.id = "timeline-filename", .spellings = "--timeline-filename", .type = text, .section = output, .metavar = "FILE", .variable = "HOROVOD_TIMELINE", .readers = hvdrun | libhvd, .for_ranks = true, .yaml = "timeline.filename", .help = "record a trace of all ranks (open it in ui.perfetto.dev)"},
+    {.id = "timeline-mark-cycles", .spellings = "--timeline-mark-cycles", .type = negatable, .section = timeline, .variable = "HOROVOD_TIMELINE_MARK_CYCLES", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "0", .yaml = "timeline.mark_cycles", .help = "mark each cycle in the trace"},
+    {.id = "verbose", .spellings = "--verbose", .type = flag, .section = output, .keyword = "verbose", .help = "say each step; show what mpirun says; ranks log at level info"},
+    // life
+    {.id = "start-timeout", .spellings = "--start-timeout", .type = number, .section = life, .metavar = "S", .variable = "HOROVOD_START_TIMEOUT", .fallback = "30", .yaml = "hosts.start_timeout", .keyword = "start_timeout", .help = "longest time for all ranks to come up", .least = 0.1},
+    {.id = "time-limit", .spellings = "--time-limit", .type = number, .section = life, .metavar = "S", .yaml = "hosts.time_limit", .help = "end the job after so many seconds, with the grace, exit code 6", .least = 0.1},
+    {.id = "grace", .spellings = "--grace", .type = number, .section = life, .metavar = "S", .variable = "HVD_GRACE", .fallback = "5", .yaml = "hosts.grace", .help = "time for a rank to end by itself before it is killed", .least = 0},
+    // tuning
+    {.id = "fusion-threshold-mb", .spellings = "--fusion-threshold-mb", .type = number, .section = tuning, .metavar = "N", .variable = "HOROVOD_FUSION_THRESHOLD", .readers = hvdrun | libhvd, .for_ranks = true, .conversion = megabytes, .fallback = "128", .yaml = "params.fusion_threshold_mb", .help = "most data in one fused operation; 0: no fusion", .least = 0, .most = 1e9},
+    {.id = "cycle-time-ms", .spellings = "--cycle-time-ms", .type = number, .section = tuning, .metavar = "F", .variable = "HOROVOD_CYCLE_TIME", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "1", .yaml = "params.cycle_time_ms", .help = "longest time a tensor is held to be fused", .least = 0, .most = 1e6},
+    {.id = "cache-capacity", .spellings = "--cache-capacity", .type = integer, .section = tuning, .metavar = "N", .variable = "HOROVOD_CACHE_CAPACITY", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "1024", .yaml = "params.cache_capacity", .help = "tensors whose agreement is remembered", .least = 0, .most = 1048576},
+    {.id = "hierarchical-allreduce", .spellings = "--hierarchical-allreduce", .type = negatable, .section = tuning, .variable = "HOROVOD_HIERARCHICAL_ALLREDUCE", .readers = hvdrun | libhvd, .for_ranks = true, .yaml = "params.hierarchical_allreduce", .help = "sums on GPUs within hosts first, by NCCL (on CPUs they always are)"},
+    {.id = "hierarchical-allgather", .spellings = "--hierarchical-allgather", .type = negatable, .section = tuning, .variable = "HOROVOD_HIERARCHICAL_ALLGATHER", .readers = hvdrun | libhvd, .for_ranks = true, .yaml = "params.hierarchical_allgather", .help = "allgathers on GPUs host by host, by NCCL"},
+    {.id = "torus-allreduce", .spellings = "--torus-allreduce", .type = negatable, .section = tuning, .variable = "HOROVOD_TORUS_ALLREDUCE", .readers = hvdrun | libhvd, .for_ranks = true, .yaml = "params.torus_allreduce", .help = "the same as --hierarchical-allreduce"},
+    {.id = "mpi-threads-disable", .spellings = "--mpi-threads-disable", .type = negatable, .section = tuning, .variable = "HOROVOD_MPI_THREADS_DISABLE", .readers = hvdrun | libhvd, .for_ranks = true, .yaml = "library_options.mpi_threads_disable", .help = "MPI without threads"},
+    {.id = "num-nccl-streams", .spellings = "--num-nccl-streams", .type = integer, .section = tuning, .metavar = "N", .variable = "HOROVOD_NUM_NCCL_STREAMS", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "1", .yaml = "library_options.num_nccl_streams", .help = "NCCL streams of each process set, which batches take in turn", .least = 1, .most = 16},
+    {.id = "thread-affinity", .spellings = "--thread-affinity", .type = text, .section = tuning, .metavar = "CORE,...", .variable = "HOROVOD_THREAD_AFFINITY", .readers = hvdrun | libhvd, .for_ranks = true, .yaml = "library_options.thread_affinity", .help = "cores of the runtime's threads, by local rank"},
+    // autotune
+    {.id = "autotune", .spellings = "--autotune", .type = negatable, .section = autotune, .variable = "HOROVOD_AUTOTUNE", .readers = nobody, .for_ranks = true, .fallback = "0", .yaml = "autotune.enabled", .help = "tune fusion and the like while running", .effect = none, .remark = no_autotune},
+    {.id = "autotune-log-file", .spellings = "--autotune-log-file", .type = text, .section = autotune, .metavar = "FILE", .variable = "HOROVOD_AUTOTUNE_LOG", .readers = nobody, .for_ranks = true, .yaml = "autotune.log_file", .help = "what was tried, as CSV"},
+    {.id = "autotune-warmup-samples", .spellings = "--autotune-warmup-samples", .type = integer, .section = autotune, .metavar = "N", .variable = "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", .readers = nobody, .for_ranks = true, .fallback = "3", .yaml = "autotune.warmup_samples", .help = "samples thrown away at first", .least = 0},
+    {.id = "autotune-steps-per-sample", .spellings = "--autotune-steps-per-sample", .type = integer, .section = autotune, .metavar = "N", .variable = "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", .readers = nobody, .for_ranks = true, .fallback = "10", .yaml = "autotune.steps_per_sample", .help = "steps in a sample", .least = 1},
+    {.id = "autotune-bayes-opt-max-samples", .spellings = "--autotune-bayes-opt-max-samples", .type = integer, .section = autotune, .metavar = "N", .variable = "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", .readers = nobody, .for_ranks = true, .fallback = "20", .yaml = "autotune.bayes_opt_max_samples", .help = "samples before tuning ends", .least = 1},
+    {.id = "autotune-gaussian-process-noise", .spellings = "--autotune-gaussian-process-noise", .type = number, .section = autotune, .metavar = "F", .variable = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", .readers = nobody, .for_ranks = true, .fallback = "0.8", .yaml = "autotune.gaussian_process_noise", .help = "noise that the tuner assumes", .least = 0},
+    // stall
+    {.id = "stall-check", .spellings = "--stall-check", .type = negatable, .section = stall, .variable = "HOROVOD_STALL_CHECK_DISABLE", .readers = hvdrun | libhvd, .for_ranks = true, .conversion = inverted, .fallback = "1", .yaml = "stall_check.enabled", .help = "warn when ranks wait for one another"},
+    {.id = "stall-check-warning-time-seconds", .spellings = "--stall-check-warning-time-seconds", .type = number, .section = stall, .metavar = "S", .variable = "HOROVOD_STALL_CHECK_TIME_SECONDS", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "60", .yaml = "stall_check.warning_time_seconds", .help = "when to warn", .least = 0, .most = 1e9},
+    {.id = "stall-check-shutdown-time-seconds", .spellings = "--stall-check-shutdown-time-seconds", .type = number, .section = stall, .metavar = "S", .variable = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "0", .yaml = "stall_check.shutdown_time_seconds", .help = "when to end the job; 0: never", .least = 0, .most = 1e9},
+    // logging
+    {.id = "log-level", .spellings = "--log-level", .type = text, .section = logging, .metavar = "LEVEL", .variable = "HOROVOD_LOG_LEVEL", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "warning", .yaml = "logging.level", .help = "how much the runtime says: trace, debug, info, warning, error, fatal", .choices = "trace,debug,info,warning,error,fatal"},
+    {.id = "log-with-timestamp", .spellings = "--log-with-timestamp", .type = negatable, .section = logging, .variable = "HOROVOD_LOG_HIDE_TIME", .readers = hvdrun | libhvd, .for_ranks = true, .conversion = inverted, .fallback = "0", .yaml = "logging.with_timestamp", .help = "time in the runtime's messages", .opposites = "--log-without-timestamp,--log-hide-timestamp"},
+    // elastic
+    {.id = "min-np", .spellings = "--min-np,--min-num-proc", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.min_np", .keyword = "min_num_proc,min_np", .help = "fewest ranks to go on with", .effect = refused, .remark = no_elastic},
+    {.id = "max-np", .spellings = "--max-np,--max-num-proc", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.max_np", .keyword = "max_num_proc,max_np", .help = "most ranks to grow to", .effect = refused, .remark = no_elastic},
+    {.id = "slots-per-host", .spellings = "--slots-per-host,--slots", .type = integer, .section = elastic, .metavar = "N", .fallback = "1", .yaml = "elastic.slots_per_host", .keyword = "slots", .help = "ranks on each discovered host that comes without a number", .least = 1},
+    {.id = "elastic-timeout", .spellings = "--elastic-timeout", .type = number, .section = elastic, .metavar = "S", .variable = "HOROVOD_ELASTIC_TIMEOUT", .readers = python, .fallback = "600", .yaml = "elastic.timeout", .help = "longest wait for ranks after a change", .effect = refused, .remark = no_elastic},
+    {.id = "reset-limit", .spellings = "--reset-limit", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.reset_limit", .keyword = "reset_limit", .help = "most changes of the world", .effect = refused, .remark = no_elastic},
+    {.id = "blacklist-cooldown-range", .spellings = "--blacklist-cooldown-range", .type = pair, .section = elastic, .metavar = "MIN MAX", .yaml = "elastic.blacklist_cooldown_range", .keyword = "cooldown_range", .help = "seconds before a failed host is tried again", .effect = refused, .remark = no_elastic},
+    // horovod
+    {.id = "mpi", .spellings = "--mpi", .type = flag, .section = horovod, .keyword = "use_mpi", .help = "accepted: MPI is the one controller"},
+    {.id = "gloo", .spellings = "--gloo", .type = flag, .section = horovod, .keyword = "use_gloo", .help = "MPI is used; ranks get HOROVOD_RANK and its like", .effect = none, .remark = "MPI is the one controller here; for --gloo ranks get HOROVOD_RANK and its like"},
+    {.id = "jsrun", .spellings = "--jsrun", .type = flag, .section = horovod, .help = "accepted; MPI is used", .effect = none, .remark = "MPI is the one controller here; --jsrun changes nothing"},
+    {.id = "gloo-timeout-seconds", .spellings = "--gloo-timeout-seconds", .type = number, .section = horovod, .metavar = "S", .variable = "HOROVOD_GLOO_TIMEOUT_SECONDS", .readers = nobody, .for_ranks = true, .yaml = "library_options.gloo_timeout_seconds", .help = "accepted; there is no gloo here", .effect = none, .remark = "there is no gloo here; --gloo-timeout-seconds changes nothing", .least = 0},
+    {.id = "disable-cache", .spellings = "--disable-cache", .type = flag, .section = horovod, .keyword = "disable_cache", .help = "accepted: hvdrun keeps no cache of earlier checks"},
+    // other
+    {.id = "help", .spellings = "-h,--help", .type = flag, .section = other, .help = "this text"},
+    {.id = "help-all", .spellings = "--help-all", .type = flag, .section = other, .help = "every option"},
+    {.id = "version", .spellings = "-v,--version", .type = flag, .section = other, .help = "version"},
+    {.id = "check-build", .spellings = "-cb,--check-build", .type = flag, .section = other, .help = "what this build can do"},
+    {.id = "completion", .spellings = "--completion", .type = text, .section = other, .metavar = "SHELL", .help = "completion for bash, zsh or fish, to standard output", .choices = "bash,zsh,fish"},
+    {.id = "results", .spellings = "--results", .type = text, .section = other, .metavar = "FILE", .help = "where the ranks' results go (for hvd.run)", .hidden = true},
+    {.id = "results-of", .spellings = "--results-of", .type = integer, .section = other, .metavar = "RANK", .keyword = "only", .help = "the one rank whose result is wanted (for HorovodRunner)", .least = 0, .hidden = true},
+    {.id = "parent", .spellings = "--parent", .type = integer, .section = other, .metavar = "PID", .help = "end with this process (for hvd.run)", .hidden = true},
+    {.id = "dump-options", .spellings = "--dump-options", .type = flag, .section = other, .help = "this table as JSON", .hidden = true},
+    // Variables without an option.  The runtime:
+    {.type = flag, .section = Section::runtime, .variable = "HVD_DETERMINISTIC", .readers = libhvd, .help = "1 asks that results of an allreduce be the same to the last bit from run to run, within a node and across nodes, whatever was fused and whenever it came.  They always are, as long as the same ranks share the same nodes, so the variable changes nothing.", .effect = none},
+    {.type = integer, .section = Section::runtime, .variable = "HVD_RANKS_PER_NODE", .readers = libhvd | tools, .fallback = "0", .help = "Splits a host into nodes of so many ranks, which then reach each other through MPI; 0: each host is one node.  With 1 the order of addition is that of the ranks wherever they run: slower, but the bits no longer depend on how the ranks are spread over hosts.", .least = 0, .most = 1048576},
+    {.type = flag, .section = Section::runtime, .variable = "HVD_FILTER_PEERS", .readers = libhvd, .fallback = "1", .help = "0 on all ranks leaves the ports on which MPI listens open to everybody.  Otherwise, in a job over several hosts, only addresses of the job's hosts may connect to them; that goes wrong only where addresses are translated on the way from one host to another.  With --verbose each rank says what it has closed."},
+    {.type = integer, .section = Section::runtime, .variable = "HVD_TIMELINE_MAX_MB", .readers = hvdrun | libhvd, .fallback = "1024", .help = "Largest file that --timeline-filename writes, in MiB; what comes later is left out.", .least = 1, .most = 1048576},
+    // gpu
+    {.type = text, .section = gpu, .variable = "HOROVOD_GPU_OPERATIONS", .readers = libhvd, .help = "NCCL, the default, or MPI: tensors on GPUs go through MPI, from and to the GPU's memory, where the MPI of all ranks takes that, and otherwise through pinned host memory.", .choices = "NCCL,MPI"},
+    {.type = text, .section = gpu, .variable = "HOROVOD_GPU_ALLREDUCE", .readers = libhvd, .help = "The same for allreduce alone; it comes before HOROVOD_GPU_OPERATIONS.", .choices = "NCCL,MPI"},
+    {.type = text, .section = gpu, .variable = "HOROVOD_GPU_ALLGATHER", .readers = libhvd, .help = "The same for allgather alone; it comes before HOROVOD_GPU_OPERATIONS.", .choices = "NCCL,MPI"},
+    {.type = text, .section = gpu, .variable = "HOROVOD_GPU_BROADCAST", .readers = libhvd, .help = "The same for broadcast alone; it comes before HOROVOD_GPU_OPERATIONS.", .choices = "NCCL,MPI"},
+    {.type = text, .section = gpu, .variable = "HOROVOD_GPU_ALLTOALL", .readers = libhvd, .help = "The same for alltoall alone; it comes before HOROVOD_GPU_OPERATIONS.", .choices = "NCCL,MPI"},
+    {.type = text, .section = gpu, .variable = "HOROVOD_GPU_REDUCESCATTER", .readers = libhvd, .help = "The same for reducescatter alone; it comes before HOROVOD_GPU_OPERATIONS.", .choices = "NCCL,MPI"},
+    {.type = text, .section = gpu, .variable = "HOROVOD_CPU_OPERATIONS", .readers = libhvd, .help = "Where it is set and none of the variables above is, tensors on GPUs go through pinned host memory."},
+    {.type = flag, .section = gpu, .variable = "HVD_GPU_AWARE_MPI", .readers = libhvd, .help = "1: MPI takes pointers to GPUs' memory; 0: it does not.  By default it is asked (MPIX_Query_cuda_support, MPIX_GPU_query_support)."},
+    {.type = flag, .section = gpu, .variable = "HVD_TORCH_MEMORY", .readers = libhvd, .fallback = "1", .help = "0: buffers and results on GPUs come from the driver, not from torch's allocator."},
+    {.type = flag, .section = gpu, .variable = "HVD_NCCL_WIDE", .readers = libhvd, .fallback = "0", .help = "1 on all ranks: sums of 16-bit floats on GPUs are made in 32 bits, and rounded once."},
+    {.type = flag, .section = gpu, .variable = "HVD_NCCL_FLOAT8", .readers = libhvd, .fallback = "0", .help = "1 on all ranks: sums of 8-bit floats on GPUs that are neither averaged nor scaled are NCCL's: a quarter of the traffic, but rounded at each step, and saturating.  It takes NCCL 2.24 and GPUs of compute capability 9.0.  Otherwise they are made in 32 bits, and rounded once."},
+    // frameworks
+    {.type = flag, .section = frameworks, .variable = "HOROVOD_DYNAMIC_PROCESS_SETS", .readers = python, .fallback = "1", .help = "0: process sets can be given to init() only."},
+    {.type = number, .section = frameworks, .variable = "HOROVOD_SPARK_START_TIMEOUT", .readers = python, .fallback = "600", .help = "Seconds that a job in Spark waits for Spark to start its tasks; the start_timeout argument comes before it.", .least = 0.001, .most = 1e9},
+    {.type = integer, .section = frameworks, .variable = "HVD_TENSORFLOW_BATCH_BYTES", .readers = python, .fallback = "33554432", .help = "Bytes of gradients that TensorFlow hands over in one operation.", .least = 1},
+    {.type = flag, .section = frameworks, .variable = "HVD_TENSORFLOW_GPU", .readers = python, .fallback = "0", .help = "1 on all ranks: TensorFlow's allreduce and broadcast leave tensors on the GPU.  Needs TensorFlow 2.13 and a driver for CUDA 12.5, and has not run on a GPU yet.  Without it TensorFlow copies them to the host and back."},
+    // files
+    {.type = text, .section = files, .variable = "HVD_NCCL_LIBRARY", .readers = libhvd | tools, .help = "Path of libnccl.so.2, in place of the framework's and the system's."},
+    {.type = text, .section = files, .variable = "HVD_CUDA_LIBRARY", .readers = libhvd | python | tools, .help = "Path of libcuda.so.1, in place of the system's."},
+    {.type = text, .section = files, .variable = "HVD_LIBRARY", .readers = python, .help = "Path of libhvd.so, in place of the one in the Python package."},
+    {.type = text, .section = files, .variable = "HVD_RUN_PROGRAM", .readers = python, .help = "Path of the hvdrun that hvd.run() starts, in place of the installed one."},
+    {.type = text, .section = files, .variable = "HVD_RANK_PROGRAM", .readers = hvdrun, .help = "Path of hvdrank, in place of the one beside hvdrun."},
+    {.type = text, .section = files, .variable = "HVD_KUBECTL", .readers = hvdrun, .help = "The kubectl that reaches the hosts of a Kubernetes MPIJob, in place of the one that the job names."},
+    {.type = flag, .section = files, .variable = "HVD_RANK_EXEC", .readers = guard, .fallback = "0", .help = "1: a Python rank starts the interpreter itself, even where a shared libpython could be embedded."},
+    // testing
+    {.type = number, .section = testing, .variable = "HVD_INIT_TIMEOUT", .readers = libhvd, .fallback = "600", .help = "Seconds that init() waits for the other ranks.", .least = 0.001, .most = 1e9},
+    {.type = integer, .section = testing, .variable = "HVD_TREE_ARITY", .readers = libhvd, .fallback = "0", .help = "Children of a node's leader in the tree over nodes; 0: the built-in number.", .least = 0, .most = 1024},
+    {.type = text, .section = testing, .variable = "HVD_TENSORFLOW_DEVICE_TYPE", .readers = python, .fallback = "GPU", .help = "The type of TensorFlow device whose tensors count as a GPU's."},
+    // what a rank finds
+    {.type = text, .section = job, .variable = "HVD_JOB", .readers = script | guard, .help = "The name of the job."},
+    {.type = integer, .section = job, .variable = "HVD_RANK", .readers = script | python, .help = "The rank."},
+    {.type = integer, .section = job, .variable = "HVD_SIZE", .readers = script | python, .help = "How many ranks there are."},
+    {.type = integer, .section = job, .variable = "HVD_LOCAL_RANK", .readers = script, .help = "The rank within its host."},
+    {.type = integer, .section = job, .variable = "HVD_LOCAL_SIZE", .readers = script, .help = "How many ranks its host has."},
+    {.type = integer, .section = job, .variable = "HVD_CROSS_RANK", .readers = script, .help = "The index of its host among those that have this local rank."},
+    {.type = integer, .section = job, .variable = "HVD_CROSS_SIZE", .readers = script, .help = "How many hosts have this local rank."},
+    {.type = text, .section = job, .variable = "HVD_HOST", .readers = script | guard, .help = "The host, as hvdrun calls it."},
+    {.type = text, .section = job, .variable = "HVD_GPU", .readers = script | libhvd, .help = "The UUID of the GPU that is planned for the rank, or its PCI address."},
+    {.type = integer, .section = job, .variable = "HOROVOD_RANK", .readers = script | python, .help = "With --gloo: the same as HVD_RANK."},
+    {.type = integer, .section = job, .variable = "HOROVOD_SIZE", .readers = script | python, .help = "With --gloo: the same as HVD_SIZE."},
+    {.type = integer, .section = job, .variable = "HOROVOD_LOCAL_RANK", .readers = script, .help = "With --gloo: the same as HVD_LOCAL_RANK."},
+    {.type = integer, .section = job, .variable = "HOROVOD_LOCAL_SIZE", .readers = script, .help = "With --gloo: the same as HVD_LOCAL_SIZE."},
+    {.type = integer, .section = job, .variable = "HOROVOD_CROSS_RANK", .readers = script, .help = "With --gloo: the same as HVD_CROSS_RANK."},
+    {.type = integer, .section = job, .variable = "HOROVOD_CROSS_SIZE", .readers = script, .help = "With --gloo: the same as HVD_CROSS_SIZE."},
+    {.type = text, .section = job, .variable = "HOROVOD_HOSTNAME", .readers = script, .help = "With --gloo: the same as HVD_HOST."},
+    // internal: from hvdrun to the guards
+    {.type = text, .section = internal, .variable = "HVD_JOB_KEYS", .readers = guard, .help = "The key pair of a guard: public and secret key."},
+    {.type = text, .section = internal, .variable = "HVD_JOB_DIR", .readers = guard, .help = "The job's own folder, on hvdrun's host."},
+    {.type = text, .section = internal, .variable = "HVD_CONTROL", .readers = guard, .help = "Addresses of hvdrun, blank-separated."},
+    {.type = text, .section = internal, .variable = "HVD_SERVER_KEY", .readers = guard, .help = "hvdrun's public key."},
+    {.type = text, .section = internal, .variable = "HVD_MPIRUN_ONLY", .readers = guard, .help = "Names of the variables that hvdrun sets for mpirun alone, blank-separated."},
+    {.type = text, .section = internal, .variable = "HVD_HOST_CWD", .readers = guard, .help = "What this host calls the job's folder."},
+    {.type = text, .section = internal, .variable = "HVD_HOST_SET_", .readers = guard, .help = "HVD_HOST_SET_NAME: the value of NAME on this host."},
+    // from hvdrun to its ssh agent, which mpirun starts
+    {.type = text, .section = internal, .variable = "HVD_AGENT_SSH", .readers = hvdrun, .help = "The ssh to run: words, blank-separated."},
+    {.type = text, .section = internal, .variable = "HVD_AGENT_SEAL", .readers = hvdrun, .help = "munge: the secret is sealed, since the way is not encrypted."},
+    {.type = text, .section = internal, .variable = "HVD_AGENT_CWD", .readers = hvdrun, .help = "The working folder of the job."},
+    {.type = text, .section = internal, .variable = "HVD_AGENT_PREFLIGHT", .readers = hvdrun, .help = "Shell text that runs first on a host."},
+    {.type = text, .section = internal, .variable = "HVD_AGENT_LOGS", .readers = hvdrun, .help = "The folder for what ssh and the daemon write."},
+    // from Spark's tasks to hvdrun --relay-send
+    {.type = text, .section = internal, .variable = "HVD_RELAY_KEYS", .readers = hvdrun, .help = "The key pair of the sender."},
+    {.type = text, .section = internal, .variable = "HVD_RELAY_SERVER_KEY", .readers = hvdrun, .help = "The public key of the listener."},
+    // from the guard to its rank
+    {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = integer, .section = internal, .variable = "HVD_TALLY_FD", .readers = libhvd, .fallback = "-1", .help = "The page in which a rank shows its guard what it does; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = flag, .section = internal, .variable = "HVD_TIMELINE_COLLECT", .readers = libhvd, .fallback = "0", .help = "1: hvdrun collects the timeline."},
+    {.type = integer, .section = internal, .variable = "HVD_STACK_SIGNAL", .readers = python | guard, .help = "The signal that makes a rank write its Python stacks."},
+    {.type = integer, .section = internal, .variable = "HVD_STACK_FD", .readers = python | guard, .help = "The memory file that they are written to."},
+    {.type = text, .section = internal, .variable = "HVD_LIBPYTHON", .readers = guard, .help = "The libpython that hvdrank-python embeds."},
+    {.type = text, .section = internal, .variable = "HVD_BOOT", .readers = guard, .help = "What a Python rank is to run, as JSON."},
+    {.type = text, .section = internal, .variable = "HVD_INIT", .readers = python, .help = "The process that has called init(), so that a program which replaces it can tell."},
+});
+}();
+// clang-format on
+
+/// The options of hvdrun come first; behind them are the variables without an option.
+constexpr std::size_t count_options() {
+  std::size_t count = 0;
+  while (count < table.size() && table[count].is_option()) ++count;
+  return count;
+}
+static_assert([] {
+  for (std::size_t i = count_options(); i < table.size(); ++i)
+    if (table[i].is_option() || !table[i].has_variable()) return false;
+  return true;
+}());
+
+/// A variable of the table that holds one of @p types.  The compiler finds its row, and refuses a name that no row has.
+template <ValueType... types>
+class Variable {
+ public:
+  consteval Variable(const char* name) : row_(row_of(name)) {}  // NOLINT(google-explicit-constructor): "HVD_X" is one
+  template <ValueType... others>
+  requires(sizeof...(types) == 0) constexpr Variable(Variable<others...> typed)
+      : row_(typed.row()) {}  // NOLINT(google-explicit-constructor)
+  constexpr std::size_t row() const { return row_; }
+  constexpr const Option& option() const { return table[row_]; }
+
+ private:
+  static consteval std::size_t row_of(std::string_view name) {
+    for (std::size_t i = 0; i < table.size(); ++i)
+      if (name == table[i].variable) {
+        if (sizeof...(types) != 0 && !((table[i].type == types) || ...)) throw "the variable has another type";
+        return i;
+      }
+    throw "no row of the table has this variable";
+  }
+
+  std::size_t row_;
+};
+
+using AnyVariable = Variable<>;
+using FlagVariable = Variable<ValueType::flag, ValueType::negatable>;
+using IntegerVariable = Variable<ValueType::integer>;
+using NumberVariable = Variable<ValueType::number>;
+using TextVariable = Variable<ValueType::text>;
+
+}  // namespace hvd::options
