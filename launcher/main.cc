@@ -12,12 +12,13 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "launcher/control/jobs.h"
-#include "launcher/doctor/ask.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/job.h"
-#include "launcher/mpirun/agent.h"
+#include "launcher/job/job.h"
 #include "launcher/options/help.h"
 #include "launcher/output/printer.h"
+#include "launcher/process/descendants.h"
+#include "launcher/remote/ask_hosts.h"
+#include "launcher/remote/remote_agent.h"
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
 #include "launcher/supervise/supervise.h"
@@ -76,11 +77,11 @@ std::size_t terminal_columns() {
 }
 
 int show_map(Settings settings) {
-  JobPlan job;
+  Job job;
   job.settings = std::move(settings);
   place_ranks(job, environment);
   require_known(job.hosts);
-  if (!job.settings.has("topology") && !(job.plan.all_local() && place::read_gpus().empty())) {
+  if (!job.settings.has("topology") && !(job.map.all_local() && place::read_gpus().empty())) {
     job.rank_program = find_rank_program(environment);
     std::string python;
     try {
@@ -91,9 +92,9 @@ int show_map(Settings settings) {
     look_at_machines(job, python);
   }
   share_out(job, environment);
-  const std::string text = job.settings.flag("json")  ? map_json(job.plan, job.machines)
-                           : job.settings.flag("svg") ? map_svg(job.plan, job.machines)
-                                                      : map_text(job.plan, job.machines);
+  const std::string text = job.settings.flag("json")  ? map_json(job.map, job.machines)
+                           : job.settings.flag("svg") ? map_svg(job.map, job.machines)
+                                                      : map_text(job.map, job.machines);
   return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 
@@ -122,7 +123,7 @@ int run(const std::vector<std::string>& args) {
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
 
   if (given.flag("show-map")) return show_map(std::move(line.settings));
-  JobPlan job = prepare(std::move(line), environment);
+  Job job = prepare(std::move(line), environment);
   if (!job.settings.flag("dry-run")) return supervise(job);
   share_out(job, environment);
   const std::string text = job.settings.flag("json") ? dry_run_json(job) : dry_run_text(job);

@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "base/own_file.h"
 #include "base/text.h"
-#include "launcher/control/commands.h"
-#include "launcher/control/folder.h"
+#include "launcher/control/job_folder.h"
+#include "launcher/control/query_server.h"
 
 namespace hvd::launcher {
 
@@ -26,8 +26,8 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* card_name = "/card.json";
-constexpr std::size_t most_card_bytes = 4u << 20;
+constexpr const char* status_name = "/card.json";
+constexpr std::size_t most_status_bytes = 4u << 20;
 constexpr auto stacks_limit = 17s;         // the job waits 12 s for its ranks
 constexpr double after_grace_seconds = 5;  // for hvdrun to end when its ranks have
 
@@ -49,27 +49,27 @@ const std::map<std::string, std::string> usages{
      "job runs.\n"},
 };
 
-struct Found {
+struct JobMatch {
   RunningJob job;
   Json status;
 
   std::string name() const { return status.value("job", ""); }
 };
 
-std::vector<Found> find_jobs() {
-  std::vector<Found> found;
+std::vector<JobMatch> find_jobs() {
+  std::vector<JobMatch> found;
   for (RunningJob& job : running_jobs()) {
     Json status = Json::parse(job.status, nullptr, false);
     if (status.is_object() && status.contains("job")) found.push_back({std::move(job), std::move(status)});
   }
   std::sort(found.begin(), found.end(),
-            [](const Found& a, const Found& b) { return a.status["started"] < b.status["started"]; });
+            [](const JobMatch& a, const JobMatch& b) { return a.status["started"] < b.status["started"]; });
   return found;
 }
 
-int list_as_json(const std::vector<Found>& jobs) {
+int list_as_json(const std::vector<JobMatch>& jobs) {
   Json all = Json::array();
-  for (const Found& f : jobs) {
+  for (const JobMatch& f : jobs) {
     Json one = f.status;
     one["state"] = f.job.state;
     if (f.job.state != "runs") one["ended"] = nullptr;  // not known
@@ -79,10 +79,10 @@ int list_as_json(const std::vector<Found>& jobs) {
 }
 
 int list_jobs() {
-  const std::vector<Found> jobs = find_jobs();
+  const std::vector<JobMatch> jobs = find_jobs();
   if (jobs.empty()) return std::puts("no job of yours runs here") < 0;
   std::printf("%-8s  %8s  %5s  %8s  %-7s  %-20s  %s\n", "JOB", "PID", "RANKS", "TIME", "STATE", "HOSTS", "RUNS");
-  for (const Found& f : jobs) {
+  for (const JobMatch& f : jobs) {
     const auto seconds = static_cast<long>(static_cast<double>(std::time(nullptr)) - f.status.value("started", 0.0));
     char time[32];
     std::snprintf(time, sizeof time, "%ld:%02ld:%02ld", seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -97,9 +97,9 @@ int list_jobs() {
 }
 
 /// By the (beginning of the) job's name or by hvdrun's process id; the only job when none is named.
-Found choose(const std::string& name) {
-  std::vector<Found> jobs = find_jobs(), fitting;
-  for (Found& f : jobs)
+JobMatch choose(const std::string& name) {
+  std::vector<JobMatch> jobs = find_jobs(), fitting;
+  for (JobMatch& f : jobs)
     if (name.empty() || f.name().starts_with(name) || std::to_string(f.status.value("pid", 0)) == name)
       fitting.push_back(std::move(f));
   if (fitting.size() == 1) return std::move(fitting[0]);
@@ -109,7 +109,7 @@ Found choose(const std::string& name) {
   throw Error(Code::usage, name, std::to_string(fitting.size()) + " jobs run here", "name one: hvdrun ps lists them");
 }
 
-int print_stacks(const Found& found) {
+int print_stacks(const JobMatch& found) {
   if (found.job.state == "stopped")
     throw Error(Code::unavailable, found.name(), "is stopped and cannot answer",
                 "kill -CONT " + std::to_string(found.job.owner.pid) + " lets it go on");
@@ -127,7 +127,7 @@ bool ends(const Fd& handle, std::chrono::milliseconds limit) {
 }
 
 /// For a job that does not listen: by signals to its hvdrun, the last of which nothing withstands.
-int kill_by_signal(const Found& found) {
+int kill_by_signal(const JobMatch& found) {
   const auto pid = static_cast<pid_t>(found.job.owner.pid);
   if (!is_in_this_namespace(found.job.owner))
     throw Error(Code::unavailable, found.name(), "does not answer", "it runs in another container: end it from there");
@@ -144,7 +144,7 @@ int kill_by_signal(const Found& found) {
   return ends(handle, 10s) ? 0 : static_cast<int>(Code::timeout);
 }
 
-int kill_job(const Found& found) {
+int kill_job(const JobMatch& found) {
   if (std::printf("ending job %s\n", found.name().c_str()) < 0) return 1;
   std::fflush(stdout);
   if (found.job.state != "runs") return kill_by_signal(found);
@@ -156,8 +156,8 @@ int kill_job(const Found& found) {
 
 }  // namespace
 
-void leave_card(const std::string& folder, const std::string& status) {
-  const Fd card = open_own_file(folder + card_name, Begin::empty, 0600);
+void leave_status(const std::string& folder, const std::string& status) {
+  const Fd card = open_own_file(folder + status_name, Begin::empty, 0600);
   if (!write_all(card.get(), status))
     throw Error(Code::unavailable, folder, "cannot be written to: " + errno_text(errno));
 }
@@ -167,7 +167,7 @@ std::vector<RunningJob> running_jobs() {
   for (const LivingFolder& folder : folders_of_jobs()) {
     RunningJob job{folder.path, folder.owner, "silent", ""};
     try {
-      job.status = read_file(folder.path + card_name, most_card_bytes);
+      job.status = read_file(folder.path + status_name, most_status_bytes);
     } catch (const Error&) { continue; }  // it just begins
     const char state = is_in_this_namespace(folder.owner) ? process_state(static_cast<pid_t>(folder.owner.pid)) : 0;
     try {
@@ -200,7 +200,7 @@ int job_command(const std::vector<std::string>& words) {
       name = words[i];
   }
   if (command == "ps") return json ? list_as_json(find_jobs()) : list_jobs();
-  const Found found = choose(name);
+  const JobMatch found = choose(name);
   return command == "kill" ? kill_job(found) : print_stacks(found);
 }
 

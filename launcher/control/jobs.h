@@ -18,7 +18,7 @@ struct RunningJob {
 };
 
 /// Leaves @p status in the job's folder, for when it cannot answer.
-void leave_card(const std::string& folder, const std::string& status);
+void leave_status(const std::string& folder, const std::string& status);
 
 /// Those that are past their first moments.  Takes 2 s for each that is silent.
 std::vector<RunningJob> running_jobs();

@@ -87,7 +87,7 @@ void Session::tick() {
   if (now < next_ping_ns_) return;
   next_ping_ns_ = now + ping_interval_ns;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].stage == Stage::running && !ranks_[r].local) ping(static_cast<int>(r));
+    if (ranks_[r].stage == RankStage::running && !ranks_[r].local) ping(static_cast<int>(r));
 }
 
 void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
@@ -113,7 +113,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       break;
     case Type::clean:
       if (!state.death) vanish(rank, "its guard gave no cause");
-      state.stage = Stage::clean;
+      state.stage = RankStage::clean;
       if (released_) release(rank);
       break;
     case Type::payload_ready:
@@ -162,12 +162,12 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
 
 void Session::greet(const wire::PeerId& from, const wire::Frame& frame) {
   const wire::Hello hello = wire::hello_from_json(frame.body);
-  if (hello.rank < 0 || hello.rank >= static_cast<int>(ranks_.size()) || at(hello.rank).stage != Stage::absent) {
+  if (hello.rank < 0 || hello.rank >= static_cast<int>(ranks_.size()) || at(hello.rank).stage != RankStage::absent) {
     if (events_.note) events_.note("refused a guard that calls itself rank " + std::to_string(hello.rank));
     return;
   }
   RankState& state = at(hello.rank);
-  state.stage = Stage::greeted;
+  state.stage = RankStage::greeted;
   state.peer = from;
   state.local = hello.local;
   rank_of_[from] = hello.rank;
@@ -193,7 +193,7 @@ void Session::give_manifest(int rank) {
     else
       return;  // when its host's leader has the payload
   }
-  state.stage = Stage::running;
+  state.stage = RankStage::running;
   std::string body = to_json(m);
   if (body.size() > wire::max_frame_bytes) throw too_long(m, body.size());
   send(rank, Type::manifest, std::move(body));
@@ -208,7 +208,7 @@ void Session::payload_is_ready(int leader, const std::string& path) {
   host_payload_[host] = path;
   std::erase(deliveries_, leader);
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].stage == Stage::greeted && manifests_[r].host == host && !stopping_)
+    if (ranks_[r].stage == RankStage::greeted && manifests_[r].host == host && !stopping_)
       give_manifest(static_cast<int>(r));
     else if (ranks_[r].payload_sent_bytes == 0)
       flush(static_cast<int>(r));  // its turn has come, perhaps
@@ -227,7 +227,7 @@ void Session::died(int rank, wire::DeathRecord record) {
     if (record.code > 128) record.code -= 128;
   }
   if (record.phase.empty()) record.phase = state.phase;
-  state.stage = std::max(state.stage, Stage::ended);
+  state.stage = std::max(state.stage, RankStage::ended);
   state.death = std::move(record);
   if (events_.death) events_.death(*state.death);
 }
@@ -244,7 +244,7 @@ void Session::vanish(int rank, const std::string& text, int code) {
     record.text = text;
     died(rank, std::move(record));
   }
-  state.stage = Stage::clean;
+  state.stage = RankStage::clean;
 }
 
 void Session::send(int rank, Type type, std::string body) {
@@ -254,7 +254,7 @@ void Session::send(int rank, Type type, std::string body) {
 
 void Session::flush(int rank) {
   RankState& state = at(rank);
-  if (state.stage == Stage::absent || state.gone) return;
+  if (state.stage == RankStage::absent || state.gone) return;
   try {
     while (!state.queue.empty()) {
       if (!listener_->send(state.peer, state.queue.front())) return;
@@ -286,13 +286,13 @@ void Session::ping(int rank) { send(rank, Type::ping, bytes_of(monotonic_ns()));
 void Session::stop_all(const std::string& reason, double grace_seconds, int signal) {
   stopping_ = wire::Stop{reason, grace_seconds, signal};
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].stage == Stage::greeted || ranks_[r].stage == Stage::running)
+    if (ranks_[r].stage == RankStage::greeted || ranks_[r].stage == RankStage::running)
       send(static_cast<int>(r), Type::stop, to_json(*stopping_));
 }
 
 void Session::signal_all(int number) {
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].stage == Stage::running) send(static_cast<int>(r), Type::signal, bytes_of(std::int32_t{number}));
+    if (ranks_[r].stage == RankStage::running) send(static_cast<int>(r), Type::signal, bytes_of(std::int32_t{number}));
 }
 
 void Session::tell_complete() {
@@ -302,7 +302,7 @@ void Session::tell_complete() {
 
 bool Session::ask_stack(int rank, bool native) {
   const RankState& state = at(rank);
-  if (state.gone || state.stage == Stage::absent || state.stage == Stage::clean) return false;
+  if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return false;
   send(rank, Type::stacks, native ? "native" : "");
   return true;
 }
@@ -310,7 +310,7 @@ bool Session::ask_stack(int rank, bool native) {
 void Session::release_all() {
   released_ = true;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].stage == Stage::clean && !ranks_[r].gone) release(static_cast<int>(r));
+    if (ranks_[r].stage == RankStage::clean && !ranks_[r].gone) release(static_cast<int>(r));
 }
 
 void Session::release(int rank) {
@@ -319,7 +319,7 @@ void Session::release(int rank) {
   send(rank, Type::release, sweep ? "sweep" : "");
 }
 
-std::vector<int> Session::in_stage(Stage stage) const {
+std::vector<int> Session::in_stage(RankStage stage) const {
   std::vector<int> found;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == stage) found.push_back(static_cast<int>(r));
@@ -327,7 +327,7 @@ std::vector<int> Session::in_stage(Stage stage) const {
 }
 
 bool Session::all_clean() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.stage == Stage::clean; });
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.stage == RankStage::clean; });
 }
 
 }  // namespace hvd::launcher

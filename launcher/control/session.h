@@ -41,11 +41,11 @@ struct SessionEvents {
 };
 
 /// How far a rank has come.
-enum class Stage { absent, greeted, running, ended, clean };
+enum class RankStage { absent, greeted, running, ended, clean };
 
 /// One rank as the session knows it.
 struct RankState {
-  Stage stage = Stage::absent;
+  RankStage stage = RankStage::absent;
   wire::PeerId peer;
   bool local = false;
   bool gone = false;  ///< its guard's connection has ended
@@ -90,7 +90,7 @@ class Session {
   /// The rank's guard is gone without a word; @p code is the signal, if known.
   void vanish(int rank, const std::string& text, int code = 0);
 
-  std::vector<int> in_stage(Stage stage) const;
+  std::vector<int> in_stage(RankStage stage) const;
   /// Every rank has ended and its guard has nothing left below it, or is gone.
   bool all_clean() const;
 

@@ -39,51 +39,51 @@ std::int64_t clock_ns(clockid_t clock) {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-struct Started {
+struct RankStart {
   std::string host;
   bool same_clock;
 };
-struct ClockSample {
+struct ClockPing {
   std::int64_t sent_ns, received_ns, guard_ns;
 };
-struct Records {
+struct TraceRecords {
   std::string body;
 };
-struct Ended {
+struct RankEnd {
   std::string text;
 };
-struct Item {
+struct TimelineItem {
   int rank;
   std::int64_t at_ns;
-  std::variant<Started, ClockSample, Records, Ended> what;
+  std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what;
 };
 
 }  // namespace
 
 class TimelineFile::Writer {
  public:
-  explicit Writer(Options options);
+  explicit Writer(TimelineFileOptions options);
   ~Writer();
 
-  void push(int rank, std::variant<Started, ClockSample, Records, Ended> what);
+  void push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what);
   std::string close(milliseconds limit);
 
  private:
   // the thread
   void run();
-  bool wait_for_items(std::deque<Item>& items);
-  void take(Item& item);
+  bool wait_for_items(std::deque<TimelineItem>& items);
+  void take(TimelineItem& item);
   void rest(nanoseconds worked);
   void update_clock(int rank);
   void finish();
   std::int64_t timeline_now() const { return clock_ns(CLOCK_MONOTONIC) + clock(0).offset_ns(); }
   const ClockEstimate& clock(int rank) const;
 
-  const Options options_;
+  const TimelineFileOptions options_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> waiting_;
+  std::deque<TimelineItem> waiting_;
   std::size_t waiting_bytes_ = 0;
   std::uint64_t dropped_ = 0;
   bool closing_ = false, idle_ = false;
@@ -101,7 +101,7 @@ class TimelineFile::Writer {
   std::thread thread_;
 };
 
-TimelineFile::Writer::Writer(Options options)
+TimelineFile::Writer::Writer(TimelineFileOptions options)
     : options_(std::move(options)),
       file_(options_.path, options_.max_bytes, "--timeline-filename"),
       timeline_(clock_ns(CLOCK_MONOTONIC), [this](std::string_view lines) { file_.write(lines); }) {
@@ -114,8 +114,8 @@ TimelineFile::Writer::Writer(Options options)
 
 TimelineFile::Writer::~Writer() { close(milliseconds(0)); }
 
-void TimelineFile::Writer::push(int rank, std::variant<Started, ClockSample, Records, Ended> what) {
-  const auto* records = std::get_if<Records>(&what);
+void TimelineFile::Writer::push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what) {
+  const auto* records = std::get_if<TraceRecords>(&what);
   const std::size_t bytes = records != nullptr ? records->body.size() : 0;
   bool wake = false;
   {
@@ -154,7 +154,7 @@ std::string TimelineFile::Writer::close(milliseconds limit) {
 void TimelineFile::Writer::run() {
   pthread_setname_np(pthread_self(), "timeline");
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
-  std::deque<Item> items;
+  std::deque<TimelineItem> items;
   std::int64_t pending_at_ns = clock_ns(CLOCK_MONOTONIC);
   while (wait_for_items(items)) {
     while (!items.empty() && !cut_short_) {
@@ -175,7 +175,7 @@ void TimelineFile::Writer::run() {
 }
 
 /// Gathers what comes within a period; returns false when closing and nothing is left.
-bool TimelineFile::Writer::wait_for_items(std::deque<Item>& items) {
+bool TimelineFile::Writer::wait_for_items(std::deque<TimelineItem>& items) {
   std::unique_lock lock(mutex_);
   idle_ = true;
   changed_.wait_for(lock, pending_period, [&] { return closing_ || !idle_; });
@@ -207,20 +207,20 @@ void TimelineFile::Writer::update_clock(int rank) {
   for (const auto& [which, estimate] : clocks_) set(which);
 }
 
-void TimelineFile::Writer::take(Item& item) {
+void TimelineFile::Writer::take(TimelineItem& item) {
   if (!file_.usable() || item.rank < 0 || item.rank >= options_.size) return;
   const std::int64_t at_ns = item.at_ns + clock(0).offset_ns();
-  if (auto* started = std::get_if<Started>(&item.what)) {
+  if (auto* started = std::get_if<RankStart>(&item.what)) {
     timeline_.name_rank(item.rank, started->host);
     if (started->same_clock) clocks_[item.rank] = ClockEstimate::same_clock();
     update_clock(item.rank);
     timeline_.mark(item.rank, "started", at_ns);
-  } else if (auto* sample = std::get_if<ClockSample>(&item.what)) {
+  } else if (auto* sample = std::get_if<ClockPing>(&item.what)) {
     if (clocks_[item.rank].add(sample->sent_ns, sample->received_ns, sample->guard_ns)) update_clock(item.rank);
-  } else if (auto* records = std::get_if<Records>(&item.what)) {
+  } else if (auto* records = std::get_if<TraceRecords>(&item.what)) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(records->body.data());
     if (!timeline_.feed(item.rank, {bytes, records->body.size()})) malformed_[item.rank] = true;
-  } else if (auto* ended = std::get_if<Ended>(&item.what)) {
+  } else if (auto* ended = std::get_if<RankEnd>(&item.what)) {
     timeline_.rank_ended(item.rank, ended->text, at_ns);
   }
 }
@@ -254,17 +254,17 @@ void TimelineFile::Writer::finish() {
 
 std::uint64_t TimelineFile::max_bytes_from_environment() { return trace::timeline_limit_from_environment(); }
 
-TimelineFile::TimelineFile(Options options) : writer_(std::make_unique<Writer>(std::move(options))) {}
+TimelineFile::TimelineFile(TimelineFileOptions options) : writer_(std::make_unique<Writer>(std::move(options))) {}
 TimelineFile::~TimelineFile() = default;
 
 void TimelineFile::rank_started(int rank, std::string host, bool same_clock) {
-  writer_->push(rank, Started{std::move(host), same_clock});
+  writer_->push(rank, RankStart{std::move(host), same_clock});
 }
 void TimelineFile::clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
-  writer_->push(rank, ClockSample{sent_ns, received_ns, guard_ns});
+  writer_->push(rank, ClockPing{sent_ns, received_ns, guard_ns});
 }
-void TimelineFile::append(int rank, std::string body) { writer_->push(rank, Records{std::move(body)}); }
-void TimelineFile::rank_ended(int rank, std::string text) { writer_->push(rank, Ended{std::move(text)}); }
+void TimelineFile::append(int rank, std::string body) { writer_->push(rank, TraceRecords{std::move(body)}); }
+void TimelineFile::rank_ended(int rank, std::string text) { writer_->push(rank, RankEnd{std::move(text)}); }
 std::string TimelineFile::close(milliseconds limit) { return writer_->close(limit); }
 
 }  // namespace hvd::launcher

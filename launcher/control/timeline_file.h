@@ -12,19 +12,19 @@
 
 namespace hvd::launcher {
 
+struct TimelineFileOptions {
+  std::string path;
+  int size = 1;  ///< ranks of the job
+  std::uint64_t max_bytes = std::uint64_t{1024} << 20;
+};
+
 class TimelineFile {
  public:
-  struct Options {
-    std::string path;
-    int size = 1;  ///< ranks of the job
-    std::uint64_t max_bytes = std::uint64_t{1024} << 20;
-  };
-
   /// HVD_TIMELINE_MAX_MB as bytes, default 1024.  Throws Error{usage}.
   static std::uint64_t max_bytes_from_environment();
 
   /// Creates or empties the file.  Throws Error{usage} when it cannot be written: call it before anything is launched.
-  explicit TimelineFile(Options options);
+  explicit TimelineFile(TimelineFileOptions options);
   ~TimelineFile();  ///< as close(), without waiting for what was not written yet
   TimelineFile(const TimelineFile&) = delete;
   TimelineFile& operator=(const TimelineFile&) = delete;

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "launcher/doctor/gpus.h"
+#include "launcher/remote/ask_hosts.h"
 
 namespace hvd::launcher {
 

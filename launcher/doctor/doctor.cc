@@ -14,11 +14,11 @@
 #include "base/text.h"
 #include "base/trust.h"
 #include "launcher/doctor/as_json.h"
-#include "launcher/doctor/ask.h"
 #include "launcher/doctor/checkup.h"
 #include "launcher/doctor/gpus.h"
-#include "launcher/doctor/preflight.h"
-#include "launcher/job.h"
+#include "launcher/job/job.h"
+#include "launcher/remote/ask_hosts.h"
+#include "launcher/remote/preflight.h"
 
 namespace hvd::launcher {
 
@@ -51,7 +51,7 @@ Fd listen_at(const std::string& ip, std::string* address) {
   return fd;
 }
 
-Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& script) {
+Answers look_at(const MappedHost& host, const Job& job, const std::string& script) {
   Answers answers;
   answers.host = host.name;
   answers.local = host.local;
@@ -62,7 +62,7 @@ Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& scr
       return answers;
     }
   const double before = wall();
-  const Captured done = ask(host, job, script);
+  const CaptureResult done = ask(host, job, script);
   const double after = wall();
   if (done.ok() && read_answers(done.out, answers)) {
     const double theirs = to_number(answers.values["clock"]).value_or((before + after) / 2);
@@ -76,7 +76,7 @@ Answers look_at(const PlanHost& host, const JobPlan& job, const std::string& scr
   return answers;
 }
 
-Questions questions_for(JobPlan& job, const CommandLine& line, const Environment& environment) {
+Questions questions_for(Job& job, const CommandLine& line, const Environment& environment) {
   const bool by_anybody = job.settings.flag("allow-writable");
   find_programs(job, line.prefix != PayloadPrefix::dashes, environment);
   Questions q;
@@ -85,7 +85,7 @@ Questions questions_for(JobPlan& job, const CommandLine& line, const Environment
   q.python = job.python;
   if (!by_anybody) q.before = trust_script({q.rank_program, q.mpirun, q.python}, job.keepers);
   q.cwd = job.cwd;
-  for (const PlanHost& h : job.plan.hosts)
+  for (const MappedHost& h : job.map.hosts)
     if (!h.local && q.peers.size() < most_peers) q.peers.push_back(h.name);
   if (const char* folders = environment("PYTHONPATH")) q.python_path = folders;
   if (line.prefix == PayloadPrefix::module && !line.payload.empty())
@@ -100,7 +100,7 @@ Questions questions_for(JobPlan& job, const CommandLine& line, const Environment
 }  // namespace
 
 int doctor(CommandLine line, const Environment& environment) {
-  JobPlan job;
+  Job job;
   job.settings = line.settings;
   place_ranks(job, environment);
   job.cwd = current_folder();
@@ -112,8 +112,8 @@ int doctor(CommandLine line, const Environment& environment) {
     if (!address.empty()) questions.addresses.push_back(address);
   }
   const std::string script = checkup_script(questions);
-  std::vector<Answers> all(job.plan.hosts.size());
-  for_each_host(job, [&](std::size_t i) { all[i] = look_at(job.plan.hosts[i], job, script); });
+  std::vector<Answers> all(job.map.hosts.size());
+  for_each_host(job, [&](std::size_t i) { all[i] = look_at(job.map.hosts[i], job, script); });
 
   const std::vector<Problem> problems = find_problems(all, questions);
   const bool fatal = std::any_of(problems.begin(), problems.end(), [](const Problem& p) { return p.fatal; });

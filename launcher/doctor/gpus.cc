@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "launcher/place/gpu_ways.h"
+#include "launcher/mapping/gpu_ways.h"
 
 namespace hvd::launcher {
 
@@ -28,12 +28,6 @@ std::string aware_question(const std::string& mpirun) {
          "'$6==\"value\" && $5==\"opal_built_with_cuda_support\" {built=$7} "
          "$6==\"value\" && $5==\"opal_cuda_support\" {on=$7} "
          "END {if (built!=\"\") print \"aware\", built==\"true\" && on!=\"false\" ? \"yes\" : \"no\"}'\n";
-}
-
-std::string nccl_question() {
-  return "from importlib.metadata import distributions\n"
-         "for d in distributions():\n"
-         "    if (d.metadata['Name'] or '').startswith('nvidia-nccl-cu'): print('nccl',d.version)\n";
 }
 
 std::vector<std::pair<std::string, long long>> pairs_by_way(const Answers& a) {

@@ -15,12 +15,6 @@ std::string gpu_question(const std::string& rank_program);
 /// Shell text: "aware yes" where this Open MPI takes pointers to the memory of GPUs, "aware no" where it does not;
 /// nothing where it does not say.  UCX may take them nevertheless: the runtime's HVD_GPU_AWARE_MPI.
 std::string aware_question(const std::string& mpirun);
-/// Python text: "nccl 2.30.7", the wheel that torch brings.
-std::string nccl_question();
-/// Shell words behind an interpreter: runs its stdin.  Not "-", which would import from the working folder, where
-/// others may have put modules.
-inline constexpr const char* run_stdin =
-    " -c 'import sys;sys.path[:1]==[\"\"]and sys.path.pop(0);exec(sys.stdin.read())'";
 
 /// How many pairs of the host's GPUs have each way.
 std::vector<std::pair<std::string, long long>> pairs_by_way(const Answers& a);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/place/plan.h"
+#include "launcher/mapping/job_map.h"
 
 namespace hvd::launcher {
 
@@ -29,7 +29,7 @@ struct MpirunOptions {
 };
 
 /// The command, program first.  Pure.  Names of public variables only: their values are in mpirun's environment.
-std::vector<std::string> mpirun_command(const Mpirun& mpirun, const Plan& plan, const MpirunOptions& options);
+std::vector<std::string> mpirun_command(const Mpirun& mpirun, const JobMap& map, const MpirunOptions& options);
 
 /// HWLOC_COMPONENTS for every mpirun: its look at the topology would open displays, GPUs and their drivers: up to
 /// seconds, for nothing that we ask of it.

@@ -6,7 +6,7 @@ namespace hvd::launcher {
 
 void Collapser::add(int rank, int stream, std::string_view line, Clock::time_point now, const Take& take) {
   // Newest first, back to this rank's own last line: joining anything before that would turn its order round.
-  Group* same = nullptr;
+  LineGroup* same = nullptr;
   for (auto g = groups_.rbegin(); g != groups_.rend(); ++g) {
     if (std::binary_search(g->ranks.begin(), g->ranks.end(), rank)) break;
     if (g->stream == stream && g->line == line) same = &*g;
@@ -20,7 +20,7 @@ void Collapser::add(int rank, int stream, std::string_view line, Clock::time_poi
 
 void Collapser::flush(Clock::time_point now, bool all, const Take& take) {
   while (!groups_.empty()) {
-    const Group& first = groups_.front();
+    const LineGroup& first = groups_.front();
     if (!all && first.ranks.size() < size_ && now - first.since < longest_hold && groups_.size() <= most_held) return;
     take(first.ranks, first.stream, first.line);
     groups_.pop_front();

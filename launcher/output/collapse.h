@@ -27,14 +27,14 @@ class Collapser {
   bool empty() const { return groups_.empty(); }
 
  private:
-  struct Group {
+  struct LineGroup {
     std::string line;
     int stream;
     std::vector<int> ranks;
     Clock::time_point since;
   };
   std::size_t size_;
-  std::deque<Group> groups_;
+  std::deque<LineGroup> groups_;
 };
 
 }  // namespace hvd::launcher

@@ -51,7 +51,7 @@ void LiveArea::set(int rank, const std::string& tag, std::string_view text) {
     changed_ = rows_.erase(rank) > 0 || changed_;
     return;
   }
-  Row& row = rows_[rank];
+  LiveRow& row = rows_[rank];
   if (row.text == text) return;
   row = {tag, std::string(text), false};
   changed_ = true;
@@ -82,19 +82,19 @@ void LiveArea::draw(Clock::time_point now) {
 }
 
 std::string LiveArea::picture() const {
-  const Size size = size_();
-  std::vector<const Row*> shown;
+  const TerminalSize size = size_();
+  std::vector<const LiveRow*> shown;
   for (const auto& [rank, row] : rows_)
     if (rank != reader_ && !row.answered) shown.push_back(&row);
   const std::size_t most = std::max<std::size_t>(size.rows / 2, 2);
   std::size_t more = 0;
   if (shown.size() > most) more = shown.size() - (most - 1), shown.resize(most - 1);
   std::vector<std::string> lines;
-  const auto add = [&](const Row& row) {
+  const auto add = [&](const LiveRow& row) {
     const std::size_t tag = width(row_text(row.tag, SIZE_MAX));
     lines.push_back(row.tag + row_text(row.text, size.columns > tag + 1 ? size.columns - tag - 1 : 1));
   };
-  for (const Row* row : shown) add(*row);
+  for (const LiveRow* row : shown) add(*row);
   if (more) lines.push_back("… and " + count_of(static_cast<long long>(more), "more rank"));
   if (const auto reader = rows_.find(reader_); reader != rows_.end() && !reader->second.answered) add(reader->second);
   return join(lines, "\n");

@@ -17,14 +17,14 @@ std::string row_text(std::string_view text, std::size_t columns);
 class LiveArea {
  public:
   using Clock = std::chrono::steady_clock;
-  struct Size {
+  struct TerminalSize {
     std::size_t rows = 24, columns = 80;
   };
   static constexpr auto interval = std::chrono::milliseconds(100);  ///< between two drawings
 
   /// @param put   writes to the terminal
   /// @param size  of the terminal, now
-  LiveArea(std::function<void(std::string_view)> put, std::function<Size()> size)
+  LiveArea(std::function<void(std::string_view)> put, std::function<TerminalSize()> size)
       : put_(std::move(put)), size_(std::move(size)) {}
 
   /// What @p rank shows; empty: nothing.  @p tag  as it is printed, escapes of its colour included.
@@ -39,15 +39,15 @@ class LiveArea {
   void draw(Clock::time_point now);
 
  private:
-  struct Row {
+  struct LiveRow {
     std::string tag, text;
     bool answered = false;
   };
   std::string picture() const;
 
   std::function<void(std::string_view)> put_;
-  std::function<Size()> size_;
-  std::map<int, Row> rows_;  ///< by rank
+  std::function<TerminalSize()> size_;
+  std::map<int, LiveRow> rows_;  ///< by rank
   int reader_ = -1;
   std::size_t drawn_ = 0;  ///< rows on the screen
   bool changed_ = false;

@@ -49,7 +49,7 @@ bool one_terminal(const Outlet& a, const Outlet& b) {
          first.st_rdev == second.st_rdev;
 }
 
-LiveArea::Size size_of_terminal(int fd) {
+LiveArea::TerminalSize size_of_terminal(int fd) {
   winsize size{};
   if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return {};
   return {size.ws_row, size.ws_col};
@@ -87,12 +87,12 @@ Printer::Printer(PrinterOptions options)
       for (RankStream& stream : rank) stream.lines.draw_in_place();
   }
   take_ = [this](const std::vector<int>& ranks, int stream, const std::string& line) {
-    const Stream s = stream == err ? err : out;
+    const OutputStream s = stream == err ? err : out;
     print(s, tag_of_ranks(ranks, s), line);
   };
   const std::size_t digits = std::to_string(ranks_.size() - 1).size();
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    for (const Stream s : {out, err})
+    for (const OutputStream s : {out, err})
       ranks_[rank][s].tag =
           tag_of(static_cast<int>(rank), options_.hosts[rank], options_.may_colour && outlets_[s].is_terminal());
     if (options_.folder.empty()) continue;
@@ -104,7 +104,7 @@ Printer::Printer(PrinterOptions options)
   }
 }
 
-void Printer::print(Stream stream, const std::string& tag, std::string_view line) {
+void Printer::print(OutputStream stream, const std::string& tag, std::string_view line) {
   if (live_) live_->erase();
   Outlet& to = outlets_[live_ ? err : stream];  // one terminal: one queue keeps the order
   if (options_.timestamps) to.put(time_of_day());
@@ -113,14 +113,14 @@ void Printer::print(Stream stream, const std::string& tag, std::string_view line
   to.put("\n");
 }
 
-void Printer::to_file(int rank, Stream stream, std::string_view bytes) {
+void Printer::to_file(int rank, OutputStream stream, std::string_view bytes) {
   const Fd& file = at(rank, stream).file;
   if (!file || write_all(file.get(), bytes) || file_failed_) return;
   file_failed_ = true;
   say("hvdrun: " + options_.folder + ": " + errno_text(errno) + "; the ranks' files are not complete");
 }
 
-void Printer::rank_bytes(int rank, Stream stream, std::string_view bytes) {
+void Printer::rank_bytes(int rank, OutputStream stream, std::string_view bytes) {
   to_file(rank, stream, bytes);
   RankStream& s = at(rank, stream);
   s.lines.add(bytes, Lines::Clock::now(), [&](std::string_view line) { rank_line(rank, stream, line); });
@@ -130,7 +130,7 @@ void Printer::rank_bytes(int rank, Stream stream, std::string_view bytes) {
         " KiB and shown in pieces (the files of --output-filename have it whole)");
 }
 
-void Printer::rank_line(int rank, Stream stream, std::string_view line) {
+void Printer::rank_line(int rank, OutputStream stream, std::string_view line) {
   last_line_[static_cast<std::size_t>(rank)] = ++lines_;
   if (collapser_)
     collapser_->add(rank, stream, line, Collapser::Clock::now(), take_);
@@ -138,7 +138,7 @@ void Printer::rank_line(int rank, Stream stream, std::string_view line) {
     print(stream, at(rank, stream).tag, line);
 }
 
-std::string Printer::tag_of_ranks(const std::vector<int>& ranks, Stream stream) const {
+std::string Printer::tag_of_ranks(const std::vector<int>& ranks, OutputStream stream) const {
   if (ranks.size() == 1) return ranks_[static_cast<std::size_t>(ranks[0])][stream].tag;
   std::string tag = "[" + ranges(ranks);
   const std::string& host = options_.hosts[static_cast<std::size_t>(ranks[0])];
@@ -163,7 +163,7 @@ void Printer::draw_unended() {
 }
 
 void Printer::rank_ended(int rank) {
-  for (const Stream stream : {out, err}) {
+  for (const OutputStream stream : {out, err}) {
     RankStream& s = at(rank, stream);
     s.lines.end([&](std::string_view line) { rank_line(rank, stream, line); });
   }

@@ -35,12 +35,12 @@ std::string spoken(const Error& error);
 /// Thread: the event loop's.
 class Printer {
  public:
-  enum Stream { out = 0, err = 1 };
+  enum OutputStream { out = 0, err = 1 };
 
   /// Creates the ranks' files.  Throws Error{unavailable} naming the folder.
   explicit Printer(PrinterOptions options);
 
-  void rank_bytes(int rank, Stream stream, std::string_view bytes);
+  void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
   /// Now and then: lets go what was held for the sake of collapsing, draws unended lines on a terminal.
   void turn();
   /// Lines of other ranks since the last one of @p rank.
@@ -64,8 +64,8 @@ class Printer {
   void flush_all(int limit_ms);
 
  private:
-  void rank_line(int rank, Stream stream, std::string_view line);
-  std::string tag_of_ranks(const std::vector<int>& ranks, Stream stream) const;
+  void rank_line(int rank, OutputStream stream, std::string_view line);
+  std::string tag_of_ranks(const std::vector<int>& ranks, OutputStream stream) const;
   struct RankStream {
     Lines lines;
     Fd file;
@@ -73,9 +73,9 @@ class Printer {
   };
 
   void draw_unended();
-  void print(Stream stream, const std::string& tag, std::string_view line);
-  void to_file(int rank, Stream stream, std::string_view bytes);
-  RankStream& at(int rank, Stream stream) { return ranks_[static_cast<std::size_t>(rank)][stream]; }
+  void print(OutputStream stream, const std::string& tag, std::string_view line);
+  void to_file(int rank, OutputStream stream, std::string_view bytes);
+  RankStream& at(int rank, OutputStream stream) { return ranks_[static_cast<std::size_t>(rank)][stream]; }
 
   PrinterOptions options_;
   std::array<Outlet, 2> outlets_;

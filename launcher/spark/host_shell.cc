@@ -16,9 +16,9 @@
 #include "base/file.h"
 #include "base/own_folder.h"
 #include "base/text.h"
-#include "launcher/supervise/process.h"
-#include "launcher/supervise/signals.h"
-#include "launcher/supervise/supervise.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/descendants.h"
+#include "launcher/process/signal_queue.h"
 
 namespace hvd::launcher {
 namespace {
@@ -52,7 +52,7 @@ std::map<std::string, std::string> own_environment() {
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 /// Until the shell has ended, or somebody asked for the end and the grace is over.
-int watch(Child& shell, Signals& signals) {
+int watch(ChildProcess& shell, SignalQueue& signals) {
   std::optional<Clock::time_point> deadline;
   for (;;) {
     pollfd on[2] = {{signals.fd(), POLLIN, 0}, {shell.output_fd(), POLLIN, 0}};
@@ -70,7 +70,7 @@ int watch(Child& shell, Signals& signals) {
 int host_shell(const std::vector<std::string>& args) {
   const auto parent = args.size() == 1 ? to_integer(args[0]) : std::nullopt;
   if (!parent) throw Error(Code::usage, "--host-shell", "is for a Spark task's use");
-  Signals signals;
+  SignalQueue signals;
   end_with_parent(static_cast<int>(*parent));
   become_subreaper();
   // The child inherits this descriptor: its shell reads the script from there and closes it first.
@@ -85,7 +85,7 @@ int host_shell(const std::vector<std::string>& args) {
   const OwnFolder folder(where, "hvd-host-", ::getpid());  // for the daemon's own files
   std::map<std::string, std::string> environment = own_environment();
   environment["TMPDIR"] = folder.path();
-  Child shell({"/bin/sh", "/dev/fd/" + number}, environment);
+  ChildProcess shell({"/bin/sh", "/dev/fd/" + number}, environment);
   const int code = watch(shell, signals);
   write_all(1, shell.read_output());
   kill_descendants(kill_limit_ms);

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "launcher/supervise/supervise.h"
+#include "launcher/process/descendants.h"
 #include "wire/channel.h"
 #include "wire/message.h"
 
@@ -43,7 +43,7 @@ std::string variable(const char* name) {
 }
 
 /// stdin as frames, one behind the other.
-class Outgoing {
+class StdinFrames {
  public:
   /// Sends what is there; false while the connection takes no more.
   bool send(wire::Connection& to) {
@@ -68,7 +68,7 @@ class Outgoing {
 };
 
 /// Passes stdin on; @p ended once all of it has been given to the connection.
-bool pass_on(wire::Connection& connection, Outgoing& out, bool& open) {
+bool pass_on(wire::Connection& connection, StdinFrames& out, bool& open) {
   const bool room = connection.connected() && out.send(connection);
   pollfd on[2] = {{connection.fd(), POLLIN, 0}, {0, POLLIN, 0}};
   ::poll(on, room && open ? 2 : 1, 100);
@@ -126,7 +126,7 @@ int relay_send(const std::vector<std::string>& args) {
   const auto connection =
       wire::connect({addresses[0], variable("HVD_RELAY_SERVER_KEY")}, {keys.substr(0, 40), keys.substr(41)});
   const auto began = Clock::now();
-  Outgoing out;
+  StdinFrames out;
   bool open = true, said_all = false;
   for (;;) {
     if (!connection->connected() && Clock::now() - began > reach_limit) return 4;

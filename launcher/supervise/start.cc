@@ -13,19 +13,20 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/text.h"
-#include "launcher/alloc/batch.h"
-#include "launcher/doctor/preflight.h"
-#include "launcher/mpirun/agent.h"
-#include "launcher/supervise/own_environment.h"
+#include "launcher/hosts/resource_manager.h"
+#include "launcher/process/descendants.h"
+#include "launcher/remote/preflight.h"
+#include "launcher/remote/remote_agent.h"
+#include "launcher/supervise/job_environment.h"
 #include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {
 
 namespace {
 
-PrinterOptions printer_options(const JobPlan& job) {
+PrinterOptions printer_options(const Job& job) {
   PrinterOptions options;
-  for (const RankPlace& p : job.plan.ranks) options.hosts.push_back(job.plan.host_of(p.rank).name);
+  for (const MappedRank& p : job.map.ranks) options.hosts.push_back(job.map.host_of(p.rank).name);
   options.folder = job.settings.text("output-filename");
   options.timestamps = job.settings.flag("prefix-output-with-timestamp");
   if (job.settings.has("collapse")) options.collapse = job.settings.flag("collapse");
@@ -68,7 +69,7 @@ std::string tcp_address(const std::string& ip) {
 
 }  // namespace
 
-Supervisor::Supervisor(JobPlan& job)
+Supervisor::Supervisor(Job& job)
     : job_(job),
       verbose_(job.settings.flag("verbose")),
       grace_seconds_(job.settings.number("grace")),
@@ -79,21 +80,21 @@ void Supervisor::start() {
   started_wall_seconds_ = wall_seconds();
   next_progress_ = started_at_ + std::chrono::seconds(2);
   become_subreaper();
-  allow_files(job_.plan.ranks.size());
+  allow_files(job_.map.ranks.size());
   const std::string timeline = job_.settings.text("timeline-filename");
   if (!timeline.empty() && timeline != "DYNAMIC")
-    timeline_ = std::make_unique<TimelineFile>(TimelineFile::Options{timeline, static_cast<int>(job_.plan.ranks.size()),
-                                                                     TimelineFile::max_bytes_from_environment()});
+    timeline_ = std::make_unique<TimelineFile>(TimelineFileOptions{timeline, static_cast<int>(job_.map.ranks.size()),
+                                                                   TimelineFile::max_bytes_from_environment()});
 
   if (job_.settings.has("results")) results_ = std::make_unique<Results>(job_.settings.text("results"));
 
-  const bool here = job_.plan.all_local();
+  const bool here = job_.map.all_local();
   const auto new_keys = here ? wire::KeyPair::for_this_host : wire::KeyPair::generate;
   const wire::KeyPair server = new_keys(), client = new_keys();
   std::vector<std::string> bind{here ? folder_.local_address() : folder_.control_address()};
   if (!here) {
     if (job_.reach_us.empty())
-      throw Error(Code::unavailable, job_.plan.hosts.back().name, "there is no route to it",
+      throw Error(Code::unavailable, job_.map.hosts.back().name, "there is no route to it",
                   "is the network up? try: ip route");
     for (const std::string& ip : job_.reach_us) bind.push_back(tcp_address(ip));
   }
@@ -112,7 +113,7 @@ void Supervisor::start() {
     if (address.starts_with("tcp://")) tcp.push_back(address);
   environment["HVD_CONTROL"] = join(tcp, " ");
   environment["HVD_JOB"] = job_id;
-  mpirun_ = std::make_unique<Child>(job_.command, environment);
+  mpirun_ = std::make_unique<ChildProcess>(job_.command, environment);
   detail("started " + job_.mpirun.program + " as process " + std::to_string(mpirun_->pid()));
 
   // While mpirun starts: what only the manifests need.
@@ -127,23 +128,23 @@ void Supervisor::start() {
     });
   const wire::Payload& what = job_.payload.wire;
   const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
-  live_ = std::make_unique<Live>(*session_, job_.plan, folder_.path(),
-                                 JobCard{job_id, title, started_wall_seconds_, grace_seconds_},
-                                 Live::Hands{[this] { on_signal(SIGTERM); }});
-  watch_ = std::make_unique<Watch>(
-      *session_, job_.plan, patience(),
-      Watch::Hands{[this](const std::string& line) {
-                     if (phase_ < Phase::stopping) say(line);
-                   },
-                   [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
-                     live_->ask(ranks, std::move(done));
-                   },
-                   [this](const std::string& why) { give_up(why); }});
+  live_ = std::make_unique<JobServer>(*session_, job_.map, folder_.path(),
+                                      JobDescription{job_id, title, started_wall_seconds_, grace_seconds_},
+                                      JobServer::Callbacks{[this] { on_signal(SIGTERM); }});
+  watch_ = std::make_unique<HangWatch>(
+      *session_, job_.map, patience(),
+      HangWatch::Callbacks{[this](const std::string& line) {
+                             if (phase_ < JobPhase::stopping) say(line);
+                           },
+                           [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
+                             live_->ask(ranks, std::move(done));
+                           },
+                           [this](const std::string& why) { give_up(why); }});
 }
 
-std::optional<Patience> Supervisor::patience() const {
+std::optional<StallLimits> Supervisor::patience() const {
   if (!job_.settings.flag("stall-check")) return std::nullopt;
-  Patience p;
+  StallLimits p;
   p.warn = job_.settings.number("stall-check-warning-time-seconds");
   p.shutdown = job_.settings.number("stall-check-shutdown-time-seconds");
   p.hang = std::min(p.hang, p.warn);
@@ -153,7 +154,7 @@ std::optional<Patience> Supervisor::patience() const {
 std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::KeyPair& server,
                                                                   const wire::KeyPair& client) const {
   std::map<std::string, std::string> env;
-  for (const std::string& line : own_environment())
+  for (const std::string& line : job_environment())
     if (const std::size_t equals = line.find('=');
         equals != std::string::npos && !belongs_to_manager(line.substr(0, equals)))
       env[line.substr(0, equals)] = line.substr(equals + 1);
@@ -161,7 +162,7 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
   env["HVD_JOB_DIR"] = folder_.path();
   env["TMPDIR"] = folder_.path();  // mpirun's own session folder goes with the job's, however the job ends
-  if (job_.plan.all_local()) {
+  if (job_.map.all_local()) {
     env.try_emplace("HWLOC_PLUGINS_PATH",
                     folder_.path());  // no plugins: they only find devices, and loading them takes 5 ms
     if (!job_.settings.flag("tcp")) env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
@@ -169,7 +170,7 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
     if (job_.settings.text("mpi-args").empty() && job_.settings.text("binding-args").empty()) hurry(&env);
   }
   env.try_emplace("HWLOC_COMPONENTS", without_drivers);
-  if (job_.plan.all_local()) return env;
+  if (job_.map.all_local()) return env;
 
   env[AgentVariables::cwd] = job_.cwd;
   env[AgentVariables::log_folder] = folder_.path();
@@ -204,13 +205,13 @@ void Supervisor::hurry(std::map<std::string, std::string>* env) const {
 
 std::vector<wire::RankManifest> Supervisor::manifests() const {
   std::vector<wire::RankManifest> all;
-  const std::vector<std::string> lines = own_environment();
-  for (const RankPlace& p : job_.plan.ranks) {
+  const std::vector<std::string> lines = job_environment();
+  for (const MappedRank& p : job_.map.ranks) {
     wire::RankManifest m;
-    m.rank = p.rank, m.size = static_cast<int>(job_.plan.ranks.size());
+    m.rank = p.rank, m.size = static_cast<int>(job_.map.ranks.size());
     m.local_rank = p.local_rank, m.local_size = p.local_size;
     m.cross_rank = p.cross_rank, m.cross_size = p.cross_size;
-    m.host = job_.plan.host_of(p.rank).name;
+    m.host = job_.map.host_of(p.rank).name;
     m.cwd = job_.cwd;
     m.python = job_.python;
     m.env = rank_environment(job_, p, lines);

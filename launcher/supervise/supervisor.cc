@@ -14,8 +14,9 @@
 #include "base/leftovers.h"
 #include "base/own_file.h"
 #include "base/text.h"
-#include "launcher/supervise/report.h"
-#include "launcher/supervise/start_failure.h"
+#include "launcher/process/descendants.h"
+#include "launcher/remote/start_failure.h"
+#include "launcher/verdict/job_report.h"
 
 namespace hvd::launcher {
 
@@ -51,15 +52,15 @@ int Supervisor::run() {
 SessionEvents Supervisor::events() {
   SessionEvents e;
   e.hello = [this](const wire::Hello& h) {
-    const PlanHost& planned = job_.plan.host_of(h.rank);
+    const MappedHost& planned = job_.map.host_of(h.rank);
     const bool elsewhere =
-        h.host != planned.name && std::any_of(job_.plan.hosts.begin(), job_.plan.hosts.end(),
-                                              [&](const PlanHost& p) { return !p.local && p.name == h.host; });
+        h.host != planned.name && std::any_of(job_.map.hosts.begin(), job_.map.hosts.end(),
+                                              [&](const MappedHost& p) { return !p.local && p.name == h.host; });
     if (h.local != planned.local || elsewhere)
       throw Error(Code::unavailable, "mpirun",
                   "put rank " + std::to_string(h.rank) + " on " + h.host + " instead of " + planned.name,
                   "do --mpi-args or OMPI_ variables change the mapping?");
-    if (h.version != HVD_VERSION && job_.plan.host_of(h.rank).name != warned_host_) {
+    if (h.version != HVD_VERSION && job_.map.host_of(h.rank).name != warned_host_) {
       warned_host_ = planned.name;
       say("hvdrun: " + planned.name + " has hvdrank " + h.version +
           ", this is hvdrun " HVD_VERSION ": install the same wheel everywhere");
@@ -78,7 +79,7 @@ SessionEvents Supervisor::events() {
     printer_.rank_bytes(rank, stream == 2 ? Printer::err : Printer::out, bytes);
   };
   e.result = [this](int rank, std::string_view piece) {
-    if (results_ && phase_ < Phase::stopping) results_->put(rank, piece);
+    if (results_ && phase_ < JobPhase::stopping) results_->put(rank, piece);
   };
   e.death = [this](const wire::DeathRecord& d) { on_death(d); };
   if (timeline_) {
@@ -113,19 +114,19 @@ void Supervisor::loop() {
     if (input_) input_->turn();
     printer_.turn();
     live_->turn();
-    if (phase_ == Phase::starting || phase_ == Phase::running) watch_->turn();
+    if (phase_ == JobPhase::starting || phase_ == JobPhase::running) watch_->turn();
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
     if (results_) results_->flush_ready();
-    if (const int why = printer_.stdout_outlet().closed_by(); why != 0 && phase_ < Phase::stopping) {
+    if (const int why = printer_.stdout_outlet().closed_by(); why != 0 && phase_ < JobPhase::stopping) {
       (why == EPIPE ? ended_.signal : ended_.output_errno) = why == EPIPE ? SIGPIPE : why;
       stop("the output cannot be written: " + errno_text(why));
     }
     if (mpirun_->status() && !mpirun_ended_at_) on_mpirun_end();
-    if (phase_ == Phase::starting) check_start();
-    if (phase_ < Phase::draining && session_->all_clean()) drain();
+    if (phase_ == JobPhase::starting) check_start();
+    if (phase_ < JobPhase::draining && session_->all_clean()) drain();
     check_deadlines();
-    if (phase_ == Phase::draining && mpirun_ended_at_ &&
+    if (phase_ == JobPhase::draining && mpirun_ended_at_ &&
         (session_->sweeps_open() == 0 || Clock::now() - *mpirun_ended_at_ > hosts_may_tell))
       return;
   }
@@ -145,7 +146,7 @@ void Supervisor::wait_for_events() {
 /// With nowhere to put output and results we stop reading, unless the job ends: then what nobody reads is given up.
 bool Supervisor::may_receive() const {
   const std::size_t results = results_ ? results_->pending_bytes() : 0;
-  return phase_ >= Phase::stopping || std::max(printer_.pending_bytes(), results) < most_pending_bytes;
+  return phase_ >= JobPhase::stopping || std::max(printer_.pending_bytes(), results) < most_pending_bytes;
 }
 
 void Supervisor::on_signal(int number) {
@@ -161,7 +162,7 @@ void Supervisor::on_signal(int number) {
     watch_->all_paused(false);
     return session_->signal_all(SIGCONT);
   }
-  const bool again = ended_.signal != 0 && phase_ >= Phase::stopping;
+  const bool again = ended_.signal != 0 && phase_ >= JobPhase::stopping;
   if (!ended_.signal) ended_.signal = number;
   if (!again) return stop("hvdrun got signal " + std::to_string(number), number);
   say("hvdrun: killing all ranks");
@@ -183,12 +184,12 @@ void Supervisor::on_mpirun_end() {
   const int status = *mpirun_->status();
   detail("mpirun has ended, " +
          (WIFSIGNALED(status) ? signal_text(WTERMSIG(status)) : "code " + std::to_string(WEXITSTATUS(status))));
-  if (phase_ == Phase::draining || session_->all_clean()) return;
+  if (phase_ == JobPhase::draining || session_->all_clean()) return;
   if (WIFSIGNALED(status) && escalation_ == 0) {
     ended_.mpirun_fault = "was killed by " + signal_text(WTERMSIG(status));
     ended_.mpirun_code = 128 + WTERMSIG(status);
   }
-  if (phase_ == Phase::starting && ended_.mpirun_fault.empty()) fail_start(false);
+  if (phase_ == JobPhase::starting && ended_.mpirun_fault.empty()) fail_start(false);
 }
 
 void Supervisor::on_death(const wire::DeathRecord& d) {
@@ -196,20 +197,20 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" + (d.cause == wire::Cause::finished ? "" : " badly"));
-  if (d.cause == wire::Cause::finished || phase_ >= Phase::stopping) return;
+  if (d.cause == wire::Cause::finished || phase_ >= JobPhase::stopping) return;
   stop("rank " + std::to_string(d.rank) + " on " + d.host + " has failed");
 }
 
 void Supervisor::check_start() {
-  const std::vector<int> absent = session_->in_stage(Stage::absent);
+  const std::vector<int> absent = session_->in_stage(RankStage::absent);
   if (absent.empty()) {  // nobody is to come any more
     close_doors(::getpid());
     close_doors(mpirun_->pid());
     session_->tell_complete();
-    phase_ = Phase::running;
+    phase_ = JobPhase::running;
     return;
   }
-  if (job_.plan.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_doors(mpirun_->pid()) > 0;
+  if (job_.map.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_doors(mpirun_->pid()) > 0;
   const auto now = Clock::now();
   if (now >= next_progress_) tell_progress(absent);
   if (now - started_at_ > ms(job_.settings.number("start-timeout"))) fail_start(true);
@@ -219,7 +220,7 @@ void Supervisor::tell_progress(const std::vector<int>& absent) {
   next_progress_ = Clock::now() + 10s;
   std::vector<std::string> hosts;
   for (const int rank : absent)
-    if (const std::string& host = job_.plan.host_of(rank).name;
+    if (const std::string& host = job_.map.host_of(rank).name;
         std::find(hosts.begin(), hosts.end(), host) == hosts.end())
       hosts.push_back(host);
   if (hosts.size() > 4) hosts.resize(4), hosts.push_back("…");
@@ -231,13 +232,13 @@ void Supervisor::tell_progress(const std::vector<int>& absent) {
 void Supervisor::check_deadlines() {
   const auto now = Clock::now();
   const double limit = job_.settings.number("time-limit");
-  if (limit > 0 && phase_ < Phase::stopping && now - started_at_ > ms(limit)) {
+  if (limit > 0 && phase_ < JobPhase::stopping && now - started_at_ > ms(limit)) {
     ended_.time_limit_seconds = limit;
     stop("the time limit is over");
   }
-  if (mpirun_ended_at_ && phase_ < Phase::draining && now - *mpirun_ended_at_ > guards_may_report) {
+  if (mpirun_ended_at_ && phase_ < JobPhase::draining && now - *mpirun_ended_at_ > guards_may_report) {
     for (std::size_t r = 0; r < session_->ranks().size(); ++r)
-      if (session_->ranks()[r].stage != Stage::clean)
+      if (session_->ranks()[r].stage != RankStage::clean)
         session_->vanish(static_cast<int>(r), "it ended together with mpirun");
     return;  // all are clean now; the next turn drains
   }
@@ -251,22 +252,22 @@ void Supervisor::check_deadlines() {
 
 void Supervisor::stop(const std::string& reason, int signal) {
   detail("ending the job: " + reason);
-  phase_ = Phase::stopping;
+  phase_ = JobPhase::stopping;
   session_->stop_all(reason, grace_seconds_, signal);
   // Ranks that have not come yet know no guard to tell; mpirun can end those at once.
-  const bool somebody_absent = !session_->in_stage(Stage::absent).empty();
+  const bool somebody_absent = !session_->in_stage(RankStage::absent).empty();
   deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds_ + after_grace_seconds));
 }
 
 /// HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
 void Supervisor::give_up(const std::string& why) {
-  if (phase_ >= Phase::stopping) return;
+  if (phase_ >= JobPhase::stopping) return;
   ended_.hang = why;
   stop("it hangs");
 }
 
 void Supervisor::drain() {
-  phase_ = Phase::draining;
+  phase_ = JobPhase::draining;
   session_->release_all();
   // A daemon on a host that is cut off never ends, and mpirun would wait for it.
   const auto& ranks = session_->ranks();
@@ -280,10 +281,10 @@ void Supervisor::drain() {
 }
 
 void Supervisor::fail_start(bool timed_out) {
-  StartFacts facts;
-  facts.absent_ranks = session_->in_stage(Stage::absent);
+  StartFailureFacts facts;
+  facts.absent_ranks = session_->in_stage(RankStage::absent);
   for (const int rank : facts.absent_ranks)
-    if (const std::string& host = job_.plan.host_of(rank).name;
+    if (const std::string& host = job_.map.host_of(rank).name;
         facts.absent_hosts.empty() || facts.absent_hosts.back() != host)
       facts.absent_hosts.push_back(host);
   facts.ssh_logs = read_ssh_logs(folder_.path());
@@ -318,9 +319,9 @@ void Supervisor::abandon() noexcept {
 /// mpirun ends all ranks when the way to one of its daemons breaks, and only its words tell why.
 void Supervisor::look_for_lost_daemon() {
   const std::string& words = mpirun_->output();
-  if (job_.plan.all_local() || words.find("daemon") == std::string::npos) return;
+  if (job_.map.all_local() || words.find("daemon") == std::string::npos) return;
   std::vector<std::string> named, remote;
-  for (const PlanHost& h : job_.plan.hosts) {
+  for (const MappedHost& h : job_.map.hosts) {
     if (h.local) continue;
     remote.push_back(h.name);
     if (words.find(h.name) != std::string::npos) named.push_back(h.name);
@@ -339,12 +340,12 @@ void Supervisor::last_lines(const wire::DeathRecord& d) {
 }
 
 void Supervisor::clean_up(bool all_well, const std::vector<wire::DeathRecord>& deaths) {
-  HostAfter here{true, {}};
+  HostCleanup here{true, {}};
   // A subreaper without children has no descendants: that is the proof.
   if (!kill_descendants(3000, &here.swept.ended)) here.swept.left = {"look for them with ps -ef"};
   if (!all_well) here.swept.files = remove_shared_memory_leftovers(started_wall_seconds_ - 1);
-  for (const PlanHost& h : job_.plan.hosts) {
-    HostAfter& after = after_[h.name];
+  for (const MappedHost& h : job_.map.hosts) {
+    HostCleanup& after = after_[h.name];
     if (h.local) after = here;
   }
   for (const wire::DeathRecord& d : deaths) {
@@ -385,7 +386,7 @@ int Supervisor::conclude() {
     if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
   if (ended_.mpirun_fault.empty() && escalation_ == 0) look_for_lost_daemon();
   if (mpirun_) ended_.mpirun_said = first_words(mpirun_->output());
-  const Verdict verdict = judge(deaths, static_cast<int>(job_.plan.ranks.size()), ended_);
+  const Verdict verdict = judge(deaths, static_cast<int>(job_.map.ranks.size()), ended_);
   for (const wire::DeathRecord& d : deaths)  // for the record, also those that nobody is shown
     if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))
       printer_.rank_file(d.rank, d.traceback);

@@ -7,32 +7,32 @@
 #include <string>
 #include <vector>
 
-#include "launcher/control/folder.h"
-#include "launcher/control/input.h"
+#include "launcher/control/job_folder.h"
+#include "launcher/control/rank_input.h"
 #include "launcher/control/results.h"
 #include "launcher/control/session.h"
 #include "launcher/control/timeline_file.h"
-#include "launcher/job.h"
+#include "launcher/hang/hang_watch.h"
+#include "launcher/job/job.h"
 #include "launcher/output/printer.h"
-#include "launcher/supervise/cleanup.h"
-#include "launcher/supervise/live.h"
-#include "launcher/supervise/process.h"
-#include "launcher/supervise/signals.h"
-#include "launcher/supervise/verdict.h"
-#include "launcher/supervise/watch.h"
+#include "launcher/process/child_process.h"
+#include "launcher/process/signal_queue.h"
+#include "launcher/supervise/job_server.h"
+#include "launcher/verdict/cleanup_report.h"
+#include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
 
 class Supervisor {
  public:
-  explicit Supervisor(JobPlan& job);
+  explicit Supervisor(Job& job);
   /// hvdrun's exit code.
   int run();
 
  private:
   using Clock = std::chrono::steady_clock;
   /// Each has one owner of what happens next: ranks come up; ranks work; ranks end (a deadline runs); mpirun ends.
-  enum class Phase { starting, running, stopping, draining };
+  enum class JobPhase { starting, running, stopping, draining };
 
   void start();
   std::map<std::string, std::string> mpirun_environment(const wire::KeyPair& server, const wire::KeyPair& client) const;
@@ -64,25 +64,25 @@ class Supervisor {
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
-  std::optional<Patience> patience() const;
+  std::optional<StallLimits> patience() const;
   void give_up(const std::string& why);
 
-  JobPlan& job_;
+  Job& job_;
   const bool verbose_;
   const double grace_seconds_;
-  Signals signals_;  // before anything that has threads
+  SignalQueue signals_;  // before anything that has threads
   Printer printer_;
   JobFolder folder_;
   Fd payload_;  ///< sealed memory with the pickle, for the ranks of this machine
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
-  std::unique_ptr<Child> mpirun_;
+  std::unique_ptr<ChildProcess> mpirun_;
   std::unique_ptr<Input> input_;      ///< --stdin
   std::unique_ptr<Results> results_;  ///< --results
-  std::unique_ptr<Live> live_;        ///< from the moment there is a session
-  std::unique_ptr<Watch> watch_;      ///< likewise
+  std::unique_ptr<JobServer> live_;   ///< from the moment there is a session
+  std::unique_ptr<HangWatch> watch_;  ///< likewise
 
-  Phase phase_ = Phase::starting;
+  JobPhase phase_ = JobPhase::starting;
   std::string warned_host_;        ///< which has another version
   bool mpirun_is_closed_ = false;  ///< to other machines, before all ranks have come
   Clock::time_point started_at_, next_progress_;
@@ -90,8 +90,8 @@ class Supervisor {
   std::optional<Clock::time_point> deadline_;  ///< of stopping or draining
   int escalation_ = 0;                         ///< how far we have gone with mpirun: 0 nothing, 1 SIGTERM, 2 SIGKILL
   std::optional<Clock::time_point> mpirun_ended_at_;
-  Ended ended_;
-  std::map<std::string, HostAfter> after_;  ///< by host
+  EndReason ended_;
+  std::map<std::string, HostCleanup> after_;  ///< by host
 };
 
 }  // namespace hvd::launcher

@@ -19,7 +19,7 @@ class Feed {
   explicit Feed(Fd fd) : fd_(std::move(fd)) {}
 
   /// An empty piece is the end.  hvdrun sends no more than a window's worth that was not taken
-  /// (launcher/control/input.h).
+  /// (launcher/control/rank_input.h).
   void add(std::string_view piece);
   /// To poll for writing; -1 when nothing waits.
   int fd() const { return pending_.empty() ? -1 : fd_.get(); }

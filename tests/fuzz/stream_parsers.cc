@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "launcher/place/topology.h"
+#include "launcher/mapping/topology.h"
 #include "launcher/spark/relay.h"
 #include "parsers.h"
 #include "place/exchange.h"
 #include "tools/hvd-timeline/merge.h"
-#include "tools/hvd-timeline/report.h"
+#include "tools/hvd-timeline/timeline_report.h"
 #include "trace/timeline.h"
 #include "wire/link.h"
 #include "wire/local_socket.h"
@@ -126,7 +126,7 @@ std::vector<std::string> relay_samples() { return {std::string("\1\5\0\0\0hello\
 
 void timeline(const std::string& s) {
   const File file(s), joined("");
-  const timeline::Report report = timeline::make_report(file.path());
+  const timeline::TimelineReport report = timeline::make_report(file.path());
   to_text(report);
   hold(nlohmann::json::accept(to_json(report)));
   timeline::merge({file.path(), file.path()}, joined.path());

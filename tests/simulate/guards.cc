@@ -102,8 +102,8 @@ Outcome deliver(launcher::Session& session, std::size_t guards, const std::vecto
     pollfd wait{session.fd(), POLLIN, 0};
     ::poll(&wait, 1, 5);
     session.pump({});
-    if (!begin && session.in_stage(launcher::Stage::absent).size() < guards) begin = Clock::now();
-    if (session.in_stage(launcher::Stage::running).size() == guards) break;
+    if (!begin && session.in_stage(launcher::RankStage::absent).size() < guards) begin = Clock::now();
+    if (session.in_stage(launcher::RankStage::running).size() == guards) break;
   }
   Outcome outcome;
   outcome.seconds = begin ? std::chrono::duration<double>(Clock::now() - *begin).count() : 0;

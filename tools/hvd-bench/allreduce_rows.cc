@@ -15,23 +15,23 @@ namespace hvd::bench {
 namespace {
 
 constexpr std::size_t kib = 1 << 10, mib = 1 << 20;
-enum class Memory { plain, registered };
+enum class BufferMemory { plain, registered };
 
-struct Case {
+struct AllreduceCase {
   std::string key, title;
   std::size_t bytes = 0;  ///< of each tensor
   int tensors = 1;
   int rounds = 6, repeats = 5;  ///< rounds change sides; repeats are timed one by one
   bool in_place = true;
   bool copies = false;  ///< memcpy of the size by all ranks at once takes part
-  Memory memory = Memory::plain;
+  BufferMemory memory = BufferMemory::plain;
   bool many_calls = false;  ///< hvd_submit for each tensor, not hvd_submit_many
 };
 
-float* make(std::size_t bytes, Memory memory) {
+float* make(std::size_t bytes, BufferMemory memory) {
   void* p = nullptr;
   bytes = std::max<std::size_t>(bytes, 64);
-  if (memory == Memory::registered)
+  if (memory == BufferMemory::registered)
     need(hvd_alloc(bytes, &p), "hvd_alloc");
   else if (posix_memalign(&p, 64, bytes) != 0)
     stop("memory");
@@ -39,9 +39,9 @@ float* make(std::size_t bytes, Memory memory) {
   return static_cast<float*>(p);
 }
 
-class Bench {
+class AllreduceBench {
  public:
-  explicit Bench(const Case& c) : c_(c), shape_(static_cast<std::int64_t>(c.bytes / sizeof(float))) {
+  explicit AllreduceBench(const AllreduceCase& c) : c_(c), shape_(static_cast<std::int64_t>(c.bytes / sizeof(float))) {
     const auto tensors = static_cast<std::size_t>(c.tensors);
     // Up to sixteen sets of buffers, unless that would be more than 192 MiB.
     sets_ = std::clamp<std::size_t>(192 * mib / (c.bytes * tensors + 1), 1, 16);
@@ -52,9 +52,9 @@ class Bench {
     for (int t = 0; t < c.tensors; ++t) names_.push_back(c.key + "." + std::to_string(t));
     requests_.resize(tensors);
     handles_.resize(tensors);
-    if (c.copies) copy_ = {make(c.bytes, Memory::plain), make(c.bytes, Memory::plain)};
+    if (c.copies) copy_ = {make(c.bytes, BufferMemory::plain), make(c.bytes, BufferMemory::plain)};
   }
-  ~Bench() {
+  ~AllreduceBench() {
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
       if (outs_[i] != buffers_[i]) hvd_free(outs_[i]);
       hvd_free(buffers_[i]);
@@ -63,9 +63,9 @@ class Bench {
     std::free(copy_.second);
   }
 
-  Row run() {
+  BenchRow run() {
     std::vector<std::function<void()>> sides = {[this] { ours(); }, [this] { theirs(); }};
-    Row row{c_.key, c_.title, {{"hvd", {}}, {"MPI", {}}}, {}, 0, {}};
+    BenchRow row{c_.key, c_.title, {{"hvd", {}}, {"MPI", {}}}, {}, 0, {}};
     if (c_.copies) {
       sides.push_back([this] { std::memcpy(copy_.first, copy_.second, c_.bytes); });
       row.times.push_back({"memcpy", {}});
@@ -109,7 +109,7 @@ class Bench {
                     MPI_SUM, MPI_COMM_WORLD);
   }
 
-  Case c_;
+  AllreduceCase c_;
   std::int64_t shape_ = 0;
   std::size_t sets_ = 1, turn_ = 0;
   std::vector<float*> buffers_, outs_;
@@ -119,8 +119,8 @@ class Bench {
   std::vector<hvd_handle> handles_;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> list = {
+std::vector<AllreduceCase> cases() {
+  std::vector<AllreduceCase> list = {
       {.key = "4B", .title = "4 B", .bytes = 4, .rounds = 10, .repeats = 1000},
       {.key = "sweep", .title = "1 KiB", .bytes = kib, .repeats = 300},
       {.key = "sweep", .title = "8 KiB", .bytes = 8 * kib, .repeats = 300},
@@ -142,13 +142,13 @@ std::vector<Case> cases() {
        .bytes = mib,
        .rounds = 12,
        .repeats = 30,
-       .memory = Memory::registered},
+       .memory = BufferMemory::registered},
       {.key = "64MiB-registered",
        .title = "64 MiB, registered",
        .bytes = 64 * mib,
        .rounds = 10,
        .repeats = 3,
-       .memory = Memory::registered},
+       .memory = BufferMemory::registered},
       {.key = "200x4KB", .title = "200 x 4 KB, one call", .bytes = 4096, .tensors = 200, .rounds = 10, .repeats = 10},
       {.key = "200x4KB",
        .title = "200 x 4 KB, a call each",
@@ -165,9 +165,9 @@ std::vector<Case> cases() {
 
 }  // namespace
 
-void allreduce_rows(Report& report, const std::string& only) {
-  for (const Case& c : cases())
-    if (only.empty() || only == c.key) report.add(Bench(c).run());
+void allreduce_rows(BenchReport& report, const std::string& only) {
+  for (const AllreduceCase& c : cases())
+    if (only.empty() || only == c.key) report.add(AllreduceBench(c).run());
 }
 
 }  // namespace hvd::bench

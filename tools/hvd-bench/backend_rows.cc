@@ -18,9 +18,9 @@
 namespace hvd::bench {
 namespace {
 
-class Backend {
+class ShmBackend {
  public:
-  Backend() : node_(geometry(), rank), rings_(node_), allreduce_(rings_) {
+  ShmBackend() : node_(geometry(), rank), rings_(node_), allreduce_(rings_) {
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm_);
     const auto bytes = static_cast<MPI_Aint>(node_.total_bytes() + 4096);
     void* mine = nullptr;
@@ -35,7 +35,7 @@ class Backend {
     node_.attach(std::shared_ptr<void>(base, [](void*) {}));
     slots_.emplace(node_);
   }
-  ~Backend() {
+  ~ShmBackend() {
     MPI_Win_free(&window_);
     MPI_Comm_free(&comm_);
   }
@@ -97,8 +97,8 @@ std::string size_name(std::size_t bytes) {
   return std::to_string(bytes) + " B";
 }
 
-Row compare(Backend& backend, std::size_t bytes) {
-  Row row{"backend", "backend alone, " + size_name(bytes), {{"hvd", {}}, {"MPI", {}}}, {}, 0, {}};
+BenchRow compare(ShmBackend& backend, std::size_t bytes) {
+  BenchRow row{"backend", "backend alone, " + size_name(bytes), {{"hvd", {}}, {"MPI", {}}}, {}, 0, {}};
   const std::size_t sets = std::clamp<std::size_t>((64u << 20) / bytes, 2, 16);
   std::vector<float*> buffers;
   for (std::size_t i = 0; i < sets; ++i) {
@@ -129,14 +129,14 @@ Row compare(Backend& backend, std::size_t bytes) {
 
 }  // namespace
 
-void backend_rows(Report& report, const std::string& only) {
+void backend_rows(BenchReport& report, const std::string& only) {
   if (!only.empty() && only != "backend") return;
-  Backend backend;
+  ShmBackend backend;
   double log_sum = 0, least = 1e9;
   std::string least_at;
   int count = 0;
   for (std::size_t bytes = 8; bytes <= std::size_t{64} << 20; bytes *= 2) {
-    const Row row = compare(backend, bytes);
+    const BenchRow row = compare(backend, bytes);
     report.add(row);
     const double ratio = row.times[1].second.min() / row.times[0].second.min();
     log_sum += std::log(ratio);

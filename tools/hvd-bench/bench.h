@@ -1,6 +1,6 @@
 /// @file bench.h — what all rows of hvd-bench share: this rank, its clock, requests, and the report.
 ///
-/// One thread; MPI is initialised.  Times are rank 0's, in microseconds.
+/// One thread; MPI is initialised.  StepTimes are rank 0's, in microseconds.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -33,7 +33,7 @@ hvd_request sum(const char* name, const std::int64_t* elements, const void* in, 
 double flag_round_trip();
 
 /// One line of the table: us by contender, "hvd" first; or one number.
-struct Row {
+struct BenchRow {
   std::string key, title;
   std::vector<std::pair<std::string, Stats>> times;
   std::string value;  ///< instead of times: what was found, in words
@@ -42,11 +42,11 @@ struct Row {
 };
 
 /// Prints rows as they come, or keeps them for one JSON object.
-class Report {
+class BenchReport {
  public:
-  explicit Report(bool json) : json_(json) {}
+  explicit BenchReport(bool json) : json_(json) {}
   void begin(double flag_ns);
-  void add(const Row& row);
+  void add(const BenchRow& row);
   void end(double flag_ns);
 
  private:
@@ -56,13 +56,13 @@ class Report {
 };
 
 // The rows.  only: the row's key, or "" for all.
-void allreduce_rows(Report& report, const std::string& only);
-void backend_rows(Report& report, const std::string& only);
-void engine_rows(Report& report, const std::string& only);
+void allreduce_rows(BenchReport& report, const std::string& only);
+void backend_rows(BenchReport& report, const std::string& only);
+void engine_rows(BenchReport& report, const std::string& only);
 /// Processor time of a step's 161 tensors on a GPU.  False: there is none.
-bool gpu_rows(Report& report, const std::string& only);
+bool gpu_rows(BenchReport& report, const std::string& only);
 /// The runtime's own memory: private_kib() before hvd_init, the row right after it.
 double private_kib();
-void staging_row(Report& report, double private_kib_before);
+void staging_row(BenchReport& report, double private_kib_before);
 
 }  // namespace hvd::bench

@@ -14,7 +14,7 @@
 namespace hvd::bench {
 namespace {
 
-void line(Report& report, const std::string& key, const std::string& title, double number, const char* unit,
+void line(BenchReport& report, const std::string& key, const std::string& title, double number, const char* unit,
           const char* format) {
   char text[200];
   std::snprintf(text, sizeof text, format, number);
@@ -22,8 +22,8 @@ void line(Report& report, const std::string& key, const std::string& title, doub
 }
 
 /// 4 B by submit and wait: the last rank's submit rings the engine's thread, which is still spinning.
-void woken_spinning(Report& report) {
-  Row row{"woken", "4 B, woken while spinning", {{"hvd", {}}}, {}, 0, {}};
+void woken_spinning(BenchReport& report) {
+  BenchRow row{"woken", "4 B, woken while spinning", {{"hvd", {}}}, {}, 0, {}};
   const std::int64_t one = 1;
   float x = 0;
   for (int i = -100; i < 5000; ++i) {
@@ -39,8 +39,8 @@ void woken_spinning(Report& report) {
 }
 
 /// 4 B while the engines' threads sleep, and no caller drives: it only looks whether the operation has ended.
-void woken_asleep(Report& report) {
-  Row row{"woken", "4 B, woken from sleep", {{"hvd", {}}}, {}, 0, {}};
+void woken_asleep(BenchReport& report) {
+  BenchRow row{"woken", "4 B, woken from sleep", {{"hvd", {}}}, {}, 0, {}};
   const std::int64_t one = 1;
   float x = 0;
   for (int i = -5; i < 300; ++i) {
@@ -74,7 +74,7 @@ long switches() {
   return error ? -1 : total;
 }
 
-void idle(Report& report) {
+void idle(BenchReport& report) {
   usleep(1000000);  // half a second after the last work the runtime looks at its peers for the last time
   MPI_Barrier(MPI_COMM_WORLD);
   const long before = switches();
@@ -118,7 +118,7 @@ double mapped_mib(const char* name) {
 }
 
 /// What the runtime keeps for itself: the node's segment, shared among its ranks, and private pages, after 256 MiB.
-void staging(Report& report, double private_before) {
+void staging(BenchReport& report, double private_before) {
   const std::size_t bytes = std::size_t{256} << 20;
   const auto elements = static_cast<std::int64_t>(bytes / sizeof(float));
   auto* data = static_cast<float*>(std::malloc(bytes));
@@ -137,7 +137,7 @@ void staging(Report& report, double private_before) {
 
 }  // namespace
 
-void engine_rows(Report& report, const std::string& only) {
+void engine_rows(BenchReport& report, const std::string& only) {
   auto wanted = [&](const char* key) { return only.empty() || only == key; };
   if (wanted("woken")) {
     woken_spinning(report);
@@ -148,6 +148,6 @@ void engine_rows(Report& report, const std::string& only) {
 
 double private_kib() { return kib_of("smaps_rollup", "Pss_Anon"); }
 
-void staging_row(Report& report, double private_kib_before) { staging(report, private_kib_before); }
+void staging_row(BenchReport& report, double private_kib_before) { staging(report, private_kib_before); }
 
 }  // namespace hvd::bench

@@ -22,7 +22,7 @@ namespace hvd::bench {
 namespace {
 
 /// What is needed of the driver: memory, and a stream.  The runtime finds the same one (runtime/cuda/driver.h).
-struct Card {
+struct BenchGpu {
   int ordinal = 0;
   void* stream = nullptr;
   int (*allocate)(unsigned long long* address, std::size_t bytes) = nullptr;
@@ -30,8 +30,8 @@ struct Card {
   std::string why_not;
 };
 
-Card card() {
-  Card c;
+BenchGpu card() {
+  BenchGpu c;
   const char* named = std::getenv("HVD_CUDA_LIBRARY");
   void* library = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -96,16 +96,16 @@ double clock_us(clockid_t clock) {
 }
 
 /// Of a step, microseconds of processor.
-struct Times {
+struct StepTimes {
   Stats submitting, waiting;  ///< of the caller's thread
   Stats others;               ///< of all other threads: the engine's, which spins a little before it sleeps, and MPI's
   Stats all;
 };
 
 /// Rounds of a step; between them the engine's thread goes to sleep, as it does while a step's tensors are computed.
-class Steps {
+class GpuSteps {
  public:
-  explicit Steps(const Card& card) : card_(card), elements_(resnet50()), handles_(elements_.size()) {
+  explicit GpuSteps(const BenchGpu& card) : card_(card), elements_(resnet50()), handles_(elements_.size()) {
     for (std::size_t i = 0; i < elements_.size(); ++i) names_.push_back("gradient." + std::to_string(i));
     for (std::size_t i = 0; i < elements_.size(); ++i) {
       unsigned long long at = 0;
@@ -117,8 +117,8 @@ class Steps {
     }
   }
 
-  Times run(bool group, int rounds) {
-    Times times;
+  StepTimes run(bool group, int rounds) {
+    StepTimes times;
     for (int i = -5; i < rounds; ++i) {
       usleep(2000);
       MPI_Barrier(MPI_COMM_WORLD);
@@ -146,7 +146,7 @@ class Steps {
   std::size_t tensors() const { return elements_.size(); }
 
  private:
-  const Card& card_;
+  const BenchGpu& card_;
   const std::vector<std::int64_t> elements_;
   std::vector<std::string> names_;
   std::vector<hvd_request> requests_;
@@ -154,11 +154,11 @@ class Steps {
 };
 
 /// The sum is the last of four.
-void tell(Report& report, const Card& card, Steps& steps, bool group) {
+void tell(BenchReport& report, const BenchGpu& card, GpuSteps& steps, bool group) {
   constexpr int rounds = 200;
   long before[2] = {}, after[2] = {};
   if (card.calls) card.calls(&before[0], &before[1]);
-  const Times times = steps.run(group, rounds);
+  const StepTimes times = steps.run(group, rounds);
   if (card.calls) card.calls(&after[0], &after[1]);
   const std::string what = std::to_string(steps.tensors()) + (group ? " grouped, " : " on a GPU, ");
   report.add({"gpu", what + "submit", {{"hvd", times.submitting}}, {}, 0, {}});
@@ -175,15 +175,15 @@ void tell(Report& report, const Card& card, Steps& steps, bool group) {
 
 }  // namespace
 
-bool gpu_rows(Report& report, const std::string& only) {
-  const Card c = card();
+bool gpu_rows(BenchReport& report, const std::string& only) {
+  const BenchGpu c = card();
   int can = c.why_not.empty() ? 1 : 0;
   MPI_Allreduce(MPI_IN_PLACE, &can, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
   if (!can) {
     if (!only.empty()) report.add({"gpu", "tensors on a GPU", {}, "not measured: " + c.why_not, 0, ""});
     return false;
   }
-  Steps steps(c);
+  GpuSteps steps(c);
   for (const bool group : {false, true}) tell(report, c, steps, group);
   return true;
 }

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "bench.h"
-#include "check.h"
+#include "check_results.h"
 
 namespace hvd::bench {
 
@@ -98,13 +98,13 @@ int usage(FILE* to, int code) {
   return code;
 }
 
-struct Options {
+struct BenchOptions {
   bool check = false, json = false, help = false, wrong = false;
   std::string only;
 };
 
-Options parse(int argc, char** argv) {
-  Options o;
+BenchOptions parse(int argc, char** argv) {
+  BenchOptions o;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--check") {
@@ -124,8 +124,8 @@ Options parse(int argc, char** argv) {
 }
 
 /// False: what was asked for cannot be measured here.
-bool table(const Options& o, double private_before) {
-  Report report(o.json);
+bool table(const BenchOptions& o, double private_before) {
+  BenchReport report(o.json);
   report.begin(flag_round_trip());
   if (o.only.empty() || o.only == "staging") staging_row(report, private_before);
   engine_rows(report, o.only);
@@ -139,7 +139,7 @@ bool table(const Options& o, double private_before) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Options o = parse(argc, argv);
+  const BenchOptions o = parse(argc, argv);
   if (o.help || o.wrong) return usage(o.help ? stdout : stderr, o.help ? 0 : 2);
   // Serialised where only this thread calls MPI: the fastest MPI there is to compare with.
   const char* locals = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "merge.h"
-#include "report.h"
+#include "timeline_report.h"
 
 namespace {
 
@@ -39,7 +39,7 @@ int run(int argc, char** argv) {
       std::fprintf(stderr, "hvd-timeline: %s\n", hvd::printable(warning).c_str());
     return 0;
   }
-  const hvd::timeline::Report made = hvd::timeline::make_report(input);
+  const hvd::timeline::TimelineReport made = hvd::timeline::make_report(input);
   const std::string text = json ? to_json(made) : to_text(made);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(hvd::Code::unavailable);

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/own_file.h"
-#include "events.h"
+#include "event_reader.h"
 #include "trace/timeline.h"
 #include "trace/trace_json.h"
 
@@ -18,19 +18,19 @@ namespace hvd::timeline {
 namespace {
 
 /// The first event of a rank's own file: whose it is and which clock it uses.
-struct Origin {
+struct FileOrigin {
   std::int64_t rank = 0;
   std::string host, boot_id;
   std::int64_t origin_ns = 0, realtime_minus_monotonic_ns = 0;
 };
 
-Origin read_origin(const std::string& path) {
+FileOrigin read_origin(const std::string& path) {
   EventReader reader(path);
-  Event event;
+  TimelineEvent event;
   const Error missing(Code::usage, path, "was not written by a rank alone: it does not say which clock it uses",
                       "merge joins the files of HOROVOD_TIMELINE without hvdrun; hvdrun's own file holds all ranks");
   if (!reader.next(event) || event.name != "hvd_file") throw missing;
-  Origin origin;
+  FileOrigin origin;
   origin.rank = event.pid;
   simdjson::ondemand::parser parser;
   const simdjson::padded_string text(event.arguments);
@@ -46,7 +46,7 @@ Origin read_origin(const std::string& path) {
 }
 
 /// Numbers of rows that all files share: by name, and for one name used in several process sets by how often it came.
-class Rows {
+class RowNumbers {
  public:
   std::int64_t add(const std::string& name, int repetition) {
     return numbers_.try_emplace({name, repetition}, static_cast<std::int64_t>(numbers_.size() + 1)).first->second;
@@ -59,11 +59,11 @@ class Rows {
 /// Copies one file's events with new rows and times.
 class Copier {
  public:
-  Copier(const std::string& path, std::int64_t shift_ns, Rows& rows, std::ofstream& to)
+  Copier(const std::string& path, std::int64_t shift_ns, RowNumbers& rows, std::ofstream& to)
       : reader_(path), shift_ns_(shift_ns), rows_(rows), to_(to) {}
 
   void run() {
-    Event event;
+    TimelineEvent event;
     while (reader_.next(event)) {
       if (event.name == "hvd_file" || event.name == "hvd_end") continue;
       if (event.name == "thread_name" && event.phase == 'M') name_row(event);
@@ -73,13 +73,13 @@ class Copier {
   bool cut_off() const { return reader_.cut_off(); }
 
  private:
-  void name_row(const Event& event) {
+  void name_row(const TimelineEvent& event) {
     if (event.tid == 0 || numbers_.contains(event.tid)) return;
     const std::string name(event.arguments);
     numbers_[event.tid] = rows_.add(name, seen_[name]++);
   }
 
-  void copy(const Event& event) {
+  void copy(const TimelineEvent& event) {
     // The two places that change, in the order in which they stand in the line.
     std::map<const char*, std::pair<std::size_t, std::string>> changes;
     if (const auto row = numbers_.find(event.tid); !event.tid_text.empty() && row != numbers_.end())
@@ -104,7 +104,7 @@ class Copier {
 
   EventReader reader_;
   const std::int64_t shift_ns_;
-  Rows& rows_;
+  RowNumbers& rows_;
   std::ofstream& to_;
   std::map<std::int64_t, std::int64_t> numbers_;  ///< this file's row → the merged row
   std::map<std::string, int> seen_;
@@ -120,9 +120,9 @@ Fd create(const std::string& path) {
 }  // namespace
 
 std::vector<std::string> merge(const std::vector<std::string>& inputs, const std::string& output) {
-  std::map<std::int64_t, std::pair<std::string, Origin>> files;  // by rank
+  std::map<std::int64_t, std::pair<std::string, FileOrigin>> files;  // by rank
   for (const std::string& path : inputs) {
-    Origin origin = read_origin(path);
+    FileOrigin origin = read_origin(path);
     const auto rank = origin.rank;
     const auto [place, fresh] = files.try_emplace(rank, path, std::move(origin));
     if (!fresh)
@@ -135,9 +135,9 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
   std::ofstream to("/proc/self/fd/" + std::to_string(opened.get()), std::ios::binary | std::ios::app);
   to << trace::Timeline::opening();
 
-  const Origin& first = files.begin()->second.second;
+  const FileOrigin& first = files.begin()->second.second;
   std::vector<std::string> warnings;
-  Rows rows;
+  RowNumbers rows;
   for (const auto& [rank, file] : files) {
     const auto& [path, origin] = file;
     std::int64_t shift_ns = origin.origin_ns - first.origin_ns;

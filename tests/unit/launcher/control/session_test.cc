@@ -62,7 +62,7 @@ struct World {
 TEST_CASE("session: hello is answered with the manifest; death and clean end a rank; all are released together") {
   World w(2);
   w.hello(0, true);
-  CHECK(w.session->in_stage(Stage::absent) == std::vector<int>{1});
+  CHECK(w.session->in_stage(RankStage::absent) == std::vector<int>{1});
   CHECK(wire::manifest_from_json(w.next(0, Type::manifest).value()).rank == 0);
   w.hello(1, true);
   w.send(0, Type::output, "\1hi\n");

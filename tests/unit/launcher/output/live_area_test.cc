@@ -9,7 +9,7 @@ namespace {
 
 struct Screen {
   std::string bytes;
-  LiveArea::Size size{10, 30};
+  LiveArea::TerminalSize size{10, 30};
   LiveArea::Clock::time_point now{1h};
   LiveArea area{[this](std::string_view b) { bytes += b; }, [this] { return size; }};
 

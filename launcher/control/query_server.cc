@@ -1,0 +1,124 @@
+#include "launcher/control/query_server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t most_line_bytes = 256, most_answer_bytes = 256u << 20, most_peers = 16;
+constexpr auto peer_limit = std::chrono::seconds(60);
+
+bool fill(sockaddr_un& address, const std::string& path) {
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return true;
+}
+
+bool is_ours(int fd) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && (who.uid == ::geteuid() || who.uid == 0);
+}
+
+}  // namespace
+
+QueryServer::QueryServer(const std::string& folder) {
+  sockaddr_un address{};
+  if (!fill(address, folder + socket_name)) return;
+  listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (listener_ && (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+                    ::listen(listener_.get(), 16) != 0))
+    listener_.reset();
+}
+
+void QueryServer::accept_all() {
+  while (listener_ && peers_.size() < most_peers) {
+    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) return;
+    if (is_ours(fd.get())) peers_.push_back({next_id_++, std::move(fd), {}, {}, false, false, Clock::now()});
+  }
+}
+
+/// False when the peer is done with.
+bool QueryServer::serve(QueryClient& peer) {
+  char piece[512];
+  while (!peer.asked) {
+    const ssize_t n = ::read(peer.fd.get(), piece, sizeof piece);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (n <= 0) return false;
+    peer.in.append(piece, static_cast<std::size_t>(n));
+    if (peer.in.size() > most_line_bytes) return false;
+    if (peer.in.find('\n') != std::string::npos) break;
+  }
+  while (!peer.out.empty()) {
+    const ssize_t n = ::send(peer.fd.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
+    if (n < 0) return errno == EAGAIN || errno == EINTR;
+    peer.out.erase(0, static_cast<std::size_t>(n));
+  }
+  return !peer.answered && (peer.asked || Clock::now() - peer.since < peer_limit);
+}
+
+std::optional<QueryServer::Query> QueryServer::next() {
+  accept_all();
+  std::erase_if(peers_, [this](QueryClient& p) { return !serve(p); });
+  for (QueryClient& p : peers_)
+    if (const std::size_t end = p.in.find('\n'); !p.asked && end != std::string::npos) {
+      p.asked = true;
+      return Query{p.id, p.in.substr(0, end)};
+    }
+  return {};
+}
+
+void QueryServer::answer(int id, std::string text) {
+  for (QueryClient& p : peers_)
+    if (p.id == id) p.out = std::move(text), p.answered = true;
+}
+
+std::size_t QueryServer::pending_bytes() const {
+  std::size_t total = 0;
+  for (const QueryClient& p : peers_) total += p.out.size();
+  return total;
+}
+
+std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit) {
+  sockaddr_un address{};
+  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // A job that takes no callers has room for a few that wait; the next one would wait for ever.
+  const timeval longest{limit.count() / 1000, limit.count() % 1000 * 1000};
+  if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
+  if (!fd || !fill(address, folder + QueryServer::socket_name) ||
+      ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || !is_ours(fd.get()) ||
+      !write_all(fd.get(), line + "\n"))
+    throw Error(Code::unavailable, folder, "the job there does not answer", "it has probably ended; try: hvdrun ps");
+  const auto deadline = Clock::now() + limit;
+  std::string answer;
+  char piece[65536];
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd ready{fd.get(), POLLIN, 0};
+    if (left <= 0)
+      throw Error(Code::timeout, folder, "the job there gave no answer in time", "is it very busy? try again");
+    if (::poll(&ready, 1, static_cast<int>(left)) <= 0) continue;
+    const ssize_t n = ::read(fd.get(), piece, sizeof piece);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0 || answer.size() > most_answer_bytes) break;
+    answer.append(piece, static_cast<std::size_t>(n));
+  }
+  return answer;
+}
+
+}  // namespace hvd::launcher

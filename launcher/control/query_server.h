@@ -1,0 +1,54 @@
+/// @file query_server.h — what other hvdrun processes of this user may ask a running job: one line in, one text out.
+///
+/// A unix socket in the job's folder (mode 0700), and the caller's user id is checked besides.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace hvd::launcher {
+
+/// The job's side.  Never blocks.  Thread: the event loop's.
+class QueryServer {
+ public:
+  static constexpr const char* socket_name = "/commands.sock";
+
+  /// @param folder  the job's.  A job whose socket cannot be made runs without one.
+  explicit QueryServer(const std::string& folder);
+
+  struct Query {
+    int id = 0;
+    std::string line;
+  };
+  /// Takes new callers, reads and writes what can be; the next whole line, or nothing.
+  std::optional<Query> next();
+  /// Answers a call and ends the connection once it is written.
+  void answer(int id, std::string text);
+  /// Bytes that callers have not taken yet.
+  std::size_t pending_bytes() const;
+
+ private:
+  struct QueryClient {
+    int id;
+    Fd fd;
+    std::string in, out;
+    bool asked = false, answered = false;
+    std::chrono::steady_clock::time_point since;
+  };
+  void accept_all();
+  bool serve(QueryClient& peer);
+
+  Fd listener_;
+  std::vector<QueryClient> peers_;
+  int next_id_ = 1;
+};
+
+/// Sends one line to the job in @p folder; its answer.  Throws Error{unavailable}, Error{timeout}.
+std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,39 @@
+/// @file hang_text.h — who is missing, where, and who waits for it: words for incidents.  Pure.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/hang/incidents.h"
+#include "launcher/mapping/job_map.h"
+#include "wire/small.h"
+
+namespace hvd::launcher {
+
+/// The runtime's frame: who waits for whom.  Throws Error{usage} when it is not one for a job of @p size ranks.
+/// @param now  in seconds: `since` counts on it
+std::vector<StalledOperation> long_waits_from_json(const std::string& text, int size, double now);
+
+/// Where a rank was when asked; nothing known of those that are not in the map.
+using Pictures = std::map<int, wire::StackPicture>;
+
+/// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3", one line for each missing
+/// rank, at most four, ranks at the same place together; and which hosts do not hear each other.
+/// @param ended  ranks that have ended
+std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
+                                    const Pictures& pictures, const std::vector<int>& ended);
+
+/// "rank 5 on host2 goes on after 12 s".
+std::string closed_line(const Incident& incident, double seconds, const JobMap& map);
+
+/// "rank 5 on host2 has not come to hvd.init() for 120 s": why a job is ended.
+std::string given_up(const Incident& incident, double seconds, const JobMap& map);
+
+/// Hosts of which the one gets no answer from the other, as names: "beta gets no answer from gamma".  Empty: none.
+std::string broken_link(const JobMap& map, const Pictures& pictures);
+
+/// The main thread's innermost line of the user's own code in faulthandler's text: "loss.py:88 (forward)"; empty when
+/// there is none.
+std::string user_line(const std::string& python);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,128 @@
+#include "launcher/hang/hang_watch.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr double look_every = 0.5;
+constexpr double word_lasts = 5;  // a conductor says every second who waits
+constexpr std::size_t most_asked = 64;
+
+double now_seconds() { return static_cast<double>(monotonic_ns()) / 1e9; }
+
+LifeStage where_of(wire::Place place) {
+  switch (place) {
+    case wire::Place::script:
+      return LifeStage::script;
+    case wire::Place::init:
+      return LifeStage::init;
+    case wire::Place::working:
+      return LifeStage::working;
+    case wire::Place::leaving:
+      break;
+  }
+  return LifeStage::leaving;
+}
+
+}  // namespace
+
+HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<StallLimits> patience,
+                     Callbacks callbacks)
+    : session_(session),
+      map_(map),
+      patience_(patience),
+      callbacks_(std::move(callbacks)),
+      incidents_(patience.value_or(StallLimits{})),
+      ranks_(map.ranks.size()) {}
+
+void HangWatch::standing(int rank, const wire::Standing& s) {
+  const double now = now_seconds();
+  RankActivity& r = ranks_[static_cast<std::size_t>(rank)];
+  r.where = where_of(s.place);
+  r.since = now - s.place_seconds;
+  r.waits_for = s.waits_for;
+  for (char& c : r.waits_for)
+    if (static_cast<unsigned char>(c) < 32) c = '?';  // it goes to a terminal
+  r.waits_since = now - s.waited_seconds;
+}
+
+void HangWatch::stall(int rank, std::string_view body) {
+  const double now = now_seconds();
+  try {
+    said_[rank] = {now, long_waits_from_json(std::string(body), static_cast<int>(ranks_.size()), now)};
+  } catch (const Error&) {}  // from the rank itself, which may send anything
+}
+
+void HangWatch::paused(int rank, bool paused) {
+  RankActivity& r = ranks_[static_cast<std::size_t>(rank)];
+  r.stopped_since.reset();
+  if (paused) r.stopped_since = now_seconds();
+}
+
+void HangWatch::all_paused(bool paused) {
+  all_paused_ = paused;
+  resumed_ = now_seconds();
+  for (RankActivity& r : ranks_) r.stopped_since.reset();
+}
+
+/// The session knows best who is not there yet, and who has ended.
+JobFacts HangWatch::facts(double now) const {
+  JobFacts f{now, ranks_, {}};
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    RankActivity& r = f.ranks[i];
+    const RankState& state = session_.ranks()[i];
+    if (state.stage == RankStage::absent) r.where = LifeStage::absent;
+    if (state.stage == RankStage::running && r.where == LifeStage::absent) r.where = LifeStage::script;
+    if (state.stage < RankStage::ended) continue;
+    r.where = LifeStage::ended;
+    if (state.death) r.since = static_cast<double>(state.death->time_ns) / 1e9;
+  }
+  for (const auto& [rank, said] : said_)
+    if (now - said.at < word_lasts) f.waits.insert(f.waits.end(), said.waits.begin(), said.waits.end());
+  for (RankActivity& r : f.ranks) {
+    r.since = std::max(r.since, resumed_);
+    r.waits_since = std::max(r.waits_since, resumed_);
+  }
+  for (StalledOperation& w : f.waits) w.since = std::max(w.since, resumed_);
+  std::erase_if(f.waits,
+                [&](const StalledOperation& w) { return now - w.since < patience_->hang && w.since == resumed_; });
+  return f;
+}
+
+void HangWatch::turn() {
+  const double now = now_seconds();
+  if (!patience_ || all_paused_ || now < next_look_) return;
+  next_look_ = now + look_every;
+  for (const IncidentNotice& event : incidents_.look(facts(now))) tell(event);
+}
+
+/// The missing ones; and where several hosts are, one of each, which knows whether another does not answer.
+std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
+  std::vector<int> ranks(
+      incident.missing.begin(),
+      incident.missing.begin() + static_cast<std::ptrdiff_t>(std::min(incident.missing.size(), most_asked)));
+  if (map_.hosts.size() < 2) return ranks;
+  std::size_t hosts = 0;
+  for (const MappedRank& p : map_.ranks)
+    if (p.local_rank == 0 && hosts++ < most_asked && std::find(ranks.begin(), ranks.end(), p.rank) == ranks.end())
+      ranks.push_back(p.rank);
+  return ranks;
+}
+
+void HangWatch::tell(const IncidentNotice& event) {
+  if (event.kind == NoticeKind::closed) return callbacks_.say(closed_line(event.incident, event.seconds, map_));
+  if (event.kind == NoticeKind::give_up) return callbacks_.give_up(given_up(event.incident, event.seconds, map_));
+  callbacks_.ask(whom_to_ask(event.incident), [this, event](const Pictures& pictures) {
+    std::vector<int> ended;
+    for (std::size_t r = 0; r < ranks_.size(); ++r)
+      if (session_.ranks()[r].stage >= RankStage::ended) ended.push_back(static_cast<int>(r));
+    for (const std::string& line : hang_lines(event.incident, event.seconds, map_, pictures, ended))
+      callbacks_.say(line);
+  });
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,59 @@
+/// @file hang_watch.h — says by itself what keeps the job from going on: gathers the facts for incidents.h, asks ranks
+/// where they are, and says it.
+#pragma once
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/control/session.h"
+#include "launcher/hang/hang_text.h"
+#include "launcher/hang/incidents.h"
+
+namespace hvd::launcher {
+
+class HangWatch {
+ public:
+  struct Callbacks {
+    std::function<void(const std::string& line)> say;
+    /// Asks ranks where they are, then calls @p done, soon or late.
+    std::function<void(const std::vector<int>& ranks, std::function<void(const Pictures&)> done)> ask;
+    /// HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is over.
+    std::function<void(const std::string& why)> give_up;
+  };
+  /// @param patience  nothing: the user wants no word
+  HangWatch(const Session& session, const JobMap& map, std::optional<StallLimits> patience, Callbacks callbacks);
+
+  /// Now and then.
+  void turn();
+  /// Events of the session.
+  void standing(int rank, const wire::Standing& standing);
+  void stall(int rank, std::string_view body);
+  void paused(int rank, bool paused);
+  /// hvdrun itself stops them all, or lets them go on.
+  void all_paused(bool paused);
+
+ private:
+  JobFacts facts(double now) const;
+  void tell(const IncidentNotice& event);
+  std::vector<int> whom_to_ask(const Incident& incident) const;
+
+  /// What a rank's conductor last said.
+  struct CoordinatorReport {
+    double at = 0;
+    std::vector<StalledOperation> waits;
+  };
+  const Session& session_;
+  const JobMap& map_;
+  const std::optional<StallLimits> patience_;
+  const Callbacks callbacks_;
+  Incidents incidents_;
+  std::vector<RankActivity> ranks_;
+  std::map<int, CoordinatorReport> said_;
+  double next_look_ = 0;
+  bool all_paused_ = false;
+  double resumed_ = 0;  ///< nothing that was waited for before counts
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,221 @@
+#include "launcher/hang/incidents.h"
+
+#include <algorithm>
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr double time_for_the_conductor = 2;               // to tell of a stopped rank, with who waits for what
+constexpr double least_for_init = 10, most_for_init = 30;  // imports may take one rank longer than another
+constexpr double least_for_end = 10;
+constexpr double stuck_after = 20;
+constexpr double closed_after = 2;  // an operation that ends because of a failure is no good news
+constexpr double first_pause = 60, longest_pause = 1800;
+constexpr int most_closings = 6;  // slow ranks: each time twice the patience, up to 64 times
+constexpr std::size_t most_open = 10;
+constexpr double time_for_the_runtime = 3;  // to give up by itself
+
+/// The facts, sorted by who is where.
+struct FactsView {
+  const JobFacts& facts;
+  const StallLimits& patience;
+
+  const RankActivity& rank(int r) const { return facts.ranks[static_cast<std::size_t>(r)]; }
+  double age(double since) const { return facts.now - since; }
+  bool stopped(int r, double more = time_for_the_conductor) const {
+    const auto& since = rank(r).stopped_since;
+    return since && rank(r).where != LifeStage::ended && age(*since) >= patience.hang + more;
+  }
+  bool waits(int r) const {
+    return rank(r).where == LifeStage::working && !rank(r).waits_for.empty() &&
+           age(rank(r).waits_since) >= patience.hang;
+  }
+  template <class F>
+  std::vector<int> those(F&& f) const {
+    std::vector<int> found;
+    for (int r = 0; r < static_cast<int>(facts.ranks.size()); ++r)
+      if (f(r)) found.push_back(r);
+    return found;
+  }
+  std::vector<int> at(LifeStage where) const {
+    return those([&](int r) { return rank(r).where == where; });
+  }
+  /// When the last of them came to where it is.
+  double last_came(const std::vector<int>& ranks) const {
+    double last = 0;
+    for (const int r : ranks) last = std::max(last, rank(r).since);
+    return last;
+  }
+};
+
+int count(const std::vector<int>& ranks) { return static_cast<int>(ranks.size()); }
+
+/// By the conductor's word, less those who say themselves that they have submitted it: what they said has not arrived.
+void told_by_the_conductor(const FactsView& v, std::vector<Incident>& found) {
+  for (const StalledOperation& w : v.facts.waits) {
+    Incident i{IncidentKind::operation, {}, w.more, w.size - count(w.missing) - w.more, w.since, w.tensor, w.tensors};
+    for (const int r : w.missing)
+      if (!v.waits(r) || v.rank(r).waits_for != w.tensor) i.missing.push_back(r);
+    if (i.missing.empty() && w.more == 0) i.kind = IncidentKind::stuck, i.waiting = w.size;
+    // Most are missing here: perhaps they wait elsewhere, for a few that took another branch.  Those are to be named.
+    if (count(i.missing) + i.more > i.waiting &&
+        (v.age(i.since) < v.patience.hang + time_for_the_conductor ||
+         std::none_of(i.missing.begin(), i.missing.end(), [&](int r) { return v.rank(r).waits_for.empty(); })))
+      continue;
+    found.push_back(std::move(i));
+  }
+}
+
+/// The conductor says nothing: since it cannot, or since nobody is missing.
+void seen_by_the_guards(const FactsView& v, std::vector<Incident>& found) {
+  const std::vector<int> waiting = v.those([&](int r) { return v.waits(r); });
+  if (waiting.empty()) return;
+  double since = 0;
+  bool alike = true;
+  const RankActivity& first = v.rank(waiting[0]);
+  for (const int r : waiting) {
+    since = std::max(since, v.rank(r).waits_since);
+    alike = alike && v.rank(r).waits_for == first.waits_for;
+  }
+  const std::vector<int> idle = v.those([&](int r) { return v.rank(r).where == LifeStage::working && !v.waits(r); });
+  const std::vector<int> stopped = v.those([&](int r) { return v.rank(r).where != LifeStage::ended && v.stopped(r); });
+  const bool all = count(waiting) + count(v.at(LifeStage::ended)) == count(v.those([](int) { return true; }));
+  Incident i{IncidentKind::operation, {}, 0, count(waiting), since, first.waits_for, 1};
+  if (!stopped.empty()) {
+    for (const int r : stopped) i.waiting -= v.waits(r);
+    i.missing = stopped;
+  } else if (!idle.empty() && v.age(since) >= v.patience.warn + time_for_the_runtime) {
+    i.missing = idle;
+  } else if (all && alike && v.age(since) >= stuck_after) {
+    i.kind = IncidentKind::stuck;
+  } else {
+    return;
+  }
+  if (i.waiting > 0) found.push_back(std::move(i));
+}
+
+void at_the_beginning(const FactsView& v, std::vector<Incident>& found) {
+  const std::vector<int> waiting = v.at(LifeStage::init);
+  if (waiting.empty() || !v.at(LifeStage::absent).empty()) return;
+  const double since = v.last_came(waiting);
+  if (v.age(since) < std::clamp(v.patience.warn / 2, least_for_init, most_for_init)) return;
+  found.push_back({IncidentKind::init, v.those([&](int r) { return v.rank(r).where != LifeStage::init; }), 0,
+                   count(waiting), since, "", 0});
+}
+
+/// Ranks that work alone when the others are through; or whose script has ended and that do not end.
+void at_the_end(const FactsView& v, std::vector<Incident>& found) {
+  const std::vector<int> working = v.at(LifeStage::working), leaving = v.at(LifeStage::leaving),
+                         ended = v.at(LifeStage::ended);
+  if (leaving.empty() && ended.empty()) return;
+  for (const LifeStage where : {LifeStage::absent, LifeStage::init})
+    if (!v.at(where).empty()) return;
+  const std::vector<int>& missing = working.empty() ? leaving : working;
+  if (missing.empty()) return;
+  std::vector<int> through = ended;
+  through.insert(through.end(), leaving.begin(), leaving.end());
+  const double since = v.last_came(through);
+  if (v.age(since) < std::max(v.patience.warn, least_for_end)) return;
+  if (working.empty())
+    found.push_back({IncidentKind::leaving, missing, 0, 0, since, "", 0});
+  else
+    found.push_back({IncidentKind::end, missing, 0, count(leaving), since, "", 0});
+}
+
+bool meet(const std::vector<int>& a, const std::vector<int>& b) {
+  return std::any_of(a.begin(), a.end(), [&](int r) { return std::binary_search(b.begin(), b.end(), r); });
+}
+
+}  // namespace
+
+std::vector<Incident> incidents_now(const JobFacts& facts, const StallLimits& patience) {
+  const FactsView v{facts, patience};
+  std::vector<Incident> found;
+  if (facts.waits.empty())
+    seen_by_the_guards(v, found);
+  else
+    told_by_the_conductor(v, found);
+  if (found.empty()) at_the_beginning(v, found);
+  if (found.empty()) at_the_end(v, found);
+  // Stopped ranks that nobody misses yet.
+  const std::vector<int> alone = v.those([&](int r) {
+    return v.stopped(r, 2 * time_for_the_conductor) && std::none_of(found.begin(), found.end(), [r](const Incident& i) {
+             return std::binary_search(i.missing.begin(), i.missing.end(), r);
+           });
+  });
+  if (!alone.empty()) {
+    double since = facts.now;
+    for (const int r : alone) since = std::min(since, *v.rank(r).stopped_since);
+    found.push_back({IncidentKind::stopped, alone, 0, 0, since, "", 0});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Incident& a, const Incident& b) {
+    return a.missing.size() + static_cast<std::size_t>(a.more) < b.missing.size() + static_cast<std::size_t>(b.more);
+  });
+  return found;
+}
+
+/// The one that goes on as @p incident: of the same ranks, else of some of them.
+Incidents::OpenIncident* Incidents::same(const Incident& incident) {
+  for (OpenIncident& o : open_)
+    if (o.incident.kind == incident.kind && o.incident.missing == incident.missing) return &o;
+  for (OpenIncident& o : open_)
+    if (o.incident.kind == incident.kind && meet(o.incident.missing, incident.missing)) return &o;
+  return nullptr;
+}
+
+void Incidents::take(const Incident& incident, double now, std::vector<IncidentNotice>& events) {
+  OpenIncident* o = same(incident);
+  if (!o && open_.size() >= most_open) return;
+  if (!o) o = &open_.emplace_back();
+  const bool grew = o->told && !std::includes(o->incident.missing.begin(), o->incident.missing.end(),
+                                              incident.missing.begin(), incident.missing.end());
+  o->incident = incident;
+  o->seen = now;
+  const double seconds = now - incident.since;
+  const auto before = closings_.find(incident.missing);
+  const int closings = before == closings_.end() ? 0 : before->second;
+  if (!o->told && seconds < patience_.hang * (1 << std::min(closings, most_closings))) return;
+  if (!o->told || grew || now >= o->next) {
+    events.push_back({!o->told || grew ? NoticeKind::opened : NoticeKind::again, incident, seconds});
+    o->pause = o->told && !grew ? std::min(2 * o->pause, longest_pause) : first_pause;
+    o->told = now;
+    o->next = now + o->pause;
+  }
+  const bool may = incident.kind != IncidentKind::stopped &&
+                   incident.kind != IncidentKind::end;  // it may have work of its own there
+  if (!may || o->given_up || patience_.shutdown <= 0 || seconds < patience_.shutdown + time_for_the_runtime) return;
+  o->given_up = true;
+  events.push_back({NoticeKind::give_up, incident, seconds});
+}
+
+void Incidents::close(const JobFacts& facts, const std::vector<Incident>& current,
+                      std::vector<IncidentNotice>& events) {
+  for (auto it = open_.begin(); it != open_.end();) {
+    if (facts.now - it->seen < closed_after) {
+      ++it;
+      continue;
+    }
+    const OpenIncident was = *it;
+    it = open_.erase(it);
+    const bool elsewhere = std::any_of(current.begin(), current.end(), [&](const Incident& i) {
+      return meet(i.missing, was.incident.missing) || i.missing.empty() || was.incident.missing.empty();
+    });
+    const bool gone = std::any_of(was.incident.missing.begin(), was.incident.missing.end(), [&](int r) {
+      return facts.ranks[static_cast<std::size_t>(r)].where == LifeStage::ended;
+    });
+    if (!was.told || elsewhere) continue;
+    if (was.incident.kind == IncidentKind::operation) ++closings_[was.incident.missing];
+    if (!gone) events.push_back({NoticeKind::closed, was.incident, was.seen - was.incident.since});
+  }
+}
+
+std::vector<IncidentNotice> Incidents::look(const JobFacts& facts) {
+  std::vector<IncidentNotice> events;
+  const std::vector<Incident> current = incidents_now(facts, patience_);
+  for (const Incident& i : current) take(i, facts.now, events);
+  close(facts, current, events);
+  return events;
+}
+
+}  // namespace hvd::launcher

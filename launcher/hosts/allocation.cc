@@ -1,0 +1,35 @@
+#include "launcher/hosts/allocation.h"
+
+#include "base/error.h"
+#include "launcher/hosts/host_reader.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr std::size_t most_names = 4u << 20;  ///< a resource manager may write one for each slot
+
+}  // namespace
+
+long long Allocation::total_slots() const {
+  long long total = 0;
+  for (const HostSlots& h : hosts) total += h.slots;
+  return total;
+}
+
+void add_host(Allocation& allocation, const std::string& host, int slots, const std::string& where) {
+  if (++allocation.named > most_names)
+    throw Error(Code::usage, where, "hosts are named more than " + std::to_string(most_names) + " times");
+  const auto [place, is_new] = allocation.places.try_emplace(host, allocation.hosts.size());
+  if (is_new) {
+    if (allocation.hosts.size() == most_hosts)
+      throw Error(Code::usage, where, "there are more than " + std::to_string(most_hosts) + " hosts");
+    allocation.hosts.push_back({host, slots, where});
+    return;
+  }
+  int& sum = allocation.hosts[place->second].slots;
+  if (sum > most_slots - slots) throw Error(Code::usage, where, "'" + host + "' has more slots than any host has");
+  sum += slots;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,29 @@
+/// @file choose_allocation.h — which of the hosts that were given or found a job gets, and how many ranks it has.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "launcher/hosts/allocation.h"
+
+namespace hvd::launcher {
+
+/// Where a job may run, as asked for and as found.
+struct AllocationSources {
+  std::optional<int> np;
+  std::string hosts, hostfile;           ///< -H and --hostfile; explicit, at most one of them and of `explicitly`
+  std::optional<Allocation> explicitly;  ///< --manifest, --host-discovery-script
+  std::optional<Allocation> found;       ///< of a resource manager
+  int gpus = 0;                          ///< of this machine, for a job that names neither np nor hosts
+  bool by_anybody = false;               ///< --allow-writable: others may have written the hostfile
+};
+
+/// Allocation and number of ranks: explicit beats found, found beats localhost.  -np may be left out but for nothing.
+/// Throws Error{usage} with both numbers when there are too few slots, and for np < 1.
+struct AllocationChoice {
+  Allocation allocation;
+  int np = 0;
+  std::string why;  ///< why this allocation, for --dry-run: "given; Slurm job 17 is there too, but given beats found"
+};
+AllocationChoice choose_allocation(const AllocationSources& sources);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,20 @@
+/// @file host_manifest.h — --manifest: the hosts of a job as another program writes them down (Spark, a scheduler).
+///
+/// JSON or YAML, version 1, described in hvdrun-manifest(5):
+///   version: 1                      required
+///   source: spark                   required: who wrote it, for messages
+///   application: app-2026-0001      optional: the job's name there
+///   hosts:                          required, at least one
+///     - {address: 10.0.0.1, slots: 2, gpus: 2}      slots: default gpus, else 1
+///   launch_agent: [words…]          optional: runs a shell on a host; {host} is put in
+#pragma once
+#include <string>
+
+#include "launcher/hosts/allocation.h"
+
+namespace hvd::launcher {
+
+/// Pure.  Throws Error{usage, "name:line:column"} for what does not fit, unknown keys included.
+Allocation parse_manifest(const std::string& text, const std::string& name);
+
+}  // namespace hvd::launcher

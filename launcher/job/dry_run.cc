@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "launcher/job/job.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+std::string quoted(const std::vector<std::string>& command) {
+  std::vector<std::string> out;
+  for (const std::string& w : command) out.push_back(shell_quote(w));
+  return join(out, " ");
+}
+
+const char* kind_name(wire::PayloadKind kind) {
+  switch (kind) {
+    case wire::PayloadKind::pickle:
+      return "pickle";
+    case wire::PayloadKind::script:
+      return "script";
+    case wire::PayloadKind::module:
+      return "module";
+    case wire::PayloadKind::command:
+      return "command";
+  }
+  return "";
+}
+
+std::string cores_text(const Job& job, const MappedRank& place) {
+  if (!place.share) return "its share";
+  const std::string cores = place.share->cpus.empty() || !job.settings.flag("bind") ? "any" : ranges(place.share->cpus);
+  return place.share->gpu ? cores + ", GPU " + std::to_string(place.share->gpu->index) : cores;
+}
+
+}  // namespace
+
+std::string dry_run_text(const Job& job) {
+  std::size_t width = 4;
+  for (const MappedHost& h : job.map.hosts) width = std::max(width, h.name.size());
+  std::string out = count_of(static_cast<long long>(job.map.ranks.size()), "rank") + " on " +
+                    count_of(static_cast<long long>(job.map.hosts.size()), "host") + ", from " + job.map.source + ": " +
+                    job.why + "\n";
+  char line[512];
+  std::snprintf(line, sizeof line, "%6s  %-*s  %9s  %9s  %s\n", "rank", static_cast<int>(width), "host", "local",
+                "cross", "cores");
+  out += line;
+  for (const MappedRank& p : job.map.ranks) {
+    const std::string local = std::to_string(p.local_rank) + "/" + std::to_string(p.local_size);
+    const std::string cross = std::to_string(p.cross_rank) + "/" + std::to_string(p.cross_size);
+    std::snprintf(line, sizeof line, "%6d  %-*.200s  %9s  %9s  ", p.rank, static_cast<int>(width),
+                  job.map.host_of(p.rank).name.c_str(), local.c_str(), cross.c_str());
+    out += line + cores_text(job, p) + "\n";
+  }
+  std::vector<std::string> payload;
+  if (!job.python.empty()) payload.push_back(job.python);
+  if (job.payload.wire.kind == wire::PayloadKind::module) payload.push_back("-m");
+  payload.push_back(job.payload.wire.name);
+  payload.insert(payload.end(), job.payload.wire.args.begin(), job.payload.wire.args.end());
+  out += std::string("runs  (") + kind_name(job.payload.wire.kind) + ")\n  " + quoted(payload) + "\n";
+  out += std::string("mpirun  (Open MPI ") + (job.mpirun.flavour == Flavour::openmpi4 ? "4" : "5") + ")\n  ";
+  return out + quoted(job.command) + "\n";
+}
+
+std::string dry_run_json(const Job& job) {
+  using nlohmann::ordered_json;
+  ordered_json hosts = ordered_json::array(), ranks = ordered_json::array();
+  for (const MappedHost& h : job.map.hosts) hosts.push_back({{"host", h.name}, {"local", h.local}, {"ranks", h.ranks}});
+  for (const MappedRank& p : job.map.ranks)
+    ranks.push_back({{"rank", p.rank},
+                     {"host", job.map.host_of(p.rank).name},
+                     {"local_rank", p.local_rank},
+                     {"local_size", p.local_size},
+                     {"cross_rank", p.cross_rank},
+                     {"cross_size", p.cross_size},
+                     {"cpus", p.share ? p.share->cpus : std::vector<int>{}},
+                     {"gpu", p.share && p.share->gpu ? p.share->gpu->pci : ""}});
+  const wire::Payload& payload = job.payload.wire;
+  const ordered_json document = {
+      {"np", job.map.ranks.size()},
+      {"source", job.map.source},
+      {"why", job.why},
+      {"launch_agent", job.launch_agent},
+      {"hosts", hosts},
+      {"ranks", ranks},
+      {"payload",
+       {{"kind", kind_name(payload.kind)}, {"name", payload.name}, {"args", payload.args}, {"python", job.python}}},
+      {"mpirun", {{"open_mpi", job.mpirun.flavour == Flavour::openmpi4 ? 4 : 5}, {"command", job.command}}},
+      {"rank_variables", job.settings.rank_variables()}};
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace hvd::launcher

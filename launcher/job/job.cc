@@ -1,0 +1,264 @@
+#include "launcher/job/job.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "base/trust.h"
+#include "launcher/hosts/choose_allocation.h"
+#include "launcher/hosts/host_manifest.h"
+#include "launcher/hosts/parse_hosts.h"
+#include "launcher/hosts/resolve.h"
+#include "launcher/hosts/resource_manager.h"
+#include "launcher/mapping/topology.h"
+#include "launcher/process/capture.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Words for plm_rsh_agent, which mpirun splits at blanks and colons.
+std::vector<std::string> agent_words() { return {own_folder() + "/hvdrun", "--remote-agent"}; }
+
+MpirunOptions mpirun_options(const Settings& settings, const std::string& rank_program) {
+  MpirunOptions options;
+  options.as_root = ::geteuid() == 0;
+  options.tcp = settings.flag("tcp");
+  options.interfaces = settings.text("network-interfaces");
+  options.extra = shell_words(settings.text("mpi-args"), "--mpi-args");
+  options.binding = shell_words(settings.text("binding-args"), "--binding-args");
+  options.agent = agent_words();
+  options.rank_program = rank_program;
+  return options;
+}
+
+bool travels(const std::string& name) {
+  static constexpr std::string_view kept_back[] = {"OLDPWD",      "_",           "HVD_JOB_KEYS",
+                                                   "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY",
+                                                   "HVD_LINK_FD", "HVD_HOST",    own_variables};
+  return !name.starts_with("BASH_FUNC_") &&
+         std::find(std::begin(kept_back), std::end(kept_back), name) == std::end(kept_back);
+}
+
+constexpr std::size_t most_alloc_bytes = 16u << 20;
+
+std::string search_path(const Environment& environment) {
+  const char* path = environment("PATH");
+  return path ? path : "/usr/local/bin:/usr/bin:/bin";
+}
+
+/// Where a program lies; as it is when that cannot be told here.
+std::string place_of(const std::string& program, const Environment& environment) {
+  if (program.find('/') != std::string::npos) return fs::absolute(program);
+  const std::string found = find_program(program, search_path(environment));
+  return found.empty() ? program : found;
+}
+
+/// Runs the user's program, which prints hosts.
+Allocation discover(const Settings& settings, const Environment& environment) {
+  const std::string program = settings.text("host-discovery-script");
+  const std::string path = place_of(program, environment);
+  if (!settings.flag("allow-writable")) look_at(path).need_trust(program);
+  const double limit = settings.number("start-timeout");
+  const CaptureResult done = capture({path}, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
+  if (!done.started)
+    throw Error(Code::usage, program, "cannot be executed: " + done.err, "name it with its path, and chmod +x it");
+  if (done.timed_out)
+    throw Error(Code::unavailable, program, "did not end within " + settings.text("start-timeout") + " s",
+                "try it by hand, or give more time with --start-timeout");
+  if (done.code != 0) {
+    const std::string said(trim(done.err));
+    throw Error(Code::unavailable, program,
+                "ended with exit code " + std::to_string(done.code) + (said.empty() ? "" : ": " + said),
+                "try it by hand");
+  }
+  return parse_discovered(done.out, settings.integer("slots-per-host").value_or(1), program);
+}
+
+AllocationSources sources(const Settings& settings, const Environment& environment) {
+  AllocationSources from;
+  from.np = settings.integer("num-proc");
+  from.by_anybody = settings.flag("allow-writable");
+  if (!from.np) from.gpus = static_cast<int>(usable_gpus(environment).size());
+  // Each may come from another place (flag, variable, config file): the strongest counts.
+  std::string chosen;
+  const Setting* strongest = nullptr;
+  for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"})
+    if (const Setting* s = settings.find(id); s && !s->value.empty() && (!strongest || s->source > strongest->source))
+      chosen = id, strongest = s;
+  if (chosen == "hosts") from.hosts = strongest->value;
+  if (chosen == "hostfile") from.hostfile = strongest->value;
+  if (chosen == "manifest")
+    from.explicitly =
+        parse_manifest(read_trusted(strongest->value, most_alloc_bytes, from.by_anybody), strongest->value);
+  if (chosen == "host-discovery-script") from.explicitly = discover(settings, environment);
+  try {
+    from.found =
+        find_allocation(environment, [](const std::string& path) { return read_file(path, most_alloc_bytes); });
+  } catch (const Error&) {
+    // What is given counts; a broken allocation beside it is nobody's concern.
+    if (from.hosts.empty() && from.hostfile.empty() && !from.explicitly) throw;
+  }
+  return from;
+}
+
+}  // namespace
+
+std::string find_rank_program(const Environment& environment) {
+  if (const char* given = environment("HVD_RANK_PROGRAM"); given && *given) return given;
+  const std::string folder = own_folder();
+  for (const char* candidate : {"/hvdrank", "/../src/rank/hvdrank"}) {  // installed; in the build tree
+    std::error_code ignored;
+    const fs::path path = fs::weakly_canonical(folder + candidate, ignored);
+    if (::access(path.c_str(), X_OK) == 0) return path;
+  }
+  throw Error(Code::unavailable, "hvdrank", "not found beside hvdrun in " + folder,
+              "install again, or set HVD_RANK_PROGRAM to its path");
+}
+
+std::string current_folder() {
+  std::error_code error;
+  const std::string folder = fs::current_path(error);
+  if (error) throw Error(Code::usage, "the working folder", error.message(), "cd to a folder that exists");
+  return folder;
+}
+
+void need_trusted_program(Job& job, const std::string& path, const std::string& typed) {
+  if (job.settings.flag("allow-writable") || path.find('/') == std::string::npos) return;  // or it is not here
+  const bool chosen_by_place = typed.starts_with('/') || typed.find('/') == std::string::npos;
+  const Finding found = look_at(path, Purpose::file, {::geteuid() != 0 && chosen_by_place, {}});
+  found.need_trust(path);
+  if (found.keeper) job.keepers.push_back(*found.keeper);
+}
+
+std::string own_folder() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  return error ? std::string(".") : self.parent_path().string();
+}
+
+void place_ranks(Job& job, const Environment& environment) {
+  const Settings& settings = job.settings;
+  struct stat self {};
+  if (::stat("/proc/self/exe", &self) == 0 && self.st_uid != 0 && self.st_uid != ::geteuid())
+    job.keepers.push_back(self.st_uid);
+  const AllocationChoice wanted = choose_allocation(sources(settings, environment));
+  job.why = wanted.why;
+  if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
+  std::vector<bool> local(wanted.allocation.hosts.size());
+  // Planned for another kind of machine, its hosts need not be known here.
+  const bool imagined = settings.has("topology") && (settings.flag("show-map") || settings.flag("dry-run"));
+  job.hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
+  const std::vector<ResolvedHost>& hosts = job.hosts;
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    local[i] = hosts[i].local;
+    if (!hosts[i].local && !hosts[i].reach_us.empty() &&
+        std::find(job.reach_us.begin(), job.reach_us.end(), hosts[i].reach_us) == job.reach_us.end())
+      job.reach_us.push_back(hosts[i].reach_us);
+  }
+  job.map = map_ranks(wanted.allocation, local, wanted.np);
+  if (job.map.all_local() || imagined) return;
+  const std::string agent = job.launch_agent.empty() ? shell_words(settings.text("ssh-program"), "--ssh-program").at(0)
+                                                     : job.launch_agent.at(0);
+  need_trusted_program(job, place_of(agent, environment), agent);
+  if (const Setting* key = settings.find("ssh-identity-file"); key && !settings.flag("allow-writable"))
+    look_at(key->value).need_trust(key->value);
+}
+
+void share_out(Job& job, const Environment& environment) {
+  const Settings& settings = job.settings;
+  job.machines.resize(job.map.hosts.size());
+  const std::string file = settings.text("topology");
+  if (!file.empty() && !settings.flag("allow-writable")) look_at(file).need_trust(file);
+  for (std::size_t h = 0; h < job.map.hosts.size(); ++h) {
+    if (!file.empty()) {
+      job.machines[h] = machine_in_file(file);
+    } else if (job.map.hosts[h].local) {
+      place::Machine here = machine_here(environment);
+      if (auto& told = job.machines[h])
+        here.ways = std::move(told->ways), here.driver = std::move(told->driver), here.nccl = std::move(told->nccl);
+      job.machines[h] = std::move(here);
+    }
+    if (const auto& gpus = job.map.hosts[h].gpus; !gpus.empty() && job.machines[h])
+      job.machines[h]->gpus = place::visible_gpus(job.machines[h]->gpus, join(gpus, ","));
+  }
+  share_hosts(job.map, job.machines, *place::gpu_mode(settings.text("gpus")), settings.flag("share-gpus"));
+}
+
+void find_programs(Job& job, bool with_python, const Environment& environment) {
+  const Settings& settings = job.settings;
+  if (with_python) {
+    job.python = choose_python(settings.text("python"), environment, own_folder());
+    need_trusted_program(job, job.python, settings.text("python"));
+  }
+  job.mpirun = find_mpirun(settings.text("mpirun"), search_path(environment), own_folder(),
+                           [&](const std::string& path) { need_trusted_program(job, path, settings.text("mpirun")); });
+  job.rank_program = find_rank_program(environment);
+}
+
+Job prepare(CommandLine line, const Environment& environment) {
+  Job job;
+  job.settings = std::move(line.settings);
+  const Settings& settings = job.settings;
+  wire::Payload payload = classify(line.prefix, line.payload);
+  if (settings.has("topology") && !settings.flag("dry-run"))
+    throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
+                "a job runs on the machines that there are");
+  place_ranks(job, environment);
+  require_known(job.hosts);
+  if (const auto rank = settings.integer("stdin"); rank && *rank >= static_cast<int>(job.map.ranks.size()))
+    throw Error(Code::usage, "--stdin", "there is no rank " + std::to_string(*rank),
+                "the ranks are 0 to " + std::to_string(job.map.ranks.size() - 1));
+  job.cwd = current_folder();
+
+  const std::string folders = search_path(environment);
+  const bool needs_python = payload.kind != wire::PayloadKind::command;
+  job.payload = load_payload(std::move(payload), job.map.all_local(), folders, settings.flag("allow-writable"));
+  if (!needs_python) need_trusted_program(job, place_of(job.payload.wire.name, environment), job.payload.wire.name);
+  find_programs(job, needs_python, environment);
+  job.command = mpirun_command(job.mpirun, job.map, mpirun_options(settings, job.rank_program));
+  return job;
+}
+
+std::map<std::string, std::string> rank_environment(const Job& job, const MappedRank& place,
+                                                    const std::vector<std::string>& environ_lines) {
+  const MappedHost& host = job.map.host_of(place.rank);
+  const bool local = host.local;
+  std::map<std::string, std::string> env;
+  for (const std::string& entry : environ_lines) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) continue;
+    const std::string name = entry.substr(0, equals);
+    // Which GPUs may be used is each host's own matter: it does not travel, but stays on this one.
+    if (travels(name) && (local || name != "CUDA_VISIBLE_DEVICES")) env[name] = entry.substr(equals + 1);
+  }
+  for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
+  if (!host.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = join(host.gpus, ",");
+  if (job.settings.flag("verbose")) env.try_emplace("HOROVOD_LOG_LEVEL", "info");
+  if (job.settings.flag("gloo")) {  // Horovod's launch of that kind, which scripts tell by these
+    const std::pair<const char*, int> numbers[] = {{"HOROVOD_RANK", place.rank},
+                                                   {"HOROVOD_SIZE", static_cast<int>(job.map.ranks.size())},
+                                                   {"HOROVOD_LOCAL_RANK", place.local_rank},
+                                                   {"HOROVOD_LOCAL_SIZE", place.local_size},
+                                                   {"HOROVOD_CROSS_RANK", place.cross_rank},
+                                                   {"HOROVOD_CROSS_SIZE", place.cross_size}};
+    for (const auto& [name, number] : numbers) env[name] = std::to_string(number);
+    env["HOROVOD_HOSTNAME"] = host.name;
+  }
+  if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty()) env["NCCL_SOCKET_IFNAME"] = nics;
+  env.try_emplace("PYTHONUNBUFFERED", "1");  // output is a pipe; people want to see it as it comes
+  if (!job.mpirun.library_folder.empty()) {
+    std::string& folders = env["LD_LIBRARY_PATH"];
+    folders = job.mpirun.library_folder + (folders.empty() ? "" : ":" + folders);
+  }
+  return env;
+}
+
+}  // namespace hvd::launcher

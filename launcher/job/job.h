@@ -1,0 +1,64 @@
+/// @file job.h — everything decided before anything is started.
+#pragma once
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/resolve.h"
+#include "launcher/job/load_payload.h"
+#include "launcher/mapping/show_map.h"
+#include "launcher/mpirun/mpirun.h"
+#include "launcher/options/settings.h"
+
+namespace hvd::launcher {
+
+struct Job {
+  Settings settings;
+  JobMap map;
+  Machines machines;                  ///< [map.hosts]; this machine, or --topology's for all
+  std::vector<std::string> reach_us;  ///< our own addresses towards the remote hosts, each once
+  std::vector<ResolvedHost> hosts;    ///< of the allocation, as they were looked up
+  LoadedPayload payload;
+  std::string python;                     ///< empty for a command
+  std::string why;                        ///< why this allocation
+  std::vector<std::string> launch_agent;  ///< runs a shell on a host; empty: ssh
+  Mpirun mpirun;
+  std::string rank_program;          ///< hvdrank
+  std::vector<std::string> command;  ///< mpirun's
+  std::string cwd;
+  std::vector<uid_t> keepers;  ///< other users whose programs this job runs: base/trust.h
+};
+
+/// Folder of the running hvdrun.
+std::string own_folder();
+/// hvdrank, beside it.  Throws Error{unavailable}.
+std::string find_rank_program(const Environment& environment);
+/// Throws Error{usage} when others could have chosen the program at @p path, unless --allow-writable says that they
+/// may. A cluster's software may belong to a user of its own, for all but root, where it is found in PATH or named by
+/// its whole path.  @p typed  what the user named
+void need_trusted_program(Job& job, const std::string& path, const std::string& typed);
+/// Throws Error{usage} when it does not exist any more.
+std::string current_folder();
+
+/// Python, mpirun and hvdrank, before any of them is run.  Throws Error{usage, unavailable}.
+void find_programs(Job& job, bool with_python, const Environment& environment);
+
+/// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
+Job prepare(CommandLine line, const Environment& environment);
+
+/// The first part of it: hosts and ranks, without a payload.  Unknown hosts are the caller's to refuse (require_known).
+void place_ranks(Job& job, const Environment& environment);
+/// The second: cores and GPUs, for the hosts that can be looked at from here.  Throws Error{usage} for too few GPUs.
+void share_out(Job& job, const Environment& environment);
+
+/// Who runs where and the exact command, for people or as JSON.
+std::string dry_run_text(const Job& job);
+std::string dry_run_json(const Job& job);
+
+/// Environment of rank @p place: the user's own, what options set, what hvdrun adds.
+/// @param environ_lines  "NAME=value" as in environ
+std::map<std::string, std::string> rank_environment(const Job& job, const MappedRank& place,
+                                                    const std::vector<std::string>& environ_lines);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,47 @@
+/// @file map.h — which rank goes where.  Pure.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/hosts/allocation.h"
+#include "place/share.h"
+
+namespace hvd::launcher {
+
+struct MappedRank {
+  int rank = 0;
+  int host = 0;  ///< index into JobMap::hosts
+  int local_rank = 0, local_size = 1;
+  int cross_rank = 0, cross_size = 1;
+  std::optional<place::Share> share;  ///< cores, GPU, card; nothing: that host decides
+};
+
+struct MappedHost {
+  std::string name;
+  bool local = false;
+  int ranks = 0;
+  std::vector<std::string> gpus;  ///< HostSlots::gpus
+};
+
+struct JobMap {
+  std::vector<MappedHost> hosts;  ///< those with at least one rank
+  std::vector<MappedRank> ranks;  ///< [np], by rank
+  std::string source;             ///< of the allocation
+
+  const MappedHost& host_of(int rank) const {
+    return hosts[static_cast<std::size_t>(ranks[static_cast<std::size_t>(rank)].host)];
+  }
+  bool all_local() const;
+};
+
+/// Hosts in the given order, their slots filled in turn.  cross_rank: index of the host among those that have this
+/// local_rank.  @p local[i] says whether hosts[i] is this machine; several names of this machine become one host.
+JobMap map_ranks(const Allocation& allocation, const std::vector<bool>& local, int np);
+
+/// Fills in the shares of the ranks on hosts[i] from machines[i], for those hosts whose machine is known.
+/// Throws Error{usage} naming the host when it has fewer GPUs than ranks.
+void share_hosts(JobMap& map, const std::vector<std::optional<place::Machine>>& machines, place::GpuMode mode,
+                 bool share_gpus);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,254 @@
+/// The map as a picture.  Sizes are in pixels; every word from outside is escaped.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "launcher/mapping/gpu_ways.h"
+#include "launcher/mapping/show_map.h"
+#include "place/ways.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr int cell = 22, wide = 52, gap = 4, margin = 16, per_row = 16, line = 18;
+constexpr const char* colours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
+                                   "#b07aa1", "#76b7b2", "#edc948", "#9c755f"};
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
+    }
+  return out;
+}
+
+constexpr const char* nobody = "#e4e4e4";
+
+/// That of the first.
+std::string colour_of(const std::set<int>& ranks) {
+  return ranks.empty() ? nobody : colours[static_cast<std::size_t>(*ranks.begin()) % std::size(colours)];
+}
+
+std::string number(int n) { return std::to_string(n); }
+
+/// The nearer, the greener.
+const char* colour_of_way(const std::string& way) {
+  if (way.starts_with("NV")) return "#76b900";
+  if (way == "PIX" || way == "PXB") return "#b8d98a";
+  return way == "PHB" || way == "NODE" ? "#edc948" : way == "SYS" ? "#f2a58e" : "#e4e4e4";
+}
+
+std::string words_at(int x, int y, const std::string& text, const char* more = "") {
+  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\"" + more + ">" + escaped(text) + "</text>\n";
+}
+
+/// A box with a word in it; the whole story shows when the mouse rests on it.
+std::string box(int x, int y, int width, const std::string& fill, const std::string& word, const std::string& story,
+                int size = 11) {
+  std::string out = "<g><title>" + escaped(story) + "</title><rect x=\"" + number(x) + "\" y=\"" + number(y) +
+                    "\" width=\"" + number(width) + "\" height=\"" + number(cell) + "\" rx=\"3\" fill=\"" + fill +
+                    "\"/>";
+  if (!word.empty())
+    out += "<text x=\"" + number(x + width / 2) + "\" y=\"" + number(y + 15) +
+           "\" text-anchor=\"middle\" font-size=\"" + number(size) + "\">" + escaped(word) + "</text>";
+  return out + "</g>\n";
+}
+
+/// "rank 3", "ranks 0-3"; empty for none.
+std::string ranks_in_words(const std::set<int>& ranks) {
+  if (ranks.empty()) return {};
+  return (ranks.size() == 1 ? "rank " : "ranks ") + hvd::ranges({ranks.begin(), ranks.end()});
+}
+
+/// What the colours mean.
+std::string legend(const JobMap& map, int y) {
+  std::string out;
+  int x = margin;
+  const auto entry = [&](const char* fill, const std::string& word) {
+    out += box(x, y, wide, fill, word, word);
+    x += wide + gap;
+  };
+  const std::size_t shown = std::min(map.ranks.size(), std::size(colours));
+  for (std::size_t rank = 0; rank < shown; ++rank) entry(colours[rank], "rank " + std::to_string(rank));
+  entry(nobody, "free");
+  out += words_at(margin, y + cell + line,
+                  "A box is a core; below it GPUs and network cards." +
+                      std::string(map.ranks.size() > shown ? " Further ranks take the colours in turn." : ""));
+  return out;
+}
+
+/// One host's picture, growing downwards.
+class HostPicture {
+ public:
+  /// @param first  subtracted from all ranks
+  HostPicture(const JobMap& map, int host, const place::Machine& machine, int first) : machine_(machine) {
+    for (const MappedRank& p : map.ranks) {
+      if (p.host != host || !p.share) continue;
+      for (const int cpu : p.share->cpus) ranks_of_cpu_[cpu].insert(p.rank - first);
+      if (p.share->cpus.empty()) unbound_.insert(p.rank - first);
+      if (p.share->gpu) ranks_of_gpu_[p.share->gpu->index].insert(p.rank - first);
+      if (!p.share->nic.empty()) ranks_of_nic_[p.share->nic].insert(p.rank - first);
+    }
+  }
+
+  std::string draw(int top) {
+    y_ = top;
+    std::set<int> nodes;
+    for (const place::Core& c : machine_.cores) nodes.insert(c.node);
+    for (const place::Gpu& g : machine_.gpus) nodes.insert(g.node);
+    for (const place::Nic& n : machine_.nics) nodes.insert(n.node);
+    if (!unbound_.empty()) {
+      out_ +=
+          words_at(margin * 2, y_ + 14, ranks_in_words(unbound_) + ": on any core, since cores are fewer than ranks");
+      y_ += line + gap;
+    }
+    for (const int node : nodes) draw_node(node);
+    draw_ways();
+    return std::move(out_);
+  }
+  int bottom() const { return y_; }
+
+ private:
+  void draw_node(int node) {
+    out_ += words_at(margin * 2, y_ + 14, node < 0 ? "node not known" : "NUMA node " + number(node));
+    y_ += line + gap;
+    int column = 0;
+    for (const place::Core& c : machine_.cores) {
+      if (c.node != node) continue;
+      std::set<int> ranks;
+      for (const int cpu : c.cpus)
+        if (const auto owners = ranks_of_cpu_.find(cpu); owners != ranks_of_cpu_.end())
+          ranks.insert(owners->second.begin(), owners->second.end());
+      const std::string words = ranks_in_words(ranks);
+      place_box(column, 1, colour_of(ranks), words, "CPUs " + ranges(c.cpus) + ", " + (words.empty() ? "free" : words));
+    }
+    if (column) y_ += cell + gap;
+    column = 0;
+    for (const place::Gpu& g : machine_.gpus) {
+      if (g.node != node) continue;
+      const std::string words = ranks_in_words(ranks_of_gpu_[g.index]);
+      place_box(column, 2, colour_of(ranks_of_gpu_[g.index]), joined("GPU " + number(g.index), words),
+                (g.pci.empty() ? g.uuid : g.pci) + " " + g.name);
+    }
+    for (const place::Nic& n : machine_.nics)
+      if (n.node == node)
+        place_box(column, 2, "#dfe8f5", joined(n.name, ranks_in_words(ranks_of_nic_[n.name])),
+                  "network card " + n.name);
+    if (column) y_ += cell + gap;
+    y_ += gap;
+  }
+
+  /// Each GPU a row and a column; its number is where they cross.
+  void draw_ways() {
+    const std::string versions = versions_text(machine_);
+    if (machine_.gpus.empty() || (versions.empty() && machine_.ways.empty())) return;
+    const bool any = machine_.gpus.size() > 1 && !machine_.ways.empty();
+    out_ += words_at(margin * 2, y_ + 14,
+                     join({any ? "between GPUs" : "GPUs", versions}, any && !versions.empty() ? "; " : " "));
+    y_ += line + gap;
+    for (const place::Gpu& from : machine_.gpus) {
+      if (!any) break;
+      int x = margin * 2;
+      for (const place::Gpu& to : machine_.gpus) {
+        const std::string way = &from == &to ? number(from.index) : place::way_between(machine_, from, to);
+        const std::string story = &from == &to ? "GPU " + way
+                                               : "GPU " + number(from.index) + " and GPU " + number(to.index) + ": " +
+                                                     place::way_in_words(way);
+        out_ += box(x, y_, cell, &from == &to ? "#ffffff" : colour_of_way(way), way, story, 8);
+        x += cell + gap;
+      }
+      y_ += cell + gap;
+    }
+    y_ += gap;
+  }
+
+  void place_box(int& column, int cells, const std::string& fill, const std::string& word, const std::string& story) {
+    if (column + cells > per_row) column = 0, y_ += cell + gap;
+    out_ += box(margin * 2 + column * (wide + gap), y_, cells * wide + (cells - 1) * gap, fill, word, story,
+                static_cast<int>(word.size()) > 8 * cells ? 9 : 11);
+    column += cells;
+  }
+
+  static std::string joined(const std::string& what, const std::string& ranks) {
+    return ranks.empty() ? what : what + ": " + ranks;
+  }
+
+  const place::Machine& machine_;
+  std::map<int, std::set<int>> ranks_of_cpu_, ranks_of_gpu_;
+  std::map<std::string, std::set<int>> ranks_of_nic_;
+  std::set<int> unbound_;
+  std::string out_;
+  int y_ = 0;
+};
+
+/// The first rank of a host; they follow one another.
+int first_rank(const JobMap& map, std::size_t host) {
+  for (const MappedRank& p : map.ranks)
+    if (p.host == static_cast<int>(host)) return p.rank;
+  return 0;
+}
+
+/// How a host looks, whatever its name and the numbers of its ranks: hosts of one look share a picture.
+std::string look_of(const JobMap& map, const Machines& machines, std::size_t host) {
+  if (!machines[host]) return "unknown " + std::to_string(map.hosts[host].ranks);
+  return machine_text(*machines[host]) + " " + std::to_string(map.hosts[host].ranks) +
+         HostPicture(map, static_cast<int>(host), *machines[host], first_rank(map, host)).draw(0);
+}
+
+std::string what_it_is(const JobMap& map, const Machines& machines, std::size_t host, std::size_t alike) {
+  std::string text = count_of(map.hosts[host].ranks, "rank") + (alike > 1 ? " each; " : "; ") +
+                     (machines[host] ? machine_text(*machines[host]) : "not looked at; it decides by itself");
+  if (machines[host] && machines[host]->gpus.empty()) text += " (ranks run on CPUs)";
+  if (alike > 1 && map.hosts[host].ranks > 0)
+    text += "; drawn with the ranks of " + map.hosts[host].name + ", those of each next host are " +
+            std::to_string(map.hosts[host].ranks) + " higher";
+  return text;
+}
+
+}  // namespace
+
+std::string map_svg(const JobMap& map, const Machines& machines) {
+  const int width = margin * 4 + per_row * (wide + gap);
+  std::string body = legend(map, margin);
+  int y = margin * 2 + cell + line;
+  for (std::size_t h = 0; h < map.hosts.size();) {
+    const std::string look = look_of(map, machines, h);
+    std::size_t end = h + 1;
+    while (end < map.hosts.size() && look_of(map, machines, end) == look) ++end;
+    const std::string name =
+        end - h == 1 ? map.hosts[h].name
+                     : map.hosts[h].name + " … " + map.hosts[end - 1].name + " (" + std::to_string(end - h) + " hosts)";
+    const int top = y;
+    std::string inside = words_at(margin * 2, top + line + 2, name, " font-weight=\"bold\"") +
+                         words_at(margin * 2, top + 2 * line, what_it_is(map, machines, h, end - h));
+    int bottom = top + 2 * line + margin;
+    if (machines[h]) {
+      HostPicture picture(map, static_cast<int>(h), *machines[h], 0);
+      inside += picture.draw(bottom);
+      bottom = picture.bottom();
+    }
+    body += "<rect x=\"" + number(margin) + "\" y=\"" + number(top) + "\" width=\"" + number(width - 2 * margin) +
+            "\" height=\"" + number(bottom - top) + "\" rx=\"6\" fill=\"#fafafa\" stroke=\"#888888\"/>\n" + inside;
+    y = bottom + margin;
+    h = end;
+  }
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" + number(y) +
+         "\" font-family=\"sans-serif\" font-size=\"13\">\n" + body + "</svg>\n";
+}
+
+}  // namespace hvd::launcher

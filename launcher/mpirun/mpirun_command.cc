@@ -1,0 +1,94 @@
+#include "base/text.h"
+#include "launcher/mpirun/mpirun.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+void append(Words& to, const Words& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+/// Open MPI 4 fills its own machine's slots first wherever -H names it; its sequential mapper keeps the order, and
+/// wants a host for each rank.
+bool needs_sequence(Flavour flavour, const JobMap& map) {
+  if (flavour != Flavour::openmpi4) return false;
+  for (std::size_t h = 1; h < map.hosts.size(); ++h)
+    if (map.hosts[h].local) return true;
+  return false;
+}
+
+std::string host_list(const JobMap& map, bool sequence) {
+  Words hosts;
+  if (sequence) {
+    for (const MappedRank& p : map.ranks) hosts.push_back(map.host_of(p.rank).name);
+    return join(hosts, ",");
+  }
+  for (const MappedHost& h : map.hosts) hosts.push_back(h.name + ":" + std::to_string(h.ranks));
+  return join(hosts, ",");
+}
+
+/// The slots were checked by us, and each rank binds itself: mpirun shall do neither.
+Words mapping(Flavour flavour, bool sequence) {
+  if (flavour == Flavour::openmpi4)
+    return {"--bind-to", "none", "--map-by", sequence ? "seq" : "slot", "--oversubscribe"};
+  return {"--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"};
+}
+
+/// Daemons are started by us (the agent), one by one, and stay children of their ssh.
+Words remote(Flavour flavour, const std::string& agent) {
+  if (flavour == Flavour::openmpi4)
+    return {"--mca",
+            "plm",
+            "rsh",
+            "--mca",
+            "plm_rsh_agent",
+            agent,
+            "--mca",
+            "plm_rsh_no_tree_spawn",
+            "1",
+            "--mca",
+            "orte_leave_session_attached",
+            "1"};
+  return {"--prtemca",
+          "plm",
+          "ssh",
+          "--prtemca",
+          "plm_ssh_agent",
+          agent,
+          "--prtemca",
+          "plm_ssh_no_tree_spawn",
+          "1",
+          "--leave-session-attached"};
+}
+
+Words network(const Mpirun& mpirun, const MpirunOptions& options) {
+  Words out;
+  const bool four = mpirun.flavour == Flavour::openmpi4;
+  if (options.tcp) append(out, {"--mca", "pml", "ob1", "--mca", "btl", four ? "tcp,self,vader" : "tcp,self,sm"});
+  if (!options.interfaces.empty()) {
+    append(out, {four ? "--mca" : "--prtemca", four ? "oob_tcp_if_include" : "prte_if_include", options.interfaces});
+    append(out, {"--mca", "btl_tcp_if_include", options.interfaces});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> mpirun_command(const Mpirun& mpirun, const JobMap& map, const MpirunOptions& options) {
+  const bool sequence = options.binding.empty() && needs_sequence(mpirun.flavour, map);
+  Words command{mpirun.program};
+  if (options.as_root) command.push_back("--allow-run-as-root");
+  append(command, {"-np", std::to_string(map.ranks.size()), "-H", host_list(map, sequence)});
+  append(command, options.binding.empty() ? mapping(mpirun.flavour, sequence) : options.binding);
+  if (!map.all_local()) {
+    append(command, remote(mpirun.flavour, join(options.agent, " ")));
+    for (const char* name : {"HVD_CONTROL", "HVD_SERVER_KEY", "HVD_JOB"}) append(command, {"-x", name});
+  }
+  append(command, network(mpirun, options));
+  append(command, options.extra);
+  command.push_back(options.rank_program);
+  return command;
+}
+
+}  // namespace hvd::launcher

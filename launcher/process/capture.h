@@ -1,0 +1,23 @@
+/// @file capture.h — a helper program run to its end, within a limit.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace hvd::launcher {
+
+struct CaptureResult {
+  bool started = false;    ///< false: `err` says why it could not be executed
+  bool timed_out = false;  ///< it was killed, with all of its process group
+  int code = -1;           ///< exit code; 128 + signal
+  std::string out, err;    ///< the first MiB of each
+  bool ok() const { return started && !timed_out && code == 0; }
+};
+
+/// @param command  looked up in PATH; runs in a session of its own, dies with the calling thread
+/// @param input    its stdin
+/// Thread: any.
+CaptureResult capture(const std::vector<std::string>& command, const std::string& input,
+                      std::chrono::milliseconds limit);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,44 @@
+/// @file child_process.h — one child process whose output is read: mpirun, or the shell that starts a daemon.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace hvd::launcher {
+
+/// From fork to wait.
+class ChildProcess {
+ public:
+  /// stdin is /dev/null; stdout and stderr come out of output_fd().  The child gets its own session (the terminal's
+  /// Ctrl-C is ours alone), no blocked or ignored signal, and SIGKILL when we die.
+  /// Throws Error{unavailable} when it cannot be executed.
+  ChildProcess(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment);
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  /// Non-blocking; -1 after its end was read.
+  int output_fd() const { return output_.get(); }
+  /// Reads what is there; keeps the last 64 KiB.  Returns what is new.
+  std::string read_output();
+  const std::string& output() const { return text_; }
+
+  /// What waitpid() said; nothing while it runs.  Reaps other orphans that became our children, too.
+  std::optional<int> status();
+  /// To its process group.
+  void signal(int number);
+
+ private:
+  pid_t pid_ = -1;
+  Fd output_;
+  std::string text_;
+  std::optional<int> status_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,124 @@
+#include "launcher/remote/preflight.h"
+
+#include <chrono>
+#include <string_view>
+
+#include "base/text.h"
+#include "launcher/process/capture.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view mark = "hvdrun preflight: ", between = " | ";
+constexpr const char* tell_python_version = "import sys;print('%d.%d'%sys.version_info[:2])";
+
+std::string first_line(const std::vector<std::string>& command) {
+  const CaptureResult done = capture(command, "", 5s);
+  return done.ok() ? std::string(trim(split(done.out, '\n')[0])) : std::string();
+}
+
+/// `what` may hold $v; the hint is taken as it is.
+std::string fail(const std::string& what, const std::string& hint) {
+  return "hvd_fail \"" + what + "\" " + shell_quote(hint);
+}
+
+/// Defines a function that tells what is wrong and ends the script.
+constexpr std::string_view fail_function =
+    "hvd_fail() { printf 'hvdrun preflight: %s | %s\\n' \"$1\" \"$2\" >&2; exit 4; }\n";
+
+/// A shell function: ends where another user could have put a program there, by the owners and modes of its path, as it
+/// is and without links.  Groups are left to hvdrank (base/trust.h), which is looked at by this before it is run.
+std::string trust_function(const std::vector<uid_t>& keepers) {
+  std::string known;
+  for (const uid_t uid : keepers) known += " " + std::to_string(uid);
+  const std::string fault = fail("has a $n that others could have put there",
+                                 "look at the owners and modes of its path there, or --allow-writable");
+  return R"sh(hvd_trust() {
+  [ -e "$1" ] || return 0
+  n=$1; set --
+  for p in "$n" "$(readlink -f -- "$n")"; do
+    while [ -n "$p" ]; do set -- "$@" "$p"; p=${p%/*}; done
+  done
+  t="0 $(id -u) $(ls -nd / | { read -r m l u r; echo "$u"; }))sh" +
+         known + R"sh("
+  while read -r m l u r; do
+    case " $t " in *" $u "*) ;; *) m=foreign;; esac
+    case $m in
+      d????????[tT]*) ;;
+      foreign | ????????w*) )sh" +
+         fault + R"sh( ;;
+    esac
+  done <<END_OF_LIST
+$(ls -Lnd -- "$@")
+END_OF_LIST
+}
+)sh";
+}
+
+}  // namespace
+
+std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& keepers) {
+  std::string script = std::string(fail_function) + trust_function(keepers);
+  for (const std::string& program : programs)
+    if (!program.empty()) script += "hvd_trust " + shell_quote(program) + "\n";
+  return script;
+}
+
+Preflight look_here(const std::string& rank_program, const std::string& mpirun, const std::string& python,
+                    bool pickled) {
+  Preflight here{rank_program, mpirun, first_line({mpirun, "--version"}), {}, {}};
+  if (python.starts_with('/')) here.python = python;
+  if (pickled && !here.python.empty()) here.python_version = first_line({python, "-ISc", tell_python_version});
+  return here;
+}
+
+std::string preflight_script(const Preflight& here) {
+  std::string script(fail_function);
+  const std::string rank = shell_quote(here.rank_program);
+  script += "hvd_rank=" + rank + "\n";
+  if (here.keepers) script += trust_script({here.rank_program, here.mpirun, here.python}, *here.keepers);
+  script += "[ -x " + rank + " ] || { v=" + rank + "; " +
+            fail("has no $v", "install hvdrun there, in the same folder") + "; }\n";
+  script += "v=$(" + rank +
+            " --version 2>/dev/null </dev/null)\ncase $v in \"hvdrank " HVD_VERSION "\" | \"\") ;; *) " +
+            fail("has $v, this is hvdrun " HVD_VERSION, "install the same wheel on all hosts") + ";; esac\n";
+  if (here.mpirun_version.find("Open MPI") != std::string::npos)
+    script +=
+        "v=$(" + shell_quote(here.mpirun) + " --version 2>/dev/null </dev/null | head -n 1)\ncase $v in " +
+        shell_quote(here.mpirun_version) + ") ;; *'Open MPI'*) h=" + shell_quote(here.mpirun_version) + "; " +
+        fail("has $v, this host has $h", "install the same Open MPI on all hosts, or name one with --mpirun PATH") +
+        ";; esac\n";
+  if (!here.python.empty()) {
+    const std::string python = shell_quote(here.python);
+    script += "[ -x " + python + " ] || { v=" + python + "; " +
+              fail("has no Python $v",
+                   "install it there under the same path, or name one that all hosts have: --python PATH") +
+              "; }\n";
+    if (!here.python_version.empty())
+      script += "v=$(" + python + " -ISc " + shell_quote(tell_python_version) +
+                " 2>/dev/null </dev/null)\ncase $v in " + here.python_version + " | \"\") ;; *) " +
+                fail("has Python $v under that path, this host has " + here.python_version,
+                     "a .pkl needs the same version on all hosts: --python PATH") +
+                ";; esac\n";
+  }
+  script += "[ -w /dev/shm ] || " +
+            fail("has no /dev/shm that can be written to", "mount -t tmpfs tmpfs /dev/shm there") + "\n";
+  return script;
+}
+
+std::optional<Error> preflight_problem(const std::string& host, const std::string& log) {
+  for (const std::string& line : split(log, '\n')) {
+    const std::size_t begin = line.find(mark);
+    if (begin == std::string::npos) continue;
+    const std::string text = line.substr(begin + mark.size());
+    const std::size_t cut = text.rfind(between);
+    if (cut == std::string::npos) continue;
+    return Error(Code::unavailable, "", host + " " + text.substr(0, cut), text.substr(cut + between.size()));
+  }
+  return std::nullopt;
+}
+
+}  // namespace hvd::launcher

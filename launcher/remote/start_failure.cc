@@ -1,0 +1,165 @@
+#include "launcher/remote/start_failure.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "launcher/remote/preflight.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+struct SshSymptom {
+  std::string_view text;        ///< in what ssh or the daemon said
+  std::string_view what, hint;  ///< %H: the host
+};
+
+constexpr SshSymptom ssh_signs[] = {
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED", "the ssh key of %H has changed",
+     "if that is right: ssh-keygen -R %H, then ssh %H once"},
+    {"Host key verification failed", "the ssh key of %H is not known here", "ssh %H once by hand and accept its key"},
+    {"Permission denied", "%H refused the ssh login", "ssh-copy-id %H, or name a key with -i FILE"},
+    {"Too many authentication failures", "%H refused the ssh login", "name the right key with -i FILE"},
+    {"Could not resolve hostname", "ssh does not know the host %H", "check the spelling, or try: getent hosts %H"},
+    {"Connection refused", "nothing listens for ssh on %H",
+     "is sshd running there? another port is given with -p PORT"},
+    {"timed out", "%H does not answer", "is it up? try: ssh %H true"},
+    {"No route to host", "there is no route to %H", "is it up? try: ssh %H true"},
+    {"orted: not found", "Open MPI is not installed on %H",
+     "install the same Open MPI there (apt install openmpi-bin)"},
+    {"orted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
+    {"prted: not found", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
+    {"prted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
+    {"hvdrun: cannot run", "ssh cannot be run here", "apt install openssh-client, or correct --ssh-program"},
+};
+
+std::string with_host(std::string_view text, const std::string& host) {
+  std::string out(text);
+  for (std::size_t at; (at = out.find("%H")) != std::string::npos;) out.replace(at, 2, host);
+  return out;
+}
+
+/// The line of @p text that holds the byte @p at.
+std::string line_at(const std::string& text, std::size_t at) {
+  const std::size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+  return std::string(trim(text.substr(begin, text.find('\n', at) - begin)));
+}
+
+std::optional<Error> from_ssh(const StartFailureFacts& facts) {
+  for (const auto& [host, log] : facts.ssh_logs)
+    if (auto problem = preflight_problem(host, log)) return problem;
+  for (const auto& [host, log] : facts.ssh_logs)
+    for (const SshSymptom& sign : ssh_signs)
+      if (const std::size_t at = log.find(sign.text); at != std::string::npos)
+        return Error(Code::unavailable, "", with_host(sign.what, host),
+                     with_host(sign.hint, host) + "\n        it said: " + line_at(log, at));
+  return std::nullopt;
+}
+
+std::string said(const StartFailureFacts& facts) {
+  std::string out;
+  for (const auto& [host, log] : facts.ssh_logs)
+    for (const std::string& line : telling_lines(log, 5)) out += "\n        " + host + ": " + line;
+  for (const std::string& line : telling_lines(facts.mpirun_output, 12)) out += "\n        mpirun: " + line;
+  return out;
+}
+
+}  // namespace
+
+namespace {
+
+bool names_fault(const std::string& line) {
+  constexpr std::string_view signs[] = {"refused", "denied", "not found", "No such",  "annot",  "rror",
+                                        "ailed",   "unable", "timed out", "No route", "nvalid", "nreachable"};
+  return std::any_of(std::begin(signs), std::end(signs), [&](std::string_view s) { return line.find(s) != line.npos; });
+}
+
+}  // namespace
+
+std::vector<std::string> telling_lines(const std::string& text, std::size_t most) {
+  std::vector<std::string> lines;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string_view t = trim(line);
+    if (std::any_of(t.begin(), t.end(), [](unsigned char c) { return std::isalnum(c); })) lines.emplace_back(t);
+  }
+  if (lines.size() <= most) return lines;
+  // The first ones that name a fault, and the last ones: programs end with advice in general.
+  const std::size_t tail = lines.size() - most / 2;
+  std::vector<std::string> kept;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    if (i >= tail || (kept.size() < most - most / 2 && names_fault(lines[i]))) kept.push_back(lines[i]);
+  return kept;
+}
+
+namespace {
+
+/// Without mpirun's reactions to a rank's end: blocks between rules of dashes.
+std::string without_reactions(const std::string& mpirun_output) {
+  std::string kept, block;
+  const auto end_block = [&] {
+    if (block.find("exited due to process rank") == std::string::npos) kept += block;
+    block.clear();
+  };
+  for (const std::string& line : split(mpirun_output, '\n')) {
+    if (line.starts_with("-----")) end_block();
+    block += line + "\n";
+  }
+  end_block();
+  return kept;
+}
+
+}  // namespace
+
+std::vector<std::string> first_words(const std::string& all_output) {
+  const std::string mpirun_output = without_reactions(all_output);
+  constexpr std::size_t most = 16;
+  // "MPI_INIT has failed", "MPI_ABORT was invoked".  The rest is mpirun's reaction to a rank's end.
+  if (mpirun_output.find("MPI_") == std::string::npos) {
+    if (mpirun_output.find("show_help.c") == std::string::npos) return {};
+    return {"a rank's message was lost on its way to mpirun (ORTE_ERROR_LOG): run again to see it"};
+  }
+  std::vector<std::string> lines = telling_lines(mpirun_output, SIZE_MAX);
+  std::erase_if(lines, [](const std::string& l) { return l.find("ORTE_ERROR_LOG") != std::string::npos; });
+  if (lines.size() > most) lines.resize(most);
+  return lines;
+}
+
+Error start_failure(const StartFailureFacts& facts) {
+  if (auto error = from_ssh(facts)) return *error;
+  const std::string hosts = join(facts.absent_hosts, ", ");
+  const std::string who =
+      (facts.absent_ranks.size() == 1 ? "rank " : "ranks ") + ranges(facts.absent_ranks) + " on " + hosts;
+  if (facts.timed_out) {
+    char seconds[32];
+    std::snprintf(seconds, sizeof seconds, "%g", facts.waited_seconds);
+    return Error(Code::timeout, "start", who + " did not come up within " + seconds + " s" + said(facts),
+                 "give more time with --start-timeout, or look there: ssh " + facts.absent_hosts.front() + " true");
+  }
+  if (facts.mpirun_output.find("hvdrank") != std::string::npos)
+    return Error(Code::unavailable, "start", "hvdrank could not be started on " + hosts + said(facts),
+                 "hvdrun must be installed in the same folder on every host");
+  return Error(Code::unavailable, "start", "mpirun " + facts.mpirun_end + " before " + who + " came up" + said(facts),
+               "run again with --verbose to see all that mpirun says");
+}
+
+std::map<std::string, std::string> read_ssh_logs(const std::string& folder) {
+  std::map<std::string, std::string> logs;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("ssh.")) continue;
+    try {
+      std::string text = read_file(entry.path(), 1u << 20);
+      if (!text.empty()) logs[name.substr(4)] = std::move(text);
+    } catch (const Error&) {}  // gone, or endless: then it does not help
+  }
+  return logs;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,62 @@
+/// @file job_server.h — a running job answers questions (control/jobs.h), and asks ranks where they are.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "launcher/control/query_server.h"
+#include "launcher/control/session.h"
+#include "launcher/hang/hang_text.h"
+
+namespace hvd::launcher {
+
+/// What ps shows, and what a job asks of us.
+struct JobDescription {
+  std::string id, payload;
+  double started_seconds = 0;  ///< CLOCK_REALTIME
+  double grace_seconds = 0;    ///< between SIGTERM and SIGKILL
+};
+
+class JobServer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Callbacks {
+    std::function<void()> kill;
+  };
+
+  JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card, Callbacks callbacks);
+
+  /// One turn of the loop.
+  void turn();
+  /// An event of the session.
+  void stack(int rank, const wire::StackPicture& picture);
+  /// Python frames of these ranks; @p done is called when all have answered, or after three seconds.
+  void ask(const std::vector<int>& ranks, std::function<void(const Pictures&)> done);
+
+ private:
+  /// Ranks are asked where they are, until all have answered or the limit is over.
+  struct StackRound {
+    std::set<int> open;
+    Pictures pictures;
+    Clock::time_point limit;
+    std::function<void(const Pictures&)> done;
+  };
+  void ask(const std::vector<int>& ranks, bool native, std::chrono::milliseconds limit,
+           std::function<void(const Pictures&)> done);
+  void obey(const QueryServer::Query& call);
+  std::string status() const;
+  std::string stacks_text(const Pictures& pictures) const;
+  std::vector<int> ended() const;
+
+  Session& session_;
+  const JobMap& map_;
+  QueryServer commands_;
+  const JobDescription card_;
+  const Callbacks callbacks_;
+  std::vector<StackRound> rounds_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,24 @@
+/// @file cleanup_report.h — what was left on each host when the ranks had ended, and became of it, in words.  Pure.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "wire/small.h"
+
+namespace hvd::launcher {
+
+/// One host after the job.
+struct HostCleanup {
+  bool looked_at = false;  ///< by this process on its own host, by a guard elsewhere
+  wire::Swept swept;
+};
+
+/// One line for each host where something could not be ended or nobody could look.
+std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts);
+
+/// One line for each host where something had to be ended or removed: "on h2 sleep (2 processes) had to be ended; 3
+/// files were removed from /dev/shm", and one that names the hosts on which nothing is left.
+std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>& hosts);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,189 @@
+#include "launcher/verdict/job_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "launcher/verdict/verdict.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+std::string time_text(double seconds) {
+  char text[48];
+  const auto whole = static_cast<long>(seconds);
+  if (seconds < 60)
+    std::snprintf(text, sizeof text, "%.1f s", seconds);
+  else
+    std::snprintf(text, sizeof text, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+  return text;
+}
+
+std::string memory_text(std::int64_t bytes) {
+  char text[32];
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
+std::string short_time_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 1 ? "%.3g ms" : "%.3g s", seconds < 1 ? seconds * 1000 : seconds);
+  return text;
+}
+
+std::string name_of(const wire::DeathRecord& d) { return "rank " + std::to_string(d.rank) + " on " + d.host; }
+
+struct StepSummary {
+  std::int64_t count = 0;
+  double seconds = 0;  ///< of one; 0: not known
+};
+
+StepSummary steps_of(const std::vector<wire::DeathRecord>& deaths) {
+  StepSummary s;
+  int timed = 0;
+  for (const wire::DeathRecord& d : deaths) {
+    s.count = std::max(s.count, d.steps);
+    s.seconds += d.step_seconds;
+    timed += d.step_seconds > 0;
+  }
+  if (timed) s.seconds /= timed;
+  return s;
+}
+
+/// "2 finished, 1 failed, 5 were stopped"; empty when all have finished.
+std::string ends_text(const std::vector<wire::DeathRecord>& deaths) {
+  long long finished = 0, stopped = 0;
+  for (const wire::DeathRecord& d : deaths) {
+    finished += d.cause == wire::Cause::finished;
+    stopped += d.cause == wire::Cause::stopped;
+  }
+  const auto size = static_cast<long long>(deaths.size());
+  if (finished == size) return {};
+  std::vector<std::string> parts;
+  if (finished) parts.push_back(std::to_string(finished) + " finished");
+  if (const long long failed = size - finished - stopped) parts.push_back(std::to_string(failed) + " failed");
+  if (stopped) parts.push_back(std::to_string(stopped) + (stopped == 1 ? " was stopped" : " were stopped"));
+  return join(parts, ", ");
+}
+
+/// "GPUs 87 % busy on average, least 41 % (rank 2 on beta); memory peak 31 GiB"; empty where no driver told.
+std::string gpu_text(const std::vector<wire::DeathRecord>& deaths) {
+  const wire::DeathRecord* least = nullptr;
+  double sum = 0;
+  std::int64_t peak = 0;
+  int known = 0;
+  for (const wire::DeathRecord& d : deaths) {
+    peak = std::max(peak, d.gpu_peak_bytes);
+    if (d.gpu_busy_percent < 0) continue;
+    sum += d.gpu_busy_percent;
+    ++known;
+    if (!least || d.gpu_busy_percent < least->gpu_busy_percent) least = &d;
+  }
+  if (!known) return peak ? "GPU memory peak " + memory_text(peak) : std::string();
+  char text[64];
+  std::snprintf(text, sizeof text, "GPUs %.0f %% busy on average", sum / known);
+  std::string line = text;
+  if (known > 1) {
+    std::snprintf(text, sizeof text, ", least %.0f %% (", least->gpu_busy_percent);
+    line += text + name_of(*least) + ")";
+  }
+  return line + (peak ? "; memory peak " + memory_text(peak) : "");
+}
+
+}  // namespace
+
+std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& deaths) {
+  constexpr double worth_a_word = 0.05;  // of a step
+  const wire::DeathRecord* least = nullptr;
+  double waited = 0;
+  int timed = 0;
+  for (const wire::DeathRecord& d : deaths) {
+    if (d.step_seconds <= 0) continue;
+    ++timed;
+    waited += d.waited_seconds;
+    if (!least || d.waited_seconds < least->waited_seconds) least = &d;
+  }
+  if (timed < 2) return {};
+  const double others = (waited - least->waited_seconds) / (timed - 1) - least->waited_seconds;
+  if (others < worth_a_word * least->step_seconds) return {};
+  return SlowestRank{least, least->step_seconds - least->waited_seconds, others};
+}
+
+std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deaths, double wall_seconds) {
+  std::vector<std::string> lines{"hvdrun: " + count_of(static_cast<long long>(deaths.size()), "rank") + ", " +
+                                 time_text(wall_seconds)};
+  if (deaths.empty()) return lines;
+  double cpu = 0;
+  for (const wire::DeathRecord& d : deaths) cpu += d.cpu_seconds;
+  char text[64];
+  std::snprintf(text, sizeof text, "; %.1f cores in use on average", wall_seconds > 0 ? cpu / wall_seconds : 0);
+  lines[0] += text;
+  if (const StepSummary steps = steps_of(deaths); steps.count > 1)
+    lines.push_back("        " + count_of(steps.count, "step") +
+                    (steps.seconds > 0 ? ", " + short_time_text(steps.seconds) + " each" : ""));
+  if (const auto slow = slowest_rank(deaths))
+    lines.push_back("        " + name_of(*slow->rank) + " was the slowest: " + short_time_text(slow->work_seconds) +
+                    " of work in each step, for which the others waited " +
+                    short_time_text(slow->others_waited_seconds));
+  const auto [least, most] = std::minmax_element(
+      deaths.begin(), deaths.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
+  std::string memory = "        memory peak " + memory_text(most->peak_bytes) + " (rank " + std::to_string(most->rank) +
+                       " on " + most->host + ")";
+  if (deaths.size() > 1)
+    memory += ", least " + memory_text(least->peak_bytes) + " (rank " + std::to_string(least->rank) + ")";
+  lines.push_back(std::move(memory));
+  if (const std::string gpus = gpu_text(deaths); !gpus.empty()) lines.push_back("        " + gpus);
+  if (const std::string ends = ends_text(deaths); !ends.empty()) lines.push_back("        " + ends);
+  const auto [first, last] = std::minmax_element(deaths.begin(), deaths.end(),
+                                                 [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
+  const double apart = static_cast<double>(last->time_ns - first->time_ns) / 1e9;
+  if (apart > 1)
+    lines.push_back("        rank " + std::to_string(last->rank) + " on " + last->host + " was the last to end, " +
+                    time_text(apart) + " after rank " + std::to_string(first->rank));
+  return lines;
+}
+
+std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wall_seconds, int exit_code,
+                        int first_cause) {
+  using Json = nlohmann::ordered_json;
+  const auto known = [](double value, bool is) { return is ? Json(value) : Json(); };
+  double cpu = 0;
+  Json ranks = Json::array();
+  const wire::DeathRecord *first = nullptr, *last = nullptr;
+  for (const wire::DeathRecord& d : deaths) {
+    cpu += d.cpu_seconds;
+    if (!first || d.time_ns < first->time_ns) first = &d;
+    if (!last || d.time_ns > last->time_ns) last = &d;
+  }
+  for (const wire::DeathRecord& d : deaths)
+    ranks.push_back({{"rank", d.rank},
+                     {"host", d.host},
+                     {"ended", story(d)},
+                     {"exit_code", wire::exit_code(d)},
+                     {"after_the_first_seconds", static_cast<double>(d.time_ns - first->time_ns) / 1e9},
+                     {"steps", d.steps},
+                     {"step_seconds", known(d.step_seconds, d.step_seconds > 0)},
+                     {"waited_seconds", known(d.waited_seconds, d.step_seconds > 0)},
+                     {"cpu_seconds", d.cpu_seconds},
+                     {"peak_bytes", d.peak_bytes},
+                     {"gpu_busy_percent", known(d.gpu_busy_percent, d.gpu_busy_percent >= 0)},
+                     {"gpu_peak_bytes", d.gpu_peak_bytes ? Json(d.gpu_peak_bytes) : Json()}});
+  const StepSummary steps = steps_of(deaths);
+  const auto slow = slowest_rank(deaths);
+  Json report{{"exit_code", exit_code},
+              {"wall_seconds", wall_seconds},
+              {"cores_in_use", wall_seconds > 0 ? cpu / wall_seconds : 0},
+              {"steps", steps.count},
+              {"step_seconds", known(steps.seconds, steps.seconds > 0)},
+              {"slowest_rank", slow ? Json(slow->rank->rank) : Json()},
+              {"others_waited_seconds", slow ? Json(slow->others_waited_seconds) : Json()},
+              {"first_cause", first_cause < 0 ? Json() : Json(first_cause)},
+              {"last_to_end", last ? Json(last->rank) : Json()},
+              {"ranks", std::move(ranks)}};
+  return report.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+}  // namespace hvd::launcher

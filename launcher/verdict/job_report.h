@@ -1,0 +1,28 @@
+/// @file job_report.h — what a job used, in a few lines at its end, or as one line of JSON.  Pure.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/death.h"
+
+namespace hvd::launcher {
+
+/// @param deaths        of all ranks that ended, with times in one clock
+/// @param wall_seconds  from hvdrun's start
+std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deaths, double wall_seconds);
+
+/// The rank that the others waited for, when they did so for more than a twentieth of their steps.
+struct SlowestRank {
+  const wire::DeathRecord* rank = nullptr;
+  double work_seconds = 0;           ///< of each step
+  double others_waited_seconds = 0;  ///< in each step, longer than this rank did; the mean
+};
+std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& deaths);
+
+/// The same for programs, with every rank: time from the first death on, steps, processor time, memory, GPU, cause.
+/// @param first_cause  the rank whose failure ended the job; -1: none
+std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wall_seconds, int exit_code,
+                        int first_cause);
+
+}  // namespace hvd::launcher

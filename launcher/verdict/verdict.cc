@@ -1,0 +1,193 @@
+#include "launcher/verdict/verdict.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using wire::Cause;
+using wire::DeathRecord;
+
+bool is_failure(const DeathRecord& d) { return d.cause != Cause::finished && d.cause != Cause::stopped; }
+
+/// The earliest failure.  A guard that vanished is known later than it happened and may have taken others with it, so
+/// it loses against a rank's own failure only when that came clearly earlier: by order of time.
+const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
+  const DeathRecord* first = nullptr;
+  for (const DeathRecord& d : deaths)
+    if (is_failure(d) && (!first || d.time_ns < first->time_ns)) first = &d;
+  return first;
+}
+
+std::string name_of(const DeathRecord& d) { return "rank " + std::to_string(d.rank) + " on " + d.host; }
+
+/// The exception's own line: the last one of a traceback.
+std::string last_line(const std::string& text) {
+  const std::vector<std::string> lines = split(trim(text), '\n');
+  return std::string(trim(lines.back()));
+}
+
+/// A rank that left well, so no record of its own tells of it, while others waited for it: the runtime of the first
+/// that fails names it in its exception.  Null: it is not that.
+const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRecord>& deaths) {
+  constexpr std::string_view before = "HorovodInternalError: rank ";
+  const std::string line = last_line(first.traceback);
+  const std::size_t at = line.find(before);
+  if (at == std::string::npos) return nullptr;
+  const std::size_t begin = at + before.size(), end = line.find(' ', begin);
+  const std::string rest = end == std::string::npos ? "" : line.substr(end);
+  const bool gone = rest.starts_with(" (pid ") && rest.find(") is gone") != std::string::npos;
+  if (!gone && !rest.starts_with(" has shut down while this rank waits for it")) return nullptr;
+  const auto rank = to_integer(line.substr(begin, end - begin));
+  for (const DeathRecord& d : deaths)
+    if (rank == d.rank && d.rank != first.rank && !is_failure(d)) return &d;
+  return nullptr;
+}
+
+const char* end_of(const DeathRecord& d) {
+  return d.cause == Cause::finished ? "finished before" : is_failure(d) ? "failed after it" : "stopped";
+}
+
+/// "ranks 0-1 and 3 were stopped; rank 4 finished": everybody but the culprit in one line.
+std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* culprit, int size) {
+  std::map<std::string, std::vector<int>> by_end;
+  int ended = 0;
+  for (const DeathRecord& d : deaths) {
+    ++ended;
+    if (culprit && d.rank == culprit->rank) continue;
+    by_end[end_of(d)].push_back(d.rank);
+  }
+  std::vector<std::string> parts;
+  for (auto& [end, ranks] : by_end) {
+    std::sort(ranks.begin(), ranks.end());
+    const bool one = ranks.size() == 1;
+    parts.push_back((one ? "rank " : "ranks ") + ranges(ranks) +
+                    (end != "stopped" ? " "
+                     : one            ? " was "
+                                      : " were ") +
+                    end);
+  }
+  if (ended < size) parts.push_back(count_of(size - ended, "rank") + " had not started");
+  return join(parts, ", ");
+}
+
+bool silent(const DeathRecord& d) { return d.traceback.empty() && d.tail.empty() && d.text.empty(); }
+
+/// What to do next, where neither the rank nor its guard says.
+std::string advice(const DeathRecord& d) {
+  if (!d.hint.empty()) return "";
+  if (d.cause == Cause::oom)
+    return "give " + d.host + " fewer ranks (-H " + d.host + ":n), the model a smaller batch, or the host more memory";
+  if (d.cause == Cause::vanished) return "is " + d.host + " well? try: hvdrun doctor -H " + d.host;
+  if (d.cause == Cause::signalled && d.code == SIGKILL && d.text.empty())
+    return "somebody killed it, or the kernel for want of memory: dmesg on " + d.host + " tells";
+  constexpr std::string_view no_module = "ModuleNotFoundError: No module named '";
+  if (!d.traceback.empty() && last_line(d.traceback).starts_with(no_module))
+    return "install it on " + d.host + "; hvdrun doctor, with the same options, tells which hosts lack what";
+  if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent(d))
+    return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;
+  return "";
+}
+
+}  // namespace
+
+std::string story(const DeathRecord& d) {
+  const std::string text = d.text.empty() ? "" : ": " + d.text;
+  switch (d.cause) {
+    case Cause::finished:
+      return "finished";
+    case Cause::stopped:
+      return "was stopped";
+    case Cause::exited:
+      return "ended with exit code " + std::to_string(d.code) + text;
+    case Cause::signalled:
+      return "was killed by " + signal_text(d.code) + (d.core_dumped ? ", core dumped" : "") + text;
+    case Cause::oom:
+      return "was killed by the kernel's out-of-memory killer" + text;
+    case Cause::unstarted:
+      return "could not start" + text;
+    case Cause::vanished:
+      return "is lost" + text;
+  }
+  return "ended";
+}
+
+std::string signal_text(int number) {
+  const char* name = ::sigabbrev_np(number);
+  std::string text = "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
+  if (number == SIGSEGV) text += ", an access to memory that is not its own";
+  if (number == SIGBUS) text += ", often a full /dev/shm";
+  if (number == SIGABRT) text += ", raised by the program itself";
+  if (number == SIGILL) text += ", an instruction that this processor lacks";
+  return text;
+}
+
+Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
+  Verdict verdict;
+  const DeathRecord* first = first_failure(deaths);
+  if (ended.signal) {
+    verdict.exit_code = 128 + ended.signal;
+    const std::string why = ended.signal == SIGINT    ? "interrupted"
+                            : ended.signal == SIGPIPE ? "nobody reads the output any more"
+                                                      : "ended by " + signal_text(ended.signal);
+    verdict.lines.push_back("hvdrun: " + why + "; all ranks have ended");
+    return verdict;
+  }
+  if (ended.output_errno != 0) {
+    verdict.exit_code = static_cast<int>(Code::unavailable);
+    verdict.lines.push_back("hvdrun: standard output cannot be written: " + errno_text(ended.output_errno) +
+                            "; all ranks have ended");
+    if (ended.output_errno == ENOSPC || ended.output_errno == EDQUOT)
+      verdict.lines.emplace_back("        make room there, or send the output elsewhere");
+    return verdict;
+  }
+  if (ended.time_limit_seconds > 0) {
+    verdict.exit_code = static_cast<int>(Code::timeout);
+    char limit[32];
+    std::snprintf(limit, sizeof limit, "%g s", ended.time_limit_seconds);
+    verdict.lines.push_back(std::string("hvdrun: the time limit of ") + limit + " was reached; all ranks have ended");
+    return verdict;
+  }
+  if (!ended.hang.empty()) {
+    verdict.exit_code = static_cast<int>(Code::timeout);
+    verdict.lines.push_back("hvdrun: " + ended.hang + "; all ranks have ended (--stall-check-shutdown-time-seconds)");
+    return verdict;
+  }
+  if (!ended.mpirun_fault.empty() && (!first || first->cause == Cause::vanished)) {
+    verdict.exit_code = ended.mpirun_code;
+    verdict.lines.push_back("hvdrun: mpirun " + ended.mpirun_fault +
+                            " while the job was running; all ranks have ended");
+    return verdict;
+  }
+  if (!first) return verdict;
+  verdict.first_cause = *first;
+  verdict.exit_code = std::max(1, wire::exit_code(*first));
+  std::string line = "hvdrun: " + name_of(*first) + " " + story(*first);
+  if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + last_line(first->traceback) + ")";
+  if (const DeathRecord* left = who_left(*first, deaths)) {
+    verdict.lines.push_back("hvdrun: " + name_of(*left) + " left the job while others still waited for it");
+    verdict.lines.push_back("        does it have fewer steps, or end early?  hvd.join() lets ranks end one by one");
+    line.replace(0, 8, "        ");
+  }
+  verdict.lines.push_back(line);
+  if (!first->hint.empty()) verdict.lines.push_back("        " + first->hint);
+  if (size > 1) verdict.lines.push_back("        " + others(deaths, first, size));
+  if (first->cause == Cause::exited && silent(*first) && !ended.mpirun_said.empty()) {  // MPI's own errors go that way
+    verdict.lines.push_back("        it wrote nothing, but mpirun said:");
+    for (const std::string& said : ended.mpirun_said) verdict.lines.push_back("          " + said);
+  } else if (const std::string next = advice(*first); !next.empty()) {
+    verdict.lines.push_back("        " + next);
+  }
+  return verdict;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,106 @@
+#include "launcher/hang/hang_text.h"
+
+#include <doctest/doctest.h>
+
+#include "../errors.h"
+#include "base/text.h"
+#include "launcher/hosts/parse_hosts.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+namespace {
+
+const std::string python =
+    "Thread 0x00007f01 (most recent call first):\n"
+    "  File \"/usr/lib/python3.11/threading.py\", line 324 in wait\n"
+    "\n"
+    "Current thread 0x00007f00 (most recent call first):\n"
+    "  File \"/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py\", line 5 in relu\n"
+    "  File \"/home/u/my loss.py\", line 88 in forward\n"
+    "  File \"/home/u/train.py\", line 3 in <module>\n";
+
+JobMap map() { return map_ranks(parse_hosts("a:2,b:2"), {false, false}, 4); }
+
+std::string told(const Incident& incident, double seconds, const Pictures& pictures,
+                 const std::vector<int>& ended = {}) {
+  return join(hang_lines(incident, seconds, map(), pictures, ended), "\n");
+}
+
+wire::StackPicture seen(const std::string& state, const std::string& text = "") { return {state, text, ""}; }
+
+constexpr auto operation = IncidentKind::operation;
+
+}  // namespace
+
+TEST_CASE("hang: the user's own line, not a library's") {
+  CHECK(user_line(python) == "my loss.py:88 (forward)");
+  CHECK(user_line("Current thread 0x1 (most recent call first):\n  File \"/x/t.py\", line 3 in <module>\n") ==
+        "t.py:3");
+  CHECK(user_line("Current thread 0x1 (most recent call first):\n  File \"/usr/lib/python3.11/a.py\", line 3 in f\n") ==
+        "a.py:3 (f)");
+  CHECK(user_line("Thread 0x1 (most recent call first):\n  File \"/x/t.py\", line 3 in f\n").empty());
+  CHECK(user_line("").empty());
+  CHECK(user_line("Current thread\n  File \"x\n  File \"x\", line 3\n").empty());
+}
+
+TEST_CASE("hang: who is missing, where, and who waits") {
+  CHECK(told({operation, {3}, 0, 3, 0, "grad/layer3", 1}, 5.2, {{3, seen("R", python)}}) ==
+        "hvdrun: rank 3 on b is in my loss.py:88 (forward); 3 ranks have waited 5 s for grad/layer3");
+  CHECK(told({operation, {2, 3}, 0, 2, 0, "x", 300}, 7, {{2, seen("T")}, {3, seen("T")}}) ==
+        "hvdrun: ranks 2-3 on b are stopped (kill -CONT lets it go on); 2 ranks have waited 7 s for x and 299 more "
+        "tensors");
+  CHECK(told({operation, {0, 1, 3}, 0, 1, 0, "x", 1}, 7, {{0, seen("S")}, {1, seen("")}}, {3}) ==
+        "hvdrun: rank 0 on a waits; 1 rank has waited 7 s for x\n        ranks 1,3 have ended");
+  CHECK(told({operation, {1}, 2, 1, 0, "x", 1}, 7, {}) ==
+        "hvdrun: rank 1 on a does not answer; 1 rank has waited 7 s for x\n        and 2 more ranks");
+}
+
+TEST_CASE("hang: from the beginning to the end") {
+  CHECK(told({IncidentKind::init, {3}, 0, 3, 0, "", 0}, 30, {{3, seen("R", python)}}) ==
+        "hvdrun: rank 3 on b is in my loss.py:88 (forward); 3 ranks have waited 30 s in hvd.init()");
+  CHECK(told({IncidentKind::end, {3}, 0, 0, 0, "", 0}, 60, {{3, seen("S")}}) ==
+        "hvdrun: rank 3 on b waits; the others are through since 60 s");
+  CHECK(told({IncidentKind::end, {3}, 0, 2, 0, "", 0}, 60, {{3, seen("S")}}) ==
+        "hvdrun: rank 3 on b waits; 2 ranks have waited 60 s at the end of the job");
+  CHECK(told({IncidentKind::leaving, {3}, 0, 0, 0, "", 0}, 60, {{3, seen("S")}}) ==
+        "hvdrun: rank 3 on b waits; its script has ended 60 s ago");
+  CHECK(told({IncidentKind::stopped, {3}, 0, 0, 0, "", 0}, 7, {{3, seen("T")}}) ==
+        "hvdrun: rank 3 on b is stopped (kill -CONT lets it go on); it has not run for 7 s");
+  CHECK(closed_line({operation, {0, 3}, 0, 2, 0, "x", 1}, 12, map()) == "hvdrun: ranks 0,3 go on after 12 s");
+  CHECK(closed_line({IncidentKind::stuck, {}, 0, 4, 0, "x", 1}, 12, map()) == "hvdrun: the job goes on after 12 s");
+  CHECK(given_up({IncidentKind::init, {3}, 0, 3, 0, "", 0}, 93, map()) ==
+        "3 ranks have waited 93 s in hvd.init(), but not rank 3 on b");
+}
+
+TEST_CASE("hang: hosts that do not hear each other") {
+  Pictures pictures{{0, seen("S")}, {2, seen("S")}};
+  pictures[0].addresses = {"10.0.0.1"}, pictures[2].addresses = {"10.0.0.2", "fe80::1"};
+  const Incident stuck{IncidentKind::stuck, {}, 0, 4, 0, "x", 1};
+  CHECK(
+      told(stuck, 20, pictures) ==
+      "hvdrun: 4 ranks have waited 20 s for x, and all have submitted it\n        hvdrun stacks shows where they are");
+  pictures[2].unanswered = {"10.0.0.1"};
+  CHECK(told(stuck, 20, pictures) ==
+        "hvdrun: 4 ranks have waited 20 s for x, and all have submitted it\n"
+        "        b gets no answer from a: the network between them is down");
+  pictures[2].unanswered = {"10.0.0.9"};
+  CHECK(broken_link(map(), pictures) == "b gets no answer from 10.0.0.9");
+}
+
+TEST_CASE("hang: what a rank sends is checked") {
+  const auto read = [](const std::string& text) { return long_waits_from_json(text, 3, 100); };
+  const auto waits =
+      read(R"({"waits":[{"tensor":"a\u001bb","tensors":2,"waited_seconds":5.5,"missing":[2,0],"more":0,"size":3}]})");
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0].tensor == "a?b");
+  CHECK(waits[0].missing == std::vector<int>{0, 2});
+  CHECK(waits[0].since == 94.5);
+  CHECK(read(R"({"waits":[]})").empty());
+  CHECK(error_of([&] {
+          read(R"({"waits":[{"tensor":"a","tensors":1,"waited_seconds":5,"missing":[3],"more":0,"size":3}]})");
+        }).starts_with("stall.missing"));
+  CHECK(error_of([&] { read(R"({"waits":[1]})"); }).starts_with("stall.waits"));
+  CHECK(error_of([&] { read(R"({"waits":{}})"); }).starts_with("stall.waits"));
+  CHECK(error_of([&] { read("[]"); }).starts_with("stall"));
+}

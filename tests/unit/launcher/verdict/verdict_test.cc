@@ -1,0 +1,151 @@
+#include "launcher/verdict/verdict.h"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+#include "base/text.h"
+#include "launcher/remote/start_failure.h"
+#include "launcher/verdict/cleanup_report.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+using wire::Cause;
+
+namespace {
+
+wire::DeathRecord death(int rank, Cause cause, int code, std::int64_t time) {
+  wire::DeathRecord d;
+  d.rank = rank, d.host = "h" + std::to_string(rank), d.cause = cause, d.code = code, d.time_ns = time;
+  return d;
+}
+std::string text(const Verdict& v) { return std::to_string(v.exit_code) + "\n" + join(v.lines, "\n"); }
+
+}  // namespace
+
+TEST_CASE("verdict: the first failure by time is the cause, whoever was heard of first") {
+  CHECK(text(judge({death(0, Cause::exited, 1, 20), death(1, Cause::signalled, SIGKILL, 10),
+                    death(2, Cause::stopped, 143, 30), death(3, Cause::finished, 0, 5)},
+                   4, {})) ==
+        "137\nhvdrun: rank 1 on h1 was killed by signal 9 (SIGKILL)\n"
+        "        rank 0 failed after it, rank 3 finished before, rank 2 was stopped\n"
+        "        somebody killed it, or the kernel for want of memory: dmesg on h1 tells");
+  CHECK(text(judge({death(0, Cause::finished, 0, 1), death(1, Cause::finished, 0, 2)}, 2, {})) == "0\n");
+}
+
+TEST_CASE("verdict: it says what to do next where nobody else does") {
+  CHECK(text(judge({death(0, Cause::oom, SIGKILL, 1)}, 1, {})).find("        give h0 fewer ranks (-H h0:n)") !=
+        std::string::npos);
+  CHECK(
+      text(judge({death(0, Cause::vanished, 0, 1)}, 1, {})).ends_with("        is h0 well? try: hvdrun doctor -H h0"));
+  wire::DeathRecord lacking = death(0, Cause::exited, 1, 1);
+  lacking.traceback = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n";
+  CHECK(text(judge({lacking}, 1, {})).find("        install it on h0; hvdrun doctor") != std::string::npos);
+  wire::DeathRecord silent = death(0, Cause::exited, 1, 1);
+  silent.phase = "python";
+  CHECK(text(judge({silent}, 1, {})).find("        it wrote nothing") != std::string::npos);
+  EndReason ended;
+  ended.mpirun_said =
+      first_words("----\n\n[h0:7] ORTE_ERROR_LOG: Out of resource\nMPI_INIT has failed\n\x01 ---\n  Requested: 4 B\n");
+  CHECK(text(judge({silent}, 1, ended)) ==
+        "1\nhvdrun: rank 0 on h0 ended with exit code 1\n        it wrote nothing, but mpirun said:\n"
+        "          MPI_INIT has failed\n          Requested: 4 B");
+  CHECK(first_words("mpirun has exited due to process rank 0 calling abort\n").empty());
+  CHECK(first_words("[h0:7] ORTE_ERROR_LOG: Out of resource in file show_help.c at line 5\n").size() == 1);
+  silent.tail = {"last words"};
+  CHECK(text(judge({silent}, 1, {})) == "1\nhvdrun: rank 0 on h0 ended with exit code 1");
+}
+
+TEST_CASE("verdict: the exception's last line is in the sentence") {
+  wire::DeathRecord d = death(0, Cause::exited, 3, 1);
+  d.traceback = "Traceback (most recent call last):\n  File\nValueError: boom\n";
+  const Verdict v = judge({d}, 1, {});
+  CHECK(text(v) == "3\nhvdrun: rank 0 on h0 ended with exit code 3 (ValueError: boom)");
+  CHECK(v.first_cause->traceback == d.traceback);
+}
+
+TEST_CASE("verdict: a rank that left while others waited for it is named first") {
+  wire::DeathRecord failed = death(0, Cause::exited, 1, 1);
+  failed.traceback =
+      "Traceback (most recent call last):\nhvd.exceptions.HorovodInternalError: rank 1 has shut down while this rank "
+      "waits for it; under way: grad\n";
+  CHECK(text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {}))
+            .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it"));
+  // It failed itself, later by the clock: then the first failure is what we say it is.
+  CHECK(text(judge({failed, death(1, Cause::exited, 4, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
+}
+
+TEST_CASE("verdict: interruption and mpirun's death") {
+  CHECK(text(judge({death(0, Cause::stopped, 130, 1)}, 1, {.signal = SIGINT})) ==
+        "130\nhvdrun: interrupted; all ranks have ended");
+  CHECK(text(judge({death(0, Cause::vanished, 0, 1)}, 1,
+                   {.mpirun_fault = "was killed by signal 9 (SIGKILL)", .mpirun_code = 137})) ==
+        "137\nhvdrun: mpirun was killed by signal 9 (SIGKILL) while the job was running; all ranks have ended");
+}
+
+TEST_CASE("verdict: mpirun's reaction to a rank's silent exit is not told as what MPI said") {
+  const std::string reaction =
+      "-----\nmpirun has exited due to process rank 0 with PID 0 on\nnode a exiting improperly. There are three "
+      "reasons:\n"
+      "3. this process called \"MPI_Abort\" or \"orte_abort\"\n-----\n";
+  CHECK(first_words(reaction).empty());
+  CHECK(first_words("-----\nMPI_INIT has failed\n-----\n" + reaction) ==
+        std::vector<std::string>{"MPI_INIT has failed"});
+}
+
+TEST_CASE("start: of much that was said, the line that names the fault is kept") {
+  std::string text = "ssh: connect to host n2 port 22: Connection refused\n";
+  for (int i = 0; i < 40; ++i) text += "general advice " + std::to_string(i) + "\n";
+  const std::vector<std::string> kept = telling_lines(text, 5);
+  REQUIRE(kept.size() == 3);
+  CHECK(kept[0] == "ssh: connect to host n2 port 22: Connection refused");
+  CHECK(kept[2] == "general advice 39");
+  CHECK(telling_lines("a\n\n---\nb\n", 5) == std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("start: what ssh says is told with the host and the way out") {
+  StartFailureFacts facts;
+  facts.absent_hosts = {"n2"};
+  facts.absent_ranks = {2, 3};
+  facts.mpirun_end = "ended with exit code 213";
+  auto said = [&](const char* log) {
+    facts.ssh_logs["n2"] = log;
+    const Error e = start_failure(facts);
+    return std::string(e.what()) + " (" + e.hint + ")";
+  };
+  CHECK(said("No ECDSA host key is known\nHost key verification failed.\n") ==
+        "the ssh key of n2 is not known here (ssh n2 once by hand and accept its key\n"
+        "        it said: Host key verification failed.)");
+  CHECK(said("root@n2: Permission denied (publickey).\n").starts_with("n2 refused the ssh login"));
+  CHECK(said("sh: 1: orted: not found").starts_with("Open MPI is not installed on n2"));
+  facts.ssh_logs.clear();
+  facts.mpirun_output = "-----\n  strange words\n-----\n";
+  CHECK(std::string(start_failure(facts).what()) ==
+        "start: mpirun ended with exit code 213 before ranks 2-3 on n2 came up\n        mpirun: strange words");
+  facts.timed_out = true;
+  facts.waited_seconds = 30;
+  facts.mpirun_output.clear();
+  CHECK(std::string(start_failure(facts).what()) == "start: ranks 2-3 on n2 did not come up within 30 s");
+  CHECK(start_failure(facts).code == Code::timeout);
+}
+
+TEST_CASE("verdict: the time limit") {
+  EndReason ended;
+  ended.time_limit_seconds = 1.5;
+  CHECK(text(judge({death(0, Cause::stopped, 143, 1)}, 1, ended)) ==
+        "6\nhvdrun: the time limit of 1.5 s was reached; all ranks have ended");
+}
+
+TEST_CASE("clean-up: what was left is told host by host; what could not be looked at is trouble") {
+  const std::map<std::string, HostCleanup> hosts{{"h1", {true, {{"sleep", "sh", "sleep"}, {"vader_segment.h1"}, {}}}},
+                                                 {"h2", {true, {}}},
+                                                 {"h3", {true, {{}, {}, {"12 python"}}}},
+                                                 {"h4", {}}};
+  CHECK(join(cleanup_lines(hosts), "\n") ==
+        "hvdrun: on h1 sh, sleep (2 processes) had to be ended; 1 file was removed from /dev/shm\n"
+        "hvdrun: nothing of the job is left on h1, h2");
+  const std::vector<std::string> trouble = trouble_lines(hosts);
+  REQUIRE(trouble.size() == 2);
+  CHECK(trouble[0] == "hvdrun: on h3 processes of the job could not be ended: 12 python");
+  CHECK(trouble[1].starts_with("hvdrun: nobody could look whether something of the job is left on h4;"));
+}

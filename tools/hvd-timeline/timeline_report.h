@@ -1,0 +1,41 @@
+/// @file timeline_report.h — what a timeline says in numbers.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hvd::timeline {
+
+/// One kind of event: all its slices of all ranks.
+struct EventSummary {
+  std::string name;
+  std::uint64_t count = 0, bytes = 0;  ///< bytes: of the tensors, where the events carry dtype and shape
+  double total_us = 0, mean_us = 0, p99_us = 0, max_us = 0;
+};
+
+/// How a rank came to the operations in which all ranks' arrivals are known.
+struct ArrivalSummary {
+  std::int64_t rank = 0;
+  std::uint64_t last = 0;  ///< operations for which it was the last
+  double waited_us = 0;    ///< how long the one before it had then been waiting, in all
+};
+
+struct TimelineReport {
+  std::string file;
+  bool cut_off = false;
+  std::uint64_t ranks = 0, unfinished = 0;  ///< unfinished: begun, never ended
+  double span_us = 0;
+  std::vector<EventSummary> kinds;  ///< operations, then negotiations, then phases; longest total first
+  std::vector<ArrivalSummary> arrivals;
+  std::uint64_t operations_compared = 0;
+};
+
+TimelineReport make_report(const std::string& path);
+std::string to_text(const TimelineReport& report);
+std::string to_json(const TimelineReport& report);
+
+/// Elements that "[2, 3]" stands for; 0 for what is no shape.
+std::uint64_t elements_of(const std::string& shape);
+
+}  // namespace hvd::timeline
