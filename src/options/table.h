@@ -51,7 +51,7 @@ return std::to_array<Option>({
     {.id = "topology", .spellings = "--topology", .type = text, .section = what, .metavar = "FILE", .help = "--show-map and --dry-run for a machine exported by lstopo"},
     // output
     {.id = "output-filename", .spellings = "--output-filename", .type = text, .section = output, .metavar = "DIR", .yaml = "output.filename", .keyword = "output_filename", .help = "also write DIR/rank.N/stdout and stderr"},
-    {.id = "prefix-output-with-timestamp", .spellings = "--prefix-output-with-timestamp,--prefix-timestamp,-prefix-timestamp", .type = flag, .section = output, .yaml = "output.timestamp", .help = "time of day before each line"},
+    {.id = "prefix-output-with-timestamp", .spellings = "--prefix-output-with-timestamp,--prefix-timestamp,-prefix-timestamp", .type = flag, .section = output, .yaml = "output.timestamp", .keyword = "prefix_output_with_timestamp", .help = "time of day before each line"},
     {.id = "collapse", .spellings = "--collapse", .type = negatable, .section = output, .variable = "HVD_COLLAPSE", .yaml = "output.collapse", .help = "lines that several ranks print alike become one (default: on a terminal)"},
     {.id = "stdin", .spellings = "--stdin", .type = integer, .section = output, .metavar = "RANK", .yaml = "output.stdin", .help = "give hvdrun's standard input to this rank, mostly 0 (default: to none)", .least = 0},
     {.id = "report", .spellings = "--report", .type = negatable, .section = output, .variable = "HVD_REPORT", .yaml = "output.report", .help = "at the end: time, steps, the slowest rank, use of CPU, memory and GPUs (default: on a terminal)"},
@@ -129,7 +129,7 @@ return std::to_array<Option>({
     {.type = flag, .section = gpu, .variable = "HVD_NCCL_FLOAT8", .readers = libhvd, .fallback = "0", .help = "1 on all ranks: sums of 8-bit floats on GPUs that are neither averaged nor scaled are NCCL's: a quarter of the traffic, but rounded at each step, and saturating.  It takes NCCL 2.24 and GPUs of compute capability 9.0.  Otherwise they are made in 32 bits, and rounded once."},
     // frameworks
     {.type = flag, .section = frameworks, .variable = "HOROVOD_DYNAMIC_PROCESS_SETS", .readers = python, .fallback = "1", .help = "0: process sets can be given to init() only."},
-    {.type = number, .section = frameworks, .variable = "HOROVOD_SPARK_START_TIMEOUT", .readers = python, .fallback = "600", .help = "Seconds that a job in Spark waits for Spark to start its tasks; the start_timeout argument comes before it.", .least = 0.001, .most = 1e9},
+    {.type = number, .section = frameworks, .variable = "HOROVOD_SPARK_START_TIMEOUT", .readers = python, .help = "Seconds that a job in Spark waits for executors, and for its ranks to start; the start_timeout argument comes before it.", .least = 0.001, .most = 1e9},
     {.type = integer, .section = frameworks, .variable = "HVD_TENSORFLOW_BATCH_BYTES", .readers = python, .fallback = "33554432", .help = "Bytes of gradients that TensorFlow hands over in one operation.", .least = 1},
     {.type = flag, .section = frameworks, .variable = "HVD_TENSORFLOW_GPU", .readers = python, .fallback = "0", .help = "1 on all ranks: TensorFlow's allreduce and broadcast leave tensors on the GPU.  Needs TensorFlow 2.13 and a driver for CUDA 12.5, and has not run on a GPU yet.  Without it TensorFlow copies them to the host and back."},
     // files

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from hvd import _environment
+
 if TYPE_CHECKING:
     from hvd._run import run as run
 
@@ -16,7 +18,7 @@ __version__ = "0.28.1"
 def _warn_of_the_other() -> None:
     """Both packages install into one folder; what is left there of Horovod itself belongs to no longer working code."""
     folder = os.path.dirname(__file__)
-    if os.path.exists(os.path.join(folder, "metadata.json")) and os.environ.get("HVD_RANK", "0") == "0":
+    if os.path.exists(os.path.join(folder, "metadata.json")) and _environment.text("HVD_RANK") in ("", "0"):
         import warnings
 
         warnings.warn(

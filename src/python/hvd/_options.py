@@ -20,7 +20,7 @@ class Variable(NamedTuple):
 VARIABLES = {
     "HOROVOD_ELASTIC_TIMEOUT": Variable("number", default="600"),
     "HOROVOD_DYNAMIC_PROCESS_SETS": Variable("flag", default="1"),
-    "HOROVOD_SPARK_START_TIMEOUT": Variable("number", default="600", least=0.001, most=1000000000.0),
+    "HOROVOD_SPARK_START_TIMEOUT": Variable("number", least=0.001, most=1000000000.0),
     "HVD_TENSORFLOW_BATCH_BYTES": Variable("integer", default="33554432", least=1.0),
     "HVD_TENSORFLOW_GPU": Variable("flag", default="0"),
     "HVD_CUDA_LIBRARY": Variable("text"),
@@ -50,6 +50,7 @@ RUN_KEYWORDS = {
     "mpi_args": ("--mpi-args", "text"),
     "executable": ("--python", "text"),
     "output_filename": ("--output-filename", "text"),
+    "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", "flag"),
     "verbose": ("--verbose", "flag"),
     "start_timeout": ("--start-timeout", "number"),
     "min_num_proc": ("--min-np", "integer"),

@@ -13,10 +13,12 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
+from hvd import _environment
+from hvd._options import RUN_KEYWORDS
 from hvd._payload import pickled_call
 from hvd._results import results, wanted_ranks
 
@@ -68,39 +70,20 @@ def run(
     refuses; TypeError for something that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt
     ends the job first.
     """
+    given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}
     __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):
         raise TypeError(f"hvd.run needs something to call, not a {type(func).__name__}")
-    options: dict[str, Any] = {
-        "--min-np": min_num_proc if min_num_proc is not None else min_np,
-        "--max-np": max_num_proc if max_num_proc is not None else max_np,
-        "--slots-per-host": slots,
-        "--reset-limit": reset_limit,
-        "--blacklist-cooldown-range": cooldown_range,
-        "-H": hosts,
-        "--hostfile": hostfile,
-        "--host-discovery-script": host_discovery_script,
-        "--start-timeout": start_timeout,
-        "--ssh-port": ssh_port,
-        "--ssh-identity-file": ssh_identity_file,
-        "--disable-cache": bool(disable_cache),
-        "--output-filename": output_filename,
-        "--verbose": bool(verbose),
-        "--gloo": bool(use_gloo),
-        "--mpi": bool(use_mpi),
-        "--mpi-args": mpi_args,
-        "--network-interfaces": _joined(network_interfaces or network_interface),
-        "--results-of": only,
-    }
-    ranks = _count(num_proc, np)
+    given["num_proc"] = ranks = _count(num_proc, np)
+    given["executable"] = executable or sys.executable
     wanted = wanted_ranks(ranks, only)
     payload = pickled_call(func, tuple(args), dict(kwargs or {}))
-    own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=os.environ.get("XDG_RUNTIME_DIR") or None)
+    own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=_environment.whole.get("XDG_RUNTIME_DIR") or None)
     with own as folder, tempfile.TemporaryFile(buffering=0) as brought:
         name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
         file = Path(folder, name + ".pkl")
-        _write_private(file, payload)
-        command = [_program(), "-np", str(ranks), "--python", executable or sys.executable, *_words(options)]
+        write_private(file, payload)
+        command = [hvdrun_program(), *command_words(given)]
         command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
 
         def tick() -> None:
@@ -121,32 +104,27 @@ def _count(num_proc: int | None, np: int | None) -> int:
     return ranks
 
 
-def _joined(names: str | Iterable[str] | None) -> str | None:
-    return names if names is None or isinstance(names, str) else ",".join(names)
-
-
-def _words(options: dict[str, Any]) -> list[str]:
-    """The command-line words of the options that were given."""
-    words: list[str] = []
-    for flag, value in options.items():
-        if value is None or value is False:
+def command_words(given: dict[str, Any]) -> list[str]:
+    """hvdrun's command-line words for run()'s keywords; None stands for one that was not given."""
+    words: dict[str, list[str]] = {}
+    for keyword, (option, kind) in RUN_KEYWORDS.items():
+        value = given.get(keyword)
+        if value is None or option in words:
             continue
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, (tuple, list)):
-            words += [flag, *map(str, value)]
-        elif flag.startswith("--"):
-            words.append(f"{flag}={value}")  # a value may begin with a dash
+        if kind == "flag":
+            words[option] = [option] if value else []
+        elif kind == "pair":
+            words[option] = [option, *map(str, value)]
         else:
-            words += [flag, str(value)]
-    return words
+            shown = value if isinstance(value, (str, int, float)) else ",".join(value)
+            words[option] = [f"{option}={shown}"]  # one word, since a value may begin with a dash
+    return [word for words_of_option in words.values() for word in words_of_option]
 
 
-def _program() -> str:
+def hvdrun_program() -> str:
     """hvdrun: HVD_RUN_PROGRAM, else of this installation, else on the PATH."""
-    chosen = os.environ.get("HVD_RUN_PROGRAM")
-    if chosen:
-        return chosen
+    if _environment.given("HVD_RUN_PROGRAM"):
+        return _environment.text("HVD_RUN_PROGRAM")
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parent]
     for folder in folders:
         if os.access(folder / "hvdrun", os.X_OK):
@@ -157,12 +135,12 @@ def _program() -> str:
     return found
 
 
-def _write_private(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
 
 
-def _environment() -> dict[str, str]:
+def ranks_environment() -> dict[str, str]:
     """This process's, with the folders that it imports from: the ranks must find the same modules."""
     own = {Path(path) for path in sysconfig.get_paths().values()}
     added = []
@@ -171,13 +149,13 @@ def _environment() -> dict[str, str]:
         standard = any(path == base or base in path.parents for base in own)
         if path.is_dir() and not standard and "site-packages" not in path.parts and "dist-packages" not in path.parts:
             added.append(str(path))
-    environment = dict(os.environ)
+    environment = dict(_environment.whole)
     inherited = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(added + inherited))
     return environment
 
 
-class _Echo:
+class StreamEcho:
     """Passes one pipe on to sys.stdout or sys.stderr, whichever object that is just then."""
 
     def __init__(self, stream: Any, target: str, shown: Callable[[str, bool], str] | None = None) -> None:
@@ -216,11 +194,11 @@ def _supervise(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=(results_fd,),
-        env=_environment(),
+        env=ranks_environment(),
         start_new_session=True,  # Ctrl-C reaches it through us, once
     )
     streams = ((process.stdout, "stdout"), (process.stderr, "stderr"))
-    echoes = [_Echo(stream, target, shown() if shown else None) for stream, target in streams]
+    echoes = [StreamEcho(stream, target, shown() if shown else None) for stream, target in streams]
     try:
         _pump(process, echoes, None, tick)
         return process.wait(), echoes[1].tail
@@ -233,7 +211,7 @@ def _supervise(
 
 
 def _pump(
-    process: subprocess.Popen[bytes], echoes: list[_Echo], deadline: float | None, tick: Callable[[], None] | None = None
+    process: subprocess.Popen[bytes], echoes: list[StreamEcho], deadline: float | None, tick: Callable[[], None] | None = None
 ) -> None:
     """Passes output on until both streams end, or the process has ended and they are silent, or the deadline."""
     with selectors.DefaultSelector() as selector:
@@ -252,7 +230,7 @@ def _pump(
                 return
 
 
-def _end(process: subprocess.Popen[bytes], echoes: list[_Echo]) -> None:
+def _end(process: subprocess.Popen[bytes], echoes: list[StreamEcho]) -> None:
     """Ends the job as Ctrl-C would; a second Ctrl-C, or too long a wait, kills hvdrun, and its guards end the rest."""
     try:
         if process.poll() is None:

@@ -10,13 +10,15 @@ import contextlib
 import faulthandler
 import os
 
+from hvd import _environment
+
 _offered = False
 
 
 def offer() -> None:
     """Registers the handler, once, where a guard named a signal and a descriptor of its own."""
     global _offered
-    number, descriptor = os.environ.get("HVD_STACK_SIGNAL", ""), os.environ.get("HVD_STACK_FD", "")
+    number, descriptor = _environment.text("HVD_STACK_SIGNAL"), _environment.text("HVD_STACK_FD")
     if _offered or not (number.isdigit() and descriptor.isdigit()):
         return
     with contextlib.suppress(OSError, RuntimeError, ValueError):

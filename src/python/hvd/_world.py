@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from hvd import _native
+from hvd import _environment, _native
 from hvd import process_sets as _sets
 from hvd.process_sets import ProcessSet
 
@@ -79,7 +79,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
             raise ValueError(f'process_sets is {process_sets!r}: it must be a list of ProcessSet, or "dynamic"')
-        os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+        _environment.whole["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         process_sets = None
     fresh = _world is None or not _native.is_initialized()
     if fresh:
@@ -99,17 +99,17 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 def _refuse_a_second_process() -> None:
     # MPI knows one process a rank; a second one that begins with the same name breaks both, some of them by waiting.
     # HVD_INIT goes to the programs that this one starts: which rank of which mpirun has begun, and in which process.
-    place = f"{os.environ.get('PMIX_NAMESPACE', '')}.{os.environ.get('PMIX_RANK', '')}"
+    place = f"{_environment.whole.get('PMIX_NAMESPACE', '')}.{_environment.whole.get('PMIX_RANK', '')}"
     if place == ".":
         return
-    begun, _, pid = os.environ.get("HVD_INIT", "").rpartition(":")
+    begun, _, pid = _environment.text("HVD_INIT").rpartition(":")
     if begun == place and pid != str(os.getpid()):
         raise RuntimeError(
             f"hvd.init() was called in process {pid}, which is this rank; this process, {os.getpid()}, was started by it and"
             " is no rank. Call init() only in the script itself (under if __name__ == '__main__': where workers are"
             " spawned), or give this program a job of its own: hvdrun -np 1"
         )
-    os.environ["HVD_INIT"] = f"{place}:{os.getpid()}"
+    _environment.whole["HVD_INIT"] = f"{place}:{os.getpid()}"
 
 
 def _ranks_of(comm: Any) -> list[int] | None:
@@ -216,7 +216,7 @@ def mpi_built(verbose: bool = False) -> bool:
 
 def gloo_enabled() -> bool:
     """Whether the launch was Horovod's gloo kind, which scripts tell by HOROVOD_RANK."""
-    return "HOROVOD_RANK" in os.environ
+    return _environment.given("HOROVOD_RANK")
 
 
 def gloo_built(verbose: bool = False) -> bool:

@@ -23,13 +23,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
-from hvd import _objects, _world
+from hvd import _environment, _objects, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
 
-_TIMEOUT_VARIABLE = "HOROVOD_ELASTIC_TIMEOUT"
-_TIMEOUT_SECONDS = 600.0
 # An error that comes back this often without a commit in between will come back for ever.
 _ATTEMPTS = 3
 
@@ -137,16 +135,13 @@ class ObjectState(State):
 @contextmanager
 def _at_most(what: str) -> Iterator[None]:
     """Ends this process, and with it the job, when the block takes longer than the limit: a peer will never come."""
-    try:
-        limit = float(os.environ.get(_TIMEOUT_VARIABLE, ""))
-    except ValueError:
-        limit = _TIMEOUT_SECONDS
+    limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT")
     done = threading.Event()
 
     def watch() -> None:
         if not done.wait(limit):
             print(
-                f"hvd.elastic: {what} took more than {limit:g} s ({_TIMEOUT_VARIABLE}): a rank has not come back; "
+                f"hvd.elastic: {what} took more than {limit:g} s (HOROVOD_ELASTIC_TIMEOUT): a rank has not come back; "
                 "this rank ends. Start the job again from its last checkpoint.",
                 file=sys.stderr,
                 flush=True,

@@ -8,11 +8,10 @@ root_rank is always a rank of the world.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hvd import _native
+from hvd import _environment, _native
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 
@@ -172,8 +171,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     ValueError for the ranks of a set that exists, for ranks that do not, and before init().
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    setting = os.environ.get("HOROVOD_DYNAMIC_PROCESS_SETS", "1").lower()
-    if setting in ("0", "false", "no", "off"):
+    if not _environment.flag("HOROVOD_DYNAMIC_PROCESS_SETS"):
         raise ValueError("HOROVOD_DYNAMIC_PROCESS_SETS is off: process sets can be given to init() only")
     if added.process_set_id is not None:
         raise ValueError(f"this process set exists already: {added}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sysconfig
 import warnings
@@ -14,6 +13,7 @@ from importlib.metadata import version as _version_of
 from importlib.util import find_spec
 from typing import Any
 
+from hvd import _environment
 from hvd._world import (
     ccl_built,
     cuda_built,
@@ -125,16 +125,16 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 def env(**kwargs: str | None) -> Iterator[None]:
     """Environment variables for the time of a `with`; None leaves one as it is."""
     wanted = {key: value for key, value in kwargs.items() if value is not None}
-    before = {key: os.environ.get(key) for key in wanted}
-    os.environ.update(wanted)
+    before = {key: _environment.whole.get(key) for key in wanted}
+    _environment.whole.update(wanted)
     try:
         yield
     finally:
         for key, value in before.items():
             if value is None:
-                os.environ.pop(key, None)
+                _environment.whole.pop(key, None)
             else:
-                os.environ[key] = value
+                _environment.whole[key] = value
 
 
 def is_iterable(x: Any) -> bool:

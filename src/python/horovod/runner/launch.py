@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-from hvd._run import _program
+from hvd._run import hvdrun_program
 
 __all__ = ["run_commandline"]
 
 
 def run_commandline() -> None:
     """Becomes hvdrun, with this process's arguments."""
-    path = _program()
+    path = hvdrun_program()
     os.execv(path, [path, *sys.argv[1:]])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from typing import Any, Callable
 
@@ -35,7 +34,7 @@ def run(
     """
     del use_mpi, use_gloo
     given = {
-        "start_timeout": _start_timeout() if start_timeout is None else start_timeout,
+        "start_timeout": start_timeout,
         "env": env,
         "verbose": verbose is True or verbose > 1,
         "network_interfaces": nics,
@@ -50,14 +49,6 @@ def run(
         if stderr is not None:
             stack.enter_context(contextlib.redirect_stderr(stderr))
         return _run(fn, args, kwargs, num_proc, **given)
-
-
-def _start_timeout() -> float | None:
-    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
-    try:
-        return float(text) if text else None
-    except ValueError:
-        raise ValueError(f"HOROVOD_SPARK_START_TIMEOUT is {text!r}: it must be a number of seconds") from None
 
 
 def run_elastic(*_args: Any, **_kwargs: Any) -> list[Any]:

@@ -12,7 +12,8 @@ import threading
 import time
 from typing import Any
 
-from hvd._run import _program
+from hvd import _environment
+from hvd._run import hvdrun_program
 
 _PIECE = 65536
 # How long the driver may take for what is on its way at the end: output alone; the rest of large results.
@@ -28,9 +29,13 @@ class Sender:
         self.close_seconds = _CLOSE_SECONDS
         if where is None:
             return
-        environment = {**os.environ, "HVD_RELAY_SERVER_KEY": where["server_key"], "HVD_RELAY_KEYS": where["client_keys"]}
+        environment = {
+            **_environment.whole,
+            "HVD_RELAY_SERVER_KEY": where["server_key"],
+            "HVD_RELAY_KEYS": where["client_keys"],
+        }
         self.process = subprocess.Popen(
-            [_program(), "--relay-send", str(os.getpid()), where["address"]],
+            [hvdrun_program(), "--relay-send", str(os.getpid()), where["address"]],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -128,7 +133,7 @@ class Receiver:
         """bind: the address to listen at; host: the name by which executors reach it; echoes(stdout, stderr): pumps."""
         where = f"[{bind}]" if ":" in bind else bind
         self.process = subprocess.Popen(
-            [_program(), "--relay-listen", str(os.getpid()), str(kept.write_end), f"tcp://{where}:{port}"],
+            [hvdrun_program(), "--relay-listen", str(os.getpid()), str(kept.write_end), f"tcp://{where}:{port}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Callable
 
 from hvd._payload import pickled_call
 from hvd._results import results, wanted_ranks
-from hvd._run import _Echo, _joined, _words
+from hvd._run import StreamEcho, command_words
 from hvd.spark import _session
 from hvd.spark._errors import JobCancelled, explained
 from hvd.spark._log import Shown
@@ -73,18 +73,20 @@ def run(
     payload = pickled_call(func, tuple(args), dict(kwargs or {}))
     np = _session.wait_for_slots(context, np, start_timeout, _say)
     wanted = wanted_ranks(np, only)
-    options: dict[str, Any] = {
-        "--start-timeout": start_timeout,
-        "--verbose": bool(verbose),
-        "--mpi-args": mpi_args,
-        "--network-interfaces": _joined(network_interfaces),
-        "--prefix-output-with-timestamp": prefix_output_with_timestamp,
-        "--results-of": only,
+    options = {
+        "start_timeout": start_timeout,
+        "verbose": verbose,
+        "mpi_args": mpi_args,
+        "network_interfaces": network_interfaces,
+        "prefix_output_with_timestamp": prefix_output_with_timestamp,
+        "only": only,
     }
     name = getattr(func, "__name__", type(func).__name__)
     job = _Job(context, np, name, driver_log_verbosity == "all")
     with closing(Kept(getattr(context, "_temp_dir", None))) as kept:
-        outcome = job.run(payload, {**_session.travelling_environment(), **(env or {})}, _words(options), executable, kept)
+        outcome = job.run(
+            payload, {**_session.travelling_environment(), **(env or {})}, command_words(options), executable, kept
+        )
         if not outcome.live:
             _say("the ranks' output could not be shown: executors cannot reach the driver at " + job.address)
         return results(_brought(outcome, kept, job.address), wanted, outcome.code, outcome.errors)
@@ -162,8 +164,8 @@ class _Job:
         assert self.outcome is not None
         return self.outcome
 
-    def _echoes(self, stdout: Any, stderr: Any) -> list[_Echo]:
-        return [_Echo(stream, name, Shown(self.everything)) for stream, name in ((stdout, "stdout"), (stderr, "stderr"))]
+    def _echoes(self, stdout: Any, stderr: Any) -> list[StreamEcho]:
+        return [StreamEcho(stream, name, Shown(self.everything)) for stream, name in ((stdout, "stdout"), (stderr, "stderr"))]
 
     def _work(self, spec: Spec) -> None:
         """In the job's own thread."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import time
 from typing import Any
+
+from hvd import _environment
 
 # How long executors that have not come yet are waited for; and for "all slots" in a young session, how long no new one
 # must have come.
@@ -85,17 +86,10 @@ def describe(context: Any, count: int) -> str:
 
 
 def start_timeout(given: float | None) -> float | None:
-    """Seconds: what was given, or what HOROVOD_SPARK_START_TIMEOUT says.  Errors: ValueError for what is no time."""
-    if given is not None:
-        return given
-    text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
-    try:
-        seconds = float(text) if text else None
-    except ValueError:
-        seconds = -1.0
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise ValueError(f"HOROVOD_SPARK_START_TIMEOUT is {text!r}: it must be a number of seconds")
-    return seconds
+    """Seconds: the argument, else HOROVOD_SPARK_START_TIMEOUT, else None.  Errors: ValueError for what is no time."""
+    if given is None and _environment.given("HOROVOD_SPARK_START_TIMEOUT"):
+        return _environment.number("HOROVOD_SPARK_START_TIMEOUT")
+    return given
 
 
 def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
@@ -134,7 +128,7 @@ def _settled(context: Any) -> int:
 
 def travelling_environment() -> dict[str, str]:
     """The driver's variables that steer a job, and mean the same on every machine."""
-    return {name: value for name, value in os.environ.items() if _TRAVELS.match(name) and not _ONES_OWN.match(name)}
+    return {name: value for name, value in _environment.whole.items() if _TRAVELS.match(name) and not _ONES_OWN.match(name)}
 
 
 def listening_addresses(context: Any) -> tuple[str, str]:

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hvd._run import _environment, _program, _write_private
+from hvd import _environment
+from hvd._run import hvdrun_program, ranks_environment, write_private
 from hvd.spark._manifest import by_host, manifest, natural
 from hvd.spark._relay import Sender
 from hvd.spark._turn import Turn, wait_for_first
@@ -154,12 +155,14 @@ def _scripts(messages: list[str], hosts: dict[str, list[int]]) -> dict[str, str]
 def _run_daemon(script: str, gpus: list[str] | None) -> None:
     """Runs mpirun's daemon for this host until the job has ended."""
     environment = _clean_environment()
-    environment["HVD_HOST_SET_PYTHONPATH"] = _environment()["PYTHONPATH"]  # Spark's folders are called otherwise on each host
+    environment["HVD_HOST_SET_PYTHONPATH"] = ranks_environment()[
+        "PYTHONPATH"
+    ]  # Spark's folders are called otherwise on each host
     environment["HVD_HOST_CWD"] = os.getcwd()
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     process = subprocess.Popen(
-        [_program(), "--host-shell", str(os.getpid())],
+        [hvdrun_program(), "--host-shell", str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -179,7 +182,7 @@ def _run_daemon(script: str, gpus: list[str] | None) -> None:
 
 def _clean_environment() -> dict[str, str]:
     """This task's, without what is Spark's alone."""
-    return {name: value for name, value in os.environ.items() if not _SECRETS.match(name)}
+    return {name: value for name, value in _environment.whole.items() if not _SECRETS.match(name)}
 
 
 # ---- the host with hvdrun -------------------------------------------------------------------------------------------
@@ -274,20 +277,20 @@ class _Hvdrun:
         self.results = _Results(relay)
         name = re.sub(r"\W+", "_", spec.name).strip("_") or "payload"
         payload = folder / f"{name}.pkl"
-        _write_private(payload, spec.payload.value)
+        write_private(payload, spec.payload.value)
         self.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.link.bind(str(folder / "agent"))
         self.link.listen(64)
         agent = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_handover.py")), str(folder / "agent"), "{host}"]
         described = manifest(spec.application, slots, gpus, agent)
-        _write_private(folder / "manifest.json", json.dumps(described).encode())
+        write_private(folder / "manifest.json", json.dumps(described).encode())
         self.files = [payload, folder / "manifest.json"]  # hvdrun reads them at once
         own = next(iter(slots))
-        environment = {**_clean_environment(), **spec.environment, "PYTHONPATH": _environment()["PYTHONPATH"]}
+        environment = {**_clean_environment(), **spec.environment, "PYTHONPATH": ranks_environment()["PYTHONPATH"]}
         environment["HVD_HOST"] = own
         if gpus.get(own):
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[own])
-        command = [_program(), "--manifest", str(folder / "manifest.json"), "-np", str(sum(slots.values()))]
+        command = [hvdrun_program(), "--manifest", str(folder / "manifest.json"), "-np", str(sum(slots.values()))]
         # All paths are of this task's making, in folders that Spark gave it: on YARN they lie in another user's.
         command += ["--allow-writable"]
         # Spark shares hosts between applications: binding to cores would put two jobs on the same ones.

@@ -76,7 +76,7 @@ class LocalBackend(Backend):
 
 
 def _with_environment(env: dict[str, str], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    import os
+    from hvd import _environment
 
-    os.environ.update(env)
+    _environment.whole.update(env)
     return fn(*args, **kwargs)

@@ -92,9 +92,9 @@ class KerasModel(HorovodModelBase):
 
     @staticmethod
     def _predictor(packed: bytes, extra: dict[str, Any]) -> Any:
-        import os
+        from hvd import _environment
 
-        os.environ.setdefault("KERAS_BACKEND", extra["backend"])
+        _environment.whole.setdefault("KERAS_BACKEND", extra["backend"])
         from hvd.spark.ml.keras_training import shaped, unpack
 
         model = unpack(packed, extra["custom_objects"])

@@ -6,7 +6,6 @@ them (the last layer's first), so that few ops are run and yet the first batches
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hvd import _world
+from hvd import _environment, _world
 from hvd._submission import checked_predivide
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.tensorflow import _library
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.ops import Adasum, Average, Sum, allreduce, grouped_allreduce, many_allreduce
 
-BATCH_BYTES = int(os.environ.get("HVD_TENSORFLOW_BATCH_BYTES", 32 << 20))
+BATCH_BYTES = _environment.integer("HVD_TENSORFLOW_BATCH_BYTES")
 
 
 @dataclass

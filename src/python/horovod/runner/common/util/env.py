@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from hvd import _environment
 
 __all__ = ["get_env_rank_and_size"]
 
@@ -18,7 +18,7 @@ _PAIRS = (
 def get_env_rank_and_size() -> tuple[int, int]:
     """(rank, size) as the launcher's environment says; (0, 1) without one.  RuntimeError where it says only one of them."""
     for names in _PAIRS:
-        values = [os.environ.get(name) for name in names]
+        values = [_environment.whole.get(name) for name in names]
         if values[0] is not None and values[1] is not None:
             return int(values[0]), int(values[1])
         if values != [None, None]:
