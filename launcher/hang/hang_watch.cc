@@ -9,7 +9,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double look_every = 0.5;
-constexpr double word_lasts = 5;  // a conductor says every second who waits
+constexpr double word_lasts = 5;  // a coordinator says every second who waits
 constexpr std::size_t most_asked = 64;
 
 double now_seconds() { return static_cast<double>(monotonic_ns()) / 1e9; }

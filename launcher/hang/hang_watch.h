@@ -39,7 +39,7 @@ class HangWatch {
   void tell(const IncidentNotice& event);
   std::vector<int> whom_to_ask(const Incident& incident) const;
 
-  /// What a rank's conductor last said.
+  /// What a rank's coordinator last said.
   struct CoordinatorReport {
     double at = 0;
     std::vector<StalledOperation> waits;

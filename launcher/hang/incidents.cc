@@ -6,7 +6,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr double time_for_the_conductor = 2;               // to tell of a stopped rank, with who waits for what
+constexpr double time_for_the_coordinator = 2;             // to tell of a stopped rank, with who waits for what
 constexpr double least_for_init = 10, most_for_init = 30;  // imports may take one rank longer than another
 constexpr double least_for_end = 10;
 constexpr double stuck_after = 20;
@@ -23,7 +23,7 @@ struct FactsView {
 
   const RankActivity& rank(int r) const { return facts.ranks[static_cast<std::size_t>(r)]; }
   double age(double since) const { return facts.now - since; }
-  bool stopped(int r, double more = time_for_the_conductor) const {
+  bool stopped(int r, double more = time_for_the_coordinator) const {
     const auto& since = rank(r).stopped_since;
     return since && rank(r).where != LifeStage::ended && age(*since) >= patience.hang + more;
   }
@@ -51,8 +51,9 @@ struct FactsView {
 
 int count(const std::vector<int>& ranks) { return static_cast<int>(ranks.size()); }
 
-/// By the conductor's word, less those who say themselves that they have submitted it: what they said has not arrived.
-void told_by_the_conductor(const FactsView& v, std::vector<Incident>& found) {
+/// By the coordinator's word, less those who say themselves that they have submitted it: what they said has not
+/// arrived.
+void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
   for (const StalledOperation& w : v.facts.waits) {
     Incident i{IncidentKind::operation, {}, w.more, w.size - count(w.missing) - w.more, w.since, w.tensor, w.tensors};
     for (const int r : w.missing)
@@ -60,14 +61,14 @@ void told_by_the_conductor(const FactsView& v, std::vector<Incident>& found) {
     if (i.missing.empty() && w.more == 0) i.kind = IncidentKind::stuck, i.waiting = w.size;
     // Most are missing here: perhaps they wait elsewhere, for a few that took another branch.  Those are to be named.
     if (count(i.missing) + i.more > i.waiting &&
-        (v.age(i.since) < v.patience.hang + time_for_the_conductor ||
+        (v.age(i.since) < v.patience.hang + time_for_the_coordinator ||
          std::none_of(i.missing.begin(), i.missing.end(), [&](int r) { return v.rank(r).waits_for.empty(); })))
       continue;
     found.push_back(std::move(i));
   }
 }
 
-/// The conductor says nothing: since it cannot, or since nobody is missing.
+/// The coordinator says nothing: since it cannot, or since nobody is missing.
 void seen_by_the_guards(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> waiting = v.those([&](int r) { return v.waits(r); });
   if (waiting.empty()) return;
@@ -135,14 +136,14 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const StallLimits& pa
   if (facts.waits.empty())
     seen_by_the_guards(v, found);
   else
-    told_by_the_conductor(v, found);
+    told_by_the_coordinator(v, found);
   if (found.empty()) at_the_beginning(v, found);
   if (found.empty()) at_the_end(v, found);
   // Stopped ranks that nobody misses yet.
   const std::vector<int> alone = v.those([&](int r) {
-    return v.stopped(r, 2 * time_for_the_conductor) && std::none_of(found.begin(), found.end(), [r](const Incident& i) {
-             return std::binary_search(i.missing.begin(), i.missing.end(), r);
-           });
+    return v.stopped(r, 2 * time_for_the_coordinator) &&
+           std::none_of(found.begin(), found.end(),
+                        [r](const Incident& i) { return std::binary_search(i.missing.begin(), i.missing.end(), r); });
   });
   if (!alone.empty()) {
     double since = facts.now;

@@ -1,7 +1,7 @@
 /// @file incidents.h — what keeps a job from going on, from the first instruction of its ranks to the last.  Pure.
 ///
 /// Facts go in: where each rank is in its life, what it has long waited for (its guard reads that, also while the rank
-/// is stopped), and who has not submitted what (the conductor in rank 0 tells, if it can).  Incidents come out: they
+/// is stopped), and who has not submitted what (the coordinator in rank 0 tells, if it can).  Incidents come out: they
 /// open, are told again ever more rarely, and close.  What is waited for by the same ranks is one incident.  The clock
 /// is the caller's, in seconds.
 #pragma once
@@ -24,7 +24,7 @@ struct RankActivity {
   double waits_since = 0;
 };
 
-/// What the conductor says: all that the same ranks have not submitted.
+/// What the coordinator says: all that the same ranks have not submitted.
 struct StalledOperation {
   std::string tensor;  ///< the first by name
   int tensors = 1;
@@ -37,7 +37,7 @@ struct StalledOperation {
 struct JobFacts {
   double now = 0;
   std::vector<RankActivity> ranks;      ///< [np]
-  std::vector<StalledOperation> waits;  ///< empty also when the conductor cannot tell
+  std::vector<StalledOperation> waits;  ///< empty also when the coordinator cannot tell
 };
 
 struct StallLimits {

@@ -13,8 +13,8 @@
 
 #include "api/runtime.h"
 #include "base/guard.h"
+#include "core/checked_request.h"
 #include "core/device.h"
-#include "core/prepare.h"
 #include "cuda/gpu.h"
 #include "memory/arena.h"
 #include "memory/backoff.h"
@@ -24,12 +24,12 @@ using hvd::Code;
 using hvd::Error;
 using hvd::guard;
 using hvd::api::Use;
+using hvd::core::CheckedRequest;
 using hvd::core::Engine;
-using hvd::core::Known;
 using hvd::core::Operation;
 using hvd::core::Operations;
-using hvd::core::Prepared;
-using hvd::core::Set;
+using hvd::core::ProcessSet;
+using hvd::core::SetInfo;
 using hvd::memory::Arena;
 
 namespace {
@@ -41,7 +41,7 @@ void need(const void* p, const char* what) {
 }
 
 /// The set that a request is for; @p hold keeps it while it is used.
-Set& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const Known>& hold) {
+ProcessSet& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const SetInfo>& hold) {
   constexpr std::size_t needed = offsetof(hvd_request, set) + sizeof q->set;
   if (!q || q->struct_size < needed || q->set == HVD_GLOBAL_SET) return e.set();
   hold = e.known(q->set);
@@ -130,11 +130,11 @@ int hvd_submit(const hvd_request* request, hvd_handle* handle) {
   return guard([&] {
     need(handle, "handle");
     const Use e;
-    std::shared_ptr<const Known> hold;
-    Set& set = set_of(*e, request, hold);
+    std::shared_ptr<const SetInfo> hold;
+    ProcessSet& set = set_of(*e, request, hold);
     Operation* op = nullptr;
     if (!request || !e->submit_again(set, {request, 1}, false, &op)) {
-      const Prepared p = hvd::core::prepare(request, set.world());
+      const CheckedRequest p = hvd::core::check_request(request, set.world());
       e->submit(set, {&p, 1}, &op);
     }
     *handle = Operations::handle(*op);
@@ -150,9 +150,10 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
       throw Error(Code::usage, "count", std::to_string(count) + " is more than " + std::to_string(most_at_once));
     if (flags & ~HVD_GROUP) throw Error(Code::usage, "flags", "unknown bits");
     const Use e;
-    std::shared_ptr<const Known> hold;
-    Set& set = set_of(*e, requests, hold);
-    thread_local std::vector<Prepared> prepared;  // half a megabyte for 1 000 tensors: not from the system each time
+    std::shared_ptr<const SetInfo> hold;
+    ProcessSet& set = set_of(*e, requests, hold);
+    thread_local std::vector<CheckedRequest>
+        prepared;  // half a megabyte for 1 000 tensors: not from the system each time
     thread_local std::vector<Operation*> ops;
     ops.resize(count);
     // An array of an older, shorter struct is none of hvd_request.
@@ -165,7 +166,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     prepared.reserve(count);
     for (size_t i = 0; i < count; ++i) {
       const hvd_request* q = i == 0 ? requests : nth(requests, i);
-      prepared.push_back(hvd::core::prepare(q, set.world()));
+      prepared.push_back(hvd::core::check_request(q, set.world()));
       if (q->struct_size != requests->struct_size || q->set != requests->set)
         throw Error(Code::usage, "hvd_submit_many", "the requests are for different process sets", "one call for each");
     }
@@ -324,9 +325,9 @@ int hvd_release_many(const hvd_handle* handles, size_t count) {
 int hvd_run(const hvd_request* request) {
   return guard([&] {
     const Use e;
-    std::shared_ptr<const Known> hold;
-    Set& set = set_of(*e, request, hold);
-    const Prepared p = hvd::core::prepare(request, set.world());
+    std::shared_ptr<const SetInfo> hold;
+    ProcessSet& set = set_of(*e, request, hold);
+    const CheckedRequest p = hvd::core::check_request(request, set.world());
     if (p.has_result())
       throw Error(Code::usage, "hvd_run",
                   std::string("an ") + name_of(p.signature.operation()) + " has a result to take",

@@ -34,8 +34,8 @@ void in_child() {
 
 /// Where this rank is, for its guard.  Never destroyed.
 void place(wire::Place where) {
-  static core::Tally* tally = new core::Tally(core::Config::from_environment().tally);
-  tally->place(where);
+  static core::RankStatus* status = new core::RankStatus(core::Config::from_environment().tally);
+  status->place(where);
 }
 
 void leave() {

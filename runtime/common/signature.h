@@ -1,7 +1,7 @@
 /// @file signature.h — everything about an operation on which all ranks must agree.
 ///
 /// A plain value without padding, so that two of them are equal when their bytes
-/// are.  It is what a record carries to the conductor and what a known name is
+/// are.  It is what a record carries to the coordinator and what a known name is
 /// compared with at every submit.
 #pragma once
 #include <cstddef>

@@ -17,7 +17,7 @@ unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(
 }  // namespace
 
 Batch::Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-             trace::Tracer& tracer, std::uint32_t& traced, OnGpus& gpus, End end)
+             trace::Tracer& tracer, std::uint32_t& traced, GpuActivity& gpus, End end)
     : world_(world),
       config_(config),
       node_(node),
@@ -84,7 +84,7 @@ void Batch::sort_device(std::span<Operation* const> ops) {
   Device::Taken taken = device_->take(ops);
   parts_[by_nccl].ops = std::move(taken.by_nccl);
   parts_[by_mpi].ops = std::move(taken.by_mpi);
-  std::array<std::size_t, 2> next{};  // all lists are in the conductor's order
+  std::array<std::size_t, 2> next{};  // all lists are in the coordinator's order
   for (Operation* op : ops) {
     bool stays = false;
     for (const std::size_t way : {by_nccl, by_mpi}) {
@@ -118,7 +118,7 @@ void Batch::run_eager(std::span<Operation* const> ops) {
 
 /// Everybody's input is in the slots: nobody waits for anybody.
 void Batch::run_eager(Operation& op) {
-  const Entry& e = *op.entry;
+  const NameEntry& e = *op.entry;
   if (e.reduce) {
     slots_.reduce(e.reduce, e.scale, e.slot, op.parity, e.elements, op.out);
   } else if (e.signature.operation() == Kind::broadcast) {

@@ -32,14 +32,14 @@ class Batch {
   /// They have ended well.
   using End = std::function<void(std::span<Operation* const>)>;
   Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-        trace::Tracer& tracer, std::uint32_t& traced, OnGpus& gpus, End end);
+        trace::Tracer& tracer, std::uint32_t& traced, GpuActivity& gpus, End end);
 
   /// Makes the stage of operations that are no collectives: set_change.
   using Special =
       std::function<std::unique_ptr<ops::Stage>(std::span<Operation* const>, ops::Rings&, const ops::Nodes&)>;
   void set_special(Special make) { special_ = std::move(make); }
 
-  /// @p ops in the order of the conductor; entry set.  eager: all inputs are in their slots.
+  /// @p ops in the order of the coordinator; entry set.  eager: all inputs are in their slots.
   void begin(std::span<Operation* const> ops, bool eager);
   /// True when anything moved.  Ends operations as their part is done.
   bool step();
@@ -90,7 +90,7 @@ class Batch {
   transport::Transport& transport_;
   trace::Tracer& tracer_;
   BatchRows rows_;
-  OnGpus& gpus_;
+  GpuActivity& gpus_;
   End end_;
   Special special_;
   ops::Slots slots_;

@@ -16,7 +16,7 @@ constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is
 
 }  // namespace
 
-Device::Device(const World& world, const Config& config, transport::Transport& transport, OnGpus& gpus,
+Device::Device(const World& world, const Config& config, transport::Transport& transport, GpuActivity& gpus,
                trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited)
     : world_(world),
       config_(config),

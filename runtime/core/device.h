@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "core/config.h"
+#include "core/drive_lock.h"
 #include "core/operation.h"
 #include "core/running.h"
 #include "core/staging.h"
-#include "core/turn.h"
 #include "core/world.h"
 #include "cuda/gpu.h"
 #include "ops/hierarchical/delivery.h"
@@ -49,8 +49,8 @@ class Device {
   /// @p transport  of the set
   /// @p exchange  makes the stage that carries bytes between the hosts of the set
   /// @p gpus      learns when work is left to the GPU, and when MPI works on its memory
-  Device(const World& world, const Config& config, transport::Transport& transport, OnGpus& gpus, trace::Tracer& tracer,
-         Exchange exchange, std::unique_ptr<Inherited> inherited);
+  Device(const World& world, const Config& config, transport::Transport& transport, GpuActivity& gpus,
+         trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited);
   ~Device();
 
   /// The ranks have decided; else agree() comes first, with the first batch that has device tensors.
@@ -113,7 +113,7 @@ class Device {
   const World& world_;
   const Config& config_;
   transport::Transport& transport_;
-  OnGpus& gpus_;
+  GpuActivity& gpus_;
   trace::Tracer& tracer_;
   const Exchange exchange_;
   /// A stream, and what is on it; see nccl::Clique.

@@ -57,7 +57,7 @@ nccl::Card Device::card() {
   c.by_mpi = config_.gpu_by_mpi;
   c.wide = config_.nccl_wide;
   c.float8 = config_.nccl_float8;
-  c.host = Card::mine().host;
+  c.host = PeerProcess::mine().host;
   c.shares_gpu = is_set("NCCL_MULTI_RANK_GPU_ENABLE");
   if (!gpu_) {
     copy_text(c.why, cuda::Driver::why_not());

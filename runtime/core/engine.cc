@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "memory/backoff.h"
-#include "memory/wake.h"
+#include "memory/doorbell.h"
 #include "transport/share.h"
 
 namespace hvd::core {
@@ -35,30 +35,31 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
     : shared_(config.tally), config_(config), transport_(std::move(transport)) {
   world_ = World::of(transport_->rank(), transport_->host_of(), config_.ranks_per_node);
   many_nodes_ = world_.nodes.size() > 1;
-  std::vector<Card> cards;
-  for (const std::string& text : exchange(*transport_, Card::mine().text(), config_.start_limit_seconds))
-    cards.push_back(Card::of(text));
-  for (int r : world_.locals()) arenas_.push_back(memory::map_arena(cards[static_cast<std::size_t>(r)].arena));
+  std::vector<PeerProcess> processes;
+  for (const std::string& text : exchange(*transport_, PeerProcess::mine().text(), config_.start_limit_seconds))
+    processes.push_back(PeerProcess::of(text));
+  for (int r : world_.locals()) arenas_.push_back(memory::map_arena(processes[static_cast<std::size_t>(r)].arena));
   memory::Node node(geometry_of(world_.local_size(), true, config_), world_.local_rank());
   node.attach_arenas(arenas_);
   node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.start_limit_seconds));
   crowded_ = world_.local_size() > cores();
   spare_ = 2 * world_.local_size() <= cores();
-  shared_.gone = [this](int rank, const std::string& text) { lost_.emplace(rank, Lost{text, 0}); };
+  shared_.gone = [this](int rank, const std::string& text) { lost_.emplace(rank, RankLoss{text, 0}); };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
-    SetStage::Context c{world_, config_, *transport_, set().node(), arenas_, shared_, set().batch(), sets_, {}, {}};
-    c.opened = [this](std::shared_ptr<Set> s) { mine_.push_back(std::move(s)), listen(); };
-    c.closed = [this](const std::shared_ptr<Set>& s) { std::erase(mine_, s), listen(); };
+    SetChangeStage::Context c{world_,  config_,       *transport_, set().node(), arenas_,
+                              shared_, set().batch(), sets_,       {},           {}};
+    c.opened = [this](std::shared_ptr<ProcessSet> s) { mine_.push_back(std::move(s)), listen(); };
+    c.closed = [this](const std::shared_ptr<ProcessSet>& s) { std::erase(mine_, s), listen(); };
     // Their callers wait for the operations: what they asked for outlives the stage.
     std::vector<SetChange*> changes;
     for (const Operation* op : operations) changes.push_back(static_cast<SetChange*>(const_cast<void*>(op->in)));
-    return std::make_unique<SetStage>(std::move(c), std::move(changes), rings, nodes);
+    return std::make_unique<SetChangeStage>(std::move(c), std::move(changes), rings, nodes);
   };
-  global_ = std::make_shared<Set>(world_, config_, transport_, std::move(node), shared_);
+  global_ = std::make_shared<ProcessSet>(world_, config_, transport_, std::move(node), shared_);
   mine_.push_back(global_);
   listen();
-  bell_ = &set().node().bell(world_.local_rank());
-  peers_ = std::make_unique<Peers>(world_, std::move(cards));
+  doorbell_ = &set().node().doorbell(world_.local_rank());
+  peers_ = std::make_unique<Peers>(world_, std::move(processes));
   const cpu_set_t cores = cores_of_thread();
   thread_ = std::thread([this] { run(); });
   if (!config_.affinity.empty()) pthread_setaffinity_np(thread_.native_handle(), sizeof cores, &cores);
@@ -88,16 +89,16 @@ Engine::~Engine() { leave(); }
 void Engine::leave() {
   if (std::exchange(left_, true)) return;
   stop_.store(true, std::memory_order_seq_cst);
-  memory::ring_always(*bell_);
+  doorbell_->ring_always();
   thread_.join();
-  const Turn turn(drive_, shared_.gpus);
+  const DriveLock lock(drive_, shared_.gpus);
   finish_devices();
   for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, "the runtime was shut down");
   leave_message();
   memory::Node& node = set().node();
   node.presence(node.me).departed.store(1, std::memory_order_seq_cst);
   for (int r = 0; r < node.ranks; ++r)
-    if (r != node.me) memory::ring_always(node.bell(r));
+    if (r != node.me) node.doorbell(r).ring_always();
 }
 
 /// The others still need this rank's part of what is on the GPUs.
@@ -134,9 +135,9 @@ void Engine::leave_message() {
   }
 }
 
-bool Engine::step(Set& set, Set::Steps steps) {
+bool Engine::step(ProcessSet& set, ProcessSet::StepLimit limit) {
   try {
-    return set.step(steps);
+    return set.step(limit);
   } catch (const Error& e) { set.fail_all(static_cast<int>(e.code), e.what()); } catch (const std::exception& e) {
     set.fail_all(HVD_INTERNAL, e.what());
   }
@@ -159,8 +160,8 @@ bool Engine::busy() const {
 
 /// False when somebody else drives.  @p op: what the caller waits for; other sets get their turn less often.
 bool Engine::drive(const Operation* op, bool& moved) {
-  Turn turn(drive_, shared_.gpus, std::try_to_lock);
-  if (!turn) return false;
+  DriveLock lock(drive_, shared_.gpus, std::try_to_lock);
+  if (!lock) return false;
   if (mine_.size() == 1)
     moved = step(*global_);
   else if (!op || ++turns_ % 8 == 0)
@@ -176,29 +177,29 @@ void Engine::listen() {
       std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->leader() && s->world().nodes.size() > 1; });
 }
 
-void Engine::begin_polling() { bell_->polling.fetch_add(1, std::memory_order_seq_cst); }
+void Engine::begin_polling() { doorbell_->polling.fetch_add(1, std::memory_order_seq_cst); }
 
 /// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
 void Engine::end_polling() {
-  bell_->polling.fetch_sub(1, std::memory_order_seq_cst);
+  doorbell_->polling.fetch_sub(1, std::memory_order_seq_cst);
   if (shared_.gpus.busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
   if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
-  Turn turn(drive_, shared_.gpus, std::try_to_lock);
-  if (!turn) {  // who drives may have looked already (tests/models/wake.pml)
-    memory::ring_always(*bell_);
+  DriveLock lock(drive_, shared_.gpus, std::try_to_lock);
+  if (!lock) {  // who drives may have looked already (tests/models/doorbell.pml)
+    doorbell_->ring_always();
     return;
   }
   const bool more = step() || busy();
-  turn.end();
-  if (more) memory::ring_always(*bell_);
+  lock.unlock();
+  if (more) doorbell_->ring_always();
 }
 
-void Engine::submit(Set& set, std::span<const Prepared> requests, Operation** ops) {
+void Engine::submit(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops) {
   if (set.submit(requests, ops)) look(set);
   end_deep_sleep();
 }
 
-bool Engine::submit_again(Set& set, std::span<const hvd_request> requests, bool group, Operation** ops) {
+bool Engine::submit_again(ProcessSet& set, std::span<const hvd_request> requests, bool group, Operation** ops) {
   bool due = false;
   if (!set.submit_again(requests, group, ops, due)) return false;
   if (due) look(set);
@@ -209,27 +210,27 @@ bool Engine::submit_again(Set& set, std::span<const hvd_request> requests, bool 
 /// The thread sleeps without a limit where nothing was under way: from now on it has to watch, though nobody may wait.
 void Engine::end_deep_sleep() {
   if (deep_.load(std::memory_order_seq_cst) && deep_.exchange(false, std::memory_order_seq_cst))
-    memory::ring_always(*bell_);
+    doorbell_->ring_always();
 }
 
 /// The leader of the set's node has something to look at.
-void Engine::look(Set& set) {
-  memory::Bell& bell = set.node().bell(0);
-  if (set.leader() && !many_nodes_ && memory::rings(bell)) {
-    Turn turn(drive_, shared_.gpus, std::try_to_lock);
-    if (turn) {
-      step(set, Set::Steps::brief);
+void Engine::look(ProcessSet& set) {
+  memory::Doorbell& doorbell = set.node().doorbell(0);
+  if (set.leader() && !many_nodes_ && doorbell.would_wake()) {
+    DriveLock lock(drive_, shared_.gpus, std::try_to_lock);
+    if (lock) {
+      step(set, ProcessSet::StepLimit::brief);
       const bool more = set.busy();
-      turn.end();
-      if (more) memory::ring_always(bell);
+      lock.unlock();
+      if (more) doorbell.ring_always();
       return;
     }
   }
-  memory::ring(bell);
+  doorbell.ring();
 }
 
 /// Drives until the operation has ended, or nothing has moved for about a millisecond.  While counted as polling.
-bool Engine::poll_for(Operation& op, Waited& waited) {
+bool Engine::poll_for(Operation& op, WaitTimer& waited) {
   Backoff backoff = Backoff::of_caller(crowded_);
   while (!op.done()) {
     bool moved = false;
@@ -248,7 +249,7 @@ bool Engine::wait(Operation& op, double limit_seconds) {
   if (op.done()) return true;
   const std::int64_t end_ns =
       limit_seconds < 0 ? -1 : now_ns() + static_cast<std::int64_t>(std::min(limit_seconds, 1e9) * 1e9);
-  Waited waited(shared_.tally);
+  WaitTimer waited(shared_.status);
   begin_polling();
   const bool done = poll_for(op, waited);
   end_polling();
@@ -257,7 +258,7 @@ bool Engine::wait(Operation& op, double limit_seconds) {
 
 /// A long wait: the engine's thread takes over, and wakes us when the operation has ended.
 bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
-  memory::ring_always(*bell_);
+  doorbell_->ring_always();
   while (!op.done()) {
     const std::int64_t left = end_ns < 0 ? -1 : end_ns - now_ns();
     if (end_ns >= 0 && left <= 0) return false;
@@ -266,16 +267,16 @@ bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
   return true;
 }
 
-Operation& Engine::run(Set& set, const Prepared& request) {
+Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
   Operation* op = nullptr;
   begin_polling();
   try {
-    if (set.submit({&request, 1}, &op)) memory::ring(set.node().bell(0));
+    if (set.submit({&request, 1}, &op)) set.node().doorbell(0).ring();
   } catch (...) {
     end_polling();
     throw;
   }
-  Waited waited(shared_.tally);
+  WaitTimer waited(shared_.status);
   const bool done = poll_for(*op, waited);
   end_polling();  // never sleep while counted: nobody would ring
   if (!done) sleep_for(*op, -1);
@@ -287,7 +288,7 @@ void Engine::run() {
   Backoff backoff = Backoff::of_engine(spare_);
   while (!stop_.load(std::memory_order_seq_cst)) {
     bool moved = false;
-    if (bell_->polling.load(std::memory_order_seq_cst) == 0) {
+    if (doorbell_->polling.load(std::memory_order_seq_cst) == 0) {
       if (!drive(nullptr, moved)) {
         sched_yield();
         continue;
@@ -302,11 +303,11 @@ void Engine::run() {
       check_stalls();
       bool more;
       {
-        const Turn turn(drive_, shared_.gpus);
+        const DriveLock lock(drive_, shared_.gpus);
         more = busy();
       }
       if (more) {  // in the midst of something, and nobody rings for that
-        if (!backoff.pause()) memory::futex_wait(bell_->sleeping, 0, std::min(++naps_, 10) * 50'000);
+        if (!backoff.pause()) memory::futex_wait(doorbell_->sleeping, 0, std::min(++naps_, 10) * 50'000);
         continue;
       }
     } else {
@@ -318,11 +319,11 @@ void Engine::run() {
 
 /// True when somebody rang.
 bool Engine::sleep() {
-  bell_->sleeping.store(1, std::memory_order_seq_cst);
+  doorbell_->sleeping.store(1, std::memory_order_seq_cst);
   bool moved = false;
   if (!stop_.load(std::memory_order_seq_cst)) {
-    if (bell_->polling.load(std::memory_order_seq_cst) == 0) {
-      const Turn turn(drive_, shared_.gpus);
+    if (doorbell_->polling.load(std::memory_order_seq_cst) == 0) {
+      const DriveLock lock(drive_, shared_.gpus);
       moved = step() || busy();
     }
     auto under_way = [this] { return shared_.outstanding.load() > 0 || shared_.gpus.busy.load(); };
@@ -338,10 +339,10 @@ bool Engine::sleep() {
       naps_ = std::min(naps_ + 1, 200);
       limit = std::min<std::int64_t>(naps_ * 50'000, waits ? 1'000'000 : farthest_poll_ns);
     }
-    if (!moved && !stop_.load(std::memory_order_seq_cst)) memory::futex_wait(bell_->sleeping, 1, limit);
+    if (!moved && !stop_.load(std::memory_order_seq_cst)) memory::futex_wait(doorbell_->sleeping, 1, limit);
   }
   deep_.store(false, std::memory_order_seq_cst);
-  const bool rung = bell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0;
+  const bool rung = doorbell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0;
   if (rung) idle_sleeps_ = 0;
   return rung || moved;
 }
@@ -352,7 +353,7 @@ void Engine::check_stalls() {
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;
-  const Turn turn(drive_, shared_.gpus);
+  const DriveLock lock(drive_, shared_.gpus);
   stalls_ = false;
   for (auto& s : mine_)
     if (s->leader()) stalls_ |= s->leader()->check_stalls(now);
@@ -364,23 +365,23 @@ void Engine::watch() {
   const bool waits = shared_.outstanding.load(std::memory_order_relaxed) != 0;
   if (!waits) {
     waits_since_ns_ = 0;
-    shared_.tally.goes_on();
+    shared_.status.goes_on();
     if (!shared_.gpus.busy.load()) return;
   }
   const std::int64_t now = now_ns();
   if (now - watched_ns_ < watch_after_ns) return;
   watched_ns_ = now;
-  const Turn turn(drive_, shared_.gpus);
+  const DriveLock lock(drive_, shared_.gpus);
   if (waits) tell_guard(now);
   watch_devices();
-  std::vector<std::shared_ptr<Set>> stuck;
+  std::vector<std::shared_ptr<ProcessSet>> stuck;
   for (auto& s : mine_)
     if (s->stuck()) stuck.push_back(s);
   if (stuck.empty()) return;
-  for (Peers::Gone& g : peers_->find(set().node())) lost_.emplace(g.rank, Lost{std::move(g.text), 0});
+  for (Peers::PeerExit& g : peers_->find(set().node())) lost_.emplace(g.rank, RankLoss{std::move(g.text), 0});
   for (auto& [rank, lost] : lost_) ++lost.looks;
   for (auto& s : stuck) {
-    memory::ring_always(s->node().bell(0));  // the stall check wants to know that somebody waits
+    s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
     fail_if_lost(*s);
   }
 }
@@ -399,14 +400,14 @@ void Engine::watch_devices() {
 
 void Engine::stop_timeline() {
   {
-    const Turn turn(drive_, shared_.gpus);
+    const DriveLock lock(drive_, shared_.gpus);
     watch_devices();
   }
   shared_.tracer.stop();
 }
 
 /// Whether @p set, in which nothing moves, waits for a rank that is gone.
-void Engine::fail_if_lost(Set& set) {
+void Engine::fail_if_lost(ProcessSet& set) {
   const World& w = set.world();
   for (int r = 0; r < w.size; ++r) {
     const auto lost = lost_.find(w.world_rank(r));
@@ -425,9 +426,9 @@ void Engine::fail_if_lost(Set& set) {
 }
 
 void Engine::peer_lost(int rank, const std::string& text) {
-  const Turn turn(drive_, shared_.gpus);
+  const DriveLock lock(drive_, shared_.gpus);
   const std::string what = "rank " + std::to_string(rank) + " is gone: " + text;
-  lost_.emplace(rank, Lost{what, 0});
+  lost_.emplace(rank, RankLoss{what, 0});
   for (auto& s : mine_)
     if (std::count(s->world().world_ranks.begin(), s->world().world_ranks.end(), rank))
       s->fail_all(HVD_PEER_LOST, what);

@@ -4,11 +4,11 @@
 ///
 /// Process sets.  Each has its own negotiation and its own batches, all stepped
 /// by whoever drives; no step waits, so a set that waits for somebody holds up
-/// no other.  A rank has one bell for all of them.
+/// no other.  A rank has one doorbell for all of them.
 ///
 /// Who drives.  Whoever holds drive_ may step.  A caller that waits takes it when
-/// it is free; otherwise the engine's own thread does, which sleeps on its bell
-/// while there is nothing to do (memory/wake.h).  An idle rank uses no CPU.
+/// it is free; otherwise the engine's own thread does, which sleeps on its doorbell
+/// while there is nothing to do (memory/doorbell.h).  An idle rank uses no CPU.
 #pragma once
 #include <sched.h>
 
@@ -40,41 +40,41 @@ class Engine {
   const World& world() const { return world_; }
   bool threads_multiple() const { return transport_->threads_multiple(); }
   /// The global set.
-  Set& set() { return *global_; }
+  ProcessSet& set() { return *global_; }
   trace::Tracer& tracer() { return shared_.tracer; }
   Operations& operations() { return shared_.operations; }
   /// A living set by its id, the global one too.  Throws Error{usage}.
-  std::shared_ptr<const Known> known(int id) const;
+  std::shared_ptr<const SetInfo> known(int id) const;
   /// Collective over the world.  @p ranks: [size of the set] distinct world ranks; rank i of the set is ranks[i].  The
   /// id is the same on all ranks.  Throws Error: usage, also for the ranks of a living set, on all ranks; unavailable.
   int add_set(std::vector<int> ranks);
   /// Collective over the world.  What is under way in the set ends with an error.
   void remove_set(int id);
 
-  /// Set::submit().  Where this rank leads the set's node and its thread sleeps, the caller does at once what costs no
-  /// more than waking it.
-  void submit(Set& set, std::span<const Prepared> requests, Operation** ops);
-  /// Set::submit_again(), and the same.
-  bool submit_again(Set& set, std::span<const hvd_request> requests, bool group, Operation** ops);
+  /// ProcessSet::submit().  Where this rank leads the set's node and its thread sleeps, the caller does at once what
+  /// costs no more than waking it.
+  void submit(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops);
+  /// ProcessSet::submit_again(), and the same.
+  bool submit_again(ProcessSet& set, std::span<const hvd_request> requests, bool group, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
   /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's
   /// thread meanwhile: the caller counts as polling from before its ready bit is set.
-  Operation& run(Set& set, const Prepared& request);
+  Operation& run(ProcessSet& set, const CheckedRequest& request);
   /// The timeline ends, with what GPUs have done so far.
   void stop_timeline();
   /// From outside (the launcher knows first): that rank is gone.
   void peer_lost(int rank, const std::string& text);
 
  private:
-  void look(Set& set);
-  bool poll_for(Operation& op, Waited& waited);
+  void look(ProcessSet& set);
+  bool poll_for(Operation& op, WaitTimer& waited);
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();
   void end_polling();
   bool drive(const Operation* op, bool& moved);
   bool step();
-  bool step(Set& set, Set::Steps steps = Set::Steps::all);
+  bool step(ProcessSet& set, ProcessSet::StepLimit limit = ProcessSet::StepLimit::all);
   bool busy() const;
   void change(SetChange& change);
   void listen();
@@ -84,27 +84,27 @@ class Engine {
   void watch();
   void watch_devices();
   void finish_devices();
-  void fail_if_lost(Set& set);
+  void fail_if_lost(ProcessSet& set);
   void check_stalls();
   void tell_hvdrun(std::int64_t now_ns);
   void tell_guard(std::int64_t now_ns);
   void leave_message();
 
-  Shared shared_;
+  EngineContext shared_;
   World world_;
   const Config config_;
   std::shared_ptr<transport::Transport> transport_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;  ///< of this node's ranks; nullptr: cannot be mapped
-  Sets sets_;
-  std::shared_ptr<Set> global_;
-  std::vector<std::shared_ptr<Set>> mine_;  ///< sets that this rank is in, the global one first; under drive_
+  SetTable sets_;
+  std::shared_ptr<ProcessSet> global_;
+  std::vector<std::shared_ptr<ProcessSet>> mine_;  ///< sets that this rank is in, the global one first; under drive_
   std::unique_ptr<Peers> peers_;
-  struct Lost {
+  struct RankLoss {
     std::string text;
     int looks = 0;  ///< while somebody waits
   };
-  std::map<int, Lost> lost_;  ///< by world rank; under drive_
-  memory::Bell* bell_ = nullptr;
+  std::map<int, RankLoss> lost_;  ///< by world rank; under drive_
+  memory::Doorbell* doorbell_ = nullptr;
   bool crowded_ = false;  ///< more ranks than cores on this node
   bool spare_ = false;    ///< two cores a rank
   bool many_nodes_ = false;

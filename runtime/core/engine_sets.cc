@@ -6,9 +6,9 @@
 
 namespace hvd::core {
 
-std::shared_ptr<const Known> Engine::known(int id) const {
+std::shared_ptr<const SetInfo> Engine::known(int id) const {
   if (id == HVD_GLOBAL_SET) {
-    auto global = std::make_shared<Known>();
+    auto global = std::make_shared<SetInfo>();
     global->ranks = world_.world_ranks;
     global->rank = world_.rank;
     global->set = global_;
@@ -22,7 +22,7 @@ std::shared_ptr<const Known> Engine::known(int id) const {
 
 void Engine::change(SetChange& change) {
   const std::string name = change.name();
-  Prepared p;
+  CheckedRequest p;
   p.signature.kind = static_cast<std::uint8_t>(Kind::set_change);
   p.name = name;
   p.in = &change;

@@ -1,6 +1,6 @@
 /// @file join.cc — join, on the member's side: a rank without data of its own lends itself to the others.
 ///
-/// negotiate/conductor.h says how the ranks agree.  Between `joining` and `joined`
+/// negotiate/coordinator.h says how the ranks agree.  Between `joining` and `joined`
 /// an operation that this rank has not submitted comes with its signature, and
 /// the rank takes part with zeros (or no rows) and throws the result away.
 #include <algorithm>
@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "core/set.h"
-#include "memory/wake.h"
+#include "memory/doorbell.h"
 
 namespace hvd::core {
 
-using negotiate::Reader;
+using negotiate::ByteReader;
 
 namespace {
 
@@ -23,8 +23,8 @@ const std::string join_name{"join\0", 5};
 }  // namespace
 
 /// Under mutex_.
-Operation& Set::submit_join(const Prepared& p) {
-  Entry& e = entry(join_name);
+Operation& ProcessSet::submit_join(const CheckedRequest& p) {
+  NameEntry& e = entry(join_name);
   Operation* taken = nullptr;
   operations_.take(1, &taken);
   Operation& op = *taken;
@@ -42,28 +42,28 @@ Operation& Set::submit_join(const Prepared& p) {
 }
 
 /// Under mutex_.
-void Set::announce_join(int what) {
+void ProcessSet::announce_join(int what) {
   Signature s;
   s.kind = static_cast<std::uint8_t>(Kind::join);
   s.root = what;
   negotiate::append_record(outbox_, node_.board(node_.me).executed.load(std::memory_order_relaxed), s, join_name);
   flush_records();
-  memory::ring(node_.bell(0));
+  node_.doorbell(0).ring();
 }
 
-void Set::joining() {
+void ProcessSet::joining() {
   std::lock_guard lock(mutex_);
   records_only_ = true;
   // What was under way by bits has been evicted by now, so its records are on their way, before this one.
   if (join_op_) announce_join(negotiate::has_joined);
 }
 
-void Set::stand_in(Reader& r) {
+void ProcessSet::stand_in(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
   if (pending_[id]) return;  // submitted here too
   auto s = std::make_unique<StandIn>();
-  Entry& e = s->entry;
+  NameEntry& e = s->entry;
   const Signature signature = negotiate::read_signature(r.rest());
   e.describe(signature, world_.rank, world_.size);
   const bool own = signature.operation() == Kind::allgather || signature.operation() == Kind::alltoall;
@@ -90,7 +90,7 @@ void Set::stand_in(Reader& r) {
 }
 
 /// Under mutex_.  The id is evicted: after its batch, or because its group failed.
-void Set::drop_stand_in(std::uint32_t id) {
+void ProcessSet::drop_stand_in(std::uint32_t id) {
   const auto found = stand_ins_.find(id);
   if (found == stand_ins_.end()) return;
   if (Operation* op = found->second->entry.operation) {
@@ -100,7 +100,7 @@ void Set::drop_stand_in(std::uint32_t id) {
   stand_ins_.erase(found);
 }
 
-void Set::joined(Reader& r) {
+void ProcessSet::joined(ByteReader& r) {
   std::lock_guard lock(mutex_);
   records_only_ = false;
   // Ranks with more data have made more calls without a name: from here on they count alike again.

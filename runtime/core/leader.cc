@@ -4,14 +4,14 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "memory/wake.h"
+#include "memory/doorbell.h"
 #include "ops/shm/eager.h"
 
 namespace hvd::core {
 namespace {
 
-using negotiate::Order;
-using negotiate::Reader;
+using negotiate::ByteReader;
+using negotiate::Command;
 using negotiate::Record;
 using transport::Tag;
 
@@ -20,8 +20,8 @@ using transport::Tag;
 /// and 54 us for 2, 3, 4 and 8 children.
 constexpr int arity = 3;
 
-negotiate::ConductorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
-  negotiate::ConductorOptions o;
+negotiate::CoordinatorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
+  negotiate::CoordinatorOptions o;
   o.ranks = world.size;
   o.world_ranks = world.world_ranks;
   o.ids = g.words * 64;
@@ -43,8 +43,8 @@ Leader::Leader(const World& world, const Config& config, transport::Transport& t
         negotiate::TreeShape{static_cast<int>(world.nodes.size()), config.arity > 0 ? config.arity : arity},
         world.node(), world.nodes, node.geometry.words * 64);
   if (world.rank != 0) return;
-  conductor_ = std::make_unique<negotiate::Conductor>(options_of(world, config, node.geometry),
-                                                      [this](Order type, std::string_view body) { order(type, body); });
+  coordinator_ = std::make_unique<negotiate::Coordinator>(
+      options_of(world, config, node.geometry), [this](Command type, std::string_view body) { command(type, body); });
 }
 
 Leader::~Leader() {
@@ -54,54 +54,54 @@ Leader::~Leader() {
   }
 }
 
-/// From the conductor: to this node's ring and to the other leaders.
-void Leader::order(Order type, std::string_view body) {
+/// From the coordinator: to this node's ring and to the other leaders.
+void Leader::command(Command type, std::string_view body) {
   if (tree_) {
-    negotiate::Writer w;
+    negotiate::ByteWriter w;
     w.varint(static_cast<std::uint32_t>(type)).varint(body.size()).raw(body);
     down_ += w.bytes();
   }
   publish(static_cast<std::uint32_t>(type), body);
 }
 
-/// Every order, in sequence.
+/// Every command, in sequence.
 void Leader::publish(std::uint32_t type, std::string_view body) {
-  if (!stalls_.empty()) settled(static_cast<Order>(type), body);
-  if (conductor_ && config_.link >= 0 && static_cast<Order>(type) == Order::batch) note_step(body);
-  if (tree_) tree_->passing(static_cast<Order>(type), body);
-  if (!backlog_.empty() || !write_order(type, body)) backlog_.emplace_back(type, body);
+  if (!stalls_.empty()) settled(static_cast<Command>(type), body);
+  if (coordinator_ && config_.link >= 0 && static_cast<Command>(type) == Command::batch) note_step(body);
+  if (tree_) tree_->passing(static_cast<Command>(type), body);
+  if (!backlog_.empty() || !write_command(type, body)) backlog_.emplace_back(type, body);
 }
 
-bool Leader::write_order(std::uint32_t type, std::string_view body) {
+bool Leader::write_command(std::uint32_t type, std::string_view body) {
   // The latch is set before any member can see that the id is there.
-  if (static_cast<Order>(type) == Order::assign) gather_.assigned(Reader(body).get<std::uint32_t>());
+  if (static_cast<Command>(type) == Command::assign) gather_.assigned(ByteReader(body).get<std::uint32_t>());
   if (!writer_.write(type, body)) return false;
-  if (static_cast<Order>(type) == Order::evict) gather_.evicted(Reader(body).get<std::uint32_t>());
-  unrung_ = 1;
+  if (static_cast<Command>(type) == Command::evict) gather_.evicted(ByteReader(body).get<std::uint32_t>());
+  next_doorbell_ = 1;
   return true;
 }
 
-bool Leader::flush_orders() {
+bool Leader::flush_commands() {
   bool any = false;
-  while (!backlog_.empty() && write_order(backlog_.front().first, backlog_.front().second)) {
+  while (!backlog_.empty() && write_command(backlog_.front().first, backlog_.front().second)) {
     backlog_.pop_front();
     any = true;
   }
   return any;
 }
 
-void Leader::ring_members(int most) {
-  if (unrung_ == 0) return;
-  for (; unrung_ < node_.ranks; ++unrung_)
-    if (memory::rings(node_.bell(unrung_))) {
+void Leader::ring_doorbells(int most) {
+  if (next_doorbell_ == 0) return;
+  for (; next_doorbell_ < node_.ranks; ++next_doorbell_)
+    if (node_.doorbell(next_doorbell_).would_wake()) {
       if (most-- == 0) return;
-      memory::ring(node_.bell(unrung_));
+      node_.doorbell(next_doorbell_).ring();
     }
-  unrung_ = 0;
+  next_doorbell_ = 0;
 }
 
 bool Leader::step() {
-  bool any = flush_orders();
+  bool any = flush_commands();
   if (tree_) {
     any |= gather_.poll(
         [this](std::uint32_t id) { tree_->ready(id); },
@@ -110,25 +110,25 @@ bool Leader::step() {
     any |= receive_down();
     tree_->executed(gather_.executed());
   } else {
-    any |= gather_.poll([this](std::uint32_t id) { conductor_->ready(id); },
+    any |= gather_.poll([this](std::uint32_t id) { coordinator_->ready(id); },
                         [this](int r, const Record& record) {
-                          conductor_->record(negotiate::RankSet(world_.locals()[static_cast<std::size_t>(r)]),
-                                             record.executed, record.signature, record.name);
+                          coordinator_->record(negotiate::RankSet(world_.locals()[static_cast<std::size_t>(r)]),
+                                               record.executed, record.signature, record.name);
                         });
   }
-  any |= conductor_ ? conduct() : report();
+  any |= coordinator_ ? coordinate() : report();
   if (!sends_.empty()) any |= flush_sends();
   return any;
 }
 
-/// On the conductor: what came goes in, what it decides goes out.
-bool Leader::conduct() {
-  if (tree_) tree_->drain(*conductor_);
+/// On the coordinator: what came goes in, what it decides goes out.
+bool Leader::coordinate() {
+  if (tree_) tree_->drain(*coordinator_);
   bool any = false;
-  if (conductor_->holding()) {
+  if (coordinator_->holding()) {
     const std::uint64_t here = gather_.executed();
-    if (!tree_) conductor_->executed(here);
-    any = conductor_->decide(here, memory::now_ns);
+    if (!tree_) coordinator_->executed(here);
+    any = coordinator_->decide(here, memory::now_ns);
   }
   if (down_.empty()) return any;
   send_down(std::make_shared<std::string>(std::exchange(down_, {})));
@@ -145,8 +145,8 @@ bool Leader::report() {
 }
 
 bool Leader::busy() const {
-  return !backlog_.empty() || !sends_.empty() || unrung_ != 0 ||
-         (conductor_ ? conductor_->holding() : tree_->holding());
+  return !backlog_.empty() || !sends_.empty() || next_doorbell_ != 0 ||
+         (coordinator_ ? coordinator_->holding() : tree_->holding());
 }
 
 bool Leader::receive_up() {
@@ -164,7 +164,7 @@ bool Leader::receive_down() {
     any = true;
     auto body = std::make_shared<std::string>(std::move(m->body));
     send_down(body);  // first: the farthest nodes wait longest
-    for (Reader r(*body); !r.empty();) {
+    for (ByteReader r(*body); !r.empty();) {
       const auto type = static_cast<std::uint32_t>(r.varint());
       publish(type, r.take(r.varint()));
     }
@@ -194,13 +194,13 @@ std::string Leader::departure(int rank, const std::string& text) {
 
 void Leader::announce_departure(const std::string& text) {
   if (!tree_) return;  // the node sees it in its shared memory
-  // The children cannot hear it from the conductor any more: what comes from there comes through here.
-  negotiate::Writer gone;
+  // The children cannot hear it from the coordinator any more: what comes from there comes through here.
+  negotiate::ByteWriter gone;
   gone.put(std::uint32_t{HVD_PEER_LOST}).put(static_cast<std::uint32_t>(world_.rank)).raw(text);
-  negotiate::Writer w;
-  w.raw(down_).varint(static_cast<std::uint32_t>(Order::gone)).varint(gone.bytes().size()).raw(gone.bytes());
+  negotiate::ByteWriter w;
+  w.raw(down_).varint(static_cast<std::uint32_t>(Command::gone)).varint(gone.bytes().size()).raw(gone.bytes());
   send_down(std::make_shared<std::string>(std::move(w.bytes())));
-  if (!conductor_) {
+  if (!coordinator_) {
     send(world_.nodes[static_cast<std::size_t>(tree_->parent())].front(), Tag::up,
          std::make_shared<std::string>(departure(world_.rank, text)));
   }
@@ -209,7 +209,7 @@ void Leader::announce_departure(const std::string& text) {
 }
 
 void Leader::gone(int rank, std::uint32_t code, const std::string& text) {
-  if (conductor_) conductor_->gone(rank, code, text);
+  if (coordinator_) coordinator_->gone(rank, code, text);
 }
 
 }  // namespace hvd::core

@@ -1,6 +1,6 @@
-/// @file leader.h — the work of a node's lowest rank: gather what its node announces, publish orders in its node.
+/// @file leader.h — the work of a node's lowest rank: gather what its node announces, publish commands in its node.
 ///
-/// On the set's lowest rank it also holds the conductor.  The leaders of several
+/// On the set's lowest rank it also holds the coordinator.  The leaders of several
 /// nodes form a tree (negotiate/tree.h): one message up and one down a node and
 /// batch.  Drive side only.
 #pragma once
@@ -16,7 +16,7 @@
 #include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
-#include "negotiate/conductor.h"
+#include "negotiate/coordinator.h"
 #include "negotiate/gather.h"
 #include "negotiate/tree.h"
 #include "transport/transport.h"
@@ -24,7 +24,7 @@
 namespace hvd::core {
 
 /// An operation that only some ranks of its set have submitted.
-struct LongWait {
+struct StallReport {
   std::string name;
   std::int64_t waited_ns = 0;
   negotiate::RankSet missing;  ///< as the world numbers them
@@ -33,16 +33,16 @@ struct LongWait {
 
 /// For hvdrun: one part for all that waits for the same ranks; {"waits": [{tensor, tensors, waited_seconds, missing,
 /// more, size}]}, a limited number of them.
-std::string waits_json(std::vector<LongWait> waits);
+std::string waits_json(std::vector<StallReport> waits);
 
 class Leader {
  public:
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node);
   ~Leader();
   bool step();
-  /// Wakes at most @p most members that sleep, for the orders written since.  A wake-up costs the waker 5 to 30 us: who
-  /// can carry the orders out at once does that first.
-  void ring_members(int most);
+  /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us:
+  /// who can carry the commands out at once does that first.
+  void ring_doorbells(int most);
   /// Something is held back or on its way: step() must be called again soon.
   bool busy() const;
   /// This rank leaves: the other nodes are told.
@@ -50,24 +50,24 @@ class Leader {
   /// The same from a rank that leads nothing: the body of a message to its node's leader, Tag::up.
   static std::string departure(int rank, const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
-  /// The stall check.  Leaders tell upwards what waits in their nodes, and for whom; the conductor warns on stderr
+  /// The stall check.  Leaders tell upwards what waits in their nodes, and for whom; the coordinator warns on stderr
   /// about operations that only some ranks have submitted, and ends the world when they have waited too long. True
   /// while there are any: ask again soon.
   bool check_stalls(std::int64_t now_ns);
-  /// What hvdrun is to hear of now: waits that are long beside the steps so far.  On the conductor.
-  void long_waits(std::int64_t now_ns, std::vector<LongWait>& to) const;
-  bool conducts() const { return conductor_ != nullptr; }
+  /// What hvdrun is to hear of now: waits that are long beside the steps so far.  On the coordinator.
+  void long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const;
+  bool coordinates() const { return coordinator_ != nullptr; }
 
  private:
   struct Send {
     transport::Ticket ticket;
     std::shared_ptr<std::string> body;
   };
-  void order(negotiate::Order type, std::string_view body);
+  void command(negotiate::Command type, std::string_view body);
   void publish(std::uint32_t type, std::string_view body);
-  bool write_order(std::uint32_t type, std::string_view body);
-  bool flush_orders();
-  bool conduct();
+  bool write_command(std::uint32_t type, std::string_view body);
+  bool flush_commands();
+  bool coordinate();
   bool report();
   bool receive_up();
   bool receive_down();
@@ -85,7 +85,7 @@ class Leader {
   void tell_stalls(std::int64_t now_ns);
   bool warn_of_stalls(std::int64_t now_ns);
   void refuse_crossed(std::int64_t now_ns);
-  void settled(negotiate::Order type, std::string_view body);
+  void settled(negotiate::Command type, std::string_view body);
   void note_step(std::string_view batch);
   std::int64_t worth_telling_ns() const;
   const std::string* name(std::uint32_t id) const;
@@ -95,20 +95,21 @@ class Leader {
   transport::Transport& transport_;
   const memory::Node& node_;
   negotiate::Gather gather_;
-  memory::OrderWriter writer_;
-  std::unique_ptr<negotiate::Conductor> conductor_;
-  std::deque<std::pair<std::uint32_t, std::string>> backlog_;  ///< orders without room in the ring yet
-  std::string down_;                                           ///< orders for the other nodes, since the last send
+  memory::CommandWriter writer_;
+  std::unique_ptr<negotiate::Coordinator> coordinator_;
+  std::deque<std::pair<std::uint32_t, std::string>> backlog_;  ///< commands without room in the ring yet
+  std::string down_;                                           ///< commands for the other nodes, since the last send
   std::unique_ptr<negotiate::TreeNode> tree_;                  ///< null on one node
   std::deque<Send> sends_;
-  int unrung_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
+  int next_doorbell_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
   std::unordered_map<std::string, Stall> stalls_;
-  StepClock steps_;  ///< on the conductor, when hvdrun listens
-  struct Told {
+  StepClock steps_;  ///< on the coordinator, when hvdrun listens
+  struct StallNotice {
     std::int64_t at_ns;
     negotiate::RankSet here;
   };
-  std::unordered_map<std::string, std::vector<Told>> told_;  ///< by other leaders, each about its part of the tree
+  std::unordered_map<std::string, std::vector<StallNotice>>
+      notices_;  ///< by other leaders, each about its part of the tree
 };
 
 }  // namespace hvd::core

@@ -13,18 +13,18 @@
 
 #include "base/error.h"
 #include "common/signature.h"
-#include "core/tally.h"
+#include "core/rank_status.h"
 #include "cuda/gpu.h"
 #include "memory/futex.h"
 
 namespace hvd::core {
 
 struct DeviceEnd;
-struct Entry;
-class Set;
+struct NameEntry;
+class ProcessSet;
 
 /// What an operation on device memory has besides.
-struct OnDevice {
+struct DeviceState {
   int ordinal = -1;                   ///< the GPU
   cuda::Stream stream = nullptr;      ///< the caller's
   std::shared_ptr<cuda::Mark> ready;  ///< until our stream waits for it
@@ -36,10 +36,10 @@ struct OnDevice {
 };
 
 /// That, or nothing.  Its memory stays with the operation: the next step submits as many.
-class DevicePart {
+class OptionalDeviceState {
  public:
-  OnDevice& make(int ordinal, cuda::Stream stream, std::shared_ptr<cuda::Mark> ready) {
-    if (!part_) part_ = std::make_unique<OnDevice>();
+  DeviceState& make(int ordinal, cuda::Stream stream, std::shared_ptr<cuda::Mark> ready) {
+    if (!part_) part_ = std::make_unique<DeviceState>();
     part_->ordinal = ordinal;
     part_->stream = stream;
     part_->ready = std::move(ready);
@@ -49,10 +49,10 @@ class DevicePart {
     if (*this) *part_ = {};
   }
   explicit operator bool() const { return part_ && part_->ordinal >= 0; }
-  OnDevice* operator->() const { return part_.get(); }
+  DeviceState* operator->() const { return part_.get(); }
 
  private:
-  std::unique_ptr<OnDevice> part_;
+  std::unique_ptr<DeviceState> part_;
 };
 
 /// Lives in a slab: its address stays valid as long as the engine, whatever happens to the handle.
@@ -71,13 +71,13 @@ struct alignas(64) Operation {
   /// recycles it.
   std::atomic<std::uint64_t> life{0};
   std::uint32_t index = 0;
-  int status = 0;          ///< hvd_status; written before state becomes ended, like all below
-  Entry* entry = nullptr;  ///< while under way; like of_set
+  int status = 0;              ///< hvd_status; written before state becomes ended, like all below
+  NameEntry* entry = nullptr;  ///< while under way; like of_set
   const void* in = nullptr;
   void* out = nullptr;
   union {
-    Set* of_set = nullptr;  ///< valid while under way
-    Operation* next_free;   ///< while nobody holds it
+    ProcessSet* of_set = nullptr;  ///< valid while under way
+    Operation* next_free;          ///< while nobody holds it
   };
   std::uint8_t parity = 0;  ///< which of its two slots an eager tensor is in
   bool by_bit = false;      ///< announced by its ready bit, not by a record
@@ -92,7 +92,7 @@ struct alignas(64) Operation {
   std::int64_t dim0 = 0;        ///< allgather, alltoall: this rank's own first dimension
   void* result = nullptr;       ///< malloc'd; owned until taken
   std::int32_t last_rank = -1;  ///< join: the world rank that came last
-  DevicePart gpu;               ///< none: host memory
+  OptionalDeviceState gpu;      ///< none: host memory
   std::string error;
   std::vector<std::int64_t> splits;    ///< alltoall: [size of the set] rows for each member
   std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member
@@ -109,7 +109,7 @@ struct alignas(64) Operation {
 /// Handles are slab index and generation.  Thread-safe; only taking new ones needs the lock.
 class Operations {
  public:
-  explicit Operations(Tally& tally) : tally_(tally) {}
+  explicit Operations(RankStatus& status) : status_(status) {}
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
   ~Operations() {
@@ -201,12 +201,12 @@ class Operations {
       op.tell = tell;
       op.tell_context = context;
       registered_.fetch_add(1, std::memory_order_acq_rel);
-      tally_.asked();
+      status_.asked();
       if (op.listener.compare_exchange_strong(now, Operation::set, std::memory_order_acq_rel)) {
         if (op.done()) told(op);
         return true;
       }
-      tally_.told();
+      status_.told();
       unregister();
       if (now == Operation::set) return false;
     }
@@ -276,7 +276,7 @@ class Operations {
   void told(Operation& op) {
     if (op.listener.exchange(Operation::told, std::memory_order_acq_rel) != Operation::set) return;
     unregister();
-    tally_.told();
+    status_.told();
     op.tell(op.tell_context);
   }
   /// What was returned early is set aside until end() has gone on.  Under the lock.
@@ -382,7 +382,7 @@ class Operations {
   Operation* free_ = nullptr;      ///< a list by next_free
   Operation* aside_ = nullptr;     ///< another, from early_
   std::uint64_t aside_phase_ = 0;  ///< phase_ then
-  Tally& tally_;
+  RankStatus& status_;
   std::atomic<std::uint64_t> phase_{0};        ///< odd while end() is at work; written by the drive side
   std::atomic<std::uint64_t> registered_{0};   ///< who must be looked for when operations end
   std::atomic<Operation*> returned_{nullptr};  ///< another, to which any thread adds

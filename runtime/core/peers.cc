@@ -15,7 +15,7 @@ namespace hvd::core {
 
 void PidFdTraits::abandon(int fd) noexcept { ::close(fd); }
 
-std::string Card::text() const {
+std::string PeerProcess::text() const {
   std::string text;
   for (std::uint64_t n :
        {static_cast<std::uint64_t>(pid), host, static_cast<std::uint64_t>(arena.fd), arena.bytes, arena.inode})
@@ -23,8 +23,8 @@ std::string Card::text() const {
   return text;
 }
 
-Card Card::of(const std::string& text) {
-  Card c;
+PeerProcess PeerProcess::of(const std::string& text) {
+  PeerProcess c;
   char* end = nullptr;
   c.pid = std::strtoll(text.c_str(), &end, 10);
   c.host = std::strtoull(end, &end, 10);
@@ -35,8 +35,8 @@ Card Card::of(const std::string& text) {
   return c;
 }
 
-Card Card::mine() {
-  Card c;
+PeerProcess PeerProcess::mine() {
+  PeerProcess c;
   c.pid = getpid();
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -47,20 +47,20 @@ Card Card::mine() {
   return c;
 }
 
-Peers::Peers(const World& world, std::vector<Card> cards)
-    : world_(world), cards_(std::move(cards)), fds_(cards_.size()) {
-  const Card me = Card::mine();
-  for (std::size_t r = 0; r < cards_.size(); ++r) {
-    if (cards_[r].host != me.host || cards_[r].pid == me.pid) continue;
+Peers::Peers(const World& world, std::vector<PeerProcess> processes)
+    : world_(world), processes_(std::move(processes)), fds_(processes_.size()) {
+  const PeerProcess me = PeerProcess::mine();
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    if (processes_[r].host != me.host || processes_[r].pid == me.pid) continue;
 #ifdef SYS_pidfd_open
     // Opened while the rank is certainly alive: a pid that is used again later cannot fool us.
-    fds_[r] = Handle<PidFdTraits>(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(cards_[r].pid), 0)));
+    fds_[r] = Handle<PidFdTraits>(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(processes_[r].pid), 0)));
 #endif
   }
 }
 
-std::vector<Peers::Gone> Peers::find(const memory::Node& node) {
-  std::vector<Gone> gone;
+std::vector<Peers::PeerExit> Peers::find(const memory::Node& node) {
+  std::vector<PeerExit> gone;
   const auto& locals = world_.locals();
   auto departed = [&](int r) {
     return world_.node_of[static_cast<std::size_t>(r)] == world_.node() &&
@@ -69,19 +69,19 @@ std::vector<Peers::Gone> Peers::find(const memory::Node& node) {
   for (int r : locals)
     if (r != world_.rank && departed(r))
       gone.push_back({r, "rank " + std::to_string(r) + " has shut down while this rank waits for it", true});
-  const Card me = Card::mine();
-  for (std::size_t r = 0; r < cards_.size(); ++r) {
-    if (cards_[r].host != me.host || cards_[r].pid == me.pid || departed(static_cast<int>(r))) continue;
+  const PeerProcess me = PeerProcess::mine();
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    if (processes_[r].host != me.host || processes_[r].pid == me.pid || departed(static_cast<int>(r))) continue;
     bool dead = false;
     if (fds_[r]) {
       pollfd p{fds_[r].get(), POLLIN, 0};
       dead = poll(&p, 1, 0) > 0;
     } else {
-      dead = kill(static_cast<pid_t>(cards_[r].pid), 0) != 0 && errno == ESRCH;
+      dead = kill(static_cast<pid_t>(processes_[r].pid), 0) != 0 && errno == ESRCH;
     }
     if (dead)
       gone.push_back({static_cast<int>(r),
-                      "rank " + std::to_string(r) + " (pid " + std::to_string(cards_[r].pid) + ") is gone", false});
+                      "rank " + std::to_string(r) + " (pid " + std::to_string(processes_[r].pid) + ") is gone", false});
   }
   return gone;
 }

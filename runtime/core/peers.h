@@ -12,13 +12,13 @@
 namespace hvd::core {
 
 /// What each rank tells the others at init, so that they can watch it.
-struct Card {
+struct PeerProcess {
   std::int64_t pid = 0;
   std::uint64_t host = 0;  ///< boot and pid namespace: a pid means something only there
   memory::ArenaName arena;
   std::string text() const;
-  static Card mine();
-  static Card of(const std::string& text);
+  static PeerProcess mine();
+  static PeerProcess of(const std::string& text);
 };
 
 struct PidFdTraits {
@@ -30,19 +30,19 @@ struct PidFdTraits {
 /// Asked only while somebody waits without progress; costs nothing before.
 class Peers {
  public:
-  Peers(const World& world, std::vector<Card> cards);
+  Peers(const World& world, std::vector<PeerProcess> processes);
 
-  struct Gone {
+  struct PeerExit {
     int rank;
     std::string text;  ///< one line
     bool departed;     ///< in order, else it died
   };
   /// The ranks of this host that have died or shut down.  @p node: of the global set.
-  std::vector<Gone> find(const memory::Node& node);
+  std::vector<PeerExit> find(const memory::Node& node);
 
  private:
   const World& world_;
-  std::vector<Card> cards_;
+  std::vector<PeerProcess> processes_;
   std::vector<Handle<PidFdTraits>> fds_;  ///< [size]; null: same process, another host, or not supported
 };
 

@@ -2,17 +2,17 @@
 
 #include <cstring>
 
-#include "memory/wake.h"
+#include "memory/doorbell.h"
 #include "negotiate/idset.h"
 
 namespace hvd::core {
 
+using negotiate::ByteReader;
+using negotiate::Command;
 using negotiate::no_slot;
-using negotiate::Order;
-using negotiate::Reader;
 
-Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport> transport, memory::Node node,
-         Shared& shared)
+ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transport::Transport> transport,
+                       memory::Node node, EngineContext& shared)
     : world_(std::move(world)),
       transport_(std::move(transport)),
       node_(std::move(node)),
@@ -24,7 +24,7 @@ Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport
       by_id_(ids_),
       pending_(ids_),
       flips_(node_.geometry.words),
-      orders_(node_),
+      commands_(node_),
       batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus,
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
@@ -32,7 +32,7 @@ Set::Set(World world, const Config& config, std::shared_ptr<transport::Transport
   if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_);
 }
 
-void Entry::describe(const Signature& s, int rank, int size) {
+void NameEntry::describe(const Signature& s, int rank, int size) {
   std::memcpy(static_cast<void*>(&signature), &s, s.bytes());
   bytes = static_cast<std::size_t>(s.payload_bytes());
   elements = static_cast<std::size_t>(s.elements());
@@ -43,77 +43,77 @@ void Entry::describe(const Signature& s, int rank, int size) {
   track = {};
 }
 
-bool Set::step(Steps steps) {
-  const bool any = advance(steps);
+bool ProcessSet::step(StepLimit limit) {
+  const bool any = advance(limit);
   moves_ += any;
   return any;
 }
 
-bool Set::stuck() {
+bool ProcessSet::stuck() {
   const bool moved = moves_ != std::exchange(moves_seen_, moves_);
   return !moved && (outstanding() > 0 || on_device());
 }
 
-bool Set::advance(Steps steps) {
-  const int rings = steps == Steps::brief ? 1 : node_.ranks;
+bool ProcessSet::advance(StepLimit limit) {
+  const int most_doorbells = limit == StepLimit::brief ? 1 : node_.ranks;
   bool any = false;
   if (outbox_waits_.load(std::memory_order_acquire)) {
     std::lock_guard lock(mutex_);
     any |= flush_records();
-    if (any) memory::ring(node_.bell(0));
+    if (any) node_.doorbell(0).ring();
   }
   if (leader_) any |= leader_->step();
   bool more = true;
   while (more) {
     if (batch_.running()) {
-      if (steps == Steps::brief) break;
-      if (leader_) leader_->ring_members(rings);  // others are needed from here on
+      if (limit == StepLimit::brief) break;
+      if (leader_) leader_->ring_doorbells(most_doorbells);  // others are needed from here on
       const bool moved = batch_.step();
       batch_moves_ += moved;
       any |= moved;
       if (batch_.running()) return any;
       executed();
     }
-    const std::uint32_t type = orders_.read(order_);
+    const std::uint32_t type = commands_.read(command_);
     any |= type != 0;
     more = type != 0 && carry_out(type);
   }
-  if (leader_) leader_->ring_members(rings);
+  if (leader_) leader_->ring_doorbells(most_doorbells);
   return any;
 }
 
 /// False when a batch has begun and is not over.
-bool Set::carry_out(std::uint32_t type) {
-  Reader r(order_);
-  switch (static_cast<Order>(type)) {
-    case Order::batch:
+bool ProcessSet::carry_out(std::uint32_t type) {
+  ByteReader r(command_);
+  switch (static_cast<Command>(type)) {
+    case Command::batch:
       start_batch(r);
       break;
-    case Order::assign:
+    case Command::assign:
       assign(r);
       break;
-    case Order::evict:
+    case Command::evict:
       evict(r);
       break;
-    case Order::fail:
+    case Command::fail:
       fail(r);
       break;
-    case Order::joining:
+    case Command::joining:
       joining();
       break;
-    case Order::stand_in:
+    case Command::stand_in:
       stand_in(r);
       break;
-    case Order::joined:
+    case Command::joined:
       joined(r);
       break;
-    case Order::fail_group:
+    case Command::fail_group:
       fail_group(r);
       break;
-    case Order::outdate:
+    case Command::outdate:
       outdate(r);
       break;
-    case Order::gone: {
+    case Command::gone: {
       const int code = static_cast<int>(r.get<std::uint32_t>());
       const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
       const std::string text(r.rest());
@@ -127,9 +127,9 @@ bool Set::carry_out(std::uint32_t type) {
   return true;
 }
 
-void Set::executed() { node_.board(node_.me).executed.store(++executed_, std::memory_order_seq_cst); }
+void ProcessSet::executed() { node_.board(node_.me).executed.store(++executed_, std::memory_order_seq_cst); }
 
-void Set::start_batch(Reader& r) {
+void ProcessSet::start_batch(ByteReader& r) {
   const auto flags = r.get<std::uint32_t>();
   const auto count = r.get<std::uint32_t>();
   thread_local std::vector<Operation*> ops;
@@ -138,16 +138,16 @@ void Set::start_batch(Reader& r) {
     if (Operation* op = std::exchange(pending_[id], nullptr)) ops.push_back(op);  // none only after fail_all
     rounds_.take(id);
   });
-  if (const int fresh = rounds_.end()) shared_.tally.steps(fresh, steps_ += fresh);
+  if (const int fresh = rounds_.end()) shared_.status.steps(fresh, steps_ += fresh);
   tracer_.cycle();
   if (ops.size() == count) batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
-void Set::assign(Reader& r) {
+void ProcessSet::assign(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
   const auto slot = r.get<std::uint32_t>();
-  Entry& e = entry(r.rest());
+  NameEntry& e = entry(r.rest());
   e.id = id;
   e.slot = slot;
   e.round = 0;
@@ -155,10 +155,10 @@ void Set::assign(Reader& r) {
   pending_[id] = e.operation;
 }
 
-void Set::evict(Reader& r) {
+void ProcessSet::evict(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
-  Entry* e = std::exchange(by_id_[id], nullptr);
+  NameEntry* e = std::exchange(by_id_[id], nullptr);
   if (!stand_ins_.empty()) drop_stand_in(id);
   if (!e) return;
   const bool current = e->id == id;  // else this rank has already sent a record for the name
@@ -173,25 +173,25 @@ void Set::evict(Reader& r) {
   pending_[id] = nullptr;
   e->operation->by_bit = false;
   send_record(*e);
-  memory::ring(node_.bell(0));
+  node_.doorbell(0).ring();
 }
 
-void Set::fail(Reader& r) {
+void ProcessSet::fail(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const int code = static_cast<int>(r.get<std::uint32_t>());
   r.get<std::uint32_t>();
-  Entry& e = entry(r.text());
+  NameEntry& e = entry(r.text());
   failed_handle_ = 0;
   if (!e.in_flight.load() || !e.operation || e.operation->by_bit) return;
   tracer_.failed(e.track);
   failed_handle_ = Operations::handle(*e.operation);
-  failed_order_ = executed_ + 1;
+  failed_command_ = executed_ + 1;
   // Counted before anybody wakes: what is submitted then is younger.
-  node_.board(node_.me).executed.store(failed_order_, std::memory_order_seq_cst);
+  node_.board(node_.me).executed.store(failed_command_, std::memory_order_seq_cst);
   end(*e.operation, code, std::string(r.rest()));
 }
 
-void Set::fail_group(Reader& r) {
+void ProcessSet::fail_group(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const int code = static_cast<int>(r.get<std::uint32_t>());
   const auto group = r.get<std::uint64_t>();
@@ -205,27 +205,27 @@ void Set::fail_group(Reader& r) {
       end(*e->operation, code, text);
       member = true;
     }
-  if (!member && failed_handle_ != 0) unseen_.push_back({failed_order_, group, failed_handle_, text});
+  if (!member && failed_handle_ != 0) unseen_.push_back({failed_command_, group, failed_handle_, text});
 }
 
-void Set::outdate(Reader& r) {
+void ProcessSet::outdate(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const int code = static_cast<int>(r.get<std::uint32_t>());
-  const auto order = r.get<std::uint64_t>();
+  const auto command = r.get<std::uint64_t>();
   const auto group = r.get<std::uint64_t>();
   const auto size = r.get<std::uint32_t>();
-  std::vector<Entry*> ended;
+  std::vector<NameEntry*> ended;
   for (auto count = r.get<std::uint32_t>(); count > 0; --count) {
     const std::string name(r.text());
-    outdated_[name] = {order, group};
+    outdated_[name] = {command, group};
     const auto found = names_.find(name);
     if (found == names_.end()) continue;
-    Entry& e = *found->second;
-    if (e.in_flight.load() && e.operation && !e.operation->by_bit && e.submitted_at < order &&
+    NameEntry& e = *found->second;
+    if (e.in_flight.load() && e.operation && !e.operation->by_bit && e.submitted_at < command &&
         !e.signature.in_group(group))
       ended.push_back(&e);
   }
-  for (Entry* e : ended) {
+  for (NameEntry* e : ended) {
     tracer_.failed(e->track);
     const std::string here = e->group_size ? "in a group of " + std::to_string(e->group_size) : "in no group";
     end(*e->operation, code,
@@ -235,14 +235,14 @@ void Set::outdate(Reader& r) {
   }
 }
 
-void Set::end(std::span<Operation* const> ops, int status, const std::string& error) {
+void ProcessSet::end(std::span<Operation* const> ops, int status, const std::string& error) {
   for (Operation* op : ops) {
     op->status = status;
     if (status != HVD_OK) [[unlikely]] {
       op->error = error;
       op->more = true;
     }
-    Entry& e = *std::exchange(op->entry, nullptr);  // the next order may forget the name
+    NameEntry& e = *std::exchange(op->entry, nullptr);  // the next command may forget the name
     e.operation = nullptr;
     e.in_flight.store(false, std::memory_order_release);
   }
@@ -251,7 +251,7 @@ void Set::end(std::span<Operation* const> ops, int status, const std::string& er
   operations_.end(ops);
 }
 
-void Set::fail_all(int code, const std::string& text) {
+void ProcessSet::fail_all(int code, const std::string& text) {
   std::lock_guard lock(mutex_);
   if (!broken_code_) {
     broken_code_ = code;
@@ -274,18 +274,18 @@ void Set::fail_all(int code, const std::string& text) {
   join_op_ = nullptr;
 }
 
-void Set::close(const std::string& why) {
+void ProcessSet::close(const std::string& why) {
   fail_all(HVD_USAGE, why);
   leader_.reset();
 }
 
-bool Set::busy() const {
-  return batch_.running() || orders_.waiting() || outbox_waits_.load(std::memory_order_acquire) ||
+bool ProcessSet::busy() const {
+  return batch_.running() || commands_.waiting() || outbox_waits_.load(std::memory_order_acquire) ||
          (leader_ && leader_->busy());
 }
 
-bool Set::can_end_without(std::uint64_t orders) const {
-  return orders > executed_ && (batch_.running() || orders_.waiting());
+bool ProcessSet::can_end_without(std::uint64_t commands) const {
+  return commands > executed_ && (batch_.running() || commands_.waiting());
 }
 
 }  // namespace hvd::core

@@ -2,8 +2,8 @@
 ///
 /// Two sides.  The submit side (any thread, under mutex_) looks names up and
 /// announces operations.  The drive side (one thread at a time, under the
-/// engine's drive lock) carries out orders, and on node leaders gathers and
-/// publishes.  They meet in atomics, and in mutex_ when an order changes names.
+/// engine's drive lock) carries out commands, and on node leaders gathers and
+/// publishes.  They meet in atomics, and in mutex_ when a command changes names.
 #pragma once
 #include <cstdlib>
 #include <functional>
@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "core/asked.h"
 #include "core/batch.h"
 #include "core/config.h"
+#include "core/drive_lock.h"
 #include "core/leader.h"
 #include "core/operation.h"
-#include "core/tally.h"
-#include "core/turn.h"
+#include "core/rank_status.h"
+#include "core/request_key.h"
 #include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
@@ -32,9 +32,9 @@ namespace hvd::core {
 
 /// What this rank knows about a name.  What a known tensor needs comes first: one line, and two more to compare the
 /// request with.
-struct alignas(64) Entry {
+struct alignas(64) NameEntry {
   Operation* operation = nullptr;           ///< the one in flight
-  std::uint32_t id = negotiate::no_slot;    ///< none until the conductor assigns one
+  std::uint32_t id = negotiate::no_slot;    ///< none until the coordinator assigns one
   std::uint32_t slot = negotiate::no_slot;  ///< offset of its eager slots
   std::size_t bytes = 0;                    ///< of the tensor, by its signature, like the next four
   std::size_t elements = 0;
@@ -42,30 +42,30 @@ struct alignas(64) Entry {
   std::uint32_t group_size = 0;    ///< 0: not grouped
   bool fills = true;               ///< its slot: an input of this rank's is needed
   std::atomic<bool> in_flight{false};
-  bool chosen = false;     ///< while submit looks for names that come twice
-  std::uint8_t round = 0;  ///< parity of the next submit
-  Entry* after = nullptr;  ///< submitted after this one last time; void unless after_epoch is the set's
+  bool chosen = false;         ///< while submit looks for names that come twice
+  std::uint8_t round = 0;      ///< parity of the next submit
+  NameEntry* after = nullptr;  ///< submitted after this one last time; void unless after_epoch is the set's
   std::uint64_t after_epoch = 0;
   std::string name;
-  std::uint64_t submitted_at = 0;  ///< orders that had been carried out
-  Asked asked;                     ///< what the signature was made of
+  std::uint64_t submitted_at = 0;  ///< commands that had been carried out
+  RequestKey key;                  ///< what the signature was made of
   ops::Scale scale;                ///< by the signature
   trace::Track track;              ///< zeroed when the signature changes
   Signature signature;             ///< last: its unused dimensions are never touched
 
-  Entry() { signature.kind = num_kinds; }  // is no operation's
+  NameEntry() { signature.kind = num_kinds; }  // is no operation's
   /// It is what ranks agree on from now on.  @p rank: this one, of @p size.
   void describe(const Signature& s, int rank, int size);
 };
 
 /// What a rank that has joined uses in place of an operation of its own.
 struct StandIn {
-  Entry entry;  ///< its operation is null once that has ended
+  NameEntry entry;  ///< its operation is null once that has ended
   std::unique_ptr<void, void (*)(void*)> zeros{nullptr, std::free};
 };
 
 /// A checked request.
-struct Prepared {
+struct CheckedRequest {
   std::string_view name;  ///< empty: make one
   const void* in = nullptr;
   void* out = nullptr;
@@ -73,7 +73,7 @@ struct Prepared {
   std::vector<std::int64_t> splits;  ///< alltoall: [size of the set]
   cuda::Gpu* gpu = nullptr;          ///< whose memory it is; nullptr: the host's
   cuda::Stream stream = nullptr;     ///< with a GPU: the caller's
-  Asked asked;
+  RequestKey key;
   Signature signature;  ///< last: its unused dimensions are never touched
 
   /// Its size is known only when it is done: the runtime allocates it.
@@ -84,29 +84,29 @@ struct Prepared {
 };
 
 /// What the sets of one engine have in common.
-struct Shared {
-  explicit Shared(int tally_fd = -1) : tally(tally_fd) {}
+struct EngineContext {
+  explicit EngineContext(int status_fd = -1) : status(status_fd) {}
   /// Told by the global set: that rank has left, or is lost.
   std::function<void(int rank, const std::string& text)> gone;
   Batch::Special special;  ///< of the global set
-  Tally tally;
-  Operations operations{tally};
+  RankStatus status;
+  Operations operations{status};
   trace::Tracer tracer;
   std::uint32_t traced = 0;  ///< parts of batches numbered for the timeline so far
-  OnGpus gpus;
+  GpuActivity gpus;
   std::atomic<int> outstanding{0};  ///< operations of this rank that have not ended, in all sets
 };
 
-class Set {
+class ProcessSet {
  public:
   /// @p world, @p transport, @p node: of the set, ranks numbered within it.
-  Set(World world, const Config& config, std::shared_ptr<transport::Transport> transport, memory::Node node,
-      Shared& shared);
+  ProcessSet(World world, const Config& config, std::shared_ptr<transport::Transport> transport, memory::Node node,
+             EngineContext& shared);
   const World& world() const { return world_; }
 
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
   /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
-  bool submit(std::span<const Prepared> requests, Operation** ops);
+  bool submit(std::span<const CheckedRequest> requests, Operation** ops);
   /// The same for requests as they came, where all of them are known, and are what was asked for under their names the
   /// last time.  @p due: what submit() returns.  False, with nothing done: check them and use submit().
   /// @param group  they are one
@@ -118,8 +118,8 @@ class Set {
 
   // Drive side.
   /// brief: no batch that must be streamed, and at most one wake-up.
-  enum class Steps : bool { all, brief };
-  bool step(Steps steps = Steps::all);
+  enum class StepLimit : bool { all, brief };
+  bool step(StepLimit limit = StepLimit::all);
   /// step() would do something now, or must be called again soon though nobody will ring.
   bool busy() const;
   /// What runs its batches: a new set gets its part of the world's device there.
@@ -135,8 +135,8 @@ class Set {
   void close(const std::string& why);
   /// Operations wait here and nothing has moved since the last call.
   bool stuck();
-  /// A local rank that has carried out @p orders and is gone: can what is under way here still end without it?
-  bool can_end_without(std::uint64_t orders) const;
+  /// A local rank that has carried out @p commands and is gone: can what is under way here still end without it?
+  bool can_end_without(std::uint64_t commands) const;
   Leader* leader() { return leader_.get(); }
   memory::Node& node() { return node_; }
   /// Names under way here, a few of them, for messages.
@@ -148,38 +148,38 @@ class Set {
   std::string broken();
 
  private:
-  bool advance(Steps steps);
-  Entry& entry(std::string_view name);
-  Entry& next_entry(std::string_view name);
+  bool advance(StepLimit limit);
+  NameEntry& entry(std::string_view name);
+  NameEntry& next_entry(std::string_view name);
   void forget_name(const std::string& name);
-  void choose(std::span<const Prepared> requests);
+  void choose(std::span<const CheckedRequest> requests);
   bool recall(std::span<const hvd_request> requests, bool group);
-  Entry* known(const hvd_request& q);
-  void announce(Entry& e, Operation& op);
+  NameEntry* known(const hvd_request& q);
+  void announce(NameEntry& e, Operation& op);
   bool flip();
   void count(std::size_t operations);
   std::shared_ptr<cuda::Mark> mark_ready(cuda::Gpu& gpu, cuda::Stream stream, std::string_view name, int kind);
   void mark_ready(std::span<const hvd_request> requests);
-  void tell_place(const Entry& e, const Operation& op);
-  void send_record(Entry& e);
-  Operation& submit_join(const Prepared& p);
+  void tell_place(const NameEntry& e, const Operation& op);
+  void send_record(NameEntry& e);
+  Operation& submit_join(const CheckedRequest& p);
   void announce_join(int what);
-  void trace_submitted(Entry& e, std::int64_t dim0);
+  void trace_submitted(NameEntry& e, std::int64_t dim0);
   bool flush_records();
   bool carry_out(std::uint32_t type);
-  void assign(negotiate::Reader& r);
-  void evict(negotiate::Reader& r);
+  void assign(negotiate::ByteReader& r);
+  void evict(negotiate::ByteReader& r);
   void joining();
-  void stand_in(negotiate::Reader& r);
-  void joined(negotiate::Reader& r);
+  void stand_in(negotiate::ByteReader& r);
+  void joined(negotiate::ByteReader& r);
   void drop_stand_in(std::uint32_t id);
-  void fail(negotiate::Reader& r);
-  void fail_group(negotiate::Reader& r);
-  void outdate(negotiate::Reader& r);
+  void fail(negotiate::ByteReader& r);
+  void fail_group(negotiate::ByteReader& r);
+  void outdate(negotiate::ByteReader& r);
   void forget_seen();
-  void refuse_outdated(std::span<const Prepared> requests);
-  std::uint64_t when(const Entry& e, std::uint64_t executed) const;
-  void start_batch(negotiate::Reader& r);
+  void refuse_outdated(std::span<const CheckedRequest> requests);
+  std::uint64_t when(const NameEntry& e, std::uint64_t executed) const;
+  void start_batch(negotiate::ByteReader& r);
   void end(std::span<Operation* const> ops, int status, const std::string& error);
   void end(Operation& op, int status, const std::string& error) {
     Operation* one = &op;
@@ -192,7 +192,7 @@ class Set {
   const std::shared_ptr<transport::Transport> transport_;
   memory::Node node_;
   ops::Slots slots_;
-  Shared& shared_;
+  EngineContext& shared_;
   Operations& operations_;
   trace::Tracer& tracer_;
   const std::uint32_t ids_;
@@ -202,47 +202,47 @@ class Set {
     using is_transparent = void;
     std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
   };
-  std::unordered_map<std::string, std::unique_ptr<Entry>, Hash, std::equal_to<>> names_;
-  std::vector<Entry*> by_id_;         ///< [ids]; changed by orders under mutex_
+  std::unordered_map<std::string, std::unique_ptr<NameEntry>, Hash, std::equal_to<>> names_;
+  std::vector<NameEntry*> by_id_;     ///< [ids]; changed by commands under mutex_
   std::vector<Operation*> pending_;   ///< [ids]: submitted by bit or assigned, not yet ended
   std::vector<std::uint64_t> flips_;  ///< [words] scratch of submit: zero but while it runs
   std::uint32_t words_ = 0;           ///< of flips_, in use
   std::string outbox_;                ///< records that did not fit the queue
   std::atomic<bool> outbox_waits_{false};
   std::uint64_t made_names_[num_kinds] = {};
-  std::vector<Entry*> chosen_;                      ///< scratch of submit: the entries of its requests
+  std::vector<NameEntry*> chosen_;                  ///< scratch of submit: the entries of its requests
   std::vector<std::shared_ptr<cuda::Mark>> ready_;  ///< scratch of submit: [of each request on a GPU]
-  Entry* last_ = nullptr;                           ///< submitted last
+  NameEntry* last_ = nullptr;                       ///< submitted last
   cuda::Gpu* gpu_ = nullptr;                        ///< of the first tensor on one
   std::uint64_t erased_ = 0;                        ///< names that were ever forgotten
-  bool records_only_ = false;                       ///< from order `joining` to `joined`
+  bool records_only_ = false;                       ///< from command `joining` to `joined`
   Operation* join_op_ = nullptr;                    ///< this rank has joined, or is about to
   std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side
   /// A group that failed on other ranks, because of an operation of this one that was in no such group.  Until the
   /// caller has seen that (and released the operation), what it submits counts as from before: a program that submits
   /// tensor by tensor must not wait for ever for those that belonged to the group on the other ranks.
   struct Unseen {
-    std::uint64_t order, group;
+    std::uint64_t command, group;
     std::int64_t handle;
     std::string text;
   };
   std::vector<Unseen> unseen_;
   struct Outdated {
-    std::uint64_t order, group;
+    std::uint64_t command, group;
   };
-  std::unordered_map<std::string, Outdated, Hash, std::equal_to<>> outdated_;  ///< by order `outdate`, the last
-  std::int64_t failed_handle_ = 0;  ///< ended by the last order `fail`, until it is released
-  std::uint64_t failed_order_ = 0;  ///< its number
+  std::unordered_map<std::string, Outdated, Hash, std::equal_to<>> outdated_;  ///< by command `outdate`, the last
+  std::int64_t failed_handle_ = 0;    ///< ended by the last command `fail`, until it is released
+  std::uint64_t failed_command_ = 0;  ///< its number
   int broken_code_ = 0;
   std::string broken_text_;
 
   std::atomic<std::uint64_t> submitted_{0};  ///< written under mutex_
   std::atomic<std::uint64_t> ended_{0};      ///< written on the drive side
   std::uint64_t executed_ = 0;
-  Rounds rounds_;
+  RoundCounter rounds_;
   std::int64_t steps_ = 0;  ///< rounds so far
-  memory::OrderReader orders_;
-  std::string order_;  ///< body of the order being carried out
+  memory::CommandReader commands_;
+  std::string command_;  ///< body of the command being carried out
   std::unique_ptr<Leader> leader_;
   std::uint64_t moves_ = 0, moves_seen_ = 0;
   std::uint64_t batch_moves_ = 0;  ///< those of batches alone: not what leaders tell each other

@@ -5,20 +5,20 @@
 
 #include "core/set.h"
 #include "memory/arena.h"
-#include "memory/wake.h"
+#include "memory/doorbell.h"
 
 namespace hvd::core {
 
 using negotiate::no_slot;
 
-std::string Set::make_name(const Signature& s) {
+std::string ProcessSet::make_name(const Signature& s) {
   return negotiate::made_name(name_of(s.operation()), made_names_[s.kind]++);
 }
 
-Entry& Set::entry(std::string_view name) {
+NameEntry& ProcessSet::entry(std::string_view name) {
   auto it = names_.find(name);
   if (it == names_.end()) {
-    it = names_.emplace(name, std::make_unique<Entry>()).first;
+    it = names_.emplace(name, std::make_unique<NameEntry>()).first;
     it->second->name = name;
   }
   return *it->second;
@@ -26,10 +26,10 @@ Entry& Set::entry(std::string_view name) {
 
 /// The same for submit.  Programs submit their names in the same order again and again: the one that followed last time
 /// is looked at first.
-Entry& Set::next_entry(std::string_view name) {
+NameEntry& ProcessSet::next_entry(std::string_view name) {
   if (last_ && last_->after && last_->after_epoch == erased_ && last_->after->name == name)
     return *(last_ = last_->after);
-  Entry& e = entry(name);
+  NameEntry& e = entry(name);
   if (last_) {
     last_->after = &e;
     last_->after_epoch = erased_;
@@ -38,26 +38,26 @@ Entry& Set::next_entry(std::string_view name) {
 }
 
 /// Pointers to entries that other entries keep are void from now on.
-void Set::forget_name(const std::string& name) {
+void ProcessSet::forget_name(const std::string& name) {
   last_ = nullptr;
   ++erased_;
   names_.erase(name);
 }
 
 /// All or nothing: looks at every name before anything is taken.  Fills chosen_; throws Error{usage}.
-void Set::choose(std::span<const Prepared> requests) {
+void ProcessSet::choose(std::span<const CheckedRequest> requests) {
   chosen_.clear();
   std::array<std::uint64_t, num_kinds> made;
   std::copy(std::begin(made_names_), std::end(made_names_), made.begin());
-  for (const Prepared& p : requests) {
-    Entry& e = next_entry(p.name.empty() ? make_name(p.signature) : p.name);
+  for (const CheckedRequest& p : requests) {
+    NameEntry& e = next_entry(p.name.empty() ? make_name(p.signature) : p.name);
     const bool under_way = e.in_flight.load(std::memory_order_acquire);
     if (!under_way && !e.chosen) {
       e.chosen = true;
       chosen_.push_back(&e);
       continue;
     }
-    for (Entry* c : chosen_) c->chosen = false;
+    for (NameEntry* c : chosen_) c->chosen = false;
     std::copy(made.begin(), made.end(), made_names_);
     if (!under_way) throw Error(Code::usage, "'" + e.name + "'", "the same name twice in one call");
     throw Error(Code::usage, "'" + e.name + "'", "an operation of this name is already under way on this rank",
@@ -66,7 +66,8 @@ void Set::choose(std::span<const Prepared> requests) {
 }
 
 /// What the caller's stream has been given so far is what the tensor is made of.  Under mutex_.
-std::shared_ptr<cuda::Mark> Set::mark_ready(cuda::Gpu& gpu, cuda::Stream stream, std::string_view name, int kind) {
+std::shared_ptr<cuda::Mark> ProcessSet::mark_ready(cuda::Gpu& gpu, cuda::Stream stream, std::string_view name,
+                                                   int kind) {
   if (gpu_ && gpu_ != &gpu)
     throw Error(Code::usage, "cuda:" + std::to_string(gpu.ordinal()),
                 "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
@@ -82,14 +83,14 @@ std::shared_ptr<cuda::Mark> Set::mark_ready(cuda::Gpu& gpu, cuda::Stream stream,
   return gpu_->mark(stream);
 }
 
-void Set::forget_seen() {
+void ProcessSet::forget_seen() {
   if (!operations_.valid(failed_handle_)) failed_handle_ = 0;
   std::erase_if(unseen_, [this](const Unseen& u) { return !operations_.valid(u.handle); });
 }
 
 /// Throws Error{mismatch} when one of them was part of a group elsewhere that has failed, and the caller cannot know.
-void Set::refuse_outdated(std::span<const Prepared> requests) {
-  for (const Prepared& p : requests) {
+void ProcessSet::refuse_outdated(std::span<const CheckedRequest> requests) {
+  for (const CheckedRequest& p : requests) {
     const auto found = outdated_.find(p.name);
     if (found == outdated_.end() || p.signature.group_size) continue;
     for (const Unseen& u : unseen_)
@@ -101,16 +102,16 @@ void Set::refuse_outdated(std::span<const Prepared> requests) {
   }
 }
 
-/// How many orders had been carried out when the entry was submitted, as far as the caller can know.
-std::uint64_t Set::when(const Entry& e, std::uint64_t executed) const {
+/// How many commands had been carried out when the entry was submitted, as far as the caller can know.
+std::uint64_t ProcessSet::when(const NameEntry& e, std::uint64_t executed) const {
   if (e.group_size || (unseen_.empty() && failed_handle_ == 0)) return executed;
-  std::uint64_t seen = unseen_.empty() ? executed : unseen_.front().order - 1;
-  if (failed_handle_ != 0) seen = std::min(seen, failed_order_ - 1);
+  std::uint64_t seen = unseen_.empty() ? executed : unseen_.front().command - 1;
+  if (failed_handle_ != 0) seen = std::min(seen, failed_command_ - 1);
   const auto found = outdated_.find(e.name);
-  return std::max(seen, found == outdated_.end() ? 0 : found->second.order);
+  return std::max(seen, found == outdated_.end() ? 0 : found->second.command);
 }
 
-bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
+bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
   if (join_op_)
@@ -121,14 +122,14 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
     return true;
   }
   if (std::any_of(requests.begin(), requests.end(),
-                  [](const Prepared& p) { return p.signature.operation() == Kind::join; }))
+                  [](const CheckedRequest& p) { return p.signature.operation() == Kind::join; }))
     throw Error(Code::usage, "join", "cannot be one of many");
   if (failed_handle_ != 0 || !unseen_.empty()) {
     forget_seen();
     refuse_outdated(requests);
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    const Prepared& p = requests[i];
+    const CheckedRequest& p = requests[i];
     if (!p.gpu) continue;
     ready_.resize(requests.size());
     const bool same = i > 0 && requests[i - 1].gpu == p.gpu && requests[i - 1].stream == p.stream;
@@ -137,9 +138,9 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   choose(requests);
   operations_.take(requests.size(), ops);
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    const Prepared& p = requests[i];
+    const CheckedRequest& p = requests[i];
     Operation& op = *ops[i];
-    Entry& e = *chosen_[i];
+    NameEntry& e = *chosen_[i];
     e.chosen = false;
     op.of_set = this;
     op.entry = &e;
@@ -160,11 +161,11 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Operation& op = *ops[i];
-    Entry& e = *op.entry;
+    NameEntry& e = *op.entry;
     const bool same = e.signature == requests[i].signature;
     if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
     e.submitted_at = when(e, executed);
-    e.asked = requests[i].asked;
+    e.key = requests[i].key;
     if (tracer_.enabled()) trace_submitted(e, op.dim0);
     if (e.id != no_slot && same && !records_only_) {
       announce(e, op);
@@ -178,14 +179,14 @@ bool Set::submit(std::span<const Prepared> requests, Operation** ops) {
   return flip() || records;
 }
 
-bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operation** ops, bool& due) {
+bool ProcessSet::submit_again(std::span<const hvd_request> requests, bool group, Operation** ops, bool& due) {
   std::lock_guard lock(mutex_);
   if (broken_code_ || join_op_ || records_only_ || !unseen_.empty() || failed_handle_ != 0 || !recall(requests, group))
     return false;
   try {
     mark_ready(requests);
   } catch (...) {
-    for (Entry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
+    for (NameEntry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
     throw;
   }
   operations_.take(requests.size(), ops);
@@ -194,7 +195,7 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
   const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Operation& op = *ops[i];
-    Entry& e = *chosen_[i];
+    NameEntry& e = *chosen_[i];
     op.of_set = this;
     op.entry = &e;
     op.in = requests[i].in;
@@ -213,7 +214,7 @@ bool Set::submit_again(std::span<const hvd_request> requests, bool group, Operat
 }
 
 /// Fills ready_.  The set has had tensors of these requests' GPU before: they are as they were.
-void Set::mark_ready(std::span<const hvd_request> requests) {
+void ProcessSet::mark_ready(std::span<const hvd_request> requests) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const hvd_request& q = requests[i];
     if (q.device < 0) continue;
@@ -224,18 +225,18 @@ void Set::mark_ready(std::span<const hvd_request> requests) {
 }
 
 /// All or nothing: fills chosen_ with entries that are in flight now.
-bool Set::recall(std::span<const hvd_request> requests, bool group) {
+bool ProcessSet::recall(std::span<const hvd_request> requests, bool group) {
   chosen_.clear();
-  Entry* const before = last_;
+  NameEntry* const before = last_;
   for (const hvd_request& q : requests) {
-    Entry* e = q.set == requests.front().set ? known(q) : nullptr;
+    NameEntry* e = q.set == requests.front().set ? known(q) : nullptr;
     bool fits = e && !e->in_flight.load(std::memory_order_acquire);
     if (fits)
-      fits = group ? e->group_size == requests.size() && e->asked.place == chosen_.size() &&
+      fits = group ? e->group_size == requests.size() && e->key.place == chosen_.size() &&
                          (chosen_.empty() || e->signature.group == chosen_.front()->signature.group)
                    : e->group_size == 0;
     if (!fits) {
-      for (Entry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
+      for (NameEntry* c : chosen_) c->in_flight.store(false, std::memory_order_relaxed);
       last_ = before;
       return false;
     }
@@ -246,15 +247,15 @@ bool Set::recall(std::span<const hvd_request> requests, bool group) {
 }
 
 /// The entry of a request that has an id and asks for the same as before; it is last_ then.
-Entry* Set::known(const hvd_request& q) {
+NameEntry* ProcessSet::known(const hvd_request& q) {
   const bool follows = last_ && last_->after && last_->after_epoch == erased_;
-  Entry* e = follows ? last_->after : nullptr;
-  if (!e || !e->asked.same(q) || std::strcmp(e->name.c_str(), q.name) != 0) {
+  NameEntry* e = follows ? last_->after : nullptr;
+  if (!e || !e->key.same(q) || std::strcmp(e->name.c_str(), q.name) != 0) {
     if (!q.name || q.struct_size != sizeof q) return nullptr;
     const auto found = names_.find(std::string_view(q.name));
     if (found == names_.end()) return nullptr;
     e = found->second.get();
-    if (!e->asked.same(q)) return nullptr;
+    if (!e->key.same(q)) return nullptr;
     if (last_) {
       last_->after = e;
       last_->after_epoch = erased_;
@@ -263,13 +264,13 @@ Entry* Set::known(const hvd_request& q) {
   return e->id == no_slot ? nullptr : (last_ = e);
 }
 
-void Set::count(std::size_t operations) {
+void ProcessSet::count(std::size_t operations) {
   submitted_.store(submitted_.load(std::memory_order_relaxed) + operations, std::memory_order_relaxed);
   shared_.outstanding.fetch_add(static_cast<int>(operations), std::memory_order_seq_cst);
 }
 
 /// By its bit, which flip() sets.
-void Set::announce(Entry& e, Operation& op) {
+void ProcessSet::announce(NameEntry& e, Operation& op) {
   op.by_bit = true;
   op.parity = e.round ^= 1;
   if (e.slot == no_slot)
@@ -282,7 +283,7 @@ void Set::announce(Entry& e, Operation& op) {
 }
 
 /// Sets the bits of flips_.  True when that makes some complete: all local ranks have set them.
-bool Set::flip() {
+bool ProcessSet::flip() {
   bool last = false;
   for (std::uint32_t w = 0; w < words_; ++w) {
     if (!flips_[w]) continue;
@@ -298,11 +299,11 @@ bool Set::flip() {
 }
 
 /// Where a larger tensor lies, for the other ranks of the node; before its ready bit.
-void Set::tell_place(const Entry& e, const Operation& op) {
+void ProcessSet::tell_place(const NameEntry& e, const Operation& op) {
   if (e.signature.operation() != Kind::allreduce || e.signature.device >= 0) return;
   const memory::Arena& arena = memory::Arena::process();
   const auto in = arena.offset(op.in, e.bytes), out = arena.offset(op.out, e.bytes);
-  memory::Place& place = node_.place(node_.me, e.id, op.parity);
+  memory::TensorAddress& place = node_.tensor_address(node_.me, e.id, op.parity);
   auto tell = [](std::atomic<std::uint64_t>& word, std::uint64_t value) {  // others read the line: no needless store
     if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
   };
@@ -310,12 +311,12 @@ void Set::tell_place(const Entry& e, const Operation& op) {
   tell(place.out, in && out ? *out + 1 : 0);
 }
 
-void Set::send_record(Entry& e) {
+void ProcessSet::send_record(NameEntry& e) {
   negotiate::append_record(outbox_, e.submitted_at, e.signature, e.name);
   flush_records();
 }
 
-void Set::trace_submitted(Entry& e, std::int64_t dim0) {
+void ProcessSet::trace_submitted(NameEntry& e, std::int64_t dim0) {
   std::int64_t dims[max_dims];
   const Signature& s = e.signature;
   std::copy(s.dims, s.dims + s.ndim, dims);
@@ -328,14 +329,14 @@ void Set::trace_submitted(Entry& e, std::int64_t dim0) {
 }
 
 /// Under mutex_.
-bool Set::flush_records() {
+bool ProcessSet::flush_records() {
   const std::size_t n = memory::post_records(node_, outbox_);
   outbox_.erase(0, n);
   outbox_waits_.store(!outbox_.empty(), std::memory_order_release);
   return n > 0;
 }
 
-std::string Set::names_under_way() {
+std::string ProcessSet::names_under_way() {
   std::lock_guard lock(mutex_);
   std::string text;
   int count = 0;
@@ -348,7 +349,7 @@ std::string Set::names_under_way() {
   return text;
 }
 
-std::string Set::first_name_under_way() {
+std::string ProcessSet::first_name_under_way() {
   std::lock_guard lock(mutex_);
   const std::string* first = nullptr;
   for (const auto& [name, e] : names_)
@@ -356,7 +357,7 @@ std::string Set::first_name_under_way() {
   return first ? *first : join_op_ ? negotiate::join_text : "";
 }
 
-std::string Set::broken() {
+std::string ProcessSet::broken() {
   std::lock_guard lock(mutex_);
   return broken_text_;
 }

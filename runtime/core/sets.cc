@@ -16,7 +16,7 @@ memory::Geometry geometry_of(int local_size, bool global, const Config& config) 
   // There may be many other sets: they get less.
   const std::size_t eager = global ? 4 << 20 : 1 << 20;
   g.eager_bytes = std::min<std::size_t>(eager, (std::size_t{64} << 20) / static_cast<std::size_t>(g.ranks));
-  if (!global) g.order_bytes = 128 << 10;
+  if (!global) g.command_bytes = 128 << 10;
   return g;
 }
 
@@ -33,13 +33,13 @@ std::string SetChange::name() const {
   return ranks.size() <= 32 ? text + "]" : text + ", …] #" + std::to_string(hash);
 }
 
-std::shared_ptr<const Known> Sets::find(int id) const {
+std::shared_ptr<const SetInfo> SetTable::find(int id) const {
   std::lock_guard lock(mutex_);
   const auto it = living_.find(id);
   return it == living_.end() ? nullptr : it->second;
 }
 
-int Sets::duplicate(const std::vector<int>& ranks) const {
+int SetTable::duplicate(const std::vector<int>& ranks) const {
   const auto sorted = [](std::vector<int> r) {
     std::sort(r.begin(), r.end());
     return r;
@@ -51,16 +51,16 @@ int Sets::duplicate(const std::vector<int>& ranks) const {
   return -1;
 }
 
-std::vector<std::shared_ptr<const Known>> Sets::all() const {
+std::vector<std::shared_ptr<const SetInfo>> SetTable::all() const {
   std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<const Known>> known;
+  std::vector<std::shared_ptr<const SetInfo>> known;
   for (const auto& [id, k] : living_) known.push_back(k);
   return known;
 }
 
-Known Sets::next(std::vector<int> ranks, int my_rank, int streams) {
+SetInfo SetTable::next(std::vector<int> ranks, int my_rank, int streams) {
   std::lock_guard lock(mutex_);
-  Known k;
+  SetInfo k;
   k.id = ++last_id_;
   // In turn, so that what a removed set may have left on its way is long gone when its stream is used again.
   for (int tries = 1;; ++tries) {
@@ -77,13 +77,13 @@ Known Sets::next(std::vector<int> ranks, int my_rank, int streams) {
   return k;
 }
 
-void Sets::insert(Known set) {
+void SetTable::insert(SetInfo set) {
   std::lock_guard lock(mutex_);
   const int id = set.id;
-  living_[id] = std::make_shared<const Known>(std::move(set));
+  living_[id] = std::make_shared<const SetInfo>(std::move(set));
 }
 
-std::shared_ptr<const Known> Sets::erase(int id) {
+std::shared_ptr<const SetInfo> SetTable::erase(int id) {
   std::lock_guard lock(mutex_);
   const auto it = living_.find(id);
   if (it == living_.end()) return nullptr;
@@ -94,12 +94,13 @@ std::shared_ptr<const Known> Sets::erase(int id) {
 
 // ---- the stage
 
-SetStage::SetStage(Context context, std::vector<SetChange*> changes, ops::Rings& rings, const ops::Nodes& nodes)
+SetChangeStage::SetChangeStage(Context context, std::vector<SetChange*> changes, ops::Rings& rings,
+                               const ops::Nodes& nodes)
     : context_(std::move(context)), changes_(std::move(changes)), rings_(rings), nodes_(nodes) {
   next();
 }
 
-void SetStage::next() {
+void SetChangeStage::next() {
   change_ = at_ < changes_.size() ? changes_[at_++] : nullptr;
   if (!change_) return;
   fresh_ = {};
@@ -115,13 +116,13 @@ void SetStage::next() {
 }
 
 /// Alike on all ranks, so nobody needs to be asked.
-void SetStage::refuse(int status, const std::string& error) {
+void SetChangeStage::refuse(int status, const std::string& error) {
   change_->status = status;
   change_->error = error;
   next();
 }
 
-void SetStage::add() {
+void SetChangeStage::add() {
   if (const int id = context_.sets.duplicate(change_->ranks); id >= 0)
     return refuse(HVD_USAGE, "these ranks are process set " + std::to_string(id) + " already");
   try {
@@ -139,26 +140,26 @@ void SetStage::add() {
 }
 
 /// The world's NCCL, to be split for the new set; the same on all ranks.
-Device* SetStage::splitting() const {
+Device* SetChangeStage::splitting() const {
   Device* device = context_.batch.device();
   return device && device->splits() ? device : nullptr;
 }
 
 /// The memory is there.
-void SetStage::form() {
+void SetChangeStage::form() {
   node_->attach(sharing_->memory());
   std::vector<int> locals;
   for (int r : world_.locals())
     locals.push_back(context_.world.local_of[static_cast<std::size_t>(fresh_.ranks[static_cast<std::size_t>(r)])]);
-  node_->ring_at(context_.node, locals);
+  node_->use_doorbells_of(context_.node, locals);
   std::vector<std::shared_ptr<unsigned char>> arenas;
   for (int l : locals) arenas.push_back(context_.arenas[static_cast<std::size_t>(l)]);
   node_->attach_arenas(std::move(arenas));
-  fresh_.set = std::make_shared<Set>(world_, context_.config, transport_, std::move(*node_), context_.shared);
+  fresh_.set = std::make_shared<ProcessSet>(world_, context_.config, transport_, std::move(*node_), context_.shared);
 }
 
 /// Everybody's part worked, or nobody has the set.
-void SetStage::agree() {
+void SetChangeStage::agree() {
   ops::Parcel p;
   p.kind = Kind::allgather;
   p.in = reinterpret_cast<const unsigned char*>(&mine_);
@@ -169,7 +170,7 @@ void SetStage::agree() {
   answers_ = std::make_unique<ops::Delivery>(rings_, nodes_, context_.transport, std::move(parcels));
 }
 
-bool SetStage::step() {
+bool SetChangeStage::step() {
   if (!change_) return false;
   if (answers_) {
     const bool moved = answers_->step();
@@ -189,7 +190,7 @@ bool SetStage::step() {
 }
 
 /// False: the GPU is still at work for the world.
-bool SetStage::finish() {
+bool SetChangeStage::finish() {
   Device* device = splitting();
   if (device && !device->quiet()) return false;
   const std::vector<ops::Parcel> parcels = answers_->take();
@@ -218,7 +219,7 @@ bool SetStage::finish() {
 }
 
 /// Everybody has asked for it: what is under way in the set will not end any more, here or elsewhere.
-void SetStage::remove() {
+void SetChangeStage::remove() {
   const auto known = context_.sets.erase(change_->id);
   if (!known) return refuse(HVD_USAGE, "there is no process set " + std::to_string(change_->id));
   if (known->set) {

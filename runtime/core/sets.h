@@ -1,7 +1,7 @@
 /// @file sets.h — the living process sets of a world, and how they come and go.
 ///
 /// All ranks know all sets, members or not.  The table changes at the same
-/// place of the global set's sequence of batches everywhere (SetStage), so ids,
+/// place of the global set's sequence of batches everywhere (SetChangeStage), so ids,
 /// streams and what counts as a duplicate are the same without a message.
 #pragma once
 #include <functional>
@@ -18,11 +18,11 @@
 namespace hvd::core {
 
 /// One living set.  Fixed once it is in the table.
-struct Known {
+struct SetInfo {
   int id = 0, stream = 0;
-  std::vector<int> ranks;    ///< [size] world ranks; rank i of the set is ranks[i]
-  int rank = -1;             ///< this rank's place, -1: not a member
-  std::shared_ptr<Set> set;  ///< null where this rank is not a member
+  std::vector<int> ranks;           ///< [size] world ranks; rank i of the set is ranks[i]
+  int rank = -1;                    ///< this rank's place, -1: not a member
+  std::shared_ptr<ProcessSet> set;  ///< null where this rank is not a member
 };
 
 /// What a set_change operation asks for, and its answer; Operation::in points to it.
@@ -36,30 +36,30 @@ struct SetChange {
 };
 
 /// The table.  Any thread.
-class Sets {
+class SetTable {
  public:
   /// nullptr: no living set has this id.
-  std::shared_ptr<const Known> find(int id) const;
+  std::shared_ptr<const SetInfo> find(int id) const;
   /// The id of a living set with these ranks, in any order; -1: there is none.
   int duplicate(const std::vector<int>& ranks) const;
-  std::vector<std::shared_ptr<const Known>> all() const;
+  std::vector<std::shared_ptr<const SetInfo>> all() const;
 
   // Drive side.
   /// A number for a new set and its stream, the same on all ranks.  Throws Error{unavailable} when all are taken.
-  Known next(std::vector<int> ranks, int my_rank, int streams);
-  void insert(Known set);
-  std::shared_ptr<const Known> erase(int id);
+  SetInfo next(std::vector<int> ranks, int my_rank, int streams);
+  void insert(SetInfo set);
+  std::shared_ptr<const SetInfo> erase(int id);
 
  private:
   mutable std::mutex mutex_;
-  std::map<int, std::shared_ptr<const Known>> living_;
+  std::map<int, std::shared_ptr<const SetInfo>> living_;
   int last_id_ = 0, last_stream_ = 0;
 };
 
 /// Carries out a SetChange, in the batches of the global set.  Members of a new set make its memory, then all ranks of
 /// the world tell each other whether that worked.  Where the world uses NCCL, it is split for the members when it has
 /// nothing to do.
-class SetStage final : public ops::Stage {
+class SetChangeStage final : public ops::Stage {
  public:
   /// What it needs of the engine.
   struct Context {
@@ -68,14 +68,14 @@ class SetStage final : public ops::Stage {
     transport::Transport& transport;
     const memory::Node& node;                                   ///< of the global set
     const std::vector<std::shared_ptr<unsigned char>>& arenas;  ///< of this node's ranks
-    Shared& shared;
+    EngineContext& shared;
     Batch& batch;  ///< of the global set
-    Sets& sets;
-    std::function<void(std::shared_ptr<Set>)> opened;  ///< from now on the engine steps it
-    std::function<void(std::shared_ptr<Set>)> closed;  ///< no more
+    SetTable& sets;
+    std::function<void(std::shared_ptr<ProcessSet>)> opened;  ///< from now on the engine steps it
+    std::function<void(std::shared_ptr<ProcessSet>)> closed;  ///< no more
   };
   /// @p changes: carried out one after the other.
-  SetStage(Context context, std::vector<SetChange*> changes, ops::Rings& rings, const ops::Nodes& nodes);
+  SetChangeStage(Context context, std::vector<SetChange*> changes, ops::Rings& rings, const ops::Nodes& nodes);
   bool step() override;
   bool done() const override { return !change_; }
 
@@ -95,7 +95,7 @@ class SetStage final : public ops::Stage {
   SetChange* change_ = nullptr;  ///< the one under way
   ops::Rings& rings_;
   const ops::Nodes& nodes_;
-  Known fresh_;
+  SetInfo fresh_;
   World world_;  ///< of the new set
   std::shared_ptr<transport::Transport> transport_;
   std::unique_ptr<memory::Node> node_;

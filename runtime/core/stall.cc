@@ -12,17 +12,17 @@
 #include "core/engine.h"
 #include "core/leader.h"
 #include "memory/futex.h"
+#include "negotiate/command.h"
 #include "negotiate/idset.h"
-#include "negotiate/order.h"
 #include "wire/link.h"
 
 namespace hvd::core {
 
-using negotiate::Order;
+using negotiate::Command;
 
 namespace {
 
-/// Leaders tell no more often than this, and a fourth of the time after which the conductor warns.
+/// Leaders tell no more often than this, and a fourth of the time after which the coordinator warns.
 std::int64_t tell_every(std::int64_t warn_ns) {
   return std::clamp<std::int64_t>(warn_ns / 4, 50'000'000, 1'000'000'000);
 }
@@ -44,19 +44,19 @@ std::string quoted(const std::string& name) {
 
 }  // namespace
 
-std::string waits_json(std::vector<LongWait> waits) {
+std::string waits_json(std::vector<StallReport> waits) {
   constexpr std::size_t most_parts = 16;
   constexpr int most_ranks = 64;
-  std::map<std::string, std::vector<const LongWait*>> parts;  // by who is missing
-  std::sort(waits.begin(), waits.end(), [](const LongWait& a, const LongWait& b) { return a.name < b.name; });
-  for (const LongWait& w : waits) parts[w.missing.text(w.missing.count())].push_back(&w);
+  std::map<std::string, std::vector<const StallReport*>> parts;  // by who is missing
+  std::sort(waits.begin(), waits.end(), [](const StallReport& a, const StallReport& b) { return a.name < b.name; });
+  for (const StallReport& w : waits) parts[w.missing.text(w.missing.count())].push_back(&w);
   std::string json;
   std::size_t n = 0;
   for (const auto& [missing, part] : parts) {
     if (++n > most_parts) break;
-    const LongWait& first = *part[0];
+    const StallReport& first = *part[0];
     std::int64_t longest = 0;
-    for (const LongWait* w : part) longest = std::max(longest, w->waited_ns);
+    for (const StallReport* w : part) longest = std::max(longest, w->waited_ns);
     std::string list;
     for (int rank = first.missing.first(), r = 0; r < std::min(most_ranks, first.missing.count()); ++rank)
       if (first.missing.contains(rank)) list += (r++ ? "," : "") + std::to_string(rank);
@@ -69,7 +69,7 @@ std::string waits_json(std::vector<LongWait> waits) {
   return "{\"waits\":[" + json + "]}";
 }
 
-/// What is incomplete as far as this leader knows.  On the conductor that is all there is.
+/// What is incomplete as far as this leader knows.  On the coordinator that is all there is.
 void Leader::collect_stalls(std::int64_t now_ns) {
   for (auto& [name, stall] : stalls_) stall.seen = false;
   auto note = [&](std::uint32_t id, const std::string& name, const negotiate::RankSet& here) {
@@ -81,8 +81,8 @@ void Leader::collect_stalls(std::int64_t now_ns) {
     s.here.merge(here);
   };
   if (tree_) tree_->held(note);
-  if (conductor_)
-    conductor_->incomplete(
+  if (coordinator_)
+    coordinator_->incomplete(
         [&](const std::string& name, const negotiate::RankSet& here) { note(negotiate::no_slot, name, here); });
   gather_.partial([&](std::uint32_t id, const std::vector<bool>& bits) {
     std::vector<int> here;
@@ -91,13 +91,13 @@ void Leader::collect_stalls(std::int64_t now_ns) {
     const std::string* name = this->name(id);
     if (name && here.size() < bits.size()) note(id, *name, negotiate::RankSet::of(std::move(here)));
   });
-  if (tree_ && conductor_) {
-    for (auto& [name, here] : tree_->take_waits()) told_[name].push_back({now_ns, std::move(here)});
+  if (tree_ && coordinator_) {
+    for (auto& [name, here] : tree_->take_waits()) notices_[name].push_back({now_ns, std::move(here)});
     const std::int64_t since = now_ns - told_lasts * tell_every(config_.stall_warn_ns);
-    for (auto it = told_.begin(); it != told_.end();) {
-      std::erase_if(it->second, [since](const Told& t) { return t.at_ns < since; });
-      for (const Told& t : it->second) note(negotiate::no_slot, it->first, t.here);
-      it = it->second.empty() ? told_.erase(it) : std::next(it);
+    for (auto it = notices_.begin(); it != notices_.end();) {
+      std::erase_if(it->second, [since](const StallNotice& t) { return t.at_ns < since; });
+      for (const StallNotice& t : it->second) note(negotiate::no_slot, it->first, t.here);
+      it = it->second.empty() ? notices_.erase(it) : std::next(it);
     }
   }
   std::erase_if(stalls_, [](const auto& s) { return !s.second.seen; });
@@ -105,27 +105,27 @@ void Leader::collect_stalls(std::int64_t now_ns) {
 
 const std::string* Leader::name(std::uint32_t id) const {
   if (tree_) return tree_->name(id);
-  return conductor_->live(id) ? &conductor_->name(id) : nullptr;
+  return coordinator_->live(id) ? &coordinator_->name(id) : nullptr;
 }
 
 /// The wait for these names is over: the next one, perhaps soon, is another.
-void Leader::settled(Order type, std::string_view body) {
+void Leader::settled(Command type, std::string_view body) {
   auto forget = [this](const std::string& name) {
     stalls_.erase(name);
-    told_.erase(name);
+    notices_.erase(name);
   };
-  if (type != Order::batch && type != Order::fail && type != Order::assign) return;
-  negotiate::Reader r(body);  // all three begin with two numbers
+  if (type != Command::batch && type != Command::fail && type != Command::assign) return;
+  negotiate::ByteReader r(body);  // all three begin with two numbers
   r.get<std::uint32_t>();
   r.get<std::uint32_t>();
-  if (type == Order::batch) forget(negotiate::join_text);  // who has not joined works
-  if (type == Order::batch)
+  if (type == Command::batch) forget(negotiate::join_text);  // who has not joined works
+  if (type == Command::batch)
     negotiate::get_ids(r, node_.geometry.words * 64, [&](std::uint32_t id) {
       if (const std::string* n = name(id)) forget(*n);
     });
-  else if (type == Order::fail)
+  else if (type == Command::fail)
     forget(std::string(r.text()));
-  else if (type == Order::assign)
+  else if (type == Command::assign)
     forget(std::string(r.rest()));
 }
 
@@ -133,7 +133,7 @@ void Leader::settled(Order type, std::string_view body) {
 void Leader::note_step(std::string_view batch) {
   const std::int64_t now = memory::now_ns();
   if (!steps_.due(now)) return;
-  negotiate::Reader r(batch);
+  negotiate::ByteReader r(batch);
   r.get<std::uint32_t>();
   r.get<std::uint32_t>();
   steps_.batch(now, [&](auto&& take) { negotiate::get_ids(r, node_.geometry.words * 64, take); });
@@ -146,9 +146,9 @@ std::int64_t Leader::worth_telling_ns() const {
 }
 
 /// Operations of different kinds under one name of the callers', which wait for each other's ranks.  That may be an
-/// order that some rank has not come to yet, so they are not refused before a wait is worth telling.
-/// A known gap: over several nodes a record waits in the tree until all below have it, so the conductor has not all of
-/// them, and such operations wait on.
+/// command that some rank has not come to yet, so they are not refused before a wait is worth telling.
+/// A known gap: over several nodes a record waits in the tree until all below have it, so the coordinator has not all
+/// of them, and such operations wait on.
 void Leader::refuse_crossed(std::int64_t now_ns) {
   for (const auto& [name, stall] : stalls_) {
     const std::size_t dot = name.find('.');
@@ -164,14 +164,14 @@ void Leader::refuse_crossed(std::int64_t now_ns) {
       ranks += found->second.here.count();
     }
     if (crossed.size() > 1 && ranks == world_.size && all.count() == world_.size)
-      return conductor_->refuse_crossed(crossed);
+      return coordinator_->refuse_crossed(crossed);
   }
 }
 
 bool Leader::check_stalls(std::int64_t now_ns) {
   if (config_.stall_warn_ns <= 0) return false;
   collect_stalls(now_ns);
-  if (conductor_) {
+  if (coordinator_) {
     refuse_crossed(now_ns);
     return warn_of_stalls(now_ns);
   }
@@ -192,8 +192,8 @@ void Leader::tell_stalls(std::int64_t now_ns) {
   }
 }
 
-void Leader::long_waits(std::int64_t now_ns, std::vector<LongWait>& to) const {
-  if (!conductor_) return;
+void Leader::long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const {
+  if (!coordinator_) return;
   for (const auto& [name, s] : stalls_) {
     const negotiate::RankSet missing = s.here.complement(world_.size);
     if (now_ns - s.since_ns < worth_telling_ns() || missing.empty()) continue;
@@ -208,9 +208,9 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
     const std::int64_t waited = now_ns - s.since_ns;
     const negotiate::RankSet missing = s.here.complement(world_.size);
     if (config_.stall_shutdown_ns > 0 && waited >= config_.stall_shutdown_ns) {
-      conductor_->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
-                       "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
-                           missing.mapped(world_.world_ranks).text(16) + " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
+      coordinator_->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
+                         "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
+                             missing.mapped(world_.world_ranks).text(16) + " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
       stalls_.clear();
       return true;
     }
@@ -230,7 +230,7 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
 /// All that waits for long by now, every second, and once that nothing does any more.  What does not get through is
 /// told the next time.
 void Engine::tell_hvdrun(std::int64_t now_ns) {
-  std::vector<LongWait> waits;
+  std::vector<StallReport> waits;
   for (auto& s : mine_)
     if (s->leader()) s->leader()->long_waits(now_ns, waits);
   if (waits.empty() ? waits_told_ns_ == 0 : now_ns - waits_told_ns_ < tell_after_ns) return;
@@ -246,7 +246,7 @@ void Engine::tell_guard(std::int64_t now_ns) {
   for (auto& s : mine_) progress += s->progress();
   if (progress != std::exchange(progress_, progress) || waits_since_ns_ == 0) {
     waits_since_ns_ = now_ns;
-    return shared_.tally.goes_on();
+    return shared_.status.goes_on();
   }
   if (now_ns - waits_since_ns_ < tell_after_ns || now_ns - waits_noted_ns_ < tell_after_ns) return;
   waits_noted_ns_ = now_ns;
@@ -254,7 +254,7 @@ void Engine::tell_guard(std::int64_t now_ns) {
   for (auto& s : mine_)
     if (const std::string name = s->first_name_under_way(); !name.empty() && (first.empty() || name < first))
       first = name;
-  if (!first.empty()) shared_.tally.waits(first, waits_since_ns_);
+  if (!first.empty()) shared_.status.waits(first, waits_since_ns_);
 }
 
 }  // namespace hvd::core

@@ -13,16 +13,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "memory/doorbell.h"
 
 namespace hvd::memory {
-
-inline constexpr std::size_t line_bytes = 128;
-
-/// Who sleeps, who polls.  See wake.h for the protocol.
-struct alignas(line_bytes) Bell {
-  std::atomic<std::uint32_t> sleeping;  ///< futex word: 1 while the rank's engine thread sleeps; wakers take it
-  std::atomic<std::uint32_t> polling;   ///< callers of this rank that drive the engine right now
-};
 
 /// How far a rank is with the chunks that stream through the rings (counts since init, never reset).
 struct alignas(line_bytes) Progress {
@@ -34,22 +27,22 @@ struct alignas(line_bytes) Progress {
 };
 
 struct alignas(line_bytes) Presence {
-  std::atomic<std::uint64_t> read;       ///< bytes of the order ring that it has read
+  std::atomic<std::uint64_t> read;       ///< bytes of the command ring that it has read
   std::atomic<std::uint32_t> departed;   ///< 1 after an orderly shutdown
   std::atomic<std::uint64_t> ping;       ///< for measuring the flag round trip
-  std::atomic<std::uint32_t> want_tick;  ///< waits long: the conductor should look for stalls
+  std::atomic<std::uint32_t> want_tick;  ///< waits long: the coordinator should look for stalls
   std::atomic<std::uint32_t> reach;      ///< it has mapped all arenas of the node; before its first ready bit
 };
 
 /// Where a rank's tensor lies in its arena (arena.h), by id and parity of the round; as with the eager slots, it is
 /// written before the ready bit and read after the batch was published.  0: in private memory; else offset + 1.
-struct Place {
+struct TensorAddress {
   std::atomic<std::uint64_t> in, out;
 };
 
-/// A rank's side of negotiation: what the conductor polls, on one line for small worlds.
-struct Public {
-  std::atomic<std::uint64_t> executed;  ///< orders carried out
+/// A rank's side of negotiation: what the coordinator polls, on one line for small worlds.
+struct ReadyBoard {
+  std::atomic<std::uint64_t> executed;  ///< commands carried out
   std::atomic<std::uint64_t> posted;    ///< bytes ever written to its record queue
   std::atomic<std::uint64_t> board[1];  ///< [words] ready bits by id, as parity: a bit flips once per round
 };
@@ -59,11 +52,11 @@ inline constexpr int most_ranks = 512;  ///< of a node: whoever reduces keeps th
 /// How large the parts are; equal on all ranks of a node.
 struct Geometry {
   int ranks = 1;
-  std::uint32_t words = 32;             ///< 64 ids each
-  std::size_t chunk_bytes = 512 << 10;  ///< one buffer of a ring
-  std::size_t eager_bytes = 4 << 20;    ///< a rank's slots for small tensors
-  std::size_t record_bytes = 64 << 10;  ///< a rank's queue to the node leader
-  std::size_t order_bytes = 256 << 10;  ///< the ring in which orders are published
+  std::uint32_t words = 32;               ///< 64 ids each
+  std::size_t chunk_bytes = 512 << 10;    ///< one buffer of a ring
+  std::size_t eager_bytes = 4 << 20;      ///< a rank's slots for small tensors
+  std::size_t record_bytes = 64 << 10;    ///< a rank's queue to the node leader
+  std::size_t command_bytes = 256 << 10;  ///< the ring in which commands are published
 };
 
 /// The view that one rank has of the segment.
@@ -79,16 +72,16 @@ class Node {
       total_ += (bytes + line_bytes - 1) / line_bytes * line_bytes;
       return at;
     };
-    public_stride_ = (sizeof(Public) + 8 * (g.words - 1) + line_bytes - 1) / line_bytes * line_bytes;
+    public_stride_ = (sizeof(ReadyBoard) + 8 * (g.words - 1) + line_bytes - 1) / line_bytes * line_bytes;
     const auto n = static_cast<std::size_t>(g.ranks);
-    bells_ = take(n * sizeof(Bell));
+    doorbells_ = take(n * sizeof(Doorbell));
     progress_ = take(n * sizeof(Progress));
     presence_ = take(n * sizeof(Presence));
     public_ = take(n * public_stride_);
     taken_ = take(n * line_bytes);
-    orders_ = take(g.order_bytes);
+    commands_ = take(g.command_bytes);
     records_ = take(n * g.record_bytes);
-    places_ = take(n * places_bytes());
+    addresses_ = take(n * addresses_bytes());
     total_ = (total_ + 4095) / 4096 * 4096;
     results_ = take(2 * g.chunk_bytes);
     rings_ = take(n * 2 * g.chunk_bytes);
@@ -99,28 +92,29 @@ class Node {
   void attach(std::shared_ptr<void> memory) {
     memory_ = std::move(memory);
     base_ = static_cast<unsigned char*>(memory_.get());
-    bell_of_.clear();
-    for (int r = 0; r < ranks; ++r) bell_of_.push_back(at<Bell>(bells_) + r);
+    doorbell_of_.clear();
+    for (int r = 0; r < ranks; ++r) doorbell_of_.push_back(at<Doorbell>(doorbells_) + r);
   }
 
-  /// A rank has one bell, whatever the number of its sets: that of the world's node.
-  Bell& bell(int r) const { return *bell_of_[static_cast<std::size_t>(r)]; }
+  /// A rank has one doorbell, whatever the number of its sets: that of the world's node.
+  Doorbell& doorbell(int r) const { return *doorbell_of_[static_cast<std::size_t>(r)]; }
   /// This is the memory of a process set: its member l (from 0) is the local rank @p locals[l] of @p world.
-  void ring_at(const Node& world, const std::vector<int>& locals) {
-    for (std::size_t l = 0; l < locals.size(); ++l) bell_of_[l] = &world.bell(locals[l]);
+  void use_doorbells_of(const Node& world, const std::vector<int>& locals) {
+    for (std::size_t l = 0; l < locals.size(); ++l) doorbell_of_[l] = &world.doorbell(locals[l]);
   }
   Progress& progress(int r) const { return at<Progress>(progress_)[r]; }
   Presence& presence(int r) const { return at<Presence>(presence_)[r]; }
-  Public& board(int r) const {
-    return *reinterpret_cast<Public*>(base_ + public_ + public_stride_ * static_cast<std::size_t>(r));
+  ReadyBoard& board(int r) const {
+    return *reinterpret_cast<ReadyBoard*>(base_ + public_ + public_stride_ * static_cast<std::size_t>(r));
   }
   std::atomic<std::uint64_t>& word(int r, std::uint32_t w) const { return board(r).board[w]; }
   /// Bytes that the leader has taken from r's record queue.
   std::atomic<std::uint64_t>& taken(int r) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(base_ + taken_ + line_bytes * static_cast<std::size_t>(r));
   }
-  Place& place(int r, std::uint32_t id, unsigned parity) const {
-    return at<Place>(places_ + places_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
+  TensorAddress& tensor_address(int r, std::uint32_t id, unsigned parity) const {
+    return at<TensorAddress>(addresses_ +
+                             addresses_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
   }
   /// Stays mapped until the process ends: a message to another node cannot be called back, and is read from here when
   /// its receiver asks for it, perhaps in a later world.
@@ -139,7 +133,7 @@ class Node {
     return all;
   }
 
-  unsigned char* orders() const { return base_ + orders_; }
+  unsigned char* commands() const { return base_ + commands_; }
   unsigned char* records(int r) const { return base_ + records_ + geometry.record_bytes * static_cast<std::size_t>(r); }
   unsigned char* result(std::uint64_t chunk) const { return base_ + results_ + (chunk & 1) * geometry.chunk_bytes; }
   unsigned char* ring(int r, std::uint64_t chunk) const {
@@ -155,13 +149,14 @@ class Node {
   T* at(std::size_t offset) const {
     return reinterpret_cast<T*>(base_ + offset);
   }
-  std::size_t places_bytes() const { return std::size_t{geometry.words} * 64 * 2 * sizeof(Place); }
+  std::size_t addresses_bytes() const { return std::size_t{geometry.words} * 64 * 2 * sizeof(TensorAddress); }
   std::shared_ptr<void> memory_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;
-  std::vector<Bell*> bell_of_;  ///< [ranks]
+  std::vector<Doorbell*> doorbell_of_;  ///< [ranks]
   unsigned char* base_ = nullptr;
   std::size_t total_ = 0, public_stride_ = 0;
-  std::size_t bells_, progress_, presence_, public_, taken_, orders_, records_, places_, results_, rings_, eager_;
+  std::size_t doorbells_, progress_, presence_, public_, taken_, commands_, records_, addresses_, results_, rings_,
+      eager_;
 };
 
 }  // namespace hvd::memory

@@ -1,4 +1,4 @@
-/// @file queue.h — the two byte queues in a node's shared memory: records up, orders down.
+/// @file queue.h — the two byte queues in a node's shared memory: records up, commands down.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -56,24 +56,24 @@ inline bool take_records(const Node& node, int r, std::string& into) {
   return true;
 }
 
-/// One order in the ring: an 8-byte header, then the body, padded to 8 bytes.
+/// One command in the ring: an 8-byte header, then the body, padded to 8 bytes.
 /// A header is written last and is never 0; the place of the next header is zeroed before, so that a reader polls
-/// one word and finds the order's first words on the same line.
-struct OrderHeader {
+/// one word and finds the command's first words on the same line.
+struct CommandHeader {
   std::uint32_t bytes;  ///< of the body
-  std::uint32_t type;   ///< negotiate/order.h, never 0
+  std::uint32_t type;   ///< negotiate/command.h, never 0
 };
-static_assert(sizeof(OrderHeader) == 8);
+static_assert(sizeof(CommandHeader) == 8);
 
 /// The node leader's end.
-class OrderWriter {
+class CommandWriter {
  public:
-  explicit OrderWriter(const Node& node) : node_(node) {}
+  explicit CommandWriter(const Node& node) : node_(node) {}
   /// Largest body that fits at all.
-  std::size_t largest() const { return node_.geometry.order_bytes / 2 - 64; }
+  std::size_t largest() const { return node_.geometry.command_bytes / 2 - 64; }
   /// False when a reader is so far behind that there is no room.
   bool write(std::uint32_t type, std::string_view body) {
-    const std::size_t size = node_.geometry.order_bytes;
+    const std::size_t size = node_.geometry.command_bytes;
     const std::size_t need = 8 + (body.size() + 7) / 8 * 8;
     if (at_ + need + 8 - slowest_ > size) {
       slowest_ = at_;
@@ -81,7 +81,7 @@ class OrderWriter {
         slowest_ = std::min(slowest_, node_.presence(r).read.load(std::memory_order_acquire));
       if (at_ + need + 8 - slowest_ > size) return false;
     }
-    ring_write(node_.orders(), size, at_ + 8, body.data(), body.size());
+    ring_write(node_.commands(), size, at_ + 8, body.data(), body.size());
     header(at_ + need).store(0, std::memory_order_relaxed);
     header(at_).store(std::uint64_t{type} << 32 | body.size(), std::memory_order_seq_cst);
     at_ += need;
@@ -90,25 +90,25 @@ class OrderWriter {
 
  private:
   std::atomic<std::uint64_t>& header(std::uint64_t at) const {
-    return *reinterpret_cast<std::atomic<std::uint64_t>*>(node_.orders() + at % node_.geometry.order_bytes);
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(node_.commands() + at % node_.geometry.command_bytes);
   }
   const Node& node_;
   std::uint64_t at_ = 0, slowest_ = 0;
 };
 
 /// A member's end.
-class OrderReader {
+class CommandReader {
  public:
-  explicit OrderReader(const Node& node) : node_(node) {}
+  explicit CommandReader(const Node& node) : node_(node) {}
   bool waiting() const { return header() != 0; }
-  /// The next order's type, its body in @p body; 0 when none waits.
+  /// The next command's type, its body in @p body; 0 when none waits.
   std::uint32_t read(std::string& body) {
     const std::uint64_t h = header();
     if (h == 0) return 0;
     const auto bytes = static_cast<std::size_t>(h & 0xffffffffu);
-    if (bytes > node_.geometry.order_bytes / 2) throw broken_queue();
+    if (bytes > node_.geometry.command_bytes / 2) throw broken_queue();
     body.resize(bytes);
-    ring_read(node_.orders(), node_.geometry.order_bytes, at_ + 8, body.data(), bytes);
+    ring_read(node_.commands(), node_.geometry.command_bytes, at_ + 8, body.data(), bytes);
     at_ += 8 + (bytes + 7) / 8 * 8;
     node_.presence(node_.me).read.store(at_, std::memory_order_release);
     return static_cast<std::uint32_t>(h >> 32);
@@ -116,7 +116,7 @@ class OrderReader {
 
  private:
   std::uint64_t header() const {
-    return reinterpret_cast<std::atomic<std::uint64_t>*>(node_.orders() + at_ % node_.geometry.order_bytes)
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(node_.commands() + at_ % node_.geometry.command_bytes)
         ->load(std::memory_order_seq_cst);
   }
   const Node& node_;

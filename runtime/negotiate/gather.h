@@ -6,7 +6,7 @@
 
 #include "memory/node.h"
 #include "memory/queue.h"
-#include "negotiate/order.h"
+#include "negotiate/command.h"
 
 namespace hvd::negotiate {
 
@@ -45,7 +45,7 @@ class Gather {
     return any;
   }
 
-  /// Before the order `assign` of this id is written to the node's ring: all local bits are equal now.
+  /// Before the command `assign` of this id is written to the node's ring: all local bits are equal now.
   void assigned(std::uint32_t id) {
     const std::uint64_t bit = 1ull << (id % 64);
     latched_[id / 64] = (latched_[id / 64] & ~bit) | (node_.word(0, id / 64).load(std::memory_order_seq_cst) & bit);
@@ -54,7 +54,7 @@ class Gather {
   }
   void evicted(std::uint32_t id) { live_[id / 64] &= ~(1ull << (id % 64)); }
 
-  /// The fewest orders that any local member has carried out.
+  /// The fewest commands that any local member has carried out.
   std::uint64_t executed() const {
     std::uint64_t least = ~0ull;
     for (int r = 0; r < node_.ranks; ++r)

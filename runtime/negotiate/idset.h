@@ -5,14 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "negotiate/order.h"
+#include "negotiate/command.h"
 
 namespace hvd::negotiate {
 
 /// As runs (gap, length less one) or as a bitmap from the first byte that is not empty, whichever is shorter.
 /// varint length of the runs in bytes, or 0 for: varint first byte, varint bytes, bitmap.
-inline void put_ids(Writer& w, std::span<const std::uint64_t> words) {
-  Writer runs;
+inline void put_ids(ByteWriter& w, std::span<const std::uint64_t> words) {
+  ByteWriter runs;
   std::uint32_t next = 0;             // first id that no run has covered
   std::int64_t first = -1;            // of the run under way
   std::size_t low = ~0ull, high = 0;  // words that are not empty
@@ -55,9 +55,9 @@ inline void put_ids(Writer& w, std::span<const std::uint64_t> words) {
 
 /// Calls f(id) for each, ascending.  Throws on what put_ids() cannot have written and on ids from @p limit on.
 template <class F>
-void get_ids(Reader& r, std::uint32_t limit, F&& f) {
+void get_ids(ByteReader& r, std::uint32_t limit, F&& f) {
   if (const std::uint64_t length = r.varint(); length > 0) {
-    Reader runs(r.take(length - 1));
+    ByteReader runs(r.take(length - 1));
     std::uint64_t next = 0;
     while (!runs.empty()) {
       next += runs.varint();

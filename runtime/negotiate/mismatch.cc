@@ -46,11 +46,11 @@ const Field fields[] = {
 
 }  // namespace
 
-std::string disagreement(const std::string& name, const std::vector<Claim>& claims) {
+std::string disagreement(const std::string& name, const std::vector<Announcement>& claims) {
   for (const Field& field : fields) {
     std::map<std::string, RankSet> by_value;
     std::vector<std::string> order;
-    for (const Claim& claim : claims) {
+    for (const Announcement& claim : claims) {
       auto& ranks = by_value[field.value(claim.signature)];
       if (ranks.empty()) order.push_back(field.value(claim.signature));
       ranks.merge(claim.ranks);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "negotiate/order.h"
+#include "negotiate/command.h"
 
 namespace hvd::negotiate {
 
@@ -91,7 +91,7 @@ class RankSet {
   }
 
   /// Number of runs, then for each the gap to the one before and its length less one.
-  void put(Writer& w) const {
+  void put(ByteWriter& w) const {
     w.varint(runs_.size());
     int next = 0;
     for (const Run& run : runs_) {
@@ -100,7 +100,7 @@ class RankSet {
     }
   }
   /// Throws when there are others than those of @p among.
-  static RankSet get(Reader& r, const RankSet& among) {
+  static RankSet get(ByteReader& r, const RankSet& among) {
     RankSet set, both = among;
     const std::uint64_t end = among.runs_.empty() ? 0 : static_cast<std::uint64_t>(among.runs_.back().last) + 1;
     std::uint64_t next = 0;

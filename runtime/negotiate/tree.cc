@@ -14,8 +14,8 @@ enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits
 /// thousand spare ones, so the levels of the tree may each be late by so much.
 constexpr std::uint64_t tell_executed_every = 64;
 
-/// Of an order; what does not fit a node's ring (memory/node.h) would wait there for ever.
-constexpr std::size_t longest_order = 60 << 10;
+/// Of a command; what does not fit a node's ring (memory/node.h) would wait there for ever.
+constexpr std::size_t longest_command = 60 << 10;
 
 }  // namespace
 
@@ -57,9 +57,10 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
     urgent_ = true;
     return;
   }
-  Held& h = held_[name];
+  NameAnnouncements& h = held_[name];
   h.all.add(s, ranks, 0, 0);
-  auto same = std::find_if(h.unsent.begin(), h.unsent.end(), [&](const Claimed& c) { return c.signature == s; });
+  auto same =
+      std::find_if(h.unsent.begin(), h.unsent.end(), [&](const PendingAnnouncement& c) { return c.signature == s; });
   if (same == h.unsent.end()) {
     h.unsent.push_back({executed, s, ranks, name});
   } else {
@@ -69,7 +70,7 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
   }
   const bool complete = h.all.count() >= ranks_ && h.all.ranks().count() == ranks_;
   if (!complete && !id_of_.count(name)) return;
-  for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
+  for (PendingAnnouncement& c : h.unsent) claims_.push_back(std::move(c));
   h.unsent.clear();
   (complete ? news_ : urgent_) = true;
   if (complete) held_.erase(name);
@@ -78,14 +79,14 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
 /// From now on records go up at once.
 void TreeNode::hold_no_more() {
   for (auto& [name, h] : held_)
-    for (Claimed& c : h.unsent) claims_.push_back(std::move(c));
+    for (PendingAnnouncement& c : h.unsent) claims_.push_back(std::move(c));
   held_.clear();
   urgent_ = true;
 }
 
-void TreeNode::executed(std::uint64_t orders) {
-  executed_[0] = orders;
-  while (!under_way_.empty() && under_way_.front() <= orders) under_way_.pop_front();
+void TreeNode::executed(std::uint64_t commands) {
+  executed_[0] = commands;
+  while (!under_way_.empty() && under_way_.front() <= commands) under_way_.pop_front();
   if (*std::min_element(executed_.begin(), executed_.end()) >= told_executed_ + tell_executed_every) urgent_ = true;
 }
 
@@ -106,17 +107,17 @@ void TreeNode::clear(std::uint32_t id) {
   up_[id / 64] &= ~bit;
 }
 
-void TreeNode::passing(Order type, std::string_view body) {
-  if (type < Order::batch || type > Order::joined || body.size() > longest_order)
-    throw std::runtime_error("negotiation: an order that does not exist");
-  ++orders_;
+void TreeNode::passing(Command type, std::string_view body) {
+  if (type < Command::batch || type > Command::joined || body.size() > longest_command)
+    throw std::runtime_error("negotiation: a command that does not exist");
+  ++commands_;
   answered_ = true;
-  Reader r(body);
+  ByteReader r(body);
   switch (type) {
-    case Order::batch:
-      under_way_.push_back(orders_);
+    case Command::batch:
+      under_way_.push_back(commands_);
       break;
-    case Order::assign: {
+    case Command::assign: {
       const auto id = r.index(names_.size());
       r.get<std::uint32_t>();
       clear(id);
@@ -125,25 +126,25 @@ void TreeNode::passing(Order type, std::string_view body) {
       id_of_[names_[id]] = id;
       break;
     }
-    case Order::evict: {
+    case Command::evict: {
       const auto id = r.index(names_.size());
       clear(id);
       live_[id / 64] &= ~(1ull << (id % 64));
       id_of_.erase(names_[id]);
       break;
     }
-    case Order::fail_group: {
-      // Who has ended with it, and who announces anew, only the conductor can tell apart.  Nothing is merged any more,
-      // which costs messages; but not many jobs go on after their ranks disagreed about a group.
+    case Command::fail_group: {
+      // Who has ended with it, and who announces anew, only the coordinator can tell apart.  Nothing is merged any
+      // more, which costs messages; but not many jobs go on after their ranks disagreed about a group.
       failed_ = true;
       hold_no_more();
       break;
     }
-    case Order::joining:
+    case Command::joining:
       joining_ = true;
       hold_no_more();
       break;
-    case Order::joined:
+    case Command::joined:
       joining_ = false;
       break;
     default:
@@ -151,13 +152,13 @@ void TreeNode::passing(Order type, std::string_view body) {
   }
 }
 
-void TreeNode::write(Writer& w, const Claimed& c) {
+void TreeNode::write(ByteWriter& w, const PendingAnnouncement& c) {
   w.varint(c.executed).varint(c.signature.bytes()).raw(c.signature.blob()).varint(c.name.size()).raw(c.name);
   c.ranks.put(w);
 }
 
-TreeNode::Claimed TreeNode::read_claim(Reader& r, const RankSet& below) {
-  Claimed c;
+TreeNode::PendingAnnouncement TreeNode::read_claim(ByteReader& r, const RankSet& below) {
+  PendingAnnouncement c;
   c.executed = r.varint();
   c.signature = read_signature(r.take(r.varint()));
   c.name = r.short_text();
@@ -166,7 +167,7 @@ TreeNode::Claimed TreeNode::read_claim(Reader& r, const RankSet& below) {
   return c;
 }
 
-Departure TreeNode::read_departure(Reader& r, const RankSet& below) {
+Departure TreeNode::read_departure(ByteReader& r, const RankSet& below) {
   const std::uint64_t rank = r.varint();
   if (rank > INT_MAX || !below.contains(static_cast<int>(rank)))
     throw std::runtime_error("negotiation: ranks of another place in the tree");
@@ -177,19 +178,19 @@ Departure TreeNode::read_departure(Reader& r, const RankSet& below) {
   return d;
 }
 
-void TreeNode::write(Writer& w, const Departure& d) {
+void TreeNode::write(ByteWriter& w, const Departure& d) {
   const std::string_view text = std::string_view(d.text).substr(0, longest_name);
   w.varint(static_cast<std::uint64_t>(d.rank)).varint(d.code).varint(text.size()).raw(text);
 }
 
 std::string TreeNode::departure(const Departure& d) {
-  Writer w;
+  ByteWriter w;
   write(w.put(static_cast<std::uint8_t>(part_gone)).varint(0).varint(1), d);
   return std::move(w.bytes());
 }
 
 std::string TreeNode::take_up() {
-  Writer w;
+  ByteWriter w;
   const std::uint64_t executed = *std::min_element(executed_.begin(), executed_.end());
   w.put(static_cast<std::uint8_t>((ready_ ? part_ready : 0) | (claims_.empty() ? 0 : part_claims) |
                                   (gone_.empty() ? 0 : part_gone) | (waits_.empty() ? 0 : part_waits)));
@@ -201,7 +202,7 @@ std::string TreeNode::take_up() {
   }
   if (!claims_.empty()) {
     w.varint(claims_.size());
-    for (const Claimed& c : claims_) write(w, c);
+    for (const PendingAnnouncement& c : claims_) write(w, c);
     claims_.clear();
   }
   if (!gone_.empty()) {
@@ -226,10 +227,10 @@ void TreeNode::from_below(int node, std::string_view message) {
   if (node != node_ && (node < first_child() || node >= end_child()))
     throw std::runtime_error("negotiation: a message from node " + std::to_string(node) + ", which is no child");
   const std::size_t source = node == node_ ? 0 : static_cast<std::size_t>(node - first_child()) + 1;
-  Reader r(message);
+  ByteReader r(message);
   const auto parts = r.get<std::uint8_t>();
   if (const std::uint64_t more = r.varint(); source > 0 && more > 0) {
-    if (more > orders_ - executed_[source]) throw std::runtime_error("negotiation: more orders than there were");
+    if (more > commands_ - executed_[source]) throw std::runtime_error("negotiation: more commands than there were");
     executed_[source] += more;
     executed(executed_[0]);
   }
@@ -237,7 +238,7 @@ void TreeNode::from_below(int node, std::string_view message) {
     get_ids(r, static_cast<std::uint32_t>(names_.size()), [&](std::uint32_t id) { ready(source, id); });
   if (parts & part_claims)
     for (std::uint64_t n = r.varint(); n > 0; --n) {
-      const Claimed c = read_claim(r, below_[source]);
+      const PendingAnnouncement c = read_claim(r, below_[source]);
       claim(c.executed, c.signature, c.ranks, c.name);
     }
   if (parts & part_gone)
@@ -249,23 +250,23 @@ void TreeNode::from_below(int node, std::string_view message) {
     }
 }
 
-bool TreeNode::drain(Conductor& conductor) {
+bool TreeNode::drain(Coordinator& coordinator) {
   const bool any = news_ || urgent_;
   if (ready_)
     for (std::size_t w = 0; w < up_.size(); ++w) {
-      // Each is taken before the conductor acts on it: its orders pass through here.
+      // Each is taken before the coordinator acts on it: its commands pass through here.
       for (std::uint64_t bits = std::exchange(up_[w], 0); bits; bits &= bits - 1)
-        conductor.ready(static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
+        coordinator.ready(static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
     }
   // A claim may fail its group, which drops claims from the list: take them one by one.
   while (!claims_.empty()) {
-    const Claimed c = std::move(claims_.front());
+    const PendingAnnouncement c = std::move(claims_.front());
     claims_.pop_front();
-    conductor.record(c.ranks, c.executed, c.signature, c.name);
+    coordinator.record(c.ranks, c.executed, c.signature, c.name);
   }
-  for (const Departure& d : std::exchange(gone_, {})) conductor.gone(d.rank, d.code, d.text);
+  for (const Departure& d : std::exchange(gone_, {})) coordinator.gone(d.rank, d.code, d.text);
   ready_ = news_ = urgent_ = false;
-  conductor.executed(*std::min_element(executed_.begin(), executed_.end()));
+  coordinator.executed(*std::min_element(executed_.begin(), executed_.end()));
   return any;
 }
 

@@ -3,22 +3,22 @@
 ///
 /// Pure: it is told what arrived and says what to send; who carries the bytes
 /// (core/leader.h, the simulator) is not its business.  Nodes are the vertices of
-/// a k-ary heap, node 0, where the conductor is, its root.
+/// a k-ary heap, node 0, where the coordinator is, its root.
 ///
 /// Up.  An id is passed on when this node and all children have it: one bit.
 /// Records of a name are held until the whole subtree has sent one, so that equal
 /// ones travel as one with a set of ranks; different ones travel side by side.
 /// A record for a name that has an id is passed on at once: it is what makes the
-/// conductor evict the id, and the others answer with records only then.
-/// Down.  Orders pass unchanged, in sequence, and a leader sees each before its
+/// coordinator evict the id, and the others answer with records only then.
+/// Down.  Commands pass unchanged, in sequence, and a leader sees each before its
 /// subtree does: that is why what is merged here is never of two different rounds.
 ///   - A stale bit (sent before its sender saw `evict`) finds the id dead, or is
-///     wiped by the `assign` that uses the id anew: the conductor assigns only
+///     wiped by the `assign` that uses the id anew: the coordinator assigns only
 ///     when all members have carried out the eviction, and what a member says
 ///     about that comes after its stale bits.
-///   - While somebody joins (order `joining` to `joined`) records pass at once.
-///   - A stale record of a failed group is told by the number of orders that its
-///     sender had carried out, here as on the conductor.
+///   - While somebody joins (command `joining` to `joined`) records pass at once.
+///   - A stale record of a failed group is told by the number of commands that its
+///     sender had carried out, here as on the coordinator.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -28,9 +28,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "negotiate/conductor.h"
+#include "negotiate/command.h"
+#include "negotiate/coordinator.h"
 #include "negotiate/mismatch.h"
-#include "negotiate/order.h"
 #include "negotiate/rankset.h"
 
 namespace hvd::negotiate {
@@ -68,8 +68,8 @@ class TreeNode {
   // What this node's own members announce.
   void ready(std::uint32_t id) { ready(0, id); }
   void record(int rank, const Record& record) { claim(record.executed, record.signature, RankSet(rank), record.name); }
-  /// The fewest orders that any local member has carried out.
-  void executed(std::uint64_t orders);
+  /// The fewest commands that any local member has carried out.
+  void executed(std::uint64_t commands);
   void gone(Departure d);
   /// Who has announced what is not complete; @p id no_slot: a name without one.
   void waits(std::uint32_t id, const std::string& name, const RankSet& here);
@@ -79,8 +79,8 @@ class TreeNode {
   void from_below(int node, std::string_view message);
   /// A message up that says nothing else.
   static std::string departure(const Departure& d);
-  /// Each order in sequence, before this node's members can see it.
-  void passing(Order type, std::string_view body);
+  /// Each command in sequence, before this node's members can see it.
+  void passing(Command type, std::string_view body);
 
   /// The message for the parent; empty when nothing is worth one now.
   /// @param now_ns  called only when that matters
@@ -94,8 +94,8 @@ class TreeNode {
   bool holding() const { return news_ || urgent_; }
   /// Null when the id has none, or no longer.
   const std::string* name(std::uint32_t id) const { return live_[id / 64] >> (id % 64) & 1 ? &names_[id] : nullptr; }
-  /// At the root: everything goes to the conductor.
-  bool drain(Conductor& conductor);
+  /// At the root: everything goes to the coordinator.
+  bool drain(Coordinator& coordinator);
 
   /// Calls f(id, name, ranks that have announced it) for what is held here; id is no_slot for records.
   template <class F>
@@ -104,33 +104,33 @@ class TreeNode {
   std::unordered_map<std::string, RankSet> take_waits() { return std::move(waits_); }
 
  private:
-  struct Claimed {
+  struct PendingAnnouncement {
     std::uint64_t executed;
     Signature signature;
     RankSet ranks;
     std::string name;
   };
   /// The records of a name from this subtree.  `all` stays until everybody's are there, sent or not.
-  struct Held {
-    Claims all;
-    std::vector<Claimed> unsent;
+  struct NameAnnouncements {
+    Announcements all;
+    std::vector<PendingAnnouncement> unsent;
   };
   void ready(std::size_t source, std::uint32_t id);
   void claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name);
   void hold_no_more();
   void clear(std::uint32_t id);
-  static void write(Writer& w, const Claimed& c);
-  static void write(Writer& w, const Departure& d);
+  static void write(ByteWriter& w, const PendingAnnouncement& c);
+  static void write(ByteWriter& w, const Departure& d);
   /// @param below  whose word it can be
-  static Claimed read_claim(Reader& r, const RankSet& below);
-  static Departure read_departure(Reader& r, const RankSet& below);
+  static PendingAnnouncement read_claim(ByteReader& r, const RankSet& below);
+  static Departure read_departure(ByteReader& r, const RankSet& below);
   std::string take_up();
   template <class Now>
   bool may_send(Now&& now_ns) const {
     if (under_way_.size() > 1) return false;  // what comes later runs later anyway
     return answered_ || now_ns() - sent_ns_ >= again_ns;
   }
-  /// So long a leader gathers before its next news when the last ones were not answered by an order.
+  /// So long a leader gathers before its next news when the last ones were not answered by a command.
   static constexpr std::int64_t again_ns = 100'000;
 
   const TreeShape shape_;
@@ -142,18 +142,18 @@ class TreeNode {
   std::vector<std::uint64_t> live_, up_;          ///< [ids / 64] that have a name; announced by all, and not yet sent
   std::vector<std::string> names_;                ///< [ids]
   std::unordered_map<std::string, std::uint32_t> id_of_;
-  std::unordered_map<std::string, Held> held_;
+  std::unordered_map<std::string, NameAnnouncements> held_;
   bool failed_ = false;                             ///< a group, at some time
-  std::deque<Claimed> claims_;                      ///< to send
+  std::deque<PendingAnnouncement> claims_;          ///< to send
   std::vector<Departure> gone_;                     ///< to send
   std::unordered_map<std::string, RankSet> waits_;  ///< to send
   std::vector<std::uint64_t> executed_;             ///< [sources]
   std::deque<std::uint64_t> under_way_;             ///< batches that this node has not carried out
-  std::uint64_t orders_ = 0, told_executed_ = 0;
+  std::uint64_t commands_ = 0, told_executed_ = 0;
   bool joining_ = false;  ///< who has joined sends no records, so none are held, and they keep their order
   std::int64_t sent_ns_ = 0;
   bool ready_ = false, news_ = false, urgent_ = false;  ///< bits; what may wait a little; what may not
-  bool answered_ = true;                                ///< an order has come since the last news
+  bool answered_ = true;                                ///< a command has come since the last news
 };
 
 template <class F>

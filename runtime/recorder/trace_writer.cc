@@ -90,8 +90,8 @@ void Tracer::State::stop() {
 
 void Tracer::State::wake_writer() noexcept {
   sleeping_.store(false, std::memory_order_relaxed);
-  bell_.fetch_add(1);
-  syscall(SYS_futex, &bell_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  doorbell_.fetch_add(1);
+  syscall(SYS_futex, &doorbell_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 void Tracer::State::write_loop() {
@@ -100,7 +100,7 @@ void Tracer::State::write_loop() {
   send_frame();
   int quiet = 0;
   while (true) {
-    const std::uint32_t bell = bell_.load();
+    const std::uint32_t doorbell = doorbell_.load();
     const bool last = stopping_.load();
     quiet = drain() ? 0 : quiet + 1;
     if (last || sink_gone_) break;
@@ -115,7 +115,7 @@ void Tracer::State::write_loop() {
       sink_->quiet();
     }
     const timespec limit{options_.flush_ms / 1000, options_.flush_ms % 1000 * 1'000'000L};
-    futex_wait(bell_, bell, may_sleep ? nullptr : &limit);
+    futex_wait(doorbell_, doorbell, may_sleep ? nullptr : &limit);
     sleeping_.store(false);
   }
   if (sink_gone_) enabled_.store(false);

@@ -94,7 +94,7 @@ class Tracer::State {
   std::atomic<std::uint64_t> run_{0};
   std::atomic<std::uint64_t> begun_ticks_{0};  ///< when recording started, in both clocks
   std::atomic<std::int64_t> begun_ns_{0};
-  std::atomic<std::uint32_t> bell_{0};
+  std::atomic<std::uint32_t> doorbell_{0};
   std::atomic<bool> sleeping_{false}, stopping_{false};
 
   // writer thread, and start()/stop() while it is not running

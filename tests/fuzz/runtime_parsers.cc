@@ -26,15 +26,15 @@ std::vector<std::vector<int>> ranks_of_nodes() {
   return all;
 }
 
-/// The root of a tree of nodes of two ranks, its conductor, and what the conductor's orders pass through.
+/// The root of a tree of nodes of two ranks, its coordinator, and what the coordinator's commands pass through.
 struct Root {
   TreeNode node{TreeShape{nodes, 3}, 0, ranks_of_nodes(), ids};
-  std::uint64_t orders = 0;
-  Conductor conductor{{.ranks = nodes * per_node, .ids = ids, .capacity = 8},
-                      [this](Order type, std::string_view body) {
-                        ++orders;
-                        node.passing(type, body);
-                      }};
+  std::uint64_t commands = 0;
+  Coordinator coordinator{{.ranks = nodes * per_node, .ids = ids, .capacity = 8},
+                          [this](Command type, std::string_view body) {
+                            ++commands;
+                            node.passing(type, body);
+                          }};
 };
 
 /// Messages up: u8 node, u16 length, bytes, and so on.
@@ -47,8 +47,8 @@ void up(const std::string& s) {
     try {
       root.node.from_below(node, std::string_view(s).substr(at + 3, size));
     } catch (const std::runtime_error&) { return; }
-    root.node.drain(root.conductor);
-    root.conductor.decide(root.orders, [] { return std::int64_t{1}; });
+    root.node.drain(root.coordinator);
+    root.coordinator.decide(root.commands, [] { return std::int64_t{1}; });
     root.node.held(
         [](std::uint32_t, const std::string&, const RankSet& here) { here.complement(nodes * per_node).text(); });
     at += 3 + size;
@@ -88,20 +88,20 @@ std::vector<std::string> up_samples() {
   return {equal, other, equal + other + ended, ended};
 }
 
-/// Orders as they come from above: u8 type, u16 length, body, and so on.
-void orders(const std::string& s) {
+/// Commands as they come from above: u8 type, u16 length, body, and so on.
+void commands(const std::string& s) {
   TreeNode node(TreeShape{nodes, 3}, 1, ranks_of_nodes(), ids);
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
   for (std::size_t at = 0; at + 3 <= s.size();) {
     const std::size_t size = std::min<std::size_t>(byte(at + 1) | byte(at + 2) << 8, s.size() - at - 3);
     const std::string_view body = std::string_view(s).substr(at + 3, size);
     try {
-      const auto type = static_cast<Order>(byte(at));
+      const auto type = static_cast<Command>(byte(at));
       node.passing(type, body);
       node.ready(byte(at) % ids);
-      Reader r(body);
-      if (type == Order::batch) r.get<std::uint64_t>(), get_ids(r, ids, [](std::uint32_t id) { hold(id < ids); });
-      if (type == Order::stand_in) r.index(ids), hold(read_signature(r.rest()).payload_bytes() >= 0);
+      ByteReader r(body);
+      if (type == Command::batch) r.get<std::uint64_t>(), get_ids(r, ids, [](std::uint32_t id) { hold(id < ids); });
+      if (type == Command::stand_in) r.index(ids), hold(read_signature(r.rest()).payload_bytes() >= 0);
     } catch (const std::runtime_error&) { return; }
     node.held([](std::uint32_t, const std::string&, const RankSet& here) { hold(here.count() > 0); });
     at += 3 + size;
@@ -109,51 +109,51 @@ void orders(const std::string& s) {
   node.up([] { return std::int64_t{1}; });
 }
 
-std::vector<std::string> order_samples() {
+std::vector<std::string> command_samples() {
   std::string all;
-  Conductor conductor({.ranks = 2, .ids = ids}, [&](Order type, std::string_view body) {
+  Coordinator coordinator({.ranks = 2, .ids = ids}, [&](Command type, std::string_view body) {
     all += message(static_cast<int>(type), std::string(body));
   });
   const auto announce = [&](const char* name, std::int64_t second) {
     for (int rank : {0, 1}) {
       const Record r = record_of(name, rank ? second : 3);
-      conductor.record(RankSet(rank), 0, r.signature, r.name);
+      coordinator.record(RankSet(rank), 0, r.signature, r.name);
     }
-    conductor.decide(1000, [] { return std::int64_t{0}; });
+    coordinator.decide(1000, [] { return std::int64_t{0}; });
   };
   announce("x", 3);
   announce("y", 3);
   announce("x", 4);
-  conductor.record(RankSet(0), 5, record_of("join", 0, static_cast<std::uint8_t>(Kind::join)).signature, "join");
+  coordinator.record(RankSet(0), 5, record_of("join", 0, static_cast<std::uint8_t>(Kind::join)).signature, "join");
   announce("x", 3);
-  conductor.gone(1, 5, "gone");
+  coordinator.gone(1, 5, "gone");
   return {all};
 }
 
 void rank_set(const std::string& s) {
   const RankSet among = RankSet::of({0, 1, 2, 3, 8, 9, 10, 11, 12, 40});
   try {
-    Reader r(s);
+    ByteReader r(s);
     const RankSet set = RankSet::get(r, among);
-    Writer w;
+    ByteWriter w;
     set.put(w);
-    Reader again(w.bytes());
+    ByteReader again(w.bytes());
     hold(RankSet::get(again, among) == set && set.count() <= among.count());
     set.text(3);
   } catch (const std::runtime_error&) {}
 }
 
 std::vector<std::string> rank_set_samples() {
-  Writer w;
+  ByteWriter w;
   RankSet::of({1, 2, 8, 40}).put(w);
   return {w.bytes()};
 }
 
 /// The queues of a node whose other rank writes what it likes: u64 posted, u64 taken, then its ring of records; u64 of
-/// an order's header, then the ring of orders.
+/// a command's header, then the ring of commands.
 void queues(const std::string& s) {
   memory::Geometry g;
-  g.ranks = 2, g.words = 2, g.chunk_bytes = 64, g.eager_bytes = 64, g.record_bytes = 1024, g.order_bytes = 1024;
+  g.ranks = 2, g.words = 2, g.chunk_bytes = 64, g.eager_bytes = 64, g.record_bytes = 1024, g.command_bytes = 1024;
   memory::Node node(g, 1);
   const std::shared_ptr<void> memory(std::aligned_alloc(4096, node.total_bytes()), std::free);
   std::memset(memory.get(), 0, node.total_bytes());
@@ -165,7 +165,7 @@ void queues(const std::string& s) {
   node.board(0).posted = posted % 2048 < 1024 ? posted % 2048 : posted;
   node.taken(0) = taken % 4 ? 0 : taken;
   std::memcpy(node.records(0), bytes.data() + 16, std::min<std::size_t>(bytes.size() - 16, 1024));
-  std::memcpy(node.orders(), bytes.data() + 16, std::min<std::size_t>(bytes.size() - 16, 1024));
+  std::memcpy(node.commands(), bytes.data() + 16, std::min<std::size_t>(bytes.size() - 16, 1024));
   Gather gather(node);
   try {
     for (int i = 0; i < 3; ++i)
@@ -174,7 +174,7 @@ void queues(const std::string& s) {
                     hold(r.signature.bytes() <= sizeof(Signature) && r.name.size() <= longest_name);
                   });
   } catch (const std::exception&) {}
-  memory::OrderReader reader(node);
+  memory::CommandReader reader(node);
   std::string body;
   try {
     for (int i = 0; i < 100 && reader.read(body); ++i) {}
@@ -189,15 +189,15 @@ std::vector<std::string> queue_samples() {
   std::string records;
   append_record(records, 1, record_of("x", 3).signature, "x");
   append_record(records, 2, record_of("name", 5).signature, "name");
-  Writer w;
+  ByteWriter w;
   w.put(static_cast<std::uint64_t>(records.size())).put(std::uint64_t{0}).raw(records);
-  Writer orders;
-  orders.put(std::uint64_t{64})
+  ByteWriter commands;
+  commands.put(std::uint64_t{64})
       .put(std::uint64_t{0})
       .put(std::uint64_t{2} << 32 | 12)
       .raw("abcdefghijkl")
       .raw("\0\0\0\0");
-  return {w.bytes(), orders.bytes()};
+  return {w.bytes(), commands.bytes()};
 }
 
 /// Cards as they come from the other ranks: whole ones, as many as there are.
@@ -226,7 +226,7 @@ std::vector<std::string> card_samples() {
 
 std::vector<Parser> runtime_parsers() {
   return {{"up", up, up_samples},
-          {"orders", orders, order_samples},
+          {"commands", commands, command_samples},
           {"rank-set", rank_set, rank_set_samples},
           {"queues", queues, queue_samples},
           {"cards", cards, card_samples}};

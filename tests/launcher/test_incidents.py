@@ -78,7 +78,7 @@ def test_a_hang_is_told_wherever_it_is(env: dict[str, str], tmp_path: pathlib.Pa
 
 
 def test_a_hang_is_told_each_time(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Rank 0, which holds the conductor, is stopped, goes on and is stopped again, at the same tensor."""
+    """Rank 0, which holds the coordinator, is stopped, goes on and is stopped again, at the same tensor."""
     (tmp_path / "job.py").write_text(
         BEGIN + "hvd.init()\n"
         "for i in range(3):\n"

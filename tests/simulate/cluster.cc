@@ -9,9 +9,9 @@
 namespace hvd::simulate {
 namespace {
 
-using negotiate::Order;
-using negotiate::Reader;
-using negotiate::Writer;
+using negotiate::ByteReader;
+using negotiate::ByteWriter;
+using negotiate::Command;
 
 constexpr Time look = 300;     ///< a leader's look at its node's boards and queues
 constexpr Time again = 20000;  ///< so often it looks at what is held back
@@ -24,7 +24,7 @@ Cluster::Cluster(const Shape& shape, const Network& network) : shape_(shape), ne
   memory::Geometry g;
   g.words = static_cast<std::uint32_t>(shape.tensors + 64 + 63) / 64;
   g.chunk_bytes = g.eager_bytes = g.record_bytes = 64;
-  g.order_bytes = 128;
+  g.command_bytes = 128;
   leaders_.resize(ranks.size());
   for (int n = 0; n < shape.nodes(); ++n) {
     Leader& l = leaders_[static_cast<std::size_t>(n)];
@@ -40,12 +40,12 @@ Cluster::Cluster(const Shape& shape, const Network& network) : shape_(shape), ne
     l.submitted.resize(static_cast<std::size_t>(g.ranks));
     l.next.resize(static_cast<std::size_t>(g.ranks));
   }
-  negotiate::ConductorOptions o;
+  negotiate::CoordinatorOptions o;
   o.ranks = shape.ranks;
   o.ids = g.words * 64;
   o.capacity = static_cast<std::uint32_t>(shape.tensors);
-  conductor_ =
-      std::make_unique<negotiate::Conductor>(o, [this](Order type, std::string_view body) { order(type, body); });
+  coordinator_ =
+      std::make_unique<negotiate::Coordinator>(o, [this](Command type, std::string_view body) { command(type, body); });
   for (int i = 0; i < shape.tensors; ++i) {
     Signature s;
     s.dtype = HVD_F32;
@@ -57,7 +57,7 @@ Cluster::Cluster(const Shape& shape, const Network& network) : shape_(shape), ne
     negotiate::next_record(left, records_.emplace_back());
   }
   id_of_.resize(records_.size());
-  order_.resize(o.ids);
+  tensor_of_.resize(o.ids);
 }
 
 Cost Cluster::step(const Schedule& schedule, const std::function<Time(double)>& carry) {
@@ -87,7 +87,7 @@ Cost Cluster::step(const Schedule& schedule, const std::function<Time(double)>& 
   if (tensors_done_ < shape_.tensors) throw std::runtime_error("simulation: nothing happens any more");
   known_ = true;
   cost_end_ = now_;
-  for (Time* t : {&cost_.last_submitted, &cost_.last_ordered, &cost_.last_finished}) *t -= begin_;
+  for (Time* t : {&cost_.last_submitted, &cost_.last_published, &cost_.last_finished}) *t -= begin_;
   for (const Leader& l : leaders_) {
     cost_.most_messages = std::max(cost_.most_messages, l.messages);
     cost_.most_bytes = std::max(cost_.most_bytes, l.bytes);
@@ -126,9 +126,9 @@ void Cluster::handle(const Event& e) {
       l.tree->from_below(e.from, *e.body);
     } else {
       for (int child = l.tree->first_child(); child < l.tree->end_child(); ++child) send(e.node, child, e.body);
-      for (Reader r(*e.body); !r.empty();) {
-        const auto type = static_cast<Order>(r.varint());
-        take_order(e.node, type, r.take(r.varint()), e.at);
+      for (ByteReader r(*e.body); !r.empty();) {
+        const auto type = static_cast<Command>(r.varint());
+        take_command(e.node, type, r.take(r.varint()), e.at);
       }
     }
   }
@@ -177,13 +177,13 @@ void Cluster::work(int n, Time now) {
   l.tree->executed(here);
   bool held;
   if (n == 0) {
-    l.tree->drain(*conductor_);
-    if (conductor_->holding()) conductor_->decide(here, clock);
+    l.tree->drain(*coordinator_);
+    if (coordinator_->holding()) coordinator_->decide(here, clock);
     if (!down_.empty()) {
       const auto body = std::make_shared<const std::string>(std::exchange(down_, {}));
       for (int child = l.tree->first_child(); child < l.tree->end_child(); ++child) send(0, child, body);
     }
-    held = conductor_->holding();
+    held = coordinator_->holding();
   } else {
     std::string news = l.tree->up(clock);
     if (!news.empty()) send(n, l.tree->parent(), std::make_shared<const std::string>(std::move(news)));
@@ -198,39 +198,39 @@ void Cluster::work(int n, Time now) {
   if (next < 1e17) wake(n, next);
 }
 
-void Cluster::order(Order type, std::string_view body) {
-  Writer w;
+void Cluster::command(Command type, std::string_view body) {
+  ByteWriter w;
   w.varint(static_cast<std::uint32_t>(type)).varint(body.size()).raw(body);
   down_ += w.bytes();
   ++published_;
-  if (type == Order::assign) {
-    Reader r(body);
+  if (type == Command::assign) {
+    ByteReader r(body);
     const auto id = r.get<std::uint32_t>();
     r.get<std::uint32_t>();
     const auto tensor = static_cast<std::uint32_t>(std::stoi(std::string(r.rest().substr(9))));
     id_of_[tensor] = id;
-    order_[id] = tensor;
+    tensor_of_[id] = tensor;
   }
-  if (type == Order::batch) {
-    Reader r(body);
+  if (type == Command::batch) {
+    ByteReader r(body);
     r.get<std::uint32_t>();
     const double share = r.get<std::uint32_t>() / static_cast<double>(shape_.tensors);
     batches_.push_back({published_, share * shape_.bytes});
     ++batches_made_;
   }
-  take_order(0, type, body, now_);
+  take_command(0, type, body, now_);
 }
 
-void Cluster::take_order(int n, Order type, std::string_view body, Time now) {
+void Cluster::take_command(int n, Command type, std::string_view body, Time now) {
   Leader& l = leaders_[static_cast<std::size_t>(n)];
   l.tree->passing(type, body);
-  if (type == Order::assign) l.gather->assigned(Reader(body).get<std::uint32_t>());
-  if (type != Order::batch) return;
-  cost_.last_ordered = std::max(cost_.last_ordered, now);
+  if (type == Command::assign) l.gather->assigned(ByteReader(body).get<std::uint32_t>());
+  if (type != Command::batch) return;
+  cost_.last_published = std::max(cost_.last_published, now);
   arrived(static_cast<std::size_t>(l.arrived++ - first_batch_), now);
 }
 
-/// The data of a batch begins to move when its order is everywhere and the batch before it is through.
+/// The data of a batch begins to move when its command is everywhere and the batch before it is through.
 void Cluster::arrived(std::size_t batch, Time now) {
   Batch& b = batches_[batch];
   b.last = std::max(b.last, now);
@@ -242,12 +242,12 @@ void Cluster::arrived(std::size_t batch, Time now) {
 void Cluster::finish(Time now) {
   double share = 0;
   for (Batch& b : batches_)
-    if (b.ends > 0 && b.ends <= now) finished_order_ = std::max(finished_order_, b.number), share += b.bytes;
+    if (b.ends > 0 && b.ends <= now) finished_command_ = std::max(finished_command_, b.number), share += b.bytes;
   tensors_done_ = static_cast<int>(share / shape_.bytes * shape_.tensors + 0.5);
   cost_.last_finished = now;
   for (std::size_t n = 0; n < leaders_.size(); ++n) {
     for (int r = 0; r < ranks_of(static_cast<int>(n)); ++r)
-      leaders_[n].board->board(r).executed.store(finished_order_, std::memory_order_relaxed);
+      leaders_[n].board->board(r).executed.store(finished_command_, std::memory_order_relaxed);
     wake(static_cast<int>(n), now);
   }
 }

@@ -1,7 +1,7 @@
 /// @file cluster.h — a simulated cluster that negotiates with the runtime's own code.
 ///
 /// Every node has its leader: a Gather over real boards, a TreeNode, and on node 0
-/// the Conductor; their messages and orders are the bytes that a real job sends.
+/// the Coordinator; their messages and commands are the bytes that a real job sends.
 /// Only the network, the clock and the members (who submit in a given order at
 /// given times) are made up.
 #pragma once
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "memory/node.h"
-#include "negotiate/conductor.h"
+#include "negotiate/coordinator.h"
 #include "negotiate/gather.h"
 #include "negotiate/tree.h"
 #include "simulate/network.h"
@@ -32,7 +32,7 @@ struct Cost {
   std::size_t most_bytes = 0;  ///< of these, at the node with most
   long messages = 0;           ///< sent by all
   int batches = 0;
-  Time last_submitted = 0, last_ordered = 0, last_finished = 0;
+  Time last_submitted = 0, last_published = 0, last_finished = 0;
 };
 
 class Cluster {
@@ -62,12 +62,12 @@ class Cluster {
     Time wakes_at = 0;                 ///< earliest wake-up that waits
     std::vector<int> submitted;        ///< [local ranks] tensors so far in this step
     std::vector<Time> next;            ///< [local ranks] when the next one comes
-    std::uint64_t arrived = 0;         ///< batches whose order is here
+    std::uint64_t arrived = 0;         ///< batches whose command is here
     int messages = 0;
     std::size_t bytes = 0;
   };
   struct Batch {
-    std::uint64_t number;  ///< of its order
+    std::uint64_t number;  ///< of its command
     double bytes;
     int arrived = 0;
     Time last = 0, ends = 0;
@@ -78,8 +78,8 @@ class Cluster {
   void submit(int n, Time now);
   void send(int from, int to, Body body);
   void work(int n, Time now);
-  void take_order(int n, negotiate::Order type, std::string_view body, Time now);
-  void order(negotiate::Order type, std::string_view body);
+  void take_command(int n, negotiate::Command type, std::string_view body, Time now);
+  void command(negotiate::Command type, std::string_view body);
   void arrived(std::size_t batch, Time now);
   void finish(Time now);
   int ranks_of(int n) const { return std::min(shape_.per_node, shape_.ranks - n * shape_.per_node); }
@@ -87,12 +87,12 @@ class Cluster {
   const Shape shape_;
   const Network net_;
   std::vector<Leader> leaders_;
-  std::unique_ptr<negotiate::Conductor> conductor_;
+  std::unique_ptr<negotiate::Coordinator> coordinator_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::uint64_t events_made_ = 0;
   std::vector<negotiate::Record> records_;  ///< [tensors]
   std::vector<std::uint32_t> id_of_;        ///< [tensors]
-  std::vector<std::uint32_t> order_;        ///< [ids] which tensor
+  std::vector<std::uint32_t> tensor_of_;    ///< [ids] its tensor
   bool known_ = false;                      ///< every tensor has an id
   const Schedule* schedule_ = nullptr;
   const std::function<Time(double)>* carry_ = nullptr;
@@ -100,7 +100,7 @@ class Cluster {
   std::uint64_t published_ = 0;
   std::vector<Batch> batches_;  ///< of this step
   std::uint64_t first_batch_ = 0, batches_made_ = 0;
-  std::uint64_t finished_order_ = 0;
+  std::uint64_t finished_command_ = 0;
   int tensors_done_ = 0;
   Time now_ = 0, begin_ = 0, data_free_ = 0, cost_end_ = 0;
   Cost cost_;

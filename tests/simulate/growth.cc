@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/checked_request.h"
 #include "core/engine.h"
-#include "core/prepare.h"
 #include "memory/futex.h"
 #include "transport/loopback.h"
 
@@ -28,7 +28,7 @@ struct Count {
   std::atomic<long> messages{0}, bytes{0};
 };
 
-/// Counts what its rank sends and takes of orders and announcements.
+/// Counts what its rank sends and takes of commands and announcements.
 class Counted final : public transport::Transport {
  public:
   Counted(std::unique_ptr<Transport> inner, Count& count) : inner_(std::move(inner)), count_(count) {}
@@ -77,7 +77,7 @@ void steps(core::Engine& engine, int tensors, int count, std::vector<double>& ti
   std::vector<std::string> names;
   for (int i = 0; i < tensors; ++i) names.push_back("t" + std::to_string(i));
   std::vector<core::Operation*> ops(data.size());
-  std::vector<core::Prepared> prepared;
+  std::vector<core::CheckedRequest> prepared;
   for (std::size_t i = 0; i < data.size(); ++i) {
     hvd_request q{};
     q.struct_size = sizeof q;
@@ -87,7 +87,7 @@ void steps(core::Engine& engine, int tensors, int count, std::vector<double>& ti
     q.name = names[i].c_str();
     q.device = HVD_HOST_DEVICE;
     q.in = q.out = &data[i];
-    prepared.push_back(core::prepare(&q, engine.world()));
+    prepared.push_back(core::check_request(&q, engine.world()));
   }
   constexpr int warm = 3;
   for (int s = 0; s < count + warm; ++s) {

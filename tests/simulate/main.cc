@@ -138,9 +138,9 @@ void print(const Row& r) {
       "%7d %6d %3d | %8.1f %5d %6zu | %5d %6zu | %8.1f %5d %8zu | %4d %5d %6zu %6.3f | %8.1f %6.0f %7.0f %6.3f | %8.1f "
       "%9.1f "
       "%6.3f\n",
-      r.shape.ranks, r.shape.nodes(), r.shape.arity, (r.burst.last_ordered - r.burst.last_submitted) / 1e3,
+      r.shape.ranks, r.shape.nodes(), r.shape.arity, (r.burst.last_published - r.burst.last_submitted) / 1e3,
       r.burst.most_messages, r.burst.most_bytes, r.loaded.most_messages, r.loaded.most_bytes,
-      r.first.last_ordered / 1e3, r.first.most_messages, r.first.most_bytes, r.training.batches,
+      r.first.last_published / 1e3, r.first.most_messages, r.first.most_bytes, r.training.batches,
       r.training.most_messages, r.training.most_bytes, r.efficiency, r.peer_cached / 1e3, r.peer_messages, r.peer_bytes,
       r.peer_efficiency, r.peer_gathered / 1e3, r.peer_gathered_bytes / 1e6, r.peer_gather_efficiency);
 }
@@ -153,9 +153,9 @@ void print_json(const Row& r, bool last) {
       "\"training_bytes\":%zu,\"efficiency\":%.4f,\"horovod_cached_us\":%.1f,\"horovod_cached_messages\":%.0f,"
       "\"horovod_cached_bytes\":%.0f,\"horovod_efficiency\":%.4f,\"horovod_gathered_us\":%.1f,"
       "\"horovod_gathered_bytes\":%.0f,\"horovod_gathered_efficiency\":%.4f}%s\n",
-      r.shape.ranks, r.shape.nodes(), r.shape.arity, (r.burst.last_ordered - r.burst.last_submitted) / 1e3,
+      r.shape.ranks, r.shape.nodes(), r.shape.arity, (r.burst.last_published - r.burst.last_submitted) / 1e3,
       r.burst.most_messages, r.burst.most_bytes, r.loaded.most_messages, r.loaded.most_bytes,
-      r.first.last_ordered / 1e3, r.first.most_messages, r.first.most_bytes, r.training.batches,
+      r.first.last_published / 1e3, r.first.most_messages, r.first.most_bytes, r.training.batches,
       r.training.most_messages, r.training.most_bytes, r.efficiency, r.peer_cached / 1e3, r.peer_messages, r.peer_bytes,
       r.peer_efficiency, r.peer_gathered / 1e3, r.peer_gathered_bytes, r.peer_gather_efficiency, last ? "" : ",");
 }

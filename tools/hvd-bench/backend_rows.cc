@@ -66,7 +66,7 @@ class ShmBackend {
     g.ranks = size;
     g.words = 1;
     g.eager_bytes = 64 << 10;
-    g.record_bytes = g.order_bytes = 4096;
+    g.record_bytes = g.command_bytes = 4096;
     return g;
   }
   /// As an eager batch runs, but with a counter in place of the ready bits.

@@ -9,7 +9,7 @@
 /// multiprocessors meanwhile.  If rank 0 runs A and keeps B out, and rank 1 runs B
 /// and keeps A out, both wait for ever.  That cannot happen here:
 ///  - Within a lane all ranks queue the same calls in the same order: batches come
-///    in the conductor's order, the n-th takes lane n mod lanes, and a batch calls
+///    in the coordinator's order, the n-th takes lane n mod lanes, and a batch calls
 ///    NCCL in an order that depends only on what the ranks agree on.  Its kernels
 ///    run in that order, for they are on one stream.
 ///  - Between lanes, and between sets, which start when their tensors are there,

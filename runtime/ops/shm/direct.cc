@@ -24,7 +24,7 @@ bool Places::reach_all() {
 bool Places::registered(std::uint32_t id, unsigned parity) {
   if (node_.ranks < 2) return false;
   for (int r = 0; r < node_.ranks; ++r) {
-    const memory::Place& p = node_.place(r, id, parity);
+    const memory::TensorAddress& p = node_.tensor_address(r, id, parity);
     if (p.in.load(std::memory_order_acquire) == 0 || p.out.load(std::memory_order_relaxed) == 0) return false;
   }
   return reach_all();
@@ -41,7 +41,7 @@ void DirectAllreduce::add(Item item, std::uint32_t id, unsigned parity) {
   if (item.bytes == 0) return;
   stream_.add(item);
   for (int r = 0; r < rings_.ranks; ++r) {
-    const memory::Place& p = rings_.node.place(r, id, parity);
+    const memory::TensorAddress& p = rings_.node.tensor_address(r, id, parity);
     in_.push_back(rings_.node.arena(r) + (p.in.load(std::memory_order_relaxed) - 1));
     out_.push_back(rings_.node.arena(r) + (p.out.load(std::memory_order_relaxed) - 1));
   }

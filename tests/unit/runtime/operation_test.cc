@@ -14,8 +14,8 @@ using core::Operation;
 using core::Operations;
 
 TEST_CASE("operation: ended by one thread while others sleep, listen, look and let go") {
-  hvd::core::Tally tally;
-  Operations table{tally};
+  hvd::core::RankStatus status;
+  Operations table{status};
   constexpr int rounds = 2000 / slower, at_once = 6;
   std::mutex mutex;
   std::deque<std::vector<Operation*>> begun;
@@ -88,8 +88,8 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
 }
 
 TEST_CASE("operation: many are released in one call, each once") {
-  hvd::core::Tally tally;
-  Operations table{tally};
+  hvd::core::RankStatus status;
+  Operations table{status};
   std::vector<Operation*> ops(100);
   std::vector<std::int64_t> handles;
   for (int round = 0; round < 5; ++round) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "core/checked_request.h"
 #include "core/engine.h"
-#include "core/prepare.h"
 #include "transport/loopback.h"
 
 namespace hvd::testing {
@@ -81,7 +81,7 @@ class Rank {
     if (!known->set) throw Error(Code::usage, "set", "not a member");
     core::Operation* op = nullptr;
     if (engine_->submit_again(*known->set, {&q, 1}, false, &op)) return *op;
-    const core::Prepared p = core::prepare(&q, known->set->world());
+    const core::CheckedRequest p = core::check_request(&q, known->set->world());
     engine_->submit(*known->set, {&p, 1}, &op);
     return *op;
   }
@@ -89,8 +89,8 @@ class Rank {
   std::vector<core::Operation*> submit_many(const std::vector<hvd_request>& qs, bool group = false) {
     std::vector<core::Operation*> ops(qs.size());
     if (engine_->submit_again(engine_->set(), qs, group, ops.data())) return ops;
-    std::vector<core::Prepared> p;
-    for (const hvd_request& q : qs) p.push_back(core::prepare(&q, engine_->world()));
+    std::vector<core::CheckedRequest> p;
+    for (const hvd_request& q : qs) p.push_back(core::check_request(&q, engine_->world()));
     if (group) core::make_group(p);
     engine_->submit(engine_->set(), p, ops.data());
     return ops;

@@ -58,7 +58,7 @@ TEST_CASE("incidents: a healthy life, with pauses and slow imports, is no incide
   }
   for (int r = 0; r < 4; ++r) job.come(r, LifeStage::working);
   CHECK(job.until(2000).empty());
-  for (int r = 1; r < 4; ++r) job.wait(r, "allreduce.a");  // the conductor knows that steps are long here
+  for (int r = 1; r < 4; ++r) job.wait(r, "allreduce.a");  // the coordinator knows that steps are long here
   CHECK(job.until(job.facts.now + 60).empty());
   for (int r = 1; r < 4; ++r) job.go_on(r);
   for (int r = 0; r < 4; ++r) {
@@ -152,20 +152,20 @@ TEST_CASE("incidents: nobody is missing: the network, or the ranks themselves") 
   Job job;
   for (int r = 0; r < 4; ++r) job.wait(r, "allreduce.a");
   CHECK(job.until(30) == Told{"20 stuck nobody allreduce.a(1) waiting 4"});
-  SUBCASE("what they said has not arrived at the conductor") {
+  SUBCASE("what they said has not arrived at the coordinator") {
     Job cut;
     for (int r = 0; r < 4; ++r) cut.wait(r, "allreduce.a");
     cut.miss({2, 3}, "allreduce.a");
     CHECK(cut.until(10) == Told{"5 stuck nobody allreduce.a(1) waiting 4"});
   }
-  SUBCASE("they took different branches: the conductor will tell") {
+  SUBCASE("they took different branches: the coordinator will tell") {
     Job branches;
     for (int r = 0; r < 4; ++r) branches.wait(r, r == 1 ? "other" : "grad");
     CHECK(branches.until(50).empty());
   }
 }
 
-TEST_CASE("incidents: the conductor is mute") {
+TEST_CASE("incidents: the coordinator is mute") {
   Job job;
   for (int r = 1; r < 4; ++r) job.wait(r, "a");
   CHECK(job.until(100) == Told{"63 operation 0 a(1) waiting 3"});

@@ -69,7 +69,7 @@ TEST_CASE("tensors of a batch that were submitted one by one on one stream are w
       };
       if (rank.rank() == 1) sync();
       for (std::size_t i = 0; i < std::size(names); ++i) {
-        // The last one of the batch may be any: the conductor's order is not that of submission.
+        // The last one of the batch may be any: the coordinator's order is not that of submission.
         const bool late = i == static_cast<std::size_t>(round) || i + 1 == std::size(names);
         void* t = gpu.tensor(v.data(), 400, late ? 10000 : 0);
         requests.push_back(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, names[i].c_str(), {100}, t, t)));

@@ -21,11 +21,11 @@ TEST_CASE("negotiate: sets of ids survive the wire, and long runs are short") {
     for (std::size_t i = 0; i < words.size() * 64; ++i)
       if (how == 0 ? random() % 2 : how == 1 ? random() % 50 == 0 : how == 2 ? (i / 97) % 2 == 1 : i == round % 64u)
         words[i / 64] |= 1ull << (i % 64);
-    Writer w;
+    ByteWriter w;
     put_ids(w, words);
     std::vector<std::uint64_t> got(words.size());
     std::uint32_t last = 0;
-    Reader r(w.bytes());
+    ByteReader r(w.bytes());
     get_ids(r, static_cast<std::uint32_t>(words.size() * 64), [&](std::uint32_t id) {
       CHECK((id == 0 || id > last || got[0] == 0));
       last = id;
@@ -36,10 +36,10 @@ TEST_CASE("negotiate: sets of ids survive the wire, and long runs are short") {
     REQUIRE(w.bytes().size() <= words.size() * 8 + 6);
   }
   std::vector<std::uint64_t> all(16, ~0ull);
-  Writer w;
+  ByteWriter w;
   put_ids(w, all);
   CHECK(w.bytes().size() <= 5);
-  Reader r(w.bytes());
+  ByteReader r(w.bytes());
   CHECK_THROWS(get_ids(r, 1023, [](std::uint32_t) {}));
 }
 
@@ -54,11 +54,11 @@ TEST_CASE("negotiate: sets of ranks") {
     a.insert(b.begin(), b.end());
     CHECK(x == RankSet::of({a.begin(), a.end()}));
     CHECK(x.count() == static_cast<int>(a.size()));
-    Writer w;
+    ByteWriter w;
     x.put(w);
-    Reader r(w.bytes());
+    ByteReader r(w.bytes());
     CHECK(RankSet::get(r, RankSet::range(0, 99)) == x);
-    Reader again(w.bytes());
+    ByteReader again(w.bytes());
     if (!x.empty()) CHECK_THROWS(RankSet::get(again, x.complement(100)));
     const RankSet rest = x.complement(100);
     CHECK(rest.count() == 100 - x.count());
@@ -81,12 +81,12 @@ struct Carried {
     }
     for (int n = 0; n < count; ++n) nodes.emplace_back(TreeShape{count, arity}, n, ranks, 128);
   }
-  void all_pass(Order type, const Writer& w) {
-    for (TreeNode& n : nodes) n.passing(type, const_cast<Writer&>(w).bytes());
+  void all_pass(Command type, const ByteWriter& w) {
+    for (TreeNode& n : nodes) n.passing(type, const_cast<ByteWriter&>(w).bytes());
   }
   void assign(std::uint32_t id, const char* name) {
-    Writer w;
-    all_pass(Order::assign, w.put(id).put(no_slot).raw(name));
+    ByteWriter w;
+    all_pass(Command::assign, w.put(id).put(no_slot).raw(name));
   }
   /// Leaves first, so that one message a node is enough.  Returns their number.
   int carry_up() {
@@ -114,18 +114,18 @@ Record record_of(const char* name, std::int64_t length) {
 TEST_CASE("tree: a message a node, and a thousand equal records are one") {
   for (int arity : {1, 2, 3, 8}) {
     Carried tree(40, arity, 3);
-    std::vector<std::string> orders;
-    Conductor conductor({.ranks = 120, .ids = 128}, [&](Order type, std::string_view body) {
-      orders.emplace_back(std::to_string(static_cast<int>(type)) + std::string(body));
+    std::vector<std::string> commands;
+    Coordinator coordinator({.ranks = 120, .ids = 128}, [&](Command type, std::string_view body) {
+      commands.emplace_back(std::to_string(static_cast<int>(type)) + std::string(body));
     });
     for (int n = 39; n >= 0; --n)
       for (int rank : tree.ranks[static_cast<std::size_t>(n)])
         tree.nodes[static_cast<std::size_t>(n)].record(rank, record_of("x", rank == 77 ? 4 : 3));
     CHECK(tree.carry_up() == 39);
-    tree.nodes[0].drain(conductor);
-    REQUIRE(orders.size() == 1);
-    CHECK(orders[0].find("[3] on ranks 0-76, 78-119") != std::string::npos);
-    CHECK(orders[0].find("[4] on rank 77") != std::string::npos);
+    tree.nodes[0].drain(coordinator);
+    REQUIRE(commands.size() == 1);
+    CHECK(commands[0].find("[3] on ranks 0-76, 78-119") != std::string::npos);
+    CHECK(commands[0].find("[4] on rank 77") != std::string::npos);
 
     tree.assign(70, "x");
     for (int n = 39; n > 0; --n) tree.nodes[static_cast<std::size_t>(n)].ready(70);
@@ -146,9 +146,9 @@ TEST_CASE("tree: a record for a name with an id does not wait for the others") {
   tree.assign(3, "x");
   tree.nodes[6].record(6, record_of("x", 5));
   CHECK(tree.carry_up() == 2);  // through node 2
-  Writer evict;
-  tree.all_pass(Order::evict, evict.put(std::uint32_t{3}));
-  tree.nodes[5].ready(3);  // stale: set before it saw the order
+  ByteWriter evict;
+  tree.all_pass(Command::evict, evict.put(std::uint32_t{3}));
+  tree.nodes[5].ready(3);  // stale: set before it saw the command
   CHECK(tree.carry_up() == 0);
   tree.nodes[5].record(5, record_of("x", 5));
   CHECK(tree.carry_up() == 1);  // node 2's own is missing
@@ -165,8 +165,8 @@ TEST_CASE("tree: after a group has failed nothing is held back") {
   r.signature.group = 99;
   r.signature.group_size = 2;
   tree.nodes[0].record(0, r);
-  Writer fail;
-  tree.all_pass(Order::fail_group, fail.put(std::uint32_t{HVD_MISMATCH}).put(std::uint64_t{99}).raw("no"));
+  ByteWriter fail;
+  tree.all_pass(Command::fail_group, fail.put(std::uint32_t{HVD_MISMATCH}).put(std::uint64_t{99}).raw("no"));
   tree.nodes[1].record(1, r);  // from before
   int held = 0;
   for (TreeNode& n : tree.nodes) n.held([&](std::uint32_t, const std::string&, const RankSet&) { ++held; });
@@ -175,9 +175,10 @@ TEST_CASE("tree: after a group has failed nothing is held back") {
   for (int n = 2; n >= 0; --n) tree.nodes[static_cast<std::size_t>(n)].record(n, r);
   tree.carry_up();
   int agreed = 0;
-  Conductor conductor({.ranks = 3, .ids = 128}, [&](Order type, std::string_view) { agreed += type == Order::assign; });
-  tree.nodes[0].drain(conductor);
-  conductor.decide(0, [] { return 0; });
+  Coordinator coordinator({.ranks = 3, .ids = 128},
+                          [&](Command type, std::string_view) { agreed += type == Command::assign; });
+  tree.nodes[0].drain(coordinator);
+  coordinator.decide(0, [] { return 0; });
   CHECK(agreed == 1);
 }
 
@@ -328,12 +329,12 @@ TEST_CASE("tree: the stall check names the ranks of other nodes that are missing
 namespace {
 
 /// A message up with one record, of which `change` may make what no leader writes.
-std::string claim_message(const std::function<void(Writer&, std::string& blob)>& ranks_and_blob) {
+std::string claim_message(const std::function<void(ByteWriter&, std::string& blob)>& ranks_and_blob) {
   const Record r = record_of("x", 3);
   std::string blob(r.signature.blob());
-  Writer ranks;
+  ByteWriter ranks;
   ranks_and_blob(ranks, blob);
-  Writer w;
+  ByteWriter w;
   w.put(std::uint8_t{2}).varint(0).varint(1).varint(0).varint(blob.size()).raw(blob).varint(1).raw("x");
   return w.raw(ranks.bytes()).bytes();
 }
@@ -346,37 +347,37 @@ TEST_CASE("tree: what no leader can have written is refused") {
     CHECK_THROWS_AS(tree.nodes[0].from_below(1, message), std::runtime_error);
   };
   const auto ranks = [](std::initializer_list<int> of) {
-    return [of](Writer& w, std::string&) { RankSet::of(of).put(w); };
+    return [of](ByteWriter& w, std::string&) { RankSet::of(of).put(w); };
   };
   Carried good(4, 3, 2);
   good.nodes[0].from_below(1, claim_message(ranks({2, 3})));
   refused(claim_message(ranks({})));
   refused(claim_message(ranks({2, 4})));  // rank 4 is another node's
   refused(claim_message(ranks({1000})));
-  refused(claim_message([](Writer& w, std::string&) { w.varint(1).varint(0).varint(~0ull); }));
-  refused(claim_message([](Writer& w, std::string&) { w.varint(1).varint(~0ull).varint(~0ull); }));
+  refused(claim_message([](ByteWriter& w, std::string&) { w.varint(1).varint(0).varint(~0ull); }));
+  refused(claim_message([](ByteWriter& w, std::string&) { w.varint(1).varint(~0ull).varint(~0ull); }));
   for (const std::size_t at : {0u, 1u, 2u, 3u})  // kind, dtype, reduce, ndim
-    refused(claim_message([at](Writer& w, std::string& blob) {
+    refused(claim_message([at](ByteWriter& w, std::string& blob) {
       RankSet(2).put(w);
       blob[at] = '\xff';
     }));
-  refused(claim_message([](Writer& w, std::string& blob) {
+  refused(claim_message([](ByteWriter& w, std::string& blob) {
     RankSet(2).put(w);
     blob += std::string(64 * 1024, 'x');
   }));
-  refused(claim_message([](Writer& w, std::string& blob) {
+  refused(claim_message([](ByteWriter& w, std::string& blob) {
     RankSet(2).put(w);
     blob.resize(3);
   }));
-  Writer w;
-  refused(w.put(std::uint8_t{0}).varint(1).bytes());  // has carried out an order that there was not
+  ByteWriter w;
+  refused(w.put(std::uint8_t{0}).varint(1).bytes());  // has carried out a command that there was not
   refused(TreeNode::departure({7, 1, ""}));           // of another place in the tree
   refused(TreeNode::departure({-1, 1, ""}));
-  for (const auto& [type, body] : {std::pair{Order::assign, std::string("\xff\xff\xff\x7f....x", 9)},
-                                   {Order::evict, std::string("\x80\0\0\0", 4)},
-                                   {static_cast<Order>(0), std::string(8, 0)},
-                                   {static_cast<Order>(99), std::string(8, 0)},
-                                   {Order::fail, std::string(1 << 20, 'x')}}) {
+  for (const auto& [type, body] : {std::pair{Command::assign, std::string("\xff\xff\xff\x7f....x", 9)},
+                                   {Command::evict, std::string("\x80\0\0\0", 4)},
+                                   {static_cast<Command>(0), std::string(8, 0)},
+                                   {static_cast<Command>(99), std::string(8, 0)},
+                                   {Command::fail, std::string(1 << 20, 'x')}}) {
     Carried tree(4, 3, 2);
     CHECK_THROWS_AS(tree.nodes[1].passing(type, body), std::runtime_error);
   }

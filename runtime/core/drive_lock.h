@@ -1,4 +1,4 @@
-/// @file turn.h — a thread's turn to drive: the lock, and where MPI moves device memory the GPU's context.
+/// @file drive_lock.h — a thread's turn to drive: the lock, and where MPI moves device memory the GPU's context.
 ///
 /// Once MPI works on device memory, it goes on with that in whichever call of it comes next, for whatever message: it
 /// queues copies and asks for events, and needs the context that was current when it began with it; with another one,
@@ -27,7 +27,7 @@ class HeldContext {
   const cuda::Gpu* gpu() const { return gpu_; }
 
  private:
-  friend class Turn;
+  friend class DriveLock;
   void enter() {
     if (!gpu_) return;
     try {
@@ -42,23 +42,24 @@ class HeldContext {
 };
 
 /// What the GPUs of all sets have to do with who drives.
-struct OnGpus {
+struct GpuActivity {
   std::atomic<bool> busy{false};  ///< one is at work for operations that have ended on the host
   HeldContext context;
 };
 
-class Turn {
+class DriveLock {
  public:
-  Turn(std::mutex& drive, OnGpus& gpus) : lock_(drive), context_(gpus.context) { context_.enter(); }
-  Turn(std::mutex& drive, OnGpus& gpus, std::try_to_lock_t) : lock_(drive, std::try_to_lock), context_(gpus.context) {
+  DriveLock(std::mutex& drive, GpuActivity& gpus) : lock_(drive), context_(gpus.context) { context_.enter(); }
+  DriveLock(std::mutex& drive, GpuActivity& gpus, std::try_to_lock_t)
+      : lock_(drive, std::try_to_lock), context_(gpus.context) {
     if (lock_) context_.enter();
   }
-  ~Turn() { end(); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ~DriveLock() { unlock(); }
+  DriveLock(const DriveLock&) = delete;
+  DriveLock& operator=(const DriveLock&) = delete;
   /// False: it is another thread's.
   explicit operator bool() const { return lock_.owns_lock(); }
-  void end() {
+  void unlock() {
     if (!lock_) return;
     context_.leave();
     lock_.unlock();

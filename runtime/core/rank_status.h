@@ -1,4 +1,4 @@
-/// @file tally.h — this rank's steps, how long it waited, and where it is now: for hvdrun.
+/// @file rank_status.h — this rank's steps, how long it waited, and where it is now: for hvdrun.
 ///
 /// Costs a few comparisons a batch, a coarse clock a step, and nothing else: a wait is timed once it is longer than a
 /// spin.  The slowest rank is the one that waits least, since the others wait for it.
@@ -18,7 +18,7 @@ namespace hvd::core {
 /// A tensor marks the rounds as long as it comes.  Meanwhile a rival, replaced after 1, 2, 4, … batches in which it did
 /// not come (as Brent's algorithm finds the length of a cycle), takes its place when it comes again and again and the
 /// marker does not.  So tensors that come once, at the beginning, and phases with other tensors do no harm.
-class Rounds {
+class RoundCounter {
  public:
   /// Every tensor of a batch, then end().
   void take(std::uint32_t id) {
@@ -68,14 +68,14 @@ class Rounds {
 };
 
 /// Of a whole rank.  Thread-safe but for steps(), which the drive side calls.
-class Tally {
+class RankStatus {
  public:
-  Tally() = default;
+  RankStatus() = default;
   /// @p fd  HVD_TALLY_FD; one that is no page of a guard's, or -1: nobody reads what is counted.
-  explicit Tally(int fd);
-  Tally(const Tally&) = delete;
-  Tally& operator=(const Tally&) = delete;
-  ~Tally();
+  explicit RankStatus(int fd);
+  RankStatus(const RankStatus&) = delete;
+  RankStatus& operator=(const RankStatus&) = delete;
+  ~RankStatus();
 
   /// A set has gone through @p fresh rounds more, @p all in all: the rank's steps are those of its busiest set.
   void steps(int fresh, std::int64_t all) {
@@ -132,20 +132,20 @@ class Tally {
 };
 
 /// One wait of a caller: counts from the moment at which it became more than a spin.
-class Waited {
+class WaitTimer {
  public:
-  explicit Waited(Tally& tally) : tally_(tally) {}
-  Waited(const Waited&) = delete;
-  Waited& operator=(const Waited&) = delete;
-  ~Waited() {
-    if (since_ns_) tally_.waited(since_ns_, memory::now_ns());
+  explicit WaitTimer(RankStatus& status) : status_(status) {}
+  WaitTimer(const WaitTimer&) = delete;
+  WaitTimer& operator=(const WaitTimer&) = delete;
+  ~WaitTimer() {
+    if (since_ns_) status_.waited(since_ns_, memory::now_ns());
   }
   void since(std::int64_t ns) {
     if (!since_ns_) since_ns_ = ns;
   }
 
  private:
-  Tally& tally_;
+  RankStatus& status_;
   std::int64_t since_ns_ = 0;
 };
 

@@ -1,5 +1,5 @@
-/// Which names keep their ids: the conductor by itself, with one rank that carries everything out at once.
-#include "negotiate/conductor.h"
+/// Which names keep their ids: the coordinator by itself, with one rank that carries everything out at once.
+#include "negotiate/coordinator.h"
 
 #include <doctest/doctest.h>
 
@@ -16,47 +16,47 @@ using namespace hvd::negotiate;
 
 namespace {
 
-/// A conductor, and what its orders say: who has which id, and when that was last in a batch.
+/// A coordinator, and what its commands say: who has which id, and when that was last in a batch.
 class Band {
  public:
   Band(std::uint32_t ids, std::uint32_t capacity)
       : ids_(ids),
-        conductor_({.ranks = 1, .ids = ids, .capacity = capacity},
-                   [this](Order type, std::string_view body) { carry_out(type, body); }) {}
+        coordinator_({.ranks = 1, .ids = ids, .capacity = capacity},
+                     [this](Command type, std::string_view body) { carry_out(type, body); }) {}
 
   void record(const std::string& name) {
     Signature s;
     s.ndim = 1;
     s.dims[0] = 4;
-    conductor_.record(RankSet::of({0}), conductor_.published(), s, name);
+    coordinator_.record(RankSet::of({0}), coordinator_.published(), s, name);
   }
-  void ready(const std::string& name) { conductor_.ready(id_of.at(name)); }
+  void ready(const std::string& name) { coordinator_.ready(id_of.at(name)); }
   void decide() {
-    conductor_.decide(conductor_.published(), [] { return std::int64_t{0}; });
-    conductor_.executed(conductor_.published());
+    coordinator_.decide(coordinator_.published(), [] { return std::int64_t{0}; });
+    coordinator_.executed(coordinator_.published());
   }
 
   std::map<std::string, std::uint32_t> id_of;
-  std::map<std::string, std::uint64_t> used;  ///< number of the last order `batch` with it
+  std::map<std::string, std::uint64_t> used;  ///< number of the last command `batch` with it
   std::vector<std::string> evicted;           ///< in order
   std::vector<std::string> ran;
 
  private:
-  void carry_out(Order type, std::string_view body) {
+  void carry_out(Command type, std::string_view body) {
     ++number_;
-    Reader r(body);
-    if (type == Order::assign) {
+    ByteReader r(body);
+    if (type == Command::assign) {
       const auto id = r.get<std::uint32_t>();
       r.get<std::uint32_t>();
       const std::string name(r.rest());
       id_of[name] = id;
       used[name] = last_batch_;
-    } else if (type == Order::evict) {
+    } else if (type == Command::evict) {
       const std::string name = name_of(r.get<std::uint32_t>());
       evicted.push_back(name);
       id_of.erase(name);
       used.erase(name);
-    } else if (type == Order::batch) {
+    } else if (type == Command::batch) {
       r.get<std::uint32_t>();
       r.get<std::uint32_t>();
       last_batch_ = number_;
@@ -74,14 +74,14 @@ class Band {
 
   std::uint32_t ids_;
   std::uint64_t number_ = 0, last_batch_ = 0;
-  Conductor conductor_;
+  Coordinator coordinator_;
 };
 
 std::string numbered(unsigned n) { return "t" + std::to_string(n); }
 
 }  // namespace
 
-TEST_CASE("conductor: a new name pushes out the one used longest ago, whatever came between") {
+TEST_CASE("coordinator: a new name pushes out the one used longest ago, whatever came between") {
   std::mt19937 random(5);
   Band band(64, 20);
   unsigned next = 0;
@@ -109,7 +109,7 @@ TEST_CASE("conductor: a new name pushes out the one used longest ago, whatever c
   }
 }
 
-TEST_CASE("conductor: what has no name of its own passes, and pushes nobody out") {
+TEST_CASE("coordinator: what has no name of its own passes, and pushes nobody out") {
   Band band(64, 20);
   for (unsigned i = 0; i < 20; ++i) band.record(numbered(i)), band.decide();
   band.ran.clear();
@@ -128,7 +128,7 @@ TEST_CASE("conductor: what has no name of its own passes, and pushes nobody out"
   CHECK(band.ran.size() == 2020);
 }
 
-TEST_CASE("conductor: many without names at once find ids, also more than there are") {
+TEST_CASE("coordinator: many without names at once find ids, also more than there are") {
   Band band(32, 20);
   for (unsigned i = 0; i < 100; ++i) band.record(made_name("allreduce", i));
   for (int i = 0; i < 20; ++i) band.decide();
@@ -136,7 +136,7 @@ TEST_CASE("conductor: many without names at once find ids, also more than there 
   CHECK(band.id_of.empty());
 }
 
-TEST_CASE("conductor: names that are made are told from others") {
+TEST_CASE("coordinator: names that are made are told from others") {
   CHECK(is_made_name(made_name("allreduce", 7)));
   CHECK(is_made_name("broadcast.noname.x"));  // a caller's: no harm
   for (const char* name : {"", ".", "noname", "noname.3", "allreduce.noname", "allreduce.x.noname.3", "allreduce"})

@@ -1,17 +1,17 @@
-/// @file conductor.h — decides what runs, when and in which order, for one process set.
+/// @file coordinator.h — decides what runs, when and in which order, for one process set.
 ///
-/// Pure: it is told what the members announced and says which orders to publish;
+/// Pure: it is told what the members announced and says which commands to publish;
 /// who carries the bytes is not its business.  It lives on the set's lowest rank.
 ///
 /// Two speeds.  A name without an id comes as a record from every rank, is
-/// checked, gets an id (order `assign`) and runs.  From then on "id 17 is ready"
+/// checked, gets an id (command `assign`) and runs.  From then on "id 17 is ready"
 /// is one bit; on several nodes the tree of leaders (tree.h) merges records and
 /// bits on their way here.  A record for a name that has an id means
 /// that somebody's tensor changed: the id is evicted, everybody sends records.
 /// An evicted id is used again only when all members have carried out the eviction.
 ///
 /// Join.  The first rank that wants to join ends the use of ids: all are evicted,
-/// the order `joining` goes out, and every announcement is a record that keeps its
+/// the command `joining` goes out, and every announcement is a record that keeps its
 /// place among those of its rank.  So a rank's record that it has joined comes
 /// behind all that it had under way, and an operation is complete when all others
 /// have announced it.  Slow, but it lasts for the end of an epoch only.
@@ -24,12 +24,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "negotiate/command.h"
 #include "negotiate/mismatch.h"
-#include "negotiate/order.h"
 
 namespace hvd::negotiate {
 
-struct ConductorOptions {
+struct CoordinatorOptions {
   int ranks = 1;                  ///< members of the set
   std::vector<int> world_ranks;   ///< [ranks]: what messages call them; empty: the same
   std::uint32_t ids = 2048;       ///< bits on the boards
@@ -41,25 +41,25 @@ struct ConductorOptions {
   std::int64_t eager_work = 8 << 20;  ///< largest ranks * bytes of an eager batch
 };
 
-class Conductor {
+class Coordinator {
  public:
-  using Publish = std::function<void(Order, std::string_view body)>;
-  Conductor(ConductorOptions options, Publish publish);
+  using Publish = std::function<void(Command, std::string_view body)>;
+  Coordinator(CoordinatorOptions options, Publish publish);
 
   /// All members have submitted @p id.
   void ready(std::uint32_t id) {
     if (live(id)) candidate(id);  // else evicted meanwhile: records will come
   }
-  /// @p ranks, which had carried out @p executed orders, announce @p name.
+  /// @p ranks, which had carried out @p executed commands, announce @p name.
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
-  /// Every member has carried out this many orders.
-  void executed(std::uint64_t orders);
+  /// Every member has carried out this many commands.
+  void executed(std::uint64_t commands);
   /// Operations of different kinds under one name of the callers' have waited long, each for the ranks of the others:
   /// ends them on all ranks, soon.  @p names  the operations'
   void refuse_crossed(const std::vector<std::string>& names);
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// Publishes what can run now.  True when it published anything.
-  /// @param here    orders that this node's members have carried out
+  /// @param here    commands that this node's members have carried out
   /// @param now_ns  called only when something may be held
   template <class Now>
   bool decide(std::uint64_t here, Now&& now_ns) {
@@ -72,7 +72,7 @@ class Conductor {
   bool holding() const { return !candidates_.empty() || !agreed_.empty() || all_joined(); }
   std::uint64_t published() const { return published_; }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
-  const std::string& name(std::uint32_t id) const { return known_[id].name; }
+  const std::string& name(std::uint32_t id) const { return tensors_[id].name; }
   /// Calls f(name, ranks) for names that only these ranks have announced by records, and for the join while not all
   /// have; who has joined counts as ready.
   template <class F>
@@ -91,7 +91,7 @@ class Conductor {
     std::int64_t bytes = 0;
     std::uint64_t used = 0;  ///< number of the last batch with it, for eviction
   };
-  struct Known {
+  struct TensorInfo {
     std::string name;
     Signature signature;
   };
@@ -99,20 +99,21 @@ class Conductor {
     std::vector<std::uint32_t> ready;
   };
 
-  void publish(Order order, Writer& w);
+  void publish(Command command, ByteWriter& w);
   void join(const RankSet& ranks, bool has);
   bool all_joined() const { return joining_ && joined_.count() == options_.ranks; }
   /// Who need not be waited for any more.
-  RankSet here(const Claims& claims) const {
+  RankSet here(const Announcements& claims) const {
     RankSet ranks = claims.ranks();
     ranks.merge(joined_);
     return ranks;
   }
   std::string cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const;
-  void fail(std::uint32_t code, const std::string& name, const std::vector<Claim>& claims, const std::string& text);
+  void fail(std::uint32_t code, const std::string& name, const std::vector<Announcement>& claims,
+            const std::string& text);
   bool decide_at(std::int64_t now_ns);
   bool hold(std::int64_t now_ns);
-  void settle(const std::string& name, std::vector<Claim>& claims);
+  void settle(const std::string& name, std::vector<Announcement>& claims);
   void fail_group(std::uint64_t group, std::uint32_t size, const std::string& text);
   void outdate(const std::vector<std::string>& names, std::uint64_t group);
   bool outdated(std::uint64_t executed, const Signature& signature, const std::string& name);
@@ -132,28 +133,28 @@ class Conductor {
   void publish_batch(const std::vector<std::uint32_t>& ids, bool eager);
   bool eager_now(const Id& id) const { return id.slot != no_slot && !id.fresh; }
 
-  ConductorOptions options_;
+  CoordinatorOptions options_;
   Publish publish_;
   std::vector<Id> ids_;
-  std::vector<Known> known_;  ///< the same by the same index
+  std::vector<TensorInfo> tensors_;  ///< the same by the same index
   std::vector<std::uint32_t> free_;
-  std::deque<std::pair<std::uint64_t, std::uint32_t>> evicted_;  ///< (order number, id): not yet free again
+  std::deque<std::pair<std::uint64_t, std::uint32_t>> evicted_;  ///< (command number, id): not yet free again
   std::unordered_map<std::string, std::uint32_t> id_of_;
-  std::unordered_map<std::string, Claims> announced_;
+  std::unordered_map<std::string, Announcements> announced_;
   std::deque<std::pair<std::string, Signature>> agreed_;  ///< waiting for a free id
   std::unordered_map<std::uint64_t, Group> groups_;
-  /// A group that has failed.  All that its ranks had under way in it has ended by this order; so must what other ranks
-  /// had under way under the same names, but not in this group: nobody will join them.
+  /// A group that has failed.  All that its ranks had under way in it has ended by this command; so must what other
+  /// ranks had under way under the same names, but not in this group: nobody will join them.
   struct Failure {
-    std::uint64_t order;
-    std::uint64_t cause;  ///< the order `fail` that it began with: before it, nobody knew
+    std::uint64_t command;
+    std::uint64_t cause;  ///< the command `fail` that it began with: before it, nobody knew
     std::uint32_t size;
     std::string text;
   };
   std::unordered_map<std::uint64_t, Failure> poisoned_;  ///< by group
   /// By name: older announcements than this `cause` have ended with a group that the name was part of.
   std::unordered_map<std::string, std::uint64_t> outdated_;
-  std::uint64_t failed_ = 0;  ///< the last order `fail`
+  std::uint64_t failed_ = 0;  ///< the last command `fail`
   std::vector<std::uint32_t> candidates_, eager_, streamed_;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id) of a while ago: whom to evict next
   std::vector<std::uint64_t> batch_;                             ///< [ids / 64] scratch, all zero between uses

@@ -1,4 +1,4 @@
-#include "negotiate/conductor.h"
+#include "negotiate/coordinator.h"
 
 #include <algorithm>
 #include <bit>
@@ -34,10 +34,10 @@ std::uint32_t slot_stride(std::int64_t bytes) {
 
 }  // namespace
 
-Conductor::Conductor(ConductorOptions options, Publish publish)
+Coordinator::Coordinator(CoordinatorOptions options, Publish publish)
     : options_(std::move(options)), publish_(std::move(publish)) {
   ids_.resize(options_.ids);
-  known_.resize(options_.ids);
+  tensors_.resize(options_.ids);
   batch_.resize((options_.ids + 63) / 64);
   for (std::uint32_t id = options_.ids; id-- > 0;) free_.push_back(id);
   candidates_.reserve(options_.ids);
@@ -45,13 +45,13 @@ Conductor::Conductor(ConductorOptions options, Publish publish)
   streamed_.reserve(options_.ids);
 }
 
-void Conductor::publish(Order order, Writer& w) {
+void Coordinator::publish(Command command, ByteWriter& w) {
   ++published_;
-  publish_(order, w.bytes());
+  publish_(command, w.bytes());
 }
 
-void Conductor::grouped_candidate(std::uint32_t id) {
-  const Signature& s = known_[id].signature;
+void Coordinator::grouped_candidate(std::uint32_t id) {
+  const Signature& s = tensors_[id].signature;
   Group& group = groups_[s.group];
   group.ready.push_back(id);
   if (group.ready.size() < s.group_size) return;
@@ -59,25 +59,25 @@ void Conductor::grouped_candidate(std::uint32_t id) {
   groups_.erase(s.group);
 }
 
-void Conductor::record(const RankSet& ranks, std::uint64_t executed, const Signature& signature,
-                       const std::string& name) {
+void Coordinator::record(const RankSet& ranks, std::uint64_t executed, const Signature& signature,
+                         const std::string& name) {
   if (signature.operation() == Kind::join) {
     join(ranks, signature.root == has_joined);
     return;
   }
   if (!poisoned_.empty() && outdated(executed, signature, name)) return;
   if (auto known = id_of_.find(name); known != id_of_.end()) evict(known->second);
-  Claims& claims = announced_[name];
+  Announcements& claims = announced_[name];
   claims.add(signature, ranks, executed, failed_);
   if (here(claims).count() < options_.ranks) return;
-  std::vector<Claim> all = claims.take();
+  std::vector<Announcement> all = claims.take();
   announced_.erase(name);
   settle(name, all);
 }
 
-void Conductor::settle(const std::string& name, std::vector<Claim>& claims) {
+void Coordinator::settle(const std::string& name, std::vector<Announcement>& claims) {
   if (claims.size() == 1) {
-    const Claim& all = claims.front();
+    const Announcement& all = claims.front();
     const RankSet absent = all.ranks.complement(options_.ranks);
     const std::string text = absent.empty() ? "" : cannot_stand_in(name, all.signature, absent);
     if (text.empty())
@@ -86,29 +86,29 @@ void Conductor::settle(const std::string& name, std::vector<Claim>& claims) {
       fail(HVD_MISMATCH, name, claims, text);
     return;
   }
-  std::vector<Claim> sorted = claims;
-  for (Claim& c : sorted) c.ranks = c.ranks.mapped(options_.world_ranks);
+  std::vector<Announcement> sorted = claims;
+  for (Announcement& c : sorted) c.ranks = c.ranks.mapped(options_.world_ranks);
   std::sort(sorted.begin(), sorted.end(),
-            [](const Claim& a, const Claim& b) { return a.ranks.first() < b.ranks.first(); });
+            [](const Announcement& a, const Announcement& b) { return a.ranks.first() < b.ranks.first(); });
   fail(HVD_MISMATCH, name, claims, disagreement(name, sorted));
 }
 
-void Conductor::fail(std::uint32_t code, const std::string& name, const std::vector<Claim>& claims,
-                     const std::string& text) {
-  Writer w;
+void Coordinator::fail(std::uint32_t code, const std::string& name, const std::vector<Announcement>& claims,
+                       const std::string& text) {
+  ByteWriter w;
   w.put(code).put(std::uint32_t{0}).text(name).raw(text);
-  publish(Order::fail, w);
+  publish(Command::fail, w);
   failed_ = published_;
   std::map<std::uint64_t, std::uint32_t> groups;
-  for (const Claim& c : claims)
+  for (const Announcement& c : claims)
     if (c.signature.group_size) groups[c.signature.group] = c.signature.group_size;
   for (const auto& [group, size] : groups)
     if (const auto done = poisoned_.find(group); done == poisoned_.end() || done->second.cause < failed_)
       fail_group(group, size, text);
 }
 
-void Conductor::refuse_crossed(const std::vector<std::string>& names) {
-  std::vector<Claim> all;
+void Coordinator::refuse_crossed(const std::vector<std::string>& names) {
+  std::vector<Announcement> all;
   bool evicted = false;
   for (const std::string& name : names) {
     if (const auto known = id_of_.find(name); known != id_of_.end()) {
@@ -119,21 +119,22 @@ void Conductor::refuse_crossed(const std::vector<std::string>& names) {
     }
   }
   int ranks = 0;
-  for (Claim& c : all) ranks += c.ranks.count(), c.ranks = c.ranks.mapped(options_.world_ranks);
+  for (Announcement& c : all) ranks += c.ranks.count(), c.ranks = c.ranks.mapped(options_.world_ranks);
   if (evicted || ranks < options_.ranks) return;  // there is more to come
-  std::sort(all.begin(), all.end(), [](const Claim& a, const Claim& b) { return a.ranks.first() < b.ranks.first(); });
+  std::sort(all.begin(), all.end(),
+            [](const Announcement& a, const Announcement& b) { return a.ranks.first() < b.ranks.first(); });
   const std::string text = disagreement(names.front().substr(names.front().find('.') + 1), all);
   for (const std::string& name : names) {
     const auto found = announced_.find(name);
     if (found == announced_.end()) continue;  // failed with its group
-    const std::vector<Claim> claims = found->second.take();
+    const std::vector<Announcement> claims = found->second.take();
     announced_.erase(found);
     fail(HVD_MISMATCH, name, claims, text);
   }
 }
 
 /// Why the ranks that have joined cannot take part in this with zeros; empty: they can.
-std::string Conductor::cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const {
+std::string Coordinator::cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const {
   const std::string who = absent.mapped(options_.world_ranks).text(16);
   const std::string what = std::string(name_of(s.operation())) + " '" + name + "': " + who + " joined";
   if (s.operation() == Kind::broadcast && absent.contains(s.root)) return what + ", the root among them";
@@ -144,14 +145,14 @@ std::string Conductor::cannot_stand_in(const std::string& name, const Signature&
   return {};
 }
 
-void Conductor::join(const RankSet& ranks, bool has) {
+void Coordinator::join(const RankSet& ranks, bool has) {
   if (!joining_) {
     joining_ = true;
     // What is ready everywhere runs; the rest is announced again, by records.
     for (std::uint32_t id = 0; id < options_.ids; ++id)
       if (ids_[id].live && std::find(candidates_.begin(), candidates_.end(), id) == candidates_.end()) evict(id);
-    Writer nothing;
-    publish(Order::joining, nothing);
+    ByteWriter nothing;
+    publish(Command::joining, nothing);
   }
   if (!has) return;
   joined_.merge(ranks);
@@ -163,17 +164,17 @@ void Conductor::join(const RankSet& ranks, bool has) {
   for (const std::string& name : complete) {
     const auto found = announced_.find(name);
     if (found == announced_.end()) continue;  // failed with its group
-    std::vector<Claim> all = found->second.take();
+    std::vector<Announcement> all = found->second.take();
     announced_.erase(found);
     settle(name, all);
   }
 }
 
-void Conductor::fail_group(std::uint64_t group, std::uint32_t size, const std::string& text) {
+void Coordinator::fail_group(std::uint64_t group, std::uint32_t size, const std::string& text) {
   std::vector<std::string> names;  // of its members, those known here
   for (std::uint32_t id = 0; id < options_.ids; ++id)
-    if (ids_[id].live && known_[id].signature.in_group(group)) {
-      names.push_back(known_[id].name);
+    if (ids_[id].live && tensors_[id].signature.in_group(group)) {
+      names.push_back(tensors_[id].name);
       evict(id);
     }
   groups_.erase(group);
@@ -184,26 +185,26 @@ void Conductor::fail_group(std::uint64_t group, std::uint32_t size, const std::s
     it = it->second.all.empty() ? announced_.erase(it) : std::next(it);
   }
   std::erase_if(agreed_, [&](const auto& a) { return a.second.in_group(group); });
-  Writer w;
+  ByteWriter w;
   w.put(std::uint32_t{HVD_MISMATCH}).put(group).raw(text);
-  publish(Order::fail_group, w);
+  publish(Command::fail_group, w);
   poisoned_[group] = {published_, failed_, size, text};
   std::sort(names.begin(), names.end());
   outdate(names, group);
 }
 
 /// What other ranks have under way under these names of a group that has failed, from before it did, ends too.
-void Conductor::outdate(const std::vector<std::string>& names, std::uint64_t group) {
-  constexpr std::size_t most = 16 << 10;  // bytes of names in an order
+void Coordinator::outdate(const std::vector<std::string>& names, std::uint64_t group) {
+  constexpr std::size_t most = 16 << 10;  // bytes of names in a command
   const Failure failure = poisoned_.at(group);
   std::map<std::uint64_t, std::uint32_t> others;  // groups that lose a member by this
   std::string list;
   std::uint32_t count = 0;
   auto tell = [&] {
-    Writer w;
+    ByteWriter w;
     w.put(std::uint32_t{HVD_MISMATCH}).put(failure.cause).put(group).put(failure.size).put(count);
     w.raw(list).raw(failure.text);
-    publish(Order::outdate, w);
+    publish(Command::outdate, w);
     list.clear();
     count = 0;
   };
@@ -213,12 +214,12 @@ void Conductor::outdate(const std::vector<std::string>& names, std::uint64_t gro
     since = failure.cause;
     if (auto known = id_of_.find(name); known != id_of_.end()) evict(known->second);
     if (auto found = announced_.find(name); found != announced_.end()) {
-      found->second.drop_before(failure.cause, group, [&](const Claim& c) {
+      found->second.drop_before(failure.cause, group, [&](const Announcement& c) {
         if (c.signature.group_size) others[c.signature.group] = c.signature.group_size;
       });
       if (found->second.all.empty()) announced_.erase(found);
     }
-    Writer w;
+    ByteWriter w;
     list += w.text(name).bytes();
     if (++count; list.size() >= most) tell();
   }
@@ -230,9 +231,9 @@ void Conductor::outdate(const std::vector<std::string>& names, std::uint64_t gro
 
 /// Whether it has ended where it came from, with a group that failed meanwhile: its own, or one that its name is in on
 /// other ranks.
-bool Conductor::outdated(std::uint64_t executed, const Signature& signature, const std::string& name) {
+bool Coordinator::outdated(std::uint64_t executed, const Signature& signature, const std::string& name) {
   if (signature.group_size)
-    if (auto own = poisoned_.find(signature.group); own != poisoned_.end() && executed < own->second.order) {
+    if (auto own = poisoned_.find(signature.group); own != poisoned_.end() && executed < own->second.command) {
       outdate({name}, signature.group);
       return true;
     }
@@ -243,12 +244,12 @@ bool Conductor::outdated(std::uint64_t executed, const Signature& signature, con
   return true;
 }
 
-void Conductor::evict(std::uint32_t id) {
+void Coordinator::evict(std::uint32_t id) {
   Id& i = ids_[id];
-  Known& known = known_[id];
-  Writer w;
+  TensorInfo& known = tensors_[id];
+  ByteWriter w;
   w.put(id);
-  publish(Order::evict, w);
+  publish(Command::evict, w);
   id_of_.erase(known.name);
   if (i.slot != no_slot) free_slots_[slot_stride(i.bytes)].push_back(i.slot);
   if (i.grouped)
@@ -260,7 +261,7 @@ void Conductor::evict(std::uint32_t id) {
 }
 
 /// Of the ids that nobody waits for at this moment, the one used longest ago.
-bool Conductor::evict_oldest() {
+bool Coordinator::evict_oldest() {
   // What was oldest stays so until it is used: one look at all of them serves many evictions.
   for (bool looked = false;; looked = true) {
     while (!oldest_.empty()) {
@@ -276,12 +277,12 @@ bool Conductor::evict_oldest() {
   }
 }
 
-bool Conductor::in_group_under_way(std::uint32_t id) const {
-  return ids_[id].grouped && groups_.count(known_[id].signature.group) != 0;
+bool Coordinator::in_group_under_way(std::uint32_t id) const {
+  return ids_[id].grouped && groups_.count(tensors_[id].signature.group) != 0;
 }
 
 /// Fills oldest_, the oldest last.
-void Conductor::find_oldest() {
+void Coordinator::find_oldest() {
   for (std::uint32_t id : candidates_) batch_[id / 64] |= 1ull << (id % 64);
   for (std::uint32_t id = 0; id < options_.ids; ++id)
     if (ids_[id].live && !(batch_[id / 64] >> (id % 64) & 1) && !in_group_under_way(id))
@@ -290,21 +291,21 @@ void Conductor::find_oldest() {
   std::sort(oldest_.begin(), oldest_.end(), std::greater<>());
 }
 
-void Conductor::executed(std::uint64_t orders) {
-  executed_ = std::max(executed_, orders);
+void Coordinator::executed(std::uint64_t commands) {
+  executed_ = std::max(executed_, commands);
   while (!evicted_.empty() && evicted_.front().first <= executed_) {
     free_.push_back(evicted_.front().second);
     evicted_.pop_front();
   }
 }
 
-void Conductor::gone(int rank, std::uint32_t code, const std::string& text) {
-  Writer w;
+void Coordinator::gone(int rank, std::uint32_t code, const std::string& text) {
+  ByteWriter w;
   w.put(code).put(static_cast<std::uint32_t>(rank)).raw(text);
-  publish(Order::gone, w);
+  publish(Command::gone, w);
 }
 
-std::uint32_t Conductor::take_slot(std::int64_t bytes) {
+std::uint32_t Coordinator::take_slot(std::int64_t bytes) {
   if (bytes <= 0 || bytes > static_cast<std::int64_t>(options_.eager_limit)) return no_slot;
   const std::uint32_t stride = slot_stride(bytes);
   auto& free = free_slots_[stride];
@@ -320,7 +321,7 @@ std::uint32_t Conductor::take_slot(std::int64_t bytes) {
   return slot;
 }
 
-bool Conductor::assign_waiting() {
+bool Coordinator::assign_waiting() {
   bool any = false;
   while (!agreed_.empty()) {
     // Names that came last push out those not used for longest, unless they will not stay themselves; a full house
@@ -341,16 +342,16 @@ bool Conductor::assign_waiting() {
     i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // sums of it fit, whatever the shapes
     i.slot = can_be_eager(signature) && !i.passing ? take_slot(i.bytes) : no_slot;  // used from its second batch on
     i.used = last_batch_;
-    known_[id] = {name, signature};
+    tensors_[id] = {name, signature};
     id_of_[name] = id;
     ++live_;
-    Writer w;
+    ByteWriter w;
     w.put(id).put(i.slot).raw(name);
-    publish(Order::assign, w);
+    publish(Command::assign, w);
     if (joining_) {
-      Writer s;
+      ByteWriter s;
       s.put(id).raw(signature.blob());
-      publish(Order::stand_in, s);
+      publish(Command::stand_in, s);
     }
     candidate(id);
     any = true;
@@ -358,8 +359,8 @@ bool Conductor::assign_waiting() {
   return any;
 }
 
-void Conductor::publish_batch(const std::vector<std::uint32_t>& ids, bool eager) {
-  constexpr std::size_t most = 8192;  // an order must fit the ring
+void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eager) {
+  constexpr std::size_t most = 8192;  // a command must fit the ring
   std::size_t at = 0;
   while (at < ids.size()) {
     std::int64_t bytes = 0;
@@ -373,12 +374,12 @@ void Conductor::publish_batch(const std::vector<std::uint32_t>& ids, bool eager)
       id.fresh = false;
       batch_[ids[end] / 64] |= 1ull << (ids[end] % 64);
     }
-    Writer w;
+    ByteWriter w;
     w.put(eager ? batch_eager : 0u).put(static_cast<std::uint32_t>(end - at));
     const std::size_t words = ids[end - 1] / 64 + 1;
     put_ids(w, {batch_.data(), words});
     std::fill_n(batch_.begin() + ids[at] / 64, words - ids[at] / 64, 0);
-    publish(Order::batch, w);
+    publish(Command::batch, w);
     under_way_.push_back(published_);
     at = end;
   }
@@ -386,7 +387,7 @@ void Conductor::publish_batch(const std::vector<std::uint32_t>& ids, bool eager)
 
 /// While a batch is under way more gathers, that is the fusion: until there is enough, or for hold_ns.  With another
 /// one waiting behind it already, holding costs nothing.
-bool Conductor::hold(std::int64_t now_ns) {
+bool Coordinator::hold(std::int64_t now_ns) {
   if (under_way_.empty()) return false;
   if (under_way_.size() > 1) return true;
   std::int64_t bytes = 0;
@@ -395,12 +396,12 @@ bool Conductor::hold(std::int64_t now_ns) {
   return bytes < options_.fusion_bytes && now_ns - held_since_ < options_.hold_ns;
 }
 
-bool Conductor::decide_at(std::int64_t now_ns) {
+bool Coordinator::decide_at(std::int64_t now_ns) {
   bool any = !agreed_.empty() && assign_waiting();
   if (candidates_.empty() && agreed_.empty() && all_joined()) {
-    Writer w;
+    ByteWriter w;
     w.put(static_cast<std::uint32_t>(last_joined_));
-    publish(Order::joined, w);
+    publish(Command::joined, w);
     joining_ = false;
     joined_ = {};
     return true;

@@ -1,4 +1,4 @@
-#include "core/prepare.h"
+#include "core/checked_request.h"
 
 #include <cmath>
 #include <cstddef>
@@ -24,7 +24,7 @@ void check_kind(const hvd_request& q) {
   if (q.name && strnlen(q.name, longest_name + 1) > longest_name) refuse(q, "the name is longer than 4096 bytes");
 }
 
-void copy_shape(const hvd_request& q, Prepared& p) {
+void copy_shape(const hvd_request& q, CheckedRequest& p) {
   Signature& s = p.signature;
   if (q.ndim < 0 || q.ndim > max_dims) refuse(q, "ndim " + std::to_string(q.ndim) + " is not from 0 to 64");
   if (q.ndim > 0 && !q.shape) refuse(q, "shape is NULL");
@@ -55,13 +55,13 @@ hvd_request widen(const hvd_request* request) {
 }
 
 /// Each rank has its own first dimension: it is no part of what ranks agree on.
-void own_rows(const hvd_request& q, Prepared& p, const char* verb) {
+void own_rows(const hvd_request& q, CheckedRequest& p, const char* verb) {
   if (p.signature.ndim == 0) refuse(q, std::string("a scalar has no first dimension to ") + verb, "reshape it to [1]");
   p.dim0 = p.signature.dims[0];
   p.signature.dims[0] = -1;
 }
 
-void check_splits(const hvd_request& q, Prepared& p, int size) {
+void check_splits(const hvd_request& q, CheckedRequest& p, int size) {
   const auto n = static_cast<std::size_t>(size);
   if (!q.splits) {
     if (p.dim0 % size != 0)
@@ -100,10 +100,10 @@ void check_reduction(const hvd_request& q, Signature& s) {
 
 }  // namespace
 
-Prepared prepare(const hvd_request* request, const World& world) {
+CheckedRequest check_request(const hvd_request* request, const World& world) {
   const hvd_request q = widen(request);
   check_kind(q);
-  Prepared p;
+  CheckedRequest p;
   Signature& s = p.signature;
   if (q.name) p.name = q.name;
   p.in = q.in;
@@ -144,18 +144,18 @@ Prepared prepare(const hvd_request* request, const World& world) {
     default:
       break;
   }
-  if (request->struct_size == sizeof q) p.asked.keep(q, 0);
+  if (request->struct_size == sizeof q) p.key.keep(q, 0);
   return p;
 }
 
-void make_group(std::vector<Prepared>& requests) {
+void make_group(std::vector<CheckedRequest>& requests) {
   std::uint64_t hash = 1469598103934665603ull;  // FNV-1a over all names, so that all ranks find the same number
-  for (const Prepared& p : requests)
+  for (const CheckedRequest& p : requests)
     for (std::size_t i = 0; i <= p.name.size(); ++i)
       hash = (hash ^ (i < p.name.size() ? static_cast<unsigned char>(p.name[i]) : 0u)) * 1099511628211ull;
   std::uint32_t place = 0;
-  for (Prepared& p : requests) {
-    p.asked.place = place++;
+  for (CheckedRequest& p : requests) {
+    p.key.place = place++;
     p.signature.group = hash;
     p.signature.group_size = static_cast<std::uint32_t>(requests.size());
   }

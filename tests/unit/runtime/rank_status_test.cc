@@ -1,4 +1,4 @@
-#include "core/tally.h"
+#include "core/rank_status.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -7,12 +7,12 @@
 
 #include <vector>
 
-using hvd::core::Rounds;
-using hvd::core::Tally;
+using hvd::core::RankStatus;
+using hvd::core::RoundCounter;
 
 namespace {
 
-int count(Rounds& rounds, const std::vector<std::vector<std::uint32_t>>& batches) {
+int count(RoundCounter& rounds, const std::vector<std::vector<std::uint32_t>>& batches) {
   int all = 0;
   for (const auto& batch : batches) {
     for (const std::uint32_t id : batch) rounds.take(id);
@@ -21,7 +21,7 @@ int count(Rounds& rounds, const std::vector<std::vector<std::uint32_t>>& batches
   return all;
 }
 
-int count(Rounds& rounds, const std::vector<std::vector<std::uint32_t>>& step, int times) {
+int count(RoundCounter& rounds, const std::vector<std::vector<std::uint32_t>>& step, int times) {
   int all = 0;
   for (int i = 0; i < times; ++i) all += count(rounds, step);
   return all;
@@ -49,17 +49,17 @@ constexpr int both = F_SEAL_SHRINK | F_SEAL_GROW;
 }  // namespace
 
 TEST_CASE("rounds: the same tensors, however they are packed") {
-  Rounds one;
+  RoundCounter one;
   CHECK(count(one, {{5}}, 1000) == 1000);
-  Rounds fused;
+  RoundCounter fused;
   CHECK(count(fused, {{1, 2, 3, 4}}, 1000) == 1000);
-  Rounds many;
+  RoundCounter many;
   CHECK(count(many, {{1}, {2, 3}, {}, {4}}, 1000) == 1000);
 }
 
 TEST_CASE("rounds: tensors that come once at the beginning do not matter") {
   for (const int parameters : {1, 2, 7, 160, 5000}) {
-    Rounds rounds;
+    RoundCounter rounds;
     std::vector<std::vector<std::uint32_t>> broadcast;
     for (int i = 0; i < parameters; ++i) broadcast.push_back({static_cast<std::uint32_t>(10 + i)});
     CHECK(count(rounds, broadcast) == 0);
@@ -70,13 +70,13 @@ TEST_CASE("rounds: tensors that come once at the beginning do not matter") {
 }
 
 TEST_CASE("rounds: an operation that begins to come several times in a step does not make it several") {
-  Rounds rounds;
+  RoundCounter rounds;
   CHECK(count(rounds, {{1}, {2}}, 10) == 10);
   CHECK(count(rounds, {{1}, {9}, {2}, {9}, {9}, {3}, {9}}, 1000) == 1000);
 }
 
 TEST_CASE("rounds: another phase is found, and the way back") {
-  Rounds rounds;
+  RoundCounter rounds;
   int all = count(rounds, {{1}, {2}}, 500);
   all += count(rounds, {{7}}, 500);  // an evaluation
   all += count(rounds, {{1}, {2}}, 500);
@@ -84,24 +84,24 @@ TEST_CASE("rounds: another phase is found, and the way back") {
   CHECK(all <= 1500);
 }
 
-TEST_CASE("tally: only a guard's page is written to") {
+TEST_CASE("rank status: only a guard's page is written to") {
   const int good = page(both);
   {
-    Tally tally(good);
-    tally.steps(1, 1);
-    tally.steps(1, 2);
+    RankStatus status(good);
+    status.steps(1, 1);
+    status.steps(1, 2);
     CHECK(steps_in(good) == 2);
-    tally.steps(1, 1);  // of a set that is behind
+    status.steps(1, 1);  // of a set that is behind
     CHECK(steps_in(good) == 2);
   }
   {
-    Tally again(good);  // another init
+    RankStatus again(good);  // another init
     again.steps(1, 1);
     CHECK(steps_in(good) == 3);
   }
   for (const int bad : {page(0), page(F_SEAL_GROW), page(both, 8192), page(both, hvd::wire::tally_bytes, false), -1}) {
-    Tally tally(bad);
-    tally.steps(1, 1);
+    RankStatus status(bad);
+    status.steps(1, 1);
     if (bad >= 0) CHECK(steps_in(bad) == 0);
     close(bad);
   }

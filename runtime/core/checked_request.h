@@ -1,4 +1,4 @@
-/// @file prepare.h — from a C request to a checked one.
+/// @file checked_request.h — from a C request to a checked one.
 #pragma once
 #include "core/set.h"
 #include "core/world.h"
@@ -8,9 +8,9 @@ namespace hvd::core {
 
 /// @p world: of the process set.  Throws Error{usage} that names the operation and the field.  The name in the result
 /// points into @p request.
-Prepared prepare(const hvd_request* request, const World& world);
+CheckedRequest check_request(const hvd_request* request, const World& world);
 
 /// Makes @p requests one group: they become ready together.
-void make_group(std::vector<Prepared>& requests);
+void make_group(std::vector<CheckedRequest>& requests);
 
 }  // namespace hvd::core

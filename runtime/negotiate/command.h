@@ -1,6 +1,6 @@
-/// @file order.h — what the conductor tells the members, and what a member tells the conductor.
+/// @file command.h — what the coordinator tells the members, and what a member tells the coordinator.
 ///
-/// Never leaves the machines of one job, all of one version: plain bytes in host order.
+/// Never leaves the machines of one job, all of one version: plain bytes in host command.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace hvd::negotiate {
 
-/// Orders, carried out by every member in the same sequence.
-enum class Order : std::uint32_t {
+/// Commands, carried out by every member in the same sequence.
+enum class Command : std::uint32_t {
   batch = 1,   ///< u32 flags, u32 count, ids (idset.h): run these together, in ascending order
   assign,      ///< u32 id, u32 slot offset, name: the operation of this name gets an id (a batch follows)
   evict,       ///< u32 id: forget it; who has submitted it sends a record again
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
   fail_group,  ///< u32 code, u64 group, text: everything under way in this group ends with an error
-  outdate,     ///< u32 code, u64 order, u64 group, u32 its size, u32 count, names, text: what was submitted under these
-               ///< names before that order, and is not of the group, which has failed since, ends with an error
-  gone,        ///< u32 code, u32 rank, text: that rank will not take part any more
-  joining,     ///< from now on everything is announced by records, in the order of submission: somebody wants to join
-  stand_in,    ///< u32 id, signature: who has not submitted the operation of this id has joined, and stands in for it
-  joined,      ///< u32 rank: all have joined, that one last; ready bits are used again
+  outdate,   ///< u32 code, u64 command, u64 group, u32 its size, u32 count, names, text: what was submitted under these
+             ///< names before that command, and is not of the group, which has failed since, ends with an error
+  gone,      ///< u32 code, u32 rank, text: that rank will not take part any more
+  joining,   ///< from now on everything is announced by records, in the order of submission: somebody wants to join
+  stand_in,  ///< u32 id, signature: who has not submitted the operation of this id has joined, and stands in for it
+  joined,    ///< u32 rank: all have joined, that one last; ready bits are used again
 };
 
 inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slots
@@ -34,8 +34,9 @@ inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slot
 inline constexpr const char* join_text = "hvd.join()";
 
 /// Records of Kind::join: Signature::root says which.
-inline constexpr int wants_to_join = 0;  ///< asks for the order `joining`
-inline constexpr int has_joined = 1;  ///< after that order, and behind the records of all that this rank had under way
+inline constexpr int wants_to_join = 0;  ///< asks for the command `joining`
+inline constexpr int has_joined =
+    1;  ///< after that command, and behind the records of all that this rank had under way
 inline constexpr std::uint32_t no_slot = 0xffffffffu;
 
 /// The name of an operation that was given none: by the order of calls the same on all ranks, and never used again.
@@ -49,25 +50,25 @@ inline bool is_made_name(std::string_view name) {
 }
 
 /// Appends plain values and text.
-class Writer {
+class ByteWriter {
  public:
   template <class T>
-  Writer& put(T value) {
+  ByteWriter& put(T value) {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     return *this;
   }
   /// Seven bits a byte, the lowest first: small numbers are one byte.
-  Writer& varint(std::uint64_t value) {
+  ByteWriter& varint(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
     bytes_.push_back(static_cast<char>(value));
     return *this;
   }
-  Writer& text(std::string_view s) {
+  ByteWriter& text(std::string_view s) {
     put(static_cast<std::uint32_t>(s.size()));
     bytes_ += s;
     return *this;
   }
-  Writer& raw(std::string_view s) {
+  ByteWriter& raw(std::string_view s) {
     bytes_ += s;
     return *this;
   }
@@ -81,9 +82,9 @@ class Writer {
 inline constexpr std::size_t longest_name = 4096;
 
 /// Takes them off again; throws when there are too few bytes, and on a text or number that is none of those asked for.
-class Reader {
+class ByteReader {
  public:
-  explicit Reader(std::string_view bytes) : left_(bytes) {}
+  explicit ByteReader(std::string_view bytes) : left_(bytes) {}
   template <class T>
   T get() {
     T value;
@@ -144,14 +145,14 @@ inline Signature read_signature(std::string_view blob) {
 
 /// A member's announcement of an operation without an id.
 struct Record {
-  std::uint64_t executed = 0;  ///< orders that the sender had carried out
+  std::uint64_t executed = 0;  ///< commands that the sender had carried out
   Signature signature;
   std::string name;
 };
 
 /// With its length in front, so that a byte queue can carry it.
 inline void append_record(std::string& to, std::uint64_t executed, const Signature& s, std::string_view name) {
-  Writer w;
+  ByteWriter w;
   w.put(static_cast<std::uint32_t>(sizeof(std::uint64_t) + 4 + s.bytes() + name.size())).put(executed);
   w.text(s.blob()).raw(name);
   to += w.bytes();
@@ -166,7 +167,7 @@ inline bool next_record(std::string_view& bytes, Record& record) {
   if (length > sizeof(std::uint64_t) + 4 + sizeof(Signature) + longest_name)
     throw std::runtime_error("negotiation: a record is too long");
   if (bytes.size() < sizeof length + length) return false;
-  Reader r(bytes.substr(sizeof length, length));
+  ByteReader r(bytes.substr(sizeof length, length));
   bytes.remove_prefix(sizeof length + length);
   record.executed = r.get<std::uint64_t>();
   record.signature = read_signature(r.text());

@@ -1,4 +1,4 @@
-#include "core/tally.h"
+#include "core/rank_status.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 namespace hvd::core {
 
-Tally::Tally(int fd) {
+RankStatus::RankStatus(int fd) {
   // The variable may have come to a process that has something else open under that number: touch nothing of it.
   struct stat file {};
   if (fd < 0 || ::fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(wire::tally_bytes)) return;
@@ -24,12 +24,12 @@ Tally::Tally(int fd) {
   before_ = 0;
 }
 
-void Tally::place(wire::Place where) {
+void RankStatus::place(wire::Place where) {
   page_->place_ns.store(memory::now_ns(), std::memory_order_relaxed);
   page_->place.store(where, std::memory_order_release);
 }
 
-void Tally::waits(std::string_view name, std::int64_t since_ns) {
+void RankStatus::waits(std::string_view name, std::int64_t since_ns) {
   page_->turn.fetch_add(1, std::memory_order_acq_rel);
   std::size_t n = 0;
   for (; n < std::min(name.size(), std::size(page_->waits_for) - 1); ++n)
@@ -39,7 +39,7 @@ void Tally::waits(std::string_view name, std::int64_t since_ns) {
   page_->turn.fetch_add(1, std::memory_order_release);
 }
 
-Tally::~Tally() {
+RankStatus::~RankStatus() {
   if (page_ != &own_) ::munmap(page_, wire::tally_bytes);
 }
 

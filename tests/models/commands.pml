@@ -1,9 +1,9 @@
-/* Ready bits as parities, the leader's latch, and the ring of orders: every round of every tensor is published once, when
- * all ranks have announced it, and every rank reads every order once, in the same sequence.
+/* Ready bits as parities, the leader's latch, and the ring of commands: every round of every tensor is published once, when
+ * all ranks have announced it, and every rank reads every command once, in the same sequence.
  *
- * Mirrors Set::submit (the flip), negotiate/gather.h (poll: bits against the latch), memory/queue.h (OrderWriter::write:
- * room for the order and for the header behind it, which is zeroed before; OrderReader::read) and Set::executed.
- * Places of the ring stand for its bytes: an order takes one.
+ * Mirrors ProcessSet::submit (the flip), negotiate/gather.h (poll: bits against the latch), memory/queue.h (CommandWriter::write:
+ * room for the command and for the header behind it, which is zeroed before; CommandReader::read) and ProcessSet::executed.
+ * Places of the ring stand for its bytes: a command takes one.
  *
  * Broken on purpose: NO_LATCH, NO_ROOM_FOR_HEADER, NO_HOLD, EAGER_SUBMIT.
  */
@@ -13,16 +13,16 @@
 #define TENSORS 2
 #define ROUNDS 3
 #define PLACES 2
-#define ORDERS (TENSORS * ROUNDS)
+#define COMMANDS (TENSORS * ROUNDS)
 #define ID(r, t) ((r) * TENSORS + (t))
 
 bit board[RANKS * TENSORS]; /* [rank][tensor] parity */
 byte announced[RANKS * TENSORS];
 bit latch[TENSORS];
 byte header[PLACES];  /* 0: nothing; else tensor + 1 */
-byte written = 0;     /* orders, by the leader */
+byte written = 0;     /* commands, by the leader */
 byte read[RANKS];
-byte log[ORDERS];     /* what order n is */
+byte log[COMMANDS];     /* what command n is */
 byte round_of[TENSORS];
 
 inline publish(t) {
@@ -50,8 +50,8 @@ proctype Leader() {
   byte t, r;
   bit all;
   do
-  :: written == ORDERS -> break
-  :: written < ORDERS ->
+  :: written == COMMANDS -> break
+  :: written < COMMANDS ->
     for (t : 0 .. TENSORS - 1) {
       all = 1;
       for (r : 0 .. RANKS - 1) { if :: board[ID(r, t)] == latch[t] -> all = 0 :: else fi };
@@ -75,13 +75,13 @@ proctype Rank(byte me) {
   byte left[TENSORS];
   for (t : 0 .. TENSORS - 1) { left[t] = ROUNDS };
   do
-  :: read[me] == ORDERS -> break
+  :: read[me] == COMMANDS -> break
   :: left[0] > 0 && !under_way[0] -> t = 0; goto submit
   :: left[1] > 0 && !under_way[1] -> t = 1; goto submit
 #ifdef EAGER_SUBMIT
   :: left[0] > 0 -> t = 0; goto submit
 #endif
-  :: header[read[me] % PLACES] != 0 && read[me] < ORDERS ->
+  :: header[read[me] % PLACES] != 0 && read[me] < COMMANDS ->
     got = header[read[me] % PLACES] - 1;
     assert(got == log[read[me]]);
     assert(under_way[got]);
@@ -96,13 +96,13 @@ submit:
   goto again;
 again:
   do
-  :: read[me] == ORDERS -> goto done
+  :: read[me] == COMMANDS -> goto done
   :: left[0] > 0 && !under_way[0] -> t = 0; goto submit
   :: left[1] > 0 && !under_way[1] -> t = 1; goto submit
 #ifdef EAGER_SUBMIT
   :: left[0] > 0 -> t = 0; goto submit
 #endif
-  :: read[me] < ORDERS && header[read[me] % PLACES] != 0 ->
+  :: read[me] < COMMANDS && header[read[me] % PLACES] != 0 ->
     got = header[read[me] % PLACES] - 1;
     assert(got == log[read[me]]);
     assert(under_way[got]);

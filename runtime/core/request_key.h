@@ -1,4 +1,4 @@
-/// @file asked.h — the request that came with a name last time, so that the same one need not be checked again.
+/// @file request_key.h — the request that came with a name last time, so that the same one need not be checked again.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace hvd::core {
 
 /// What a request says but for its name, and where its tensor lies.  Only of kinds without a result, with few
 /// dimensions: the others are checked each time.
-struct Asked {
+struct RequestKey {
   static constexpr std::int32_t most_dims = 4;
 
   /// Three runs of the request's bytes, 16 each: compared in as many steps.
