@@ -99,7 +99,7 @@ Config Config::from_environment() {
   c.ranks_per_node = static_cast<int>(number("HVD_RANKS_PER_NODE", 0, 0, 1 << 20));
   c.arity = static_cast<int>(number("HVD_TREE_ARITY", 0, 0, 1 << 10));
   flag("HVD_DETERMINISTIC",
-       false);  // a promise that is always kept (CONTRIBUTING, "One allreduce"); wrong text is an error
+       false);  // a promise that is always kept (docs/decisions/22-one-order.md); wrong text is an error
   choose_for_gpus(c);
   if (const char* aware = std::getenv("HVD_GPU_AWARE_MPI"); aware && *aware)
     c.gpu_aware_mpi = flag("HVD_GPU_AWARE_MPI", false);

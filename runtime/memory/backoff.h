@@ -1,7 +1,7 @@
 /// @file backoff.h — how a thread passes the time while it waits for another rank.
 ///
 /// Spin for about the price of a sleep and a wake-up, then yield, then give up
-/// spinning altogether: measured, see CONTRIBUTING ("Waiting").
+/// spinning altogether: measured, see docs/decisions/27-waiting.md.
 #pragma once
 #include <sched.h>
 

@@ -50,6 +50,8 @@ def run_lint(context: Context) -> Tally:
     tally += context.good("mypy of the package", ["mypy", "src/python"], 240)
     tally += context.good("mypy of scripts and tests", ["mypy", "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240)
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
+    tally += context.good("files that the pages name are there", [sys.executable, "scripts/check-paths"])
+    tally += context.good("the table of speeds is made of its figures", [sys.executable, "scripts/bench/picture.py", "--check"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
     tally += optional(context, "shellcheck", ["shellcheck", "-x", "-e", "SC2086,SC2046,SC1091", *shells])
     pages = [str(path) for path in pathlib.Path("man").glob("*.[1-9]")]
