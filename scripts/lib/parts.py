@@ -306,6 +306,7 @@ PARTS = [
     Part("gpu", "GPUs: over fakes, and on a real one where there is one", suite("tests/gpu")),
     Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),
     Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark")),
+    Part("docs", "the web site in a browser; examples killed and resumed", suite("tests/docs")),
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
     Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan),
     Part("tsan", "thread sanitizer: units", run_tsan),

@@ -13,6 +13,7 @@ from netns import fixtures, jobs, slurm
 from netns.capture import Capture
 from netns.cluster import Cluster, wait_for
 from support import hvdrun
+from support.hvdrun import ROOT
 
 WHO = "echo $HVD_RANK/$HVD_SIZE $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $(hostname)"
 
@@ -106,3 +107,23 @@ def test_scancel_leaves_nothing(slurm_hosts: Cluster) -> None:
     wait_for(lambda: out.exists() and out.read_text().count(" up\n") == 2, 90, "both ranks")
     slurm.run(slurm_hosts, "alpha", "scancel", job)
     idle_again(slurm_hosts)
+
+
+def test_the_batch_script_of_the_examples_saves_and_goes_on(slurm_hosts: Cluster) -> None:
+    """examples/train.sbatch on two nodes: told to end as Slurm tells it, it saves; submitted again, it goes on from there."""
+    if reason := no_torch():
+        pytest.skip(reason)
+    options = ["--parsable", "--ntasks-per-node=1", f"--chdir={ROOT}", "--output=/tmp/digits.out", "examples/train.sbatch"]
+    env = jobs.environment(HOME="/tmp", HVD_ALLOW_WRITABLE="1")
+    out = slurm_hosts.tmp("alpha") / "digits.out"
+    for times, said in enumerate(("epoch 2/200", "goes on in epoch "), 1):
+        job = slurm.run(slurm_hosts, "alpha", "sbatch", *options, env=env, cwd=str(ROOT)).stdout.strip()
+        wait_for(lambda said=said: out.exists() and said in out.read_text(), 150, f"{said!r} of job {job}")
+        slurm.run(slurm_hosts, "alpha", "scancel", "--batch", "--signal=TERM", job)
+        idle_again(slurm_hosts)
+        assert out.read_text().count("told to end: saved in epoch ") == times, out.read_text()
+
+
+def no_torch() -> str | None:
+    """Why the example cannot run, or None."""
+    return None if (ROOT / ".venv/bin/hvdrun").exists() else "the batch script runs what scripts/setup puts into .venv"

@@ -1,0 +1,104 @@
+"""The web site: made strictly, all links lead somewhere, and it works in a browser without a server or a network."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.hvdrun import ROOT
+
+MADE_BY_SETUP = ROOT / ".cache/docs/made-with"
+LIMIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def site() -> pathlib.Path:
+    """build/docs/html, made anew; every link and anchor in it was looked at."""
+    if shutil.which("mandoc") is None:
+        pytest.skip("the manual pages need mandoc (apt install mandoc)")
+    if not MADE_BY_SETUP.exists():
+        pytest.skip("no Sphinx in .cache/docs (scripts/setup --tests, or scripts/docs)")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/docs"), "--check"], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return ROOT / "build/docs/html"
+
+
+@pytest.fixture
+def page(site: pathlib.Path) -> Iterator[Any]:
+    """The first page in Chromium, read from its file; whatever asks another host fails the test."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("the site is looked at in chromium (apt install chromium)")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        opened = browser.new_page(viewport={"width": 1300, "height": 900}, color_scheme="light")
+        asked: list[str] = []
+        opened.on("request", lambda request: asked.append(request.url))
+        opened.goto(f"file://{site}/index.html", timeout=LIMIT_MS)
+        yield opened
+        browser.close()
+        assert asked and not [url for url in asked if not url.startswith(("file:", "data:"))], asked
+
+
+def test_search_finds_a_word_of_a_manual_page(page: Any) -> None:
+    page.fill("input[name=q]", "record_stream")
+    page.press("input[name=q]", "Enter")
+    page.wait_for_selector("#search-results li a", timeout=LIMIT_MS)
+    found = page.locator("#search-results li a").all_inner_texts()
+    assert "hvd-gpu(7)" in found, found
+    page.click("#search-results li a:has-text('hvd-gpu(7)')")
+    page.wait_for_selector("h1:has-text('hvd-gpu(7)')", timeout=LIMIT_MS)
+
+
+def background(page: Any) -> int:
+    """How light the page is: the sum of red, green and blue."""
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
+
+
+def test_dark_mode(page: Any) -> None:
+    assert background(page) > 600
+    for _ in range(3):  # the button goes through the system's, light and dark
+        page.click(".theme-toggle >> visible=true")
+        if page.get_attribute("body", "data-theme") == "dark":
+            break
+    assert background(page) < 200
+    page.click("a:has-text('Quick start') >> visible=true")
+    page.wait_for_selector("h1:has-text('Quick start')", timeout=LIMIT_MS)
+    assert background(page) < 200, "another page forgets it"
+
+
+def test_the_picture_of_speeds_is_shown(page: Any) -> None:
+    assert page.evaluate("document.querySelector('img[src*=speed]').naturalWidth") > 100
+
+
+# ---- manual pages
+
+
+PAGES = sorted((ROOT / "man").glob("*.[1-9]"))
+
+
+def test_every_manual_page_is_installed_and_known_to_hvdrun() -> None:
+    installed = set(re.findall(r"'([\w.-]+\.[1-9])'", (ROOT / "man/meson.build").read_text()))
+    assert installed == {page.name for page in PAGES}
+    seen = re.search(r"^\.Sh SEE ALSO\n((?:\.Xr .*\n)+)", (ROOT / "man/hvdrun.1").read_text(), re.MULTILINE)
+    assert seen is not None
+    named = {".".join(words) for words in re.findall(r"^\.Xr ([\w.-]+) (\d)", seen[1], re.MULTILINE)}
+    assert {page.name for page in PAGES} - {"hvdrun.1"} <= named
+
+
+def test_manual_pages_refer_to_pages_that_are_there() -> None:
+    ours = {page.name for page in PAGES}
+    for page in PAGES:
+        for name, section in re.findall(r"^\.Xr (hvd[\w.-]*) (\d)", page.read_text(), re.MULTILINE):
+            assert f"{name}.{section}" in ours, (page.name, name, section)
