@@ -13,7 +13,7 @@ namespace hvd::launcher {
 /// pairs have each.  hvdrank is asked.
 std::string gpu_question(const std::string& rank_program);
 /// Shell text: "aware yes" where this Open MPI takes pointers to the memory of GPUs, "aware no" where it does not;
-/// nothing where it does not say.  UCX may take them nevertheless: the runtime's HVD_GPU_AWARE_MPI.
+/// nothing where it does not say.  For programs that use MPI themselves: the runtime gives MPI no GPU memory.
 std::string aware_question(const std::string& mpirun);
 
 /// How many pairs of the host's GPUs have each way.

@@ -17,14 +17,14 @@ unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(
 }  // namespace
 
 Batch::Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-             trace::Tracer& tracer, std::uint32_t& traced, GpuActivity& gpus, End end)
+             trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& gpu_busy, End end)
     : world_(world),
       config_(config),
       node_(node),
       transport_(transport),
       tracer_(tracer),
       rows_(tracer, traced),
-      gpus_(gpus),
+      gpu_busy_(gpu_busy),
       end_(std::move(end)),
       slots_(node),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
@@ -81,18 +81,13 @@ void Batch::sort(Operation& op) {
 
 /// Tensors on GPUs: what does not stay there becomes host tensors, once the copies are there.
 void Batch::sort_device(std::span<Operation* const> ops) {
-  Device::Taken taken = device_->take(ops);
-  parts_[by_nccl].ops = std::move(taken.by_nccl);
-  parts_[by_mpi].ops = std::move(taken.by_mpi);
-  std::array<std::size_t, 2> next{};  // all lists are in the coordinator's order
+  const std::vector<Operation*>& stay = parts_[by_nccl].ops = device_->take(ops);
+  std::size_t next = 0;  // both lists are in the coordinator's order
   for (Operation* op : ops) {
-    bool stays = false;
-    for (const std::size_t way : {by_nccl, by_mpi}) {
-      const std::vector<Operation*>& there = parts_[way].ops;
-      std::size_t& n = next[way - by_nccl];
-      if (n < there.size() && there[n] == op) stays = true, ++n;
+    if (next < stay.size() && stay[next] == op) {
+      ++next;
+      continue;
     }
-    if (stays) continue;
     parts_[copied].ops.push_back(op);
     sort(*op);
   }
@@ -142,16 +137,13 @@ void Batch::start() {
     auto exchange = [this](std::vector<ops::Parcel> parcels) {
       return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
     };
-    device_ = std::make_unique<Device>(world_, config_, transport_, gpus_, tracer_, exchange, std::move(inherited_));
+    device_ = std::make_unique<Device>(world_, config_, gpu_busy_, tracer_, exchange, std::move(inherited_));
     device_->begin_agreement(parts_[agreed].ops);
-  } else if (at_ == by_nccl || at_ == by_mpi) {
+  } else if (at_ == by_nccl) {
     const Part& p = parts_[at_];
-    const Device::Way way = at_ == by_mpi ? Device::Way::mpi : Device::Way::nccl;
     phase_ = trace::Phase::queue;
-    if (way == Device::Way::nccl && device_->joins())
-      rows_.next(p.row, std::exchange(phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
-    device_->begin(p.ops, way, tracer_.enabled() ? p.row : 0);
-    if (way == Device::Way::mpi) rows_.queued(p.row, phase_);  // MPI is told of with what the device does
+    if (device_->joins()) rows_.next(p.row, std::exchange(phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
+    device_->begin(p.ops, tracer_.enabled() ? p.row : 0);
   } else if (at_ == copied) {
     return;
   } else if (at_ == reduced) {
@@ -186,11 +178,11 @@ bool Batch::step_device() {
     if (!device_->agreed()) return moved;
     sort_device(parts_[agreed].ops);
     queue_rows();
-  } else if (at_ == by_nccl || at_ == by_mpi) {
+  } else if (at_ == by_nccl) {
     const bool moved = device_->step();
     if (!device_->done()) return moved;
     device_->finish();
-    if (at_ == by_nccl) rows_.queued(parts_[at_].row, phase_);
+    rows_.queued(parts_[at_].row, phase_);
     end_(parts_[at_].ops);
   } else if (!device_->staged()) {
     return false;

@@ -32,7 +32,7 @@ class Batch {
   /// They have ended well.
   using End = std::function<void(std::span<Operation* const>)>;
   Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-        trace::Tracer& tracer, std::uint32_t& traced, GpuActivity& gpus, End end);
+        trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& gpu_busy, End end);
 
   /// Makes the stage of operations that are no collectives: set_change.
   using Special =
@@ -60,8 +60,8 @@ class Batch {
   void drop();
 
  private:
-  /// The first four are for tensors on GPUs: agree on how, run by NCCL, run by MPI, copy the others to the host.
-  enum Kinds : std::size_t { agreed, by_nccl, by_mpi, copied, reduced, adapted, scattered, delivered, special, parts };
+  /// The first three are for tensors on GPUs: agree on how, run by NCCL, copy the others to the host.
+  enum Kinds : std::size_t { agreed, by_nccl, copied, reduced, adapted, scattered, delivered, special, parts };
   struct Part {
     std::vector<Operation*> ops;
     std::uint32_t row = 0;
@@ -90,7 +90,7 @@ class Batch {
   transport::Transport& transport_;
   trace::Tracer& tracer_;
   BatchRows rows_;
-  GpuActivity& gpus_;
+  std::atomic<bool>& gpu_busy_;
   End end_;
   Special special_;
   ops::Slots slots_;

@@ -39,7 +39,7 @@ bool flag(const char* name, bool fallback) {
 }
 
 /// True for MPI, false for NCCL; nullopt: it says nothing.
-std::optional<bool> by_mpi(const char* name) {
+std::optional<bool> names_mpi(const char* name) {
   const char* text = std::getenv(name);
   if (!text || !*text) return std::nullopt;
   const std::string what = text;
@@ -49,22 +49,24 @@ std::optional<bool> by_mpi(const char* name) {
 }
 
 /// NCCL moves tensors on GPUs unless Horovod's variables name MPI, for all operations or for one (which then counts),
-/// or only operations on the CPU are chosen.
+/// or choose only operations on the CPU.  MPI here takes no device memory: such tensors go through host memory.
 void choose_for_gpus(Config& c) {
   const std::pair<Kind, const char*> kinds[] = {{Kind::allreduce, "HOROVOD_GPU_ALLREDUCE"},
                                                 {Kind::allgather, "HOROVOD_GPU_ALLGATHER"},
                                                 {Kind::broadcast, "HOROVOD_GPU_BROADCAST"},
                                                 {Kind::alltoall, "HOROVOD_GPU_ALLTOALL"},
                                                 {Kind::reducescatter, "HOROVOD_GPU_REDUCESCATTER"}};
-  const std::optional<bool> all = by_mpi("HOROVOD_GPU_OPERATIONS");
+  const std::optional<bool> all = names_mpi("HOROVOD_GPU_OPERATIONS");
   bool any = all.has_value();
+  std::uint32_t every = 0;
   for (const auto& [kind, name] : kinds) {
-    const std::optional<bool> one = by_mpi(name);
+    const std::optional<bool> one = names_mpi(name);
     any |= one.has_value();
-    if (one.value_or(all.value_or(false))) c.gpu_by_mpi |= bit_of(kind);
+    every |= bit_of(kind);
+    if (one.value_or(all.value_or(false))) c.gpu_through_host |= bit_of(kind);
   }
   const char* cpu = std::getenv("HOROVOD_CPU_OPERATIONS");
-  c.gpu_through_host = !any && cpu && *cpu;
+  if (!any && cpu && *cpu) c.gpu_through_host = every;
 }
 
 /// "0,2,4,6"
@@ -101,8 +103,6 @@ Config Config::from_environment() {
   flag("HVD_DETERMINISTIC",
        false);  // a promise that is always kept (docs/decisions/22-one-order.md); wrong text is an error
   choose_for_gpus(c);
-  if (const char* aware = std::getenv("HVD_GPU_AWARE_MPI"); aware && *aware)
-    c.gpu_aware_mpi = flag("HVD_GPU_AWARE_MPI", false);
   c.torch_memory = flag("HVD_TORCH_MEMORY", true);
   c.nccl_wide = flag("HVD_NCCL_WIDE", false);
   c.nccl_float8 = flag("HVD_NCCL_FLOAT8", false);

@@ -18,9 +18,9 @@ struct Config {
   double start_limit_seconds = 600;  ///< how long init waits for the other ranks
   int ranks_per_node = 0;            ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
   int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
-  bool gpu_through_host = false;     ///< HOROVOD_CPU_OPERATIONS, and nothing said for GPUs: tensors there too
-  std::uint32_t gpu_by_mpi = 0;   ///< HOROVOD_GPU_OPERATIONS=MPI, HOROVOD_GPU_ALLREDUCE=MPI, …: a bit for each Kind
-  int gpu_aware_mpi = -1;         ///< HVD_GPU_AWARE_MPI: 1, MPI takes device memory; 0, it does not; -1: it is asked
+  /// A bit for each Kind whose tensors on GPUs go through host memory: HOROVOD_GPU_OPERATIONS=MPI,
+  /// HOROVOD_GPU_ALLREDUCE=MPI, …; all of them with HOROVOD_CPU_OPERATIONS, where nothing is said for GPUs.
+  std::uint32_t gpu_through_host = 0;
   bool torch_memory = true;       ///< HVD_TORCH_MEMORY: device memory from torch's allocator, for its tensors
   bool nccl_wide = false;         ///< HVD_NCCL_WIDE: sums of f16 and bf16 on GPUs are made in f32
   bool nccl_float8 = false;       ///< HVD_NCCL_FLOAT8: those of 8-bit floats by NCCL, in 8 bits

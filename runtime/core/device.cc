@@ -16,16 +16,15 @@ constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is
 
 }  // namespace
 
-Device::Device(const World& world, const Config& config, transport::Transport& transport, GpuActivity& gpus,
-               trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited)
+Device::Device(const World& world, const Config& config, std::atomic<bool>& gpu_busy, trace::Tracer& tracer,
+               Exchange exchange, std::unique_ptr<Inherited> inherited)
     : world_(world),
       config_(config),
-      transport_(transport),
-      gpus_(gpus),
+      gpu_busy_(gpu_busy),
       tracer_(tracer),
       exchange_(std::move(exchange)),
       inherited_(std::move(inherited)) {
-  lanes_.emplace_back(gpus_.busy, tracer_);
+  lanes_.emplace_back(gpu_busy_, tracer_);
 }
 
 /// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.
@@ -57,7 +56,7 @@ bool Device::reap() {
   return any;
 }
 
-// ---- through NCCL, or MPI
+// ---- through NCCL
 
 namespace {
 
@@ -87,27 +86,22 @@ nccl::Tensor tensor_of(const Operation& op) {
 
 }  // namespace
 
-Device::Taken Device::take(std::span<Operation* const> ops) {
-  Taken taken;
+std::vector<Operation*> Device::take(std::span<Operation* const> ops) {
+  std::vector<Operation*> taken;
   for (Operation* op : ops) {
     const nccl::Tensor t = tensor_of(*op);
-    const std::uint32_t kind = bit_of(t.kind);
-    if (decision_.by_mpi & kind && mpi::possible(t, world_.size, decision_.means))
-      taken.by_mpi.push_back(op);
-    else if (decision_.nccl && !((decision_.by_mpi | decision_.to_host) & kind) &&
-             nccl::possible(t, world_.size, decision_.means))
-      taken.by_nccl.push_back(op);
+    if (decision_.nccl && !(decision_.through_host & bit_of(t.kind)) && nccl::possible(t, world_.size, decision_.means))
+      taken.push_back(op);
     else if (staging_)
       staging_->begin(*op, world_.rank);
   }
   return taken;
 }
 
-void Device::begin(std::span<Operation* const> ops, Way way, std::uint32_t row) {
+void Device::begin(std::span<Operation* const> ops, std::uint32_t row) {
   ops_.assign(ops.begin(), ops.end());
-  way_ = way;
   row_ = row;
-  if (way_ == Way::nccl) join();
+  join();
   tensors_.clear();
   for (const Operation* op : ops_) {
     nccl::Tensor& t = tensors_.emplace_back(tensor_of(*op));
@@ -153,24 +147,13 @@ void Device::launch() {
   Lane& l = lane();
   l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
-  launch_ = way_ == Way::mpi ? by_mpi() : by_nccl();
-}
-
-std::unique_ptr<nccl::Work> Device::by_mpi() {
-  if (!letters_) letters_ = std::make_unique<nccl::Buffer>(*gpu_, nccl::Buffer::For::mpi);
-  const nccl::Place place{*gpu_, lane().stream, *letters_, decision_.means, row_ != 0};
-  return std::make_unique<mpi::Launch>(place, transport_, std::move(tensors_));
-}
-
-std::unique_ptr<nccl::Work> Device::by_nccl() {
-  Lane& l = lane();
   const nccl::Launch::Where where{{*gpu_, l.stream, *l.buffer, decision_.means, row_ != 0},
                                   *clique_,
                                   turn_ % lanes_.size(),
                                   nodes_,
                                   decision_.sums_by_nodes,
                                   decision_.gathers_by_nodes};
-  return std::make_unique<nccl::Launch>(where, world_.size, std::move(tensors_));
+  launch_ = std::make_unique<nccl::Launch>(where, world_.size, std::move(tensors_));
 }
 
 /// What the timeline wants to know of the launch, which is queued; nullptr: nothing.
@@ -178,7 +161,7 @@ std::unique_ptr<Timed> Device::timed() {
   if (row_ == 0) return nullptr;
   auto t = std::make_unique<Timed>();
   t->row = row_;
-  t->by = way_ == Way::mpi ? trace::Phase::mpi : trace::Phase::nccl;
+  t->by = trace::Phase::nccl;
   t->packs = launch_->packs();
   t->idle = idle_;
   t->recorded_ns = launch_->began_ns();
@@ -228,7 +211,7 @@ void Device::finish() {
   tensors_.clear();
   launch_.reset();
   ops_.clear();
-  if (way_ == Way::nccl) ++turn_;
+  ++turn_;
 }
 
 // ---- what runs on the device
@@ -271,22 +254,10 @@ void Device::fail(int code, const std::string& text) {
     reap();
 }
 
-/// What it had taken comes back: at once where nobody uses it any longer than our stream does, for NCCL when that has
-/// been ended.
+/// The memory that it had taken is given back when NCCL has been ended.
 void Device::forget_launch() {
   if (!launch_) return;
   rest_ = launch_->take_rest();
-  if (way_ == Way::mpi) {
-    try {
-      const Current current(gpu_->driver(), gpu_->context());
-      free_rest();
-    } catch (const Error&) {  // the driver is gone
-    }
-    if (static_cast<mpi::Launch&>(*launch_).sending()) {
-      (void)launch_.release();  // a message may still arrive in the buffer, and MPI has the requests
-      (void)letters_.release();
-    }
-  }
   launch_.reset();
 }
 
@@ -305,9 +276,9 @@ void Device::end_now(int code, const std::string& text) {
 
 /// NCCL queues nothing anymore, so a mark behind all of it can be had.
 void Device::free_rest() {
-  if (rest_.empty() && way_ == Way::nccl) return;
+  if (rest_.empty()) return;
   const std::shared_ptr<cuda::Mark> mark = gpu_->mark(lane().stream);
-  (way_ == Way::mpi ? letters_ : lane().buffer)->last = mark;
+  lane().buffer->last = mark;
   for (const cuda::Pointer p : rest_) gpu_->free(p, mark);
   rest_.clear();
 }

@@ -1,12 +1,10 @@
-/// @file device.h — a process set's operations on device memory: which go through NCCL, which through MPI from there,
-/// which through host memory.
+/// @file device.h — a process set's operations on device memory: which go through NCCL, which
+/// through host memory.
 ///
 /// The seam between batches and the GPU.  A batch gives its device tensors here:
-/// those that NCCL takes run as one stage, those that MPI takes as another; the
-/// rest is copied to pinned memory
-/// (staging.h), runs as host tensors do, and is copied back.  An operation ends for
-/// the engine when its work is queued on our stream; what is still running on the
-/// device (running.h) is watched: NCCL's asynchronous errors, and peers that are gone.
+/// those that NCCL takes run as one stage; the rest is copied to pinned memory (staging.h), runs as host tensors do,
+/// and is copied back.  An operation ends for the engine when its work is queued on our stream; what is still running
+/// on the device (running.h) is watched: NCCL's asynchronous errors, and peers that are gone.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -17,14 +15,12 @@
 #include <vector>
 
 #include "core/config.h"
-#include "core/drive_lock.h"
 #include "core/operation.h"
 #include "core/running.h"
 #include "core/staging.h"
 #include "core/world.h"
 #include "cuda/gpu.h"
 #include "ops/hierarchical/delivery.h"
-#include "ops/mpi/launch.h"
 #include "ops/nccl/agreement.h"
 #include "ops/nccl/launch.h"
 #include "ops/nccl/room.h"
@@ -48,9 +44,9 @@ class Device {
 
   /// @p transport  of the set
   /// @p exchange  makes the stage that carries bytes between the hosts of the set
-  /// @p gpus      learns when work is left to the GPU, and when MPI works on its memory
-  Device(const World& world, const Config& config, transport::Transport& transport, GpuActivity& gpus,
-         trace::Tracer& tracer, Exchange exchange, std::unique_ptr<Inherited> inherited);
+  /// @p gpu_busy  becomes true when work is left to the GPU
+  Device(const World& world, const Config& config, std::atomic<bool>& gpu_busy, trace::Tracer& tracer,
+         Exchange exchange, std::unique_ptr<Inherited> inherited);
   ~Device();
 
   /// The ranks have decided; else agree() comes first, with the first batch that has device tensors.
@@ -58,21 +54,17 @@ class Device {
   void begin_agreement(std::span<Operation* const> ops);
   /// True when anything moved.
   bool step_agreement();
-  struct Taken {
-    std::vector<Operation*> by_nccl, by_mpi;
-  };
   /// Those of @p ops that stay on the device.  The others now lie in pinned memory, copies on their way: staged() says
   /// when.
-  Taken take(std::span<Operation* const> ops);
+  std::vector<Operation*> take(std::span<Operation* const> ops);
   bool staged() const { return staging_->arrived(); }
   /// A staged operation's result is there, in pinned or ordinary memory: queues the way back.
   void give_back(Operation& op) { staging_->give_back(op); }
 
   /// NCCL has not been used yet: it starts with the first batch.
   bool joins() const { return !clique_; }
-  enum class Way { nccl, mpi };
   /// Operations that were taken, as a stage.  row: of the timeline, which is told later what the GPU did when; 0: none
-  void begin(std::span<Operation* const> ops, Way way, std::uint32_t row);
+  void begin(std::span<Operation* const> ops, std::uint32_t row);
   bool step();
   bool done() const;
   /// Hands results and marks to the operations.
@@ -102,8 +94,6 @@ class Device {
   void begin_lengths();
   void take_lengths();
   void launch();
-  std::unique_ptr<nccl::Work> by_nccl();
-  std::unique_ptr<nccl::Work> by_mpi();
   void forget_launch();
   void say() const;
   std::unique_ptr<Timed> timed();
@@ -112,8 +102,7 @@ class Device {
 
   const World& world_;
   const Config& config_;
-  transport::Transport& transport_;
-  GpuActivity& gpus_;
+  std::atomic<bool>& gpu_busy_;
   trace::Tracer& tracer_;
   const Exchange exchange_;
   /// A stream, and what is on it; see nccl::Clique.
@@ -124,7 +113,7 @@ class Device {
     Running running;
   };
   /// Of the stage.
-  Lane& lane() { return way_ == Way::mpi ? lanes_.front() : lanes_[turn_ % lanes_.size()]; }
+  Lane& lane() { return lanes_[turn_ % lanes_.size()]; }
   bool reap();
 
   cuda::Gpu* gpu_ = nullptr;
@@ -139,9 +128,6 @@ class Device {
   std::deque<Lane> lanes_;  ///< the first one is there from the start; copies through host memory are on it
   std::size_t turn_ = 0;    ///< batches that NCCL has taken
 
-  std::unique_ptr<nccl::Buffer> letters_;  ///< all that MPI sees
-
-  Way way_ = Way::nccl;
   std::vector<Operation*> ops_;  ///< of the stage
   std::vector<nccl::Tensor> tensors_;
   std::vector<std::int64_t> my_lengths_;

@@ -53,8 +53,7 @@ void Device::begin_agreement(std::span<Operation* const> ops) {
 
 nccl::Card Device::card() {
   nccl::Card c;
-  c.stages = config_.gpu_through_host;
-  c.by_mpi = config_.gpu_by_mpi;
+  c.through_host = config_.gpu_through_host;
   c.wide = config_.nccl_wide;
   c.float8 = config_.nccl_float8;
   c.host = PeerProcess::mine().host;
@@ -64,12 +63,9 @@ nccl::Card Device::card() {
     return c;
   }
   c.kernels = gpu_->no_kernels().empty();
-  const cuda::Gpu* const held = gpus_.context.gpu();  // MPI keeps to one context
-  c.aware = (!held || held == gpu_) &&
-            (config_.gpu_aware_mpi < 0 ? transport_.takes_device_memory() : config_.gpu_aware_mpi != 0);
   c.generation = gpu_->generation();
   copy_text(c.uuid, gpu_->uuid());
-  if (c.stages || c.by_mpi == nccl::gpu_kinds) return c;
+  if (c.through_host == nccl::gpu_kinds) return c;
   const nccl::Library* library = nccl::Library::get();
   if (!library) {
     copy_text(c.why, nccl::Library::why_not());
@@ -124,14 +120,13 @@ bool Device::step_agreement() {
   mine_.id = cards.front().id;
   if (gpu_) {
     const Current current(gpu_->driver(), gpu_->context());
-    while (lanes_.size() < static_cast<std::size_t>(decision_.lanes)) lanes_.emplace_back(gpus_.busy, tracer_);
+    while (lanes_.size() < static_cast<std::size_t>(decision_.lanes)) lanes_.emplace_back(gpu_busy_, tracer_);
     for (Lane& l : lanes_) {
       l.stream = gpu_->make_stream();
       l.buffer = std::make_unique<nccl::Buffer>(*gpu_);
     }
     staging_ = std::make_unique<Staging>(*gpu_, lanes_.front().stream, lanes_.front().running);
   }
-  if (decision_.by_mpi && world_.size > 1 && gpu_) gpus_.context.hold(*gpu_);
   if (world_.rank == 0) say();
   agreed_ = true;
   return true;
@@ -140,18 +135,12 @@ bool Device::step_agreement() {
 /// What is not as one would expect, and to who asks for it what is.
 void Device::say() const {
   const nccl::Decision& d = decision_;
-  const bool mpi = d.by_mpi == nccl::gpu_kinds;
   const std::string way = std::string("tensors on GPUs go through ") +
-                          (mpi      ? "MPI, which takes device memory"
-                           : d.nccl ? "NCCL " + nccl::version_text(nccl::Library::get()->version)
-                                    : "host memory");
+                          (d.nccl ? "NCCL " + nccl::version_text(nccl::Library::get()->version) : "host memory");
   if (!d.nccl && !d.reason.empty())
     std::fprintf(stderr, "hvd: %s%s: %s\n", log_time().c_str(), way.c_str(), d.reason.c_str());
   else
-    log_info(way + (!mpi && d.by_mpi ? ", some operations through MPI" : ""));
-  if (!d.why_not_mpi.empty())
-    std::fprintf(stderr, "hvd: %stensors on GPUs that were to go through MPI go through host memory: %s\n",
-                 log_time().c_str(), d.why_not_mpi.c_str());
+    log_info(way + (d.nccl && d.through_host ? ", some operations through host memory" : ""));
   for (const std::string& note : d.notes)
     if (d.nccl) std::fprintf(stderr, "hvd: %s%s\n", log_time().c_str(), note.c_str());
 }

@@ -22,7 +22,7 @@ struct Timed {
   bool packs = false;                    ///< something goes through the fusion buffer
   bool idle = false;                     ///< our stream was, when the first mark was recorded
   std::int64_t recorded_ns = 0;
-  /// Before the wait for the tensors, before packing, before NCCL or MPI, before unpacking, at the end.
+  /// Before the wait for the tensors, before packing, before NCCL, before unpacking, at the end.
   std::vector<std::shared_ptr<cuda::Mark>> marks;
 };
 

@@ -91,7 +91,7 @@ void Engine::leave() {
   stop_.store(true, std::memory_order_seq_cst);
   doorbell_->ring_always();
   thread_.join();
-  const DriveLock lock(drive_, shared_.gpus);
+  const std::lock_guard lock(drive_);
   finish_devices();
   for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, "the runtime was shut down");
   leave_message();
@@ -106,7 +106,7 @@ void Engine::finish_devices() {
   const std::int64_t end = now_ns() + 5'000'000'000;
   for (;;) {
     watch_devices();
-    if (!shared_.gpus.busy.load() || !lost_.empty() || now_ns() > end) return;
+    if (!shared_.gpu_busy.load() || !lost_.empty() || now_ns() > end) return;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
@@ -160,7 +160,7 @@ bool Engine::busy() const {
 
 /// False when somebody else drives.  @p op: what the caller waits for; other sets get their turn less often.
 bool Engine::drive(const Operation* op, bool& moved) {
-  DriveLock lock(drive_, shared_.gpus, std::try_to_lock);
+  std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) return false;
   if (mine_.size() == 1)
     moved = step(*global_);
@@ -182,9 +182,9 @@ void Engine::begin_polling() { doorbell_->polling.fetch_add(1, std::memory_order
 /// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
 void Engine::end_polling() {
   doorbell_->polling.fetch_sub(1, std::memory_order_seq_cst);
-  if (shared_.gpus.busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
+  if (shared_.gpu_busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
   if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
-  DriveLock lock(drive_, shared_.gpus, std::try_to_lock);
+  std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) {  // who drives may have looked already (tests/models/doorbell.pml)
     doorbell_->ring_always();
     return;
@@ -217,7 +217,7 @@ void Engine::end_deep_sleep() {
 void Engine::look(ProcessSet& set) {
   memory::Doorbell& doorbell = set.node().doorbell(0);
   if (set.leader() && !many_nodes_ && doorbell.would_wake()) {
-    DriveLock lock(drive_, shared_.gpus, std::try_to_lock);
+    std::unique_lock lock(drive_, std::try_to_lock);
     if (lock) {
       step(set, ProcessSet::StepLimit::brief);
       const bool more = set.busy();
@@ -303,7 +303,7 @@ void Engine::run() {
       check_stalls();
       bool more;
       {
-        const DriveLock lock(drive_, shared_.gpus);
+        const std::lock_guard lock(drive_);
         more = busy();
       }
       if (more) {  // in the midst of something, and nobody rings for that
@@ -323,10 +323,10 @@ bool Engine::sleep() {
   bool moved = false;
   if (!stop_.load(std::memory_order_seq_cst)) {
     if (doorbell_->polling.load(std::memory_order_seq_cst) == 0) {
-      const DriveLock lock(drive_, shared_.gpus);
+      const std::lock_guard lock(drive_);
       moved = step() || busy();
     }
-    auto under_way = [this] { return shared_.outstanding.load() > 0 || shared_.gpus.busy.load(); };
+    auto under_way = [this] { return shared_.outstanding.load() > 0 || shared_.gpu_busy.load(); };
     bool waits = under_way() || stalls_;
     if (waits || moved) {
       idle_sleeps_ = 0;
@@ -353,7 +353,7 @@ void Engine::check_stalls() {
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;
-  const DriveLock lock(drive_, shared_.gpus);
+  const std::lock_guard lock(drive_);
   stalls_ = false;
   for (auto& s : mine_)
     if (s->leader()) stalls_ |= s->leader()->check_stalls(now);
@@ -366,12 +366,12 @@ void Engine::watch() {
   if (!waits) {
     waits_since_ns_ = 0;
     shared_.status.goes_on();
-    if (!shared_.gpus.busy.load()) return;
+    if (!shared_.gpu_busy.load()) return;
   }
   const std::int64_t now = now_ns();
   if (now - watched_ns_ < watch_after_ns) return;
   watched_ns_ = now;
-  const DriveLock lock(drive_, shared_.gpus);
+  const std::lock_guard lock(drive_);
   if (waits) tell_guard(now);
   watch_devices();
   std::vector<std::shared_ptr<ProcessSet>> stuck;
@@ -395,12 +395,12 @@ void Engine::watch_devices() {
     } catch (const Error& e) { s->fail_all(static_cast<int>(e.code), e.what()); }
     any |= s->on_device();
   }
-  shared_.gpus.busy.store(any, std::memory_order_seq_cst);
+  shared_.gpu_busy.store(any, std::memory_order_seq_cst);
 }
 
 void Engine::stop_timeline() {
   {
-    const DriveLock lock(drive_, shared_.gpus);
+    const std::lock_guard lock(drive_);
     watch_devices();
   }
   shared_.tracer.stop();
@@ -426,7 +426,7 @@ void Engine::fail_if_lost(ProcessSet& set) {
 }
 
 void Engine::peer_lost(int rank, const std::string& text) {
-  const DriveLock lock(drive_, shared_.gpus);
+  const std::lock_guard lock(drive_);
   const std::string what = "rank " + std::to_string(rank) + " is gone: " + text;
   lost_.emplace(rank, RankLoss{what, 0});
   for (auto& s : mine_)

@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "core/batch.h"
 #include "core/config.h"
-#include "core/drive_lock.h"
 #include "core/leader.h"
 #include "core/operation.h"
 #include "core/rank_status.h"
@@ -92,9 +91,9 @@ struct EngineContext {
   RankStatus status;
   Operations operations{status};
   trace::Tracer tracer;
-  std::uint32_t traced = 0;  ///< parts of batches numbered for the timeline so far
-  GpuActivity gpus;
-  std::atomic<int> outstanding{0};  ///< operations of this rank that have not ended, in all sets
+  std::uint32_t traced = 0;           ///< parts of batches numbered for the timeline so far
+  std::atomic<bool> gpu_busy{false};  ///< a GPU is at work for operations that have ended on the host
+  std::atomic<int> outstanding{0};    ///< operations of this rank that have not ended, in all sets
 };
 
 class ProcessSet {

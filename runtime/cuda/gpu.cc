@@ -128,10 +128,6 @@ void Gpu::load_all(Module module) {
 #define HVD_LOAD(T, B, name) scales_[i++] = {load(module, "hvd_scatter_" #name), load(module, "hvd_gather_" #name)};
   HVD_SCALE_KERNELS(HVD_LOAD)
 #undef HVD_LOAD
-  i = 0;
-#define HVD_LOAD(T, name) combines_[i++] = load(module, "hvd_combine_" #name);
-  HVD_COMBINE_KERNELS(HVD_LOAD)
-#undef HVD_LOAD
 }
 
 /// Now, not when it is launched first: CUDA may wait for the device then, in which a kernel of NCCL may wait for us
@@ -224,18 +220,6 @@ void Gpu::scale(bool gather, Number number, bool wide, std::span<const Piece> pi
   const auto row =
       static_cast<std::size_t>(number) + (wide ? 2 : 0);  // f16_f32 and what follows stand behind bf16_bf16
   launch(scales_[row][gather], pieces, scale_units[row], buffer, factor, stream);
-}
-
-void Gpu::combine(Element element, Combine how, const Parts& parts, Stream stream) {
-  if (parts.elements == 0) return;
-  const Kernel& kernel = combines_[static_cast<std::size_t>(element)];
-  Parts copy = parts;
-  auto number = static_cast<std::uint32_t>(how);
-  void* arguments[] = {&copy, &number};
-  const std::uint64_t tiles = tiles_of(parts.elements, tile_combined);
-  const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(tiles, kernel.blocks));
-  driver_.check(driver_.launch(kernel.function, blocks, 1, 1, block_threads, 1, 1, 0, stream, arguments, nullptr),
-                "cuLaunchKernel");
 }
 
 void Gpu::launch(const Kernel& kernel, std::span<const Piece> pieces, const Units& units, Pointer buffer, double factor,

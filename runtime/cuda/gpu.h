@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/combine.h"
 #include "cuda/driver.h"
 #include "cuda/memory.h"
 #include "cuda/table.h"
@@ -82,9 +81,6 @@ class Gpu {
   /// has idle goes back first.  @p stream: that it will be used on first.  Throws Error{unavailable} that says whose
   /// device, how much was asked for, is free, and is ours.
   Pointer allocate(std::size_t bytes, Stream stream);
-  /// The same, but from the driver, for memory that other libraries see by its address: CUDA IPC, which an MPI may use
-  /// within a host, takes what cuMemAlloc gave, and of torch's memory only some (not its expandable segments).
-  Pointer allocate_plain(std::size_t bytes) { return allocate_from(driver_memory(driver_), bytes, nullptr); }
   /// Page-locked host memory, at least @p bytes.
   void* allocate_pinned(std::size_t bytes);
   /// Copies all @p pieces into or out of @p buffer, in one launch for every Table::most; units are bytes.
@@ -93,8 +89,6 @@ class Gpu {
   /// narrower floats; 8-bit ones only so.
   void scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
              Stream stream);
-  /// Reduces the ranks' @p parts into this rank's.
-  void combine(Element element, Combine how, const Parts& parts, Stream stream);
   /// @}
 
   /// Gives back, without the driver: nothing may use it anymore, or only what comes before on the streams of @p after.
@@ -169,7 +163,6 @@ class Gpu {
   int reserved_ = 0;                                                    ///< of them
   std::array<Kernel, 2> copies_;                                        ///< [gather]
   std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
-  std::array<Kernel, num_elements> combines_;                           ///< [Element]
 
   mutable std::mutex mutex_;
   std::array<std::vector<Event>, 2> events_;  ///< [timed]

@@ -1,5 +1,5 @@
-/// @file kernels.cu — entries of kernels.h and combine.h for the device.  One fatbin for all architectures.
-#include "cuda/combine.h"
+/// @file kernels.cu — entries of kernels.h for the device.  One fatbin for all architectures.
+#include "cuda/kernels.h"
 
 using namespace hvd::cuda;
 
@@ -24,9 +24,3 @@ extern "C" __global__ void __launch_bounds__(block_threads)
     scale_tiles<false, T, B>(table, buffer, factor, HVD_PLACE);                                       \
   }
 HVD_SCALE_KERNELS(HVD_ENTRY)
-
-#define HVD_COMBINE_ENTRY(T, name)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(block_threads) hvd_combine_##name(Parts parts, std::uint32_t how) { \
-    combine_tiles<T>(parts, static_cast<Combine>(how), HVD_PLACE);                                                 \
-  }
-HVD_COMBINE_KERNELS(HVD_COMBINE_ENTRY)

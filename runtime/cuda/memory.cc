@@ -95,12 +95,12 @@ Torch find_torch() {
 std::atomic<bool> allowed{true};
 std::atomic<const Source*> chosen{nullptr};
 
-}  // namespace
-
 const Source& driver_memory(const Driver& driver) {
   static const Source& memory = *new DriverMemory(driver);  // there is one driver
   return memory;
 }
+
+}  // namespace
 
 const Source& memory_source(const Driver& driver) {
   const Source* torch = allowed.load() ? chosen.load() : nullptr;

@@ -30,9 +30,6 @@ class Source {
 /// Which one is asked now.  Others may have given memory before.
 const Source& memory_source(const Driver& driver);
 
-/// The driver's own, whoever else offers memory.
-const Source& driver_memory(const Driver& driver);
-
 /// torch's tensors come: memory_source() is its allocator from now on.  False, and @p why, where that cannot be.
 bool use_torch_memory(std::string& why);
 /// HVD_TORCH_MEMORY: whether the last one may say yes.

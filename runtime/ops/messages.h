@@ -31,7 +31,6 @@ class Messages {
     while (!tickets_.empty() && transport_.test(tickets_.front())) tickets_.pop_front();
     return tickets_.empty();
   }
-  std::size_t under_way() const { return tickets_.size(); }
 
  private:
   static constexpr std::size_t piece = 64u << 20;

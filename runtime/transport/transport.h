@@ -36,8 +36,6 @@ class Transport {
   virtual const std::vector<int>& host_of() const = 0;
   /// Other libraries may use the same messaging library from other threads.
   virtual bool threads_multiple() const = 0;
-  /// Messages may lie in the memory of an NVIDIA GPU, as far as the messaging library says.
-  virtual bool takes_device_memory() const { return false; }
 
   /// @p data must stay valid until test() says the ticket is done.  Throws Error{peer_lost}.
   virtual Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) = 0;

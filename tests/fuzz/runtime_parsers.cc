@@ -216,7 +216,7 @@ std::vector<std::string> card_samples() {
   std::vector<nccl::Card> all(3);
   for (std::size_t r = 0; r < all.size(); ++r) {
     nccl::Card& c = all[r];
-    c.version = 23007, c.kernels = c.wide = c.splits = c.aware = 1, c.lanes = 2, c.blocks = 4, c.generation = 90;
+    c.version = 23007, c.kernels = c.wide = c.splits = 1, c.lanes = 2, c.blocks = 4, c.generation = 90;
     c.uuid[0] = 'G', c.uuid[1] = static_cast<char>('0' + r);
   }
   return {std::string(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(nccl::Card))};

@@ -12,10 +12,8 @@ FAKE = {
     "FAKE_CUDA_DEVICES": "4",
     "FAKE_CUDA_DELAY_US": "50",
 }
-MPI = {"HOROVOD_GPU_OPERATIONS": "MPI", "HVD_GPU_AWARE_MPI": "1"}  # it takes the fake GPU's memory
 FILES = ("fake_gpu.py", "torch_operations.py", "torch_gpu.py")
 
 test_two_ranks = checks_of(*FILES, ranks=2, needs=("torch",), **FAKE)
-test_through_host_memory = checks_of(*FILES, ranks=2, needs=("torch",), HOROVOD_CPU_OPERATIONS="MPI", **FAKE)
-test_through_mpi = checks_of(*FILES[::2], ranks=2, needs=("torch",), **MPI, **FAKE)
+test_through_host_memory = checks_of(*FILES, ranks=2, needs=("torch",), HOROVOD_GPU_OPERATIONS="MPI", **FAKE)
 test_several_nodes = checks_of("fake_gpu.py", "torch_gpu.py", ranks=4, needs=("torch",), HVD_RANKS_PER_NODE="2", **FAKE)

@@ -81,19 +81,6 @@ void decide_means(Decision& d, std::span<const Card> cards) {
   d.means.float8 = float8 && (d.means.float8 || !d.means.kernels);
 }
 
-/// Why device memory cannot go through MPI; empty: it can.
-std::string no_mpi(std::span<const Card> cards, std::span<const int> world_ranks) {
-  if (cards.size() == 1 && cards[0].kernels) return {};  // there is nobody to send to
-  for (std::size_t r = 0; r < cards.size(); ++r) {
-    if (!cards[r].uuid[0]) return rank(world_ranks, r) + " has no GPU: " + cards[r].why;
-    if (!cards[r].kernels) return rank(world_ranks, r) + " has no kernels for its GPU";
-    if (!cards[r].aware)
-      return "the MPI of " + rank(world_ranks, r) +
-             " does not take device memory (HVD_GPU_AWARE_MPI=1 where it does, but denies it)";
-  }
-  return {};
-}
-
 /// nccl, or the reason why not.
 void decide_nccl(Decision& d, std::span<const Card> cards, std::span<const int> world_ranks,
                  std::span<const std::size_t> nodes) {
@@ -120,27 +107,15 @@ Card sound(Card c) {
   c.uuid[sizeof c.uuid - 1] = c.why[sizeof c.why - 1] = '\0';
   c.lanes = std::max(c.lanes, 1);
   c.blocks = std::max(c.blocks, 0);
-  c.by_mpi &= gpu_kinds;
+  c.through_host &= gpu_kinds;
   return c;
 }
 
 Decision decide(std::span<const Card> cards, std::span<const int> world_ranks, std::span<const std::size_t> nodes) {
   Decision d;
-  std::uint32_t asked = 0;
-  for (const Card& c : cards) asked |= c.by_mpi;
+  for (const Card& c : cards) d.through_host |= c.through_host;
   decide_means(d, cards);
-  for (const Card& c : cards)
-    if (c.stages) return d;
-  const std::string no = no_mpi(cards, world_ranks);
-  if (asked != gpu_kinds) decide_nccl(d, cards, world_ranks, nodes);
-  if (!no.empty()) {
-    if (asked) d.why_not_mpi = no;
-    d.to_host = asked;
-    return d;
-  }
-  d.by_mpi = asked;
-  // Within a node pinned memory and the node's shared memory are one copy each way, and no MPI does with less.
-  if (!d.nccl && nodes.size() > 1) d.by_mpi = gpu_kinds;
+  if (d.through_host != gpu_kinds) decide_nccl(d, cards, world_ranks, nodes);
   return d;
 }
 

@@ -19,7 +19,6 @@ inline constexpr std::uint32_t gpu_kinds = bit_of(Kind::allreduce) | bit_of(Kind
 /// Sent as it is: the ranks run the same build.
 struct Card {
   std::int32_t version = 0;  ///< of NCCL, 0: none
-  std::int32_t stages = 0;   ///< this rank's environment asks for host memory
   std::int32_t kernels = 0, wide = 0;
   std::int32_t generation = 0;  ///< of its GPU's compute capability
   std::int32_t float8 = 0;      ///< its environment asks for NCCL's own sums of 8-bit floats
@@ -28,10 +27,8 @@ struct Card {
   std::int32_t inherited = 0;   ///< a communicator of the set has been split from the world's
   std::int32_t lanes = 1;       ///< asked for by its environment, like the next two
   std::int32_t sums_by_nodes = 0, gathers_by_nodes = 0;
-  std::int32_t blocks = 0;   ///< its share of its device (room.h)
-  std::int32_t aware = 0;    ///< its MPI takes device memory
-  std::uint32_t by_mpi = 0;  ///< kinds that its environment wants moved by MPI
-  std::int32_t padding = 0;
+  std::int32_t blocks = 0;         ///< its share of its device (room.h)
+  std::uint32_t through_host = 0;  ///< kinds that its environment wants to go through host memory
   std::uint64_t host = 0;
   char uuid[48] = {};
   char why[128] = {};  ///< no NCCL: the reason
@@ -43,13 +40,11 @@ Card sound(Card received);
 
 struct Decision {
   bool nccl = false;
-  std::uint32_t by_mpi = 0;   ///< kinds that MPI moves from and to device memory
-  std::uint32_t to_host = 0;  ///< kinds that it cannot move, though asked to: they go through host memory
+  std::uint32_t through_host = 0;  ///< kinds that a rank wants to go through host memory; the others, if nccl, do not
   Means means;
-  std::string reason;       ///< why not NCCL; empty when the user wants it so
-  std::string why_not_mpi;  ///< which was asked for; else empty
-  bool splits = false;      ///< all have ncclCommSplit
-  bool inherits = false;    ///< the communicator that was split from the world's
+  std::string reason;     ///< why not NCCL; empty when the user wants it so
+  bool splits = false;    ///< all have ncclCommSplit
+  bool inherits = false;  ///< the communicator that was split from the world's
   int lanes = 1;
   bool sums_by_nodes = false, gathers_by_nodes = false;
   int blocks = 0;                  ///< of a device, for each lane

@@ -12,22 +12,20 @@ constexpr std::size_t align = 128;      ///< of a tensor in the buffer
 }  // namespace
 
 std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes,
-                        int parts, Alone alone) {
+                        int parts) {
   std::vector<Fused> all;
   std::map<std::tuple<DType, Reduce, double, double>, std::size_t> group;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
     if (t.kind != Kind::allreduce || t.bytes() == 0) continue;
-    if (alone == Alone::large && t.bytes() >= large && scaling_of(t, size, means, false).none() && !widened(t, means))
-      continue;
+    if (t.bytes() >= large && scaling_of(t, size, means, false).none() && !widened(t, means)) continue;
     const auto [at, fresh] = group.emplace(std::tuple(t.dtype, t.reduce, t.before, t.after), all.size());
     if (fresh) all.emplace_back();
     all[at->second].tensors.push_back(i);
   }
   std::erase_if(all, [&](const Fused& f) {  // alone and as it is: packing it is of no use
     const Tensor& t = tensors[f.tensors.front()];
-    return alone == Alone::large && f.tensors.size() == 1 && scaling_of(t, size, means, false).none() &&
-           !widened(t, means);
+    return f.tensors.size() == 1 && scaling_of(t, size, means, false).none() && !widened(t, means);
   });
   std::size_t end = 0;
   const std::size_t step = align * static_cast<std::size_t>(parts);

@@ -54,7 +54,7 @@ void Buffer::release() {
 
 void Buffer::ask(std::size_t bytes, cuda::Stream stream, bool kernels) {
   try {
-    address_ = whom_ == For::mpi ? gpu_.allocate_plain(bytes) : gpu_.allocate(bytes, stream);
+    address_ = gpu_.allocate(bytes, stream);
   } catch (const Error& full) {
     if (!kernels) throw;
     try {
@@ -89,7 +89,6 @@ void Work::begin() {
   wait();
   note();
   for (const Fused& f : fused_) pack(f);
-  pack_rest();
   note();
 }
 
@@ -115,7 +114,6 @@ void Work::wait() {
 void Work::end() {
   note();
   for (const Fused& f : fused_) move(f, false);
-  unpack_rest();
   marks_.push_back(place_.gpu.mark(place_.stream, place_.timed));
   place_.buffer.last = marks_.back();
   queued_ = true;

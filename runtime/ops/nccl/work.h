@@ -3,7 +3,7 @@
 /// Small tensors of one type and reduction lie together in a fusion buffer, packed by one launch of our kernels; the
 /// host waits for nothing meanwhile:
 ///
-///   stream: wait for each tensor's mark → gather → (NCCL or MPI) → scatter → mark
+///   stream: wait for each tensor's mark → gather → NCCL → scatter → mark
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,24 +23,20 @@ struct Fused {
   bool wide = false;
 };
 
-/// Which of them get a call of their own, and are not copied.
-enum class Alone { large, none };
-
 /// Which tensors go together.  Pure, and the same on all ranks.
 /// *buffer_bytes: how large the fusion buffer must be.
 /// parts: the bytes of each are so many times a multiple of every element's.
 std::vector<Fused> fuse(const std::vector<Tensor>& tensors, int size, const Means& means, std::size_t* buffer_bytes,
-                        int parts = 1, Alone alone = Alone::large);
+                        int parts = 1);
 
 /// The fusion buffer of a process set; grows as needed.
 ///
 /// Where the device has no memory for it, it is page-locked memory of the host, which every device of a 64-bit process
-/// reads and writes at the same address (CUDA driver API, "Unified Addressing"), which NCCL takes like its own, and
-/// which to MPI is host memory.  So a rank whose GPU is full is slower, does as the others do, and need not tell them.
+/// reads and writes at the same address (CUDA driver API, "Unified Addressing"), and which NCCL takes like its own.  So
+/// a rank whose GPU is full is slower, does as the others do, and need not tell them.
 class Buffer {
  public:
-  enum class For { nccl, mpi };  ///< MPI's is the driver's memory (Gpu::allocate_plain)
-  explicit Buffer(cuda::Gpu& gpu, For whom = For::nccl) : gpu_(gpu), whom_(whom) {}
+  explicit Buffer(cuda::Gpu& gpu) : gpu_(gpu) {}
   ~Buffer() { release(); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -52,7 +48,6 @@ class Buffer {
 
  private:
   cuda::Gpu& gpu_;
-  const For whom_;
   void release();
   void ask(std::size_t bytes, cuda::Stream stream, bool kernels);
 
@@ -87,7 +82,7 @@ class Work : public ops::Stage {
   /// Once done: the tensors, with their results; and what is recorded behind it all.
   std::vector<Tensor>& tensors() { return tensors_; }
   const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
-  /// timed: five, before the wait for the tensors, before the packing, before NCCL (MPI), before the unpacking, at the
+  /// timed: five, before the wait for the tensors, before the packing, before NCCL, before the unpacking, at the
   /// end.
   const std::vector<std::shared_ptr<cuda::Mark>>& marks() const { return marks_; }
   /// When the first was recorded, on the host's monotonic clock.
@@ -110,9 +105,6 @@ class Work : public ops::Stage {
     bool wide = false;  ///< they are f32 in the buffer
     bool none() const { return factor == 1 && !wide; }
   };
-  /// What else goes into the fusion buffer, and out of it.
-  virtual void pack_rest() {}
-  virtual void unpack_rest() {}
 
   /// @name With the context current
   /// @{

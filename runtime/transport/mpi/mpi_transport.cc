@@ -18,7 +18,6 @@
 #include "base/doors.h"
 #include "base/error.h"
 #include "transport/mpi/check.h"
-#include "transport/mpi/gpu_aware.h"
 #include "transport/mpi/strangers.h"
 #include "transport/transport.h"
 
@@ -113,7 +112,6 @@ class MpiTransport final : public Transport {
   int size() const override { return static_cast<int>(world_.size()); }
   const std::vector<int>& host_of() const override { return host_; }
   bool threads_multiple() const override { return life.provided == MPI_THREAD_MULTIPLE; }
-  bool takes_device_memory() const override { return mpi_takes_device_memory(); }
 
   Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
     MPI_Request r;

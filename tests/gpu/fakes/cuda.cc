@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "capture.h"
-#include "cuda/combine.h"
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
 #include "stream.h"
@@ -437,13 +436,6 @@ struct Entry {
 const Entry kernels[] = {
     {"hvd_gather", &plain<true>, false}, {"hvd_scatter", &plain<false>, false}, HVD_SCALE_KERNELS(FAKE_ENTRY)};
 
-struct CombineEntry {
-  const char* name;
-  void (*kernel)(const Parts&, Combine, unsigned, unsigned, unsigned, unsigned);
-};
-#define FAKE_COMBINE(T, name) {"hvd_combine_" #name, &combine_tiles<T>},
-const CombineEntry combines[] = {HVD_COMBINE_KERNELS(FAKE_COMBINE)};
-
 /// From 12.4 on a function is loaded when it is asked for, or launched: the latter may wait for the device, so it is an
 /// error here.
 constexpr int lazy_launch = 999;
@@ -470,28 +462,11 @@ FAKE int cuModuleGetFunction(void** function, void*, const char* name) {
       *function = const_cast<Entry*>(&k);
       return 0;
     }
-  for (const CombineEntry& k : combines)
-    if (std::strcmp(k.name, name) == 0) {
-      *function = const_cast<CombineEntry*>(&k);
-      return 0;
-    }
   return 500;
 }
 FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, unsigned threads, unsigned, unsigned,
                         unsigned, void* stream, void** a, void**) {
   IN_CONTEXT("cuLaunchKernel");
-  const auto* combine = static_cast<const CombineEntry*>(function);
-  if (std::find_if(std::begin(combines), std::end(combines), [=](auto& k) { return &k == combine; }) !=
-      std::end(combines)) {
-    if (!loaded(combine)) return lazy_launch;
-    const Parts parts = *static_cast<Parts*>(a[0]);
-    const auto how = static_cast<Combine>(*static_cast<std::uint32_t*>(a[1]));
-    stream_of(stream).put([=, kernel = combine->kernel] {
-      for (unsigned b = 0; b < blocks; ++b)
-        for (unsigned t = 0; t < threads; ++t) kernel(parts, how, b, blocks, t, threads);
-    });
-    return 0;
-  }
   const auto& k = *static_cast<const Entry*>(function);
   if (!loaded(&k)) return lazy_launch;
   const auto table = std::make_shared<Table>(*static_cast<const Table*>(a[0]));  // parameters are copied now

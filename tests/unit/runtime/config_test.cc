@@ -43,21 +43,18 @@ std::string refused(const Variables& variables) {
 TEST_CASE("the environment: who moves tensors on GPUs") {
   const std::uint32_t all = bit_of(Kind::allreduce) | bit_of(Kind::allgather) | bit_of(Kind::broadcast) |
                             bit_of(Kind::alltoall) | bit_of(Kind::reducescatter);
-  CHECK(config_with({}).gpu_by_mpi == 0);
-  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "NCCL"}}).gpu_by_mpi == 0);
-  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "MPI"}}).gpu_by_mpi == all);
-  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "mpi"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}}).gpu_by_mpi ==
+  CHECK(config_with({}).gpu_through_host == 0);
+  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "NCCL"}}).gpu_through_host == 0);
+  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "MPI"}}).gpu_through_host == all);
+  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "mpi"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}}).gpu_through_host ==
         (all & ~bit_of(Kind::allreduce)));
-  CHECK(config_with({{"HOROVOD_GPU_ALLTOALL", "MPI"}, {"HOROVOD_GPU_BROADCAST", ""}}).gpu_by_mpi ==
+  CHECK(config_with({{"HOROVOD_GPU_ALLTOALL", "MPI"}, {"HOROVOD_GPU_BROADCAST", ""}}).gpu_through_host ==
         bit_of(Kind::alltoall));
-  CHECK(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}}).gpu_through_host);
-  CHECK_FALSE(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}}).gpu_through_host);
-  CHECK(config_with({}).gpu_aware_mpi == -1);
-  CHECK(config_with({{"HVD_GPU_AWARE_MPI", "0"}}).gpu_aware_mpi == 0);
-  CHECK(config_with({{"HVD_GPU_AWARE_MPI", "1"}}).gpu_aware_mpi == 1);
+  CHECK(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}}).gpu_through_host == all);
+  CHECK(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}}).gpu_through_host == 0);
 }
 
 TEST_CASE("the environment: words that are none") {
   CHECK(refused({{"HOROVOD_GPU_ALLGATHER", "gloo"}}) == "HOROVOD_GPU_ALLGATHER: 'gloo' is neither NCCL nor MPI");
-  CHECK(refused({{"HVD_GPU_AWARE_MPI", "gloo"}}).starts_with("HVD_GPU_AWARE_MPI: 'gloo' is not a boolean"));
+  CHECK(refused({{"HVD_NCCL_WIDE", "gloo"}}).starts_with("HVD_NCCL_WIDE: 'gloo' is not a boolean"));
 }

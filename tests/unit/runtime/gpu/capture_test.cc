@@ -98,7 +98,7 @@ TEST_CASE("operations of all kinds run, memory and communicators are made, while
   const auto all = [](int streams, bool host) {
     core::Config config;
     config.nccl_streams = streams;
-    config.gpu_through_host = host;
+    config.gpu_through_host = host ? nccl::gpu_kinds : 0;
     void* stream = make_stream(cuda::Gpu::at(3));
     std::promise<void> begun, over;
     std::future<int> nodes = std::async(std::launch::async, [&] {

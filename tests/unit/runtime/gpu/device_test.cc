@@ -26,85 +26,20 @@ TEST_CASE("every operation, on several nodes") { run_world(4, 2, all_operations)
 
 TEST_CASE("every operation, through host memory") {
   core::Config config;
-  config.gpu_through_host = true;
+  config.gpu_through_host = nccl::gpu_kinds;
   for (int ranks : {1, 3}) run_world(ranks, ranks, all_operations, config);
   run_world(4, 2, all_operations, config);
 }
 
-TEST_CASE("every operation, through MPI from device memory") {
-  for (int ranks : {1, 2, 3}) run_world(ranks, ranks, all_operations, by_mpi(), 300000);
-  run_world(4, 2, all_operations, by_mpi(), 300000);
-}
-
-TEST_CASE("some operations through MPI, the others through NCCL") {
-  core::Config config = by_mpi();
-  config.gpu_by_mpi = bit_of(Kind::allreduce) | bit_of(Kind::alltoall);
+TEST_CASE("some operations through host memory, the others through NCCL") {
+  core::Config config;
+  config.gpu_through_host = bit_of(Kind::allreduce) | bit_of(Kind::alltoall);
   run_world(3, 3, all_operations, config);
-  config.gpu_aware_mpi = 0;  // then these go through host memory
-  run_world(3, 3, all_operations, config);
-}
-
-TEST_CASE("large tensors through MPI, every reduction") {
-  run_world(
-      3, 1,
-      [](Rank& rank) {
-        GpuRank gpu(rank);
-        const std::size_t n = 70001;  // its chunks differ
-        for (const hvd_reduce reduce : {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT})
-          for (const hvd_dtype dtype : {HVD_F32, HVD_F64, HVD_I32, HVD_I64, HVD_U8, HVD_I8}) {
-            const std::size_t size = element_bytes(static_cast<DType>(dtype));
-            std::vector<unsigned char> bytes(n * size);
-            auto put = [&](std::size_t i, int x) {
-              unsigned char* at = bytes.data() + i * size;
-              auto as = [&](auto y) { std::memcpy(at, &y, sizeof y); };
-              if (dtype == HVD_F32) as(static_cast<float>(x));
-              if (dtype == HVD_F64) as(static_cast<double>(x));
-              if (dtype == HVD_I32) as(static_cast<std::int32_t>(x));
-              if (dtype == HVD_I64) as(static_cast<std::int64_t>(x));
-              if (dtype == HVD_U8 || dtype == HVD_I8) as(static_cast<std::int8_t>(x));
-            };
-            auto value = [](std::size_t i, int r) {
-              return static_cast<int>((i + static_cast<std::size_t>(r) * 3) % 5);
-            };
-            for (std::size_t i = 0; i < n; ++i) put(i, value(i, rank.rank()));
-            void* t = gpu.tensor(bytes.data(), bytes.size());
-            const std::string name = "r" + std::to_string(reduce) + "d" + std::to_string(dtype);
-            gpu.run(Rank::request(HVD_ALLREDUCE, name.c_str(), {static_cast<std::int64_t>(n)}, t, t, dtype, reduce));
-            for (std::size_t i = 0; i < n; ++i) {
-              const int a = value(i, 0), b = value(i, 1), c = value(i, 2);
-              put(i, reduce == HVD_SUM   ? a + b + c
-                     : reduce == HVD_MIN ? std::min({a, b, c})
-                     : reduce == HVD_MAX ? std::max({a, b, c})
-                                         : a * b * c);
-            }
-            EXPECT(std::memcmp(t, bytes.data(), bytes.size()) == 0);
-          }
-        // broadcast into another tensor, and from the same
-        const auto v = floats(n, rank.rank());
-        void* in = gpu.tensor(v.data(), n * 4);
-        void* out = gpu.empty(n * 4);
-        hvd_request q = Rank::request(HVD_BROADCAST, "large", {static_cast<std::int64_t>(n)}, in, out);
-        q.root = 1;
-        gpu.run(q);
-        EXPECT(read(out, n) == floats(n, 1));
-        // reducescatter of averages
-        const std::int64_t rows = 3001;
-        const auto w = floats(static_cast<std::size_t>(rows) * 20, rank.rank());
-        const auto part = gpu.take<float>(Rank::request(
-            HVD_REDUCESCATTER, "parts", {rows, 20}, gpu.tensor(w.data(), w.size() * 4), nullptr, HVD_F32, HVD_AVERAGE));
-        const auto whole = sum_of_floats(w.size(), 3, 0, 1.f / 3);
-        const std::size_t begin = static_cast<std::size_t>(rank.rank() == 0 ? 0 : rank.rank() * 1000 + 1) * 20;
-        EXPECT(near(part, std::vector<float>(whole.begin() + static_cast<long>(begin),
-                                             whole.begin() + static_cast<long>(begin + part.size()))));
-        EXPECT(part.size() == (rank.rank() == 0 ? 1001u : 1000u) * 20);
-      },
-      by_mpi(), 100000);
 }
 
 TEST_CASE("sums of 16-bit floats, also in f32") {
-  for (const int how : {0, 1, 2, 3}) {
-    const bool wide = how % 2;
-    core::Config config = how < 2 ? core::Config{} : by_mpi();
+  for (const bool wide : {false, true}) {
+    core::Config config;
     config.nccl_wide = wide;
     run_world(
         3, 3,
@@ -201,9 +136,9 @@ TEST_CASE("a group runs together; process sets have communicators of their own")
 }
 
 TEST_CASE("a rank that has joined stands in with zeros on its GPU") {
-  for (const int how : {0, 1, 2}) {
-    core::Config config = how == 2 ? by_mpi() : core::Config{};
-    config.gpu_through_host = how == 1;
+  for (const std::uint32_t through_host : {0u, nccl::gpu_kinds}) {
+    core::Config config;
+    config.gpu_through_host = through_host;
     run_world(
         3, 3,
         [](Rank& rank) {

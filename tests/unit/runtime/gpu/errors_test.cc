@@ -160,7 +160,6 @@ TEST_SUITE("errors" * doctest::skip()) {
   TEST_CASE("no room for a fusion buffer") {  // 2 MiB for both ranks: one has it on its device, the other on the host
     if (!has_kernels()) return;
     run_world(2, 2, sums_of_three);
-    run_world(2, 2, sums_of_three, by_mpi());
     for (int r = 0; r < 2; ++r) CHECK(cuda::Gpu::at(r).given() == 0);
   }
   TEST_CASE("a fusion buffer on the host") {  // 1 MiB

@@ -107,7 +107,7 @@ TEST_CASE("sums of 8-bit floats, beside others in a batch") {
   // Node by node NCCL's own sums are rounded twice.
   config.sums_by_nodes = cuda::Driver::get() && cuda::Gpu::at(0).no_kernels().empty();
   run_world(4, 2, both, config);
-  config.gpu_through_host = true;
+  config.gpu_through_host = nccl::gpu_kinds;
   run_world(3, 3, both, config);
 }
 

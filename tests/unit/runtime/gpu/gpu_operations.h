@@ -19,14 +19,6 @@ inline bool has_kernels() {
   return why.empty();
 }
 
-/// The ranks' MPI takes device memory, and all goes through it.
-inline core::Config by_mpi() {
-  core::Config config;
-  config.gpu_by_mpi = nccl::gpu_kinds;
-  config.gpu_aware_mpi = 1;
-  return config;
-}
-
 inline std::vector<float> floats(std::size_t n, int rank, int round = 0) {
   std::vector<float> v(n);
   for (std::size_t i = 0; i < n; ++i) v[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(rank + round)) % 13);

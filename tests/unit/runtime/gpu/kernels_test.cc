@@ -1,4 +1,6 @@
 /// The kernels' host build against plain loops: index arithmetic, conversions.
+#include "cuda/kernels.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <random>
 #include <vector>
 
-#include "cuda/combine.h"
 #include "cuda/table.h"
 #include "world_of_threads.h"
 
@@ -185,77 +186,4 @@ TEST_CASE("16-bit floats: every one of them comes back, and rounding is to the n
       REQUIRE((away < other || (away == other && h.bits % 2 == 0)));
     }
   }
-}
-
-namespace {
-
-template <class F>
-void every_thread(unsigned blocks, F&& kernel) {
-  for (unsigned b = 0; b < blocks; ++b)
-    for (unsigned t = 0; t < 32; ++t) kernel(b, blocks, t, 32u);
-}
-
-template <class T>
-void check_combine(std::mt19937& random, Combine how) {
-  const std::uint32_t count = 1 + random() % 5, me = static_cast<std::uint32_t>(random() % count);
-  const std::size_t n = random() % 4 == 0 ? 3 * tile_combined + random() % 100 : 1 + random() % 100;
-  const std::size_t stride = (n * sizeof(T) + 127) / 128 * 128;
-  std::vector<Line> lines(stride / 16 * count + 1);
-  auto* mine = reinterpret_cast<unsigned char*>(lines.data());
-  unsigned char* others = mine + stride;
-  std::vector<std::vector<T>> parts(count, std::vector<T>(n));
-  for (std::uint32_t r = 0; r < count; ++r) {
-    for (T& x : parts[r]) x = static_cast<T>(random() % 256);
-    std::memcpy(r == me ? mine : others + (r < me ? r : r - 1) * stride, parts[r].data(), n * sizeof(T));
-  }
-  const Parts p{mine, others, stride, count, me, n};
-  every_thread(1 + static_cast<unsigned>(random() % 5),
-               [&](unsigned b, unsigned bs, unsigned t, unsigned ts) { combine_tiles<T>(p, how, b, bs, t, ts); });
-  for (std::size_t i = 0; i < n; ++i) {
-    T expected = parts[0][i];
-    for (std::uint32_t r = 1; r < count; ++r) {
-      const T x = parts[r][i];
-      if (how == Combine::min) expected = std::min(expected, x);
-      if (how == Combine::max) expected = std::max(expected, x);
-      if (how == Combine::sum) expected = static_cast<T>(expected + x);
-      if (how == Combine::product) expected = static_cast<T>(expected * x);
-    }
-    REQUIRE(reinterpret_cast<T*>(mine)[i] == expected);
-  }
-  if (n * sizeof(T) < stride && count > 1) REQUIRE(mine[n * sizeof(T)] == 0);  // and nothing behind it
-}
-
-}  // namespace
-
-TEST_CASE("what all ranks sent is reduced in their order, and lands in this rank's part") {
-  std::mt19937 random(12);
-  for (int round = 0; round < 60 / slower; ++round)
-    for (const Combine how : {Combine::sum, Combine::product, Combine::min, Combine::max}) {
-      check_combine<float>(random, how);
-      check_combine<double>(random, how);
-      check_combine<std::uint8_t>(random, how);
-      check_combine<std::int64_t>(random, how);
-    }
-  CHECK(combined<std::int8_t>(127, 1, Combine::sum) == -128);
-  CHECK(combined<std::int32_t>(INT32_MAX, 2, Combine::product) == -2);
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (const Combine how : {Combine::min, Combine::max}) {
-    CHECK(std::isnan(combined(nan, 1.f, how)));
-    CHECK(std::isnan(combined(1.f, nan, how)));
-  }
-}
-
-TEST_CASE("16-bit floats of all ranks are rounded once") {
-  struct alignas(16) {
-    bf16 mine[8];
-    bf16 others[8 * 3];
-  } all{};
-  narrow(256.f, all.mine[0]);
-  for (int r = 0; r < 3; ++r) narrow(0.75f, all.others[r * 8]);  // each alone would be lost: bf16 has 8 bits there
-  const Parts p{
-      reinterpret_cast<unsigned char*>(all.mine), reinterpret_cast<const unsigned char*>(all.others), 16, 4, 0, 8};
-  every_thread(
-      1, [&](unsigned b, unsigned bs, unsigned t, unsigned ts) { combine_tiles<bf16>(p, Combine::sum, b, bs, t, ts); });
-  CHECK(wide(all.mine[0]) == 258.f);
-  CHECK(wide(all.mine[7]) == 0.f);
 }

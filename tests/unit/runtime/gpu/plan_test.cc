@@ -1,12 +1,7 @@
 /// The pure parts of the NCCL backend: what fuses, how sums are scaled, what the ranks decide.
-#include "ops/mpi/plan.h"
-
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <map>
-#include <random>
 
 #include "ops/nccl/agreement.h"
 #include "ops/nccl/launch.h"
@@ -112,146 +107,22 @@ TEST_CASE("what the ranks decide") {
   cards[1] = card(1, "GPU-b", 0);
   std::snprintf(cards[1].why, sizeof cards[1].why, "no NCCL: not there");
   CHECK(decide(cards, ranks, nodes).reason == "rank 5: no NCCL: not there");
-  cards[2].stages = 1;
+  cards[2].through_host = gpu_kinds;
   CHECK_FALSE(decide(cards, ranks, nodes).nccl);
   CHECK(decide(cards, ranks, nodes).reason.empty());
 }
 
-TEST_CASE("when MPI moves device memory") {
-  const std::vector<int> ranks{0, 1, 2};
-  const std::vector<std::size_t> one{3}, two{2, 1};
-  std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a")};
-  for (Card& c : cards) c.aware = 1;
-  CHECK(decide(cards, ranks, two).by_mpi == 0);  // NCCL comes first
-  for (Card& c : cards) c.by_mpi = bit_of(Kind::broadcast);
-  Decision d = decide(cards, ranks, one);
-  CHECK(d.nccl);
-  CHECK(d.by_mpi == bit_of(Kind::broadcast));
-  cards[1].aware = 0;
-  d = decide(cards, ranks, one);
-  CHECK(d.nccl);
-  CHECK(d.by_mpi == 0);
-  CHECK(d.to_host == bit_of(Kind::broadcast));
-  CHECK(d.why_not_mpi.find("the MPI of rank 1 does not take device memory") == 0);
-  for (Card& c : cards) c.by_mpi = gpu_kinds, c.version = 0;
-  cards[1].aware = 1;
-  d = decide(cards, ranks, one);
-  CHECK_FALSE(d.nccl);
-  CHECK(d.reason.empty());
-  CHECK(d.by_mpi == gpu_kinds);
-  cards[2].kernels = 0;
-  CHECK(decide(cards, ranks, one).why_not_mpi == "rank 2 has no kernels for its GPU");
-  cards[2] = card(2, "", 0);
-  std::snprintf(cards[2].why, sizeof cards[2].why, "no libcuda");
-  CHECK(decide(cards, ranks, one).why_not_mpi == "rank 2 has no GPU: no libcuda");
-  // nobody asks, and there is no NCCL: over several nodes
-  cards = {card(1, "GPU-a", 0), card(1, "GPU-b"), card(2, "GPU-a")};
-  for (Card& c : cards) c.aware = 1;
-  std::snprintf(cards[0].why, sizeof cards[0].why, "no NCCL");
-  CHECK(decide(cards, ranks, one).by_mpi == 0);
-  d = decide(cards, ranks, two);
-  CHECK(d.by_mpi == gpu_kinds);
-  CHECK(d.reason == "rank 0: no NCCL");
-  cards[2].aware = 0;
-  d = decide(cards, ranks, two);
-  CHECK(d.by_mpi == 0);
-  CHECK(d.why_not_mpi.empty());
-  cards[2].aware = cards[1].stages = 1;
-  CHECK(decide(cards, ranks, two).by_mpi == 0);
-}
-
-TEST_CASE("what MPI cannot do goes through host memory") {
-  CHECK(mpi::possible(sum_of(8), 4, all));
-  CHECK(mpi::possible(sum_of(8, DType::bf16, Reduce::average), 3, all));
-  CHECK(mpi::possible(sum_of(8, DType::i8, Reduce::max), 3, all));
-  CHECK(mpi::possible(sum_of(8, DType::f8e4m3, Reduce::average), 3, all));
-  CHECK_FALSE(mpi::possible(sum_of(8, DType::i32, Reduce::average), 3, all));
-  CHECK_FALSE(mpi::possible(sum_of(8, DType::i16), 3, all));
-  CHECK_FALSE(mpi::possible(sum_of(8, DType::f32, Reduce::adasum), 3, all));
-  Tensor t = sum_of(8, DType::i16);
-  t.kind = Kind::reducescatter;
-  CHECK_FALSE(mpi::possible(t, 3, all));
-  t.kind = Kind::alltoall;
-  CHECK(mpi::possible(t, 3, all));
-}
-
-namespace {
-
-/// A batch as each rank of @p size sees it.
-std::vector<std::vector<Tensor>> random_batch(std::mt19937& random, int size) {
-  const auto n = static_cast<std::size_t>(size);
-  std::vector<std::vector<Tensor>> all(n);
-  const std::size_t count = 1 + random() % 6;
-  for (std::size_t k = 0; k < count; ++k) {
-    const Kind kinds[] = {Kind::allreduce, Kind::allreduce, Kind::reducescatter,
-                          Kind::broadcast, Kind::allgather, Kind::alltoall};
-    const DType types[] = {DType::f32, DType::f16, DType::i64, DType::u8};
-    Tensor t = sum_of(random() % 3 == 0 ? random() % 90000 : random() % 50, types[random() % 4]);
-    t.kind = kinds[random() % 6];
-    t.root = static_cast<int>(random() % n);
-    std::vector<std::vector<std::int64_t>> rows(n, std::vector<std::int64_t>(n));  // [from][to]
-    for (auto& row : rows) std::generate(row.begin(), row.end(), [&] { return random() % 4; });
-    if (t.kind == Kind::reducescatter) t.rows = static_cast<std::int64_t>(random() % 9);
-    for (std::size_t r = 0; r < n; ++r) {
-      Tensor mine = t;
-      if (t.kind == Kind::allgather) {
-        mine.rows = rows[r][0];
-        for (std::size_t from = 0; from < n; ++from) mine.received.push_back(rows[from][0]);
-      }
-      if (t.kind == Kind::alltoall) {
-        mine.sent = rows[r];
-        for (std::size_t from = 0; from < n; ++from) mine.received.push_back(rows[from][r]);
-      }
-      all[r].push_back(mine);
-    }
-  }
-  return all;
-}
-
-}  // namespace
-
-TEST_CASE("what a rank sends another is what that one waits for, and all lies within the buffer") {
-  std::mt19937 random(7);
-  for (int round = 0; round < 300; ++round) {
-    const int size = 1 + static_cast<int>(random() % 5);
-    const Means means{true, random() % 2 == 0};
-    const auto batch = random_batch(random, size);
-    std::vector<mpi::Plan> plans;
-    for (int r = 0; r < size; ++r) {
-      const auto& tensors = batch[static_cast<std::size_t>(r)];
-      std::size_t bytes = 0;
-      const auto fused = fuse(tensors, size, means, &bytes, 1, Alone::none);
-      plans.push_back(mpi::plan(tensors, fused, bytes, r, size, means));
-    }
-    using Bytes = std::vector<std::size_t>;
-    auto letters = [&](int of, int peer, bool out, std::size_t turn) {
-      Bytes bytes;
-      for (const mpi::Letter& l : plans[static_cast<std::size_t>(of)].rounds[turn])
-        if (l.peer == peer && l.out == out) bytes.push_back(l.bytes);
-      return bytes;
-    };
-    for (int a = 0; a < size; ++a)
-      for (int b = 0; b < size; ++b)
-        for (std::size_t turn : {0u, 1u}) REQUIRE(letters(a, b, true, turn) == letters(b, a, false, turn));
-    for (const mpi::Plan& p : plans) {
-      for (const auto& turn : p.rounds) {
-        std::map<std::size_t, std::size_t> written;  // what a round receives must not meet
-        for (const mpi::Letter& l : turn) {
-          REQUIRE(l.at + l.bytes <= p.bytes);
-          if (!l.out) written[l.at] = l.bytes;
-        }
-        std::size_t end = 0;
-        for (const auto& [at, bytes] : written) {
-          REQUIRE(at >= end);
-          end = at + bytes;
-        }
-      }
-      for (const mpi::Reduction& r : p.reductions)
-        REQUIRE(r.others + r.stride * static_cast<std::size_t>(size - 1) <= p.bytes);
-      for (const auto* moves : {&p.gather, &p.scatter})
-        for (const mpi::Move& m : *moves) REQUIRE((m.at % 16 == 0 && m.at + m.bytes <= p.bytes));
-    }
-  }
+TEST_CASE("kinds that one rank wants through host memory go there on all") {
+  const std::vector<int> ranks{0, 1};
+  const std::vector<std::size_t> nodes{2};
+  std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b")};
+  CHECK(decide(cards, ranks, nodes).through_host == 0);
+  cards[1].through_host = bit_of(Kind::broadcast);
+  CHECK(decide(cards, ranks, nodes).nccl);
+  CHECK(decide(cards, ranks, nodes).through_host == bit_of(Kind::broadcast));
+  cards[0].through_host = gpu_kinds & ~bit_of(Kind::broadcast);  // all that there are: NCCL is not needed
+  CHECK_FALSE(decide(cards, ranks, nodes).nccl);
+  CHECK(decide(cards, ranks, nodes).reason.empty());
 }
 
 TEST_CASE("lanes and forms by node: what all ranks ask for, as far as it can be had") {

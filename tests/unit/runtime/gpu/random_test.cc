@@ -20,9 +20,8 @@ constexpr int cases_of_a_world = 25;
 
 core::Config config_of(unsigned seed) {
   core::Config config;
-  config.gpu_through_host = seed % 5 == 4;
-  if (seed % 5 == 3) config = by_mpi();
-  if (seed % 5 == 2) config.gpu_by_mpi = bit_of(Kind::broadcast), config.gpu_aware_mpi = 1;
+  if (seed % 5 == 4) config.gpu_through_host = nccl::gpu_kinds;
+  if (seed % 5 == 2) config.gpu_through_host = bit_of(Kind::broadcast);
   config.nccl_wide = seed % 7 == 6;
   config.fusion_bytes = seed % 3 == 0 ? 4096 : 128 << 20;
   config.nccl_streams = 1 + static_cast<int>(seed / 4 % 3);

@@ -43,10 +43,9 @@ constexpr std::int64_t slack_ns = 300'000;  // two clocks, read one after the ot
 
 /// Two ranks, three groups of tensors that come late.  How many of the six rows show that for at least half that time:
 /// a fake GPU is a thread, which may be late itself.
-int rows_that_waited(const core::Config& config = {}) {
+int rows_that_waited() {
   constexpr int late_us = 20000;
   std::atomic<int> waited{0};
-  const bool mpi = config.gpu_by_mpi != 0;
   auto check = [&](Rank& rank) {
     GpuRank gpu(rank);
     test::MemorySink::Store store;
@@ -80,8 +79,7 @@ int rows_that_waited(const core::Config& config = {}) {
       std::vector<Phase> expected{Phase::queue,         Phase::init_nccl,
                                   Phase::wait_for_data, Phase::memcpy_in_fusion_buffer,
                                   Phase::nccl,          Phase::memcpy_out_fusion_buffer};
-      if (mpi) expected[4] = Phase::mpi;
-      if (mpi || i > 0) expected.erase(expected.begin() + 1);  // the first one only
+      if (i > 0) expected.erase(expected.begin() + 1);  // the first one only
       EXPECT(phases == expected);
       EXPECT(row.begin_ns >= lives[i][0] - slack_ns);
       EXPECT(row.end_ns != 0 && row.end_ns <= lives[i][1] + slack_ns);
@@ -94,7 +92,7 @@ int rows_that_waited(const core::Config& config = {}) {
       waited += wait.end_ns - wait.begin_ns >= late_us * 500;
     }
   };
-  run_world(2, 2, check, config);
+  run_world(2, 2, check);
   return waited;
 }
 
@@ -103,13 +101,6 @@ int rows_that_waited(const core::Config& config = {}) {
 TEST_CASE("the timeline has the device's phases, when they were") {
   int waited = 0;
   for (int attempt = 0; attempt < 20 && waited < 6; ++attempt) waited = rows_that_waited();
-  CHECK(waited == 6);
-}
-
-TEST_CASE("the timeline has the device's phases, also when MPI moves what is there") {
-  if (!has_kernels()) return;
-  int waited = 0;
-  for (int attempt = 0; attempt < 20 && waited < 6; ++attempt) waited = rows_that_waited(by_mpi());
   CHECK(waited == 6);
 }
 

@@ -96,24 +96,6 @@ TEST_CASE("torch: memory of the driver from before goes back to the driver") {
   CHECK(counts().misuses == 0);
 }
 
-TEST_CASE("torch: what MPI sees is the driver's") {
-  if (!torch) return;
-  cuda::Gpu& gpu = cuda::Gpu::at(7);
-  const cuda::Current current(gpu.driver(), gpu.context());
-  const int requests = counts().requests;
-  {
-    nccl::Buffer letters(gpu, nccl::Buffer::For::mpi);
-    CHECK(letters.of(7000, gpu.make_stream(), true) != 0);
-    CHECK(counts().requests == requests);
-    nccl::Buffer usual(gpu);
-    CHECK(usual.of(7000, gpu.make_stream(), true) != 0);
-    CHECK(counts().requests == requests + 1);
-  }
-  gpu.tidy();
-  CHECK(gpu.given() == 0);
-  CHECK(counts().misuses == 0);
-}
-
 TEST_SUITE("errors" * doctest::skip()) {
   TEST_CASE("torch has no memory") {
     run_world(2, 2, [](Rank& rank) {
