@@ -71,7 +71,7 @@ def picture(figures: Figures) -> str:
     """SVG: for each row a bar per contender, as long as its time is a multiple of hvdrun's."""
     groups = [(row, title) for row, title, _, _ in ROWS if figures.least(row, "hvd")]
     most = 6.0  # longer bars are cut, and say how long they were
-    left, width, bar, gap = 250, 420, 12, 12
+    left, width, bar, gap = 275, 400, 12, 12
     y, parts = 34, []
     for row, title in groups:
         ours = figures.least(row, "hvd") or 1.0
@@ -99,7 +99,7 @@ def words(figures: Figures, path_of_picture: str) -> str:
     """The table and what belongs to it, for a page."""
     return (
         f"{table(figures)}\n"
-        f"The least of {figures.rounds} rounds on two cores, other programs running; `{COMMAND}`\n"
+        f"The least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two cores, other programs running; `{COMMAND}`\n"
         f"measures it again, and Horovod beside it with `--horovod VENV`. No figures from a GPU: none was there.\n\n"
         f"![Time as a multiple of hvdrun's]({path_of_picture})\n"
     )
