@@ -22,7 +22,7 @@
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
 #include "launcher/supervise/supervise.h"
-#include "place/machine.h"
+#include "placement/machine.h"
 
 namespace hvd::launcher {
 namespace {
@@ -42,7 +42,7 @@ int check_build() {
     std::printf("\nmpirun\n  %s (Open MPI %s)\n", mpirun.program.c_str(),
                 mpirun.flavour == Flavour::openmpi4 ? "4" : "5");
   } catch (const Error& e) { std::printf("\nmpirun\n  %s (%s)\n", printable(e.what()).c_str(), e.hint.c_str()); }
-  const std::size_t gpus = place::read_gpus().size();
+  const std::size_t gpus = placement::read_gpus().size();
   std::printf("\nGPUs\n  %zu here%s\n", gpus, gpus == 0 ? "; tensors on the CPU need none" : "");
   return 0;
 }
@@ -81,7 +81,7 @@ int show_map(Settings settings) {
   job.settings = std::move(settings);
   place_ranks(job, environment);
   require_known(job.hosts);
-  if (!job.settings.has("topology") && !(job.map.all_local() && place::read_gpus().empty())) {
+  if (!job.settings.has("topology") && !(job.map.all_local() && placement::read_gpus().empty())) {
     job.rank_program = find_rank_program(environment);
     std::string python;
     try {

@@ -79,7 +79,8 @@ class Session {
   void signal_all(int number);
   /// A piece of the rank's standard input; the empty one ends it.
   void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }
-  /// Once all ranks have come: one guard of each other host closes its daemon's doors (base/doors.h).
+  /// Once all ranks have come: one guard of each other host closes its daemon's listening sockets
+  /// (base/listen_filter.h).
   void tell_complete();
   /// Asks a rank where it is; the answer is the event `stack`.  False when its guard is not there to ask.
   bool ask_stack(int rank, bool native);

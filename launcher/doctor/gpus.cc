@@ -46,7 +46,7 @@ std::string gpu_lines(const std::vector<Answers>& all) {
     if (value(a, "gpus").empty() || value(a, "gpus") == "0") continue;
     std::vector<std::string> names;  // of the ways, one for each pair
     for (const auto& [way, pairs] : pairs_by_way(a)) names.insert(names.end(), static_cast<std::size_t>(pairs), way);
-    place::Machine machine;
+    placement::Machine machine;
     machine.driver = value(a, "driver"), machine.nccl = value(a, "nccl");
     std::string text = versions_text(machine);
     if (const std::string aware = value(a, "aware"); !aware.empty())

@@ -9,8 +9,8 @@
 
 namespace hvd::launcher {
 
-/// Shell text: "driver 580.65.06", and "links NV18:28": the ways between pairs of GPUs (place/ways.h), and how many
-/// pairs have each.  hvdrank is asked.
+/// Shell text: "driver 580.65.06", and "links NV18:28": the ways between pairs of GPUs (placement/gpu_paths.h), and how
+/// many pairs have each.  hvdrank is asked.
 std::string gpu_question(const std::string& rank_program);
 /// Shell text: "aware yes" where this Open MPI takes pointers to the memory of GPUs, "aware no" where it does not;
 /// nothing where it does not say.  For programs that use MPI themselves: the runtime gives MPI no GPU memory.

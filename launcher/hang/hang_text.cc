@@ -12,7 +12,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr std::size_t most_lines = 4, most_waits = 64;
-constexpr std::size_t most_tensor_bytes = sizeof(wire::Tally::waits_for) - 1;  // so that the two can be compared
+constexpr std::size_t most_tensor_bytes = sizeof(wire::StatusPage::waits_for) - 1;  // so that the two can be compared
 
 /// One line of faulthandler: `  File "/a/b.py", line 8 in step`.
 struct PythonFrame {

@@ -135,7 +135,7 @@ void need_trusted_program(Job& job, const std::string& path, const std::string& 
   const bool chosen_by_place = typed.starts_with('/') || typed.find('/') == std::string::npos;
   const Finding found = look_at(path, Purpose::file, {::geteuid() != 0 && chosen_by_place, {}});
   found.need_trust(path);
-  if (found.keeper) job.keepers.push_back(*found.keeper);
+  if (found.software_owner) job.software_owners.push_back(*found.software_owner);
 }
 
 std::string own_folder() {
@@ -148,7 +148,7 @@ void place_ranks(Job& job, const Environment& environment) {
   const Settings& settings = job.settings;
   struct stat self {};
   if (::stat("/proc/self/exe", &self) == 0 && self.st_uid != 0 && self.st_uid != ::geteuid())
-    job.keepers.push_back(self.st_uid);
+    job.software_owners.push_back(self.st_uid);
   const AllocationChoice wanted = choose_allocation(sources(settings, environment));
   job.why = wanted.why;
   if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
@@ -181,15 +181,15 @@ void share_out(Job& job, const Environment& environment) {
     if (!file.empty()) {
       job.machines[h] = machine_in_file(file);
     } else if (job.map.hosts[h].local) {
-      place::Machine here = machine_here(environment);
+      placement::Machine here = machine_here(environment);
       if (auto& told = job.machines[h])
         here.ways = std::move(told->ways), here.driver = std::move(told->driver), here.nccl = std::move(told->nccl);
       job.machines[h] = std::move(here);
     }
     if (const auto& gpus = job.map.hosts[h].gpus; !gpus.empty() && job.machines[h])
-      job.machines[h]->gpus = place::visible_gpus(job.machines[h]->gpus, join(gpus, ","));
+      job.machines[h]->gpus = placement::visible_gpus(job.machines[h]->gpus, join(gpus, ","));
   }
-  share_hosts(job.map, job.machines, *place::gpu_mode(settings.text("gpus")), settings.flag("share-gpus"));
+  share_hosts(job.map, job.machines, *placement::gpu_mode(settings.text("gpus")), settings.flag("share-gpus"));
 }
 
 void find_programs(Job& job, bool with_python, const Environment& environment) {

@@ -27,7 +27,7 @@ struct Job {
   std::string rank_program;          ///< hvdrank
   std::vector<std::string> command;  ///< mpirun's
   std::string cwd;
-  std::vector<uid_t> keepers;  ///< other users whose programs this job runs: base/trust.h
+  std::vector<uid_t> software_owners;  ///< other users whose programs this job runs: base/trust.h
 };
 
 /// Folder of the running hvdrun.

@@ -5,18 +5,18 @@
 #include <utility>
 
 #include "base/text.h"
-#include "place/ways.h"
+#include "placement/gpu_paths.h"
 
 namespace hvd::launcher {
 
 namespace {
 
 /// The ways of all pairs, those between parts of one GPU left out; empty when none is known.
-std::vector<std::string> names_of(const place::Machine& machine) {
+std::vector<std::string> names_of(const placement::Machine& machine) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < machine.gpus.size(); ++i)
     for (std::size_t j = i + 1; j < machine.gpus.size(); ++j)
-      if (std::string way = place::way_between(machine, machine.gpus[i], machine.gpus[j]); way != "X")
+      if (std::string way = placement::gpu_path_between(machine, machine.gpus[i], machine.gpus[j]); way != "X")
         names.push_back(std::move(way));
   if (std::all_of(names.begin(), names.end(), [](const std::string& n) { return n == "?"; })) names.clear();
   return names;
@@ -36,24 +36,25 @@ std::string padded(const std::string& text, std::size_t width) {
 }
 
 /// Who reaches whom, by CUDA's numbers.
-std::string matrix_of(const place::Machine& machine) {
+std::string matrix_of(const placement::Machine& machine) {
   std::size_t width = 4;
-  for (const place::Way& way : machine.ways) width = std::max(width, way.name.size());
+  for (const placement::GpuPath& way : machine.ways) width = std::max(width, way.name.size());
   const auto row = [&](const std::string& head, const auto& cell) {
     std::string line = "  " + padded(head, 12);
-    for (const place::Gpu& to : machine.gpus) line += "  " + padded(cell(to), width);
+    for (const placement::Gpu& to : machine.gpus) line += "  " + padded(cell(to), width);
     return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   };
-  std::string out = row("between GPUs", [](const place::Gpu& to) { return std::to_string(to.index); });
-  for (const place::Gpu& from : machine.gpus)
-    out += row("           " + std::to_string(from.index),
-               [&](const place::Gpu& to) { return &from == &to ? "X" : place::way_between(machine, from, to); });
+  std::string out = row("between GPUs", [](const placement::Gpu& to) { return std::to_string(to.index); });
+  for (const placement::Gpu& from : machine.gpus)
+    out += row("           " + std::to_string(from.index), [&](const placement::Gpu& to) {
+      return &from == &to ? "X" : placement::gpu_path_between(machine, from, to);
+    });
   return out;
 }
 
 }  // namespace
 
-std::string versions_text(const place::Machine& machine) {
+std::string versions_text(const placement::Machine& machine) {
   std::string out;
   if (!machine.driver.empty()) out = "NVIDIA driver " + machine.driver;
   if (!machine.nccl.empty()) out += (out.empty() ? "NCCL " : ", NCCL ") + machine.nccl;
@@ -63,34 +64,35 @@ std::string versions_text(const place::Machine& machine) {
 std::string count_ways(const std::vector<std::string>& names) {
   std::string out;
   for (const auto& [name, count] : counted(names))
-    out += (out.empty() ? "" : "; ") + count_of(count, "pair") + " by " + place::way_in_words(name);
+    out += (out.empty() ? "" : "; ") + count_of(count, "pair") + " by " + placement::gpu_path_in_words(name);
   return out;
 }
 
-std::string ways_text(const place::Machine& machine) {
+std::string ways_text(const placement::Machine& machine) {
   if (machine.gpus.empty()) return {};
   std::string out;
   if (const std::string versions = versions_text(machine); !versions.empty()) out = "  " + versions + "\n";
   const auto ways = counted(names_of(machine));
   if (ways.empty()) return out;
   if (ways.size() == 1)
-    return out + "  between any two GPUs: " + place::way_in_words(ways[0].first) + " (" + ways[0].first + ")\n";
+    return out + "  between any two GPUs: " + placement::gpu_path_in_words(ways[0].first) + " (" + ways[0].first +
+           ")\n";
   std::vector<std::string> legend;
-  for (const auto& [name, count] : ways) legend.push_back(name + ": " + place::way_in_words(name));
+  for (const auto& [name, count] : ways) legend.push_back(name + ": " + placement::gpu_path_in_words(name));
   return out + matrix_of(machine) + "  " + join(legend, "; ") + "\n";
 }
 
-void add_gpus(nlohmann::ordered_json& host, const place::Machine& machine) {
+void add_gpus(nlohmann::ordered_json& host, const placement::Machine& machine) {
   using nlohmann::ordered_json;
   if (!machine.driver.empty()) host["driver"] = machine.driver;
   if (!machine.nccl.empty()) host["nccl"] = machine.nccl;
   ordered_json gpus = ordered_json::array();
   const bool known = !names_of(machine).empty();
-  for (const place::Gpu& g : machine.gpus) {
+  for (const placement::Gpu& g : machine.gpus) {
     ordered_json gpu{{"index", g.index}, {"pci", g.pci}, {"uuid", g.uuid}, {"name", g.name}, {"numa_node", g.node}};
     ordered_json ways = ordered_json::array();
-    for (const place::Gpu& to : machine.gpus)
-      if (known && &to != &g) ways.push_back({{"to", to.index}, {"way", place::way_between(machine, g, to)}});
+    for (const placement::Gpu& to : machine.gpus)
+      if (known && &to != &g) ways.push_back({{"to", to.index}, {"way", placement::gpu_path_between(machine, g, to)}});
     gpu["ways"] = std::move(ways);
     gpus.push_back(std::move(gpu));
   }

@@ -4,21 +4,21 @@
 #include <string>
 #include <vector>
 
-#include "place/machine.h"
+#include "placement/machine.h"
 
 namespace hvd::launcher {
 
 /// "NVIDIA driver 580.65.06, NCCL 2.30.7"; empty when neither is known.
-std::string versions_text(const place::Machine& machine);
+std::string versions_text(const placement::Machine& machine);
 
 /// "28 pairs by NVLink, 18 links; 2 pairs by one PCIe switch", the most first.  @p names: the way of each pair.
 std::string count_ways(const std::vector<std::string>& names);
 
 /// Lines below a host's table, indented as it is: versions, and a way for all pairs, or who reaches whom how, with what
 /// the words mean.  Empty where there are no GPUs, or nothing is known of them.
-std::string ways_text(const place::Machine& machine);
+std::string ways_text(const placement::Machine& machine);
 
 /// Adds "driver" and "nccl", where known, and "gpus" with their "ways" to each other: [{"to": 1, "way": "NV6"}, …].
-void add_gpus(nlohmann::ordered_json& host, const place::Machine& machine);
+void add_gpus(nlohmann::ordered_json& host, const placement::Machine& machine);
 
 }  // namespace hvd::launcher

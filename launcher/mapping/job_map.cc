@@ -52,11 +52,11 @@ JobMap map_ranks(const Allocation& allocation, const std::vector<bool>& local, i
   return map;
 }
 
-void share_hosts(JobMap& map, const std::vector<std::optional<place::Machine>>& machines, place::GpuMode mode,
+void share_hosts(JobMap& map, const std::vector<std::optional<placement::Machine>>& machines, placement::GpuMode mode,
                  bool share_gpus) {
-  std::vector<std::vector<place::Share>> shares(map.hosts.size());
+  std::vector<std::vector<placement::RankResources>> shares(map.hosts.size());
   for (std::size_t h = 0; h < map.hosts.size() && h < machines.size(); ++h) try {
-      if (machines[h]) shares[h] = place::share_machine(*machines[h], map.hosts[h].ranks, mode, share_gpus);
+      if (machines[h]) shares[h] = placement::divide_machine(*machines[h], map.hosts[h].ranks, mode, share_gpus);
     } catch (const Error& e) { throw Error(e.code, map.hosts[h].name, e.what(), e.hint); }
   for (MappedRank& place : map.ranks)
     if (const auto& host = shares[static_cast<std::size_t>(place.host)]; !host.empty())

@@ -1,11 +1,11 @@
-/// @file map.h — which rank goes where.  Pure.
+/// @file job_map.h — which rank goes where.  Pure.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/hosts/allocation.h"
-#include "place/share.h"
+#include "placement/rank_resources.h"
 
 namespace hvd::launcher {
 
@@ -14,7 +14,7 @@ struct MappedRank {
   int host = 0;  ///< index into JobMap::hosts
   int local_rank = 0, local_size = 1;
   int cross_rank = 0, cross_size = 1;
-  std::optional<place::Share> share;  ///< cores, GPU, card; nothing: that host decides
+  std::optional<placement::RankResources> share;  ///< cores, GPU, card; nothing: that host decides
 };
 
 struct MappedHost {
@@ -41,7 +41,7 @@ JobMap map_ranks(const Allocation& allocation, const std::vector<bool>& local, i
 
 /// Fills in the shares of the ranks on hosts[i] from machines[i], for those hosts whose machine is known.
 /// Throws Error{usage} naming the host when it has fewer GPUs than ranks.
-void share_hosts(JobMap& map, const std::vector<std::optional<place::Machine>>& machines, place::GpuMode mode,
+void share_hosts(JobMap& map, const std::vector<std::optional<placement::Machine>>& machines, placement::GpuMode mode,
                  bool share_gpus);
 
 }  // namespace hvd::launcher

@@ -13,7 +13,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-std::string gpu_text(const place::Gpu& gpu) {
+std::string gpu_text(const placement::Gpu& gpu) {
   const std::string& id = gpu.pci.empty() ? gpu.uuid : gpu.pci;
   return gpu.name.empty() ? id : id + " " + gpu.name;
 }
@@ -26,7 +26,7 @@ Row row_of(const MappedRank& p) {
     row.insert(row.end(), {"?", "?", "its share", "?", "?"});
     return row;
   }
-  const place::Share& s = *p.share;
+  const placement::RankResources& s = *p.share;
   row.push_back(s.gpu ? gpu_text(*s.gpu) : "-");
   row.push_back(node_text(s.node));
   row.push_back(s.cpus.empty() ? "any" : ranges(s.cpus));
@@ -54,10 +54,10 @@ std::string table(const std::vector<Row>& rows) {
 
 }  // namespace
 
-std::string machine_text(const place::Machine& machine) {
+std::string machine_text(const placement::Machine& machine) {
   std::set<int> nodes;
   long long threads = 0;
-  for (const place::Core& c : machine.cores) nodes.insert(c.node), threads += static_cast<long long>(c.cpus.size());
+  for (const placement::Core& c : machine.cores) nodes.insert(c.node), threads += static_cast<long long>(c.cpus.size());
   return join({count_of(static_cast<long long>(nodes.size()), "NUMA node"),
                count_of(static_cast<long long>(machine.cores.size()), "core"), count_of(threads, "thread"),
                count_of(static_cast<long long>(machine.gpus.size()), "GPU")},
@@ -89,7 +89,7 @@ std::string map_json(const JobMap& map, const Machines& machines) {
       if (p.host != static_cast<int>(h)) continue;
       ordered_json rank{{"rank", p.rank}, {"local_rank", p.local_rank}};
       if (p.share) {
-        const place::Share& s = *p.share;
+        const placement::RankResources& s = *p.share;
         rank["gpu"] = s.gpu ? ordered_json{{"pci", s.gpu->pci}, {"uuid", s.gpu->uuid}, {"name", s.gpu->name}}
                             : ordered_json(nullptr);
         rank["numa_node"] = s.node;

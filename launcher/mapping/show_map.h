@@ -9,7 +9,7 @@
 namespace hvd::launcher {
 
 /// [hosts] of the map; nothing where a host's machine is not known.
-using Machines = std::vector<std::optional<place::Machine>>;
+using Machines = std::vector<std::optional<placement::Machine>>;
 
 /// A table for each host, and how its GPUs reach each other.
 std::string map_text(const JobMap& map, const Machines& machines);
@@ -18,6 +18,6 @@ std::string map_json(const JobMap& map, const Machines& machines);
 std::string map_svg(const JobMap& map, const Machines& machines);
 
 /// "2 NUMA nodes, 48 cores, 96 threads, 16 GPUs".
-std::string machine_text(const place::Machine& machine);
+std::string machine_text(const placement::Machine& machine);
 
 }  // namespace hvd::launcher

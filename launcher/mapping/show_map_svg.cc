@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "launcher/mapping/gpu_ways.h"
 #include "launcher/mapping/show_map.h"
-#include "place/ways.h"
+#include "placement/gpu_paths.h"
 
 namespace hvd::launcher {
 
@@ -96,7 +96,7 @@ std::string legend(const JobMap& map, int y) {
 class HostPicture {
  public:
   /// @param first  subtracted from all ranks
-  HostPicture(const JobMap& map, int host, const place::Machine& machine, int first) : machine_(machine) {
+  HostPicture(const JobMap& map, int host, const placement::Machine& machine, int first) : machine_(machine) {
     for (const MappedRank& p : map.ranks) {
       if (p.host != host || !p.share) continue;
       for (const int cpu : p.share->cpus) ranks_of_cpu_[cpu].insert(p.rank - first);
@@ -109,9 +109,9 @@ class HostPicture {
   std::string draw(int top) {
     y_ = top;
     std::set<int> nodes;
-    for (const place::Core& c : machine_.cores) nodes.insert(c.node);
-    for (const place::Gpu& g : machine_.gpus) nodes.insert(g.node);
-    for (const place::Nic& n : machine_.nics) nodes.insert(n.node);
+    for (const placement::Core& c : machine_.cores) nodes.insert(c.node);
+    for (const placement::Gpu& g : machine_.gpus) nodes.insert(g.node);
+    for (const placement::Nic& n : machine_.nics) nodes.insert(n.node);
     if (!unbound_.empty()) {
       out_ +=
           words_at(margin * 2, y_ + 14, ranks_in_words(unbound_) + ": on any core, since cores are fewer than ranks");
@@ -128,7 +128,7 @@ class HostPicture {
     out_ += words_at(margin * 2, y_ + 14, node < 0 ? "node not known" : "NUMA node " + number(node));
     y_ += line + gap;
     int column = 0;
-    for (const place::Core& c : machine_.cores) {
+    for (const placement::Core& c : machine_.cores) {
       if (c.node != node) continue;
       std::set<int> ranks;
       for (const int cpu : c.cpus)
@@ -139,13 +139,13 @@ class HostPicture {
     }
     if (column) y_ += cell + gap;
     column = 0;
-    for (const place::Gpu& g : machine_.gpus) {
+    for (const placement::Gpu& g : machine_.gpus) {
       if (g.node != node) continue;
       const std::string words = ranks_in_words(ranks_of_gpu_[g.index]);
       place_box(column, 2, colour_of(ranks_of_gpu_[g.index]), joined("GPU " + number(g.index), words),
                 (g.pci.empty() ? g.uuid : g.pci) + " " + g.name);
     }
-    for (const place::Nic& n : machine_.nics)
+    for (const placement::Nic& n : machine_.nics)
       if (n.node == node)
         place_box(column, 2, "#dfe8f5", joined(n.name, ranks_in_words(ranks_of_nic_[n.name])),
                   "network card " + n.name);
@@ -161,14 +161,14 @@ class HostPicture {
     out_ += words_at(margin * 2, y_ + 14,
                      join({any ? "between GPUs" : "GPUs", versions}, any && !versions.empty() ? "; " : " "));
     y_ += line + gap;
-    for (const place::Gpu& from : machine_.gpus) {
+    for (const placement::Gpu& from : machine_.gpus) {
       if (!any) break;
       int x = margin * 2;
-      for (const place::Gpu& to : machine_.gpus) {
-        const std::string way = &from == &to ? number(from.index) : place::way_between(machine_, from, to);
+      for (const placement::Gpu& to : machine_.gpus) {
+        const std::string way = &from == &to ? number(from.index) : placement::gpu_path_between(machine_, from, to);
         const std::string story = &from == &to ? "GPU " + way
                                                : "GPU " + number(from.index) + " and GPU " + number(to.index) + ": " +
-                                                     place::way_in_words(way);
+                                                     placement::gpu_path_in_words(way);
         out_ += box(x, y_, cell, &from == &to ? "#ffffff" : colour_of_way(way), way, story, 8);
         x += cell + gap;
       }
@@ -188,7 +188,7 @@ class HostPicture {
     return ranks.empty() ? what : what + ": " + ranks;
   }
 
-  const place::Machine& machine_;
+  const placement::Machine& machine_;
   std::map<int, std::set<int>> ranks_of_cpu_, ranks_of_gpu_;
   std::map<std::string, std::set<int>> ranks_of_nic_;
   std::set<int> unbound_;

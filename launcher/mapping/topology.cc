@@ -17,8 +17,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "place/exchange.h"
-#include "place/ways.h"
+#include "placement/gpu_paths.h"
+#include "placement/machine_text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -54,13 +54,13 @@ Bitmap allowed_cpus(hwloc_topology_t topology) {
   return allowed;
 }
 
-std::vector<place::Core> cores_of(hwloc_topology_t topology) {
-  std::vector<place::Core> cores;
+std::vector<placement::Core> cores_of(hwloc_topology_t topology) {
+  std::vector<placement::Core> cores;
   const Bitmap allowed = allowed_cpus(topology);
   const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
   for (int i = 0; i < count; ++i) {
     const hwloc_obj_t object = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, static_cast<unsigned>(i));
-    place::Core core;
+    placement::Core core;
     core.node = std::max(0, node_of(object->nodeset));
     unsigned id = 0;
     hwloc_bitmap_foreach_begin(id, object->cpuset) if (hwloc_bitmap_isset(allowed.get(), id))
@@ -77,7 +77,7 @@ std::string info(hwloc_obj_t object, const char* key) {
 }
 
 /// Children of a PCI device that stand for what the system makes of it.
-void read_os_devices(hwloc_obj_t device, place::Gpu& gpu, std::vector<place::Nic>& nics, int node) {
+void read_os_devices(hwloc_obj_t device, placement::Gpu& gpu, std::vector<placement::Nic>& nics, int node) {
   for (hwloc_obj_t child = device->io_first_child; child; child = child->next_sibling) {
     if (child->type != HWLOC_OBJ_OS_DEVICE) continue;
     if (const std::string uuid = info(child, "NVIDIAUUID"); !uuid.empty()) gpu.uuid = uuid;
@@ -101,7 +101,7 @@ const char* way_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b)
     return n;
   };
   const bool host = above->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST;
-  return place::pci_way(host ? 0 : 1, steps(a), steps(b));
+  return placement::pci_path_type(host ? 0 : 1, steps(a), steps(b));
 }
 
 /// Links by hwloc's bandwidths, which are those of a link (25 GB/s; 20 in the first version of NVLink) times their
@@ -112,7 +112,7 @@ int links_of(std::uint64_t megabytes) {
 
 /// Joins GPUs by NVLink, from one to the other or through switches, as hwloc's matrix of bandwidths tells.
 void read_nvlinks(hwloc_topology_t topology, const std::map<hwloc_obj_t, std::string>& pci_of,
-                  place::Machine& machine) {
+                  placement::Machine& machine) {
   hwloc_distances_s* d = nullptr;
   unsigned count = 1;
   if (hwloc_distances_get_by_name(topology, "NVLinkBandwidth", &count, &d, 0) != 0 || count == 0) return;
@@ -130,19 +130,19 @@ void read_nvlinks(hwloc_topology_t topology, const std::map<hwloc_obj_t, std::st
     for (unsigned j = i + 1; j < d->nbobjs; ++j) {
       if (gpus[i].empty() || gpus[j].empty()) continue;
       const std::uint64_t direct = d->values[i * d->nbobjs + j];
-      place::add_nvlinks(machine, gpus[i], gpus[j],
-                         links_of(direct ? direct : std::min(to_switches[i], to_switches[j])));
+      placement::add_nvlinks(machine, gpus[i], gpus[j],
+                             links_of(direct ? direct : std::min(to_switches[i], to_switches[j])));
     }
   hwloc_distances_release(topology, d);
 }
 
-void read_devices(hwloc_topology_t topology, place::Machine& machine) {
+void read_devices(hwloc_topology_t topology, placement::Machine& machine) {
   constexpr unsigned nvidia = 0x10de, vga = 0x0300, three_d = 0x0302;
   std::map<hwloc_obj_t, std::string> pci_of;
   for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
     const auto& pci = device->attr->pcidev;
     const hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(topology, device);
-    place::Gpu gpu;
+    placement::Gpu gpu;
     gpu.node = parent ? node_of(parent->nodeset) : -1;
     gpu.name = info(device, "PCIDevice");
     read_os_devices(device, gpu, machine.nics, gpu.node);
@@ -172,24 +172,24 @@ void read_devices(hwloc_topology_t topology, place::Machine& machine) {
       hwloc_topology_set_io_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0 ||
       hwloc_topology_load(topology.get()) != 0)
     ::_exit(1);
-  place::Machine machine;
+  placement::Machine machine;
   machine.cores = cores_of(topology.get());
   read_devices(topology.get(), machine);
-  ::_exit(write_all(to, place::machine_lines(machine)) ? 0 : 1);
+  ::_exit(write_all(to, placement::machine_to_text(machine)) ? 0 : 1);
 }
 
 }  // namespace
 
-std::vector<place::Gpu> usable_gpus(const Environment& environment) {
-  std::vector<place::Gpu> gpus = place::read_gpus();
+std::vector<placement::Gpu> usable_gpus(const Environment& environment) {
+  std::vector<placement::Gpu> gpus = placement::read_gpus();
   const char* visible = environment("CUDA_VISIBLE_DEVICES");
-  return visible ? place::visible_gpus(gpus, visible) : gpus;
+  return visible ? placement::visible_gpus(gpus, visible) : gpus;
 }
 
-place::Machine machine_here(const Environment& environment) {
-  place::Machine machine;
+placement::Machine machine_here(const Environment& environment) {
+  placement::Machine machine;
   machine.gpus = usable_gpus(environment);
-  machine.nics = place::read_nics();
+  machine.nics = placement::read_nics();
   const Topology topology = new_topology();
   if (!topology) return machine;
   // Cores, threads and memory nodes are all that is asked for here.
@@ -200,7 +200,7 @@ place::Machine machine_here(const Environment& environment) {
   return machine;
 }
 
-place::Machine machine_in_file(const std::string& path) {
+placement::Machine machine_in_file(const std::string& path) {
   const Error refused(Code::usage, path, "is not a topology that hwloc can read", "write one with: lstopo machine.xml");
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(Code::unavailable, path, "pipe: " + errno_text(errno));
@@ -215,7 +215,7 @@ place::Machine machine_in_file(const std::string& path) {
     if (n > 0) text.append(piece, static_cast<std::size_t>(n));
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-  const std::optional<place::Machine> machine = status == 0 ? place::read_machine(text) : std::nullopt;
+  const std::optional<placement::Machine> machine = status == 0 ? placement::machine_from_text(text) : std::nullopt;
   if (!machine) throw refused;
   return *machine;
 }

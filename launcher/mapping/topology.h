@@ -3,19 +3,19 @@
 #include <string>
 
 #include "launcher/options/settings.h"
-#include "place/machine.h"
+#include "placement/machine.h"
 
 namespace hvd::launcher {
 
 /// This machine's GPUs as CUDA_VISIBLE_DEVICES leaves them.
-std::vector<place::Gpu> usable_gpus(const Environment& environment);
+std::vector<placement::Gpu> usable_gpus(const Environment& environment);
 
 /// This machine, its GPUs as CUDA_VISIBLE_DEVICES leaves them.  A few milliseconds: devices come from the driver's
 /// files. No cores when hwloc cannot tell.
-place::Machine machine_here(const Environment& environment);
+placement::Machine machine_here(const Environment& environment);
 
 /// The machine in an hwloc 2 XML file (lstopo machine.xml).  Throws Error{usage} naming the file.  Read by a process of
 /// its own: hwloc 2.9 crashes on some files that are none.
-place::Machine machine_in_file(const std::string& path);
+placement::Machine machine_in_file(const std::string& path);
 
 }  // namespace hvd::launcher

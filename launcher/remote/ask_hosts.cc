@@ -9,8 +9,8 @@
 #include "launcher/remote/preflight.h"
 #include "launcher/remote/remote_agent.h"
 #include "launcher/remote/start_failure.h"
-#include "place/exchange.h"
-#include "place/machine.h"
+#include "placement/machine.h"
+#include "placement/machine_text.h"
 
 namespace hvd::launcher {
 
@@ -69,7 +69,7 @@ void for_each_host(const Job& job, const std::function<void(std::size_t)>& work)
 // This machine is asked too, by hvdrank, where it has GPUs: NVIDIA's library is not for hvdrun's own process.
 void look_at_machines(Job& job, const std::string& python) {
   Preflight here{job.rank_program, {}, {}, {}, {}};
-  if (!job.settings.flag("allow-writable")) here.keepers = job.keepers;
+  if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
   std::string script = preflight_script(here);
   if (!python.empty())
     script += "[ -d /proc/driver/nvidia/gpus ] && " + shell_quote(python) + run_stdin +
@@ -79,9 +79,9 @@ void look_at_machines(Job& job, const std::string& python) {
   job.machines.resize(hosts.size());
   std::vector<std::optional<Error>> failures(hosts.size());
   for_each_host(job, [&](std::size_t i) {
-    if (hosts[i].local && place::read_gpus().empty()) return;
+    if (hosts[i].local && placement::read_gpus().empty()) return;
     const CaptureResult done = ask(hosts[i], job, script);
-    if (done.ok()) job.machines[i] = place::read_machine(done.out);
+    if (done.ok()) job.machines[i] = placement::machine_from_text(done.out);
     if (job.machines[i]) job.machines[i]->nccl = line_of(done.out, "nccl ");
     if (!job.machines[i] && !hosts[i].local) failures[i].emplace(no_answer(hosts[i], done));
   });

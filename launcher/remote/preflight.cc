@@ -31,9 +31,9 @@ constexpr std::string_view fail_function =
 
 /// A shell function: ends where another user could have put a program there, by the owners and modes of its path, as it
 /// is and without links.  Groups are left to hvdrank (base/trust.h), which is looked at by this before it is run.
-std::string trust_function(const std::vector<uid_t>& keepers) {
+std::string trust_function(const std::vector<uid_t>& software_owners) {
   std::string known;
-  for (const uid_t uid : keepers) known += " " + std::to_string(uid);
+  for (const uid_t uid : software_owners) known += " " + std::to_string(uid);
   const std::string fault = fail("has a $n that others could have put there",
                                  "look at the owners and modes of its path there, or --allow-writable");
   return R"sh(hvd_trust() {
@@ -60,8 +60,8 @@ END_OF_LIST
 
 }  // namespace
 
-std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& keepers) {
-  std::string script = std::string(fail_function) + trust_function(keepers);
+std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& software_owners) {
+  std::string script = std::string(fail_function) + trust_function(software_owners);
   for (const std::string& program : programs)
     if (!program.empty()) script += "hvd_trust " + shell_quote(program) + "\n";
   return script;
@@ -79,7 +79,8 @@ std::string preflight_script(const Preflight& here) {
   std::string script(fail_function);
   const std::string rank = shell_quote(here.rank_program);
   script += "hvd_rank=" + rank + "\n";
-  if (here.keepers) script += trust_script({here.rank_program, here.mpirun, here.python}, *here.keepers);
+  if (here.software_owners)
+    script += trust_script({here.rank_program, here.mpirun, here.python}, *here.software_owners);
   script += "[ -x " + rank + " ] || { v=" + rank + "; " +
             fail("has no $v", "install hvdrun there, in the same folder") + "; }\n";
   script += "v=$(" + rank +

@@ -21,7 +21,7 @@ struct Preflight {
   std::string python;          ///< absolute path
   std::string python_version;  ///< "3.11"; only where another would not do
   /// Whose programs are run there, besides this user's and root's; none: anybody's.
-  std::optional<std::vector<uid_t>> keepers{};
+  std::optional<std::vector<uid_t>> software_owners{};
 };
 
 /// Looks at this host; at most a few seconds, as a rule 20 ms.
@@ -34,7 +34,7 @@ Preflight look_here(const std::string& rank_program, const std::string& mpirun, 
 std::string preflight_script(const Preflight& here);
 
 /// The part of it that looks whether others could have put programs there.
-std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& keepers);
+std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& software_owners);
 
 /// What that said, if it did, as the error to end with.  @param log  what ssh and the host's shell printed
 std::optional<Error> preflight_problem(const std::string& host, const std::string& log);

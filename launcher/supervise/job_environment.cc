@@ -27,7 +27,7 @@ bool of_a_rank(std::string_view name) {
   static constexpr std::string_view ours[] = {
       "HVD_JOB",        "HVD_RANK",       "HVD_SIZE", "HVD_LOCAL_RANK",   "HVD_LOCAL_SIZE",
       "HVD_CROSS_RANK", "HVD_CROSS_SIZE", "HVD_HOST", "HVD_LINK_FD",      "HVD_STACK_FD",
-      "HVD_TALLY_FD",   "HVD_GPU",        "HVD_INIT", "HVD_STACK_SIGNAL", "HVD_TIMELINE_COLLECT"};
+      "HVD_STATUS_FD",  "HVD_GPU",        "HVD_INIT", "HVD_STACK_SIGNAL", "HVD_TIMELINE_COLLECT"};
   return is_one_of(name, ours);
 }
 

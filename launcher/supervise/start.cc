@@ -176,7 +176,7 @@ std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::Ke
   env[AgentVariables::log_folder] = folder_.path();
   Preflight here = look_here(job_.rank_program, job_.mpirun.program, job_.python,
                              job_.payload.wire.kind == wire::PayloadKind::pickle);
-  if (!job_.settings.flag("allow-writable")) here.keepers = job_.keepers;
+  if (!job_.settings.flag("allow-writable")) here.software_owners = job_.software_owners;
   env[AgentVariables::preflight] = preflight_script(here);
   if (!job_.launch_agent.empty()) {
     std::vector<std::string> agent;
@@ -217,9 +217,9 @@ std::vector<wire::RankManifest> Supervisor::manifests() const {
     m.env = rank_environment(job_, p, lines);
     m.payload = job_.payload.wire;
     if (p.share) {
-      const place::Share& share = *p.share;
-      const auto mode = *place::gpu_mode(job_.settings.text("gpus"));
-      m.placement = {true, share.cpus, share.threads, "", place::visible_devices(share, mode)};
+      const placement::RankResources& share = *p.share;
+      const auto mode = *placement::gpu_mode(job_.settings.text("gpus"));
+      m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode)};
       if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
     }
     m.placement.gpu_mode = job_.settings.text("gpus");
@@ -229,7 +229,7 @@ std::vector<wire::RankManifest> Supervisor::manifests() const {
     m.collect_results = results_ && job_.settings.integer("results-of").value_or(p.rank) == p.rank;
     m.timeline = timeline_ != nullptr;
     m.trusted_only = !job_.settings.flag("allow-writable");
-    for (const uid_t uid : job_.keepers) m.keepers.push_back(static_cast<int>(uid));
+    for (const uid_t uid : job_.software_owners) m.software_owners.push_back(static_cast<int>(uid));
     m.input = job_.settings.integer("stdin") == p.rank;
     all.push_back(std::move(m));
   }

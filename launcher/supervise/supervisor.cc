@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <csignal>
 
-#include "base/doors.h"
 #include "base/error.h"
 #include "base/leftovers.h"
+#include "base/listen_filter.h"
 #include "base/own_file.h"
 #include "base/text.h"
 #include "launcher/process/descendants.h"
@@ -204,13 +204,13 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
 void Supervisor::check_start() {
   const std::vector<int> absent = session_->in_stage(RankStage::absent);
   if (absent.empty()) {  // nobody is to come any more
-    close_doors(::getpid());
-    close_doors(mpirun_->pid());
+    close_listeners(::getpid());
+    close_listeners(mpirun_->pid());
     session_->tell_complete();
     phase_ = JobPhase::running;
     return;
   }
-  if (job_.map.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_doors(mpirun_->pid()) > 0;
+  if (job_.map.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_listeners(mpirun_->pid()) > 0;
   const auto now = Clock::now();
   if (now >= next_progress_) tell_progress(absent);
   if (now - started_at_ > ms(job_.settings.number("start-timeout"))) fail_start(true);

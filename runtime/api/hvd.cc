@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "api/runtime.h"
-#include "base/guard.h"
+#include "base/exception_barrier.h"
 #include "core/checked_request.h"
 #include "core/device.h"
 #include "cuda/gpu.h"
@@ -22,7 +22,7 @@
 
 using hvd::Code;
 using hvd::Error;
-using hvd::guard;
+using hvd::exception_barrier;
 using hvd::api::Use;
 using hvd::core::CheckedRequest;
 using hvd::core::Engine;
@@ -107,17 +107,17 @@ bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception
 }  // namespace
 
 int hvd_init(const hvd_init_options* options) {
-  return guard([&] { hvd::api::init(options); });
+  return exception_barrier([&] { hvd::api::init(options); });
 }
 
 int hvd_shutdown(void) {
-  return guard([] { hvd::api::shutdown(); });
+  return exception_barrier([] { hvd::api::shutdown(); });
 }
 
 int hvd_is_initialized(void) { return hvd::api::initialized() ? 1 : 0; }
 
 int hvd_get_world(hvd_world* world) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(world, "world");
     const Use e;
     const auto& w = e->world();
@@ -127,7 +127,7 @@ int hvd_get_world(hvd_world* world) {
 }
 
 int hvd_submit(const hvd_request* request, hvd_handle* handle) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(handle, "handle");
     const Use e;
     std::shared_ptr<const SetInfo> hold;
@@ -142,7 +142,7 @@ int hvd_submit(const hvd_request* request, hvd_handle* handle) {
 }
 
 int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles) {
-  return guard([&] {
+  return exception_barrier([&] {
     if (count == 0) return;
     need(requests, "requests");
     need(handles, "handles");
@@ -177,7 +177,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
 }
 
 int hvd_poll(hvd_handle handle, int* done) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(done, "done");
     const Use e;
     if ((*done = e->operations().ended_well(handle) ? 1 : 0) != 0) return;
@@ -187,7 +187,7 @@ int hvd_poll(hvd_handle handle, int* done) {
 }
 
 int hvd_wait(hvd_handle handle, double timeout_seconds) {
-  return guard([&] {
+  return exception_barrier([&] {
     if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
     const Use e;
     if (e->operations().ended_well(handle)) return;
@@ -200,7 +200,7 @@ int hvd_wait(hvd_handle handle, double timeout_seconds) {
 }
 
 int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_seconds) {
-  return guard([&] {
+  return exception_barrier([&] {
     if (count == 0) return;
     need(handles, "handles");
     if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
@@ -221,7 +221,7 @@ int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_second
 }
 
 int hvd_after(hvd_handle handle, void* stream) {
-  return guard([&] {
+  return exception_barrier([&] {
     const Use e;
     const Held op(*e, handle);
     if (!op->done()) throw Error(Code::usage, "hvd_after", "the operation is still under way", "hvd_wait first");
@@ -233,7 +233,7 @@ int hvd_after(hvd_handle handle, void* stream) {
 }
 
 int hvd_notify(hvd_handle handle, void (*ended)(void*), void* context) {
-  return guard([&] {
+  return exception_barrier([&] {
     if (!ended) throw Error(Code::usage, "hvd_notify", "ended is NULL");
     const Use e;
     const Held op(*e, handle);
@@ -243,7 +243,7 @@ int hvd_notify(hvd_handle handle, void (*ended)(void*), void* context) {
 }
 
 int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(data, "data");
     need(shape, "shape");
     need(ndim, "ndim");
@@ -266,7 +266,7 @@ void hvd_free(void* data) {
 }
 
 int hvd_alloc(size_t bytes, void** data) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(data, "data");
     *data = Arena::process().allocate(bytes);
     if (*data) return;
@@ -280,7 +280,7 @@ int hvd_alloc(size_t bytes, void** data) {
 }
 
 int hvd_take_splits(hvd_handle handle, int64_t* splits) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(splits, "splits");
     const Use e;
     const Held op(*e, handle);
@@ -292,7 +292,7 @@ int hvd_take_splits(hvd_handle handle, int64_t* splits) {
 }
 
 int hvd_join_result(hvd_handle handle, int32_t* last_rank) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(last_rank, "last_rank");
     const Use e;
     const Held op(*e, handle);
@@ -304,14 +304,14 @@ int hvd_join_result(hvd_handle handle, int32_t* last_rank) {
 }
 
 int hvd_release(hvd_handle handle) {
-  return guard([&] {
+  return exception_barrier([&] {
     const Use e;
     if (!e->operations().release(handle)) unknown(handle);
   });
 }
 
 int hvd_release_many(const hvd_handle* handles, size_t count) {
-  return guard([&] {
+  return exception_barrier([&] {
     if (count == 0) return;
     need(handles, "handles");
     const Use e;
@@ -323,7 +323,7 @@ int hvd_release_many(const hvd_handle* handles, size_t count) {
 }
 
 int hvd_run(const hvd_request* request) {
-  return guard([&] {
+  return exception_barrier([&] {
     const Use e;
     std::shared_ptr<const SetInfo> hold;
     ProcessSet& set = set_of(*e, request, hold);
@@ -349,7 +349,7 @@ int hvd_run(const hvd_request* request) {
 }
 
 int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(set, "set");
     if (count < 1) throw Error(Code::usage, "hvd_set_add", "there are no ranks in it");
     need(ranks, "ranks");
@@ -359,14 +359,14 @@ int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set) {
 }
 
 int hvd_set_remove(int32_t set) {
-  return guard([&] {
+  return exception_barrier([&] {
     const Use e;
     e->remove_set(set);
   });
 }
 
 int hvd_set_get(int32_t set, int32_t* rank, int32_t* size, int32_t* ranks) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(rank, "rank");
     need(size, "size");
     const Use e;
@@ -378,10 +378,10 @@ int hvd_set_get(int32_t set, int32_t* rank, int32_t* size, int32_t* ranks) {
 }
 
 int hvd_timeline_start(const char* path, int mark_cycles) {
-  return guard([&] { hvd::api::start_timeline(path, mark_cycles != 0); });
+  return exception_barrier([&] { hvd::api::start_timeline(path, mark_cycles != 0); });
 }
 int hvd_timeline_stop(void) {
-  return guard([] { hvd::api::stop_timeline(); });
+  return exception_barrier([] { hvd::api::stop_timeline(); });
 }
 
 int hvd_built(const char* what) {
@@ -398,7 +398,7 @@ int hvd_built(const char* what) {
 }
 
 int hvd_use_memory(const char* framework) {
-  return guard([&] {
+  return exception_barrier([&] {
     need(framework, "framework");
     if (std::strcmp(framework, "torch") != 0)
       throw Error(Code::usage, "hvd_use_memory", "'" + std::string(framework) + "' is not torch");

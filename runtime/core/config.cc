@@ -96,7 +96,7 @@ Config Config::from_environment() {
   c.stall_shutdown_ns = static_cast<std::int64_t>(number("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0, 0, 1e9) * 1e9);
   c.stall_tell_ns = std::min(c.stall_tell_ns, c.stall_warn_ns);
   c.link = static_cast<int>(number("HVD_LINK_FD", -1, -1, 1 << 20));
-  c.tally = static_cast<int>(number("HVD_TALLY_FD", -1, -1, 1 << 20));
+  c.tally = static_cast<int>(number("HVD_STATUS_FD", -1, -1, 1 << 20));
   c.start_limit_seconds = number("HVD_INIT_TIMEOUT", c.start_limit_seconds, 0.001, 1e9);
   c.ranks_per_node = static_cast<int>(number("HVD_RANKS_PER_NODE", 0, 0, 1 << 20));
   c.arity = static_cast<int>(number("HVD_TREE_ARITY", 0, 0, 1 << 10));

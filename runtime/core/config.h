@@ -14,7 +14,7 @@ struct Config {
   std::int64_t stall_tell_ns =
       5000000000;  ///< when hvdrun is told at the soonest; later where steps take long, but no later than stall_warn_ns
   int link = -1;   ///< HVD_LINK_FD: hvdrun's guard; -1: there is none
-  int tally = -1;  ///< HVD_TALLY_FD: the guard's page for what this rank counts; -1: there is none
+  int tally = -1;  ///< HVD_STATUS_FD: the guard's page for what this rank counts; -1: there is none
   double start_limit_seconds = 600;  ///< how long init waits for the other ranks
   int ranks_per_node = 0;            ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
   int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "memory/futex.h"
-#include "wire/tally.h"
+#include "wire/status_page.h"
 
 namespace hvd::core {
 
@@ -71,7 +71,7 @@ class RoundCounter {
 class RankStatus {
  public:
   RankStatus() = default;
-  /// @p fd  HVD_TALLY_FD; one that is no page of a guard's, or -1: nobody reads what is counted.
+  /// @p fd  HVD_STATUS_FD; one that is no page of a guard's, or -1: nobody reads what is counted.
   explicit RankStatus(int fd);
   RankStatus(const RankStatus&) = delete;
   RankStatus& operator=(const RankStatus&) = delete;
@@ -124,8 +124,8 @@ class RankStatus {
     return std::int64_t{t.tv_sec} * 1000000000 + t.tv_nsec;
   }
 
-  wire::Tally own_;
-  wire::Tally* page_ = &own_;
+  wire::StatusPage own_;
+  wire::StatusPage* page_ = &own_;
   std::int64_t before_ = 0;  ///< steps of an earlier init
   std::atomic<int> asked_{0};
   std::atomic<std::int64_t> asked_ns_{0};

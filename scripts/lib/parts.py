@@ -127,7 +127,7 @@ def build_ahead(context: Context) -> None:
             build_tests(context, build, only_units, without, jobs=1)
 
 
-WITHOUT_THREADS = ("base", "place", "fuzz parsers", "unit simulate")  # nothing for the thread sanitizer to see
+WITHOUT_THREADS = ("base", "placement", "fuzz parsers", "unit simulate")  # nothing for the thread sanitizer to see
 
 
 ASAN = {

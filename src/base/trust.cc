@@ -97,7 +97,8 @@ std::string could_choose(const std::string& writers) {
 /// One path on its way from / to its end.
 class Walk {
  public:
-  Walk(Purpose purpose, const Keepers& keepers) : purpose_(purpose), keepers_(keepers), trusted_{0, geteuid()} {
+  Walk(Purpose purpose, const SoftwareOwners& software_owners)
+      : purpose_(purpose), software_owners_(software_owners), trusted_{0, geteuid()} {
     struct stat about {};
     for (const char* path : {"/", "/proc/self/exe"})
       if (stat(path, &about) == 0) trusted_.push_back(about.st_uid);
@@ -143,8 +144,9 @@ class Walk {
       return std::find(all.begin(), all.end(), uid) != all.end();
     };
     if (in(trusted_)) return true;
-    if (!in(keepers_.known) && !(keepers_.anyone && found_.keeper.value_or(uid) == uid)) return false;
-    found_.keeper = uid;
+    if (!in(software_owners_.known) && !(software_owners_.anyone && found_.software_owner.value_or(uid) == uid))
+      return false;
+    found_.software_owner = uid;
     return true;
   }
 
@@ -215,7 +217,7 @@ class Walk {
   }
 
   const Purpose purpose_;
-  const Keepers& keepers_;
+  const SoftwareOwners& software_owners_;
   std::vector<uid_t> trusted_;
   std::vector<std::pair<dev_t, ino_t>> above_program_;
   std::deque<std::string> ahead_;
@@ -237,13 +239,13 @@ std::string Finding::real_path() const {
   return std::filesystem::read_symlink(through_proc(fd.get()), ignored);
 }
 
-Finding look_at(const std::string& path, Purpose purpose, const Keepers& keepers) {
-  if (path.starts_with('/')) return Walk(purpose, keepers).to(path);
+Finding look_at(const std::string& path, Purpose purpose, const SoftwareOwners& software_owners) {
+  if (path.starts_with('/')) return Walk(purpose, software_owners).to(path);
   std::error_code error;
   const std::string folder = std::filesystem::current_path(error);
   Finding nothing;
   nothing.error = error.value();
-  return error || path.empty() ? std::move(nothing) : Walk(purpose, keepers).to(folder + "/" + path);
+  return error || path.empty() ? std::move(nothing) : Walk(purpose, software_owners).to(folder + "/" + path);
 }
 
 std::string read_found(const Finding& found, const std::string& path, std::size_t limit_bytes) {

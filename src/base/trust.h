@@ -25,8 +25,8 @@ enum class Purpose : unsigned char {
 };
 
 /// Users whose programs are run although they are not trusted: a cluster's software has an owner of its own.
-struct Keepers {
-  bool anyone = false;  ///< any one user, who then is Finding::keeper
+struct SoftwareOwners {
+  bool anyone = false;  ///< any one user, who then is Finding::software_owner
   std::vector<uid_t> known;
 };
 
@@ -35,9 +35,9 @@ struct Finding {
   Fd fd;          ///< O_PATH; none when it is not there
   int error = 0;  ///< then: why, an errno
   bool is_folder = false;
-  bool is_file = false;         ///< regular, or handed to this process as a descriptor (/dev/stdin, <(…))
-  std::string doubt, hint;      ///< who else could have chosen it, and what to do; empty: nobody
-  std::optional<uid_t> keeper;  ///< the one user of Keepers that it depends on
+  bool is_file = false;                 ///< regular, or handed to this process as a descriptor (/dev/stdin, <(…))
+  std::string doubt, hint;              ///< who else could have chosen it, and what to do; empty: nobody
+  std::optional<uid_t> software_owner;  ///< the one user of SoftwareOwners that it depends on
 
   /// Throws Error{usage} with the doubt, if there is one.  @p path  as the user knows it
   void need_trust(const std::string& path) const;
@@ -46,7 +46,7 @@ struct Finding {
 };
 
 /// @param path  relative ones begin at the working folder
-Finding look_at(const std::string& path, Purpose purpose = Purpose::file, const Keepers& keepers = {});
+Finding look_at(const std::string& path, Purpose purpose = Purpose::file, const SoftwareOwners& software_owners = {});
 
 /// The bytes of the very file that was looked at.  Never waits for somebody to write into a FIFO.
 /// Throws Error{usage} as read_file() does, and for a doubt unless @p by_anybody.

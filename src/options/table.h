@@ -179,7 +179,7 @@ return std::to_array<Option>({
     {.type = text, .section = internal, .variable = "HVD_RELAY_SERVER_KEY", .readers = hvdrun, .help = "The public key of the listener."},
     // from the guard to its rank
     {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
-    {.type = integer, .section = internal, .variable = "HVD_TALLY_FD", .readers = libhvd, .fallback = "-1", .help = "The page in which a rank shows its guard what it does; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = integer, .section = internal, .variable = "HVD_STATUS_FD", .readers = libhvd, .fallback = "-1", .help = "The page in which a rank shows its guard what it does; -1: there is none.", .least = -1, .most = 1048576},
     {.type = flag, .section = internal, .variable = "HVD_TIMELINE_COLLECT", .readers = libhvd, .fallback = "0", .help = "1: hvdrun collects the timeline."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_SIGNAL", .readers = python | guard, .help = "The signal that makes a rank write its Python stacks."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_FD", .readers = python | guard, .help = "The memory file that they are written to."},

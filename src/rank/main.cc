@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "base/own_folder.h"
-#include "environment.h"
-#include "guard.h"
-#include "keeper.h"
-#include "machine_here.h"
-#include "stacks.h"
+#include "rank/diagnostics/stack_capture.h"
+#include "rank/guard/guard.h"
+#include "rank/guard/watchdog.h"
+#include "rank/launch/environment.h"
+#include "rank/machine_report.h"
 
 namespace {
 
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
     if (argc > 2)
       if (const auto code = run_helper(argv[1], argv[2])) return *code;
     const hvd::rank::Call call = hvd::rank::take_call();
-    return hvd::rank::keep([&call] { return hvd::rank::run_guard(call); });
+    return hvd::rank::watch_guard([&call] { return hvd::rank::run_guard(call); });
   } catch (const hvd::Error& e) {
     std::fprintf(stderr, "%s%s%s\n", e.what(), e.hint.empty() ? "" : "\n  ", e.hint.c_str());
     return static_cast<int>(e.code);

@@ -31,7 +31,7 @@ struct DeathRecord {
   bool traceback_shown = false;     ///< it has also gone out as output (the rank lived on for seconds after it)
   double cpu_seconds = 0;           ///< of the rank and its children that it waited for
   std::int64_t peak_bytes = 0;      ///< largest resident memory of one of its processes
-  std::int64_t steps = 0;           ///< rounds of the same operations that it went through (tally.h)
+  std::int64_t steps = 0;           ///< rounds of the same operations that it went through (status_page.h)
   double step_seconds = 0;          ///< the mean of those that were timed; 0: none
   double waited_seconds = 0;        ///< of each of these, in which it waited for operations, hence for others
   double gpu_busy_percent = -1;     ///< of its GPU, as NVML tells; -1: not known

@@ -130,7 +130,7 @@ std::string to_json(const RankManifest& m) {
                    {"timeline", m.timeline},
                    {"input", m.input},
                    {"trusted_only", m.trusted_only},
-                   {"keepers", m.keepers}});
+                   {"software_owners", m.software_owners}});
 }
 
 RankManifest manifest_from_json(const std::string& text) {
@@ -156,7 +156,7 @@ RankManifest manifest_from_json(const std::string& text) {
   m.timeline = f.boolean("timeline");
   m.input = f.has("input") && f.boolean("input");
   m.trusted_only = f.has("trusted_only") && f.boolean("trusted_only");
-  if (f.has("keepers")) m.keepers = f.integers("keepers", INT32_MIN, INT32_MAX);
+  if (f.has("software_owners")) m.software_owners = f.integers("software_owners", INT32_MIN, INT32_MAX);
   return m;
 }
 

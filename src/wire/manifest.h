@@ -21,7 +21,8 @@ struct Payload {
   std::string path;  ///< pickle and not deliver: where the host's copy is; empty: wait for another manifest
 };
 
-/// Where the rank runs: planned by hvdrun, or by the guard (remote host) with the same function, place/share.h.
+/// Where the rank runs: planned by hvdrun, or by the guard (remote host) with the same function,
+/// placement/rank_resources.h.
 struct Placement {
   bool planned = false;                       ///< the fields down to `visible_gpus` hold the plan
   std::vector<int> cpus;                      ///< logical CPU numbers to bind to; empty: unbound
@@ -45,9 +46,9 @@ struct RankManifest {
   double grace_seconds = 5;
   bool collect_results = false;
   bool timeline = false;
-  bool input = false;          ///< its standard input comes over the channel; else /dev/null
-  bool trusted_only = false;   ///< what others could have chosen is not run: base/trust.h
-  std::vector<int> keepers{};  ///< users whose programs are run nevertheless, as they are on hvdrun's host
+  bool input = false;                  ///< its standard input comes over the channel; else /dev/null
+  bool trusted_only = false;           ///< what others could have chosen is not run: base/trust.h
+  std::vector<int> software_owners{};  ///< users whose programs are run nevertheless, as they are on hvdrun's host
 };
 
 /// The Python file that a payload runs, a path as typed: train.py itself, or that of `python -u train.py`; or empty.

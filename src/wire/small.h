@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tally.h"
+#include "status_page.h"
 
 namespace hvd::wire {
 

@@ -24,13 +24,13 @@ from netns.cluster import Cluster, children, why_not
 from support import hvdrun
 
 LIMIT_SECONDS = 10.0
-VICTIMS = ("hvdrun", "mpirun", "daemon", "ssh", "guard", "keeper", "rank")
+VICTIMS = ("hvdrun", "mpirun", "daemon", "ssh", "guard", "watchdog", "rank")
 PATTERNS = {  # of command lines
     "hvdrun": r"\S*/hvdrun -np ",
     "mpirun": r"\S*/(mpirun|orterun|prterun) ",
     "daemon": r"\S*\b(orted|prted) ",
     "ssh": r"ssh ",
-    "keeper": r"\S*/hvdrank( |$)",
+    "watchdog": r"\S*/hvdrank( |$)",
     "rank": r"\S*python\S*( -P)? /tmp/killed.py",
 }
 RANK = """
@@ -59,9 +59,9 @@ class Outcome:
 
 def pick(hosts: Cluster, victim: str, choice: random.Random) -> int | None:
     """A process of that kind, on either host."""
-    pattern = re.compile(PATTERNS["keeper" if victim == "guard" else victim])
+    pattern = re.compile(PATTERNS["watchdog" if victim == "guard" else victim])
     found = sorted(pid for host in hosts.names for pid, line in hosts.processes(host).items() if pattern.match(line))
-    if victim in ("guard", "keeper"):  # one command line, the guard is the keeper's child
+    if victim in ("guard", "watchdog"):  # one command line, the guard is the watchdog's child
         guards = [pid for pid in found if any(pid in children(other) for other in found)]
         found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
     return choice.choice(found) if found else None

@@ -98,7 +98,7 @@ class Case:
 
     right: Judge
     hang: bool = False  # ended by us once hvdrun has told
-    kills: str = ""  # whom planted.py kills: mpirun, keeper, guard
+    kills: str = ""  # whom planted.py kills: mpirun, watchdog, guard
     needs: str = ""  # a place made for it: group, inner group, shm, disk
     alike: bool = False  # another one is much like it: in the long form only
 
@@ -137,7 +137,7 @@ CASES: dict[str, Case] = {
     "waits elsewhere": Case(hangs(r"is in planted_rank.py:\d+ \(nap\)"), hang=True, alike=True),
     "ended early": Case(lambda s, p: f"hvdrun: rank {p.culprit} on localhost left the job while " in s.stderr),
     "mpirun killed": Case(says("^hvdrun: mpirun was killed by signal 9", 137), kills="mpirun"),
-    "keeper killed": Case(died("vanished", None, "was killed"), kills="keeper"),
+    "watchdog killed": Case(died("vanished", None, "was killed"), kills="watchdog"),
     "guard killed": Case(died("vanished", None, "its guard ended without a word"), kills="guard"),
 }
 
@@ -209,7 +209,7 @@ def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
         lines.append(line)
         if found := re.search(r"victim (\d+)", line):
             guard = parent(int(found[1]))
-            target = {"guard": guard, "keeper": parent(guard), "mpirun": parent(parent(guard))}[whom]
+            target = {"guard": guard, "watchdog": parent(guard), "mpirun": parent(parent(guard))}[whom]
             os.kill(target, signal.SIGKILL)
             return
 

@@ -170,23 +170,23 @@ def test_nohup(tmp_path: pathlib.Path) -> None:
 
 
 def find(who: str, job: int) -> int | None:
-    """A process of the running job: hvdrun, mpirun, a keeper or a guard."""
+    """A process of the running job: hvdrun, mpirun, a watchdog or a guard."""
     below = hvdrun.children(job)
     if who == "hvdrun":
         return job
     mpirun_pid = below[0] if below else None
     if who == "mpirun" or mpirun_pid is None:
         return mpirun_pid
-    keepers = hvdrun.children(mpirun_pid)
-    keeper = keepers[-1] if keepers else None
-    if who == "keeper" or keeper is None:
-        return keeper
-    guards = hvdrun.children(keeper)
+    watchdogs = hvdrun.children(mpirun_pid)
+    watchdog = watchdogs[-1] if watchdogs else None
+    if who == "watchdog" or watchdog is None:
+        return watchdog
+    guards = hvdrun.children(watchdog)
     return guards[0] if guards else None
 
 
 @mpirun
-@pytest.mark.parametrize("who", ["hvdrun", "mpirun", "keeper", "guard"])
+@pytest.mark.parametrize("who", ["hvdrun", "mpirun", "watchdog", "guard"])
 @pytest.mark.parametrize("seed", hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 4))
 def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
     """At any moment, before all ranks are there too; children that ran away included."""

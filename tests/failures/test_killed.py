@@ -98,7 +98,7 @@ def named(pids: list[int], name: str) -> list[int]:
     return out
 
 
-@pytest.mark.parametrize("victim", ["guard", "keeper", "launcher"])
+@pytest.mark.parametrize("victim", ["guard", "watchdog", "launcher"])
 @pytest.mark.parametrize("round_", ROUNDS)
 def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> None:
     m = manifest(name="sh", args=["-c", family(mark)], env={"MARK": mark})
@@ -108,10 +108,10 @@ def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> N
     env = {**os.environ, "MARK": mark, "HVD_DRIVER_FOLDER": sockets.name}
     driver = subprocess.Popen([DRIVER, HVDRANK, tmp_path / "m"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
-        keeper = hvdrun.wait_until(lambda: named(children(driver.pid), "hvdrank"), "the keeper")[0]
-        guard = hvdrun.wait_until(lambda: children(keeper), "the guard") if victim == "guard" else []
+        watchdog = hvdrun.wait_until(lambda: named(children(driver.pid), "hvdrank"), "the watchdog")[0]
+        guard = hvdrun.wait_until(lambda: children(watchdog), "the guard") if victim == "guard" else []
         time.sleep(moment)
-        os.kill({"guard": guard[0] if guard else 0, "keeper": keeper, "launcher": driver.pid}[victim], signal.SIGKILL)
+        os.kill({"guard": guard[0] if guard else 0, "watchdog": watchdog, "launcher": driver.pid}[victim], signal.SIGKILL)
         if victim != "launcher":
             # The stand-in lives on, as hvdrun would, but it has no rank left and ends.
             driver.wait(60)
@@ -140,10 +140,10 @@ def pick(victim: str, job: int) -> int:
         mpiruns = [p for name in ("mpirun", "orterun", "prterun", "prte") for p in named(tree(job), name)]
         if victim == "mpirun":
             return mpiruns[0] if mpiruns else 0
-        keepers = [p for m in mpiruns for p in named(children(m), "hvdrank")]
-        if victim == "keeper":
-            return keepers[-1] if keepers else 0
-        guards = [p for k in keepers for p in named(children(k), "hvdrank")]
+        watchdogs = [p for m in mpiruns for p in named(children(m), "hvdrank")]
+        if victim == "watchdog":
+            return watchdogs[-1] if watchdogs else 0
+        guards = [p for k in watchdogs for p in named(children(k), "hvdrank")]
         return guards[-1] if guards else 0
 
     assert names
@@ -151,7 +151,7 @@ def pick(victim: str, job: int) -> int:
 
 
 @pytest.mark.skipif(not HVDRUN.exists(), reason="hvdrun is not built here")
-@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "keeper", "guard"])
+@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "watchdog", "guard"])
 @pytest.mark.parametrize("round_", ROUNDS)
 def test_a_whole_job(victim: str, round_: int, mark: str, tmp_path: Path) -> None:
     job = start_job(mark, ["--", "sh", "-c", family(mark)], tmp_path)

@@ -17,10 +17,10 @@
 #include "launcher/mapping/show_map.h"
 #include "launcher/options/settings.h"
 #include "launcher/remote/preflight.h"
-#include "place/exchange.h"
-#include "place/share.h"
-#include "place/ways.h"
-#include "rank/gpu_death.h"
+#include "placement/gpu_paths.h"
+#include "placement/machine_text.h"
+#include "placement/rank_resources.h"
+#include "rank/diagnostics/gpu_death.h"
 #include "trace/trace_decoder.h"
 #include "wire/death.h"
 #include "wire/hello.h"
@@ -152,19 +152,19 @@ void answers(const std::string& s) {
 
 void machine(const std::string& s) {
   preflight_problem("h", s);
-  const auto first = place::read_machine(s);
+  const auto first = placement::machine_from_text(s);
   if (!first) return;
-  const auto second = place::read_machine(place::machine_lines(*first));
-  hold(second && place::machine_lines(*second) == place::machine_lines(*first));
-  for (const place::GpuMode mode : {place::GpuMode::all, place::GpuMode::own, place::GpuMode::none})
-    hold(place::share_machine(*first, 3, mode, true).size() == 3);
+  const auto second = placement::machine_from_text(placement::machine_to_text(*first));
+  hold(second && placement::machine_to_text(*second) == placement::machine_to_text(*first));
+  for (const placement::GpuMode mode : {placement::GpuMode::all, placement::GpuMode::own, placement::GpuMode::none})
+    hold(placement::divide_machine(*first, 3, mode, true).size() == 3);
   machine_text(*first);
   ways_text(*first);
   nlohmann::ordered_json host;
   add_gpus(host, *first);
   for (std::size_t i = 0; i < std::min<std::size_t>(first->gpus.size(), 16); ++i) {
-    const place::Gpu &a = first->gpus[i], &b = first->gpus.back();
-    hold(way_between(*first, a, b) == way_between(*first, b, a));
+    const placement::Gpu &a = first->gpus[i], &b = first->gpus.back();
+    hold(gpu_path_between(*first, a, b) == gpu_path_between(*first, b, a));
   }
 }
 
@@ -194,19 +194,19 @@ std::vector<std::string> gpu_death_samples() {
 }
 
 std::vector<std::string> machine_samples() {
-  return {place::machine_lines({{{{0, 4}, 0}, {{1, 5}, 1}},
-                                {{"0000:34:00.0", "GPU-1", "Tesla V100", 0, 1}, {"", "MIG-2", "", 1, -1}},
-                                {{"mlx5_0", 1, true}, {"eth0", -1, false}}}),
-          place::machine_lines({{{{0, 4}, 0}},
-                                {{"0000:34:00.0", "GPU-1", "NVIDIA H100", 0, 0},
-                                 {"0000:35:00.0", "GPU-2", "NVIDIA H100", 1, 0},
-                                 {"0000:9a:00.0", "GPU-3", "NVIDIA H100", 2, 1}},
-                                {},
-                                {{"0000:34:00.0", "0000:35:00.0", "NV18"},
-                                 {"0000:34:00.0", "0000:9a:00.0", "SYS"},
-                                 {"0000:9a:00.0", "0000:35:00.0", "PXB"}},
-                                "580.65.06",
-                                "2.30.7"}),
+  return {placement::machine_to_text({{{{0, 4}, 0}, {{1, 5}, 1}},
+                                      {{"0000:34:00.0", "GPU-1", "Tesla V100", 0, 1}, {"", "MIG-2", "", 1, -1}},
+                                      {{"mlx5_0", 1, true}, {"eth0", -1, false}}}),
+          placement::machine_to_text({{{{0, 4}, 0}},
+                                      {{"0000:34:00.0", "GPU-1", "NVIDIA H100", 0, 0},
+                                       {"0000:35:00.0", "GPU-2", "NVIDIA H100", 1, 0},
+                                       {"0000:9a:00.0", "GPU-3", "NVIDIA H100", 2, 1}},
+                                      {},
+                                      {{"0000:34:00.0", "0000:35:00.0", "NV18"},
+                                       {"0000:34:00.0", "0000:9a:00.0", "SYS"},
+                                       {"0000:9a:00.0", "0000:35:00.0", "PXB"}},
+                                      "580.65.06",
+                                      "2.30.7"}),
           "hvdrun preflight: has v1, this host has v2 | install\n"};
 }
 

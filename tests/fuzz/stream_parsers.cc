@@ -12,7 +12,7 @@
 #include "launcher/mapping/topology.h"
 #include "launcher/spark/relay.h"
 #include "parsers.h"
-#include "place/exchange.h"
+#include "placement/machine_text.h"
 #include "tools/hvd-timeline/merge.h"
 #include "tools/hvd-timeline/timeline_report.h"
 #include "trace/timeline.h"
@@ -145,9 +145,9 @@ std::vector<std::string> timeline_samples() {
 
 void topology(const std::string& s) {
   const File file(s);
-  const place::Machine machine = launcher::machine_in_file(file.path());
-  for (const place::Core& core : machine.cores) hold(!core.cpus.empty() && core.node >= 0);
-  place::machine_lines(machine);
+  const placement::Machine machine = launcher::machine_in_file(file.path());
+  for (const placement::Core& core : machine.cores) hold(!core.cpus.empty() && core.node >= 0);
+  placement::machine_to_text(machine);
 }
 
 std::vector<std::string> topology_samples() {

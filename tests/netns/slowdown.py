@@ -30,17 +30,17 @@ if hvd.rank() == 0: open("/tmp/steps", "w").write(" ".join(map(str, told)))
 # Calls RATE times a second and holds the line for half a second; by turns, tells when each began and ended.
 CALLER = """
 import json, random, socket, sys, time
-turns, seconds, rate, doors = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
+turns, seconds, rate, listeners = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
 told = []
 for turn in range(turns):
-    for kind in random.sample(["peace", "nobody", "doors"], 3):
+    for kind in random.sample(["peace", "nobody", "listeners"], 3):
         begin, calls, made = time.monotonic(), [], 0
         while (now := time.monotonic()) < begin + seconds:
             while kind != "peace" and len(calls) < 64:
                 line = socket.socket()
                 line.setblocking(False)
-                host, port = random.choice(doors)
-                line.connect_ex((host, port if kind == "doors" else 9))
+                host, port = random.choice(listeners)
+                line.connect_ex((host, port if kind == "listeners" else 9))
                 calls.append((now, line))
                 if random.random() < (now - begin) * rate % 1: break
             while calls and now - calls[0][0] > 64 / rate:
@@ -69,9 +69,9 @@ def measure(cluster: Cluster, mpirun: str, turns: int, seconds: float, rate: int
         assert job.stdout is not None
         begin = [job.stdout.readline(), job.stdout.readline()]
         assert all("ready" in line for line in begin), "".join(begin) + job.communicate(timeout=30)[1]
-        doors = [[cluster.address(h), port] for h in ("alpha", "beta") for _, port in jobs.listening(cluster, h)]
+        listeners = [[cluster.address(h), port] for h in ("alpha", "beta") for _, port in jobs.listening(cluster, h)]
         limit = turns * 3 * (seconds + 0.5) + 60
-        words = ["python3", "-c", CALLER, str(turns), str(seconds), str(rate), json.dumps(doors)]
+        words = ["python3", "-c", CALLER, str(turns), str(seconds), str(rate), json.dumps(listeners)]
         told = cluster.run("gamma", words, timeout=limit)
         (cluster.tmp("alpha") / "over").touch()
         out, err = job.communicate(timeout=60)
@@ -80,10 +80,10 @@ def measure(cluster: Cluster, mpirun: str, turns: int, seconds: float, rate: int
         job.kill()
         job.wait(10)
     steps = [float(word) for word in (cluster.tmp("alpha") / "steps").read_text().split()]
-    found: dict[str, list[float]] = {"peace": [], "nobody": [], "doors": [], "made": []}
+    found: dict[str, list[float]] = {"peace": [], "nobody": [], "listeners": [], "made": []}
     for kind, start, end, made in json.loads(told.stdout):
         found[kind].append(10 * sum(start <= at < end for at in steps) / (end - start))
-        if kind == "doors":
+        if kind == "listeners":
             found["made"].append(made)
     return found
 
@@ -93,6 +93,6 @@ def text(found: dict[str, list[float]]) -> str:
     medians = {kind: statistics.median(rates) for kind, rates in found.items()}
     return (
         f"steps a second: {medians['peace']:.0f} in peace, {medians['nobody']:.0f} beside calls to nobody, "
-        f"{medians['doors']:.0f} beside calls to the job: {medians['nobody'] / medians['doors'] - 1:+.1%}; "
+        f"{medians['listeners']:.0f} beside calls to the job: {medians['nobody'] / medians['listeners'] - 1:+.1%}; "
         f"{sum(found['made']):.0f} calls got through"
     )

@@ -37,7 +37,7 @@ namespace {
 
 struct Rank {
   RankManifest manifest;
-  pid_t keeper = -1;
+  pid_t watchdog = -1;
   PeerId peer;
   bool clean = false;
 };
@@ -80,8 +80,8 @@ class Driver {
 
   void start(std::size_t i) {
     Rank& r = ranks_[i];
-    r.keeper = fork();
-    if (r.keeper != 0) return;
+    r.watchdog = fork();
+    if (r.watchdog != 0) return;
     setpgid(0, 0);
     setenv("OMPI_COMM_WORLD_RANK", std::to_string(r.manifest.rank).c_str(), 1);
     setenv("HVD_JOB", r.manifest.job.c_str(), 1);
@@ -170,7 +170,7 @@ class Driver {
     const Hello h = hello_from_json(r.frame.body);
     Rank& rank = ranks_[index_of(h.rank)];
     rank.peer = r.from;
-    say(Json{{"event", "hello"}, {"rank", h.rank}, {"pid", h.pid}, {"keeper", rank.keeper}});
+    say(Json{{"event", "hello"}, {"rank", h.rank}, {"pid", h.pid}, {"watchdog", rank.watchdog}});
     send(rank, Type::manifest, to_json(rank.manifest));
     if (!rank.manifest.payload.deliver) return;
     for (std::size_t at = 0; at < payload_.size(); at += max_frame_bytes)
@@ -220,15 +220,15 @@ class Driver {
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;)
       for (Rank& r : ranks_)
-        if (r.keeper == pid) {
-          r.keeper = -1;
+        if (r.watchdog == pid) {
+          r.watchdog = -1;
           const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
           say(Json{{"event", "exit"}, {"rank", r.manifest.rank}, {"code", code}});
         }
   }
 
   long living() const {
-    return std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.keeper > 0; });
+    return std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.watchdog > 0; });
   }
 
   std::string program_, payload_, folder_, pending_;

@@ -1,4 +1,4 @@
-"""What a rank's certificate says of its GPU, over a library of NVIDIA's that is not (fakes/nvml.cc)."""
+"""What a rank's death record says of its GPU, over a library of NVIDIA's that is not (fakes/nvml.cc)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tell(*lines, times=3):
 
 @pytest.fixture
 def death(tmp_path: Path):
-    """The certificate of a rank that runs this Python text."""
+    """The death record of a rank that runs this Python text."""
 
     def run(text: str, gpu: str = "GPU-f", **env: str) -> dict:
         script = tmp_path / "rank.py"
@@ -65,7 +65,7 @@ raise OutOfMemoryError({OUT_OF_MEMORY!r})
     assert got["hint"].startswith("others use this GPU")
 
 
-def test_errors_of_the_gpu_are_the_certificates(death) -> None:
+def test_errors_of_the_gpu_are_in_the_death_record(death) -> None:
     """Those that came while the rank ran, the last of them just before its end; a good end is no death."""
     got = death(r"""
 tell("ecc 2", times=1)

@@ -77,11 +77,11 @@ def test_the_environment_is_the_manifests_and_holds_no_secret(run) -> None:
     assert not [v for v in lines if v.startswith(("HVD_JOB_KEYS", "HVD_SERVER_KEY", "HVD_JOB_DIR", "HVD_CONTROL"))]
 
 
-def test_the_secret_leaves_the_environment_of_keeper_and_guard(start) -> None:
+def test_the_secret_leaves_the_environment_of_watchdog_and_guard(start) -> None:
     d = start(sh("sleep 60"))
     hello = d.wait("hello")
     d.wait("started")
-    for pid in (hello["pid"], hello["keeper"]):
+    for pid in (hello["pid"], hello["watchdog"]):
         assert environ_of(pid).get("HVD_JOB_KEYS", "").strip("\0") == ""
     d.say("stop 0 1")
     d.finish()

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "base/doors.h"
 #include "base/error.h"
+#include "base/listen_filter.h"
 #include "transport/mpi/check.h"
 #include "transport/mpi/strangers.h"
 #include "transport/transport.h"
@@ -62,7 +62,7 @@ void start_mpi(bool threads) {
 
 void begin(bool threads) {
   if (life.comm != MPI_COMM_NULL) return;
-  const std::vector<std::uint64_t> doors_before = doors();
+  const std::vector<std::uint64_t> listeners_before = open_listeners();
   start_mpi(threads);
   MPI_Comm comm = MPI_COMM_NULL, node = MPI_COMM_NULL;
   check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
@@ -88,7 +88,7 @@ void begin(bool threads) {
     life.host.push_back(one.host);
   }
   if (std::adjacent_find(life.host.begin(), life.host.end(), std::not_equal_to<>()) != life.host.end())
-    keep_strangers_out(comm, life.ours ? &doors_before : nullptr);
+    keep_strangers_out(comm, life.ours ? &listeners_before : nullptr);
   life.comm = comm;
 }
 

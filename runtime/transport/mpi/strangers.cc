@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/doors.h"
+#include "base/listen_filter.h"
 #include "base/log.h"
 #include "transport/mpi/check.h"
 
@@ -46,7 +46,7 @@ void keep_strangers_out(MPI_Comm comm, const std::vector<std::uint64_t>* before)
   } else if (!before) {
     if (rank == 0) log_info("MPI's ports stay open to strangers: MPI was initialised before hvd.init()");
   } else {
-    const int narrowed = narrow_doors(*before, *all);
+    const int narrowed = restrict_listeners(*before, *all);
     log_info(std::to_string(narrowed) + " of MPI's ports closed to all but the job's hosts");
   }
 }

@@ -27,7 +27,7 @@ def pickled_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
     return call + _sources(call)
 
 
-# Stands between the call and its sources; src/rank/bootstrap.py looks for it.
+# Stands between the call and its sources; src/rank/python/bootstrap.py looks for it.
 _SOURCES = b"\0hvd-sources\0"
 
 

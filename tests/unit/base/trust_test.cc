@@ -44,8 +44,9 @@ struct Folder {
   fs::path root;
 };
 
-std::string doubt(const std::string& path, Purpose purpose = Purpose::file, const Keepers& keepers = {}) {
-  return look_at(path, purpose, keepers).doubt;
+std::string doubt(const std::string& path, Purpose purpose = Purpose::file,
+                  const SoftwareOwners& software_owners = {}) {
+  return look_at(path, purpose, software_owners).doubt;
 }
 
 std::string fault(const std::string& path, bool by_anybody = false) {
@@ -126,8 +127,8 @@ TEST_CASE("trust: other owners and groups") {
   f.file("kept/program", 0755, other);
   CHECK(doubt(f.root / "kept/program").starts_with("its folder " + f.root.string() + "/kept belongs to another user"));
   CHECK(doubt(f.root / "kept/program", Purpose::file, {false, {other}}) == "");
-  CHECK(look_at(f.root / "kept/program", Purpose::file, {true, {}}).keeper == other);
-  CHECK(!look_at("/bin/sh", Purpose::file, {true, {}}).keeper);
+  CHECK(look_at(f.root / "kept/program", Purpose::file, {true, {}}).software_owner == other);
+  CHECK(!look_at("/bin/sh", Purpose::file, {true, {}}).software_owner);
   f.set("kept/program", 0755, third, 0);
   CHECK(doubt(f.root / "kept/program", Purpose::file, {true, {}}).starts_with("belongs to another user"));
   CHECK(doubt(f.root / "kept", Purpose::modules).starts_with("belongs to another user"));

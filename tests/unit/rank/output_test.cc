@@ -1,4 +1,4 @@
-#include "rank/output.h"
+#include "rank/streams/output.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 /// What the guard sees of a rank's GPU, over a library of NVIDIA's that is not (tests/rank/fakes/nvml.cc).
-#include "rank/usage.h"
+#include "rank/diagnostics/usage.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -28,16 +28,18 @@ int count(RoundCounter& rounds, const std::vector<std::vector<std::uint32_t>>& s
 }
 
 /// As the guard makes it; -1 as seals leave some out.
-int page(int seals, off_t bytes = hvd::wire::tally_bytes, bool mark = true) {
+int page(int seals, off_t bytes = hvd::wire::status_page_bytes, bool mark = true) {
   const int fd = memfd_create("tally", MFD_ALLOW_SEALING);
   REQUIRE(ftruncate(fd, bytes) == 0);
-  if (mark) REQUIRE(write(fd, &hvd::wire::tally_mark, sizeof hvd::wire::tally_mark) == sizeof hvd::wire::tally_mark);
+  if (mark)
+    REQUIRE(write(fd, &hvd::wire::status_page_mark, sizeof hvd::wire::status_page_mark) ==
+            sizeof hvd::wire::status_page_mark);
   if (seals) REQUIRE(fcntl(fd, F_ADD_SEALS, seals) == 0);
   return fd;
 }
 
 std::int64_t steps_in(int fd) {
-  hvd::wire::Tally seen;
+  hvd::wire::StatusPage seen;
   std::int64_t steps = 0;
   const auto at = reinterpret_cast<const char*>(&seen.steps) - reinterpret_cast<const char*>(&seen);
   REQUIRE(pread(fd, &steps, sizeof steps, at) == sizeof steps);
@@ -99,7 +101,8 @@ TEST_CASE("rank status: only a guard's page is written to") {
     again.steps(1, 1);
     CHECK(steps_in(good) == 3);
   }
-  for (const int bad : {page(0), page(F_SEAL_GROW), page(both, 8192), page(both, hvd::wire::tally_bytes, false), -1}) {
+  for (const int bad :
+       {page(0), page(F_SEAL_GROW), page(both, 8192), page(both, hvd::wire::status_page_bytes, false), -1}) {
     RankStatus status(bad);
     status.steps(1, 1);
     if (bad >= 0) CHECK(steps_in(bad) == 0);

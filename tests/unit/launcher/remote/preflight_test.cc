@@ -57,9 +57,9 @@ TEST_CASE("preflight: a program that another user could have put there is not ru
   CHECK(::chown(here.rank_program.c_str(), other, other) == 0);
   CHECK(verdict(here) == refused);
   CHECK(!fs::exists(ran));
-  here.keepers = {other};
+  here.software_owners = {other};
   CHECK(verdict(here) == "");
-  here.keepers = std::vector<uid_t>{};
+  here.software_owners = std::vector<uid_t>{};
   CHECK(::chown(here.rank_program.c_str(), 0, 0) == 0);
   CHECK(::chmod(ran.parent_path().c_str(), 0777) == 0);
   CHECK(verdict(here) == refused);

@@ -1,0 +1,42 @@
+/// @file exception_barrier.h — the border between C++ exceptions and C status codes.
+#pragma once
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace hvd {
+
+/// Text of the last failure on this thread, for hvd_last_error().
+inline std::string& last_error() {
+  thread_local std::string s;
+  return s;
+}
+
+/// Sets it; one line, whatever a tensor's name holds.
+inline void fail_with(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  last_error() = std::move(text);
+}
+
+/// Runs @p body; returns 0, or the Code of what it threw.  Never throws.
+template <class F>
+int exception_barrier(F&& body) noexcept {
+  try {
+    body();
+    return static_cast<int>(Code::ok);
+  } catch (const Error& e) {
+    fail_with(e.hint.empty() ? e.what() : std::string(e.what()) + " (" + e.hint + ")");
+    return static_cast<int>(e.code);
+  } catch (const std::exception& e) {
+    fail_with(e.what());
+    return static_cast<int>(Code::internal);
+  } catch (...) {
+    fail_with("an exception of an unknown kind");
+    return static_cast<int>(Code::internal);
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,103 @@
+#include "rank/diagnostics/death_facts.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+
+#include "base/file.h"
+#include "base/text.h"
+
+namespace hvd::rank {
+
+std::string human_bytes(std::int64_t bytes) {
+  char text[32];
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
+std::string full_shared_memory(const std::string& folder) {
+  struct statvfs about {};
+  if (statvfs(folder.c_str(), &about) != 0 || about.f_blocks == 0) return {};
+  const auto size = static_cast<std::int64_t>(about.f_blocks) * static_cast<std::int64_t>(about.f_frsize);
+  const auto left = static_cast<std::int64_t>(about.f_bavail) * static_cast<std::int64_t>(about.f_frsize);
+  if (left > size / 100 && left > 1 << 20) return {};
+  return folder + " is full (" + human_bytes(size) + ")";
+}
+
+std::string thrown_exception(const std::vector<std::string>& tail) {
+  constexpr std::string_view before = "terminate called after throwing an instance of '", what = "  what():  ";
+  std::string found;
+  for (const std::string& line : tail) {
+    if (line.starts_with(before)) {
+      found = "C++ exception " + line.substr(before.size(), line.rfind('\'') - before.size());
+    } else if (line.starts_with(what) && !found.empty()) {
+      found += ": " + line.substr(what.size());
+    }
+  }
+  return found;
+}
+
+std::string reached_limit(const wire::DeathRecord& r) {
+  if (r.code == SIGXFSZ) return "a file would have become larger than the limit (ulimit -f)";
+  if (r.code == SIGXCPU) return "it used up its processor time (ulimit -t)";
+  rlimit limit{};
+  if (r.code != SIGKILL || getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return {};
+  const bool used_up = r.cpu_seconds + 1 >= static_cast<double>(limit.rlim_max);
+  return used_up ? "it used up its processor time, " + std::to_string(limit.rlim_max) + " s (ulimit -t)" : "";
+}
+
+std::string full_folders(const std::string& cwd, const std::string& temporary) {
+  std::vector<std::string> full;
+  for (const std::string& folder : {temporary, cwd, std::string("/dev/shm")})
+    if (std::string text = folder.empty() ? "" : full_shared_memory(folder); !text.empty()) full.push_back(text);
+  return full.empty() ? "" : join(full, "; ") + ": make room there, or set TMPDIR to another folder";
+}
+
+std::string core_pattern() { return first_line("/proc/sys/kernel/core_pattern"); }
+
+std::string core_place(const std::string& pattern, const std::string& cwd) {
+  if (pattern.starts_with("|")) {
+    const std::vector<std::string> command = words(std::string_view(pattern).substr(1));
+    return "its core file went to " + (command.empty() ? "a program" : command[0]);
+  }
+  const std::size_t slash = pattern.rfind('/');
+  const bool absolute = pattern.starts_with("/");
+  const std::string folder = slash == std::string::npos ? cwd
+                             : absolute                 ? pattern.substr(0, slash + 1)
+                                                        : cwd + "/" + pattern.substr(0, slash);
+  return "its core file is in " + (folder.empty() ? "/" : folder);
+}
+
+/// "6,1234,5678901234,-;NVRM: Xid (PCI:0000:34:00): 79, pid=1234, GPU has fallen off the bus."
+std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us) {
+  const std::size_t text = record.find(';');
+  const std::size_t xid = record.find("NVRM: Xid (PCI:");
+  if (text == std::string::npos || xid == std::string::npos || xid < text) return {};
+  const std::vector<std::string> head = split(std::string_view(record).substr(0, text), ',');
+  if (head.size() < 3 || to_integer(head[2]).value_or(-1) < since_us) return {};
+  // The driver leaves the function out: 0000:34:00 for 0000:34:00.0.
+  if (pci.size() < 10 || record.find(pci.substr(0, pci.rfind('.'))) == std::string::npos) return {};
+  return std::string(trim(std::string_view(record).substr(xid + 6, record.find('\n', xid) - xid - 6)));
+}
+
+std::string xid_of(const std::string& pci, std::int64_t since_us) {
+  const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::string last;
+  char record[8192];
+  for (int i = 0; log && !pci.empty() && i < 100000; ++i) {
+    const ssize_t n = read(log.get(), record, sizeof record);
+    if (n < 0 && errno == EPIPE) continue;  // records were overwritten meanwhile
+    if (n <= 0) break;
+    if (std::string xid = xid_in({record, static_cast<std::size_t>(n)}, pci, since_us); !xid.empty())
+      last = std::move(xid);
+  }
+  return last;
+}
+
+}  // namespace hvd::rank

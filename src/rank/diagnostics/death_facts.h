@@ -1,0 +1,38 @@
+/// @file death_facts.h — what the host knows about a rank's death besides its status.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "wire/death.h"
+
+namespace hvd::rank {
+
+/// "/dev/shm is full (64 MiB)" when less than 1 % or 1 MiB of it is free: why a SIGBUS comes.  Else empty.
+std::string full_shared_memory(const std::string& folder = "/dev/shm");
+
+/// Of the rank's last lines, what libstdc++ says of a C++ exception that nobody caught: "C++ exception
+/// std::runtime_error: no such layer".  Empty: nothing.
+std::string thrown_exception(const std::vector<std::string>& tail);
+
+/// The limit (ulimit) whose crossing this signal tells, as this process has it too; empty: none.
+std::string reached_limit(const wire::DeathRecord& r);
+
+/// "/tmp is full (64 MiB) on this host" for those of the rank's usual folders that are; empty where none is.
+std::string full_folders(const std::string& cwd, const std::string& temporary);
+
+/// Where the kernel puts core files, by its core_pattern: "core in /work" or "piped to /usr/share/apport".
+/// @param cwd  working folder of the rank
+std::string core_place(const std::string& pattern, const std::string& cwd);
+std::string core_pattern();
+
+/// The NVIDIA driver's last Xid for the GPU at @p pci since @p since_us (microseconds on the kernel log's clock), as
+/// the driver wrote it; empty when there is none or the log cannot be read.
+std::string xid_of(const std::string& pci, std::int64_t since_us);
+/// The same in one record of /dev/kmsg.  Pure.
+std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us);
+
+/// A number of bytes for people: "512 MiB", "1.5 GiB".
+std::string human_bytes(std::int64_t bytes);
+
+}  // namespace hvd::rank

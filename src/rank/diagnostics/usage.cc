@@ -1,0 +1,210 @@
+#include "rank/diagnostics/usage.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "rank/diagnostics/nvml.h"
+
+namespace hvd::rank {
+
+TallyPage::TallyPage() : fd_(memfd_create("hvdrank-tally", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+  void* page = MAP_FAILED;
+  if (fd_ && ftruncate(fd_.get(), wire::status_page_bytes) == 0 &&
+      fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
+    page = mmap(nullptr, wire::status_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  if (page == MAP_FAILED) {
+    fd_.reset();
+    return;
+  }
+  page_ = new (page) wire::StatusPage;
+  page_->mark = wire::status_page_mark;
+}
+
+TallyPage::~TallyPage() {
+  if (page_) munmap(page_, wire::status_page_bytes);
+}
+
+/// The rank's own process could have written anything: what makes no sense is left out.
+void TallyPage::fill(wire::DeathRecord* r) const {
+  if (!page_) return;
+  const std::int64_t steps = page_->steps.load(), timed = page_->timed_steps.load();
+  const std::int64_t span = page_->last_ns.load() - page_->first_ns.load(), waited = page_->waited_ns.load();
+  if (steps < 0) return;
+  r->steps = steps;
+  if (timed <= 0 || span <= 0 || waited < 0) return;
+  r->step_seconds = static_cast<double>(span) / 1e9 / static_cast<double>(timed);
+  r->waited_seconds = static_cast<double>(std::min(waited, span)) / 1e9 / static_cast<double>(timed);
+}
+
+wire::Standing TallyPage::standing(std::int64_t now_ns) const {
+  wire::Standing s;
+  if (!page_) return s;
+  const auto seconds_since = [now_ns](std::int64_t then) {
+    return then > 0 && then < now_ns ? static_cast<double>(now_ns - then) / 1e9 : 0.0;
+  };
+  s.place = std::min(page_->place.load(std::memory_order_acquire), wire::Place::leaving);
+  s.place_seconds = seconds_since(page_->place_ns.load());
+  const std::uint32_t turn = page_->turn.load(std::memory_order_acquire);
+  const std::int64_t since = page_->waits_ns.load();
+  if (since <= 0 || turn % 2 != 0) return s;
+  std::string name;
+  for (const std::atomic<char>& c : page_->waits_for) {
+    const char letter = c.load(std::memory_order_acquire);  // before the turn is read again
+    if (!letter) break;
+    name += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
+  }
+  if (page_->turn.load() != turn || page_->waits_ns.load() != since) return s;
+  s.waits_for = std::move(name);
+  s.waited_seconds = seconds_since(since);
+  return s;
+}
+
+std::optional<wire::Standing> StandingNews::next(wire::Standing now) {
+  if (now.waited_seconds < long_wait_seconds) now.waits_for.clear(), now.waited_seconds = 0;
+  // The same wait becomes longer; another one under the same name begins anew.
+  const bool same = now.waits_for == told_.waits_for && now.waited_seconds >= told_.waited_seconds;
+  if (now.place == told_.place && same) {
+    told_.waited_seconds = now.waited_seconds;
+    return std::nullopt;
+  }
+  return told_ = now;
+}
+
+namespace {
+
+constexpr auto look_every = std::chrono::seconds(1);
+constexpr auto most_time_for_errors = std::chrono::milliseconds(500);  // the driver's word after a death
+constexpr int most_generations = 64;
+
+/// The parent of @p pid; 0 when nobody knows.
+pid_t parent_of(pid_t pid) {
+  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_ends = line.rfind(')');  // the name may hold anything
+  const std::vector<std::string> rest = words(name_ends == std::string::npos ? "" : line.substr(name_ends + 1));
+  return rest.size() < 2 ? 0 : static_cast<pid_t>(to_integer(rest[1]).value_or(0));
+}
+
+bool is_below(pid_t pid, pid_t rank) {
+  for (int i = 0; i < most_generations && pid > 1; ++i, pid = parent_of(pid))
+    if (pid == rank) return true;
+  return false;
+}
+
+std::string name_of(pid_t pid) { return first_line("/proc/" + std::to_string(pid) + "/comm"); }
+
+}  // namespace
+
+struct GpuWatch::State {
+  std::mutex mutex;
+  std::condition_variable change;
+  bool over = false;
+  bool errors_wanted = false;  ///< the thread clears it when it has looked
+  bool gone = false;           ///< the thread has ended
+  double busy_sum = 0;
+  int samples = 0;
+  std::int64_t peak_bytes = 0;
+  GpuFacts facts;
+
+  void run(const std::string& gpu, pid_t rank) {
+    watch(gpu, rank);
+    std::lock_guard lock(mutex);
+    gone = true;
+    change.notify_all();
+  }
+
+ private:
+  void watch(const std::string& gpu, pid_t rank) {
+    Nvml nvml;
+    const auto device = nvml.open() ? nvml.device(gpu) : std::nullopt;
+    if (!device) return;
+    nvml.watch_xids(*device);
+    const std::int64_t lost_before = nvml.lost_words(*device).value_or(0);
+    for (std::unique_lock lock(mutex); !over;) {
+      const bool errors_only = errors_wanted;
+      lock.unlock();
+      if (!errors_only) look(nvml, *device, rank);
+      look_for_errors(nvml, *device, lost_before);
+      lock.lock();
+      if (errors_only) errors_wanted = false, change.notify_all();
+      change.wait_for(lock, look_every, [this] { return over || errors_wanted; });
+    }
+  }
+
+  void look(const Nvml& nvml, Nvml::Device device, pid_t rank) {
+    const auto busy = nvml.busy_percent(device);
+    const auto memory = nvml.memory(device);
+    std::vector<GpuFacts::Process> processes;
+    for (const Nvml::Process& p : nvml.processes(device))
+      processes.push_back({p.pid, name_of(p.pid), is_below(p.pid, rank), p.bytes});
+    std::lock_guard lock(mutex);
+    if (busy) busy_sum += *busy, ++samples;
+    if (errors_wanted) return;  // the rank has ended: what was seen before is what counts
+    facts.processes = std::move(processes);
+    if (!memory) return;
+    peak_bytes = std::max(peak_bytes, memory->used);
+    facts.total_bytes = memory->total, facts.free_bytes = memory->free;
+  }
+
+  void look_for_errors(const Nvml& nvml, Nvml::Device device, std::int64_t lost_before) {
+    const std::int64_t lost = nvml.lost_words(device).value_or(lost_before) - lost_before;
+    std::vector<std::uint64_t> xids;
+    while (xids.size() < most_xids) {
+      const auto xid = nvml.next_xid();
+      if (!xid) break;
+      xids.push_back(*xid);
+    }
+    std::lock_guard lock(mutex);
+    facts.lost_words = lost;
+    for (const std::uint64_t xid : xids)
+      if (facts.xids.size() < most_xids) facts.xids.push_back(xid);
+  }
+
+  static constexpr std::size_t most_xids = 16;
+};
+
+GpuWatch::GpuWatch(const std::string& gpu, pid_t rank) {
+  if (gpu.empty()) return;
+  state_ = std::make_shared<State>();
+  sigset_t all, before;  // signals are the guard's loop's
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([state = state_, gpu, rank] { state->run(gpu, rank); }).detach();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+GpuFacts GpuWatch::facts() const {
+  if (!state_) return {};
+  std::unique_lock lock(state_->mutex);
+  state_->errors_wanted = true;
+  state_->change.notify_all();
+  state_->change.wait_for(lock, most_time_for_errors, [this] { return state_->gone || !state_->errors_wanted; });
+  return state_->facts;
+}
+
+GpuWatch::~GpuWatch() {
+  if (!state_) return;
+  std::lock_guard lock(state_->mutex);
+  state_->over = true;
+  state_->change.notify_all();
+}
+
+void GpuWatch::fill(wire::DeathRecord* r) const {
+  if (!state_) return;
+  std::lock_guard lock(state_->mutex);
+  if (state_->samples > 0) r->gpu_busy_percent = state_->busy_sum / state_->samples;
+  r->gpu_peak_bytes = state_->peak_bytes;
+}
+
+}  // namespace hvd::rank

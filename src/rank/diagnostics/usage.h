@@ -1,0 +1,69 @@
+/// @file usage.h — what the rank used and did, beside what the kernel counts: its steps, and its GPU.
+#pragma once
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/file.h"
+#include "rank/diagnostics/gpu_death.h"
+#include "wire/death.h"
+#include "wire/small.h"
+#include "wire/status_page.h"
+
+namespace hvd::rank {
+
+/// The page in which the rank's libhvd tells of itself (wire/status_page.h).
+class TallyPage {
+ public:
+  TallyPage();
+  TallyPage(const TallyPage&) = delete;
+  TallyPage& operator=(const TallyPage&) = delete;
+  ~TallyPage();
+  /// For the rank to inherit; -1 where it could not be made.
+  int fd() const { return fd_.get(); }
+  void fill(wire::DeathRecord* r) const;
+  /// Where the rank is now, and what it waits for; it could have written anything, so what makes no sense is left out.
+  wire::Standing standing(std::int64_t now_ns) const;
+
+ private:
+  Fd fd_;
+  wire::StatusPage* page_ = nullptr;
+};
+
+/// What of a rank's standing hvdrun has to be told.  Pure.
+class StandingNews {
+ public:
+  /// The message for hvdrun, when there is something new: another place; a wait that has become long, or is over.
+  std::optional<wire::Standing> next(wire::Standing now);
+
+ private:
+  static constexpr double long_wait_seconds = 2;
+  wire::Standing told_;
+};
+
+/// Asks the GPU's driver, through NVML where there is one, how busy the rank's GPU is, who has memory on it, and
+/// whether it failed: at the start and once a second, in a thread of its own, since the driver may take its time, or
+/// for ever where a GPU has fallen off the bus.
+class GpuWatch {
+ public:
+  GpuWatch() = default;
+  /// @p gpu  UUID or PCI address; empty: nothing is watched.
+  /// @p rank  its process; those below it count as its own
+  GpuWatch(const std::string& gpu, pid_t rank);
+  GpuWatch(const GpuWatch&) = delete;
+  GpuWatch& operator=(const GpuWatch&) = delete;
+  /// Never waits: the thread ends by itself.
+  ~GpuWatch();
+  void fill(wire::DeathRecord* r) const;
+  /// What was last seen while the rank lived, and the GPU's errors until now: the thread looks once more for these, for
+  /// which it gets a moment.
+  GpuFacts facts() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace hvd::rank

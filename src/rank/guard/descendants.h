@@ -1,0 +1,42 @@
+/// @file descendants.h — no process that a rank started outlives its job.
+///
+/// The caller must be a child subreaper: then whatever a descendant does (setsid,
+/// double fork, env -i), it is still below the caller in the tree of processes.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace hvd::rank {
+
+/// Makes this process a subreaper.
+void become_subreaper();
+
+/// 0: there is no such process.
+pid_t parent_of(pid_t pid);
+
+/// Whether @p pid has children besides @p one.
+bool has_other_children(pid_t pid, pid_t one);
+
+/// All processes below @p root, from one walk over /proc.  Others may have come since.
+std::vector<pid_t> descendants(pid_t root);
+
+/// Processes that had to be killed, by number: their names.
+using Killed = std::map<pid_t, std::string>;
+
+/// Sends SIGKILL once to everything below this process; those that had not ended by themselves are added to @p killed.
+void kill_descendants_once(Killed* killed = nullptr);
+
+/// Kills and reaps until this process has no children, for at most @p limit_ms.  True when none is left.
+bool kill_descendants(int limit_ms);
+
+/// All processes of the job @p job on this host that have a rank's environment, wherever they are in the tree of
+/// processes: for what is left when guards were killed.
+std::vector<pid_t> strays(const std::string& job);
+
+/// The name of a process as in ps(1), "" once it has ended.
+std::string name_of(pid_t pid);
+
+}  // namespace hvd::rank

@@ -1,0 +1,383 @@
+#include "rank/guard/guard.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/leftovers.h"
+#include "base/listen_filter.h"
+#include "rank/guard/descendants.h"
+#include "rank/guard/guard_signals.h"
+#include "rank/guard/host_cleanup.h"
+#include "rank/guard/rank_process.h"
+#include "rank/launch/payload_store.h"
+#include "wire/hello.h"
+#include "wire/small.h"
+
+namespace hvd::rank {
+namespace {
+
+using std::chrono::milliseconds;
+using wire::Type;
+
+constexpr auto first_contact = milliseconds(15000);  ///< to reach hvdrun at all
+constexpr auto longest_loss = milliseconds(1500);    ///< without hvdrun, once it was there
+constexpr auto grace_when_lost = milliseconds(400);  ///< hvdrun or mpirun is gone: nothing may live 3 s later
+constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants to disappear
+constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
+constexpr auto others_may_end = milliseconds(5000);  ///< other guards of this host, when hvdrun is out of reach
+constexpr auto daemon_may_end = milliseconds(1000);
+constexpr auto tick = milliseconds(500);  ///< how often what has no descriptor is looked at
+constexpr auto no_time = Clock::time_point::max();
+
+enum class State { connecting, waiting, running, ending, reported, done };
+
+milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<std::int64_t>(s * 1000)); }
+
+class Guard {
+ public:
+  explicit Guard(const Call& call) : call_(call), environment_(current_environment()) {
+    const sigset_t set = awaited_signals();
+    signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    for (const std::string& address : call.addresses)
+      candidates_.push_back(wire::connect({address, call.server_key}, call.client));
+  }
+
+  int run() {
+    while (state_ != State::done) {
+      wait();
+      take_signals();
+      if (state_ == State::connecting) try_connect();
+      if (connection_) exchange();
+      watch_connection();
+      if (process_) follow_rank();
+      if (process_ && process_->shooting()) process_->step_stack(outbox_);
+      if (connection_) {
+        outbox_.flush(*connection_);
+        take_messages();  // a send may have swallowed the edge that announced them
+      }
+    }
+    if (!released_ && process_) {  // nobody else will look after this host
+      kill_descendants(static_cast<int>(clean_up_limit.count()));
+      remove_shared_memory_leftovers(born_wall_seconds_);
+    }
+    return exit_code_;
+  }
+
+ private:
+  // ---- waiting ----
+  void wait() {
+    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
+    if (connection_) fds.push_back({connection_->fd(), POLLIN, 0});
+    for (const auto& candidate : candidates_) fds.push_back({candidate->fd(), POLLIN, 0});
+    if (process_ && !outbox_.is_full())
+      for (const int fd : {process_->out_fd(), process_->err_fd(), process_->link_fd()})
+        if (fd >= 0) fds.push_back({fd, POLLIN, 0});
+    if (process_ && process_->input().fd() >= 0) fds.push_back({process_->input().fd(), POLLOUT, 0});
+    poll(fds.data(), fds.size(), static_cast<int>(patience().count()));
+  }
+
+  milliseconds patience() const {
+    milliseconds most = tick;
+    if (state_ == State::connecting) most = milliseconds(2);  // the handshake of a candidate wakes nobody
+    if (state_ == State::ending) most = milliseconds(5);
+    if (process_ && process_->shooting()) most = milliseconds(10);
+    if (!outbox_.empty()) most = std::min(most, milliseconds(20));
+    Clock::time_point next = kill_at_;
+    if (process_) next = std::min(next, process_->deadline());
+    if (next == no_time) return most;
+    const auto left = std::chrono::duration_cast<milliseconds>(next - Clock::now()) + milliseconds(1);
+    return std::clamp(left, milliseconds(0), most);
+  }
+
+  void take_signals() {
+    signalfd_siginfo info;
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int number = static_cast<int>(info.ssi_signo);
+      if (number == SIGCHLD && process_) {
+        if (const auto paused = process_->paused()) outbox_.add(Type::paused, std::string(1, *paused ? '\1' : '\0'));
+      } else if (number == parent_died_signal()) {
+        alone_ = true;
+        end_rank(grace_when_lost);
+      } else if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) {
+        end_rank(seconds_to_ms(manifest_.grace_seconds), number == SIGQUIT ? SIGTERM : number);
+      } else if ((number == SIGUSR1 || number == SIGUSR2) && process_) {
+        process_->signal(number);
+      }
+    }
+  }
+
+  // ---- hvdrun ----
+  /// The first address that lets us in is the one; a host may be reachable by several.
+  void try_connect() {
+    for (auto& candidate : candidates_)
+      if (candidate->connected()) {
+        connection_ = std::move(candidate);
+        candidates_.clear();
+        state_ = State::waiting;
+        say_hello();
+        return;
+      }
+    if (Clock::now() - born_ < first_contact && !alone_ && !stopped_) return;
+    if (!alone_ && !stopped_)
+      std::fprintf(stderr, "hvdrank: rank %d got no answer from hvdrun at %s within %lld s\n", call_.rank,
+                   call_.addresses.front().c_str(), static_cast<long long>(first_contact.count() / 1000));
+    exit_code_ = static_cast<int>(Code::unavailable);
+    state_ = State::done;
+  }
+
+  void say_hello() {
+    wire::Hello h;
+    h.protocol = wire::protocol_version;
+    h.rank = call_.rank;
+    h.pid = getpid();
+    h.host = call_.host;
+    h.local = call_.local;
+    h.version = HVD_VERSION;
+    h.mono_ns = mono_ns();
+    outbox_.add(Type::hello, to_json(h));
+  }
+
+  void exchange() {
+    outbox_.flush(*connection_);
+    take_messages();
+  }
+
+  void take_messages() {
+    while (auto frame = connection_->receive()) try {
+        take(static_cast<Type>(frame->type), frame->body);
+      } catch (const Error& e) { cannot_start(e); }
+  }
+
+  void take(Type type, const std::string& body) {
+    switch (type) {
+      case Type::manifest:
+        return take_manifest(body);
+      case Type::payload:
+        return take_payload(body);
+      case Type::stop: {
+        const wire::Stop stop = wire::stop_from_json(body);
+        return end_rank(seconds_to_ms(stop.grace_seconds), stop.signal);
+      }
+      case Type::signal: {
+        std::int32_t number = 0;
+        if (body.size() == sizeof number) std::memcpy(&number, body.data(), sizeof number);
+        if (process_ && number == SIGTSTP) return process_->suspend();
+        if (process_ && number > 0 && number < 65) process_->signal(number);
+        return;
+      }
+      case Type::ping: {
+        const std::int64_t now = mono_ns();
+        return outbox_.add(Type::pong, body.substr(0, 8) + std::string(reinterpret_cast<const char*>(&now), 8));
+      }
+      case Type::stacks:
+        if (state_ != State::running)
+          outbox_.add(Type::stack, to_json(wire::StackPicture{}));
+        else if (!process_->shooting())
+          process_->begin_stack(body == "native");
+        return;
+      case Type::input:
+        if (process_) process_->input().add(body);
+        return;
+      case Type::complete:
+        if (const pid_t d = daemon()) close_listeners(d);  // it needs no more connections
+        return;
+      case Type::peer_lost:
+        if (process_) process_->tell(type, body);
+        return;
+      case Type::release:
+        if (body == "sweep") outbox_.add(Type::swept, to_json(sweep_host(call_.job, born_wall_seconds_)));
+        released_ = true;
+        state_ = State::done;
+        return;
+      default:
+        return;  // of a later version
+    }
+  }
+
+  /// mpirun's daemon on this host, the watchdog's parent; 0: it is gone, or this is mpirun's own host.
+  static pid_t daemon() {
+    const pid_t above = parent_of(getppid());
+    const std::string name = above > 1 ? name_of(above) : "";
+    return name == "orted" || name == "prted" ? above : 0;
+  }
+
+  void take_manifest(const std::string& body) {
+    if (state_ != State::waiting) return;
+    manifest_ = wire::manifest_from_json(body);
+    if (manifest_.rank != call_.rank) throw Error(Code::internal, "manifest", "is another rank's");
+    if (manifest_.payload.kind != wire::PayloadKind::pickle) return start(-1);
+    if (manifest_.payload.deliver) {
+      if (!payload_) payload_ = std::make_unique<PayloadStore>();
+      return;
+    }
+    if (manifest_.payload.path.empty()) return;  // another one follows when the host's copy is there
+    payload_copy_ = Fd(open(manifest_.payload.path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!payload_copy_)
+      throw Error(Code::unavailable, "",
+                  manifest_.payload.name + ": this host's copy cannot be read: " + errno_text(errno));
+    start(payload_copy_.get());
+  }
+
+  void take_payload(const std::string& piece) {
+    if (!payload_ || state_ != State::waiting) return;
+    if (!piece.empty()) return payload_->add(piece);
+    payload_->seal();
+    outbox_.add(Type::payload_ready, wire::payload_ready_to_json(payload_->path()));
+    // A descriptor of its own: the position in the file is not shared with those who open the path.
+    payload_copy_ = Fd(open(payload_->path().c_str(), O_RDONLY | O_CLOEXEC));
+    start(payload_copy_ ? payload_copy_.get() : payload_->fd());
+  }
+
+  // ---- the rank ----
+  void start(int payload_fd) {
+    if (stopped_) return cannot_start(Error(Code::usage, "", "stopped before it started"));
+    process_ = std::make_unique<RankProcess>(manifest_, environment_, payload_fd);
+    state_ = State::running;
+    outbox_.add(Type::started, to_json(process_->started()));
+    if (!process_->started().python.empty()) outbox_.add(Type::phase, "python");
+  }
+
+  void cannot_start(const Error& e) {
+    if (process_ || state_ == State::reported) return;
+    wire::DeathRecord r;
+    r.rank = call_.rank;
+    r.host = manifest_.host;
+    r.time_ns = mono_ns();
+    r.cause = stopped_ ? wire::Cause::stopped : wire::Cause::unstarted;
+    r.code = stopped_ ? 128 + SIGTERM : static_cast<int>(e.code);
+    r.text = e.what();
+    r.hint = e.hint;
+    report(r);
+  }
+
+  void report(const wire::DeathRecord& r) {
+    outbox_.add(Type::death, to_json(r));
+    outbox_.add(Type::clean, "");
+    state_ = State::reported;
+    reported_at_ = Clock::now();
+  }
+
+  /// Asks the rank to end, and sees to it that it does.  A second call can only shorten the time left.
+  void end_rank(milliseconds grace, int signal = SIGTERM) {
+    const bool first = !stopped_;
+    stopped_ = true;
+    if (state_ == State::waiting) cannot_start(Error(Code::usage, "", "stopped before it started"));
+    if (state_ != State::running) return;
+    kill_at_ = std::min(kill_at_, Clock::now() + grace);
+    if (!first) return;
+    process_->signal(signal);
+    process_->wake();
+  }
+
+  void follow_rank() {
+    const auto now = Clock::now();
+    // What is ready is read even while it ends: at most the outbox's worth in one round.
+    while (process_->pump(outbox_, now) && !outbox_.is_full()) {}
+    process_->expire(outbox_, now);
+    if (now >= look_at_) {
+      look_at_ = now + tick;
+      if (const auto standing = process_->standing()) outbox_.add(Type::standing, to_json(*standing));
+    }
+    if (const auto taken = process_->input().step())
+      outbox_.add(Type::taken, {reinterpret_cast<const char*>(&*taken), sizeof *taken});
+    if (state_ == State::running && now >= kill_at_) {
+      process_->signal(SIGKILL);
+      kill_descendants_once();
+      kill_at_ = no_time;
+    }
+    if (process_->reap()) {
+      state_ = State::ending;
+      kill_at_ = no_time;
+      clean_until_ = now + clean_up_limit;
+    }
+    if (state_ == State::ending) end(now);
+  }
+
+  /// The rank is dead: its descendants go, then its streams end, then the record is written.
+  void end(Clock::time_point now) {
+    if (!process_->alone() && now < clean_until_) return kill_descendants_once(&killed_);
+    const bool streams_end = process_->out_fd() < 0 && process_->err_fd() < 0 && process_->link_fd() < 0;
+    if (outbox_.is_full()) return;                   // hvdrun is behind: nothing of the output may be lost
+    if (!streams_end && now < clean_until_) return;  // else somebody outside our reach holds them
+    wire::DeathRecord r = process_->record(outbox_, stopped_);
+    for (const auto& [pid, name] : killed_) r.ended.push_back(name);
+    if (alone_ && r.cause == wire::Cause::stopped) r.text = "hvdrank or mpirun, which it ran under, was killed";
+    report(r);
+  }
+
+  // ---- the end ----
+  void watch_connection() {
+    if (!connection_ || state_ == State::done) return;
+    const auto lost = connection_->lost_for();
+    const bool gone = lost && *lost > longest_loss;
+    if (gone || alone_) end_rank(grace_when_lost);
+    if (state_ == State::waiting && (gone || alone_)) state_ = State::done;
+    if (state_ != State::reported) return;
+    if (gone && !alone_) return end_daemon();
+    // Nobody may be left to release us, or only for the moments that mpirun needs to die.
+    if (gone || (alone_ && Clock::now() - reported_at_ > milliseconds(300) && outbox_.empty())) state_ = State::done;
+    if (alone_ && Clock::now() - reported_at_ > milliseconds(1000)) state_ = State::done;
+  }
+
+  /// hvdrun is out of reach for good: the daemon would wait for the network to come back.  The last guard of the host
+  /// ends it, and with it this one's work is done.
+  void end_daemon() {
+    const auto now = Clock::now();
+    const pid_t d = daemon();
+    if (d && !daemon_asked_at_) {
+      if (has_other_children(d, getppid()) && now - reported_at_ < others_may_end) return;
+      kill(d, SIGTERM);
+      daemon_asked_at_ = now;
+    }
+    if (d && now - *daemon_asked_at_ < daemon_may_end) return;
+    if (d) kill(d, SIGKILL);
+    state_ = State::done;
+  }
+
+  const Call& call_;
+  const Environment environment_;
+  const Clock::time_point born_ = Clock::now();
+  const double born_wall_seconds_ = wall_seconds() - others_come_before;
+  State state_ = State::connecting;
+  int exit_code_ = 0;
+  Fd signals_;
+  std::vector<std::unique_ptr<wire::Connection>> candidates_;
+  std::unique_ptr<wire::Connection> connection_;
+  Outbox outbox_;
+  wire::RankManifest manifest_;
+  std::unique_ptr<PayloadStore> payload_;
+  Fd payload_copy_;
+  std::unique_ptr<RankProcess> process_;
+  Killed killed_;
+  bool released_ = false;
+  bool stopped_ = false;  ///< the rank's end was asked for
+  bool alone_ = false;    ///< the watchdog or mpirun has died
+  Clock::time_point kill_at_ = no_time, clean_until_ = no_time, reported_at_{}, look_at_{};
+  std::optional<Clock::time_point> daemon_asked_at_;  ///< to end
+};
+
+}  // namespace
+
+int run_guard(const Call& call) {
+  try {
+    const int code = Guard(call).run();
+    return kill_descendants(static_cast<int>(clean_up_limit.count())) ? code : 1;
+  } catch (const Error& e) {
+    std::fprintf(stderr, "hvdrank: rank %d: %s\n", call.rank, e.what());
+    kill_descendants(static_cast<int>(clean_up_limit.count()));
+    return static_cast<int>(e.code);
+  }
+}
+
+}  // namespace hvd::rank

@@ -1,0 +1,298 @@
+#include "rank/guard/rank_process.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "rank/diagnostics/death_facts.h"
+#include "wire/link.h"
+
+namespace hvd::rank {
+namespace {
+
+constexpr std::size_t read_bytes = 64u << 10;
+constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;  // more: the log has a clock of its own
+
+/// What a zombie has used, itself and its children that it waited for, without reaping it (glibc's waitid() hides this
+/// argument).
+rusage usage_of(pid_t pid) {
+  siginfo_t info{};
+  rusage usage{};
+  if (syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) != 0) return {};
+  return usage;
+}
+
+double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; }
+
+}  // namespace
+
+std::int64_t mono_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
+
+RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd)
+    : rank_(m.rank), host_(m.host), memory_(memory_group(getpid())) {
+  int pair[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+    throw Error(Code::unavailable, "socketpair", errno_text(errno));
+  link_fd_ = Fd(pair[0]);
+  const Fd theirs(pair[1]);
+  const Binding binding = plan_binding(m, mine);
+  const Prepared p = prepare(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), tally_.fd()});
+  cwd_ = p.launch.cwd;
+  const auto temporary = p.launch.env.find("TMPDIR");
+  temporary_folder_ = temporary == p.launch.env.end() ? "/tmp" : temporary->second;
+  kept_out_ = p.kept_out;
+  gpu_pci_ = binding.gpu_pci;
+  gpu_planned_ = !binding.gpu.empty();
+  phase_ = p.python.empty() ? "" : "python";
+  Spawned s = spawn(p.launch);
+  pid_ = s.pid;
+  gpu_ = std::make_unique<GpuWatch>(binding.gpu, pid_);
+  out_fd_ = std::move(s.out);
+  err_fd_ = std::move(s.err);
+  input_ = Feed(std::move(s.in));
+  started_ = {pid_, binding.cpus, binding.threads, binding.gpu, p.python, ""};
+  if (s.bound_otherwise)
+    started_.warning = "it could not be bound to the cores planned for it (" + ranges(binding.cpus) +
+                       "): does a cgroup or --mpi-args keep it elsewhere?";
+  if (s.used_fallback_cwd)
+    started_.warning = "the working folder " + m.cwd + " is not on " + m.host + ": running in " + p.launch.fallback_cwd;
+}
+
+bool RankProcess::pump(Outbox& outbox, Clock::time_point now) {
+  bool any = false;
+  if (out_fd_ && !outbox.is_full()) any |= pump_stream(out_fd_, out_, 1, outbox, now);
+  if (err_fd_ && !outbox.is_full()) any |= pump_stream(err_fd_, err_, 2, outbox, now);
+  if (link_fd_ && !outbox.is_full()) any |= pump_link(outbox);
+  return any;
+}
+
+bool RankProcess::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbox, Clock::time_point now) {
+  std::vector<char> buffer(read_bytes);
+  const ssize_t n = read(fd.get(), buffer.data(), buffer.size());
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) {
+    fd.reset();
+    return true;
+  }
+  const std::string out = output.take({buffer.data(), static_cast<std::size_t>(n)}, now);
+  if (!out.empty()) outbox.add(wire::Type::output, stream + out);
+  return true;
+}
+
+bool RankProcess::pump_link(Outbox& outbox) {
+  std::vector<char> packet(wire::link::max_packet_bytes);
+  const ssize_t n = recv(link_fd_.get(), packet.data(), packet.size(), MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+  if (n <= 0) {
+    link_fd_.reset();
+    return true;
+  }
+  std::size_t at = 0;
+  for (wire::link::View v{}; wire::link::next(packet.data(), static_cast<std::size_t>(n), &at, &v);)
+    take(v.type, {v.body, v.bytes}, outbox);
+  return true;
+}
+
+/// What a rank may say: its own process could send anything, so all else is dropped.
+void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
+  switch (type) {
+    case wire::Type::phase:
+      phase_ = std::string(body.substr(0, 40));
+      [[fallthrough]];
+    case wire::Type::trace:
+    case wire::Type::result:
+    case wire::Type::stall:
+      outbox.add(type, std::string(body));
+      break;
+    case wire::Type::unstarted:
+      try {
+        unstarted_ = wire::unstarted_from_json(std::string(body));
+      } catch (const Error&) {}
+      break;
+    default:
+      break;
+  }
+}
+
+void RankProcess::expire(Outbox& outbox, Clock::time_point now) {
+  const std::string out = err_.expire(now);
+  if (!out.empty()) outbox.add(wire::Type::output, '\2' + out);
+}
+
+void RankProcess::step_stack(Outbox& outbox) {
+  if (auto picture = stack_.step()) outbox.add(wire::Type::stack, std::move(*picture));
+}
+
+bool RankProcess::reap() {
+  if (has_ended()) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {}
+    return false;
+  }
+  siginfo_t info{};
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    if (info.si_pid == pid_) {
+      ended_ns_ = mono_ns();
+      const rusage usage = usage_of(pid_);
+      peak_bytes_ = std::int64_t{usage.ru_maxrss} << 10;
+      cpu_seconds_ = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+    }
+    // A zombie still tells its cgroup and its size: look before it is reaped.
+    if (info.si_pid == pid_ && info.si_code == CLD_KILLED && info.si_status == SIGKILL)
+      oom_ = oom_verdict(pid_, memory_, peak_bytes_);
+    // A large process takes its time to die of it: small ones that were killed after it may be gone before.
+    if (info.si_pid == pid_ && oom_.at_us >= 0 && ended_ns_ - oom_.at_us * 1000 < most_time_to_die_ns)
+      ended_ns_ = std::min(ended_ns_, oom_.at_us * 1000);
+    int status = 0;
+    const pid_t reaped = waitpid(info.si_pid, &status, 0);
+    if (reaped == pid_) {
+      status_ = status;
+      return true;
+    }
+    info = {};
+  }
+  return false;
+}
+
+std::optional<bool> RankProcess::paused() const {
+  std::optional<bool> now;
+  siginfo_t info{};
+  while (!has_ended() && waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+         info.si_pid != 0) {
+    now = info.si_code == CLD_STOPPED;
+    info = {};
+  }
+  return now;
+}
+
+bool RankProcess::alone() const {
+  siginfo_t info{};
+  return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
+void RankProcess::signal(int number) const {
+  if (!has_ended()) kill(-pid_, number);
+}
+
+void RankProcess::suspend() const {
+  if (!has_ended()) signal(catches_signal(pid_, SIGTSTP) ? SIGTSTP : SIGSTOP);
+}
+
+void RankProcess::wake() const {
+  if (has_ended()) return;
+  if (process_state(pid_) == 'T' || !catches_signal(pid_, SIGCONT)) signal(SIGCONT);
+}
+
+void RankProcess::tell(wire::Type type, const std::string& body) const {
+  if (link_fd_) wire::link::send(link_fd_.get(), type, body.data(), body.size(), false);
+}
+
+void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
+  using wire::Cause;
+  const int status = *status_;
+  r->core_dumped = WIFSIGNALED(status) && WCOREDUMP(status);
+  const int as_shell = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (as_shell == 0) return;
+  if (unstarted_) {
+    r->cause = Cause::unstarted;
+    r->code = unstarted_->code;
+    r->text = unstarted_->text;
+    r->hint = unstarted_->hint;
+  } else if (!oom_.text.empty() && (!stopped || oom_.at_us >= 0)) {
+    r->cause = Cause::oom;
+    r->code = SIGKILL;
+    r->text = oom_.text;
+    r->hint = "use a smaller batch, fewer ranks on this host (-H host:n), or a host with more memory";
+  } else if (stopped) {
+    r->cause = Cause::stopped;
+    r->code = as_shell;
+  } else {
+    r->cause = WIFEXITED(status) ? Cause::exited : Cause::signalled;
+    r->code = WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
+    add_system_facts(r);
+  }
+}
+
+/// What the host knows besides the status.
+void RankProcess::add_system_facts(wire::DeathRecord* r) const {
+  if (r->cause == wire::Cause::signalled && r->code == SIGBUS) {
+    r->text = full_shared_memory();
+    if (!r->text.empty()) r->hint = "give it more: mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g";
+  }
+  if (r->core_dumped) r->hint = core_place(core_pattern(), cwd_);
+}
+
+/// What the rank's last words tell; called when they are known.
+void RankProcess::add_last_words(wire::DeathRecord* r) const {
+  if (r->cause == wire::Cause::signalled) {
+    // A worker that crashed before has written there too: only a crash of the rank's own is looked up.
+    const bool crashed =
+        r->code == SIGSEGV || r->code == SIGABRT || r->code == SIGBUS || r->code == SIGFPE || r->code == SIGILL;
+    std::vector<std::string> parts = {r->text, crashed ? stack_.fatal() : "", thrown_exception(r->tail),
+                                      reached_limit(*r)};
+    std::erase(parts, "");
+    r->text = join(parts, "; ");
+  } else if (r->cause == wire::Cause::exited && r->hint.empty()) {
+    const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
+    if (words.find("No space left on device") != std::string::npos) r->hint = full_folders(cwd_, temporary_folder_);
+    if (r->hint.empty()) r->hint = killed_workers(memory_);
+  }
+}
+
+/// What the GPU had to do with it; called when the rank's last words are known.
+void RankProcess::add_gpu_facts(wire::DeathRecord* r) const {
+  if (r->cause != wire::Cause::exited && r->cause != wire::Cause::signalled) return;
+  const GpuFacts facts = gpu_->facts();
+  const std::string xid = xid_of(gpu_pci_, started_us_);  // has more words than the library's number
+  GpuVerdict errors = gpu_errors(facts);
+  if (!xid.empty())
+    errors = {"the GPU's driver reports " + xid, "NVIDIA lists what each Xid means and whether the GPU needs a reset"};
+  const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
+  for (const GpuVerdict& v : {errors, gpu_planned_ ? out_of_gpu_memory(words, facts) : GpuVerdict{}}) {
+    if (v.text.empty()) continue;
+    r->text += (r->text.empty() ? "" : "; ") + v.text;
+    if (r->hint.empty()) r->hint = v.hint;
+  }
+}
+
+wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
+  wire::DeathRecord r;
+  r.rank = rank_;
+  r.host = host_;
+  r.pid = pid_;
+  r.time_ns = ended_ns_;
+  r.phase = phase_;
+  r.cpu_seconds = cpu_seconds_;
+  r.peak_bytes = peak_bytes_;
+  tally_.fill(&r);
+  gpu_->fill(&r);
+  judge(&r, stopped);
+  std::string rest;
+  const std::string held = err_.finish(&rest);
+  const bool killed = r.cause == wire::Cause::signalled || r.cause == wire::Cause::oom;
+  if (r.cause == wire::Cause::finished || r.cause == wire::Cause::unstarted || killed) {
+    rest += held;  // it was handled, whatever it was: an exception ends Python with a code
+  } else {
+    // An old traceback that was shown may have nothing to do with the end, unless Python ended by an exception.
+    const bool by_exception = WIFEXITED(*status_) && WEXITSTATUS(*status_) == 1;
+    r.traceback_shown = held.empty() && by_exception && !err_.shown_traceback().empty();
+    r.traceback = r.traceback_shown ? err_.shown_traceback() : held;
+  }
+  if (!rest.empty()) outbox.add(wire::Type::output, '\2' + rest);
+  r.tail = tail_.lines();
+  add_last_words(&r);
+  add_gpu_facts(&r);
+  const std::string& words = r.traceback.empty() ? join(r.tail, "\n") : r.traceback;
+  if (r.hint.empty() && words.find("No module named") != std::string::npos) r.hint = kept_out_;
+  return r;
+}
+
+}  // namespace hvd::rank

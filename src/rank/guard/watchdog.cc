@@ -1,0 +1,85 @@
+#include "rank/guard/watchdog.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "base/leftovers.h"
+#include "rank/guard/descendants.h"
+#include "rank/guard/guard_signals.h"
+
+namespace hvd::rank {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int clean_up_ms = 2500;
+constexpr auto last_chance = std::chrono::milliseconds(1500);  ///< for the guard, when mpirun has died
+
+/// Reaps what has ended.  True when @p guard was among it; *status is then its status.
+bool reap(pid_t guard, int* status) {
+  bool ended = false;
+  int s = 0;
+  for (pid_t pid; (pid = waitpid(-1, &s, WNOHANG)) > 0;)
+    if (pid == guard) {
+      ended = true;
+      *status = s;
+    }
+  return ended;
+}
+
+int wait_for(pid_t guard) {
+  const sigset_t set = awaited_signals();
+  Clock::time_point kill_at = Clock::time_point::max();
+  int status = 0;
+  for (;;) {
+    const timespec tick{0, 100'000'000};
+    siginfo_t info{};
+    const int s = kill_at == Clock::time_point::max() ? sigwaitinfo(&set, &info) : sigtimedwait(&set, &info, &tick);
+    if (reap(guard, &status)) return status;
+    if (Clock::now() > kill_at) kill(guard, SIGKILL);
+    if (s == parent_died_signal()) {
+      kill_at = Clock::now() + last_chance;
+      kill(guard, s);
+    } else if (s > 0 && s != SIGCHLD && s != SIGCONT && s != SIGPIPE && s != SIGTSTP) {
+      kill(guard, s);
+    }
+  }
+}
+
+int run_guard(const std::function<int()>& guard, pid_t watchdog) {
+  prctl(PR_SET_PDEATHSIG, parent_died_signal());
+  if (getppid() != watchdog) return 1;  // it died before the line above
+  setpgid(0, 0);                        // mpirun signals the watchdog's group; the watchdog passes on
+  become_subreaper();
+  return guard();
+}
+
+}  // namespace
+
+int watch_guard(const std::function<int()>& guard) {
+  const pid_t launcher = getppid();
+  const double born_seconds = wall_seconds() - 10;  // other ranks of this host may have come sooner
+  const sigset_t set = awaited_signals();
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  become_subreaper();
+  prctl(PR_SET_PDEATHSIG, parent_died_signal());
+  if (getppid() != launcher || launcher == 1) return 1;
+
+  const pid_t watchdog = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) _exit(run_guard(guard, watchdog));
+  if (pid < 0) {
+    std::perror("hvdrank: fork");
+    return 4;
+  }
+  const int status = wait_for(pid);
+  kill_descendants(clean_up_ms);
+  if (WIFSIGNALED(status)) remove_shared_memory_leftovers(born_seconds);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace hvd::rank

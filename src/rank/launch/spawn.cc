@@ -1,0 +1,172 @@
+#include "rank/launch/spawn.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/error.h"
+
+namespace hvd::rank {
+namespace {
+
+struct Pipe {
+  Fd read, write;
+};
+
+Pipe make_pipe() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) throw Error(Code::unavailable, "pipe", errno_text(errno));
+  return {Fd(fds[0]), Fd(fds[1])};
+}
+
+enum class Stage : int { cwd_fallback, cwd, exec, bound_otherwise };
+/// What the child says before, or instead of, its exec.
+struct Note {
+  Stage stage;
+  int error;
+};
+
+/// Only async-signal-safe calls: the guard has threads (ZeroMQ's) when it forks.
+class Child {
+ public:
+  Child(const Launch& launch, int in, int out, int err, int notes, pid_t guard)
+      : launch_(launch), in_(in), out_(out), err_(err), notes_(notes), guard_(guard) {
+    for (const std::string& a : launch.argv) argv_.push_back(const_cast<char*>(a.c_str()));
+    argv_.push_back(nullptr);
+    for (const auto& [name, value] : launch.env) variables_.push_back(name + "=" + value);
+    for (std::string& v : variables_) envp_.push_back(v.data());
+    envp_.push_back(nullptr);
+    int highest = 0;
+    for (const int cpu : launch.cpus) highest = std::max(highest, cpu);
+    mask_.resize(static_cast<std::size_t>(highest) / CPU_SETSIZE + 1);
+    for (const int cpu : launch.cpus) CPU_SET_S(static_cast<std::size_t>(cpu), mask_bytes(), mask_.data());
+  }
+
+  [[noreturn]] void run() {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != guard_) _exit(127);
+    setsid();
+    default_signals();
+    if (in_ >= 0) dup2(in_, STDIN_FILENO);
+    dup2(out_, STDOUT_FILENO);
+    dup2(err_, STDERR_FILENO);
+    close_others();
+    bind();
+    enter_folder();
+    environ = envp_.data();
+    execvpe(launch_.program.c_str(), argv_.data(), envp_.data());
+    say(Stage::exec, errno);
+    _exit(127);
+  }
+
+ private:
+  std::size_t mask_bytes() const { return mask_.size() * sizeof(cpu_set_t); }
+
+  void say(Stage stage, int error) const {
+    const Note note{stage, error};
+    while (write(notes_, &note, sizeof note) < 0 && errno == EINTR) {}
+  }
+
+  static void default_signals() {
+    struct sigaction standard {};
+    standard.sa_handler = SIG_DFL;
+    for (int s = 1; s < NSIG; ++s) sigaction(s, &standard, nullptr);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+
+  /// Marks all but the standard streams close-on-exec, then those to keep as kept.
+  void close_others() const {
+#ifdef SYS_close_range
+    constexpr unsigned cloexec = 4;  // CLOSE_RANGE_CLOEXEC; fails before Linux 5.11, where ours are marked anyway
+    syscall(SYS_close_range, 3u, ~0u, cloexec);
+#endif
+    for (const int fd : launch_.keep_fds) fcntl(fd, F_SETFD, 0);
+  }
+
+  /// Best effort, for it is about speed and not meaning; but somebody should know.
+  void bind() {
+    if (launch_.cpus.empty()) return;
+    if (sched_setaffinity(0, mask_bytes(), mask_.data()) != 0) return say(Stage::bound_otherwise, errno);
+    // A cgroup's cpuset narrows the mask silently.
+    if (sched_getaffinity(0, got_.size() * sizeof(cpu_set_t), got_.data()) < 0) return;
+    for (std::size_t cpu = 0; cpu < mask_bytes() * 8; ++cpu)
+      if (CPU_ISSET_S(cpu, mask_bytes(), mask_.data()) &&
+          !CPU_ISSET_S(cpu, got_.size() * sizeof(cpu_set_t), got_.data()))
+        return say(Stage::bound_otherwise, 0);
+  }
+
+  void enter_folder() const {
+    if (launch_.cwd.empty() || chdir(launch_.cwd.c_str()) == 0) return;
+    const int error = errno;
+    if (!launch_.fallback_cwd.empty() && chdir(launch_.fallback_cwd.c_str()) == 0) {
+      say(Stage::cwd_fallback, error);
+      return;
+    }
+    say(Stage::cwd, error);
+    _exit(127);
+  }
+
+  const Launch& launch_;
+  const int in_, out_, err_, notes_;
+  const pid_t guard_;
+  std::vector<char*> argv_, envp_;
+  std::vector<std::string> variables_;
+  std::vector<cpu_set_t> mask_, got_ = std::vector<cpu_set_t>(16);  ///< got_: as the kernel has it, up to 16384 CPUs
+};
+
+[[noreturn]] void fail(const Launch& launch, const Note& note) {
+  if (note.stage == Stage::cwd)
+    throw Error(Code::unavailable, "", "cannot enter the working folder " + launch.cwd + ": " + errno_text(note.error));
+  if (note.error == ENOENT)
+    throw Error(Code::unavailable, "", "command not found: " + launch.program,
+                "is it installed on this host, and in PATH?");
+  throw Error(Code::unavailable, "", "cannot run " + launch.program + ": " + errno_text(note.error),
+              note.error == EACCES ? "make it executable (chmod +x), or write: -- sh " + launch.program : "");
+}
+
+}  // namespace
+
+Spawned spawn(const Launch& launch) {
+  Pipe out = make_pipe(), err = make_pipe(), notes = make_pipe();
+  // mpirun gives its rank 0 a pipe, and the others /dev/null.
+  Pipe in = launch.input ? make_pipe() : Pipe{Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)), Fd()};
+  Child child(launch, in.read.get(), out.write.get(), err.write.get(), notes.write.get(), getpid());
+  Spawned s;
+  s.pid = fork();
+  if (s.pid == 0) child.run();
+  if (s.pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno));
+  notes.write.reset();
+  Note note{};
+  ssize_t n;
+  while ((n = read(notes.read.get(), &note, sizeof note)) != 0) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n == sizeof note && note.stage == Stage::cwd_fallback) {
+      s.used_fallback_cwd = true;
+      continue;
+    }
+    if (n == sizeof note && note.stage == Stage::bound_otherwise) {
+      s.bound_otherwise = true;
+      continue;
+    }
+    waitpid(s.pid, nullptr, 0);
+    if (n < 0) throw Error(Code::internal, "fork", errno_text(errno));
+    fail(launch, note);
+  }
+  fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
+  fcntl(err.read.get(), F_SETFL, O_NONBLOCK);
+  if (in.write) fcntl(in.write.get(), F_SETFL, O_NONBLOCK);
+  s.in = std::move(in.write);
+  s.out = std::move(out.read);
+  s.err = std::move(err.read);
+  return s;
+}
+
+}  // namespace hvd::rank

@@ -1,0 +1,37 @@
+/// @file spawn.h — the rank's process: forked, cleaned up, bound, and turned into the payload.
+#pragma once
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "rank/launch/environment.h"
+
+namespace hvd::rank {
+
+/// Everything is decided before the fork, so that the child only makes system calls.
+struct Launch {
+  std::string program;  ///< a path, or a name to look up in env's PATH
+  std::vector<std::string> argv;
+  Environment env;
+  std::string cwd;
+  std::string fallback_cwd;   ///< when cwd is not there
+  std::vector<int> cpus;      ///< to bind to; empty: unbound
+  bool input = false;         ///< standard input is a pipe
+  std::vector<int> keep_fds;  ///< stay open under the same numbers
+};
+
+struct Spawned {
+  pid_t pid = -1;
+  Fd out, err;  ///< read ends, non-blocking
+  Fd in;        ///< write end, non-blocking; none unless asked for
+  bool used_fallback_cwd = false;
+  bool bound_otherwise = false;  ///< the kernel gave other CPUs than asked for
+};
+
+/// Starts the rank in a session of its own; it is killed when this process dies.  Returns after its exec.
+/// Throws Error{unavailable} that names the program and the reason when it cannot run.
+Spawned spawn(const Launch& launch);
+
+}  // namespace hvd::rank

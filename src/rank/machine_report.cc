@@ -1,0 +1,68 @@
+#include "rank/machine_report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "placement/gpu_paths.h"
+#include "placement/machine_text.h"
+#include "rank/diagnostics/nvml.h"
+#include "rank/launch/binding.h"
+
+namespace hvd::rank {
+
+namespace {
+
+constexpr auto most_time = std::chrono::seconds(8);  // a driver that keeps nothing loaded starts each GPU anew
+
+struct Joint {
+  std::string a, b;  ///< PCI addresses
+  int links = 0;
+};
+
+/// Links of NVLink between each two GPUs: those that lead from one to the other, or, through switches, as many as both
+/// have to them.
+std::vector<Joint> joints_of(const std::vector<placement::Gpu>& gpus) {
+  Nvml nvml;
+  std::vector<Joint> out;
+  if (!nvml.open()) return out;
+  std::map<std::string, std::vector<Nvml::Link>> links;
+  for (const placement::Gpu& g : gpus)
+    if (!g.pci.empty() && !links.contains(g.pci))
+      if (const auto device = nvml.device(g.pci)) links[g.pci] = nvml.links(*device);
+  const auto to_switches = [](const std::vector<Nvml::Link>& all) {
+    return std::count_if(all.begin(), all.end(), [](const auto& l) { return l.to == Nvml::Peer::nvswitch; });
+  };
+  for (auto a = links.begin(); a != links.end(); ++a)
+    for (auto b = std::next(a); b != links.end(); ++b) {
+      const auto direct =
+          std::count_if(a->second.begin(), a->second.end(), [&](const auto& l) { return l.pci == b->first; });
+      const auto through = std::min(to_switches(a->second), to_switches(b->second));
+      out.push_back({a->first, b->first, static_cast<int>(direct ? direct : through)});
+    }
+  return out;
+}
+
+}  // namespace
+
+int print_machine(const Environment& mine) {
+  placement::Machine machine = visible_machine(mine);
+  machine.ways = placement::read_gpu_paths(machine.gpus);
+  machine.driver = placement::read_driver();
+  if (machine.gpus.size() > 1) {
+    std::packaged_task<std::vector<Joint>()> ask([gpus = machine.gpus] { return joints_of(gpus); });
+    auto answer = ask.get_future();
+    std::thread(std::move(ask)).detach();
+    if (answer.wait_for(most_time) == std::future_status::ready)
+      for (const Joint& j : answer.get()) placement::add_nvlinks(machine, j.a, j.b, j.links);
+  }
+  const bool written = std::fputs(placement::machine_to_text(machine).c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return written ? 0 : 1;
+}
+
+}  // namespace hvd::rank

@@ -1,0 +1,103 @@
+#include "rank/streams/output.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hvd::rank {
+namespace {
+
+constexpr std::string_view header = "Traceback (most recent call last):";
+constexpr std::string_view group_header = "  + Exception Group Traceback (most recent call last):";
+/// Between the tracebacks of a chain, in the words of CPython's traceback module.
+constexpr std::string_view chain_words[] = {
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+};
+
+constexpr std::size_t most_line_bytes = 2000;  ///< of a line, as far as we look at it
+
+bool is_header(std::string_view line) { return line == header || line == group_header; }
+
+/// True when more bytes could make @p line a header: it must not go out yet.
+bool may_become_header(std::string_view line) {
+  return !line.empty() && (header.starts_with(line) || group_header.starts_with(line));
+}
+
+}  // namespace
+
+void Tail::add(std::string_view line) {
+  if (lines_.size() == most_lines) lines_.pop_front();
+  lines_.emplace_back(line.substr(0, most_line_bytes));
+}
+
+std::string Output::release() {
+  if (in_traceback_) shown_ = held_;
+  in_traceback_ = chained_ = goes_on_ = false;
+  return std::exchange(held_, {});
+}
+
+/// The line under way is whole: it starts, goes on with or follows a traceback, or is nothing special.
+void Output::end_of_line() {
+  if (!line_.empty() && line_.back() == '\r') line_.pop_back();
+  tail_.add(line_);
+  chained_ = std::find(std::begin(chain_words), std::end(chain_words), line_) != std::end(chain_words) ||
+             (chained_ && line_.empty());
+  survived_ = line_.starts_with("Exception in thread ") || line_.starts_with("Exception ignored ");
+  line_.clear();
+}
+
+std::string Output::take(std::string_view bytes, Clock::time_point now) {
+  std::string out;
+  goes_on_ = goes_on_ || (in_traceback_ && now - since_ > std::chrono::milliseconds(500));
+  while (!bytes.empty()) {
+    const std::size_t newline = bytes.find('\n');
+    const std::string_view piece = bytes.substr(0, newline == bytes.npos ? bytes.npos : newline + 1);
+    bytes.remove_prefix(piece.size());
+    const bool whole = piece.back() == '\n';
+    const std::string_view text = whole ? piece.substr(0, piece.size() - 1) : piece;
+    if (line_.size() < most_line_bytes) line_.append(text.substr(0, most_line_bytes - line_.size()));
+
+    const bool begins = hold_ && !survived_;  // a thread's death is told at once
+    if (begins && whole && is_header(line_)) {
+      // A new traceback that does not continue the chain makes the one before ordinary output.
+      if (in_traceback_ && !chained_) {
+        const std::size_t start = held_.size() - (line_.size() - text.size());
+        const std::string begun = held_.substr(start);
+        held_.resize(start);
+        out += release();
+        held_ = begun;
+      }
+      since_ = now;
+      goes_on_ = false;
+      in_traceback_ = true;
+      held_ += piece;
+    } else if (in_traceback_ || (begins && !whole && may_become_header(line_))) {
+      if (held_.empty()) since_ = now;
+      held_ += piece;
+    } else {
+      out += release();
+      out += piece;
+    }
+    if (whole) end_of_line();
+    if (held_.size() > most_held_bytes) out += release();
+  }
+  return out;
+}
+
+std::string Output::expire(Clock::time_point now) { return now < deadline() ? std::string() : release(); }
+
+Clock::time_point Output::deadline() const {
+  if (held_.empty()) return Clock::time_point::max();
+  if (!in_traceback_) return since_ + std::chrono::milliseconds(100);
+  return since_ + (goes_on_ ? hold_when_it_goes_on : longest_hold);
+}
+
+std::string Output::finish(std::string* rest) {
+  if (!line_.empty()) tail_.add(line_);
+  line_.clear();
+  if (in_traceback_) return std::exchange(held_, {});
+  *rest = release();
+  return {};
+}
+
+}  // namespace hvd::rank

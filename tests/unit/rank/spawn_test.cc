@@ -1,0 +1,136 @@
+/// Spawning and killing real processes.
+#include "rank/launch/spawn.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "rank/diagnostics/oom.h"
+#include "rank/guard/descendants.h"
+#include "rank/launch/payload_store.h"
+
+using namespace hvd;
+using namespace hvd::rank;
+
+namespace {
+
+Launch shell(const std::string& script) {
+  Launch l;
+  l.program = "sh";
+  l.argv = {"sh", "-c", script};
+  l.env = {{"PATH", "/usr/bin:/bin"}, {"GREETING", "hello"}};
+  l.cwd = "/";
+  return l;
+}
+
+/// Reads to the end, for at most ten seconds.
+std::string read_all(const Fd& fd) {
+  std::string out;
+  char buffer[4096];
+  for (;;) {
+    pollfd p{fd.get(), POLLIN, 0};
+    REQUIRE(poll(&p, 1, 10000) == 1);
+    const ssize_t n = read(fd.get(), buffer, sizeof buffer);
+    if (n <= 0) return out;
+    out.append(buffer, static_cast<std::size_t>(n));
+  }
+}
+
+int wait_status(pid_t pid) {
+  int status = 0;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  return status;
+}
+
+std::string why(const Launch& l) {
+  try {
+    const Spawned s = spawn(l);
+    wait_status(s.pid);
+  } catch (const Error& e) { return e.what(); }
+  return "started";
+}
+
+}  // namespace
+
+TEST_CASE("spawn: environment, folder, session, streams, mask and descriptors are the rank's own") {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  signal(SIGPIPE, SIG_IGN);
+  const int leak = open("/dev/null", O_RDONLY);
+  Launch l = shell(
+      "echo $GREETING $PWD; echo to-err >&2; ps -o sid= -p $$ | tr -d ' '; echo $$; ls /proc/self/fd | wc -l; "
+      "grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '[:space:]'");
+  l.cpus = {};
+  const Spawned s = spawn(l);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  close(leak);
+  const std::string pid = std::to_string(s.pid);
+  // Four descriptors: the standard streams and ls's own.
+  CHECK(read_all(s.out) == "hello /\n" + pid + "\n" + pid + "\n4\nSigBlk:0000000000000000SigIgn:0000000000000000");
+  CHECK(read_all(s.err) == "to-err\n");
+  CHECK(wait_status(s.pid) == 0);
+}
+
+TEST_CASE("spawn: what cannot run is named") {
+  Launch l = shell("true");
+  l.program = "no-such-program";
+  CHECK(why(l) == "command not found: no-such-program");
+  l.program = "/etc/passwd";
+  CHECK(why(l) == "cannot run /etc/passwd: Permission denied");
+  l = shell("true");
+  l.cwd = "/no/such/folder";
+  CHECK(why(l) == "cannot enter the working folder /no/such/folder: No such file or directory");
+  l.fallback_cwd = "/";
+  const Spawned s = spawn(l);
+  CHECK(s.used_fallback_cwd);
+  CHECK(wait_status(s.pid) == 0);
+  l.fallback_cwd = "/nor/this";
+  CHECK(why(l).starts_with("cannot enter"));
+}
+
+TEST_CASE("descendants: setsid, double forks and an empty environment do not help") {
+  become_subreaper();
+  const Spawned s = spawn(shell(
+      "(setsid sleep 300 &) ; env -i setsid sh -c 'sleep 300 & sleep 300' & nohup sleep 300 & sleep 0.3; echo ready"));
+  pollfd p{s.out.get(), POLLIN, 0};
+  REQUIRE(poll(&p, 1, 10000) == 1);
+  CHECK(descendants(getpid()).size() >= 4);
+  CHECK(kill_descendants(5000));
+  CHECK(descendants(getpid()).empty());
+}
+
+TEST_CASE("payload: sealed, readable through its path, nothing on disk") {
+  PayloadStore store;
+  store.add("abc");
+  store.add("def");
+  store.seal();
+  CHECK(store.bytes() == 6);
+  std::ifstream file(store.path());
+  std::string text;
+  file >> text;
+  CHECK(text == "abcdef");
+  CHECK(write(store.fd(), "x", 1) < 0);
+  CHECK_THROWS_AS(store.add("x"), Error);
+}
+
+TEST_CASE("oom: a SIGKILL of ours is none") {
+  const MemoryGroup before = memory_group(getpid());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    pause();
+    _exit(0);
+  }
+  kill(pid, SIGKILL);
+  siginfo_t info{};
+  waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
+  CHECK(oom_verdict(pid, before, 1 << 20).text.empty());
+  waitpid(pid, nullptr, 0);
+}
