@@ -50,6 +50,8 @@ def run_lint(context: Context) -> Tally:
     tally += context.good("mypy of the package", ["mypy", "src/python"], 240)
     tally += context.good("mypy of scripts and tests", ["mypy", "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240)
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
+    tally += context.good("one name, one meaning", [sys.executable, "scripts/check-names"])
+    tally += run_pytest(context, "tests/lint")
     tally += context.good("files that the pages name are there", [sys.executable, "scripts/check-paths"])
     tally += context.good("the table of speeds is made of its figures", [sys.executable, "scripts/bench/picture.py", "--check"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
