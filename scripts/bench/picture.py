@@ -87,8 +87,8 @@ def picture(figures: Figures) -> str:
             )
             y += bar
         y += gap
-    style = "text{font:13px sans-serif;fill:#333}.s{font-size:10px}@media(prefers-color-scheme:dark){text{fill:#ddd}}"
-    head = '<text x="10" y="18">Time as a multiple of hvdrun’s; shorter is better</text>'
+    style = "text{font:13px sans-serif;fill:#7b828c}.s{font-size:10px}"  # to be read on white and on black
+    head = '<text x="10" y="18">Time as a multiple of hvdrun’s: shorter is better; bars end at 6 ×</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 120} {y}" role="img" '
         f'aria-label="Time as a multiple of hvdrun’s"><style>{style}</style>{head}\n' + "\n".join(parts) + "\n</svg>\n"
@@ -99,7 +99,7 @@ def words(figures: Figures, path_of_picture: str) -> str:
     """The table and what belongs to it, for a page."""
     return (
         f"{table(figures)}\n"
-        f"The least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two cores, other programs running; `{COMMAND}`\n"
+        f"The least of {figures.rounds} round{'s' * (figures.rounds > 1)} on a busy machine with two cores; `{COMMAND}`\n"
         f"measures it again, and Horovod beside it with `--horovod VENV`. No figures from a GPU: none was there.\n\n"
         f"![Time as a multiple of hvdrun's]({path_of_picture})\n"
     )
