@@ -153,7 +153,9 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       if (events_.standing) events_.standing(rank, wire::standing_from_json(frame.body));
       break;
     case Type::stall:
-      if (events_.stall) events_.stall(rank, body);
+      if (events_.stall) try {
+          events_.stall(rank, wire::stalls_from_json(frame.body, static_cast<int>(ranks_.size())));
+        } catch (const Error&) {}  // from the rank itself, which may send anything
       break;
     default:
       break;  // a newer guard's message that we need not know

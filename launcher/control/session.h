@@ -19,6 +19,7 @@
 #include "wire/manifest.h"
 #include "wire/message.h"
 #include "wire/small.h"
+#include "wire/stall.h"
 
 namespace hvd::launcher {
 
@@ -31,7 +32,7 @@ struct SessionEvents {
   std::function<void(int rank, std::string_view body)> trace;
   std::function<void(int rank, std::string_view piece)> result;
   std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
-  std::function<void(int rank, std::string_view body)> stall;
+  std::function<void(int rank, std::vector<wire::Stall>)> stall;
   std::function<void(int rank, const wire::Standing&)> standing;
   std::function<void(int rank, const wire::StackPicture&)> stack;
   std::function<void(const std::string& host, const wire::Swept&)> swept;

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/error.h"
 #include "base/text.h"
-#include "wire/json.h"
 
 namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_lines = 4, most_waits = 64;
-constexpr std::size_t most_tensor_bytes = sizeof(wire::StatusPage::waits_for) - 1;  // so that the two can be compared
+constexpr std::size_t most_lines = 4;
 
 /// One line of faulthandler: `  File "/a/b.py", line 8 in step`.
 struct PythonFrame {
@@ -83,29 +80,6 @@ std::string who_waits(const Incident& i, double seconds) {
 }
 
 }  // namespace
-
-std::vector<StalledOperation> long_waits_from_json(const std::string& text, int size, double now) {
-  const wire::Json json = wire::parse_object(text, "stall");
-  const wire::Json& waits = wire::Fields(json, "stall").at("waits");
-  std::vector<StalledOperation> found;
-  if (!waits.is_array() || waits.size() > most_waits) throw Error(Code::usage, "stall.waits", "is no short list");
-  for (const wire::Json& wait : waits) {
-    if (!wait.is_object()) throw Error(Code::usage, "stall.waits", "holds what is no object");
-    const wire::Fields f(wait, "stall");
-    StalledOperation w;
-    w.tensor = f.bytes("tensor").substr(0, most_tensor_bytes);
-    for (char& c : w.tensor)
-      if (static_cast<unsigned char>(c) < 32) c = '?';  // it goes to a terminal
-    w.tensors = static_cast<int>(f.integer("tensors", 1, INT32_MAX));
-    w.since = now - f.number("waited_seconds", 0, 1e9);
-    w.missing = f.integers("missing", 0, size - 1);
-    std::sort(w.missing.begin(), w.missing.end());
-    w.more = static_cast<int>(f.integer("more", 0, size));
-    w.size = static_cast<int>(f.integer("size", 1, size));
-    if (!w.missing.empty()) found.push_back(std::move(w));
-  }
-  return found;
-}
 
 std::string user_line(const std::string& python) {
   std::vector<PythonFrame> frames;

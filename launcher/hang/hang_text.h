@@ -10,10 +10,6 @@
 
 namespace hvd::launcher {
 
-/// The runtime's frame: who waits for whom.  Throws Error{usage} when it is not one for a job of @p size ranks.
-/// @param now  in seconds: `since` counts on it
-std::vector<StalledOperation> long_waits_from_json(const std::string& text, int size, double now);
-
 /// Where a rank was when asked; nothing known of those that are not in the map.
 using Pictures = std::map<int, wire::StackPicture>;
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
-
 namespace hvd::launcher {
 
 namespace {
@@ -50,11 +48,13 @@ void HangWatch::standing(int rank, const wire::Standing& s) {
   r.waits_since = now - s.waited_seconds;
 }
 
-void HangWatch::stall(int rank, std::string_view body) {
-  const double now = now_seconds();
-  try {
-    said_[rank] = {now, long_waits_from_json(std::string(body), static_cast<int>(ranks_.size()), now)};
-  } catch (const Error&) {}  // from the rank itself, which may send anything
+void HangWatch::stall(int rank, std::vector<wire::Stall> stalls) {
+  CoordinatorReport& report = said_[rank];
+  report = {now_seconds(), {}};
+  for (wire::Stall& s : stalls) {
+    const double since = report.at - s.waited_seconds;
+    report.waits.push_back({std::move(s), since});
+  }
 }
 
 void HangWatch::paused(int rank, bool paused) {

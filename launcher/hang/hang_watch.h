@@ -29,7 +29,7 @@ class HangWatch {
   void turn();
   /// Events of the session.
   void standing(int rank, const wire::Standing& standing);
-  void stall(int rank, std::string_view body);
+  void stall(int rank, std::vector<wire::Stall> stalls);
   void paused(int rank, bool paused);
   /// hvdrun itself stops them all, or lets them go on.
   void all_paused(bool paused);

@@ -54,8 +54,8 @@ int count(const std::vector<int>& ranks) { return static_cast<int>(ranks.size())
 /// By the coordinator's word, less those who say themselves that they have submitted it: what they said has not
 /// arrived.
 void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
-  for (const StalledOperation& w : v.facts.waits) {
-    Incident i{IncidentKind::operation, {}, w.more, w.size - count(w.missing) - w.more, w.since, w.tensor, w.tensors};
+  for (const auto& [w, since] : v.facts.waits) {
+    Incident i{IncidentKind::operation, {}, w.more, w.size - count(w.missing) - w.more, since, w.tensor, w.tensors};
     for (const int r : w.missing)
       if (!v.waits(r) || v.rank(r).waits_for != w.tensor) i.missing.push_back(r);
     if (i.missing.empty() && w.more == 0) i.kind = IncidentKind::stuck, i.waiting = w.size;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "wire/stall.h"
+
 namespace hvd::launcher {
 
 /// Where a rank is in its life; as wire::Place, with the two ends.
@@ -24,14 +26,10 @@ struct RankActivity {
   double waits_since = 0;
 };
 
-/// What the coordinator says: all that the same ranks have not submitted.
+/// What the coordinator says: operations that the same ranks have not submitted.
 struct StalledOperation {
-  std::string tensor;  ///< the first by name
-  int tensors = 1;
-  double since = 0;
-  std::vector<int> missing;  ///< sorted
-  int more = 0;              ///< missing ranks that are not in the list
-  int size = 0;              ///< members of the set that the operations are for
+  wire::Stall stall;
+  double since = 0;  ///< when the longest of them began to wait
 };
 
 struct JobFacts {

@@ -89,7 +89,7 @@ SessionEvents Supervisor::events() {
     };
   }
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
-  e.stall = [this](int rank, std::string_view body) { watch_->stall(rank, body); };
+  e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
   e.standing = [this](int rank, const wire::Standing& standing) { watch_->standing(rank, standing); };
   e.swept = [this](const std::string& host, const wire::Swept& swept) { after_[host] = {true, swept}; };
   e.taken = [this](int rank, std::uint64_t bytes) {

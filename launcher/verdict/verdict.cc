@@ -36,20 +36,13 @@ std::string last_line(const std::string& text) {
   return std::string(trim(lines.back()));
 }
 
-/// A rank that left well, so no record of its own tells of it, while others waited for it: the runtime of the first
-/// that fails names it in its exception.  Null: it is not that.
+/// The rank whose leaving made @p first fail: its own record tells of no failure, but the libhvd of @p first said for
+/// whom it waited.  Null: nobody's.
 const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRecord>& deaths) {
-  constexpr std::string_view before = "HorovodInternalError: rank ";
-  const std::string line = last_line(first.traceback);
-  const std::size_t at = line.find(before);
-  if (at == std::string::npos) return nullptr;
-  const std::size_t begin = at + before.size(), end = line.find(' ', begin);
-  const std::string rest = end == std::string::npos ? "" : line.substr(end);
-  const bool gone = rest.starts_with(" (pid ") && rest.find(") is gone") != std::string::npos;
-  if (!gone && !rest.starts_with(" has shut down while this rank waits for it")) return nullptr;
-  const auto rank = to_integer(line.substr(begin, end - begin));
+  const auto& failure = first.failure;
+  if (!failure || failure->code != static_cast<int>(Code::peer_lost) || first.cause != Cause::exited) return nullptr;
   for (const DeathRecord& d : deaths)
-    if (rank == d.rank && d.rank != first.rank && !is_failure(d)) return &d;
+    if (failure->peer == d.rank && d.rank != first.rank && !is_failure(d)) return &d;
   return nullptr;
 }
 

@@ -5,14 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "memory/backoff.h"
 #include "memory/doorbell.h"
 #include "transport/share.h"
+#include "wire/link.h"
 
 namespace hvd::core {
 namespace {
@@ -44,7 +47,10 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.start_limit_seconds));
   crowded_ = world_.local_size() > cores();
   spare_ = 2 * world_.local_size() <= cores();
-  shared_.gone = [this](int rank, const std::string& text) { lost_.emplace(rank, RankLoss{text, 0}); };
+  shared_.gone = [this](int rank, const std::string& text, const std::string& names) {
+    lost_.emplace(rank, RankLoss{text, 0});
+    report_failure({HVD_PEER_LOST, rank, names});
+  };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
     SetChangeStage::Context c{world_,  config_,       *transport_, set().node(), arenas_,
                               shared_, set().batch(), sets_,       {},           {}};
@@ -55,6 +61,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
     for (const Operation* op : operations) changes.push_back(static_cast<SetChange*>(const_cast<void*>(op->in)));
     return std::make_unique<SetChangeStage>(std::move(c), std::move(changes), rings, nodes);
   };
+  report_failure({});  // of a world before this one
   global_ = std::make_shared<ProcessSet>(world_, config_, transport_, std::move(node), shared_);
   mine_.push_back(global_);
   listen();
@@ -420,18 +427,22 @@ void Engine::fail_if_lost(ProcessSet& set) {
     } else if (set.can_end_without(set.node().board(w.local_of[static_cast<std::size_t>(r)]).executed.load())) {
       continue;
     }
-    set.fail_all(HVD_PEER_LOST, lost->second.text + "; under way: " + set.names_under_way());
+    const std::string names = set.names_under_way();
+    set.fail_all(HVD_PEER_LOST, lost->second.text + "; under way: " + names);
+    report_failure({HVD_PEER_LOST, lost->first, names});
     return;
   }
 }
 
-void Engine::peer_lost(int rank, const std::string& text) {
-  const std::lock_guard lock(drive_);
-  const std::string what = "rank " + std::to_string(rank) + " is gone: " + text;
-  lost_.emplace(rank, RankLoss{what, 0});
-  for (auto& s : mine_)
-    if (std::count(s->world().world_ranks.begin(), s->world().world_ranks.end(), rank))
-      s->fail_all(HVD_PEER_LOST, what);
+/// The guard hears of it too: hvdrun's verdict names the rank that left.  After the callers, whom a slow guard must not
+/// hold up.
+void Engine::report_failure(const wire::Failure& failure) {
+  if (config_.link < 0) return;
+  const std::string body = wire::pack(failure);
+  for (int tries = 0; tries < 50; ++tries) {
+    if (wire::link::send(config_.link, wire::Type::failure, body.data(), body.size(), false) != EAGAIN) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
 }
 
 }  // namespace hvd::core

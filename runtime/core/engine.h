@@ -25,6 +25,7 @@
 #include "core/world.h"
 #include "recorder/tracer.h"
 #include "transport/transport.h"
+#include "wire/failure.h"
 
 namespace hvd::core {
 
@@ -63,8 +64,6 @@ class Engine {
   Operation& run(ProcessSet& set, const CheckedRequest& request);
   /// The timeline ends, with what GPUs have done so far.
   void stop_timeline();
-  /// From outside (the launcher knows first): that rank is gone.
-  void peer_lost(int rank, const std::string& text);
 
  private:
   void look(ProcessSet& set);
@@ -85,6 +84,7 @@ class Engine {
   void watch_devices();
   void finish_devices();
   void fail_if_lost(ProcessSet& set);
+  void report_failure(const wire::Failure& failure);
   void check_stalls();
   void tell_hvdrun(std::int64_t now_ns);
   void tell_guard(std::int64_t now_ns);

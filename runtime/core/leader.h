@@ -20,6 +20,7 @@
 #include "negotiate/gather.h"
 #include "negotiate/tree.h"
 #include "transport/transport.h"
+#include "wire/stall.h"
 
 namespace hvd::core {
 
@@ -31,9 +32,8 @@ struct StallReport {
   int size = 0;                ///< of the set
 };
 
-/// For hvdrun: one part for all that waits for the same ranks; {"waits": [{tensor, tensors, waited_seconds, missing,
-/// more, size}]}, a limited number of them.
-std::string waits_json(std::vector<StallReport> waits);
+/// For hvdrun: what waits for the same ranks is one, and there are at most wire::most_stalls of them.
+std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports);
 
 class Leader {
  public:

@@ -117,8 +117,9 @@ bool ProcessSet::carry_out(std::uint32_t type) {
       const int code = static_cast<int>(r.get<std::uint32_t>());
       const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
       const std::string text(r.rest());
+      const std::string names = names_under_way();
       fail_all(code, text);
-      if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text);
+      if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text, names);
       break;
     }
   }

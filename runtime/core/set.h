@@ -86,7 +86,7 @@ struct CheckedRequest {
 struct EngineContext {
   explicit EngineContext(int status_fd = -1) : status(status_fd) {}
   /// Told by the global set: that rank has left, or is lost.
-  std::function<void(int rank, const std::string& text)> gone;
+  std::function<void(int rank, const std::string& text, const std::string& names)> gone;
   Batch::Special special;  ///< of the global set
   RankStatus status;
   Operations operations{status};

@@ -4,6 +4,8 @@
 /// its node's leader, which then looks again and again until nothing is
 /// incomplete.  Leaders pass upwards who has announced what; what is merged on
 /// the way stays a few runs of ranks, and whoever is not among them is missing.
+#include "wire/stall.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -33,40 +35,27 @@ constexpr std::int64_t tell_after_ns = 1'000'000'000;  ///< a wait that the guar
 /// sooner.
 constexpr int told_lasts = 20;
 
-std::string quoted(const std::string& name) {
-  std::string out = "\"";
-  for (const char c : name.substr(0, 400)) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
-  }
-  return out + "\"";
-}
-
 }  // namespace
 
-std::string waits_json(std::vector<StallReport> waits) {
-  constexpr std::size_t most_parts = 16;
-  constexpr int most_ranks = 64;
-  std::map<std::string, std::vector<const StallReport*>> parts;  // by who is missing
-  std::sort(waits.begin(), waits.end(), [](const StallReport& a, const StallReport& b) { return a.name < b.name; });
-  for (const StallReport& w : waits) parts[w.missing.text(w.missing.count())].push_back(&w);
-  std::string json;
-  std::size_t n = 0;
-  for (const auto& [missing, part] : parts) {
-    if (++n > most_parts) break;
-    const StallReport& first = *part[0];
+std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports) {
+  std::map<std::string, std::vector<const StallReport*>> groups;  // by who is missing
+  std::sort(reports.begin(), reports.end(), [](const StallReport& a, const StallReport& b) { return a.name < b.name; });
+  for (const StallReport& r : reports) groups[r.missing.text(r.missing.count())].push_back(&r);
+  std::vector<wire::Stall> stalls;
+  for (const auto& [missing, group] : groups) {
+    if (stalls.size() == wire::most_stalls) break;
+    const StallReport& first = *group[0];
     std::int64_t longest = 0;
-    for (const StallReport* w : part) longest = std::max(longest, w->waited_ns);
-    std::string list;
-    for (int rank = first.missing.first(), r = 0; r < std::min(most_ranks, first.missing.count()); ++rank)
-      if (first.missing.contains(rank)) list += (r++ ? "," : "") + std::to_string(rank);
-    json += std::string(json.empty() ? "" : ",") + "{\"tensor\":" + quoted(first.name) +
-            ",\"tensors\":" + std::to_string(part.size()) +
-            ",\"waited_seconds\":" + std::to_string(static_cast<double>(longest) / 1e9) + ",\"missing\":[" + list +
-            "],\"more\":" + std::to_string(std::max(0, first.missing.count() - most_ranks)) +
-            ",\"size\":" + std::to_string(first.size) + "}";
+    for (const StallReport* r : group) longest = std::max(longest, r->waited_ns);
+    wire::Stall stall{first.name, static_cast<int>(group.size()), static_cast<double>(longest) / 1e9, {}, 0,
+                      first.size};
+    const int listed = std::min(static_cast<int>(wire::most_missing_ranks), first.missing.count());
+    for (int rank = first.missing.first(); static_cast<int>(stall.missing.size()) < listed; ++rank)
+      if (first.missing.contains(rank)) stall.missing.push_back(rank);
+    stall.more = first.missing.count() - listed;
+    stalls.push_back(std::move(stall));
   }
-  return "{\"waits\":[" + json + "]}";
+  return stalls;
 }
 
 /// What is incomplete as far as this leader knows.  On the coordinator that is all there is.
@@ -235,7 +224,7 @@ void Engine::tell_hvdrun(std::int64_t now_ns) {
     if (s->leader()) s->leader()->long_waits(now_ns, waits);
   if (waits.empty() ? waits_told_ns_ == 0 : now_ns - waits_told_ns_ < tell_after_ns) return;
   const bool none = waits.empty();
-  const std::string body = waits_json(std::move(waits));
+  const std::string body = wire::to_json(merge_stalls(std::move(waits)));
   if (wire::link::send(config_.link, wire::Type::stall, body.data(), body.size(), false) == 0)
     waits_told_ns_ = none ? 0 : now_ns;
 }

@@ -21,6 +21,9 @@ std::string to_json(const DeathRecord& r) {
   for (const std::string& line : r.tail) tail.push_back(line);
   Json ended = Json::array();
   for (const std::string& name : r.ended) ended.push_back(from_bytes(name));
+  Json failure;  // null: none
+  if (r.failure)
+    failure = {{"code", r.failure->code}, {"peer", r.failure->peer}, {"operation", from_bytes(r.failure->operation)}};
   return dump(Json{{"rank", r.rank},
                    {"host", from_bytes(r.host)},
                    {"pid", r.pid},
@@ -31,6 +34,7 @@ std::string to_json(const DeathRecord& r) {
                    {"text", r.text},
                    {"hint", r.hint},
                    {"phase", r.phase},
+                   {"failure", failure},
                    {"traceback", r.traceback},
                    {"traceback_shown", r.traceback_shown},
                    {"cpu_seconds", r.cpu_seconds},
@@ -58,6 +62,11 @@ DeathRecord death_from_json(const std::string& text) {
   r.text = f.bytes("text");
   r.hint = f.bytes("hint");
   r.phase = f.bytes("phase");
+  if (f.has("failure") && !f.at("failure").is_null()) {
+    const Fields failure = f.object("failure");
+    r.failure = Failure{static_cast<std::int32_t>(failure.integer("code", 0, 255)),
+                        static_cast<std::int32_t>(failure.integer("peer", -1, INT32_MAX)), failure.bytes("operation")};
+  }
   r.traceback = f.bytes("traceback");
   r.traceback_shown = f.boolean("traceback_shown");
   r.cpu_seconds = f.number("cpu_seconds", 0, 1e12);

@@ -1,8 +1,11 @@
 /// @file death.h — how a rank ended, as its guard saw it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "failure.h"
 
 namespace hvd::wire {
 
@@ -27,6 +30,7 @@ struct DeathRecord {
   std::string text;                 ///< for unstarted, oom: one line that explains
   std::string hint;                 ///< what to do next
   std::string phase;                ///< last phase message
+  std::optional<Failure> failure;   ///< the last that its libhvd told of
   std::string traceback;            ///< last Python traceback on stderr, whole; empty: none
   bool traceback_shown = false;     ///< it has also gone out as output (the rank lived on for seconds after it)
   double cpu_seconds = 0;           ///< of the rank and its children that it waited for

@@ -26,25 +26,24 @@ enum class Type : std::uint16_t {
   phase = 8,          ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
   pong = 9,           ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
   started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got
-  stall =
-      11,  ///< JSON {waits}, from the runtime: who waits for whom now (runtime/core/leader.h); empty: nobody any more
+  stall = 11,         ///< JSON Stall (stall.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
   unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
   stack = 13,      ///< JSON StackPicture (small.h): where the rank is
   swept = 15,      ///< JSON Swept (small.h): the answer to a release that asked for it
   taken = 16,      ///< u64: bytes of `input` that the rank has taken in all; all ones: it takes no more
   paused = 17,     ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
+  failure = 19,    ///< Failure (failure.h), rank → guard: why operations have failed; ends up in the death record
   standing = 18,   ///< JSON Standing (small.h): where the rank is in its life, and what it has long waited for
   // hvdrun → guard
-  manifest = 32,   ///< JSON RankManifest (manifest.h)
-  payload = 33,    ///< a piece of the payload, in order; an empty piece ends it
-  stop = 34,       ///< JSON Stop (small.h): a signal now, SIGKILL after grace
-  signal = 35,     ///< i32 signal number to pass on; SIGTSTP stops also ranks that have no handler for it
-  release = 36,    ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
-  ping = 37,       ///< i64 hvdrun CLOCK_MONOTONIC ns
-  stacks = 39,     ///< asks for a stack: "native", or empty for Python frames only
-  input = 40,      ///< a piece of the rank's standard input; an empty piece ends it
-  complete = 41,   ///< all ranks have come: nobody else is to connect to the daemon of this host
-  peer_lost = 38,  ///< JSON {rank, cause}: raise the epoch so that waits end with HVD_PEER_LOST
+  manifest = 32,  ///< JSON RankManifest (manifest.h)
+  payload = 33,   ///< a piece of the payload, in order; an empty piece ends it
+  stop = 34,      ///< JSON Stop (small.h): a signal now, SIGKILL after grace
+  signal = 35,    ///< i32 signal number to pass on; SIGTSTP stops also ranks that have no handler for it
+  release = 36,   ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
+  ping = 37,      ///< i64 hvdrun CLOCK_MONOTONIC ns
+  stacks = 39,    ///< asks for a stack: "native", or empty for Python frames only
+  input = 40,     ///< a piece of the rank's standard input; an empty piece ends it
+  complete = 41,  ///< all ranks have come: nobody else is to connect to the daemon of this host
 };
 
 }  // namespace hvd::wire

@@ -100,7 +100,7 @@ void bodies(const std::string& s) {
   if (kind == "unstarted") return there_and_back(wire::unstarted_from_json, text);
   if (kind == "stack") return there_and_back(wire::stack_picture_from_json, text);
   if (kind == "standing") return there_and_back(wire::standing_from_json, text);
-  if (kind == "stall") return static_cast<void>(long_waits_from_json(text, 4, 0));
+  if (kind == "stall") return static_cast<void>(wire::stalls_from_json(text, 4));
   wire::payload_ready_from_json(text);
 }
 

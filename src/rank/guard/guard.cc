@@ -192,9 +192,6 @@ class Guard {
       case Type::complete:
         if (const pid_t d = daemon()) close_listeners(d);  // it needs no more connections
         return;
-      case Type::peer_lost:
-        if (process_) process_->tell(type, body);
-        return;
       case Type::release:
         if (body == "sweep") outbox_.add(Type::swept, to_json(sweep_host(call_.job, born_wall_seconds_)));
         released_ = true;

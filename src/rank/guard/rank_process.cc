@@ -113,6 +113,10 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
     case wire::Type::stall:
       outbox.add(type, std::string(body));
       break;
+    case wire::Type::failure:
+      failure_ = wire::failure_from(body);
+      if (failure_->code == 0) failure_.reset();
+      break;
     case wire::Type::unstarted:
       try {
         unstarted_ = wire::unstarted_from_json(std::string(body));
@@ -191,10 +195,6 @@ void RankProcess::wake() const {
   if (process_state(pid_) == 'T' || !catches_signal(pid_, SIGCONT)) signal(SIGCONT);
 }
 
-void RankProcess::tell(wire::Type type, const std::string& body) const {
-  if (link_fd_) wire::link::send(link_fd_.get(), type, body.data(), body.size(), false);
-}
-
 void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
   using wire::Cause;
   const int status = *status_;
@@ -270,6 +270,7 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   r.pid = pid_;
   r.time_ns = ended_ns_;
   r.phase = phase_;
+  r.failure = failure_;
   r.cpu_seconds = cpu_seconds_;
   r.peak_bytes = peak_bytes_;
   tally_.fill(&r);

@@ -63,8 +63,6 @@ class RankProcess {
   void suspend() const;
   /// SIGCONT, so that what was stopped can heed another signal; not for a rank that runs and would take it for a word.
   void wake() const;
-  /// A frame for the rank's libhvd; dropped when nobody reads.
-  void tell(wire::Type type, const std::string& body) const;
 
   /// After the end, when pump() has found the end of all streams: what is still held goes out, and the record.
   /// @p stopped  hvdrun had asked for the end.
@@ -102,6 +100,7 @@ class RankProcess {
   std::int64_t peak_bytes_ = 0;
   std::string phase_;
   std::optional<wire::Unstarted> unstarted_;
+  std::optional<wire::Failure> failure_;
 };
 
 }  // namespace hvd::rank

@@ -4,11 +4,13 @@
 
 #include "base/error.h"
 #include "wire/death.h"
+#include "wire/failure.h"
 #include "wire/hello.h"
 #include "wire/json.h"
 #include "wire/link.h"
 #include "wire/manifest.h"
 #include "wire/small.h"
+#include "wire/stall.h"
 
 using namespace hvd;
 using namespace hvd::wire;
@@ -108,7 +110,13 @@ TEST_CASE("death: comes back; text for people is made valid UTF-8") {
   d.code = 9;
   d.traceback = "Traceback\n caf\xe9";
   d.tail = {"a", "b\xff"};
+  CHECK_FALSE(death_from_json(to_json(d)).failure);
+  d.failure = Failure{5, 2, "grad caf\xe9"};
   const DeathRecord r = death_from_json(to_json(d));
+  REQUIRE(r.failure);
+  CHECK(r.failure->code == 5);
+  CHECK(r.failure->peer == 2);
+  CHECK(r.failure->operation == d.failure->operation);
   CHECK(r.cause == Cause::oom);
   CHECK(r.time_ns == d.time_ns);
   CHECK(r.traceback == "Traceback\n caf\xef\xbf\xbd");
@@ -191,4 +199,50 @@ TEST_CASE("manifest: no bytes are more than twice as long on the wire") {
   const RankManifest back = manifest_from_json(text);
   CHECK(back.env == m.env);
   CHECK(back.payload.args == m.payload.args);
+}
+
+TEST_CASE("failure: comes back; what is no failure means none") {
+  const Failure back = failure_from(pack({5, 3, "grad"}));
+  CHECK(back.code == 5);
+  CHECK(back.peer == 3);
+  CHECK(back.operation == "grad");
+  CHECK(failure_from(pack({5, -1, std::string(5000, 'x')})).operation.size() == 1000);
+  CHECK(failure_from("short").code == 0);
+  CHECK(failure_from(pack({-5, 3, ""})).code == 0);  // a death record could not carry it
+  CHECK(failure_from(pack({5, -7, ""})).code == 0);
+}
+
+TEST_CASE("stall: what libhvd writes is what hvdrun reads") {
+  const std::vector<Stall> back = stalls_from_json(to_json({{"a\"b\\", 2, 5.5, {0, 2}, 1, 4}}), 4);
+  REQUIRE(back.size() == 1);
+  CHECK(back[0].tensor == "a\"b\\");
+  CHECK(back[0].tensors == 2);
+  CHECK(back[0].waited_seconds == 5.5);
+  CHECK(back[0].missing == std::vector<int>{0, 2});
+  CHECK(back[0].more == 1);
+  CHECK(back[0].size == 4);
+  CHECK(stalls_from_json(to_json(std::vector<Stall>{}), 4).empty());
+}
+
+TEST_CASE("formats: stalls, which come from the rank itself, are checked") {
+  const auto error_of = [](const auto& f) -> std::string {
+    try {
+      f();
+    } catch (const Error& e) { return e.what(); }
+    return "";
+  };
+  const auto read = [](const std::string& text) { return stalls_from_json(text, 3); };
+  const auto waits =
+      read(R"({"waits":[{"tensor":"a\u001bb","tensors":2,"waited_seconds":5.5,"missing":[2,0],"more":0,"size":3}]})");
+  REQUIRE(waits.size() == 1);
+  CHECK(waits[0].tensor == "a?b");
+  CHECK(waits[0].missing == std::vector<int>{0, 2});
+  CHECK(waits[0].waited_seconds == 5.5);
+  CHECK(read(R"({"waits":[]})").empty());
+  CHECK(error_of([&] {
+          read(R"({"waits":[{"tensor":"a","tensors":1,"waited_seconds":5,"missing":[3],"more":0,"size":3}]})");
+        }).starts_with("stall.missing"));
+  CHECK(error_of([&] { read(R"({"waits":[1]})"); }).starts_with("stall.waits"));
+  CHECK(error_of([&] { read(R"({"waits":{}})"); }).starts_with("stall.waits"));
+  CHECK(error_of([&] { read("[]"); }).starts_with("stall"));
 }

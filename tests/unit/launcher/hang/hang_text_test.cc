@@ -87,20 +87,3 @@ TEST_CASE("hang: hosts that do not hear each other") {
   pictures[2].unanswered = {"10.0.0.9"};
   CHECK(broken_link(map(), pictures) == "b gets no answer from 10.0.0.9");
 }
-
-TEST_CASE("hang: what a rank sends is checked") {
-  const auto read = [](const std::string& text) { return long_waits_from_json(text, 3, 100); };
-  const auto waits =
-      read(R"({"waits":[{"tensor":"a\u001bb","tensors":2,"waited_seconds":5.5,"missing":[2,0],"more":0,"size":3}]})");
-  REQUIRE(waits.size() == 1);
-  CHECK(waits[0].tensor == "a?b");
-  CHECK(waits[0].missing == std::vector<int>{0, 2});
-  CHECK(waits[0].since == 94.5);
-  CHECK(read(R"({"waits":[]})").empty());
-  CHECK(error_of([&] {
-          read(R"({"waits":[{"tensor":"a","tensors":1,"waited_seconds":5,"missing":[3],"more":0,"size":3}]})");
-        }).starts_with("stall.missing"));
-  CHECK(error_of([&] { read(R"({"waits":[1]})"); }).starts_with("stall.waits"));
-  CHECK(error_of([&] { read(R"({"waits":{}})"); }).starts_with("stall.waits"));
-  CHECK(error_of([&] { read("[]"); }).starts_with("stall"));
-}

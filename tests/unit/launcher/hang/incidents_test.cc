@@ -23,7 +23,7 @@ struct Job {
   void wait(int r, const std::string& name) { rank(r).waits_for = name, rank(r).waits_since = facts.now; }
   void go_on(int r) { rank(r).waits_for.clear(); }
   void miss(const std::vector<int>& ranks, const std::string& tensor, int tensors = 1) {
-    facts.waits.push_back({tensor, tensors, facts.now, ranks, 0, 4});
+    facts.waits.push_back({{tensor, tensors, 0, ranks, 0, 4}, facts.now});
   }
 
   /// "5 operation 1 x(2) waiting 3": what is told until then, looking twice a second.
@@ -97,12 +97,12 @@ TEST_CASE("incidents: one for all that waits for the same ranks, whatever tensor
   Job job;
   job.miss({1}, "a");
   CHECK(job.until(8) == Told{"5 operation 1 a(1) waiting 3"});
-  job.facts.waits[0].tensor = "b", job.facts.waits[0].since = 6;
+  job.facts.waits[0].stall.tensor = "b", job.facts.waits[0].since = 6;
   CHECK(job.until(30).empty());
   SUBCASE("fewer ranks are no news") {
-    job.facts.waits[0].missing = {1, 3};
+    job.facts.waits[0].stall.missing = {1, 3};
     CHECK(job.until(31) == Told{"30 operation 1,3 b(1) waiting 2"});
-    job.facts.waits[0].missing = {3};
+    job.facts.waits[0].stall.missing = {3};
     CHECK(job.until(80).empty());
   }
   SUBCASE("a rank that dies does not go on") {

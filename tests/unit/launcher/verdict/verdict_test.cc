@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "launcher/remote/start_failure.h"
 #include "launcher/verdict/cleanup_report.h"
@@ -66,11 +67,16 @@ TEST_CASE("verdict: the exception's last line is in the sentence") {
 
 TEST_CASE("verdict: a rank that left while others waited for it is named first") {
   wire::DeathRecord failed = death(0, Cause::exited, 1, 1);
-  failed.traceback =
-      "Traceback (most recent call last):\nhvd.exceptions.HorovodInternalError: rank 1 has shut down while this rank "
-      "waits for it; under way: grad\n";
+  failed.traceback = "Traceback (most recent call last):\nhvd.exceptions.HorovodInternalError: in whatever words\n";
+  CHECK(
+      text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
+  failed.failure = wire::Failure{static_cast<int>(Code::peer_lost), 1, "grad"};
   CHECK(text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {}))
             .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it"));
+  // A rank that a signal ended does not end for want of another one.
+  wire::DeathRecord killed = failed;
+  killed.cause = Cause::signalled, killed.code = 9, killed.traceback.clear();
+  CHECK(text(judge({killed, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("137\nhvdrun: rank 0 on h0 was"));
   // It failed itself, later by the clock: then the first failure is what we say it is.
   CHECK(text(judge({failed, death(1, Cause::exited, 4, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
 }
