@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import shutil
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support import hvdrun
 from support.hvdrun import ROOT
 
 MADE_BY_SETUP = ROOT / ".cache/docs/made-with"
@@ -102,3 +104,28 @@ def test_manual_pages_refer_to_pages_that_are_there() -> None:
     for page in PAGES:
         for name, section in re.findall(r"^\.Xr (hvd[\w.-]*) (\d)", page.read_text(), re.MULTILINE):
             assert f"{name}.{section}" in ours, (page.name, name, section)
+
+
+# ---- what the pages tell people to type
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """(page, words after `hvdrun`) of each command line in the pages: indented, or between backquotes."""
+    found = []
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = page.read_text()
+        lines = re.findall(r"^    hvdrun (.+)$", text, re.MULTILINE) + re.findall(r"`hvdrun ([^`]+)`", text)
+        found += [(page.name, line.split("#")[0].split()) for line in lines]
+    return found
+
+
+def test_options_in_the_pages_are_there() -> None:
+    table = json.loads(subprocess.run([hvdrun.program(), "--dump-options"], capture_output=True, text=True, check=True).stdout)
+    spellings = {spelling for option in table for spelling in option.get("spellings", [])}
+    assert len(commands()) > 15 and len(spellings) > 50
+    for page, words in commands():
+        for word in words:
+            if word == "--" or word.endswith((".py", ".pkl")):
+                break  # what follows is the job's
+            if word.startswith("-") and not word[1:].isdigit():
+                assert word.rstrip(";").split("=")[0] in spellings, (page, words)
