@@ -21,7 +21,7 @@ constexpr double most_skew_seconds = 2;        // make, file times and logs of t
 constexpr long long least_shm_kib = 64 << 10;  // Docker's default, too little for torch's workers
 constexpr long long least_files = 1024;
 
-long long number(const Answers& a, const char* key) { return to_integer(value(a, key)).value_or(0); }
+long long number_of(const Answers& a, const char* key) { return to_integer(value(a, key)).value_or(0); }
 
 std::string kib_text(long long kib) {
   char text[32];
@@ -183,13 +183,13 @@ std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questi
     if (!shm.empty() && to_integer(shm[0]).value_or(0) <= least_shm_kib)
       out.push_back({a.host, "/dev/shm holds only " + kib_text(to_integer(shm[0]).value_or(0)),
                      "mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g", false});
-    if (value(a, "files") != "unlimited" && number(a, "files") < least_files)
+    if (value(a, "files") != "unlimited" && number_of(a, "files") < least_files)
       out.push_back(
           {a.host, "a process may open only " + value(a, "files") + " files", "raise it: ulimit -n 65536", false});
     if (value(a, "gpus") != usual(all, "gpus"))
-      out.push_back({a.host, "has " + count_of(number(a, "gpus"), "GPU") + ", others have " + usual(all, "gpus"),
+      out.push_back({a.host, "has " + count_of(number_of(a, "gpus"), "GPU") + ", others have " + usual(all, "gpus"),
                      "if that is not meant: nvidia-smi there", false});
-    if (value(a, "driver") != usual(all, "driver") && number(a, "gpus") > 0)
+    if (value(a, "driver") != usual(all, "driver") && number_of(a, "gpus") > 0)
       out.push_back({a.host, "has NVIDIA driver " + value(a, "driver") + ", others have " + usual(all, "driver"),
                      "NCCL works best with one version everywhere", false});
     check_gpus(a, usual(all, "nccl"), out);

@@ -24,8 +24,8 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_peers = 64;  // each tries all of them
-constexpr std::size_t most_script_bytes = 1u << 20;
+constexpr std::size_t most_peers_tried = 64;  // each tries all of them
+constexpr std::size_t most_source_bytes = 1u << 20;
 
 double wall() {
   timespec t{};
@@ -51,7 +51,7 @@ Fd listen_at(const std::string& ip, std::string* address) {
   return fd;
 }
 
-Answers look_at(const MappedHost& host, const Job& job, const std::string& script) {
+Answers look_at_host(const MappedHost& host, const Job& job, const std::string& script) {
   Answers answers;
   answers.host = host.name;
   answers.local = host.local;
@@ -86,12 +86,12 @@ Questions questions_for(Job& job, const CommandLine& line, const Environment& en
   if (!by_anybody) q.before = trust_script({q.rank_program, q.mpirun, q.python}, job.software_owners);
   q.cwd = job.cwd;
   for (const MappedHost& h : job.map.hosts)
-    if (!h.local && q.peers.size() < most_peers) q.peers.push_back(h.name);
+    if (!h.local && q.peers.size() < most_peers_tried) q.peers.push_back(h.name);
   if (const char* folders = environment("PYTHONPATH")) q.python_path = folders;
   if (line.prefix == PayloadPrefix::module && !line.payload.empty())
     q.modules = {split(line.payload[0], '.')[0]};
   else if (!line.payload.empty() && line.payload[0].ends_with(".py"))
-    q.modules = imports_of(read_trusted(line.payload[0], most_script_bytes, by_anybody));
+    q.modules = imports_of(read_trusted(line.payload[0], most_source_bytes, by_anybody));
   // Ours are looked at by themselves.
   std::erase_if(q.modules, [](const std::string& m) { return m == "hvd" || m == "horovod"; });
   return q;
@@ -113,7 +113,7 @@ int doctor(CommandLine line, const Environment& environment) {
   }
   const std::string script = checkup_script(questions);
   std::vector<Answers> all(job.map.hosts.size());
-  for_each_host(job, [&](std::size_t i) { all[i] = look_at(job.map.hosts[i], job, script); });
+  for_each_host(job, [&](std::size_t i) { all[i] = look_at_host(job.map.hosts[i], job, script); });
 
   const std::vector<Problem> problems = find_problems(all, questions);
   const bool fatal = std::any_of(problems.begin(), problems.end(), [](const Problem& p) { return p.fatal; });

@@ -20,7 +20,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_threads = 16;
+constexpr std::size_t most_lookups = 16;
 
 std::string numeric(const sockaddr* address, socklen_t length) {
   char text[NI_MAXHOST];
@@ -114,7 +114,7 @@ std::vector<ResolvedHost> resolve(const Allocation& allocation) {
   std::vector<std::string> reasons(hosts.size());
   std::atomic<std::size_t> next{0};
   std::vector<std::jthread> threads;
-  for (std::size_t t = 0; t < std::min(unknown.size(), most_threads); ++t)
+  for (std::size_t t = 0; t < std::min(unknown.size(), most_lookups); ++t)
     threads.emplace_back([&] {
       for (std::size_t i; (i = next++) < unknown.size();) reasons[unknown[i]] = look_up(hosts[unknown[i]], own);
     });

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using wire::PayloadKind;
 
 constexpr std::size_t most_pickle_bytes = std::size_t{16} << 30;
-constexpr std::size_t most_script_bytes = 64u << 20;
+constexpr std::size_t most_payload_bytes = 64u << 20;
 constexpr int newest_pickle_protocol = 5;
 
 std::string pickle_hint() { return "write one with cloudpickle.dump(function, open(\"job.pkl\", \"wb\"))"; }
@@ -141,7 +141,7 @@ LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::str
   if (const std::string file = wire::python_file(payload); !file.empty() && !by_anybody) {
     const Finding found = look_at(file);
     if (found.fd) found.need_trust(file);
-    if (found.is_file) payload.sha256 = sha256_hex(read_found(found, file, most_script_bytes));
+    if (found.is_file) payload.sha256 = sha256_hex(read_found(found, file, most_payload_bytes));
   }
   loaded.wire = std::move(payload);
   return loaded;

@@ -36,7 +36,7 @@ Row row_of(const MappedRank& p) {
 }
 
 /// Columns as wide as their widest word; numbers to the right, which are those before the third.
-std::string table(const std::vector<Row>& rows) {
+std::string table_text(const std::vector<Row>& rows) {
   std::vector<std::size_t> width(rows[0].size());
   for (const Row& row : rows)
     for (std::size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
@@ -72,7 +72,7 @@ std::string map_text(const JobMap& map, const Machines& machines) {
     std::vector<Row> rows{{"rank", "local", "GPU", "node", "cores", "threads", "NIC"}};
     for (const MappedRank& p : map.ranks)
       if (p.host == static_cast<int>(h)) rows.push_back(row_of(p));
-    out += table(rows);
+    out += table_text(rows);
     if (machines[h]) out += ways_text(*machines[h]);
   }
   return out;

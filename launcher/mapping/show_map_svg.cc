@@ -12,9 +12,9 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr int cell = 22, wide = 52, gap = 4, margin = 16, per_row = 16, line = 18;
-constexpr const char* colours[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
-                                   "#b07aa1", "#76b7b2", "#edc948", "#9c755f"};
+constexpr int cell = 22, wide = 52, gap = 4, margin = 16, per_row = 16, line_height = 18;
+constexpr const char* fills[] = {"#4e79a7", "#f28e2b", "#59a14f", "#e15759",
+                                 "#b07aa1", "#76b7b2", "#edc948", "#9c755f"};
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -41,10 +41,10 @@ constexpr const char* nobody = "#e4e4e4";
 
 /// That of the first.
 std::string colour_of(const std::set<int>& ranks) {
-  return ranks.empty() ? nobody : colours[static_cast<std::size_t>(*ranks.begin()) % std::size(colours)];
+  return ranks.empty() ? nobody : fills[static_cast<std::size_t>(*ranks.begin()) % std::size(fills)];
 }
 
-std::string number(int n) { return std::to_string(n); }
+std::string digits(int n) { return std::to_string(n); }
 
 /// The nearer, the greener.
 const char* colour_of_way(const std::string& way) {
@@ -54,18 +54,18 @@ const char* colour_of_way(const std::string& way) {
 }
 
 std::string words_at(int x, int y, const std::string& text, const char* more = "") {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\"" + more + ">" + escaped(text) + "</text>\n";
+  return "<text x=\"" + digits(x) + "\" y=\"" + digits(y) + "\"" + more + ">" + escaped(text) + "</text>\n";
 }
 
 /// A box with a word in it; the whole story shows when the mouse rests on it.
 std::string box(int x, int y, int width, const std::string& fill, const std::string& word, const std::string& story,
                 int size = 11) {
-  std::string out = "<g><title>" + escaped(story) + "</title><rect x=\"" + number(x) + "\" y=\"" + number(y) +
-                    "\" width=\"" + number(width) + "\" height=\"" + number(cell) + "\" rx=\"3\" fill=\"" + fill +
+  std::string out = "<g><title>" + escaped(story) + "</title><rect x=\"" + digits(x) + "\" y=\"" + digits(y) +
+                    "\" width=\"" + digits(width) + "\" height=\"" + digits(cell) + "\" rx=\"3\" fill=\"" + fill +
                     "\"/>";
   if (!word.empty())
-    out += "<text x=\"" + number(x + width / 2) + "\" y=\"" + number(y + 15) +
-           "\" text-anchor=\"middle\" font-size=\"" + number(size) + "\">" + escaped(word) + "</text>";
+    out += "<text x=\"" + digits(x + width / 2) + "\" y=\"" + digits(y + 15) +
+           "\" text-anchor=\"middle\" font-size=\"" + digits(size) + "\">" + escaped(word) + "</text>";
   return out + "</g>\n";
 }
 
@@ -83,10 +83,10 @@ std::string legend(const JobMap& map, int y) {
     out += box(x, y, wide, fill, word, word);
     x += wide + gap;
   };
-  const std::size_t shown = std::min(map.ranks.size(), std::size(colours));
-  for (std::size_t rank = 0; rank < shown; ++rank) entry(colours[rank], "rank " + std::to_string(rank));
+  const std::size_t shown = std::min(map.ranks.size(), std::size(fills));
+  for (std::size_t rank = 0; rank < shown; ++rank) entry(fills[rank], "rank " + std::to_string(rank));
   entry(nobody, "free");
-  out += words_at(margin, y + cell + line,
+  out += words_at(margin, y + cell + line_height,
                   "A box is a core; below it GPUs and network cards." +
                       std::string(map.ranks.size() > shown ? " Further ranks take the colours in turn." : ""));
   return out;
@@ -115,7 +115,7 @@ class HostPicture {
     if (!unbound_.empty()) {
       out_ +=
           words_at(margin * 2, y_ + 14, ranks_in_words(unbound_) + ": on any core, since cores are fewer than ranks");
-      y_ += line + gap;
+      y_ += line_height + gap;
     }
     for (const int node : nodes) draw_node(node);
     draw_ways();
@@ -125,8 +125,8 @@ class HostPicture {
 
  private:
   void draw_node(int node) {
-    out_ += words_at(margin * 2, y_ + 14, node < 0 ? "node not known" : "NUMA node " + number(node));
-    y_ += line + gap;
+    out_ += words_at(margin * 2, y_ + 14, node < 0 ? "node not known" : "NUMA node " + digits(node));
+    y_ += line_height + gap;
     int column = 0;
     for (const placement::Core& c : machine_.cores) {
       if (c.node != node) continue;
@@ -142,7 +142,7 @@ class HostPicture {
     for (const placement::Gpu& g : machine_.gpus) {
       if (g.node != node) continue;
       const std::string words = ranks_in_words(ranks_of_gpu_[g.index]);
-      place_box(column, 2, colour_of(ranks_of_gpu_[g.index]), joined("GPU " + number(g.index), words),
+      place_box(column, 2, colour_of(ranks_of_gpu_[g.index]), joined("GPU " + digits(g.index), words),
                 (g.pci.empty() ? g.uuid : g.pci) + " " + g.name);
     }
     for (const placement::Nic& n : machine_.nics)
@@ -160,14 +160,14 @@ class HostPicture {
     const bool any = machine_.gpus.size() > 1 && !machine_.ways.empty();
     out_ += words_at(margin * 2, y_ + 14,
                      join({any ? "between GPUs" : "GPUs", versions}, any && !versions.empty() ? "; " : " "));
-    y_ += line + gap;
+    y_ += line_height + gap;
     for (const placement::Gpu& from : machine_.gpus) {
       if (!any) break;
       int x = margin * 2;
       for (const placement::Gpu& to : machine_.gpus) {
-        const std::string way = &from == &to ? number(from.index) : placement::gpu_path_between(machine_, from, to);
+        const std::string way = &from == &to ? digits(from.index) : placement::gpu_path_between(machine_, from, to);
         const std::string story = &from == &to ? "GPU " + way
-                                               : "GPU " + number(from.index) + " and GPU " + number(to.index) + ": " +
+                                               : "GPU " + digits(from.index) + " and GPU " + digits(to.index) + ": " +
                                                      placement::gpu_path_in_words(way);
         out_ += box(x, y_, cell, &from == &to ? "#ffffff" : colour_of_way(way), way, story, 8);
         x += cell + gap;
@@ -225,7 +225,7 @@ std::string what_it_is(const JobMap& map, const Machines& machines, std::size_t 
 std::string map_svg(const JobMap& map, const Machines& machines) {
   const int width = margin * 4 + per_row * (wide + gap);
   std::string body = legend(map, margin);
-  int y = margin * 2 + cell + line;
+  int y = margin * 2 + cell + line_height;
   for (std::size_t h = 0; h < map.hosts.size();) {
     const std::string look = look_of(map, machines, h);
     std::size_t end = h + 1;
@@ -234,20 +234,20 @@ std::string map_svg(const JobMap& map, const Machines& machines) {
         end - h == 1 ? map.hosts[h].name
                      : map.hosts[h].name + " … " + map.hosts[end - 1].name + " (" + std::to_string(end - h) + " hosts)";
     const int top = y;
-    std::string inside = words_at(margin * 2, top + line + 2, name, " font-weight=\"bold\"") +
-                         words_at(margin * 2, top + 2 * line, what_it_is(map, machines, h, end - h));
-    int bottom = top + 2 * line + margin;
+    std::string inside = words_at(margin * 2, top + line_height + 2, name, " font-weight=\"bold\"") +
+                         words_at(margin * 2, top + 2 * line_height, what_it_is(map, machines, h, end - h));
+    int bottom = top + 2 * line_height + margin;
     if (machines[h]) {
       HostPicture picture(map, static_cast<int>(h), *machines[h], 0);
       inside += picture.draw(bottom);
       bottom = picture.bottom();
     }
-    body += "<rect x=\"" + number(margin) + "\" y=\"" + number(top) + "\" width=\"" + number(width - 2 * margin) +
-            "\" height=\"" + number(bottom - top) + "\" rx=\"6\" fill=\"#fafafa\" stroke=\"#888888\"/>\n" + inside;
+    body += "<rect x=\"" + digits(margin) + "\" y=\"" + digits(top) + "\" width=\"" + digits(width - 2 * margin) +
+            "\" height=\"" + digits(bottom - top) + "\" rx=\"6\" fill=\"#fafafa\" stroke=\"#888888\"/>\n" + inside;
     y = bottom + margin;
     h = end;
   }
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" + number(y) +
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + digits(width) + "\" height=\"" + digits(y) +
          "\" font-family=\"sans-serif\" font-size=\"13\">\n" + body + "</svg>\n";
 }
 

@@ -62,7 +62,7 @@ Words remote(Flavour flavour, const std::string& agent) {
           "--leave-session-attached"};
 }
 
-Words network(const Mpirun& mpirun, const MpirunOptions& options) {
+Words network_arguments(const Mpirun& mpirun, const MpirunOptions& options) {
   Words out;
   const bool four = mpirun.flavour == Flavour::openmpi4;
   if (options.tcp) append(out, {"--mca", "pml", "ob1", "--mca", "btl", four ? "tcp,self,vader" : "tcp,self,sm"});
@@ -85,7 +85,7 @@ std::vector<std::string> mpirun_command(const Mpirun& mpirun, const JobMap& map,
     append(command, remote(mpirun.flavour, join(options.agent, " ")));
     for (const char* name : {"HVD_CONTROL", "HVD_SERVER_KEY", "HVD_JOB"}) append(command, {"-x", name});
   }
-  append(command, network(mpirun, options));
+  append(command, network_arguments(mpirun, options));
   append(command, options.extra);
   command.push_back(options.rank_program);
   return command;

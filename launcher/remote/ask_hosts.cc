@@ -16,7 +16,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_threads = 32;
+constexpr std::size_t most_hosts_at_once = 32;
 
 /// What follows @p key at the start of a line; empty when there is no such line.
 std::string line_of(const std::string& text, std::string_view key) {
@@ -60,7 +60,7 @@ void for_each_host(const Job& job, const std::function<void(std::size_t)>& work)
   const std::size_t count = job.map.hosts.size();
   std::atomic<std::size_t> next{0};
   std::vector<std::jthread> threads;
-  for (std::size_t t = 0; t < std::min(count, most_threads); ++t)
+  for (std::size_t t = 0; t < std::min(count, most_hosts_at_once); ++t)
     threads.emplace_back([&] {
       for (std::size_t i; (i = next++) < count;) work(i);
     });

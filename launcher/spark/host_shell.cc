@@ -39,7 +39,7 @@ std::string all_of_stdin() {
   return text;
 }
 
-std::map<std::string, std::string> own_environment() {
+std::map<std::string, std::string> task_environment() {
   std::map<std::string, std::string> out;
   for (char** entry = environ; *entry; ++entry) {
     const std::string line = *entry;
@@ -83,7 +83,7 @@ int host_shell(const std::vector<std::string>& args) {
   const std::string where = named && *named ? named : "/tmp";
   sweep_own_folders(where, "hvd-host-");
   const OwnFolder folder(where, "hvd-host-", ::getpid());  // for the daemon's own files
-  std::map<std::string, std::string> environment = own_environment();
+  std::map<std::string, std::string> environment = task_environment();
   environment["TMPDIR"] = folder.path();
   ChildProcess shell({"/bin/sh", "/dev/fd/" + number}, environment);
   const int code = watch(shell, signals);

@@ -37,7 +37,7 @@ std::vector<std::string> after_parent(const std::vector<std::string>& args, cons
   return {args.begin() + 1, args.end()};
 }
 
-std::string variable(const char* name) {
+std::string from_environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
 }
@@ -120,11 +120,11 @@ int relay_listen(const std::vector<std::string>& args) {
 
 int relay_send(const std::vector<std::string>& args) {
   const std::vector<std::string> addresses = after_parent(args, "--relay-send");
-  const std::string keys = variable("HVD_RELAY_KEYS");
+  const std::string keys = from_environment("HVD_RELAY_KEYS");
   if (keys.size() != 81) throw Error(Code::usage, "--relay-send", "HVD_RELAY_KEYS is not a pair of keys");
   ::unsetenv("HVD_RELAY_KEYS");
   const auto connection =
-      wire::connect({addresses[0], variable("HVD_RELAY_SERVER_KEY")}, {keys.substr(0, 40), keys.substr(41)});
+      wire::connect({addresses[0], from_environment("HVD_RELAY_SERVER_KEY")}, {keys.substr(0, 40), keys.substr(41)});
   const auto began = Clock::now();
   StdinFrames out;
   bool open = true, said_all = false;

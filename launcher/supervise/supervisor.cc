@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 constexpr auto tick = 100ms;                          // owner of everything that no descriptor announces
 constexpr std::size_t most_pending_bytes = 4u << 20;  // then guards, and so ranks, wait for our reader
-constexpr double after_grace_seconds = 1.0;           // for guards to report once they have killed their ranks
+constexpr double seconds_after_grace = 1.0;           // for guards to report once they have killed their ranks
 constexpr auto mpirun_may_end = 3s;                   // after release
 constexpr auto mpirun_term_time = 1s;                 // from SIGTERM to SIGKILL
 constexpr auto hosts_may_tell = 500ms;                // what was left on them, after mpirun's end
@@ -256,7 +256,7 @@ void Supervisor::stop(const std::string& reason, int signal) {
   session_->stop_all(reason, grace_seconds_, signal);
   // Ranks that have not come yet know no guard to tell; mpirun can end those at once.
   const bool somebody_absent = !session_->in_stage(RankStage::absent).empty();
-  deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds_ + after_grace_seconds));
+  deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds_ + seconds_after_grace));
 }
 
 /// HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.

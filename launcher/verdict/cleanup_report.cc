@@ -6,16 +6,16 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_names = 5;
+constexpr std::size_t most_shown = 5;
 
 /// {"sleep", "sh", "sleep"} → "sh, sleep (2 processes)".
-std::string counted(const std::vector<std::string>& names) {
+std::string counts_text(const std::vector<std::string>& names) {
   std::map<std::string, int> counts;
   for (const std::string& name : names) ++counts[name];
   std::vector<std::string> parts;
   for (const auto& [name, count] : counts)
     parts.push_back(count == 1 ? name : name + " (" + std::to_string(count) + " processes)");
-  if (parts.size() > most_names) parts.resize(most_names), parts.push_back("…");
+  if (parts.size() > most_shown) parts.resize(most_shown), parts.push_back("…");
   return join(parts, ", ");
 }
 
@@ -39,13 +39,13 @@ std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>&
   for (const auto& [host, after] : hosts) {
     if (after.looked_at && after.swept.left.empty()) clean.push_back(host);
     std::vector<std::string> parts;
-    if (!after.swept.ended.empty()) parts.push_back(counted(after.swept.ended) + " had to be ended");
+    if (!after.swept.ended.empty()) parts.push_back(counts_text(after.swept.ended) + " had to be ended");
     if (const std::size_t n = after.swept.files.size(); n > 0)
       parts.push_back(count_of(static_cast<long long>(n), "file") + (n == 1 ? " was" : " were") +
                       " removed from /dev/shm");
     if (!parts.empty()) lines.push_back("hvdrun: on " + host + " " + join(parts, "; "));
   }
-  if (clean.size() > most_names) clean = {count_of(static_cast<long long>(clean.size()), "host")};
+  if (clean.size() > most_shown) clean = {count_of(static_cast<long long>(clean.size()), "host")};
   if (!clean.empty()) lines.push_back("hvdrun: nothing of the job is left on " + join(clean, ", "));
   return lines;
 }

@@ -34,8 +34,6 @@ std::string short_time_text(double seconds) {
   return text;
 }
 
-std::string name_of(const wire::DeathRecord& d) { return "rank " + std::to_string(d.rank) + " on " + d.host; }
-
 struct StepSummary {
   std::int64_t count = 0;
   double seconds = 0;  ///< of one; 0: not known
@@ -88,7 +86,7 @@ std::string gpu_text(const std::vector<wire::DeathRecord>& deaths) {
   std::string line = text;
   if (known > 1) {
     std::snprintf(text, sizeof text, ", least %.0f %% (", least->gpu_busy_percent);
-    line += text + name_of(*least) + ")";
+    line += text + rank_text(*least) + ")";
   }
   return line + (peak ? "; memory peak " + memory_text(peak) : "");
 }
@@ -125,7 +123,7 @@ std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deat
     lines.push_back("        " + count_of(steps.count, "step") +
                     (steps.seconds > 0 ? ", " + short_time_text(steps.seconds) + " each" : ""));
   if (const auto slow = slowest_rank(deaths))
-    lines.push_back("        " + name_of(*slow->rank) + " was the slowest: " + short_time_text(slow->work_seconds) +
+    lines.push_back("        " + rank_text(*slow->rank) + " was the slowest: " + short_time_text(slow->work_seconds) +
                     " of work in each step, for which the others waited " +
                     short_time_text(slow->others_waited_seconds));
   const auto [least, most] = std::minmax_element(

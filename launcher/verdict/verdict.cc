@@ -28,8 +28,6 @@ const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   return first;
 }
 
-std::string name_of(const DeathRecord& d) { return "rank " + std::to_string(d.rank) + " on " + d.host; }
-
 /// The exception's own line: the last one of a traceback.
 std::string last_line(const std::string& text) {
   const std::vector<std::string> lines = split(trim(text), '\n');
@@ -92,6 +90,8 @@ std::string advice(const DeathRecord& d) {
 }
 
 }  // namespace
+
+std::string rank_text(const DeathRecord& d) { return "rank " + std::to_string(d.rank) + " on " + d.host; }
 
 std::string story(const DeathRecord& d) {
   const std::string text = d.text.empty() ? "" : ": " + d.text;
@@ -164,10 +164,10 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason&
   if (!first) return verdict;
   verdict.first_cause = *first;
   verdict.exit_code = std::max(1, wire::exit_code(*first));
-  std::string line = "hvdrun: " + name_of(*first) + " " + story(*first);
+  std::string line = "hvdrun: " + rank_text(*first) + " " + story(*first);
   if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + last_line(first->traceback) + ")";
   if (const DeathRecord* left = who_left(*first, deaths)) {
-    verdict.lines.push_back("hvdrun: " + name_of(*left) + " left the job while others still waited for it");
+    verdict.lines.push_back("hvdrun: " + rank_text(*left) + " left the job while others still waited for it");
     verdict.lines.push_back("        does it have fewer steps, or end early?  hvd.join() lets ranks end one by one");
     line.replace(0, 8, "        ");
   }

@@ -29,6 +29,9 @@ struct Verdict {
 /// @param size    number of ranks of the job
 Verdict judge(const std::vector<wire::DeathRecord>& deaths, int size, const EndReason& ended);
 
+/// "rank 3 on node2".
+std::string rank_text(const wire::DeathRecord& death);
+
 /// "ended with exit code 3", "was killed by signal 9 (SIGKILL)".
 std::string story(const wire::DeathRecord& death);
 

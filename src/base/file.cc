@@ -26,6 +26,11 @@ std::string first_line(const std::string& path) {
   return std::string(trim(line));
 }
 
+std::string whole_text(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 std::string read_file(const std::string& path, std::size_t limit_bytes) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) throw Error(Code::usage, path, errno_text(errno));

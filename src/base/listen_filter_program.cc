@@ -11,7 +11,7 @@ namespace hvd {
 
 namespace {
 
-using Code = std::vector<sock_filter>;
+using Instructions = std::vector<sock_filter>;
 using Words = std::array<std::uint32_t, 4>;
 
 // Offsets: the filter of a TCP socket sees the packet from its TCP header on; the IP header is at `network`.
@@ -60,15 +60,15 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges_of(const std::vector
   return ranges;
 }
 
-Code version_4(const std::vector<std::uint32_t>& from) {
-  Code code = {load(BPF_B, source_4),
-               when(BPF_JEQ, IN_LOOPBACKNET, 0, 1),
-               verdict(accept_all),
-               load(BPF_W, target_4),
-               BPF_STMT(BPF_MISC | BPF_TAX, 0),
-               load(BPF_W, source_4),
-               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_X, 0, 0, 1),
-               verdict(accept_all)};
+Instructions version_4(const std::vector<std::uint32_t>& from) {
+  Instructions code = {load(BPF_B, source_4),
+                       when(BPF_JEQ, IN_LOOPBACKNET, 0, 1),
+                       verdict(accept_all),
+                       load(BPF_W, target_4),
+                       BPF_STMT(BPF_MISC | BPF_TAX, 0),
+                       load(BPF_W, source_4),
+                       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_X, 0, 0, 1),
+                       verdict(accept_all)};
   for (const auto& [lowest, highest] : ranges_of(from)) {
     code.push_back(when(BPF_JGE, lowest, 0, 2));
     code.push_back(when(BPF_JGT, highest, 1, 0));
@@ -78,8 +78,8 @@ Code version_4(const std::vector<std::uint32_t>& from) {
   return code;
 }
 
-Code version_6(std::vector<Words> from) {
-  Code code;
+Instructions version_6(std::vector<Words> from) {
+  Instructions code;
   for (std::uint32_t i = 0; i < 4; ++i) {  // ::1 sends to itself, too
     code.push_back(load(BPF_W, source_6 + 4 * i));
     code.push_back(BPF_STMT(BPF_ST, i));
@@ -126,9 +126,9 @@ std::vector<sock_filter> let_in(const std::vector<Address>& from) {
   std::sort(from_6.begin(), from_6.end());
   from_6.erase(std::unique(from_6.begin(), from_6.end()), from_6.end());
 
-  Code code;
+  Instructions code;
   if (!from.empty()) code = {load(BPF_B, tcp_flags), when(BPF_JSET, tcp_syn, 1, 0), verdict(accept_all)};
-  const Code four = version_4(from_4), six = version_6(std::move(from_6));
+  const Instructions four = version_4(from_4), six = version_6(std::move(from_6));
   code.push_back(load(BPF_B, network));  // the version is in its upper half
   code.push_back(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4));
   code.push_back(when(BPF_JEQ, 6, 0, 1));

@@ -16,7 +16,6 @@
 namespace hvd {
 namespace {
 
-constexpr int most_links = 40;  // as the kernel
 constexpr int most_tries = 100;
 
 /// The owner of / is root under another number, where a container has no name for root.
@@ -45,9 +44,9 @@ bool is_in_proc(const Fd& fd) {
 }
 
 /// A path on its way: what is left of it is a stack, the next part last.
-class Walk {
+class OwnWalk {
  public:
-  explicit Walk(const std::string& path) : path_(path) {
+  explicit OwnWalk(const std::string& path) : path_(path) {
     if (path.empty()) fail(ENOENT);
     push(path);
   }
@@ -108,6 +107,7 @@ class Walk {
   Fd folder_;
   std::vector<std::string> left_;
   int links_ = 0;
+  static constexpr int most_links = 40;  ///< the kernel's own limit
 };
 
 /// Refuses what others put there, or can look into by another name.
@@ -130,7 +130,7 @@ void check(const Spot& spot, const std::string& path) {
 Fd open_own_file(const std::string& path, Begin begin, mode_t mode) {
   constexpr int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY;
   for (int tries = 0;; ++tries) {
-    Walk walk(path);
+    OwnWalk walk(path);
     const Spot spot = walk.run(false);
     if (spot.there) check(spot, path);
     Fd file(spot.there ? ::open(("/proc/self/fd/" + std::to_string(spot.there.get())).c_str(),
@@ -142,7 +142,7 @@ Fd open_own_file(const std::string& path, Begin begin, mode_t mode) {
 }
 
 void make_own_folder(const std::string& path) {
-  Walk walk(path);
+  OwnWalk walk(path);
   const Spot spot = walk.run(true);
   if (!S_ISDIR(about(spot.there, path).st_mode)) walk.fail(ENOTDIR);
 }

@@ -14,7 +14,7 @@ using cuda::Pointer;
 
 namespace {
 
-void* at(Pointer base, std::size_t offset = 0) { return reinterpret_cast<void*>(base + offset); }
+void* address(Pointer base, std::size_t offset = 0) { return reinterpret_cast<void*>(base + offset); }
 
 bool same_rows(const Tensor& t) {
   return std::all_of(t.received.begin(), t.received.end(), [&](std::int64_t r) { return r == t.received.front(); });
@@ -38,7 +38,8 @@ void Launch::prepare_by_nodes() {
   for (const Fused& f : fused_) {
     const Tensor& t = tensors_[f.tensors.front()];
     if (by_nodes(t))
-      add(t, at(buffer_, f.begin), at(buffer_, f.begin), f.bytes, f.wide ? DType::f32 : t.dtype, f.scaling.inside);
+      add(t, address(buffer_, f.begin), address(buffer_, f.begin), f.bytes, f.wide ? DType::f32 : t.dtype,
+          f.scaling.inside);
   }
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     Tensor& t = tensors_[i];
@@ -59,9 +60,9 @@ void Launch::call(const ByNodes& n, Group group) {
   if (n.gathered) {
     const auto count = static_cast<std::size_t>(where_.nodes.count);
     if (group == Group::across)
-      c.check(nccl.all_gather(n.in, at(n.row), n.elements, n.type, c.comm(), where_.stream), "ncclAllGather");
+      c.check(nccl.all_gather(n.in, address(n.row), n.elements, n.type, c.comm(), where_.stream), "ncclAllGather");
     if (group == Group::gather)
-      c.check(nccl.all_gather(at(n.row), at(n.box), n.elements * count, n.type, c.comm(), where_.stream),
+      c.check(nccl.all_gather(address(n.row), address(n.box), n.elements * count, n.type, c.comm(), where_.stream),
               "ncclAllGather");
     return;
   }

@@ -6,7 +6,7 @@
 namespace hvd::ops {
 namespace {
 
-constexpr std::size_t block_bytes =
+constexpr std::size_t part_bytes =
     16 << 10;  ///< reduced to one array, then copied to the others out of the first cache
 constexpr std::size_t piece_bytes = 1 << 20;  ///< a step
 
@@ -79,8 +79,8 @@ void DirectAllreduce::reduce(std::size_t begin, std::size_t end) {
     const auto index = static_cast<std::size_t>(&item - stream_.items.data());
     unsigned char* const* in = in_.data() + index * n;
     unsigned char* const* out = out_.data() + index * n;
-    for (std::size_t done = 0; done < bytes; done += block_bytes) {
-      const std::size_t at = from + done, m = std::min(block_bytes, bytes - done);
+    for (std::size_t done = 0; done < bytes; done += part_bytes) {
+      const std::size_t at = from + done, m = std::min(part_bytes, bytes - done);
       for (std::size_t r = 0; r < n; ++r) source[r] = in[r] + at;
       item.reduce(source, rings_.ranks, out[me] + at, m / item.element_bytes, item.scale);
       for (std::size_t r = 0; r < n; ++r)

@@ -93,13 +93,13 @@ std::string readable(const char* name) {
   return text;
 }
 
-struct Call {
+struct KnownSyscall {
   long number;
   const char* words;
   bool of_file;  ///< its first argument is a descriptor
 };
 
-constexpr Call calls[] = {
+constexpr KnownSyscall calls[] = {
     {SYS_futex, "waits for another thread (futex)", false},
     {SYS_read, "reads from ", true},
     {SYS_write, "writes to ", true},
@@ -129,7 +129,7 @@ std::string waits_for(pid_t pid, pid_t thread) {
   std::string number, first;
   file >> number >> first;
   if (number == "running") return "runs";
-  for (const Call& call : calls) {
+  for (const KnownSyscall& call : calls) {
     if (std::to_string(call.number) != number) continue;
     if (!call.of_file) return call.words;
     char target[512];

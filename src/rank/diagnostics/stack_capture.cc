@@ -8,9 +8,9 @@
 
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <sstream>
 
+#include "base/file.h"
 #include "base/text.h"
 #include "rank/diagnostics/tcp_peers.h"
 #include "wire/small.h"
@@ -26,23 +26,16 @@ constexpr auto quiet = milliseconds(40);           ///< without growth: it has e
 constexpr auto native_limit = milliseconds(8000);
 constexpr std::size_t most_text_bytes = 256u << 10;  // two of them fit a message, also as control characters in JSON
 
-std::string whole(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 }  // namespace
 
 char process_state(pid_t pid) {
-  const std::string stat = whole("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat = whole_text("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t name_end = stat.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
 }
 
 bool catches_signal(pid_t pid, int number) {
-  std::istringstream lines(whole("/proc/" + std::to_string(pid) + "/status"));
+  std::istringstream lines(whole_text("/proc/" + std::to_string(pid) + "/status"));
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("SigCgt:")) continue;
     unsigned long long mask = 0;
@@ -74,7 +67,7 @@ void StackShot::begin(pid_t pid, bool native) {
 }
 
 std::string StackShot::fatal() const {
-  return file_ ? fatal_place(whole("/proc/self/fd/" + std::to_string(file_.get()))) : std::string();
+  return file_ ? fatal_place(whole_text("/proc/self/fd/" + std::to_string(file_.get()))) : std::string();
 }
 
 namespace {

@@ -9,10 +9,9 @@
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
+#include "base/file.h"
 #include "base/text.h"
 
 namespace hvd::rank {
@@ -44,11 +43,6 @@ std::string address(std::string_view text) {
   else
     inet_ntop(AF_INET6, words.data(), buffer, sizeof buffer);
   return buffer;
-}
-
-std::string whole(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 /// Of the sockets that @p pid has open; empty where that cannot be read.
@@ -101,8 +95,8 @@ std::vector<std::string> unanswered(pid_t pid) {
   const std::set<std::string> inodes = socket_inodes(pid);
   if (inodes.empty()) return {};
   const std::string folder = "/proc/" + std::to_string(pid) + "/net/";
-  std::set<std::string> found = unanswered_in(whole(folder + "tcp"), inodes);
-  found.merge(unanswered_in(whole(folder + "tcp6"), inodes));
+  std::set<std::string> found = unanswered_in(whole_text(folder + "tcp"), inodes);
+  found.merge(unanswered_in(whole_text(folder + "tcp6"), inodes));
   return {found.begin(), found.end()};
 }
 

@@ -102,7 +102,7 @@ bool is_below(pid_t pid, pid_t rank) {
   return false;
 }
 
-std::string name_of(pid_t pid) { return first_line("/proc/" + std::to_string(pid) + "/comm"); }
+std::string command_of(pid_t pid) { return first_line("/proc/" + std::to_string(pid) + "/comm"); }
 
 }  // namespace
 
@@ -147,7 +147,7 @@ struct GpuWatch::State {
     const auto memory = nvml.memory(device);
     std::vector<GpuFacts::Process> processes;
     for (const Nvml::Process& p : nvml.processes(device))
-      processes.push_back({p.pid, name_of(p.pid), is_below(p.pid, rank), p.bytes});
+      processes.push_back({p.pid, command_of(p.pid), is_below(p.pid, rank), p.bytes});
     std::lock_guard lock(mutex);
     if (busy) busy_sum += *busy, ++samples;
     if (errors_wanted) return;  // the rank has ended: what was seen before is what counts

@@ -159,7 +159,7 @@ static int fill_tensor(lane* self, PyObject* tensor, hvd_request* r, int64_t* di
          fill_address(tensor, r) && fill_code(self, tensor, r) && fill_dims(tensor, r, dims);
 }
 
-static int fill_factor(PyObject* given, double* factor) {
+static int fill_plain_factor(PyObject* given, double* factor) {
   *factor = 1.0;
   if (!given) return 1;
   if (!PyFloat_Check(given)) return 0;
@@ -192,7 +192,7 @@ static int fill_call(lane* self, PyObject* const* given, hvd_request* r, int64_t
     if (op < HVD_AVERAGE || op > HVD_PRODUCT) return 0;
     r->reduce = (int32_t)op;
   }
-  return fill_factor(given[PRESCALE], &r->prescale) && fill_factor(given[POSTSCALE], &r->postscale) &&
+  return fill_plain_factor(given[PRESCALE], &r->prescale) && fill_plain_factor(given[POSTSCALE], &r->postscale) &&
          fill_set(given[PROCESS_SET], &r->set) && fill_tensor(self, given[TENSOR], r, dims);
 }
 
