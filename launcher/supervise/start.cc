@@ -13,11 +13,10 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/text.h"
-#include "launcher/hosts/resource_manager.h"
 #include "launcher/process/descendants.h"
-#include "launcher/remote/preflight.h"
-#include "launcher/remote/remote_agent.h"
 #include "launcher/supervise/job_environment.h"
+#include "launcher/supervise/mpirun_environment.h"
+#include "launcher/supervise/rank_manifests.h"
 #include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {
@@ -107,7 +106,7 @@ void Supervisor::start() {
     if (here) payload = {};  // nobody needs it over the channel
   }
   auto listener = wire::listen(bind, server, client.public_key);
-  std::map<std::string, std::string> environment = mpirun_environment(server, client);
+  std::map<std::string, std::string> environment = mpirun_environment(job_, folder_.path(), server, client);
   std::vector<std::string> tcp;
   for (const std::string& address : listener->addresses())
     if (address.starts_with("tcp://")) tcp.push_back(address);
@@ -118,8 +117,8 @@ void Supervisor::start() {
 
   // While mpirun starts: what only the manifests need.
   share_out(job_, [](const char* name) -> const char* { return std::getenv(name); });
-  std::vector<wire::RankManifest> all = manifests();
-  for (wire::RankManifest& m : all) m.job = job_id;
+  std::vector<wire::RankManifest> all =
+      rank_manifests(job_, {job_id, job_environment(), results_ != nullptr, timeline_ != nullptr});
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
   if (const auto rank = job_.settings.integer("stdin"))
     input_ = std::make_unique<Input>(0, *rank, [this, r = *rank](std::string piece) {
@@ -134,7 +133,7 @@ void Supervisor::start() {
   watch_ = std::make_unique<HangWatch>(
       *session_, job_.map, patience(),
       HangWatch::Callbacks{[this](const std::string& line) {
-                             if (phase_ < JobPhase::stopping) say(line);
+                             if (end_.goes_on()) say(line);
                            },
                            [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
                              live_->ask(ranks, std::move(done));
@@ -149,91 +148,6 @@ std::optional<StallLimits> Supervisor::patience() const {
   p.shutdown = job_.settings.number("stall-check-shutdown-time-seconds");
   p.hang = std::min(p.hang, p.warn);
   return p;
-}
-
-std::map<std::string, std::string> Supervisor::mpirun_environment(const wire::KeyPair& server,
-                                                                  const wire::KeyPair& client) const {
-  std::map<std::string, std::string> env;
-  for (const std::string& line : job_environment())
-    if (const std::size_t equals = line.find('=');
-        equals != std::string::npos && !belongs_to_manager(line.substr(0, equals)))
-      env[line.substr(0, equals)] = line.substr(equals + 1);
-  env["HVD_SERVER_KEY"] = server.public_key;
-  env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
-  env["HVD_JOB_DIR"] = folder_.path();
-  env["TMPDIR"] = folder_.path();  // mpirun's own session folder goes with the job's, however the job ends
-  if (job_.map.all_local()) {
-    env.try_emplace("HWLOC_PLUGINS_PATH",
-                    folder_.path());  // no plugins: they only find devices, and loading them takes 5 ms
-    if (!job_.settings.flag("tcp")) env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
-    // The user's own words to mpirun may need any part of it.
-    if (job_.settings.text("mpi-args").empty() && job_.settings.text("binding-args").empty()) hurry(&env);
-  }
-  env.try_emplace("HWLOC_COMPONENTS", without_drivers);
-  if (job_.map.all_local()) return env;
-
-  env[AgentVariables::cwd] = job_.cwd;
-  env[AgentVariables::log_folder] = folder_.path();
-  Preflight here = look_here(job_.rank_program, job_.mpirun.program, job_.python,
-                             job_.payload.wire.kind == wire::PayloadKind::pickle);
-  if (!job_.settings.flag("allow-writable")) here.software_owners = job_.software_owners;
-  env[AgentVariables::preflight] = preflight_script(here);
-  if (!job_.launch_agent.empty()) {
-    std::vector<std::string> agent;
-    for (const std::string& w : job_.launch_agent) agent.push_back(shell_quote(w));
-    env[AgentVariables::ssh] = join(agent, " ");
-    if (job_.launch_agent[0] == "srun") env[AgentVariables::seal] = "munge";  // srun carries stdin in clear
-    return env;
-  }
-  const std::optional<int> port = job_.settings.integer("ssh-port");
-  const int timeout = std::clamp(static_cast<int>(job_.settings.number("start-timeout")) - 2, 1, 20);
-  std::vector<std::string> quoted;
-  for (const std::string& w : ssh_command(job_.settings.text("ssh-program"), port ? std::to_string(*port) : "",
-                                          job_.settings.text("ssh-identity-file"), timeout))
-    quoted.push_back(shell_quote(w));
-  env[AgentVariables::ssh] = join(quoted, " ");
-  return env;
-}
-
-/// What the user set counts, and goes to the ranks.
-void Supervisor::hurry(std::map<std::string, std::string>* env) const {
-  std::vector<std::string> ours;
-  for (const auto& [name, value] : quick_start(job_.mpirun.flavour))
-    if (env->try_emplace(name, value).second) ours.push_back(name);
-  (*env)[own_variables] = join(ours, " ");
-}
-
-std::vector<wire::RankManifest> Supervisor::manifests() const {
-  std::vector<wire::RankManifest> all;
-  const std::vector<std::string> lines = job_environment();
-  for (const MappedRank& p : job_.map.ranks) {
-    wire::RankManifest m;
-    m.rank = p.rank, m.size = static_cast<int>(job_.map.ranks.size());
-    m.local_rank = p.local_rank, m.local_size = p.local_size;
-    m.cross_rank = p.cross_rank, m.cross_size = p.cross_size;
-    m.host = job_.map.host_of(p.rank).name;
-    m.cwd = job_.cwd;
-    m.python = job_.python;
-    m.env = rank_environment(job_, p, lines);
-    m.payload = job_.payload.wire;
-    if (p.share) {
-      const placement::RankResources& share = *p.share;
-      const auto mode = *placement::gpu_mode(job_.settings.text("gpus"));
-      m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode)};
-      if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
-    }
-    m.placement.gpu_mode = job_.settings.text("gpus");
-    m.placement.share_gpus = job_.settings.flag("share-gpus");
-    m.placement.bind = job_.settings.flag("bind");
-    m.grace_seconds = grace_seconds_;
-    m.collect_results = results_ && job_.settings.integer("results-of").value_or(p.rank) == p.rank;
-    m.timeline = timeline_ != nullptr;
-    m.trusted_only = !job_.settings.flag("allow-writable");
-    for (const uid_t uid : job_.software_owners) m.software_owners.push_back(static_cast<int>(uid));
-    m.input = job_.settings.integer("stdin") == p.rank;
-    all.push_back(std::move(m));
-  }
-  return all;
 }
 
 }  // namespace hvd::launcher

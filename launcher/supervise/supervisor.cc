@@ -1,4 +1,4 @@
-/// The second half of a job's life: the loop, and every way in which it ends.
+/// The loop of a job's life: what arrives is given to the part that it is for.
 #include "launcher/supervise/supervisor.h"
 
 #include <poll.h>
@@ -12,11 +12,10 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/listen_filter.h"
-#include "base/own_file.h"
 #include "base/text.h"
 #include "launcher/process/descendants.h"
 #include "launcher/remote/start_failure.h"
-#include "launcher/verdict/job_report.h"
+#include "launcher/supervise/final_words.h"
 
 namespace hvd::launcher {
 
@@ -26,11 +25,6 @@ using namespace std::chrono_literals;
 
 constexpr auto tick = 100ms;                          // owner of everything that no descriptor announces
 constexpr std::size_t most_pending_bytes = 4u << 20;  // then guards, and so ranks, wait for our reader
-constexpr double seconds_after_grace = 1.0;           // for guards to report once they have killed their ranks
-constexpr auto mpirun_may_end = 3s;                   // after release
-constexpr auto mpirun_term_time = 1s;                 // from SIGTERM to SIGKILL
-constexpr auto hosts_may_tell = 500ms;                // what was left on them, after mpirun's end
-constexpr auto guards_may_report = 1500ms;            // after mpirun's end
 
 std::chrono::milliseconds ms(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
@@ -79,7 +73,7 @@ SessionEvents Supervisor::events() {
     printer_.rank_bytes(rank, stream == 2 ? Printer::err : Printer::out, bytes);
   };
   e.result = [this](int rank, std::string_view piece) {
-    if (results_ && phase_ < JobPhase::stopping) results_->put(rank, piece);
+    if (results_ && end_.goes_on()) results_->put(rank, piece);
   };
   e.death = [this](const wire::DeathRecord& d) { on_death(d); };
   if (timeline_) {
@@ -91,7 +85,7 @@ SessionEvents Supervisor::events() {
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
   e.standing = [this](int rank, const wire::Standing& standing) { watch_->standing(rank, standing); };
-  e.swept = [this](const std::string& host, const wire::Swept& swept) { after_[host] = {true, swept}; };
+  e.swept = [this](const std::string& host, const wire::Swept& swept) { cleanup_.add(host, swept); };
   e.taken = [this](int rank, std::uint64_t bytes) {
     if (input_ && rank == input_->rank()) input_->taken(bytes);
   };
@@ -114,21 +108,19 @@ void Supervisor::loop() {
     if (input_) input_->turn();
     printer_.turn();
     live_->turn();
-    if (phase_ == JobPhase::starting || phase_ == JobPhase::running) watch_->turn();
+    if (end_.goes_on()) watch_->turn();
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
     if (results_) results_->flush_ready();
-    if (const int why = printer_.stdout_outlet().closed_by(); why != 0 && phase_ < JobPhase::stopping) {
+    if (const int why = printer_.stdout_outlet().closed_by(); why != 0 && end_.goes_on()) {
       (why == EPIPE ? ended_.signal : ended_.output_errno) = why == EPIPE ? SIGPIPE : why;
       stop("the output cannot be written: " + errno_text(why));
     }
-    if (mpirun_->status() && !mpirun_ended_at_) on_mpirun_end();
-    if (phase_ == JobPhase::starting) check_start();
-    if (phase_ < JobPhase::draining && session_->all_clean()) drain();
+    if (mpirun_->status() && !end_.mpirun_ended()) on_mpirun_end();
+    if (end_.phase() == JobPhase::starting) check_start();
+    if (end_.phase() < JobPhase::draining && session_->all_clean()) drain();
     check_deadlines();
-    if (phase_ == JobPhase::draining && mpirun_ended_at_ &&
-        (session_->sweeps_open() == 0 || Clock::now() - *mpirun_ended_at_ > hosts_may_tell))
-      return;
+    if (end_.is_over(Clock::now(), session_->sweeps_open())) return;
   }
 }
 
@@ -146,7 +138,7 @@ void Supervisor::wait_for_events() {
 /// With nowhere to put output and results we stop reading, unless the job ends: then what nobody reads is given up.
 bool Supervisor::may_receive() const {
   const std::size_t results = results_ ? results_->pending_bytes() : 0;
-  return phase_ >= JobPhase::stopping || std::max(printer_.pending_bytes(), results) < most_pending_bytes;
+  return !end_.goes_on() || std::max(printer_.pending_bytes(), results) < most_pending_bytes;
 }
 
 void Supervisor::on_signal(int number) {
@@ -162,12 +154,12 @@ void Supervisor::on_signal(int number) {
     watch_->all_paused(false);
     return session_->signal_all(SIGCONT);
   }
-  const bool again = ended_.signal != 0 && phase_ >= JobPhase::stopping;
+  const bool again = ended_.signal != 0 && !end_.goes_on();
   if (!ended_.signal) ended_.signal = number;
   if (!again) return stop("hvdrun got signal " + std::to_string(number), number);
   say("hvdrun: killing all ranks");
   session_->stop_all("again", 0, number);
-  deadline_ = Clock::now() + 300ms;
+  end_.stop_at_once(Clock::now());
 }
 
 void Supervisor::on_mpirun_output() {
@@ -179,17 +171,17 @@ void Supervisor::on_mpirun_output() {
 
 /// mpirun is gone.  Before everybody has come: the job failed to start.  Later: ranks may still report why.
 void Supervisor::on_mpirun_end() {
-  mpirun_ended_at_ = Clock::now();
+  end_.mpirun_has_ended(Clock::now());
   on_mpirun_output();
   const int status = *mpirun_->status();
   detail("mpirun has ended, " +
          (WIFSIGNALED(status) ? signal_text(WTERMSIG(status)) : "code " + std::to_string(WEXITSTATUS(status))));
-  if (phase_ == JobPhase::draining || session_->all_clean()) return;
-  if (WIFSIGNALED(status) && escalation_ == 0) {
+  if (end_.phase() == JobPhase::draining || session_->all_clean()) return;
+  if (WIFSIGNALED(status) && !end_.mpirun_was_signalled()) {
     ended_.mpirun_fault = "was killed by " + signal_text(WTERMSIG(status));
     ended_.mpirun_code = 128 + WTERMSIG(status);
   }
-  if (phase_ == JobPhase::starting && ended_.mpirun_fault.empty()) fail_start(false);
+  if (end_.phase() == JobPhase::starting && ended_.mpirun_fault.empty()) fail_start(false);
 }
 
 void Supervisor::on_death(const wire::DeathRecord& d) {
@@ -197,7 +189,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" + (d.cause == wire::Cause::finished ? "" : " badly"));
-  if (d.cause == wire::Cause::finished || phase_ >= JobPhase::stopping) return;
+  if (d.cause == wire::Cause::finished || !end_.goes_on()) return;
   stop("rank " + std::to_string(d.rank) + " on " + d.host + " has failed");
 }
 
@@ -207,7 +199,7 @@ void Supervisor::check_start() {
     close_listeners(::getpid());
     close_listeners(mpirun_->pid());
     session_->tell_complete();
-    phase_ = JobPhase::running;
+    end_.all_have_come();
     return;
   }
   if (job_.map.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_listeners(mpirun_->pid()) > 0;
@@ -232,52 +224,45 @@ void Supervisor::tell_progress(const std::vector<int>& absent) {
 void Supervisor::check_deadlines() {
   const auto now = Clock::now();
   const double limit = job_.settings.number("time-limit");
-  if (limit > 0 && phase_ < JobPhase::stopping && now - started_at_ > ms(limit)) {
+  if (limit > 0 && end_.goes_on() && now - started_at_ > ms(limit)) {
     ended_.time_limit_seconds = limit;
     stop("the time limit is over");
   }
-  if (mpirun_ended_at_ && phase_ < JobPhase::draining && now - *mpirun_ended_at_ > guards_may_report) {
+  if (end_.guards_are_late(now)) {
     for (std::size_t r = 0; r < session_->ranks().size(); ++r)
       if (session_->ranks()[r].stage != RankStage::clean)
         session_->vanish(static_cast<int>(r), "it ended together with mpirun");
     return;  // all are clean now; the next turn drains
   }
-  if (!deadline_ || now < *deadline_) return;
   // What it says later, our signal may be the reason of.
-  if (escalation_ == 0 && !ended_.signal && ended_.mpirun_fault.empty()) look_for_lost_daemon();
-  if (escalation_ < 2) mpirun_->signal(escalation_ == 0 ? SIGTERM : SIGKILL);
-  ++escalation_;
-  deadline_ = now + mpirun_term_time;
+  if (end_.is_late(now) && !end_.mpirun_was_signalled() && !ended_.signal && ended_.mpirun_fault.empty())
+    look_for_lost_daemon();
+  if (const int number = end_.due_signal(now)) mpirun_->signal(number);
 }
 
 void Supervisor::stop(const std::string& reason, int signal) {
   detail("ending the job: " + reason);
-  phase_ = JobPhase::stopping;
+  // Ranks that have not come yet have no guard to tell.
+  const bool all_have_guards = session_->in_stage(RankStage::absent).empty();
+  end_.stop(Clock::now(), all_have_guards, grace_seconds_);
   session_->stop_all(reason, grace_seconds_, signal);
-  // Ranks that have not come yet know no guard to tell; mpirun can end those at once.
-  const bool somebody_absent = !session_->in_stage(RankStage::absent).empty();
-  deadline_ = Clock::now() + (somebody_absent ? 0ms : ms(grace_seconds_ + seconds_after_grace));
 }
 
 /// HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
 void Supervisor::give_up(const std::string& why) {
-  if (phase_ >= JobPhase::stopping) return;
+  if (!end_.goes_on()) return;
   ended_.hang = why;
   stop("it hangs");
 }
 
 void Supervisor::drain() {
-  phase_ = JobPhase::draining;
   session_->release_all();
-  // A daemon on a host that is cut off never ends, and mpirun would wait for it.
   const auto& ranks = session_->ranks();
   const bool cut_off = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) { return r.gone && !r.local; });
-  // After a failure it may hang in its own clean-up (4.1 does, over two hosts); all that counts has been said by then.
   const bool failed = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) {
     return r.death && r.death->cause != wire::Cause::finished;
   });
-  const auto limit = Clock::now() + mpirun_may_end / (cut_off ? 6 : failed ? 3 : 1);
-  if (!deadline_ || *deadline_ > limit) deadline_ = limit;
+  end_.drain(Clock::now(), cut_off, failed);
 }
 
 void Supervisor::fail_start(bool timed_out) {
@@ -331,84 +316,24 @@ void Supervisor::look_for_lost_daemon() {
   ended_.mpirun_code = static_cast<int>(Code::peer_lost);
 }
 
-/// What the culprit printed last, where others have pushed it out of sight.
-void Supervisor::last_lines(const wire::DeathRecord& d) {
-  constexpr long long out_of_sight = 10;
-  if (d.tail.empty() || printer_.lines_since(d.rank) < out_of_sight) return;
-  say("        its last lines were:");
-  printer_.rank_text(d.rank, join(d.tail, "\n"), false);
-}
-
-void Supervisor::clean_up(bool all_well, const std::vector<wire::DeathRecord>& deaths) {
-  HostCleanup here{true, {}};
-  // A subreaper without children has no descendants: that is the proof.
-  if (!kill_descendants(3000, &here.swept.ended)) here.swept.left = {"look for them with ps -ef"};
-  if (!all_well) here.swept.files = remove_shared_memory_leftovers(started_wall_seconds_ - 1);
-  for (const MappedHost& h : job_.map.hosts) {
-    HostCleanup& after = after_[h.name];
-    if (h.local) after = here;
-  }
-  for (const wire::DeathRecord& d : deaths) {
-    std::vector<std::string>& ended = after_[d.host].swept.ended;
-    ended.insert(ended.end(), d.ended.begin(), d.ended.end());
-  }
-  for (const std::string& line : cleanup_lines(after_)) detail(line.substr(8));
-}
-
-bool Supervisor::wants_report() {
-  return job_.settings.has("report") ? job_.settings.flag("report") : printer_.stderr_outlet().is_terminal();
-}
-
-/// --json: the last line; --report-filename: a file.  One that cannot be written does not change how the job has ended.
-void Supervisor::report_to_programs(const std::vector<wire::DeathRecord>& deaths, const Verdict& verdict, double wall) {
-  const std::string name = job_.settings.text("report-filename");
-  const bool said = wants_report() && job_.settings.flag("json");
-  if (!said && name.empty()) return;
-  const std::string json =
-      report_json(deaths, wall, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1);
-  if (said) say(json);
-  if (name.empty()) return;
-  try {
-    const Fd file = open_own_file(name, Begin::empty, 0600);
-    if (!write_all(file.get(), json + "\n")) throw Error(Code::unavailable, name, errno_text(errno));
-  } catch (const Error& e) { say(std::string("hvdrun: the report is not written: ") + e.what()); }
-}
-
 int Supervisor::conclude() {
-  std::vector<wire::DeathRecord> deaths;
-  bool all_well = true;
-  for (const RankState& r : session_->ranks()) {
-    if (r.death) deaths.push_back(*r.death);
-    all_well = all_well && r.death && r.death->cause == wire::Cause::finished;
-  }
-  clean_up(all_well, deaths);
+  JobOutcome outcome;
+  for (const RankState& r : session_->ranks())
+    if (r.death) outcome.deaths.push_back(*r.death);
+  cleanup_.finish(job_.map, outcome.deaths, started_wall_seconds_);
+  for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));
   if (timeline_)
     if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
-  if (ended_.mpirun_fault.empty() && escalation_ == 0) look_for_lost_daemon();
+  if (ended_.mpirun_fault.empty() && !end_.mpirun_was_signalled()) look_for_lost_daemon();
   if (mpirun_) ended_.mpirun_said = first_words(mpirun_->output());
-  const Verdict verdict = judge(deaths, static_cast<int>(job_.map.ranks.size()), ended_);
-  for (const wire::DeathRecord& d : deaths)  // for the record, also those that nobody is shown
-    if (!d.traceback.empty() && !d.traceback_shown && !(verdict.first_cause && verdict.first_cause->rank == d.rank))
-      printer_.rank_file(d.rank, d.traceback);
-  if (ended_.signal == SIGINT && printer_.stderr_outlet().is_terminal()) say("");  // after the terminal's own ^C
-  const double wall = std::chrono::duration<double>(Clock::now() - started_at_).count();
-  if (wants_report() && !job_.settings.flag("json"))  // before the verdict, which stays on the screen
-    for (const std::string& line : report_lines(deaths, wall)) say(line);
-  for (const std::string& line : verdict.lines) say(line);
-  for (const std::string& line : trouble_lines(after_)) say(line);
-  if (verdict.first_cause && verdict.first_cause->traceback.empty()) last_lines(*verdict.first_cause);
-  // Shown already: the rank lived on for so long after it that its guard did not take it for the end.
-  const auto& first = verdict.first_cause;
-  if (first && !first->traceback_shown && !first->traceback.empty()) {
-    if (results_ && results_->for_program())  // its exception shows it: once is enough
-      printer_.rank_file(first->rank, first->traceback);
-    else
-      printer_.rank_text(first->rank, first->traceback, true);
-  }
-  report_to_programs(deaths, verdict, wall);
-  if (results_) results_->finish(verdict.first_cause);
+  outcome.verdict = judge(outcome.deaths, static_cast<int>(job_.map.ranks.size()), ended_);
+  outcome.interrupted = ended_.signal == SIGINT;
+  outcome.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
+  outcome.hosts = cleanup_.hosts();
+  tell_outcome(outcome, job_.settings, printer_, results_.get());
+  if (results_) results_->finish(outcome.verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);
-  return verdict.exit_code;
+  return outcome.verdict.exit_code;
 }
 
 }  // namespace hvd::launcher

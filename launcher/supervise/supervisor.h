@@ -1,4 +1,8 @@
-/// @file supervisor.h — the life of one job: start, watch, end, clean up.  One thread, one loop.
+/// @file supervisor.h — the life of one job.  One thread, one loop.
+///
+/// The parts decide, each by itself: rank_manifests and mpirun_environment (starting), hang/ (watching), job_end
+/// (ending), job_cleanup (cleaning up), final_words and verdict/ (reporting).  The supervisor gives them what happens
+/// and carries out what they decide.
 #pragma once
 #include <chrono>
 #include <csignal>
@@ -17,8 +21,9 @@
 #include "launcher/output/printer.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/signal_queue.h"
+#include "launcher/supervise/job_cleanup.h"
+#include "launcher/supervise/job_end.h"
 #include "launcher/supervise/job_server.h"
-#include "launcher/verdict/cleanup_report.h"
 #include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
@@ -31,13 +36,7 @@ class Supervisor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// Each has one owner of what happens next: ranks come up; ranks work; ranks end (a deadline runs); mpirun ends.
-  enum class JobPhase { starting, running, stopping, draining };
-
   void start();
-  std::map<std::string, std::string> mpirun_environment(const wire::KeyPair& server, const wire::KeyPair& client) const;
-  void hurry(std::map<std::string, std::string>* env) const;
-  std::vector<wire::RankManifest> manifests() const;
   SessionEvents events();
 
   void loop();
@@ -56,11 +55,6 @@ class Supervisor {
   [[noreturn]] void fail_start(bool timed_out);
   void abandon() noexcept;
   void look_for_lost_daemon();
-  /// Proves that nothing is left of the job, on this host by itself, elsewhere by what guards said.
-  void clean_up(bool all_well, const std::vector<wire::DeathRecord>& deaths);
-  void last_lines(const wire::DeathRecord& d);
-  bool wants_report();
-  void report_to_programs(const std::vector<wire::DeathRecord>& deaths, const Verdict& verdict, double wall);
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
@@ -82,16 +76,13 @@ class Supervisor {
   std::unique_ptr<JobServer> live_;   ///< from the moment there is a session
   std::unique_ptr<HangWatch> watch_;  ///< likewise
 
-  JobPhase phase_ = JobPhase::starting;
+  JobEnd end_;
   std::string warned_host_;        ///< which has another version
   bool mpirun_is_closed_ = false;  ///< to other machines, before all ranks have come
   Clock::time_point started_at_, next_progress_;
   double started_wall_seconds_ = 0;
-  std::optional<Clock::time_point> deadline_;  ///< of stopping or draining
-  int escalation_ = 0;                         ///< how far we have gone with mpirun: 0 nothing, 1 SIGTERM, 2 SIGKILL
-  std::optional<Clock::time_point> mpirun_ended_at_;
   EndReason ended_;
-  std::map<std::string, HostCleanup> after_;  ///< by host
+  JobCleanup cleanup_;
 };
 
 }  // namespace hvd::launcher

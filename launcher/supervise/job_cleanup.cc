@@ -1,0 +1,29 @@
+#include "launcher/supervise/job_cleanup.h"
+
+#include <algorithm>
+
+#include "base/leftovers.h"
+#include "launcher/process/descendants.h"
+
+namespace hvd::launcher {
+
+void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds) {
+  constexpr int kill_limit_ms = 3000;
+  const auto finished = std::count_if(deaths.begin(), deaths.end(),
+                                      [](const wire::DeathRecord& d) { return d.cause == wire::Cause::finished; });
+  HostCleanup here{true, {}};
+  // A subreaper without children has no descendants: that is the proof.
+  if (!kill_descendants(kill_limit_ms, &here.swept.ended)) here.swept.left = {"look for them with ps -ef"};
+  if (static_cast<std::size_t>(finished) != map.ranks.size())
+    here.swept.files = remove_shared_memory_leftovers(started_wall_seconds - 1);
+  for (const MappedHost& h : map.hosts) {
+    HostCleanup& host = hosts_[h.name];
+    if (h.local) host = here;
+  }
+  for (const wire::DeathRecord& d : deaths) {
+    std::vector<std::string>& ended = hosts_[d.host].swept.ended;
+    ended.insert(ended.end(), d.ended.begin(), d.ended.end());
+  }
+}
+
+}  // namespace hvd::launcher

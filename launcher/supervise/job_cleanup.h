@@ -1,0 +1,27 @@
+/// @file job_cleanup.h — the proof that nothing of a job is left on any of its hosts.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/mapping/job_map.h"
+#include "launcher/verdict/cleanup_report.h"
+#include "wire/death.h"
+
+namespace hvd::launcher {
+
+/// This host is looked at by hvdrun itself; each other one by a guard, whose answer is an event of the session.
+class JobCleanup {
+ public:
+  /// A guard has looked over its host.
+  void add(const std::string& host, const wire::Swept& swept) { hosts_[host] = {true, swept}; }
+  /// Kills what is still below this process and, after a failure, removes what ranks left in /dev/shm since
+  /// @p started_wall_seconds.  Call it once, when mpirun has ended.  A few seconds at most.
+  void finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds);
+  const std::map<std::string, HostCleanup>& hosts() const { return hosts_; }  ///< by name
+
+ private:
+  std::map<std::string, HostCleanup> hosts_;
+};
+
+}  // namespace hvd::launcher

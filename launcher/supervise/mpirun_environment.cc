@@ -1,0 +1,71 @@
+#include "launcher/supervise/mpirun_environment.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/text.h"
+#include "launcher/hosts/resource_manager.h"
+#include "launcher/remote/preflight.h"
+#include "launcher/remote/remote_agent.h"
+#include "launcher/supervise/job_environment.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+/// What the user set counts, and goes to the ranks.
+void add_quick_start(const Job& job, std::map<std::string, std::string>* env) {
+  std::vector<std::string> ours;
+  for (const auto& [name, value] : quick_start(job.mpirun.flavour))
+    if (env->try_emplace(name, value).second) ours.push_back(name);
+  (*env)[own_variables] = join(ours, " ");
+}
+
+}  // namespace
+
+std::map<std::string, std::string> mpirun_environment(const Job& job, const std::string& folder,
+                                                      const wire::KeyPair& server, const wire::KeyPair& client) {
+  std::map<std::string, std::string> env;
+  for (const std::string& line : job_environment())
+    if (const std::size_t equals = line.find('=');
+        equals != std::string::npos && !belongs_to_manager(line.substr(0, equals)))
+      env[line.substr(0, equals)] = line.substr(equals + 1);
+  env["HVD_SERVER_KEY"] = server.public_key;
+  env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
+  env["HVD_JOB_DIR"] = folder;
+  env["TMPDIR"] = folder;  // mpirun's own session folder goes with the job's, however the job ends
+  if (job.map.all_local()) {
+    env.try_emplace("HWLOC_PLUGINS_PATH",
+                    folder);  // no plugins: they only find devices, and loading them takes 5 ms
+    if (!job.settings.flag("tcp")) env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
+    // The user's own words to mpirun may need any part of it.
+    if (job.settings.text("mpi-args").empty() && job.settings.text("binding-args").empty()) add_quick_start(job, &env);
+  }
+  env.try_emplace("HWLOC_COMPONENTS", without_drivers);
+  if (job.map.all_local()) return env;
+
+  env[AgentVariables::cwd] = job.cwd;
+  env[AgentVariables::log_folder] = folder;
+  Preflight here =
+      look_here(job.rank_program, job.mpirun.program, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
+  if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
+  env[AgentVariables::preflight] = preflight_script(here);
+  if (!job.launch_agent.empty()) {
+    std::vector<std::string> agent;
+    for (const std::string& w : job.launch_agent) agent.push_back(shell_quote(w));
+    env[AgentVariables::ssh] = join(agent, " ");
+    if (job.launch_agent[0] == "srun") env[AgentVariables::seal] = "munge";  // srun carries stdin in clear
+    return env;
+  }
+  const std::optional<int> port = job.settings.integer("ssh-port");
+  const int timeout = std::clamp(static_cast<int>(job.settings.number("start-timeout")) - 2, 1, 20);
+  std::vector<std::string> quoted;
+  for (const std::string& w : ssh_command(job.settings.text("ssh-program"), port ? std::to_string(*port) : "",
+                                          job.settings.text("ssh-identity-file"), timeout))
+    quoted.push_back(shell_quote(w));
+  env[AgentVariables::ssh] = join(quoted, " ");
+  return env;
+}
+
+}  // namespace hvd::launcher

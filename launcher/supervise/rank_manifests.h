@@ -1,0 +1,21 @@
+/// @file rank_manifests.h — what each rank's guard is told to start.  Pure.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "launcher/job/job.h"
+#include "wire/manifest.h"
+
+namespace hvd::launcher {
+
+struct ManifestFacts {
+  std::string job_id;
+  std::vector<std::string> environment;  ///< "NAME=value", as job_environment() has it
+  bool results = false;                  ///< somebody collects the ranks' results
+  bool timeline = false;                 ///< hvdrun writes the job's timeline
+};
+
+/// [np], by rank.  The shares of @p job are known where its machines are (share_out()).
+std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts);
+
+}  // namespace hvd::launcher
