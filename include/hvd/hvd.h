@@ -43,44 +43,55 @@ typedef enum hvd_status {
   HVD_INTERNAL = 70    /**< a bug of ours */
 } hvd_status;
 
-typedef enum hvd_kind {
-  HVD_ALLREDUCE = 0,
-  HVD_ALLGATHER = 1,
-  HVD_BROADCAST = 2,
-  HVD_ALLTOALL = 3,
-  HVD_REDUCESCATTER = 4,
-  HVD_BARRIER = 5,
-  HVD_JOIN = 6
-} hvd_kind;
+/** The operations: X(enumerator, number, word, name).  word names it in C++, name in messages, timelines and in front
+ * of a tensor's name. */
+#define HVD_KINDS(X)                                      \
+  X(HVD_ALLREDUCE, 0, allreduce, "allreduce")             \
+  X(HVD_ALLGATHER, 1, allgather, "allgather")             \
+  X(HVD_BROADCAST, 2, broadcast, "broadcast")             \
+  X(HVD_ALLTOALL, 3, alltoall, "alltoall")                \
+  X(HVD_REDUCESCATTER, 4, reducescatter, "reducescatter") \
+  X(HVD_BARRIER, 5, barrier, "barrier")                   \
+  X(HVD_JOIN, 6, join, "join")
 
-typedef enum hvd_dtype {
-  HVD_U8 = 0,
-  HVD_I8 = 1,
-  HVD_U16 = 2,
-  HVD_I16 = 3,
-  HVD_I32 = 4,
-  HVD_I64 = 5,
-  HVD_F16 = 6,
-  HVD_F32 = 7,
-  HVD_F64 = 8,
-  HVD_BOOL = 9,
-  HVD_BF16 = 10,
-  HVD_F8E4M3 = 11, /**< float8_e4m3fn: no infinity, NaN is 0x7f and 0xff, largest 448 */
-  HVD_F8E5M2 = 12  /**< float8_e5m2: as f16 with a fraction of 2 bits, largest 57344 */
-} hvd_dtype;
-/** Floating point of 8 and 16 bits is added up, multiplied and scaled in f32, and the result rounded once, to the
+/** The types of elements: X(enumerator, number, word, name, bytes of one element).  word names it in C++; name is
+ * NumPy's, torch's and JAX's.
+ *
+ * Floating point of 8 and 16 bits is added up, multiplied and scaled in f32, and the result rounded once, to the
  * nearest (ties to even), however many ranks and nodes there are; on GPUs see HVD_NCCL_WIDE in hvdrun(1).  What is too
- * large becomes infinity, in e4m3fn NaN: nothing saturates.  HVD_ADASUM takes all floating point. */
+ * large becomes infinity, in e4m3fn NaN: nothing saturates.  HVD_ADASUM takes all floating point.
+ * HVD_F8E4M3: no infinity, NaN is 0x7f and 0xff, largest 448.  HVD_F8E5M2: as f16 with a fraction of 2 bits, largest
+ * 57344. */
+#define HVD_DTYPES(X)                           \
+  X(HVD_U8, 0, u8, "uint8", 1)                  \
+  X(HVD_I8, 1, i8, "int8", 1)                   \
+  X(HVD_U16, 2, u16, "uint16", 2)               \
+  X(HVD_I16, 3, i16, "int16", 2)                \
+  X(HVD_I32, 4, i32, "int32", 4)                \
+  X(HVD_I64, 5, i64, "int64", 8)                \
+  X(HVD_F16, 6, f16, "float16", 2)              \
+  X(HVD_F32, 7, f32, "float32", 4)              \
+  X(HVD_F64, 8, f64, "float64", 8)              \
+  X(HVD_BOOL, 9, boolean, "bool", 1)            \
+  X(HVD_BF16, 10, bf16, "bfloat16", 2)          \
+  X(HVD_F8E4M3, 11, f8e4m3, "float8_e4m3fn", 1) \
+  X(HVD_F8E5M2, 12, f8e5m2, "float8_e5m2", 1)
 
-/** Numbers are Horovod's.  Average of integers divides and truncates. */
-typedef enum hvd_reduce {
-  HVD_AVERAGE = 0,
-  HVD_SUM = 1,
-  HVD_ADASUM = 2,
-  HVD_MIN = 3,
-  HVD_MAX = 4,
-  HVD_PRODUCT = 5
-} hvd_reduce;
+/** The reductions: X(enumerator, number, word, name).  Numbers and names are Horovod's.  Average of integers divides
+ * and truncates. */
+#define HVD_REDUCES(X)                  \
+  X(HVD_AVERAGE, 0, average, "Average") \
+  X(HVD_SUM, 1, sum, "Sum")             \
+  X(HVD_ADASUM, 2, adasum, "Adasum")    \
+  X(HVD_MIN, 3, min, "Min")             \
+  X(HVD_MAX, 4, max, "Max")             \
+  X(HVD_PRODUCT, 5, product, "Product")
+
+#define HVD_ENUMERATOR(enumerator, number, ...) enumerator = number,
+typedef enum hvd_kind { HVD_KINDS(HVD_ENUMERATOR) } hvd_kind;
+typedef enum hvd_dtype { HVD_DTYPES(HVD_ENUMERATOR) } hvd_dtype;
+typedef enum hvd_reduce { HVD_REDUCES(HVD_ENUMERATOR) } hvd_reduce;
+#undef HVD_ENUMERATOR
 
 #define HVD_GLOBAL_SET 0
 #define HVD_HOST_DEVICE (-1)

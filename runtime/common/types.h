@@ -1,7 +1,6 @@
 /// @file types.h — kinds, dtypes and reductions as the runtime names them.
 ///
-/// The numbers are those of hvd.h; the tables here are the only place that knows
-/// sizes and printable names.
+/// All made from the lists in hvd.h: HVD_KINDS, HVD_DTYPES, HVD_REDUCES.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,50 +10,30 @@
 
 namespace hvd {
 
+#define HVD_WORD(enumerator, number, word, ...) word = enumerator,
+#define HVD_ONE(...) +1
+
 enum class Kind : std::uint8_t {
-  allreduce = HVD_ALLREDUCE,
-  allgather = HVD_ALLGATHER,
-  broadcast = HVD_BROADCAST,
-  alltoall = HVD_ALLTOALL,
-  reducescatter = HVD_REDUCESCATTER,
-  barrier = HVD_BARRIER,
-  join = HVD_JOIN,
-  set_change,  ///< a process set comes or goes; never asked for by a request
+  HVD_KINDS(HVD_WORD) set_change,  ///< a process set comes or goes; never asked for by a request
 };
-inline constexpr int num_kinds = 7;  ///< of requests
+inline constexpr int num_kinds = 0 HVD_KINDS(HVD_ONE);  ///< of requests
 /// In a set of kinds.
 inline constexpr std::uint32_t bit_of(Kind k) { return 1u << static_cast<int>(k); }
 
-enum class DType : std::uint8_t {
-  u8 = HVD_U8,
-  i8 = HVD_I8,
-  u16 = HVD_U16,
-  i16 = HVD_I16,
-  i32 = HVD_I32,
-  i64 = HVD_I64,
-  f16 = HVD_F16,
-  f32 = HVD_F32,
-  f64 = HVD_F64,
-  boolean = HVD_BOOL,
-  bf16 = HVD_BF16,
-  f8e4m3 = HVD_F8E4M3,
-  f8e5m2 = HVD_F8E5M2
-};
-inline constexpr int num_dtypes = 13;
+enum class DType : std::uint8_t { HVD_DTYPES(HVD_WORD) };
+inline constexpr int num_dtypes = 0 HVD_DTYPES(HVD_ONE);
 
-enum class Reduce : std::uint8_t {
-  average = HVD_AVERAGE,
-  sum = HVD_SUM,
-  adasum = HVD_ADASUM,
-  min = HVD_MIN,
-  max = HVD_MAX,
-  product = HVD_PRODUCT
-};
-inline constexpr int num_reduces = 6;
+enum class Reduce : std::uint8_t { HVD_REDUCES(HVD_WORD) };
+inline constexpr int num_reduces = 0 HVD_REDUCES(HVD_ONE);
+
+#undef HVD_WORD
+#undef HVD_ONE
 
 inline constexpr std::size_t element_bytes(DType d) {
-  constexpr std::uint8_t bytes[num_dtypes] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 1, 1};
-  return bytes[static_cast<int>(d)];
+#define HVD_BYTES(enumerator, number, word, name, bytes) bytes,
+  constexpr std::uint8_t table[] = {HVD_DTYPES(HVD_BYTES)};
+#undef HVD_BYTES
+  return table[static_cast<int>(d)];
 }
 
 inline constexpr bool is_float8(DType d) { return d == DType::f8e4m3 || d == DType::f8e5m2; }
@@ -62,22 +41,21 @@ inline constexpr bool is_float8(DType d) { return d == DType::f8e4m3 || d == DTy
 inline constexpr bool is_narrow_float(DType d) { return d == DType::f16 || d == DType::bf16 || is_float8(d); }
 inline constexpr bool is_floating(DType d) { return d == DType::f32 || d == DType::f64 || is_narrow_float(d); }
 
+#define HVD_NAME(enumerator, number, word, name, ...) name,
 inline const char* name_of(DType d) {
-  static constexpr const char* names[num_dtypes] = {"uint8",    "int8",          "uint16",     "int16",   "int32",
-                                                    "int64",    "float16",       "float32",    "float64", "bool",
-                                                    "bfloat16", "float8_e4m3fn", "float8_e5m2"};
+  static constexpr const char* names[] = {HVD_DTYPES(HVD_NAME)};
   return names[static_cast<int>(d)];
 }
 
 inline const char* name_of(Kind k) {
-  static constexpr const char* names[num_kinds + 1] = {"allreduce",     "allgather", "broadcast", "alltoall",
-                                                       "reducescatter", "barrier",   "join",      "process set"};
+  static constexpr const char* names[] = {HVD_KINDS(HVD_NAME) "process set"};
   return names[static_cast<int>(k)];
 }
 
 inline const char* name_of(Reduce r) {
-  static constexpr const char* names[num_reduces] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
+  static constexpr const char* names[] = {HVD_REDUCES(HVD_NAME)};
   return names[static_cast<int>(r)];
 }
+#undef HVD_NAME
 
 }  // namespace hvd

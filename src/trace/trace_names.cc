@@ -2,16 +2,23 @@
 
 #include <array>
 
+#include "hvd/hvd.h"
+
 namespace hvd::trace {
 
 namespace {
 
-constexpr std::array<std::string_view, trace_ops> ops = {"ALLREDUCE",     "ALLGATHER", "BROADCAST", "ALLTOALL",
-                                                         "REDUCESCATTER", "BARRIER",   "JOIN",      "ADASUM"};
+/// The kinds of hvd.h without their HVD_, then what a track shows besides.
+#define HVD_UPPER(enumerator, ...) std::string_view(#enumerator).substr(4),
+constexpr std::array<std::string_view, trace_ops> ops = {HVD_KINDS(HVD_UPPER) "ADASUM"};
+#undef HVD_UPPER
+static_assert(HVD_JOIN + 1 == static_cast<int>(TraceOp::adasum));
 
 /// As backends spell the operation behind their prefix.
-constexpr std::array<std::string_view, trace_ops> backend_ops = {
-    "ALLREDUCE", "ALLGATHER", "BCAST", "ALLTOALL", "REDUCESCATTER", "BARRIER", "JOIN", "ADASUM_ALLREDUCE"};
+std::string_view backend_op(TraceOp op) {
+  if (op == TraceOp::broadcast) return "BCAST";
+  return op == TraceOp::adasum ? "ADASUM_ALLREDUCE" : op_name(op);
+}
 
 constexpr std::array<std::string_view, trace_phases> phases = {"QUEUE",
                                                                "WAIT_FOR_DATA",
@@ -25,10 +32,9 @@ constexpr std::array<std::string_view, trace_phases> phases = {"QUEUE",
                                                                "SHM_",
                                                                "INIT_NCCL"};
 
-// Indexed by hvd_dtype.
-constexpr std::array<std::string_view, 13> dtypes = {"uint8",    "int8",          "uint16",     "int16",   "int32",
-                                                     "int64",    "float16",       "float32",    "float64", "bool",
-                                                     "bfloat16", "float8_e4m3fn", "float8_e5m2"};
+#define HVD_NAME(enumerator, number, word, name, ...) name,
+constexpr std::string_view dtypes[] = {HVD_DTYPES(HVD_NAME)};
+#undef HVD_NAME
 
 }  // namespace
 
@@ -36,12 +42,12 @@ std::string_view op_name(TraceOp op) { return ops[static_cast<std::size_t>(op)];
 
 std::string phase_name(Phase phase, TraceOp op) {
   std::string name(phases[static_cast<std::size_t>(phase)]);
-  if (name.back() == '_') name += backend_ops[static_cast<std::size_t>(op)];
+  if (name.back() == '_') name += backend_op(op);
   return name;
 }
 
 std::string dtype_name(int dtype) {
-  if (dtype >= 0 && static_cast<std::size_t>(dtype) < dtypes.size())
+  if (dtype >= 0 && static_cast<std::size_t>(dtype) < std::size(dtypes))
     return std::string(dtypes[static_cast<std::size_t>(dtype)]);
   return "dtype" + std::to_string(dtype);
 }

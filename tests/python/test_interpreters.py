@@ -14,8 +14,15 @@ PROGRAM = """
 import sys
 from array import array
 from hvd import _native, _objects, _world
+
+
+def request(name, address=0, elements=1):
+    operation = (_native.ALLREDUCE, 0, _native.Sum, 0, 1.0, 1.0)
+    return operation, name, (address, _native.DTYPES["float32"], (elements,), -1), address, None
+
+
 try:
-    _native.submit(0, 7, 1, "early", (1,), 0, 0, -1, 1.0, 1.0, 0, 0)
+    _native.submit(request("early"))
 except ValueError as error:
     assert "init" in str(error), error
 else:
@@ -24,9 +31,10 @@ _world.init()
 rank, size = _world.rank(), _world.size()
 assert _objects.allgather_object((rank, "x" * 100000)) == [(r, "x" * 100000) for r in range(size)]
 assert _objects.broadcast_object(rank, size - 1, name="n" * 500) == size - 1
-for bad in (lambda: _native.submit(1), lambda: _native.run(0, 7, 1, b"name", (1,), 0, 0, -1, 1.0, 1.0, 0, 0, None)):
+plain = request("t")
+for bad in (1, (), plain[:4], ((0,), *plain[1:]), request(b"name"), (*plain[:2], (0, 7, [1], -1), 0, None), (*plain[:4], 3)):
     try:
-        bad()
+        _native.submit(bad)
     except TypeError:
         pass
     else:
@@ -35,39 +43,15 @@ try:
     _native.finish(12345678)
 except ValueError:
     pass
-
-
-class Tensor:  # as torch's look
-    def __init__(self, *values):
-        self.values = array("f", values)
-        self.is_cpu, self.dtype, self.shape = True, "float32", (len(values),)
-
-    def is_contiguous(self):
-        return True
-
-    def is_neg(self):
-        return False
-
-    def data_ptr(self):
-        return self.values.buffer_info()[0]
-
-
-def by_python(*arguments, **keywords):
-    return arguments, keywords
-
-
-pending, tensor = {}, Tensor(1, 2)
-lane = _native.Lane(pending, {"float32": 7}, set(), by_python, by_python, None)
-handle = lane.allreduce_async_(tensor, op=1, name="t")
-assert list(pending) == [handle] and pending[handle] == (tensor, tensor), pending
-assert lane.synchronize(handle) is tensor and not pending
-assert list(tensor.values) == [size, 2 * size], tensor.values
-assert lane.allreduce_async_(7, op=1) == ((7,), {"op": 1}) and lane.synchronize(9, x=1) == ((9,), {"x": 1})
-lane.allreduce_async_(tensor, average=True)
-for _ in range(1000):
-    lane.synchronize(lane.allreduce_async_(tensor, name="t", prescale_factor=0.5))
-held = sys.getrefcount(tensor)
-assert held < 6, held
+values = array("f", (1, 2))
+for step in range(1000):
+    handle = _native.submit(request("t", values.buffer_info()[0], 2))
+    _native.finish(handle)
+    if step == 0:
+        assert list(values) == [size, 2 * size], values
+handles = _native.submit_many([request(f"t{i}", values.buffer_info()[0] + 4 * i) for i in range(2)], True)
+_native.finish_many(handles)
+assert sys.getrefcount(plain) < 5, sys.getrefcount(plain)
 _world.shutdown()
 sys.stdout.write(f"fine {rank} of {size}\\n")
 """

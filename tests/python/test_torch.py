@@ -5,7 +5,14 @@ import pytest
 from python.harness import checks_of
 
 OPTIMIZER = ("torch_optimizer.py", "torch_changing.py", "torch_optimizer_state.py", "torch_registered.py", "torch_scaling.py")
-MANY = ("torch_operations.py", "torch_lane.py", "torch_exchanges.py", "torch_arguments.py", "torch_batch_norm.py", *OPTIMIZER)
+MANY = (
+    "torch_operations.py",
+    "torch_handles.py",
+    "torch_exchanges.py",
+    "torch_arguments.py",
+    "torch_batch_norm.py",
+    *OPTIMIZER,
+)
 # The first of these begins with an init() that fails.
 TWO = ("torch_scripts.py", *MANY, "torch_adasum_optimizer.py", "torch_training.py", "torch_beyond.py", "torch_elastic.py")
 

@@ -18,11 +18,9 @@ struct TestedType {
   hvd_dtype dtype;
   std::size_t bytes;
 };
-constexpr TestedType types[] = {
-    {"uint8", HVD_U8, 1},          {"int8", HVD_I8, 1},   {"uint16", HVD_U16, 2},    {"int16", HVD_I16, 2},
-    {"int32", HVD_I32, 4},         {"int64", HVD_I64, 8}, {"float16", HVD_F16, 2},   {"float32", HVD_F32, 4},
-    {"float64", HVD_F64, 8},       {"bool", HVD_BOOL, 1}, {"bfloat16", HVD_BF16, 2}, {"float8_e4m3fn", HVD_F8E4M3, 1},
-    {"float8_e5m2", HVD_F8E5M2, 1}};
+#define HVD_TYPE(enumerator, number, word, name, bytes) {name, enumerator, bytes},
+constexpr TestedType types[] = {HVD_DTYPES(HVD_TYPE)};
+#undef HVD_TYPE
 
 // Only small whole numbers are used, which every type but bool and the 8-bit floats holds exactly.
 std::uint16_t half_of(int v) {

@@ -4,6 +4,8 @@
 A framework's package makes one ``Collectives(adapter)`` and publishes its bound
 methods.  The adapter knows what a tensor is; this file knows what the
 operations are; _submission.py hands tensors over; _native moves the bytes.
+
+Every blocking operation is its asynchronous one and synchronize().
 """
 
 from __future__ import annotations
@@ -11,28 +13,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hvd import _native
-from hvd._submission import (
+from hvd import _native, _requests
+from hvd._arguments import member_names, reduce_op, scatter_op
+from hvd._native import (
+    ALLGATHER,
     ALLREDUCE,
     BARRIER,
     BROADCAST,
     DTYPES,
     REDUCESCATTER,
-    Adapter,
     Adasum,
     Average,
-    Handle,
     Max,
     Min,
     Product,
-    Submissions,
     Sum,
-    T,
-    View,
-    member_name,
-    reduce_op,
-    scatter_op,
 )
+from hvd._requests import HOST, U8, Operation, Request, View
+from hvd._submission import Adapter, Handle, Submissions, T
 from hvd.process_sets import ProcessSet, global_process_set, number_of, root_of
 
 __all__ = [
@@ -70,28 +68,9 @@ class Collectives(Submissions[T]):
 
         Errors: ValueError for a wrong argument; HorovodInternalError when ranks disagree or a peer is lost.
         """
-        view = self._view(tensor)
-        if view is None:
-            handle = self.allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-            return self.synchronize(handle)
-        address, dtype, shape, device = view
-        _native.run(
-            ALLREDUCE,
-            dtype,
-            reduce_op(op, average),
-            name,
-            shape,
-            0,
-            number_of(process_set),
-            device,
-            prescale_factor,
-            postscale_factor,
-            address,
-            address,
-            tensor,
+        return self.synchronize(
+            self.allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
         )
-        self._settle()
-        return tensor
 
     def allreduce_async_(
         self,
@@ -104,27 +83,8 @@ class Collectives(Submissions[T]):
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
         """allreduce_ that returns a handle at once; the tensor must be left alone until synchronize(handle)."""
-        view = self._view(tensor)
-        work = tensor
-        if view is None:
-            work, view = self._staged(tensor)
-        address, dtype, shape, device = view
-        handle = _native.submit(
-            ALLREDUCE,
-            dtype,
-            reduce_op(op, average),
-            name,
-            shape,
-            0,
-            number_of(process_set),
-            device,
-            prescale_factor,
-            postscale_factor,
-            address,
-            address,
-        )
-        self._pending[handle] = (tensor, tensor) if work is tensor else self._copying_back([handle], [work], [tensor], False)
-        return handle
+        operation = Operation(ALLREDUCE, number_of(process_set), reduce_op(op, average), 0, prescale_factor, postscale_factor)
+        return self._submit(operation, tensor, name, in_place=True)
 
     def allreduce_async(
         self,
@@ -137,9 +97,8 @@ class Collectives(Submissions[T]):
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
         """allreduce that returns a handle at once; synchronize(handle) returns a new tensor."""
-        return self._into_new(
-            ALLREDUCE, tensor, name, reduce_op(op, average), 0, prescale_factor, postscale_factor, process_set
-        )
+        operation = Operation(ALLREDUCE, number_of(process_set), reduce_op(op, average), 0, prescale_factor, postscale_factor)
+        return self._submit(operation, tensor, name, in_place=False)
 
     def allreduce(
         self,
@@ -152,8 +111,7 @@ class Collectives(Submissions[T]):
         process_set: ProcessSet = global_process_set,
     ) -> T:
         """The reduction of tensor over all ranks, as a new tensor of the same shape.  See allreduce_."""
-        reduce = reduce_op(op, average)
-        return self._run_into_new(ALLREDUCE, tensor, name, reduce, 0, prescale_factor, postscale_factor, process_set)
+        return self.synchronize(self.allreduce_async(tensor, average, name, op, prescale_factor, postscale_factor, process_set))
 
     # ---- grouped allreduce
 
@@ -168,9 +126,8 @@ class Collectives(Submissions[T]):
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
         """allreduce_async_ of several tensors that become ready, and run, together.  One handle for all."""
-        return self._group(
-            ALLREDUCE, tensors, True, name, reduce_op(op, average), prescale_factor, postscale_factor, process_set
-        )
+        operation = Operation(ALLREDUCE, number_of(process_set), reduce_op(op, average), 0, prescale_factor, postscale_factor)
+        return self._submit_many(operation, tensors, member_names(name, len(tensors)), True, together=True)
 
     def grouped_allreduce_(
         self,
@@ -198,9 +155,8 @@ class Collectives(Submissions[T]):
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
         """grouped_allreduce_async_ into new tensors."""
-        return self._group(
-            ALLREDUCE, tensors, False, name, reduce_op(op, average), prescale_factor, postscale_factor, process_set
-        )
+        operation = Operation(ALLREDUCE, number_of(process_set), reduce_op(op, average), 0, prescale_factor, postscale_factor)
+        return self._submit_many(operation, tensors, member_names(name, len(tensors)), False, together=True)
 
     def grouped_allreduce(
         self,
@@ -223,29 +179,23 @@ class Collectives(Submissions[T]):
         self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Handle:
         """Overwrites tensor with root_rank's.  Returns a handle at once."""
-        return self.broadcast_many_async_([tensor], root_rank, [name], process_set)
+        operation = Operation(BROADCAST, number_of(process_set), Sum, root_of(process_set, root_rank))
+        return self._submit(operation, tensor, name, in_place=True)
 
     def broadcast_(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """Overwrites tensor with root_rank's, and returns it.  The same shape and dtype on all ranks."""
-        view = self._view(tensor)
-        if view is None:
-            return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
-        address, dtype, shape, device = view
-        group, root = number_of(process_set), root_of(process_set, root_rank)
-        _native.run(BROADCAST, dtype, Sum, name, shape, root, group, device, 1.0, 1.0, address, address, tensor)
-        self._settle()
-        return tensor
+        return self.synchronize(self.broadcast_async_(tensor, root_rank, name, process_set))
 
     def broadcast_async(
         self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Handle:
         """broadcast that returns a handle at once."""
-        return self._into_new(BROADCAST, tensor, name, Sum, root_of(process_set, root_rank), 1.0, 1.0, process_set)
+        operation = Operation(BROADCAST, number_of(process_set), Sum, root_of(process_set, root_rank))
+        return self._submit(operation, tensor, name, in_place=False)
 
     def broadcast(self, tensor: T, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """A new tensor with root_rank's values.  The same shape and dtype on all ranks."""
-        root = root_of(process_set, root_rank)
-        return self._run_into_new(BROADCAST, tensor, name, Sum, root, 1.0, 1.0, process_set)
+        return self.synchronize(self.broadcast_async(tensor, root_rank, name, process_set))
 
     def broadcast_many_async_(
         self,
@@ -255,27 +205,16 @@ class Collectives(Submissions[T]):
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
         """broadcast_async_ of many tensors in one call; one handle.  synchronize returns the list, or the only one."""
-        group, root = number_of(process_set), root_of(process_set, root_rank)
-        works, requests = [], []
-        for tensor, name in zip(tensors, names):
-            view = self._view(tensor)
-            work = tensor
-            if view is None:
-                work, view = self._staged(tensor)
-            address, dtype, shape, device = view
-            works.append(work)
-            requests.append((BROADCAST, dtype, Sum, name, shape, root, group, device, 1.0, 1.0, address, address))
-        if not requests:
+        operation = Operation(BROADCAST, number_of(process_set), Sum, root_of(process_set, root_rank))
+        if not tensors:
             return 0  # nothing to wait for
-        handles = _native.submit_many(requests, 0)
-        self._pending[handles[0]] = self._copying_back(handles, works, tensors, len(requests) > 1)
-        return handles[0]
+        return self._submit_many(operation, tensors, names, True, many=len(tensors) > 1)
 
     # ---- allgather
 
     def allgather_async(self, tensor: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> Handle:
         """allgather that returns a handle at once."""
-        return self._gather([tensor], [name], process_set, False)
+        return self._gather(Operation(ALLGATHER, number_of(process_set)), [tensor], [name], False)
 
     def allgather(self, tensor: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
         """All ranks' tensors, one after the other: [sum of dim 0, ...].  Only the first dimension may differ."""
@@ -285,7 +224,8 @@ class Collectives(Submissions[T]):
         self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Handle:
         """allgather_async of several tensors that become ready, and run, together.  One handle for all."""
-        return self._gather(tensors, [member_name(name, i) for i in range(len(tensors))], process_set, True)
+        operation = Operation(ALLGATHER, number_of(process_set))
+        return self._gather(operation, tensors, member_names(name, len(tensors)), True)
 
     def grouped_allgather(
         self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet = global_process_set
@@ -325,8 +265,8 @@ class Collectives(Submissions[T]):
         postscale_factor: float = 1.0,
     ) -> Handle:
         """reducescatter that returns a handle at once."""
-        reduce = scatter_op(op)
-        return self._gather([tensor], [name], process_set, False, REDUCESCATTER, reduce, prescale_factor, postscale_factor)
+        operation = Operation(REDUCESCATTER, number_of(process_set), scatter_op(op), 0, prescale_factor, postscale_factor)
+        return self._gather(operation, [tensor], [name], False)
 
     def reducescatter(
         self,
@@ -353,9 +293,8 @@ class Collectives(Submissions[T]):
         postscale_factor: float = 1.0,
     ) -> Handle:
         """reducescatter_async of several tensors that become ready, and run, together."""
-        names = [member_name(name, i) for i in range(len(tensors))]
-        reduce = scatter_op(op)
-        return self._gather(tensors, names, process_set, True, REDUCESCATTER, reduce, prescale_factor, postscale_factor)
+        operation = Operation(REDUCESCATTER, number_of(process_set), scatter_op(op), 0, prescale_factor, postscale_factor)
+        return self._gather(operation, tensors, member_names(name, len(tensors)), True)
 
     def grouped_reducescatter(
         self,
@@ -379,9 +318,9 @@ class Collectives(Submissions[T]):
         group = number_of(process_set)
         if group is None:
             raise ValueError(f"join: this process set does not exist (anymore): {process_set}")
-        return _native.join(group)
+        return _requests.join(group)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Returns when all ranks of the set have called it."""
-        group = number_of(process_set)
-        _native.run(BARRIER, DTYPES["uint8"], Sum, None, (0,), 0, group, -1, 1.0, 1.0, 0, 0, None)
+        operation = Operation(BARRIER, number_of(process_set))
+        _native.finish(_native.submit(Request(operation, None, (0, U8, (0,), HOST))))

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hvd._collectives import DTYPES, View
+from hvd._native import DTYPES
+from hvd._requests import View
 
 Array = np.ndarray[Any, Any]
 # What NumPy lacks, and ml_dtypes has: found by name, so that ml_dtypes need not be there.

@@ -7,7 +7,8 @@ import pickle
 from functools import cache
 from typing import Any
 
-from hvd import _native, _world
+from hvd import _world
+from hvd._requests import gather_bytes
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 _OBJECT, _FAILURE = b"\0", b"\1"
@@ -40,7 +41,7 @@ def _unpacked(data: memoryview) -> Any:
 
 def _exchange(data: bytes, name: str | None, process_set: ProcessSet) -> list[memoryview]:
     """Every member's bytes, in order."""
-    together = _native.gather_bytes(name, len(data).to_bytes(8, "little") + data, number_of(process_set))
+    together = gather_bytes(name, len(data).to_bytes(8, "little") + data, number_of(process_set))
     everything = memoryview(together)
     parts, at = [], 0
     while at < len(everything):

@@ -11,18 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum
+from hvd._collectives import Collectives
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
+from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd._numpy_adapter import NumpyAdapter
 from hvd._objects import allgather_object, broadcast_object
 
 _collectives: Collectives[Any] = Collectives(NumpyAdapter())
-_reading: Collectives[Any] = Collectives(NumpyAdapter(writes=False))
-_moving: Collectives[Any] = Collectives(NumpyAdapter(reduces=False, writes=False))
-_moving_in_place: Collectives[Any] = Collectives(NumpyAdapter(reduces=False))
-# poll() and synchronize() find the handles of all.
-_reading._pending = _moving._pending = _moving_in_place._pending = _collectives._pending
+_reading: Collectives[Any] = Collectives(NumpyAdapter(writes=False), _collectives)
+_moving: Collectives[Any] = Collectives(NumpyAdapter(reduces=False, writes=False), _collectives)
+_moving_in_place: Collectives[Any] = Collectives(NumpyAdapter(reduces=False), _collectives)
 
 allreduce = _reading.allreduce
 allreduce_ = _collectives.allreduce_

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hvd import _environment, _native
+from hvd._requests import gather_bytes
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 
@@ -157,7 +158,7 @@ def _taken(process_set: ProcessSet, ranks: list[int]) -> bool:
 def _add_communicator(process_set: ProcessSet, at_init: bool) -> None:
     """Each rank has its own communicator: all different ones become sets, and each rank keeps the one that it gave."""
     mine = _in_world(process_set)
-    gathered = _native.gather_bytes("process_set.communicators", (json.dumps(mine) + "\n").encode(), 0)
+    gathered = gather_bytes("process_set.communicators", (json.dumps(mine) + "\n").encode(), 0)
     lists = [json.loads(line) for line in gathered.decode().splitlines()]
     for ranks in sorted({tuple(ranks) for ranks in lists if ranks}):
         made = process_set if list(ranks) == mine else ProcessSet(ranks)

@@ -11,7 +11,7 @@ from typing import Any
 
 import hvd.numpy as hvd
 from hvd import _native
-from hvd._submission import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER, Average, Sum
+from hvd._native import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCESCATTER, Average, Sum
 
 WORD = ctypes.c_void_p
 F32, TOKEN = 11, 17

@@ -150,7 +150,7 @@ static PyMethodDef world_methods[] = {
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         "_native",
-                                        "The C interface of libhvd, for hvd/_collectives.py.",
+                                        "The C interface of libhvd, for hvd/_requests.py and hvd/_submission.py.",
                                         -1,
                                         world_methods,
                                         NULL,
@@ -158,18 +158,63 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         NULL,
                                         NULL};
 
+/* The lists of hvd.h. */
+#define LISTED(enumerator, number, word, name) {name, &#enumerator[sizeof "HVD_" - 1], enumerator},
+#define LISTED_TYPE(enumerator, number, word, name, bytes) {name, enumerator, bytes},
+typedef struct listed_word {
+  const char *name, *constant;
+  int number;
+} listed_word;
+static const listed_word kinds[] = {HVD_KINDS(LISTED)};
+static const listed_word reduces[] = {HVD_REDUCES(LISTED)};
+static const struct {
+  const char* name;
+  int number, bytes;
+} dtypes[] = {HVD_DTYPES(LISTED_TYPE)};
+#define COUNT(array) (sizeof array / sizeof array[0])
+
+/* 0, or -1 with an exception.  The value's reference is taken. */
+static int add_object(PyObject* module, const char* name, PyObject* value) {
+  if (value && PyModule_AddObject(module, name, value) == 0) return 0;
+  Py_XDECREF(value);
+  return -1;
+}
+
+/* The names by number, as a tuple. */
+static PyObject* names_of(const listed_word* words, size_t count) {
+  PyObject* names = PyTuple_New((Py_ssize_t)count);
+  for (size_t i = 0; names && i < count; ++i)
+    PyTuple_SetItem(names, words[i].number, PyUnicode_FromString(words[i].name));
+  return names;
+}
+
+/* ALLREDUCE and its like, Average and its like: integers.  KIND_NAMES, REDUCE_NAMES: by number.  DTYPES: {name:
+ * number}. ITEM_BYTES: of an element, by dtype. */
+static int add_lists(PyObject* module) {
+  for (size_t i = 0; i < COUNT(kinds); ++i)
+    if (PyModule_AddIntConstant(module, kinds[i].constant, kinds[i].number)) return -1;
+  for (size_t i = 0; i < COUNT(reduces); ++i)
+    if (PyModule_AddIntConstant(module, reduces[i].name, reduces[i].number)) return -1;
+  PyObject* numbers = PyDict_New();
+  PyObject* bytes = PyTuple_New((Py_ssize_t)COUNT(dtypes));
+  for (size_t i = 0; numbers && bytes && i < COUNT(dtypes); ++i) {
+    PyObject* number = PyLong_FromLong(dtypes[i].number);
+    if (number) PyDict_SetItemString(numbers, dtypes[i].name, number);
+    Py_XDECREF(number);
+    PyTuple_SetItem(bytes, dtypes[i].number, PyLong_FromLong(dtypes[i].bytes));
+  }
+  const int failed = add_object(module, "DTYPES", numbers) | add_object(module, "ITEM_BYTES", bytes) |
+                     add_object(module, "KIND_NAMES", names_of(kinds, COUNT(kinds))) |
+                     add_object(module, "REDUCE_NAMES", names_of(reduces, COUNT(reduces)));
+  return failed || PyErr_Occurred() ? -1 : 0;
+}
+
 PyMODINIT_FUNC PyInit__native(void) {
   if (!lib.library && open_library()) return NULL;
   PyObject* module = PyModule_Create(&definition);
   if (!module) return NULL;
-  PyObject* lane = PyType_FromSpec(&lane_spec);
-  if (!lane || PyModule_AddObject(module, "Lane", lane)) { /* takes the reference when it works */
-    Py_XDECREF(lane);
-    Py_DECREF(module);
-    return NULL;
-  }
-  if (PyModule_AddFunctions(module, tensor_methods) || PyModule_AddFunctions(module, result_methods) ||
-      PyModule_AddIntConstant(module, "GROUP", HVD_GROUP)) {
+  if (PyModule_AddFunctions(module, request_methods) || PyModule_AddFunctions(module, handle_methods) ||
+      PyModule_AddFunctions(module, result_methods) || add_lists(module)) {
     Py_DECREF(module);
     return NULL;
   }

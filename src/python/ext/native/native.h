@@ -2,8 +2,9 @@
  *
  * Limited API of CPython 3.9, so that one binary serves every later version.
  * libhvd is opened at import: it links neither Python nor MPI, and this module
- * links neither libhvd nor a framework.  A tensor arrives here as an address,
- * a dtype number and a shape; hvd/_collectives.py is the main caller.
+ * links neither libhvd nor a framework.  A tensor arrives here as a Request of
+ * hvd/_requests.py: an address, a dtype number, a shape; hvd/_submission.py is
+ * the main caller.
  *
  * Threads: submit, poll and release keep the GIL, since they return at once;
  * init, shutdown and all waits release it.  A wait comes back every 100 ms to
@@ -76,34 +77,16 @@ int is_forked_child(void);
 /* 0 when the runtime may be called from this process, else -1 with ValueError. */
 int usable(void);
 
-/* tensors.c: handles. */
+/* handles.c */
 
 /* 0, or -1 with an exception. */
 int handle_of(PyObject* object, hvd_handle* handle);
 
-/* Waits in slices.  0: ended, *status says how, and last_error is the operation's; -1: a signal handler raised, the
- * operation is still under way. */
-int wait_in_slices(hvd_handle handle, int* status);
-
-/* "allreduce.layer1.weight": different operations may bear one name at the same time, so the kind goes in front. */
-typedef struct name_box {
-  const char* text; /* NULL: no name was given */
-  char here[256];
-  char* there; /* malloc'd when here is too small, else NULL; the caller frees it */
-} name_box;
-int fill_name(name_box* box, int kind, PyObject* name);
-
-/* Waits for the end and forgets the handle.  0; -1 with an exception; -2 when that is a signal's: the handle lives on.
- */
-int finish_handle(hvd_handle handle);
-
 /* Has the first poll() of this handle answer no. */
 void submitted(hvd_handle handle);
 
-/* lane.c: the type of hvd._native.Lane. */
-extern PyType_Spec lane_spec;
-
-extern PyMethodDef tensor_methods[];
+extern PyMethodDef request_methods[];
+extern PyMethodDef handle_methods[];
 extern PyMethodDef result_methods[];
 
 #endif

@@ -107,40 +107,15 @@ static PyObject* py_take_splits(PyObject* self, PyObject* const* args, Py_ssize_
   return result;
 }
 
-/* gather_bytes(name, data, set) -> the bytes of all ranks, one after the other. */
-static PyObject* py_gather_bytes(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+/* take_bytes(handle) -> the result of bytes [n].  The handle is forgotten. */
+static PyObject* py_take_bytes(PyObject* self, PyObject* arg) {
   (void)self;
-  name_box full_name;
-  hvd_request request = {.struct_size = sizeof request,
-                         .kind = HVD_ALLGATHER,
-                         .dtype = HVD_U8,
-                         .reduce = HVD_SUM,
-                         .device = HVD_HOST_DEVICE,
-                         .prescale = 1,
-                         .postscale = 1};
-  hvd_handle handle = 0;
+  hvd_handle handle;
   void* data = NULL;
   int64_t shape[MAX_DIMS];
   int32_t ndim = 0;
-  int status;
-  if (count != 3) return wrong_count("gather_bytes", count);
-  if (!PyBytes_Check(args[1])) return PyErr_Format(PyExc_TypeError, "gather_bytes: bytes expected");
-  request.set = (int32_t)PyLong_AsLong(args[2]);
-  if (PyErr_Occurred() || usable() || fill_name(&full_name, HVD_ALLGATHER, args[0])) return NULL;
-  shape[0] = PyBytes_Size(args[1]);
-  request.name = full_name.text;
-  request.shape = shape;
-  request.ndim = 1;
-  request.in = PyBytes_AsString(args[1]);
-  status = lib.submit(&request, &handle);
-  free(full_name.there);
-  if (status != HVD_OK) return raise_status(status);
-  if (wait_in_slices(handle, &status)) {
-    Py_INCREF(args[1]); /* the operation still reads them: see py_run */
-    lib.release(handle);
-    return NULL;
-  }
-  if (status == HVD_OK) status = lib.take(handle, &data, shape, &ndim);
+  if (handle_of(arg, &handle)) return NULL;
+  const int status = lib.take(handle, &data, shape, &ndim);
   PyObject* result = status == HVD_OK ? PyBytes_FromStringAndSize(data, shape[0]) : raise_status(status);
   lib.release(handle);
   lib.free(data);
@@ -161,30 +136,22 @@ static PyObject* py_alloc(PyObject* self, PyObject* arg) {
   return capsule;
 }
 
-/* join(set) -> the last rank to join. */
-static PyObject* py_join(PyObject* self, PyObject* arg) {
+/* join_result(handle) -> the last rank to join.  The handle is forgotten. */
+static PyObject* py_join_result(PyObject* self, PyObject* arg) {
   (void)self;
-  hvd_request request = {.struct_size = sizeof request, .kind = HVD_JOIN, .device = HVD_HOST_DEVICE};
-  hvd_handle handle = 0;
+  hvd_handle handle;
   int32_t last = -1;
-  request.set = (int32_t)PyLong_AsLong(arg);
-  if (PyErr_Occurred() || usable()) return NULL;
-  int status = lib.submit(&request, &handle);
-  if (status != HVD_OK) return raise_status(status);
-  if (wait_in_slices(handle, &status)) {
-    lib.release(handle);
-    return NULL;
-  }
-  if (status == HVD_OK) status = lib.join_result(handle, &last);
+  if (handle_of(arg, &handle)) return NULL;
+  const int status = lib.join_result(handle, &last);
   PyObject* result = status == HVD_OK ? PyLong_FromLong(last) : raise_status(status);
   lib.release(handle);
   return result;
 }
 
 PyMethodDef result_methods[] = {
-    {"join", py_join, METH_O, "join(set) -> the last rank to join"},
     {"alloc", py_alloc, METH_O, "alloc(bytes) -> DLPack capsule of registered memory, zeroed"},
+    {"join_result", py_join_result, METH_O, "join_result(handle) -> the last rank to join"},
     {"take", FAST(py_take), METH_FASTCALL, "take(handle, bytes per element, gpu) -> (DLPack capsule of bytes, shape)"},
+    {"take_bytes", py_take_bytes, METH_O, "take_bytes(handle) -> bytes"},
     {"take_splits", FAST(py_take_splits), METH_FASTCALL, "take_splits(handle, ranks) -> rows from each rank"},
-    {"gather_bytes", FAST(py_gather_bytes), METH_FASTCALL, "gather_bytes(name, bytes, set) -> bytes"},
     {NULL, NULL, 0, NULL}};

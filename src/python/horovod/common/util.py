@@ -90,7 +90,7 @@ def check_installed_version(name: str, version: str, exception: Exception | None
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
     """A function of (op, average) that gives the reduce op: average is the older way to say it."""
-    from hvd._submission import reduce_op
+    from hvd._arguments import reduce_op
 
     return reduce_op
 

@@ -13,9 +13,8 @@ from hvd._collectives import Collectives
 from hvd._numpy_adapter import NumpyAdapter
 
 reducing: Collectives[Any] = Collectives(NumpyAdapter(writes=False))
-moving: Collectives[Any] = Collectives(NumpyAdapter(reduces=False, writes=False))
-moving_in_place: Collectives[Any] = Collectives(NumpyAdapter(reduces=False))
-moving._pending = moving_in_place._pending = reducing._pending
+moving: Collectives[Any] = Collectives(NumpyAdapter(reduces=False, writes=False), reducing)
+moving_in_place: Collectives[Any] = Collectives(NumpyAdapter(reduces=False), reducing)
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

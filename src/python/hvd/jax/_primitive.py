@@ -26,18 +26,19 @@ from jax._src.interpreters import mlir
 from jax.interpreters import ad, batching
 
 from hvd import _world
-from hvd._submission import (
+from hvd._arguments import checked_factor, checked_name
+from hvd._native import (
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
     BARRIER,
     BROADCAST,
+    KIND_NAMES,
+    REDUCE_NAMES,
     REDUCESCATTER,
     Adasum,
     Average,
     Sum,
-    checked_factor,
-    checked_name,
 )
 from hvd.jax import _arrays, _library
 from hvd.process_sets import ProcessSet, number_of
@@ -50,15 +51,6 @@ from jax.core import ShapedArray
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-KINDS = {
-    ALLREDUCE: "allreduce",
-    ALLGATHER: "allgather",
-    BROADCAST: "broadcast",
-    ALLTOALL: "alltoall",
-    REDUCESCATTER: "reducescatter",
-    BARRIER: "barrier",
-}
-_OPS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
 _MARK = "hvd"
 
 
@@ -124,7 +116,7 @@ def part_of(rows: int, process_set: ProcessSet) -> int:
 
 def _out_shape(operation: Operation, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     size = operation.process_set.size() or 1
-    kind = KINDS[operation.kind]
+    kind = KIND_NAMES[operation.kind]
     if operation.kind == ALLGATHER:
         rows = shape[0] if shape else 1
         return (rows * size if operation.rows is None else operation.rows[index], *shape[1:])
@@ -177,8 +169,8 @@ def _run(*arrays: Any, operation: Operation) -> list[Any]:
 def _tangents(primals: Sequence[Any], tangents: Sequence[Any], *, operation: Operation) -> Any:
     if operation.kind in (ALLREDUCE, REDUCESCATTER) and operation.op not in (Average, Sum):
         raise NotImplementedError(
-            f"{KINDS[operation.kind]} with op={_OPS[operation.op]} has no gradient in JAX: use Average or Sum, or put it"
-            " behind jax.lax.stop_gradient"
+            f"{KIND_NAMES[operation.kind]} with op={REDUCE_NAMES[operation.op]} has no gradient in JAX: use Average or Sum, or"
+            " put it behind jax.lax.stop_gradient"
         )
     outs = _p.bind(*primals, operation=operation)
     moving = [i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero and _real(primals[i])]
@@ -239,7 +231,7 @@ ad.primitive_transposes[_p] = _transposed
 
 
 def _batched(arrays: Sequence[Any], dims: Sequence[Any], *, operation: Operation) -> Any:
-    kind = KINDS[operation.kind]
+    kind = KIND_NAMES[operation.kind]
     if operation.kind == ALLREDUCE and operation.op == Adasum:
         raise NotImplementedError("allreduce with op=Adasum looks at a whole array: it cannot be batched by vmap")
     if operation.kind in (ALLREDUCE, BROADCAST):
@@ -269,7 +261,7 @@ batching.primitive_batchers[_p] = _batched
 
 def _name_of(ctx: Any, operation: Operation) -> str:
     """The program's name and a count of its operations, or the user's."""
-    kind = KINDS[operation.kind]
+    kind = KIND_NAMES[operation.kind]
     if operation.name is not None:
         return f"{kind}.{operation.name}"
     counts = ctx.module_context.cached_primitive_lowerings  # a dictionary that lives as long as the compilation
@@ -305,8 +297,8 @@ def _lowered(ctx: Any, *operands: Any, operation: Operation) -> Any:
 
 def _elsewhere(ctx: Any, *operands: Any, operation: Operation) -> Any:
     raise NotImplementedError(
-        f"hvd.jax.{KINDS[operation.kind]} inside jit works on CPUs and NVIDIA's GPUs, not on {ctx.module_context.platforms[0]}:"
-        " call it outside jit, or run the step with JAX_PLATFORMS=cpu"
+        f"hvd.jax.{KIND_NAMES[operation.kind]} inside jit works on CPUs and NVIDIA's GPUs, not on"
+        f" {ctx.module_context.platforms[0]}: call it outside jit, or run the step with JAX_PLATFORMS=cpu"
     )
 
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hvd._submission import ALLREDUCE, Average, checked_predivide, reduce_op
+from hvd._arguments import checked_predivide, reduce_op
+from hvd._native import ALLREDUCE, Average
 from hvd.jax import _primitive
 from hvd.jax._primitive import Operation
 from hvd.jax.compression import Compression, Compressor

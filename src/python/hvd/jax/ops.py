@@ -21,7 +21,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hvd._submission import (
+from hvd._arguments import reduce_op, scatter_op
+from hvd._native import (
     ALLGATHER,
     ALLREDUCE,
     ALLTOALL,
@@ -34,8 +35,6 @@ from hvd._submission import (
     Min,
     Product,
     Sum,
-    reduce_op,
-    scatter_op,
 )
 from hvd.jax import _arrays, _primitive
 from hvd.jax._primitive import Operation

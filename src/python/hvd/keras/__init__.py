@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
+from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd._objects import allgather_object, broadcast_object
-from hvd._submission import Adasum, Average, Max, Min, Product, Sum
 from hvd.keras import callbacks, elastic
 from hvd.keras._backend import Compression
 from hvd.keras.ops import allgather, allreduce, broadcast, broadcast_global_variables, broadcast_variables, reducescatter

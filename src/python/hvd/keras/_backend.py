@@ -9,7 +9,8 @@ import keras
 import numpy as np
 
 from hvd import numpy as _numpy
-from hvd._submission import Average, Sum, checked_predivide
+from hvd._arguments import checked_predivide
+from hvd._native import Average, Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 NAME: str = keras.backend.backend()

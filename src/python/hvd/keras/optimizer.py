@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hvd._local_layers import local_variables
-from hvd._submission import Average
+from hvd._native import Average
 from hvd.keras import _backend
 from hvd.keras._backend import Compression, Reduction
 from hvd.process_sets import ProcessSet, global_process_set

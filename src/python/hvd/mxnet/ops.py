@@ -12,7 +12,8 @@ from typing import Any
 
 from mxnet.base import MXNetError
 
-from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum
+from hvd._collectives import Collectives
+from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd.mxnet._adapter import MxnetAdapter
 from hvd.process_sets import ProcessSet, global_process_set
 

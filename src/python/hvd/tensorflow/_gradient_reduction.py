@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from hvd import _environment, _world
-from hvd._submission import checked_predivide
+from hvd._arguments import checked_predivide
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.tensorflow import _library
 from hvd.tensorflow.compression import Compression, Compressor

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from hvd import _native
-from hvd._submission import checked_name
+from hvd._arguments import checked_name
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet, number_of
 

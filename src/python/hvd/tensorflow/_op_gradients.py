@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd._submission import Adasum, Average, Product, Sum
+from hvd._native import Adasum, Average, Product, Sum
 from hvd.process_sets import ProcessSet
 from hvd.tensorflow import _library
 from hvd.tensorflow.ops import alltoall, call_reduction, many_allgather, many_allreduce

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd._submission import Adasum, Average, Max, Min, Product, Sum, checked_factor, reduce_op
+from hvd._arguments import checked_factor, reduce_op
+from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow import _library
 from hvd.tensorflow._library import unconverted

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from hvd import _native
-from hvd._collectives import DTYPES, View
+from hvd._native import DTYPES
+from hvd._requests import View
 
 # What torch.utils.dlpack.from_dlpack calls for a capsule.
 _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import torch
 
-from hvd._submission import Adasum
+from hvd._native import Adasum
 from hvd.torch._parameter_entries import ParameterEntry
 from hvd.torch._reducer import Reducer
 from hvd.torch.ops import collectives

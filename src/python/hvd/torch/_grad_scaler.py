@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hvd._submission import Adasum, Sum
+from hvd._native import Adasum, Sum
 from hvd.torch._reducer import Reducer
 from hvd.torch.ops import collectives
 

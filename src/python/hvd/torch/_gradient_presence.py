@@ -12,7 +12,7 @@ from typing import Any, Callable
 import torch
 
 from hvd import _native
-from hvd._submission import Sum
+from hvd._native import Sum
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
 from hvd.torch._parameter_entries import ParameterEntry

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from hvd._submission import Average
+from hvd._native import Average
 from hvd.torch._parameter_entries import ParameterEntry
 from hvd.torch._reducer import Reducer, Settings
 from hvd.torch.compression import NoneCompressor, PowerSGD

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from hvd import _native, _world
-from hvd._submission import ALLREDUCE, Average, Sum, View
+from hvd._native import ALLREDUCE, Average, Sum
+from hvd._requests import Operation
 from hvd.process_sets import ProcessSet
 from hvd.torch._gradient_presence import DENSE, MORE, SPARSE, GradientPresence, end_mixtures, has_dense, has_more, has_sparse
 from hvd.torch._parameter_entries import ParameterEntry, ParameterGroup, first_free, give_names, own, owner_of
@@ -64,7 +65,7 @@ class Reducer:
         self._ordered: list[ParameterEntry] = []  # by name: alike on all ranks
         self._groups: list[ParameterGroup] = []
         self._handed_over = False
-        self._view = collectives._view
+        self._last_operation: Operation | None = None
         self._presence = GradientPresence()
         self._told: list[int] | None = None  # what it said, while the gradients are under way
 
@@ -169,25 +170,26 @@ class Reducer:
             "set it to the number of backward() calls per step()"
         )
 
+    def _operation(self) -> Operation:
+        """What all gradients take part in; the set's number changes when the world does."""
+        settings, operation = self.settings, self._last_operation
+        number = settings.process_set.process_set_id
+        if operation is None or operation.process_set != number:
+            predivide = settings.predivide
+            operation = Operation(ALLREDUCE, number, settings.op, 0, 1.0 / predivide, predivide)
+            self._last_operation = operation
+        return operation
+
     def _request(self, entry: ParameterEntry) -> Any:
-        """What to submit for a entry; the gradient's own memory where that is possible."""
-        settings = self.settings
+        """What to submit for an entry; the gradient's own memory where that is possible."""
         gradient: Any = entry.parameter.grad
         entry.gradient = gradient
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         if self.compression is not Compression.none:
             gradient, entry.context = self.compression.compress(gradient)
-        view: View | None = self._view(gradient)
-        if view is None:
-            gradient, view = collectives._staged(gradient)
-        entry.work = gradient
-        address, dtype, shape, device = view
-        before, after = 1.0, 1.0
-        if settings.predivide != 1.0:
-            before, after = 1.0 / settings.predivide, settings.predivide
-        group = settings.process_set.process_set_id
-        return ALLREDUCE, dtype, settings.op, entry.name, shape, 0, group, device, before, after, address, address
+        entry.work, view = collectives.dense(gradient)
+        return self._operation(), entry.name, view, view[0], None  # a Request
 
     def _travels_sparse(self, entry: ParameterEntry) -> bool:
         return not (self.settings.sparse_as_dense or entry.group)
@@ -199,13 +201,13 @@ class Reducer:
             # Indices and values go by allgather.
             entry.sparse = sparse_allreduce_async(gradient, entry.name, self.settings.op, self.settings.process_set)
             return
-        handle = _native.submit(*self._request(entry))
+        handle = _native.submit(self._request(entry))
         entry.handle = handle
         _pending[handle] = entry.work
 
     def _submit_group(self, entries: list[ParameterEntry]) -> None:
         requests = [self._request(entry) for entry in entries]
-        for entry, handle in zip(entries, _native.submit_many(requests, _native.GROUP)):
+        for entry, handle in zip(entries, _native.submit_many(requests, True)):
             entry.handle = handle
             _pending[handle] = entry.work
 

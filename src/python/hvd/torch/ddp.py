@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hvd._submission import Average
+from hvd._native import Average
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives

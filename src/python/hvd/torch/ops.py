@@ -13,8 +13,10 @@ from typing import Any, Callable
 
 import torch
 
-from hvd import _native, _world
-from hvd._collectives import Adasum, Average, Collectives, Max, Min, Product, Sum, reduce_op
+from hvd import _world
+from hvd._arguments import reduce_op
+from hvd._collectives import Collectives
+from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch.compression import Compression, Compressor
@@ -57,30 +59,14 @@ __all__ = [
 
 _reducing = TorchAdapter()
 collectives: Collectives[torch.Tensor] = Collectives(_reducing)
-# For operations that only move: more types.  Handles are the same.
+# For operations that only move: more types.
 _moving = TorchAdapter(reduces=False)
 _moving._streams = _reducing._streams
-moving: Collectives[torch.Tensor] = Collectives(_moving)
-moving._pending = collectives._pending
-
-
-def _find_lane() -> _native.Lane:
-    return _lane
-
-
-# The same two operations as collectives', without Python where a call is like most.
-_lane = _native.Lane(
-    collectives._pending,
-    _reducing._codes,
-    _reducing._streams,
-    collectives.allreduce_async_,
-    collectives.synchronize,
-    _find_lane,
-)
+moving: Collectives[torch.Tensor] = Collectives(_moving, collectives)
 
 allreduce_ = collectives.allreduce_
 allreduce_async = collectives.allreduce_async
-allreduce_async_ = _lane.allreduce_async_
+allreduce_async_ = collectives.allreduce_async_
 grouped_allreduce_ = collectives.grouped_allreduce_
 grouped_allreduce_async = collectives.grouped_allreduce_async
 grouped_allreduce_async_ = collectives.grouped_allreduce_async_
@@ -95,7 +81,7 @@ grouped_reducescatter_async = collectives.grouped_reducescatter_async
 join = collectives.join
 barrier = collectives.barrier
 poll = collectives.poll
-synchronize = _lane.synchronize
+synchronize = collectives.synchronize
 
 
 def _gradient_name(name: str | None) -> str | None:

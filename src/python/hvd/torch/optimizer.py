@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from hvd import _world
+from hvd._arguments import reduce_op
 from hvd._objects import broadcast_object
-from hvd._submission import reduce_op
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adasum_update import AdasumUpdateReducer
 from hvd.torch._grad_scaler import GradScalerSupport

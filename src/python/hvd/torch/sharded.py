@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import torch
 
-from hvd._submission import Average, Max, Sum
+from hvd._native import Average, Max, Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._parameter_entries import after_accumulation
 from hvd.torch.compression import Compression, Compressor

@@ -1,0 +1,160 @@
+/* handles.c — operations under way: has it ended, wait, forget. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "native.h"
+
+#define SLICE_SECONDS 0.1
+
+/* poll() right after a call is false, however fast the others were: scripts take "always true" for "not asynchronous".
+ * So the first look at the newest handle, soon after its submission, is.  Under the GIL. */
+#define YOUNG_NS 10000000
+static struct {
+  hvd_handle handle; /* 0: looked at already */
+  int64_t since_ns;
+} newest;
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void submitted(hvd_handle handle) {
+  newest.handle = handle;
+  newest.since_ns = now_ns();
+}
+
+static int right_after(hvd_handle handle) {
+  if (handle != newest.handle) return 0;
+  newest.handle = 0;
+  return now_ns() - newest.since_ns < YOUNG_NS;
+}
+
+/* 0: ended, *status says how, and last_error is the operation's; -1: a signal handler raised, the operation is still
+ * under way. */
+static int wait_in_slices(hvd_handle handle, int* status) {
+  int done = 0;
+  *status = lib.poll(handle, &done);
+  if (*status != HVD_OK) return 0;
+  if (done) { /* no GIL hand-over for what has already ended */
+    *status = lib.wait(handle, 0);
+    return 0;
+  }
+  for (;;) {
+    Py_BEGIN_ALLOW_THREADS;
+    *status = lib.wait(handle, SLICE_SECONDS);
+    Py_END_ALLOW_THREADS;
+    if (*status != HVD_TIMEOUT) return 0;
+    /* an operation may itself have ended with a timeout */
+    if (lib.poll(handle, &done) != HVD_OK || done) {
+      *status = lib.wait(handle, 0);
+      return 0;
+    }
+    if (PyErr_CheckSignals()) return -1;
+  }
+}
+
+/* Waits for the end and forgets the handle.  0, or -1 with an exception; after a signal's the handle lives on. */
+static int finish_handle(hvd_handle handle) {
+  int status = HVD_OK;
+  if (wait_in_slices(handle, &status)) return -1;
+  if (status == HVD_OK) {
+    lib.release(handle);
+    return 0;
+  }
+  raise_status(status);
+  lib.release(handle);
+  return -1;
+}
+
+int handle_of(PyObject* object, hvd_handle* handle) {
+  *handle = PyLong_AsLongLong(object);
+  return (*handle == -1 && PyErr_Occurred()) || usable() ? -1 : 0;
+}
+
+static PyObject* py_poll(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  int done = 0;
+  if (handle_of(arg, &handle)) return NULL;
+  const int status = lib.poll(handle, &done);
+  return status == HVD_OK ? PyBool_FromLong(done && !right_after(handle)) : raise_status(status);
+}
+
+static PyObject* py_wait(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  int status = HVD_OK;
+  if (handle_of(arg, &handle) || wait_in_slices(handle, &status)) return NULL;
+  if (status != HVD_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
+static PyObject* py_finish(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  if (handle_of(arg, &handle) || finish_handle(handle)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* wait_in_slices() for all of them; *status: of the first that failed. */
+static int wait_for_all(const hvd_handle* handles, size_t count, int* status) {
+  int done = 0;
+  if (lib.poll(handles[count - 1], &done) == HVD_OK && done) { /* no GIL hand-over for what has already ended */
+    *status = lib.wait_many(handles, count, 0);
+    if (*status != HVD_TIMEOUT) return 0;
+  }
+  for (;;) {
+    Py_BEGIN_ALLOW_THREADS;
+    *status = lib.wait_many(handles, count, SLICE_SECONDS);
+    Py_END_ALLOW_THREADS;
+    if (*status != HVD_TIMEOUT) return 0;
+    /* an operation may itself have ended with a timeout */
+    size_t ended = 0;
+    while (ended < count && (lib.poll(handles[ended], &done) != HVD_OK || done)) ++ended;
+    if (ended == count) {
+      *status = lib.wait_many(handles, count, 0);
+      return 0;
+    }
+    if (PyErr_CheckSignals()) return -1;
+  }
+}
+
+/* Waits for all, then forgets all.  The first failure is raised after the last one has ended; a signal forgets none. */
+static PyObject* py_finish_many(PyObject* self, PyObject* arg) {
+  (void)self;
+  if (!PyList_Check(arg)) return wrong_count("finish_many", 1);
+  if (usable()) return NULL;
+  const size_t total = (size_t)PyList_Size(arg);
+  if (total == 0) Py_RETURN_NONE;
+  hvd_handle* handles = malloc(total * sizeof *handles);
+  if (!handles) return PyErr_NoMemory();
+  for (size_t i = 0; i < total; ++i) handles[i] = PyLong_AsLongLong(PyList_GetItem(arg, (Py_ssize_t)i));
+  int status = HVD_OK;
+  if (PyErr_Occurred() || wait_for_all(handles, total, &status)) {
+    free(handles);
+    return NULL;
+  }
+  if (status != HVD_OK) raise_status(status);
+  lib.release_many(handles, total);
+  free(handles);
+  if (status != HVD_OK) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject* py_release(PyObject* self, PyObject* arg) {
+  (void)self;
+  hvd_handle handle;
+  if (handle_of(arg, &handle)) return NULL;
+  const int status = lib.release(handle);
+  if (status != HVD_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef handle_methods[] = {{"poll", py_poll, METH_O, "poll(handle) -> bool"},
+                                {"wait", py_wait, METH_O, "wait(handle): until it has ended"},
+                                {"finish", py_finish, METH_O, "finish(handle): wait, forget"},
+                                {"finish_many", py_finish_many, METH_O, "finish_many([handle, ...])"},
+                                {"release", py_release, METH_O, "release(handle)"},
+                                {NULL, NULL, 0, NULL}};

@@ -1,0 +1,238 @@
+/* requests.c — a Request (hvd/_requests.py) becomes an hvd_request here and nowhere else. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "native.h"
+
+/* A Request and its two parts are tuples, with these fields. */
+enum { OPERATION, NAME, VIEW, OUT, SPLITS, REQUEST_FIELDS };
+enum { KIND, SET, REDUCE, ROOT, PRESCALE, POSTSCALE, OPERATION_FIELDS };
+enum { ADDRESS, DTYPE, SHAPE, DEVICE, VIEW_FIELDS };
+
+#define KIND_NAME(enumerator, number, word, name) name,
+static const char* const kind_names[] = {HVD_KINDS(KIND_NAME)};
+#undef KIND_NAME
+
+/* "allreduce.layer1.weight": different operations may bear one name at the same time, so the kind goes in front. */
+typedef struct name_box {
+  const char* text; /* NULL: no name was given */
+  char here[256];
+  char* there; /* malloc'd when here is too small, else NULL */
+} name_box;
+
+/* A request and the memory that it points to. */
+typedef struct request_box {
+  hvd_request request;
+  int64_t shape[MAX_DIMS];
+  name_box name;
+  int64_t* splits; /* malloc'd, or NULL */
+} request_box;
+
+static void free_box(request_box* box) {
+  free(box->name.there);
+  free(box->splits);
+}
+
+static int fill_name(name_box* box, int kind, PyObject* name) {
+  box->text = box->there = NULL;
+  if (name == Py_None) return 0;
+  if (!PyUnicode_Check(name)) {
+    PyErr_Format(PyExc_TypeError, "name is %R: it must be a string", name);
+    return -1;
+  }
+  Py_ssize_t length = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(name, &length);
+  if (!text) return -1;
+  if (memchr(text, 0, (size_t)length)) {
+    PyErr_Format(PyExc_ValueError, "name is %R: it must not contain a NUL character", name);
+    return -1;
+  }
+  const size_t front = strlen(kind_names[kind]);
+  const size_t total = front + (size_t)length + 2;
+  char* to = box->here;
+  if (total > sizeof box->here) {
+    to = box->there = malloc(total);
+    if (!to) {
+      PyErr_NoMemory();
+      return -1;
+    }
+  }
+  memcpy(to, kind_names[kind], front);
+  to[front] = '.';
+  memcpy(to + front + 1, text, (size_t)length + 1);
+  box->text = to;
+  return 0;
+}
+
+static int fill_shape(request_box* box, PyObject* shape) {
+  if (!PyTuple_Check(shape)) {
+    PyErr_SetString(PyExc_TypeError, "shape must be a tuple");
+    return -1;
+  }
+  const Py_ssize_t ndim = PyTuple_Size(shape);
+  if (ndim > MAX_DIMS) {
+    PyErr_Format(PyExc_ValueError, "a tensor has %zd dimensions, at most 64 are possible", ndim);
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < ndim; ++i) box->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+  box->request.shape = box->shape;
+  box->request.ndim = (int32_t)ndim;
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* splits: a tuple of integers, or None. */
+static int fill_splits(request_box* box, PyObject* splits) {
+  if (splits == Py_None) return 0;
+  const Py_ssize_t count = PyTuple_Check(splits) ? PyTuple_Size(splits) : -1;
+  if (count < 0 || count > INT32_MAX) {
+    PyErr_SetString(PyExc_TypeError, "splits must be a tuple");
+    return -1;
+  }
+  box->splits = malloc(((size_t)count + 1) * sizeof *box->splits);
+  if (!box->splits) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) box->splits[i] = PyLong_AsLongLong(PyTuple_GetItem(splits, i));
+  box->request.splits = box->splits;
+  box->request.num_splits = (int32_t)count;
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+static int fill_factor(PyObject* value, const char* what, double* factor) {
+  *factor = PyFloat_AsDouble(value);
+  if (*factor != -1.0 || !PyErr_Occurred()) return 0;
+  PyErr_Format(PyExc_TypeError, "%s is %R: it must be a number", what, value);
+  return -1;
+}
+
+/* A rank is an int32: what is beyond is no rank either, so that libhvd says so. */
+static int fill_number(PyObject* value, const char* what, int32_t* number) {
+  const long found = PyLong_AsLong(value);
+  if (found == -1 && PyErr_Occurred()) {
+    PyErr_Format(PyExc_TypeError, "%s is %R: it must be an integer", what, value);
+    return -1;
+  }
+  *number = found < INT32_MIN || found > INT32_MAX ? -1 : (int32_t)found;
+  return 0;
+}
+
+/* A GPU and the stream that makes the tensor, or a device's number alone. */
+static void fill_device(PyObject* device, hvd_request* r) {
+  if (PyTuple_Check(device) && PyTuple_Size(device) == 2) {
+    r->device = (int32_t)PyLong_AsLong(PyTuple_GetItem(device, 0));
+    r->stream = PyLong_AsVoidPtr(PyTuple_GetItem(device, 1));
+  } else {
+    r->device = (int32_t)PyLong_AsLong(device);
+  }
+}
+
+/* What is the same for all tensors of a call. */
+static int fill_operation(hvd_request* r, PyObject* operation) {
+  r->kind = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, KIND));
+  r->reduce = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, REDUCE));
+  if (PyErr_Occurred()) return -1;
+  if (r->kind < 0 || r->kind > HVD_JOIN) {
+    PyErr_SetString(PyExc_ValueError, "no such operation");
+    return -1;
+  }
+  if (PyTuple_GetItem(operation, SET) == Py_None) {
+    PyErr_SetString(PyExc_ValueError, "this process set does not exist (anymore): see add_process_set");
+    return -1;
+  }
+  r->set = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, SET));
+  return fill_number(PyTuple_GetItem(operation, ROOT), "root_rank", &r->root) ||
+                 fill_factor(PyTuple_GetItem(operation, PRESCALE), "prescale_factor", &r->prescale) ||
+                 fill_factor(PyTuple_GetItem(operation, POSTSCALE), "postscale_factor", &r->postscale)
+             ? -1
+             : 0;
+}
+
+static PyObject* tuple_of(PyObject* object, Py_ssize_t fields, const char* what) {
+  if (object && PyTuple_Check(object) && PyTuple_Size(object) == fields) return object;
+  return PyErr_Format(PyExc_TypeError, "%s must be a tuple of %zd", what, fields);
+}
+
+/* 0, or -1 with an exception.  *box is to be freed either way. */
+static int fill_request(request_box* box, PyObject* tuple) {
+  hvd_request* r = &box->request;
+  memset(r, 0, sizeof *r);
+  box->splits = NULL;
+  box->name.there = NULL;
+  PyObject *operation, *view;
+  if (!tuple_of(tuple, REQUEST_FIELDS, "a request") ||
+      !(operation = tuple_of(PyTuple_GetItem(tuple, OPERATION), OPERATION_FIELDS, "a request's operation")) ||
+      !(view = tuple_of(PyTuple_GetItem(tuple, VIEW), VIEW_FIELDS, "a request's view")))
+    return -1;
+  r->struct_size = sizeof *r;
+  if (fill_operation(r, operation)) return -1;
+  PyObject* address = PyTuple_GetItem(view, ADDRESS);
+  r->in = PyBytes_Check(address) ? PyBytes_AsString(address) : PyLong_AsVoidPtr(address);
+  r->out = PyLong_AsVoidPtr(PyTuple_GetItem(tuple, OUT));
+  r->dtype = (int32_t)PyLong_AsLong(PyTuple_GetItem(view, DTYPE));
+  fill_device(PyTuple_GetItem(view, DEVICE), r);
+  if (fill_shape(box, PyTuple_GetItem(view, SHAPE)) || fill_name(&box->name, r->kind, PyTuple_GetItem(tuple, NAME)) ||
+      fill_splits(box, PyTuple_GetItem(tuple, SPLITS)))
+    return -1;
+  r->name = box->name.text;
+  return 0;
+}
+
+static PyObject* py_submit(PyObject* self, PyObject* tuple) {
+  (void)self;
+  request_box box;
+  hvd_handle handle = 0;
+  if (usable()) return NULL;
+  const int filled = fill_request(&box, tuple);
+  const int status = filled == 0 ? lib.submit(&box.request, &handle) : HVD_OK;
+  free_box(&box);
+  if (filled) return NULL;
+  if (status != HVD_OK) return raise_status(status);
+  submitted(handle);
+  return PyLong_FromLongLong(handle);
+}
+
+static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_handle* handles, PyObject* list,
+                              Py_ssize_t total, uint32_t flags, Py_ssize_t* filled) {
+  while (*filled < total) {
+    request_box* box = &boxes[*filled];
+    const int failed = fill_request(box, PyList_GetItem(list, *filled));
+    requests[(*filled)++] = box->request;
+    if (failed) return NULL;
+  }
+  const int status = lib.submit_many(requests, (size_t)total, flags, handles);
+  if (status != HVD_OK) return raise_status(status);
+  submitted(handles[0]);
+  PyObject* result = PyList_New(total);
+  for (Py_ssize_t i = 0; result && i < total; ++i) PyList_SetItem(result, i, PyLong_FromLongLong(handles[i]));
+  return result;
+}
+
+static PyObject* py_submit_many(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  if (count != 2 || !PyList_Check(args[0])) return wrong_count("submit_many", count);
+  const int together = PyObject_IsTrue(args[1]);
+  if (together < 0 || usable()) return NULL;
+  const Py_ssize_t total = PyList_Size(args[0]);
+  if (total == 0) return PyList_New(0);
+  request_box* boxes = malloc((size_t)total * sizeof *boxes);
+  hvd_request* requests = malloc((size_t)total * sizeof *requests);
+  hvd_handle* handles = malloc((size_t)total * sizeof *handles);
+  Py_ssize_t filled = 0;
+  PyObject* result = NULL;
+  if (boxes && requests && handles)
+    result = submit_boxes(boxes, requests, handles, args[0], total, together ? HVD_GROUP : 0, &filled);
+  else
+    PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < filled; ++i) free_box(&boxes[i]);
+  free(boxes);
+  free(requests);
+  free(handles);
+  return result;
+}
+
+PyMethodDef request_methods[] = {
+    {"submit", py_submit, METH_O, "submit(request) -> handle"},
+    {"submit_many", FAST(py_submit_many), METH_FASTCALL,
+     "submit_many([request, ...], together) -> [handle, ...].  together: they become ready, and run, together"},
+    {NULL, NULL, 0, NULL}};

@@ -1,0 +1,79 @@
+"""What the C module is given: a Request for each tensor, made of the Operation that it takes part in and a View of its memory.
+
+The C module reads all three as tuples (ext/native/requests.c).  Kinds, reductions and dtypes are the lists of
+include/hvd/hvd.h, by way of the C module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Union
+
+from hvd import _native
+
+U8 = _native.DTYPES["uint8"]
+HOST = -1
+
+# The host, or a GPU and the stream that the tensor comes from.
+Device = Union[int, tuple[int, int]]
+
+
+# A tensor's memory, dense and row-major: address (or the bytes themselves), dtype, shape, device.
+View = tuple[Any, int, tuple[int, ...], Device]
+
+
+def gpu_of(view: View) -> int:
+    """The GPU that the memory is on, -1 for the host."""
+    device = view[3]
+    return device[0] if isinstance(device, tuple) else device
+
+
+def item_bytes_of(view: View) -> int:
+    """The bytes of one element."""
+    return _native.ITEM_BYTES[view[1]]
+
+
+class Operation(NamedTuple):
+    """What is the same for all tensors of a call."""
+
+    kind: int  # _native.ALLREDUCE and its like
+    process_set: int | None  # its number; None, which is refused: it does not exist
+    reduce: int = _native.Sum
+    root: int = 0  # broadcast: the rank within the set
+    prescale: float = 1.0
+    postscale: float = 1.0
+
+
+class Request(NamedTuple):
+    """One tensor of one operation."""
+
+    operation: Operation
+    name: str | None  # None: made from the order of the calls
+    view: View
+    out: int = 0  # allreduce, broadcast: the address of the result, of view's shape and dtype; may be view's
+    splits: tuple[int, ...] | None = None  # alltoall: rows for each rank of the set; None: equal parts
+
+
+def gather_bytes(name: str | None, data: bytes, process_set: int | None) -> bytes:
+    """The bytes of all ranks of a set, one after the other.  Collective; blocks."""
+    operation = Operation(_native.ALLGATHER, process_set)
+    handle = _native.submit(Request(operation, name, (data, U8, (len(data),), HOST)))
+    try:
+        _native.wait(handle)
+    except Exception:
+        _native.release(handle)
+        raise
+    except BaseException:
+        _native.leak(data)  # a signal's: the runtime still reads it
+        raise
+    return _native.take_bytes(handle)
+
+
+def join(process_set: int) -> int:
+    """Says that this rank has no more data, and waits until all ranks of the set have; returns the last one to join."""
+    handle = _native.submit(Request(Operation(_native.JOIN, process_set), None, (0, U8, (), HOST)))
+    try:
+        _native.wait(handle)
+    except BaseException:
+        _native.release(handle)
+        raise
+    return _native.join_result(handle)
