@@ -2,7 +2,7 @@
 /// hvd/jax/_library.py asks.
 #include <string>
 
-#include "call.h"
+#include "xla_call.h"
 
 namespace hvd::jax {
 namespace {
@@ -22,15 +22,15 @@ bool answer_metadata(const XlaCallFrame* frame) {
 
 XlaError* handle(XlaCallFrame* frame, XlaCall::Memory memory) {
   if (answer_metadata(frame)) return nullptr;
-  ProgramOperation spec;
+  bridge::CallOperation operation;
   bool known = false;
   for (std::int64_t i = 0; i < frame->attributes.size; ++i) {
     const XlaText& name = *frame->attributes.names[i];
     if (frame->attributes.types[i] == xla_attribute_string && std::string(name.data, name.length) == "operation")
-      known = parse(*static_cast<const XlaText*>(frame->attributes.values[i]), &spec);
+      known = parse(*static_cast<const XlaText*>(frame->attributes.values[i]), &operation);
   }
   if (!known) return XlaInterface(frame->api).error(HVD_INTERNAL, "a call of hvd's without its operation");
-  return XlaCall::start(std::move(spec), frame, memory, layout.future_create ? &frame->future : nullptr);
+  return XlaCall::start(std::move(operation), frame, memory, layout.future_create ? &frame->future : nullptr);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "../bridge/runtime.h"
-#include "call.h"
-#include "gpu.h"
+#include "gpu_kernels.h"
+#include "kernel_call.h"
 #include "tf_api.h"
 
 namespace hvd::tensorflow {
@@ -18,11 +18,19 @@ namespace {
 /// They came with TensorFlow 2.11 or so.
 bool has_float8() { return tf.DataTypeSize(tf_float8_e4m3fn) == 1 && tf.DataTypeSize(tf_float8_e5m2) == 1; }
 
-/// Attributes cannot name 8-bit floats (a name ends at its underscore there): where there are some, ops take every
-/// type, and Call says no.
-std::string types(const std::string& more) {
+/// The types that an op takes, as its definition lists them.  Attributes cannot name 8-bit floats (a name ends at its
+/// underscore there): where there are some, ops take every type, and Call says no.
+std::string types(bool moved) {
   if (has_float8()) return "type";
-  return "{uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double, bool" + more + "}";
+  std::string list;
+  const auto add = [&list](const char* name) {
+    if (*name) list += (list.empty() ? "" : ", ") + std::string(name);
+  };
+#define HVD_TF_NAME(name, number, text, ...) add(text);
+  HVD_TF_TYPES(HVD_TF_NAME)
+  if (moved) { HVD_TF_MOVED(HVD_TF_NAME) }
+#undef HVD_TF_NAME
+  return "{" + list + "}";
 }
 
 // ---- shapes
@@ -113,45 +121,46 @@ double real(TF_OpKernelConstruction* context, const char* name, TF_Status* statu
 
 // ---- kernels of the collectives
 
-const char* const kind_names[] = {"allreduce",     "allgather", "broadcast", "alltoall",
-                                  "reducescatter", "barrier",   "join"};
+#define HVD_NAME(enumerator, number, word, name) name,
+const char* const kind_names[] = {HVD_KINDS(HVD_NAME)};
+#undef HVD_NAME
 
 template <hvd_kind kind>
 void* create(TF_OpKernelConstruction* context) {
-  auto spec = std::make_unique<OperationSpec>();
+  auto attributes = std::make_unique<KernelAttributes>();
   OwnedStatus status;
-  spec->kind = kind;
-  spec->name = text(context, "tensor_name", status);
-  if (!spec->name.empty()) spec->name = std::string(kind_names[kind]) + "." + spec->name;
-  spec->set = static_cast<std::int32_t>(integer(context, "process_set", status));
-  spec->blocking = boolean(context, "blocking", status);
+  attributes->kind = kind;
+  attributes->name = text(context, "tensor_name", status);
+  if (!attributes->name.empty()) attributes->name = std::string(kind_names[kind]) + "." + attributes->name;
+  attributes->set = static_cast<std::int32_t>(integer(context, "process_set", status));
+  attributes->blocking = boolean(context, "blocking", status);
   if (kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER) {
-    spec->reduce = static_cast<std::int32_t>(integer(context, "reduce", status));
-    spec->prescale = real(context, "prescale_bits", status);
-    spec->postscale = real(context, "postscale_bits", status);
+    attributes->reduce = static_cast<std::int32_t>(integer(context, "reduce", status));
+    attributes->prescale = real(context, "prescale_bits", status);
+    attributes->postscale = real(context, "postscale_bits", status);
   }
-  if (kind == HVD_BROADCAST) spec->root = static_cast<std::int32_t>(integer(context, "root", status));
+  if (kind == HVD_BROADCAST) attributes->root = static_cast<std::int32_t>(integer(context, "root", status));
   if (kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER || kind == HVD_ALLGATHER)
-    spec->group = boolean(context, "group", status);
+    attributes->group = boolean(context, "group", status);
   if (!status.ok()) {
     tf.OpKernelConstruction_Failure(context, status);
     return nullptr;
   }
-  return spec.release();
+  return attributes.release();
 }
 
-void remove(void* kernel) { delete static_cast<OperationSpec*>(kernel); }
+void remove(void* kernel) { delete static_cast<KernelAttributes*>(kernel); }
 
 template <TensorPlace place>
 void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  const OperationSpec& spec = *static_cast<OperationSpec*>(kernel);
-  (new TensorFlowCall(spec, place, context, copy_of(done)))->start(spec.blocking);
+  const KernelAttributes& attributes = *static_cast<KernelAttributes*>(kernel);
+  (new KernelCall(attributes, place, context, copy_of(done)))->start(attributes.blocking);
 }
 
 /// For a TensorFlow without asynchronous kernels in its C API: takes one of its threads until the operation has ended.
 /// hvd/tensorflow/_library.py then sees to it that all ranks run them in one order.
 void compute_blocking(void* kernel, TF_OpKernelContext* context) {
-  (new TensorFlowCall(*static_cast<OperationSpec*>(kernel), TensorPlace::host, context, [] {}))->start(true);
+  (new KernelCall(*static_cast<KernelAttributes*>(kernel), TensorPlace::host, context, [] {}))->start(true);
 }
 
 // ---- where this rank stands, asked when the graph runs
@@ -275,7 +284,7 @@ constexpr const char* postscale_attribute = "postscale_bits: int";
 constexpr const char* group_attribute = "group: bool = false";
 
 std::string register_all(bool with_gpu) {
-  const std::string reducible = types(""), movable = types(", uint32, uint64, complex64, complex128");
+  const std::string reducible = types(false), movable = types(true);
   const OpDefinition definitions[] = {
       {"HvdAllreduce",
        "tensors: T",

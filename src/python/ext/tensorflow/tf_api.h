@@ -23,26 +23,32 @@ struct TF_AsyncOpKernelDoneCallback;
 
 namespace hvd::tensorflow {
 
-/// TF_DataType, those that we exchange.  Frozen by TensorFlow's saved files.
-enum TensorFlowType : int {
-  tf_float = 1,
-  tf_double = 2,
-  tf_int32 = 3,
-  tf_uint8 = 4,
-  tf_int16 = 5,
-  tf_int8 = 6,
-  tf_complex64 = 8,
-  tf_int64 = 9,
-  tf_bool = 10,
-  tf_bfloat16 = 14,
-  tf_uint16 = 17,
-  tf_complex128 = 18,
-  tf_half = 19,
-  tf_uint32 = 22,
-  tf_uint64 = 23,
-  tf_float8_e5m2 = 24,
-  tf_float8_e4m3fn = 25,
-};
+/// TF_DataType, those that we exchange: X(name, number, name in an op's definition, hvd_dtype).  Frozen by TensorFlow's
+/// saved files.
+#define HVD_TF_TYPES(X)                    \
+  X(tf_uint8, 4, "uint8", HVD_U8)          \
+  X(tf_int8, 6, "int8", HVD_I8)            \
+  X(tf_uint16, 17, "uint16", HVD_U16)      \
+  X(tf_int16, 5, "int16", HVD_I16)         \
+  X(tf_int32, 3, "int32", HVD_I32)         \
+  X(tf_int64, 9, "int64", HVD_I64)         \
+  X(tf_half, 19, "half", HVD_F16)          \
+  X(tf_bfloat16, 14, "bfloat16", HVD_BF16) \
+  X(tf_float, 1, "float", HVD_F32)         \
+  X(tf_double, 2, "double", HVD_F64)       \
+  X(tf_bool, 10, "bool", HVD_BOOL)         \
+  X(tf_float8_e4m3fn, 25, "", HVD_F8E4M3)  \
+  X(tf_float8_e5m2, 24, "", HVD_F8E5M2)
+/// Those that only move: X(name, number, name in an op's definition, bytes of one element).
+#define HVD_TF_MOVED(X)              \
+  X(tf_uint32, 22, "uint32", 4)      \
+  X(tf_uint64, 23, "uint64", 8)      \
+  X(tf_complex64, 8, "complex64", 8) \
+  X(tf_complex128, 18, "complex128", 16)
+
+#define HVD_TF_ENUMERATOR(name, number, ...) name = number,
+enum TensorFlowType : int { HVD_TF_TYPES(HVD_TF_ENUMERATOR) HVD_TF_MOVED(HVD_TF_ENUMERATOR) };
+#undef HVD_TF_ENUMERATOR
 
 constexpr int tf_ok = 0;  // of TF_Code; the others: hvd::bridge::canonical_code
 

@@ -1,11 +1,11 @@
 /// What hvd.jax's handler asks of CUDA's driver, over the fake one.
+#include "ext/jax/stream_device.h"
+
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <string>
-
-#include "ext/jax/gpu.h"
 
 extern "C" {
 int cuCtxGetDevice(int* device);

@@ -1,4 +1,4 @@
-/// @file gpu.h — tensors that TensorFlow leaves on a GPU: whether our kernels take them, and which GPU it is.
+/// @file gpu_kernels.h — tensors that TensorFlow leaves on a GPU: whether our kernels take them, and which GPU it is.
 ///
 /// TensorFlow's C interface gives a kernel its stream on pluggable devices only (TF_GetStream).  It is not needed. When
 /// TensorFlow runs a kernel's compute function it has put on the device's streams what makes the inputs, and what may

@@ -1,4 +1,5 @@
-/// @file gpu.h — the few functions of CUDA's driver that a call on a GPU needs, by dlopen.  XLA has loaded it before.
+/// @file stream_device.h — the few functions of CUDA's driver that a call on a GPU needs, by dlopen.  XLA has loaded it
+/// before.
 #pragma once
 #include <cstddef>
 #include <string>

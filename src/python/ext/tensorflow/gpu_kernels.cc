@@ -1,11 +1,10 @@
-#include "gpu.h"
-
-#include <dlfcn.h>
+#include "gpu_kernels.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 
+#include "../bridge/cuda_library.h"
 #include "tf_api.h"
 
 namespace hvd::tensorflow {
@@ -39,19 +38,16 @@ std::string gpu_type() {
 
 std::string find_gpu() {
   if (!tf.NewAsyncKernelBuilder) return "TensorFlow 2.13 or later is needed";
-  const char* named = set("HVD_CUDA_LIBRARY");
-  void* library = dlopen(named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return std::string("no CUDA driver: ") + dlerror();
-  const auto find = [&](const char* name, void* slot) {
-    void* symbol = dlsym(library, name);
-    if (symbol) std::memcpy(slot, &symbol, sizeof symbol);
-    return symbol != nullptr;
-  };
+  const char* why = "";
+  void* library = bridge::cuda_library(&why);
+  if (!library) return std::string("no CUDA driver: ") + why;
   int version = 0;
-  const bool whole = find("cuDriverGetVersion", &driver.version) &&
-                     find("cuPointerGetAttribute", &driver.pointer_attribute) &&
-                     find("cuCtxGetDevice", &driver.current_device) && driver.version(&version) == success;
-  if (!whole || version < 12050 || !dlsym(library, "cuCtxRecordEvent"))
+  void* record_event = nullptr;  // asked of by libhvd
+  const bool whole = bridge::find_symbol(library, "cuDriverGetVersion", &driver.version) &&
+                     bridge::find_symbol(library, "cuPointerGetAttribute", &driver.pointer_attribute) &&
+                     bridge::find_symbol(library, "cuCtxGetDevice", &driver.current_device) &&
+                     driver.version(&version) == success;
+  if (!whole || version < 12050 || !bridge::find_symbol(library, "cuCtxRecordEvent", &record_event))
     return "a CUDA driver for 12.5 or later is needed" +
            (version ? ", this one is for " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10)
                     : "");

@@ -1,10 +1,8 @@
-#include "gpu.h"
-
-#include <dlfcn.h>
+#include "stream_device.h"
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
+
+#include "../bridge/cuda_library.h"
 
 namespace hvd::jax::gpu {
 
@@ -20,17 +18,12 @@ struct StreamDriver {
   bool whole = false;
 };
 
-/// The same library as libhvd's (runtime/cuda/driver.h).
 const StreamDriver& driver() {
   static const StreamDriver found = [] {
     StreamDriver d;
-    const char* named = std::getenv("HVD_CUDA_LIBRARY");
-    void* library = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const auto find = [library](const char* name, void* slot) {
-      void* const symbol = library ? dlsym(library, name) : nullptr;
-      std::memcpy(slot, &symbol, sizeof symbol);
-      return symbol != nullptr;
-    };
+    const char* why = "";
+    void* const library = bridge::cuda_library(&why);
+    const auto find = [library](const char* name, void* slot) { return bridge::find_symbol(library, name, slot); };
     d.whole = find("cuStreamGetCtx", &d.context_of) && find("cuCtxPushCurrent_v2", &d.push) &&
               find("cuCtxPopCurrent_v2", &d.pop) && find("cuCtxGetDevice", &d.device) &&
               find("cuMemcpyDtoDAsync_v2", &d.copy);

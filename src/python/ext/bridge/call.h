@@ -1,0 +1,124 @@
+/// @file call.h — one execution of one operation that a framework's compiled program contains: tensors in, an operation
+/// of libhvd for each, tensors out.  TensorFlow's kernels and XLA's handler derive from it.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "completion.h"
+#include "runtime.h"
+
+namespace hvd::bridge {
+
+/// What is the same in all executions.
+struct CallOperation {
+  hvd_kind kind = HVD_ALLREDUCE;
+  std::int32_t reduce = HVD_SUM, root = 0, set = HVD_GLOBAL_SET;
+  double prescale = 1, postscale = 1;
+  bool group = false;  ///< the tensors become ready, and run, together
+  std::string name;    ///< with the operation's kind in front; empty: made from the order of the calls
+
+  bool reduces() const { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
+  /// The result's size is known beforehand, and so its memory.
+  bool sized() const { return kind == HVD_ALLREDUCE || kind == HVD_BROADCAST || kind == HVD_BARRIER; }
+};
+
+/// What a framework's dtype is for libhvd.  What only moves and is no dtype of libhvd travels as bytes.
+struct WireType {
+  hvd_dtype dtype = HVD_U8;
+  std::size_t bytes = 0;  ///< of one element of the framework's; 0: not exchangeable
+  bool as_bytes = false;
+};
+
+/// A row of a framework's table of dtypes.
+struct TypeRow {
+  int type = 0;  ///< the framework's number
+  WireType wire;
+};
+/// A dtype of libhvd's.
+TypeRow same(int type, hvd_dtype dtype);
+/// One that only moves.
+TypeRow moved(int type, std::size_t bytes);
+/// The wire type of a framework's number: not exchangeable where there is no row.
+template <std::size_t rows>
+WireType find_type(const std::array<TypeRow, rows>& table, int type) {
+  for (const TypeRow& row : table)
+    if (row.type == type) return row.wire;
+  return {};
+}
+
+/// One tensor of a call.
+struct CallTensor {
+  WireType type;
+  std::vector<std::int64_t> shape;   ///< as libhvd is told
+  std::vector<std::int64_t> splits;  ///< alltoall: rows for each member; empty: equal parts
+  std::string name;
+  const void* in = nullptr;
+  void* out = nullptr;  ///< where the result's size is known beforehand
+  std::int32_t device = HVD_HOST_DEVICE;
+  void* stream = nullptr;
+  hvd_handle handle = 0;
+  bool arrived = false;  ///< has ended, on the device too
+};
+
+/// A result whose size only the ranks together know.  Its memory is given back to libhvd at the end.
+class TakenResult {
+ public:
+  TakenResult() = default;
+  TakenResult(const TakenResult&) = delete;
+  TakenResult& operator=(const TakenResult&) = delete;
+  ~TakenResult();
+
+  void* data = nullptr;
+  std::int64_t shape[64] = {};  ///< of the framework's elements
+  std::int32_t ndim = 0;
+  std::size_t bytes = 0;
+};
+
+class Call : public Completion {
+ public:
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  /// Whether the GPU is through with all of it, or never will be.
+  bool ready() override;
+
+ protected:
+  explicit Call(CallOperation operation) : operation_(std::move(operation)) {}
+  ~Call() override = default;
+
+  /// The first failure stays.
+  void fail(int status, std::string text);
+  bool failed() const { return status_ != HVD_OK; }
+
+  /// Fills in type, shape and name of the tensor at @p index.  @p dims: [ndim].  False when it failed.
+  bool describe(std::size_t index, WireType type, const std::int64_t* dims, std::int64_t ndim);
+  /// A barrier has no tensor, but one request.
+  void describe_barrier();
+  /// All tensors.  False when it failed.
+  bool submit();
+  /// Has finish() called on a completion thread when all have ended; @p on_gpu: and the GPU is through with them.  This
+  /// may be gone when it returns.
+  void finish_later(bool on_gpu);
+  /// Waits until all have ended, and takes over the first one's failure.
+  void wait_for_all();
+  /// False when it failed.
+  bool take(const CallTensor& tensor, TakenResult& result);
+  /// Forgets all operations.
+  void release_all();
+
+  const CallOperation operation_;
+  std::vector<CallTensor> tensors_;
+  int status_ = HVD_OK;
+  std::string why_;
+
+ private:
+  void one_ended();
+
+  std::atomic<int> under_way_{0};
+  bool on_gpu_ = false;
+};
+
+}  // namespace hvd::bridge
