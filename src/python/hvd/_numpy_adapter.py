@@ -16,7 +16,7 @@ from hvd._requests import View
 
 Array = np.ndarray[Any, Any]
 # What NumPy lacks, and ml_dtypes has: found by name, so that ml_dtypes need not be there.
-_ADDED = {name: DTYPES[name] for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")}
+_ADDED = {name: code for name, code in DTYPES.items() if name.startswith(("bfloat", "float8"))}
 CODES = {np.dtype(name): code for name, code in DTYPES.items() if name not in _ADDED}
 _BYTES = DTYPES["uint8"]
 _ALIGNMENT = 64  # what JAX adopts without a copy

@@ -21,7 +21,7 @@ constexpr std::chrono::microseconds moment{200};
 
 #define HVD_XLA_SAME(name, number, dtype) bridge::same(name, dtype),
 #define HVD_XLA_MOVED_ROW(name, number, bytes) bridge::moved(name, bytes),
-const std::array types{HVD_XLA_TYPES(HVD_XLA_SAME) HVD_XLA_MOVED(HVD_XLA_MOVED_ROW) bridge::TypeRow{}};
+const std::array xla_types{HVD_XLA_TYPES(HVD_XLA_SAME) HVD_XLA_MOVED(HVD_XLA_MOVED_ROW) bridge::TypeRow{}};
 
 /// The buffers of a call that are no tokens.
 std::vector<const XlaBuffer*> tensors(const XlaBuffers& buffers) {
@@ -121,7 +121,7 @@ bool XlaCall::prepare(const XlaCallFrame* frame) {
   if (operation_.kind == HVD_BARRIER) return describe_barrier(), true;
   tensors_.resize(ins.size());
   for (std::size_t i = 0; i < ins.size(); ++i) {
-    if (!describe(i, bridge::find_type(types, ins[i]->dtype), ins[i]->dims, ins[i]->rank)) return false;
+    if (!describe(i, bridge::find_type(xla_types, ins[i]->dtype), ins[i]->dims, ins[i]->rank)) return false;
     tensors_[i].in = ins[i]->data;
     tensors_[i].out = operation_.sized() ? outs_[i]->data : nullptr;
     tensors_[i].device = device_;

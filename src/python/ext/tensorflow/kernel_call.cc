@@ -15,7 +15,7 @@ namespace {
 
 #define HVD_TF_SAME(name, number, text, dtype) bridge::same(name, dtype),
 #define HVD_TF_MOVED_ROW(name, number, text, bytes) bridge::moved(name, bytes),
-const std::array types{HVD_TF_TYPES(HVD_TF_SAME) HVD_TF_MOVED(HVD_TF_MOVED_ROW) bridge::TypeRow{}};
+const std::array tf_types{HVD_TF_TYPES(HVD_TF_SAME) HVD_TF_MOVED(HVD_TF_MOVED_ROW) bridge::TypeRow{}};
 
 }  // namespace
 
@@ -38,7 +38,7 @@ bool KernelCall::prepare(int input) {
   if (!status.ok()) return fail(HVD_INTERNAL, status.text()), false;
   std::vector<std::int64_t> dims;
   for (int i = 0; i < tf.NumDims(in); ++i) dims.push_back(tf.Dim(in, i));
-  if (!describe(index, bridge::find_type(types, tf.TensorType(in)), dims.data(), tf.NumDims(in))) return false;
+  if (!describe(index, bridge::find_type(tf_types, tf.TensorType(in)), dims.data(), tf.NumDims(in))) return false;
   if (operation_.sized()) {
     // Our own hold would keep TensorFlow from giving us the input's memory for the output.
     tf.DeleteTensor(std::exchange(in, nullptr));

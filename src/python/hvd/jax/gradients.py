@@ -102,8 +102,8 @@ def DistributedGradient(
     """An optax gradient transformation that reduces the gradients over all ranks, then hands them to optimizer.
 
     optimizer: an optax transformation, or None to put this one into optax.chain(hvd.DistributedGradient(), ...).
-    backward_passes_per_step: updates are zeros but in every so manieth call, which works on the sum of the gradients
-    since the last.  name: needed only where two of these are at work at one time.
+    backward_passes_per_step: with n, every nth call updates the parameters, from the sum of the last n gradients; the
+    calls in between return updates of zero.  name: needed only where two transformations run at the same time.
     update's gradients: any tree; inside jit or outside.  Errors: ValueError for a wrong argument.
     """
     if backward_passes_per_step < 1:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvd._arguments import checked_factor, reduce_op
-from hvd._native import Adasum, Average, Max, Min, Product, Sum
+from hvd._native import DTYPES, Adasum, Average, Max, Min, Product, Sum
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow import _library
 from hvd.tensorflow._library import unconverted
@@ -43,11 +43,7 @@ __all__ = [
     "size_op",
 ]
 
-_REDUCIBLE = frozenset(
-    {"uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"}
-)
-if _library.FLOAT8:
-    _REDUCIBLE |= {"float8_e4m3fn", "float8_e5m2"}
+_REDUCIBLE = frozenset(name for name in DTYPES if _library.FLOAT8 or not name.startswith("float8"))
 _MOVABLE = _REDUCIBLE | {"uint32", "uint64", "complex64", "complex128"}
 
 

@@ -50,9 +50,9 @@ class AdasumUpdateReducer(Reducer):
         result = own()
         changes: dict[ParameterEntry, torch.Tensor] = {}
         try:
-            told = self._tell(self._ordered)
+            presence = self._exchange_presence(self._ordered)
             under_way = []
-            for entry in [entry for entry, anywhere in zip(self._ordered, told) if anywhere]:
+            for entry in [entry for entry, anywhere in zip(self._ordered, presence) if anywhere]:
                 start = starts.setdefault(entry, entry.parameter.detach().clone())
                 change, context = settings.compression.compress(entry.parameter.detach() - start)
                 handle = collectives.allreduce_async_(change, None, entry.name, Adasum, process_set=settings.process_set)

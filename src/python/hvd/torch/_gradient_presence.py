@@ -22,19 +22,19 @@ DENSE, SPARSE, MORE = 1, 1 << 21, 1 << 42
 _FIELD = (1 << 21) - 1
 
 
-def has_dense(told: int) -> bool:
+def has_dense(presence: int) -> bool:
     """Whether some rank has a dense gradient."""
-    return bool(told & _FIELD)
+    return bool(presence & _FIELD)
 
 
-def has_sparse(told: int) -> bool:
+def has_sparse(presence: int) -> bool:
     """Whether some rank has a sparse gradient."""
-    return bool(told >> 21 & _FIELD)
+    return bool(presence >> 21 & _FIELD)
 
 
-def has_more(told: int) -> bool:
+def has_more(presence: int) -> bool:
     """Whether some rank has a second gradient."""
-    return told >= MORE
+    return presence >= MORE
 
 
 class GradientPresence:
@@ -50,14 +50,14 @@ class GradientPresence:
             self._handle = collectives.allreduce_async_(numbers, None, name, Sum, process_set=process_set)
         handle = self._handle
         try:
-            told = collectives.synchronize(handle)
+            presence = collectives.synchronize(handle)
         except KeyboardInterrupt:
             raise  # still under way
         except BaseException:
             self._handle = None
             raise
         self._handle = None
-        return told.tolist()  # type: ignore[no-any-return]
+        return presence.tolist()  # type: ignore[no-any-return]
 
 
 def end_mixtures(entries: list[ParameterEntry], process_set: ProcessSet) -> HorovodInternalError:

@@ -67,7 +67,7 @@ class Reducer:
         self._handed_over = False
         self._last_operation: Operation | None = None
         self._presence = GradientPresence()
-        self._told: list[int] | None = None  # what it said, while the gradients are under way
+        self._presence_numbers: list[int] | None = None  # the sums it gave, while the gradients are under way
 
     def watch(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Takes parameters over from whatever reducer has them, and hooks those that need a gradient."""
@@ -221,21 +221,23 @@ class Reducer:
         entries = self._not_others()
         self._hook_unfrozen()
         self._name()
-        if self._told is None:
+        if self._presence_numbers is None:
             self._submit_the_rest(entries)
-            self._told = self._tell(entries)
-            mixed = [s for s, told in zip(self._ordered, self._told) if has_dense(told) and has_sparse(told)]
+            self._presence_numbers = self._exchange_presence(entries)
+            mixed = [
+                s for s, presence in zip(self._ordered, self._presence_numbers) if has_dense(presence) and has_sparse(presence)
+            ]
             if mixed := [entry for entry in mixed if self._travels_sparse(entry)]:
                 error = end_mixtures(mixed, self.settings.process_set)
                 self._forget(ended=False)
                 raise error
-            self._stand_in(entries, self._told)
-        told = dict(zip(self._ordered, self._told))
+            self._stand_in(entries, self._presence_numbers)
+        presence = dict(zip(self._ordered, self._presence_numbers))
         try:
             self._complete([entry for entry in entries if entry.gradient is not None])
-            more = [entry for entry in entries if has_more(told[entry])]
+            more = [entry for entry in entries if has_more(presence[entry])]
             if more:
-                self._second_round(more, told)
+                self._second_round(more, presence)
         except KeyboardInterrupt:
             raise  # still under way
         except BaseException:
@@ -297,7 +299,7 @@ class Reducer:
             if all(entry.gradient is None and entry.parameter.grad is not None for entry in group.entries):
                 self._submit_group(group.entries)
 
-    def _tell(self, entries: list[ParameterEntry]) -> list[int]:
+    def _exchange_presence(self, entries: list[ParameterEntry]) -> list[int]:
         mine = set(entries) if entries is not self._ordered else None
         numbers = []
         for entry in self._ordered:
@@ -316,9 +318,9 @@ class Reducer:
             self._forget(ended=False)
             raise
 
-    def _stand_in(self, entries: list[ParameterEntry], told: list[int]) -> None:
+    def _stand_in(self, entries: list[ParameterEntry], presence: list[int]) -> None:
         """Zeros for what other ranks have and this one lacks; and groups that no rank has all of."""
-        by_entry = dict(zip(self._ordered, told))
+        by_entry = dict(zip(self._ordered, presence))
         for entry in entries:
             anywhere = by_entry[entry]
             if not anywhere or entry.gradient is not None:
@@ -353,14 +355,14 @@ class Reducer:
                 with torch.no_grad():
                     into.copy_(reduced)
 
-    def _second_round(self, entries: list[ParameterEntry], told: dict[ParameterEntry, int]) -> None:
+    def _second_round(self, entries: list[ParameterEntry], presence: dict[ParameterEntry, int]) -> None:
         """Reduces what was added while the first gradients were under way, and adds it to them."""
         bases = []
         for entry in entries:
             bases.append(entry.into())
             added = entry.parameter.grad if entry.more else None
             self._end(entry)
-            entry.parameter.grad = _zeros(entry.parameter, has_sparse(told[entry])) if added is None else added
+            entry.parameter.grad = _zeros(entry.parameter, has_sparse(presence[entry])) if added is None else added
             self._submit(entry)
         self._complete(entries)
         with torch.no_grad():
@@ -379,7 +381,7 @@ class Reducer:
     def _forget(self, ended: bool = True) -> None:
         """ended: else the runtime may still write to what is under way."""
         passes = self.settings.passes
-        self._told = None
+        self._presence_numbers = None
         for entry in self._ordered:
             if entry.gradient is not None:
                 self._end(entry, ended)
