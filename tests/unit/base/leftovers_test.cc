@@ -17,12 +17,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  Folder() {
+struct SharedMemoryFolder {
+  SharedMemoryFolder() {
     char pattern[] = "/dev/shm/hvd-leftovers-XXXXXX";
     path = mkdtemp(pattern);
   }
-  ~Folder() { fs::remove_all(path); }
+  ~SharedMemoryFolder() { fs::remove_all(path); }
   std::vector<std::string> sweep(double since_seconds) const {
     std::vector<std::string> removed = remove_shared_memory_leftovers(since_seconds, path);
     std::sort(removed.begin(), removed.end());
@@ -40,7 +40,7 @@ std::string owner() {
 }  // namespace
 
 TEST_CASE("leftovers: what somebody has open or mapped, or others made, stays") {
-  const Folder folder;
+  const SharedMemoryFolder folder;
   const std::string left = "vader_segment." + owner() + ".abc0001.0", mapped = "sm_segment." + owner() + ".abc0001.1";
   for (const std::string& name :
        {left, mapped, std::string("vader_segment.elsewhere.1.2"), std::string("hvd.something"), std::string("mine")})
@@ -60,7 +60,7 @@ TEST_CASE("leftovers: what somebody has open or mapped, or others made, stays") 
 }
 
 TEST_CASE("leftovers: a rank's file stays while the rank lives, mapped or not") {
-  const Folder folder;
+  const SharedMemoryFolder folder;
   const Maker self = *maker_of(getpid());
   Maker gone = self, elsewhere = self;
   ++gone.start_ticks;

@@ -42,10 +42,10 @@ auto threads() {
 }
 
 /// Removed when the program ends.
-struct Folder {
+struct UsageFolder {
   char name[40] = "/tmp/hvd-usage-test.XXXXXX";
-  Folder() { REQUIRE(mkdtemp(name)); }
-  ~Folder() {
+  UsageFolder() { REQUIRE(mkdtemp(name)); }
+  ~UsageFolder() {
     for (const char* file : {"/nvml", "/nvml.new", "/nvml.asked"}) std::remove((std::string(name) + file).c_str());
     rmdir(name);
   }
@@ -54,7 +54,7 @@ struct Folder {
 }  // namespace
 
 TEST_CASE("GPU watch: how busy it was, who had its memory, and what its driver reported while the rank ran") {
-  const Folder folder;
+  const UsageFolder folder;
   setenv("HVD_FAKE_NVML", (std::string(folder.name) + "/nvml").c_str(), 1);
   const std::string processes = "process " + std::to_string(getpid()) + " 4096\nprocess 999999999 1024\n";
   tell(processes + "ecc 2\n");

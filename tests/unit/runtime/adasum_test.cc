@@ -56,12 +56,12 @@ std::vector<T> gradient(int rank, std::size_t count, unsigned seed) {
   return v;
 }
 
-const std::vector<Split> splits =
+const std::vector<Split> adasum_splits =
     worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}, {7, 0}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {7, 3}});
 
 template <class T>
 void against_model(hvd_dtype dtype, double tolerance) {
-  for (const Split& s : splits)
+  for (const Split& s : adasum_splits)
     for (std::size_t count : {std::size_t{1}, std::size_t{5}, std::size_t{1000}, std::size_t{70001}}) {
       // Under sanitizers the long ones, of several chunks, on two and three ranks and on unequal nodes.
       if (slower > 1 && count > 1000 && s.size > 3 && !(s.size == 5 && s.per_node == 2)) continue;

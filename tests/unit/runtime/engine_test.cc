@@ -9,11 +9,11 @@ using namespace hvd::testing;
 
 namespace {
 
-const std::vector<Split> splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {5, 2}});
+const std::vector<Split> engine_splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {5, 2}});
 
 template <class T>
 void allreduce_ints(hvd_dtype dtype) {
-  for (const Split& s : splits)
+  for (const Split& s : engine_splits)
     run_world(s.size, s.per_node, [&](Rank& rank) {
       const int n = rank.size();
       for (std::int64_t count : {0, 1, 7, 1000, 5000, slower > 1 && dtype != HVD_F32 ? 6000 : 50000})
@@ -61,7 +61,7 @@ TEST_CASE("engine: more ranks of one host than there is room for are refused") {
 }
 
 TEST_CASE("engine: scale factors, scalars and shapes") {
-  for (const Split& s : splits)
+  for (const Split& s : engine_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       const int n = rank.size();
       float in = 3, out = 0;
@@ -135,7 +135,7 @@ TEST_CASE("engine: fused or alone, the bits are the same") {
 }
 
 TEST_CASE("engine: broadcast and allgather") {
-  for (const Split& s : splits)
+  for (const Split& s : engine_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       for (std::int64_t count : {0, 1, 1000, 400000})
         for (int root = 0; root < rank.size(); ++root) {

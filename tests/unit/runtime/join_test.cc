@@ -9,7 +9,7 @@ using namespace hvd::testing;
 
 namespace {
 
-const std::vector<Split> splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 2}, {3, 1}, {5, 2}, {5, 1}});
+const std::vector<Split> join_splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 2}, {3, 1}, {5, 2}, {5, 1}});
 
 /// Joins and returns the rank that came last.
 int join(Rank& rank, int set = 0) {
@@ -26,7 +26,7 @@ int join(Rank& rank, int set = 0) {
 }  // namespace
 
 TEST_CASE("join: who has no more data stands in with zeros, again and again") {
-  for (const Split& s : splits)
+  for (const Split& s : join_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       const int n = rank.size();
       for (int epoch = 0; epoch < (slower > 1 ? 2 : 6); ++epoch) {

@@ -10,7 +10,7 @@ using namespace hvd::testing;
 
 namespace {
 
-const std::vector<Split> splits =
+const std::vector<Split> operations_splits =
     worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {3, 2}, {5, 2}, {7, 3}});
 
 /// Rows that rank a sends rank b.
@@ -66,7 +66,7 @@ core::Operation& done(Rank& rank, core::Operation& op) {
 }  // namespace
 
 TEST_CASE("operations: alltoall with splits, record and bit") {
-  for (const Split& s : splits)
+  for (const Split& s : operations_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       for (std::int64_t unit : {0, 1, 37, 20000})
         for (int round = 0; round < 2; ++round) {
@@ -79,7 +79,7 @@ TEST_CASE("operations: alltoall with splits, record and bit") {
 }
 
 TEST_CASE("operations: alltoall in equal parts, of every width") {
-  for (const Split& s : splits)
+  for (const Split& s : operations_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       const auto n = static_cast<std::size_t>(rank.size());
       for (hvd_dtype dtype : {HVD_BOOL, HVD_F8E4M3, HVD_BF16, HVD_I32, HVD_F64}) {
@@ -100,7 +100,7 @@ TEST_CASE("operations: alltoall in equal parts, of every width") {
 }
 
 TEST_CASE("operations: reducescatter divides the rows, the first ranks get one more") {
-  for (const Split& s : splits)
+  for (const Split& s : operations_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       const int n = rank.size(), me = rank.rank();
       for (std::int64_t rows : {0, 1, 3, 7, 64, 1001, 90000})
@@ -165,7 +165,7 @@ TEST_CASE("operations: a reducescatter has the bits of the allreduce's rows, wha
 }
 
 TEST_CASE("operations: everything in one batch, every dtype mixed") {
-  for (const Split& s : splits)
+  for (const Split& s : operations_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       const int n = rank.size(), me = rank.rank();
       for (int round = 0; round < 8; ++round) {

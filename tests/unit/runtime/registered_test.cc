@@ -41,7 +41,7 @@ class Tensor {
   std::vector<char> plain_;
 };
 
-const std::vector<Split> splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 2}});
+const std::vector<Split> registered_splits = worlds({{1, 0}, {2, 0}, {3, 0}, {4, 2}});
 
 float value(int rank, std::size_t i) { return 1.0f / static_cast<float>(1 + i % 977 + static_cast<std::size_t>(rank)); }
 
@@ -104,7 +104,7 @@ TEST_CASE("arena: mapped twice, one memory") {
 }
 
 TEST_CASE("registered: the same bits as from private memory, whatever part of the ranks has it") {
-  for (const Split& s : splits)
+  for (const Split& s : registered_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       for (std::size_t count : {std::size_t{3000}, std::size_t{30011}}) {
         const auto elements = static_cast<std::int64_t>(count);
@@ -143,7 +143,7 @@ TEST_CASE("registered: the same bits as from private memory, whatever part of th
 TEST_CASE("registered: every dtype, and many in a batch with private ones between them") {
   const hvd_dtype dtypes[] = {HVD_U8,  HVD_I16,  HVD_I32,  HVD_I64,    HVD_F16,   HVD_F32,
                               HVD_F64, HVD_BOOL, HVD_BF16, HVD_F8E4M3, HVD_F8E5M2};
-  for (const Split& s : splits)
+  for (const Split& s : registered_splits)
     run_world(s.size, s.per_node, [&](Rank& rank) {
       constexpr int count = 22;
       std::vector<Tensor> mixed, plain;

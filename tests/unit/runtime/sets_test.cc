@@ -12,7 +12,7 @@ using namespace hvd::testing;
 
 namespace {
 
-const std::vector<Split> splits = worlds({{3, 0}, {3, 1}, {3, 2}, {5, 2}, {4, 0}});
+const std::vector<Split> sets_splits = worlds({{3, 0}, {3, 1}, {3, 2}, {5, 2}, {4, 0}});
 
 bool member(const std::vector<int>& ranks, int rank) { return std::count(ranks.begin(), ranks.end(), rank) > 0; }
 
@@ -47,7 +47,7 @@ long resident_kib() {
 }  // namespace
 
 TEST_CASE("sets: every operation in a set, by its own numbering") {
-  for (const Split& s : splits)
+  for (const Split& s : sets_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {
       const std::vector<int> ranks = {rank.size() - 1, 0};  // rank 0 of the set is the last of the world
       const int set = rank.engine().add_set(ranks);

@@ -9,8 +9,8 @@ using namespace hvd::launcher;
 
 namespace {
 
-struct Screen {
-  explicit Screen(int size) : collapser(size) {}
+struct CollapsedScreen {
+  explicit CollapsedScreen(int size) : collapser(size) {}
   void line(int rank, const std::string& text, int after_ms = 0) {
     now += std::chrono::milliseconds(after_ms);
     collapser.add(rank, 0, text, now, take);
@@ -30,13 +30,13 @@ struct Screen {
 }  // namespace
 
 TEST_CASE("collapse: lines that all print are one, at once") {
-  Screen s(3);
+  CollapsedScreen s(3);
   for (const int rank : {2, 0, 1}) s.line(rank, "loaded");
   CHECK(s.shown == "0-2:loaded ");
 }
 
 TEST_CASE("collapse: each rank's order is kept") {
-  Screen s(2);
+  CollapsedScreen s(2);
   s.line(0, "a"), s.line(0, "b"), s.line(1, "b"), s.line(1, "a");
   CHECK(s.end() == "0:a 0-1:b 1:a ");
   s.line(0, "a"), s.line(0, "b"), s.line(1, "a"), s.line(1, "b");
@@ -46,7 +46,7 @@ TEST_CASE("collapse: each rank's order is kept") {
 }
 
 TEST_CASE("collapse: nothing is held for long") {
-  Screen s(2);
+  CollapsedScreen s(2);
   s.line(0, "a");
   s.line(1, "b", 200);
   CHECK(s.shown == "0:a ");

@@ -88,7 +88,7 @@ void both(Rank& rank) {
   eight_bits<f8e5m2>(rank, HVD_F8E5M2);
 }
 
-Tensor sum_of(std::size_t elements, DType dtype) {
+Tensor reduced(std::size_t elements, DType dtype) {
   Tensor t;
   t.dtype = dtype;
   t.row_bytes = elements * element_bytes(dtype);
@@ -137,7 +137,7 @@ TEST_CASE("sums of 8-bit floats are as the host's, to the bit, and do not satura
 TEST_CASE("sums of 8-bit floats: in f32 by our kernels, else in NCCL's way, else on the host") {
   const Means kernels{true, false, false}, ways{true, false, true}, nccl{false, false, true}, none{};
   for (const DType dtype : {DType::f8e4m3, DType::f8e5m2}) {
-    Tensor t = sum_of(8, dtype);
+    Tensor t = reduced(8, dtype);
     CHECK(widened(t, kernels));
     CHECK_FALSE(widened(t, ways));
     CHECK((possible(t, 4, kernels) && possible(t, 4, ways) && possible(t, 4, nccl)));
@@ -153,7 +153,8 @@ TEST_CASE("sums of 8-bit floats: in f32 by our kernels, else in NCCL's way, else
     t.reduce = Reduce::adasum;
     CHECK_FALSE(possible(t, 4, kernels));
     std::size_t bytes = 0;
-    const auto fused = fuse({sum_of(100, dtype), sum_of(10 << 20, dtype), sum_of(7, DType::f32)}, 4, kernels, &bytes);
+    const auto fused =
+        fuse({reduced(100, dtype), reduced(10 << 20, dtype), reduced(7, DType::f32)}, 4, kernels, &bytes);
     REQUIRE(fused.size() == 1);
     CHECK((fused[0].wide && fused[0].tensors.size() == 2 && bytes == 512 + (40 << 20)));
   }
