@@ -201,3 +201,21 @@ def test_a_map_of_this_machine() -> None:
     assert done.returncode == 2
     done = hvdrun.run("--show-map", "-np", "1", "--topology", "nowhere.xml")
     assert done.stderr.startswith("hvdrun: nowhere.xml: is not a topology that hwloc can read\n")
+
+
+def test_the_example_of_a_configuration_file() -> None:
+    """examples/hvdrun.yaml is read, and its values reach the ranks."""
+    example = pathlib.Path(__file__).resolve().parents[2] / "examples/hvdrun.yaml"
+    done = hvdrun.run("--config-file", str(example), "--dry-run", "--json", "--", "true")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["ranks"]) == 2
+    assert document["rank_variables"] == {
+        "HOROVOD_CYCLE_TIME": "2",
+        "HOROVOD_FUSION_THRESHOLD": str(64 << 20),
+        "HOROVOD_LOG_HIDE_TIME": "0",
+        "HOROVOD_LOG_LEVEL": "info",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "30",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "600",
+        "HOROVOD_TIMELINE": "timeline.json",
+    }
