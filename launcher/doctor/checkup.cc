@@ -10,6 +10,8 @@
 
 namespace hvd::launcher {
 
+extern const char host_python_text[];  // made by the build of doctor/host_python.py
+
 std::string value(const Answers& a, const char* key) {
   const auto it = a.values.find(key);
   return it == a.values.end() ? "" : it->second;
@@ -37,44 +39,16 @@ std::string skew_text(const Answers& a) {
   return text;
 }
 
-/// In the host's Python: its version, hvd's version, modules that are missing, addresses that cannot be reached.
+std::string python_list(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += "'" + word + "',";
+  return "[" + list + "]";
+}
+
+/// For the host's Python: doctor/host_python.py, and the call of it.
 std::string python_text(const Questions& q) {
-  std::string list, where, peers;
-  for (const std::string& p : q.peers) peers += "'" + p + "',";
-  for (const std::string& m : q.modules) list += "'" + m + "',";
-  for (const std::string& a : q.addresses) where += "'" + a + "',";
-  return "import sys,socket\n"
-         "from importlib.util import find_spec\n"
-         "print('python','%d.%d.%d'%sys.version_info[:3])\n"
-         "try:\n"
-         "    import hvd\n"
-         "    print('hvd',hvd.__version__)\n"
-         "except Exception as e: print('hvd_error',' '.join(str(e).split()) or type(e).__name__)\n"
-         "import os\n"
-         "for p in getattr(find_spec('horovod'),'submodule_search_locations',None) or ():\n"
-         "    if os.path.exists(os.path.join(p,'metadata.json')): print('horovod',p)\n"
-         "from threading import Thread\n" +
-         nccl_question() + "sys.path.insert(0,'.')\nprint('absent',*[m for m in (" + list +
-         ") if find_spec(m) is None])\nsys.path.pop(0)\n"
-         "good=[]\n"
-         "for a in (" +
-         where +
-         "):\n"
-         "    host,_,port=a.rpartition(':')\n"
-         "    try: socket.create_connection((host.strip('[]'),int(port)),1).close(); good.append(a)\n"
-         "    except OSError: pass\n"
-         "print('reached',*good)\n"
-         "blind=[]\n"
-         "def look(h):\n"
-         "    try: socket.create_connection((h,61037),1).close()\n"  // nobody listens there, but the host says so
-         "    except ConnectionRefusedError: pass\n"
-         "    except OSError: blind.append(h)\n"
-         "looks=[Thread(target=look,args=(h,)) for h in (" +
-         peers +
-         ")]\n"
-         "for t in looks: t.start()\n"
-         "for t in looks: t.join()\n"
-         "print('blind',*sorted(blind))\n";
+  return nccl_question() + host_python_text + "report(" + python_list(q.modules) + "," + python_list(q.addresses) +
+         "," + python_list(q.peers) + ")\n";
 }
 
 /// A value that most hosts share; empty when none has one.

@@ -14,6 +14,8 @@
 
 namespace hvd::launcher {
 
+extern const char nccl_version_text[];  // made by the build of remote/nccl_version.py
+
 namespace {
 
 constexpr std::size_t most_hosts_at_once = 32;
@@ -27,11 +29,7 @@ std::string line_of(const std::string& text, std::string_view key) {
 
 }  // namespace
 
-std::string nccl_question() {
-  return "from importlib.metadata import distributions\n"
-         "for d in distributions():\n"
-         "    if (d.metadata['Name'] or '').startswith('nvidia-nccl-cu'): print('nccl',d.version)\n";
-}
+std::string nccl_question() { return std::string(nccl_version_text) + "report_nccl()\n"; }
 
 CaptureResult ask(const MappedHost& host, const Job& job, const std::string& script) {
   std::vector<std::string> command{"/bin/sh"};

@@ -15,6 +15,7 @@ from tally import Tally, check, from_junit
 
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
 PYTHON_TESTS = ("tests/netns", "tests/support", "tests/wheel", "tests/sanitizers")
+EMBEDDED = ("launcher/doctor/host_python.py", "launcher/remote/nccl_version.py")  # run on other hosts, as text in hvdrun
 
 
 def sources(*patterns: str) -> list[str]:
@@ -48,7 +49,7 @@ def run_lint(context: Context) -> Tally:
     """Linters; the C++ compiler's warnings are errors in every build."""
     tally = context.good("ruff", ["ruff", "check", ".", *scripts_of("python")])
     tally += context.good("mypy of the package", ["mypy", "src/python"], 240)
-    tally += context.good("mypy of scripts and tests", ["mypy", "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240)
+    tally += context.good("mypy of scripts and tests", ["mypy", *EMBEDDED, "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240)
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
     tally += context.good("one name, one meaning", [sys.executable, "scripts/check-names"])
     tally += run_pytest(context, "tests/lint")

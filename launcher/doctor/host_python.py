@@ -1,0 +1,84 @@
+"""What hvdrun doctor asks of a host's Python.  Embedded into hvdrun; runs on the host, from an interpreter's stdin.
+
+hvdrun puts remote/nccl_version.py before it and a call of report() behind it.  Any Python 3 must be able to run it.  Each
+line that it prints is "key value", as doctor/checkup.h reads them.
+"""
+
+import os
+import socket
+import sys
+from importlib.util import find_spec
+from threading import Thread
+
+_SECONDS_TO_CONNECT = 1
+_UNUSED_PORT = 61037  # nobody listens there; a host that is reached refuses the connection
+
+
+def _report_hvd():
+    # type: () -> None
+    """Versions of Python and hvd, and where Horovod itself is installed: a file that only its own package has."""
+    print("python", ".".join(str(n) for n in sys.version_info[:3]))
+    try:
+        import hvd
+
+        print("hvd", hvd.__version__)
+    except Exception as error:
+        print("hvd_error", " ".join(str(error).split()) or type(error).__name__)
+    for folder in getattr(find_spec("horovod"), "submodule_search_locations", None) or ():
+        if os.path.exists(os.path.join(folder, "metadata.json")):
+            print("horovod", folder)
+
+
+def _absent(modules):
+    # type: (list[str]) -> list[str]
+    """Those of the modules that a script in the working folder could not import."""
+    sys.path.insert(0, ".")
+    try:
+        return [m for m in modules if find_spec(m) is None]
+    finally:
+        sys.path.pop(0)
+
+
+def _reached(addresses):
+    # type: (list[str]) -> list[str]
+    """Those of the addresses "ip:port" of hvdrun that a connection can be made to."""
+    good = []
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
+            good.append(address)
+        except OSError:
+            pass
+    return good
+
+
+def _unreachable(peers):
+    # type: (list[str]) -> list[str]
+    """Those of the other hosts that do not answer, sorted."""
+    silent = []
+
+    def look(host):
+        # type: (str) -> None
+        try:
+            socket.create_connection((host, _UNUSED_PORT), _SECONDS_TO_CONNECT).close()
+        except ConnectionRefusedError:
+            pass
+        except OSError:
+            silent.append(host)
+
+    threads = [Thread(target=look, args=(peer,)) for peer in peers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(silent)
+
+
+def report(modules, addresses, peers):
+    # type: (list[str], list[str], list[str]) -> None
+    """modules: that the job imports.  addresses: of hvdrun, "ip:port".  peers: the other hosts."""
+    _report_hvd()
+    print("absent", *_absent(modules))
+    print("reached", *_reached(addresses))
+    print("blind", *_unreachable(peers))
