@@ -16,7 +16,7 @@
 #include "launcher/job/job.h"
 #include "launcher/options/help.h"
 #include "launcher/output/printer.h"
-#include "launcher/process/descendants.h"
+#include "launcher/process/process_tree.h"
 #include "launcher/remote/ask_hosts.h"
 #include "launcher/remote/remote_agent.h"
 #include "launcher/spark/host_shell.h"

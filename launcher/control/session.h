@@ -19,7 +19,7 @@
 #include "wire/manifest.h"
 #include "wire/message.h"
 #include "wire/small.h"
-#include "wire/stall.h"
+#include "wire/stalls.h"
 
 namespace hvd::launcher {
 

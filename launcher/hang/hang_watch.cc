@@ -29,7 +29,7 @@ LifeStage where_of(wire::Place place) {
 }  // namespace
 
 HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<StallLimits> patience,
-                     Callbacks callbacks)
+                     WatchCallbacks callbacks)
     : session_(session),
       map_(map),
       patience_(patience),

@@ -15,7 +15,7 @@ namespace hvd::launcher {
 
 class HangWatch {
  public:
-  struct Callbacks {
+  struct WatchCallbacks {
     std::function<void(const std::string& line)> say;
     /// Asks ranks where they are, then calls @p done, soon or late.
     std::function<void(const std::vector<int>& ranks, std::function<void(const Pictures&)> done)> ask;
@@ -23,7 +23,7 @@ class HangWatch {
     std::function<void(const std::string& why)> give_up;
   };
   /// @param patience  nothing: the user wants no word
-  HangWatch(const Session& session, const JobMap& map, std::optional<StallLimits> patience, Callbacks callbacks);
+  HangWatch(const Session& session, const JobMap& map, std::optional<StallLimits> patience, WatchCallbacks callbacks);
 
   /// Now and then.
   void turn();
@@ -47,7 +47,7 @@ class HangWatch {
   const Session& session_;
   const JobMap& map_;
   const std::optional<StallLimits> patience_;
-  const Callbacks callbacks_;
+  const WatchCallbacks callbacks_;
   Incidents incidents_;
   std::vector<RankActivity> ranks_;
   std::map<int, CoordinatorReport> said_;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/stall.h"
+#include "wire/stalls.h"
 
 namespace hvd::launcher {
 

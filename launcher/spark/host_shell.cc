@@ -17,7 +17,7 @@
 #include "base/own_folder.h"
 #include "base/text.h"
 #include "launcher/process/child_process.h"
-#include "launcher/process/descendants.h"
+#include "launcher/process/process_tree.h"
 #include "launcher/process/signal_queue.h"
 
 namespace hvd::launcher {

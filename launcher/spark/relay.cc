@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "launcher/process/descendants.h"
+#include "launcher/process/process_tree.h"
 #include "wire/channel.h"
 #include "wire/message.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/control/results.h"
+#include "launcher/control/result_stream.h"
 #include "launcher/options/settings.h"
 #include "launcher/output/printer.h"
 #include "launcher/verdict/cleanup_report.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/leftovers.h"
-#include "launcher/process/descendants.h"
+#include "launcher/process/process_tree.h"
 
 namespace hvd::launcher {
 

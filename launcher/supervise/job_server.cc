@@ -45,7 +45,7 @@ const char* state_text(const std::string& state) {
 }  // namespace
 
 JobServer::JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,
-                     Callbacks callbacks)
+                     ServerCallbacks callbacks)
     : session_(session), map_(map), commands_(folder), card_(std::move(card)), callbacks_(std::move(callbacks)) {
   leave_status(folder, status());
 }

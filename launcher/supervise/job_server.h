@@ -23,11 +23,12 @@ struct JobDescription {
 class JobServer {
  public:
   using Clock = std::chrono::steady_clock;
-  struct Callbacks {
+  struct ServerCallbacks {
     std::function<void()> kill;
   };
 
-  JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card, Callbacks callbacks);
+  JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,
+            ServerCallbacks callbacks);
 
   /// One turn of the loop.
   void turn();
@@ -55,7 +56,7 @@ class JobServer {
   const JobMap& map_;
   QueryServer commands_;
   const JobDescription card_;
-  const Callbacks callbacks_;
+  const ServerCallbacks callbacks_;
   std::vector<StackRound> rounds_;
 };
 

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/text.h"
-#include "launcher/process/descendants.h"
+#include "launcher/process/process_tree.h"
 #include "launcher/supervise/job_environment.h"
 #include "launcher/supervise/mpirun_environment.h"
 #include "launcher/supervise/rank_manifests.h"
@@ -129,16 +129,16 @@ void Supervisor::start() {
   const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
   live_ = std::make_unique<JobServer>(*session_, job_.map, folder_.path(),
                                       JobDescription{job_id, title, started_wall_seconds_, grace_seconds_},
-                                      JobServer::Callbacks{[this] { on_signal(SIGTERM); }});
+                                      JobServer::ServerCallbacks{[this] { on_signal(SIGTERM); }});
   watch_ = std::make_unique<HangWatch>(
       *session_, job_.map, patience(),
-      HangWatch::Callbacks{[this](const std::string& line) {
-                             if (end_.goes_on()) say(line);
-                           },
-                           [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
-                             live_->ask(ranks, std::move(done));
-                           },
-                           [this](const std::string& why) { give_up(why); }});
+      HangWatch::WatchCallbacks{[this](const std::string& line) {
+                                  if (end_.goes_on()) say(line);
+                                },
+                                [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
+                                  live_->ask(ranks, std::move(done));
+                                },
+                                [this](const std::string& why) { give_up(why); }});
 }
 
 std::optional<StallLimits> Supervisor::patience() const {

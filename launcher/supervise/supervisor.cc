@@ -13,7 +13,7 @@
 #include "base/leftovers.h"
 #include "base/listen_filter.h"
 #include "base/text.h"
-#include "launcher/process/descendants.h"
+#include "launcher/process/process_tree.h"
 #include "launcher/remote/start_failure.h"
 #include "launcher/supervise/final_words.h"
 

@@ -13,7 +13,7 @@
 
 #include "launcher/control/job_folder.h"
 #include "launcher/control/rank_input.h"
-#include "launcher/control/results.h"
+#include "launcher/control/result_stream.h"
 #include "launcher/control/session.h"
 #include "launcher/control/timeline_file.h"
 #include "launcher/hang/hang_watch.h"

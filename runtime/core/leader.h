@@ -20,7 +20,7 @@
 #include "negotiate/gather.h"
 #include "negotiate/tree.h"
 #include "transport/transport.h"
-#include "wire/stall.h"
+#include "wire/stalls.h"
 
 namespace hvd::core {
 

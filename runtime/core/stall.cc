@@ -4,8 +4,6 @@
 /// its node's leader, which then looks again and again until nothing is
 /// incomplete.  Leaders pass upwards who has announced what; what is merged on
 /// the way stays a few runs of ranks, and whoever is not among them is missing.
-#include "wire/stall.h"
-
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -17,6 +15,7 @@
 #include "negotiate/command.h"
 #include "negotiate/idset.h"
 #include "wire/link.h"
+#include "wire/stalls.h"
 
 namespace hvd::core {
 

@@ -26,7 +26,7 @@ enum class Type : std::uint16_t {
   phase = 8,          ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
   pong = 9,           ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
   started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got
-  stall = 11,         ///< JSON Stall (stall.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
+  stall = 11,         ///< JSON Stall (stalls.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
   unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
   stack = 13,      ///< JSON StackPicture (small.h): where the rank is
   swept = 15,      ///< JSON Swept (small.h): the answer to a release that asked for it

@@ -55,7 +55,7 @@ class _Pieces(io.RawIOBase):
 
 
 def _records(file: BinaryIO) -> dict[int, _Pieces]:
-    """What hvdrun wrote, rank by rank (launcher/control/results.h)."""
+    """What hvdrun wrote, rank by rank (launcher/control/result_stream.h)."""
     found: dict[int, _Pieces] = {}
     end, at = file.seek(0, io.SEEK_END), 0
     while at + _RECORD.size <= end:

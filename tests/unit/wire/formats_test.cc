@@ -10,7 +10,7 @@
 #include "wire/link.h"
 #include "wire/manifest.h"
 #include "wire/small.h"
-#include "wire/stall.h"
+#include "wire/stalls.h"
 
 using namespace hvd;
 using namespace hvd::wire;

@@ -1,4 +1,4 @@
-#include "launcher/process/descendants.h"
+#include "launcher/process/process_tree.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>

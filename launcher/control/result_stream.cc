@@ -1,4 +1,4 @@
-#include "launcher/control/results.h"
+#include "launcher/control/result_stream.h"
 
 #include <fcntl.h>
 #include <poll.h>

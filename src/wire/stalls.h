@@ -1,4 +1,4 @@
-/// @file stall.h — operations that some ranks have submitted and others have not, as the coordinator tells hvdrun.
+/// @file stalls.h — operations that some ranks have submitted and others have not, as the coordinator tells hvdrun.
 ///
 /// The writer is header only and needs no JSON library: libhvd links it.  The reader is in hvd_wire.
 #pragma once

@@ -1,4 +1,4 @@
-#include "launcher/control/results.h"
+#include "launcher/control/result_stream.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

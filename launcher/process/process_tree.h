@@ -1,4 +1,4 @@
-/// @file descendants.h — no process of a job outlives its hvdrun, and hvdrun does not outlive who started it.
+/// @file process_tree.h — no process of a job outlives its hvdrun, and hvdrun does not outlive who started it.
 #pragma once
 #include <string>
 #include <vector>

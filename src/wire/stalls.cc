@@ -1,4 +1,4 @@
-#include "stall.h"
+#include "stalls.h"
 
 #include "base/error.h"
 #include "json.h"

@@ -1,4 +1,4 @@
-/// @file results.h — the ranks' results, on their way to who asked for them: hvd.run(), hvd.spark.
+/// @file result_stream.h — the ranks' results, on their way to who asked for them: hvd.run(), hvd.spark.
 #pragma once
 #include <cstdint>
 #include <optional>
