@@ -15,10 +15,10 @@
 #include "base/exception_barrier.h"
 #include "core/checked_request.h"
 #include "core/device.h"
-#include "cuda/gpu.h"
+#include "gpu/cuda/gpu.h"
+#include "gpu/nccl/library.h"
 #include "memory/arena.h"
 #include "memory/backoff.h"
-#include "ops/nccl/library.h"
 
 using hvd::Code;
 using hvd::Error;

@@ -11,7 +11,7 @@
 
 #include "api/mpi_plugin.h"
 #include "base/error.h"
-#include "cuda/memory.h"
+#include "gpu/cuda/memory.h"
 #include "recorder/file_sink.h"
 #include "recorder/link_sink.h"
 #include "transport/loopback.h"

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "core/set.h"
-#include "ops/hierarchical/adasum.h"
-#include "ops/hierarchical/delivery.h"
-#include "ops/hierarchical/lanes.h"
+#include "ops/adasum/adasum.h"
+#include "ops/movement/movement.h"
+#include "ops/reduce_scatter/reduce_scatter.h"
 
 namespace hvd::core {
 namespace {
@@ -119,7 +119,7 @@ void Batch::run_eager(Operation& op) {
   } else if (e.signature.operation() == Kind::broadcast) {
     std::memcpy(op.out, slots_.at(e.signature.root, e.slot, op.parity), e.bytes);
   } else {  // reducescatter
-    const ops::Divided t = divide(op);
+    const ops::DividedTensor t = divide(op);
     const std::size_t begin = t.begin(world_.rank, world_.size), end = t.end(world_.rank, world_.size);
     slots_.reduce(t.item.reduce, t.item.scale, e.slot + begin, op.parity, (end - begin) / t.item.element_bytes,
                   t.item.out);
@@ -134,8 +134,8 @@ void Batch::start() {
   running_ = at_ < parts;
   if (!running_) return;
   if (at_ == agreed) {
-    auto exchange = [this](std::vector<ops::Parcel> parcels) {
-      return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
+    auto exchange = [this](std::vector<ops::MovedTensor> moved_tensors) {
+      return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(moved_tensors));
     };
     device_ = std::make_unique<Device>(world_, config_, gpu_busy_, tracer_, exchange, std::move(inherited_));
     device_->begin_agreement(parts_[agreed].ops);
@@ -239,7 +239,7 @@ std::unique_ptr<ops::Stage> Batch::stage_of(std::size_t part) {
 }
 
 std::unique_ptr<ops::Stage> Batch::adasum() {
-  std::vector<ops::Adapted> tensors;
+  std::vector<ops::AdasumTensor> tensors;
   std::size_t bytes = 0;
   for (const Operation* op : parts_[adapted].ops) {
     tensors.push_back({item_of(*op), op->entry->signature.type()});
@@ -251,23 +251,23 @@ std::unique_ptr<ops::Stage> Batch::adasum() {
 }
 
 /// A reducescatter, and memory for this rank's part of the result.
-ops::Divided Batch::divide(Operation& op) const {
+ops::DividedTensor Batch::divide(Operation& op) const {
   const Signature& s = op.entry->signature;
   const std::int64_t rows = s.dims[0];
   op.result_shape.assign(s.dims, s.dims + s.ndim);
   op.result_shape[0] = rows / world_.size + (world_.rank < rows % world_.size ? 1 : 0);
-  ops::Divided t{item_of(op), rows};
+  ops::DividedTensor t{item_of(op), rows};
   op.allocate(t.end(world_.rank, world_.size) - t.begin(world_.rank, world_.size));
   t.item.out = static_cast<unsigned char*>(op.result);
   return t;
 }
 
 std::unique_ptr<ops::Stage> Batch::reducescatter() {
-  std::vector<ops::Divided> tensors;
+  std::vector<ops::DividedTensor> tensors;
   std::size_t bytes = 0;
   for (Operation* op : parts_[scattered].ops) {
-    ops::Divided t = divide(*op);
-    if (nodes_.count() > 1 && Widened::needed(op->entry->signature)) {
+    ops::DividedTensor t = divide(*op);
+    if (nodes_.count() > 1 && WideCopy::needed(op->entry->signature)) {
       t.item = widened_.emplace_back(*op).item(t.item);
       t.item.out += t.begin(world_.rank, world_.size);
     }
@@ -275,13 +275,13 @@ std::unique_ptr<ops::Stage> Batch::reducescatter() {
     tensors.push_back(t);
   }
   rings_.streaming = distance_.streaming(node_, bytes);
-  return std::make_unique<ops::Lanes>(rings_, nodes_, transport_, std::move(tensors));
+  return std::make_unique<ops::ReduceScatter>(rings_, nodes_, transport_, std::move(tensors));
 }
 
 void Batch::take_scattered() {
-  for (const Widened& w : widened_) {
+  for (const WideCopy& w : widened_) {
     const Operation& op = w.operation();
-    const ops::Divided t{item_of(op), op.entry->signature.dims[0]};
+    const ops::DividedTensor t{item_of(op), op.entry->signature.dims[0]};
     const std::size_t begin = t.begin(world_.rank, world_.size), end = t.end(world_.rank, world_.size);
     w.narrow(op.result, begin / t.item.element_bytes, (end - begin) / t.item.element_bytes);
   }
@@ -289,11 +289,11 @@ void Batch::take_scattered() {
 }
 
 std::unique_ptr<ops::Stage> Batch::delivery() {
-  std::vector<ops::Parcel> parcels;
+  std::vector<ops::MovedTensor> moved_tensors;
   std::size_t bytes = 0;  // what all ranks know of
   for (const Operation* op : parts_[delivered].ops) {
     const Signature& s = op->entry->signature;
-    ops::Parcel p;
+    ops::MovedTensor p;
     p.kind = s.operation();
     p.in = in_of(*op);
     p.out = out_of(*op);
@@ -302,16 +302,16 @@ std::unique_ptr<ops::Stage> Batch::delivery() {
     p.root = s.root;
     p.splits = op->splits.data();
     if (p.kind == Kind::broadcast) bytes += p.row_bytes;
-    parcels.push_back(std::move(p));
+    moved_tensors.push_back(std::move(p));
   }
   rings_.streaming = distance_.streaming(node_, bytes);
-  return std::make_unique<ops::Delivery>(rings_, nodes_, transport_, std::move(parcels));
+  return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(moved_tensors));
 }
 
 void Batch::take_delivered() {
-  std::vector<ops::Parcel> parcels = static_cast<ops::Delivery&>(*owned_).take();
-  for (std::size_t i = 0; i < parcels.size(); ++i) {
-    ops::Parcel& p = parcels[i];
+  std::vector<ops::MovedTensor> moved_tensors = static_cast<ops::Movement&>(*owned_).take();
+  for (std::size_t i = 0; i < moved_tensors.size(); ++i) {
+    ops::MovedTensor& p = moved_tensors[i];
     if (!p.result) continue;  // broadcast
     Operation& op = *parts_[delivered].ops[i];
     const Signature& s = op.entry->signature;

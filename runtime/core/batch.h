@@ -19,7 +19,7 @@
 #include "core/reduction.h"
 #include "core/widened.h"
 #include "core/world.h"
-#include "ops/hierarchical/lanes.h"
+#include "ops/reduce_scatter/reduce_scatter.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/eager.h"
 #include "ops/shm/rings.h"
@@ -55,7 +55,7 @@ class Batch {
   /// What process sets get of the device when they are made; nullptr: nothing.
   Device* device() { return device_.get(); }
   /// Of the world's device, before the first batch.
-  void inherit(std::unique_ptr<Inherited> inherited) { inherited_ = std::move(inherited); }
+  void inherit(std::unique_ptr<InheritedGpu> inherited) { inherited_ = std::move(inherited); }
   /// After a lost peer: forgets everything under way, without ending operations.
   void drop();
 
@@ -69,7 +69,7 @@ class Batch {
   trace::Phase transfer() const;
   void run_eager(std::span<Operation* const> ops);
   void run_eager(Operation& op);
-  ops::Divided divide(Operation& op) const;
+  ops::DividedTensor divide(Operation& op) const;
   void start();
   void finish();
   void sort(Operation& op);
@@ -93,14 +93,14 @@ class Batch {
   std::atomic<bool>& gpu_busy_;
   End end_;
   Special special_;
-  ops::Slots slots_;
+  ops::EagerSlots slots_;
   const ops::Nodes nodes_;
   ops::Rings rings_;
   ops::Distance distance_;
   Reduction reduction_;
-  std::deque<Widened> widened_;           ///< of the reducescatters
-  std::unique_ptr<Inherited> inherited_;  ///< until there is a device
-  std::unique_ptr<Device> device_;        ///< from the first tensor on a GPU on
+  std::deque<WideCopy> widened_;             ///< of the reducescatters
+  std::unique_ptr<InheritedGpu> inherited_;  ///< until there is a device
+  std::unique_ptr<Device> device_;           ///< from the first tensor on a GPU on
   std::array<Part, parts> parts_;
   std::size_t at_ = 0;                 ///< the part under way
   ops::Stage* stage_ = nullptr;        ///< of that part

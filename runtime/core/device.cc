@@ -8,7 +8,7 @@
 
 namespace hvd::core {
 
-using cuda::Current;
+using cuda::CurrentContext;
 
 namespace {
 
@@ -17,14 +17,14 @@ constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is
 }  // namespace
 
 Device::Device(const World& world, const Config& config, std::atomic<bool>& gpu_busy, trace::Tracer& tracer,
-               Exchange exchange, std::unique_ptr<Inherited> inherited)
+               Exchange exchange, std::unique_ptr<InheritedGpu> inherited)
     : world_(world),
       config_(config),
       gpu_busy_(gpu_busy),
       tracer_(tracer),
       exchange_(std::move(exchange)),
       inherited_(std::move(inherited)) {
-  lanes_.emplace_back(gpu_busy_, tracer_);
+  slots_.emplace_back(gpu_busy_, tracer_);
 }
 
 /// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.
@@ -35,23 +35,23 @@ Device::~Device() {
     reap();
   }
   end_now(failed_, why_failed_);
-  for (Lane& l : lanes_) l.buffer.reset();
+  for (StreamSlot& l : slots_) l.buffer.reset();
   if (gpu_) gpu_->tidy();
 }
 
 bool Device::running() const {
-  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return !l.running.empty(); });
+  return std::any_of(slots_.begin(), slots_.end(), [](const StreamSlot& l) { return !l.running.empty(); });
 }
 
 bool Device::quiet() {
   watch();
-  const Current current(gpu_->driver(), gpu_->context());
-  return !running() && clique_->made() && clique_->lane(0).whole->ready();
+  const CurrentContext current(gpu_->driver(), gpu_->context());
+  return !running() && communicators_->made() && communicators_->slot(0).whole->ready();
 }
 
 bool Device::reap() {
   bool any = false;
-  for (Lane& l : lanes_) any |= l.running.reap();
+  for (StreamSlot& l : slots_) any |= l.running.reap();
   if (any && gpu_) gpu_->tidy();
   return any;
 }
@@ -61,9 +61,9 @@ bool Device::reap() {
 namespace {
 
 /// But for what it waits for.
-nccl::Tensor tensor_of(const Operation& op) {
+nccl::DeviceTensor tensor_of(const Operation& op) {
   const Signature& s = op.entry->signature;
-  nccl::Tensor t;
+  nccl::DeviceTensor t;
   t.kind = s.operation();
   t.dtype = s.type();
   t.reduce = s.reduction();
@@ -89,8 +89,9 @@ nccl::Tensor tensor_of(const Operation& op) {
 std::vector<Operation*> Device::take(std::span<Operation* const> ops) {
   std::vector<Operation*> taken;
   for (Operation* op : ops) {
-    const nccl::Tensor t = tensor_of(*op);
-    if (decision_.nccl && !(decision_.through_host & bit_of(t.kind)) && nccl::possible(t, world_.size, decision_.means))
+    const nccl::DeviceTensor t = tensor_of(*op);
+    if (decision_.nccl && !(decision_.through_host & bit_of(t.kind)) &&
+        nccl::possible(t, world_.size, decision_.capabilities))
       taken.push_back(op);
     else if (staging_)
       staging_->begin(*op, world_.rank);
@@ -104,7 +105,7 @@ void Device::begin(std::span<Operation* const> ops, std::uint32_t row) {
   join();
   tensors_.clear();
   for (const Operation* op : ops_) {
-    nccl::Tensor& t = tensors_.emplace_back(tensor_of(*op));
+    nccl::DeviceTensor& t = tensors_.emplace_back(tensor_of(*op));
     if (!op->gpu) continue;
     t.ready = op->gpu->ready;
     t.stream = op->gpu->stream;
@@ -116,7 +117,7 @@ void Device::begin(std::span<Operation* const> ops, std::uint32_t row) {
 /// an allgather.
 void Device::begin_lengths() {
   my_lengths_.clear();
-  for (const nccl::Tensor& t : tensors_) {
+  for (const nccl::DeviceTensor& t : tensors_) {
     if (t.kind == Kind::allgather) my_lengths_.push_back(t.rows);
     if (t.kind == Kind::alltoall) my_lengths_.insert(my_lengths_.end(), t.sent.begin(), t.sent.end());
   }
@@ -127,13 +128,13 @@ void Device::begin_lengths() {
 }
 
 void Device::take_lengths() {
-  std::vector<ops::Parcel> parcels = delivery_->take();
+  std::vector<ops::MovedTensor> moved_tensors = delivery_->take();
   delivery_.reset();
-  const std::unique_ptr<void, void (*)(void*)> hold(parcels.front().result, std::free);
+  const std::unique_ptr<void, void (*)(void*)> hold(moved_tensors.front().result, std::free);
   const auto* lengths = static_cast<const std::int64_t*>(hold.get());
   const auto size = static_cast<std::size_t>(world_.size);
   std::size_t column = 0;
-  for (nccl::Tensor& t : tensors_) {
+  for (nccl::DeviceTensor& t : tensors_) {
     const bool all = t.kind == Kind::alltoall;
     if (!all && t.kind != Kind::allgather) continue;
     t.received.resize(size);
@@ -144,22 +145,22 @@ void Device::take_lengths() {
 }
 
 void Device::launch() {
-  Lane& l = lane();
+  StreamSlot& l = slot();
   l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
-  const nccl::Launch::Where where{{*gpu_, l.stream, *l.buffer, decision_.means, row_ != 0},
-                                  *clique_,
-                                  turn_ % lanes_.size(),
-                                  nodes_,
-                                  decision_.sums_by_nodes,
-                                  decision_.gathers_by_nodes};
-  launch_ = std::make_unique<nccl::Launch>(where, world_.size, std::move(tensors_));
+  const nccl::NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, decision_.capabilities, row_ != 0},
+                                      *communicators_,
+                                      turn_ % slots_.size(),
+                                      nodes_,
+                                      decision_.sums_by_nodes,
+                                      decision_.gathers_by_nodes};
+  launch_ = std::make_unique<nccl::NcclLaunch>(where, world_.size, std::move(tensors_));
 }
 
 /// What the timeline wants to know of the launch, which is queued; nullptr: nothing.
-std::unique_ptr<Timed> Device::timed() {
+std::unique_ptr<LaunchTimes> Device::timed() {
   if (row_ == 0) return nullptr;
-  auto t = std::make_unique<Timed>();
+  auto t = std::make_unique<LaunchTimes>();
   t->row = row_;
   t->by = trace::Phase::nccl;
   t->packs = launch_->packs();
@@ -180,17 +181,17 @@ bool Device::step() {
 bool Device::done() const { return !delivery_ && launch_ && launch_->done(); }
 
 void Device::finish() {
-  const auto end = lane().running.add(launch_->mark(), timed());
-  std::vector<nccl::Tensor>& tensors = launch_->tensors();
+  const auto end = slot().running.add(launch_->mark(), timed());
+  std::vector<nccl::DeviceTensor>& tensors = launch_->tensors();
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     Operation& op = *ops_[i];
-    nccl::Tensor& t = tensors[i];
+    nccl::DeviceTensor& t = tensors[i];
     if (!t.absent) {
       op.gpu->ready.reset();
       op.gpu->end = end;
     }
     if (!t.result) continue;
-    gpu_->lend(t.result, lane().stream);  // until somebody takes it
+    gpu_->lend(t.result, slot().stream);  // until somebody takes it
     const Signature& s = op.entry->signature;
     op.result_shape.assign(s.dims, s.dims + s.ndim);
     op.received = std::move(t.received);
@@ -222,10 +223,10 @@ bool Device::watch() {
     if (running() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
     return any;
   }
-  if (!clique_) return any;
+  if (!communicators_) return any;
   try {
-    const Current current(gpu_->driver(), gpu_->context());
-    clique_->watch();
+    const CurrentContext current(gpu_->driver(), gpu_->context());
+    communicators_->watch();
   } catch (const Error& e) {
     end_now(static_cast<int>(e.code), e.what());
     throw;
@@ -264,11 +265,11 @@ void Device::forget_launch() {
 /// The callers learn that what runs has failed, and NCCL's kernels end.
 void Device::end_now(int code, const std::string& text) {
   reap();
-  for (Lane& l : lanes_) l.running.fail(code, text);
-  if (!gpu_ || !clique_) return;
+  for (StreamSlot& l : slots_) l.running.fail(code, text);
+  if (!gpu_ || !communicators_) return;
   try {
-    const Current current(gpu_->driver(), gpu_->context());
-    clique_->abort();
+    const CurrentContext current(gpu_->driver(), gpu_->context());
+    communicators_->abort();
     free_rest();
   } catch (const Error&) {  // the driver is gone: so is what ran there
   }
@@ -277,8 +278,8 @@ void Device::end_now(int code, const std::string& text) {
 /// NCCL queues nothing anymore, so a mark behind all of it can be had.
 void Device::free_rest() {
   if (rest_.empty()) return;
-  const std::shared_ptr<cuda::Mark> mark = gpu_->mark(lane().stream);
-  lane().buffer->last = mark;
+  const std::shared_ptr<cuda::Mark> mark = gpu_->mark(slot().stream);
+  slot().buffer->last = mark;
   for (const cuda::Pointer p : rest_) gpu_->free(p, mark);
   rest_.clear();
 }

@@ -11,7 +11,7 @@
 
 namespace hvd::core {
 
-using cuda::Current;
+using cuda::CurrentContext;
 
 namespace {
 
@@ -47,12 +47,12 @@ void Device::begin_agreement(std::span<Operation* const> ops) {
   if (gpu_) check_plan(*gpu_, world_.world_rank(world_.rank));
   if (inherited_ && gpu_ != &inherited_->gpu) inherited_.reset();
   if (inherited_) share_ = std::move(inherited_->share);
-  mine_ = card();
+  mine_ = device_info();
   delivery_ = exchange(&mine_, sizeof mine_);
 }
 
-nccl::Card Device::card() {
-  nccl::Card c;
+nccl::DeviceInfo Device::device_info() {
+  nccl::DeviceInfo c;
   c.through_host = config_.gpu_through_host;
   c.wide = config_.nccl_wide;
   c.float8 = config_.nccl_float8;
@@ -74,13 +74,13 @@ nccl::Card Device::card() {
   c.version = library->version;
   c.splits = library->split != nullptr;
   c.inherited = inherited_ != nullptr;
-  c.lanes = inherited_ ? std::min(config_.nccl_streams, inherited_->lanes) : config_.nccl_streams;
+  c.slots = inherited_ ? std::min(config_.nccl_streams, inherited_->slots) : config_.nccl_streams;
   c.sums_by_nodes = config_.sums_by_nodes;
   c.gathers_by_nodes = config_.gathers_by_nodes;
-  if (!share_) share_ = std::make_unique<nccl::Share>(*gpu_);
+  if (!share_) share_ = std::make_unique<nccl::MultiprocessorShare>(*gpu_);
   c.blocks = share_->blocks();
   if (world_.rank == 0) {
-    const Current current(gpu_->driver(), gpu_->context());
+    const CurrentContext current(gpu_->driver(), gpu_->context());
     if (const int code = library->get_unique_id(&c.id); code != nccl::success) {
       copy_text(c.why, "ncclGetUniqueId: " + library->text(code, nullptr));
       c.version = 0;
@@ -90,15 +90,15 @@ nccl::Card Device::card() {
 }
 
 /// Every rank's bytes to every rank.
-std::unique_ptr<ops::Delivery> Device::exchange(const void* bytes, std::size_t count) {
-  ops::Parcel p;
+std::unique_ptr<ops::Movement> Device::exchange(const void* bytes, std::size_t count) {
+  ops::MovedTensor p;
   p.kind = Kind::allgather;
   p.in = static_cast<const unsigned char*>(bytes);
   p.row_bytes = count;
   p.rows = 1;
-  std::vector<ops::Parcel> parcels;
-  parcels.push_back(std::move(p));
-  return exchange_(std::move(parcels));
+  std::vector<ops::MovedTensor> moved_tensors;
+  moved_tensors.push_back(std::move(p));
+  return exchange_(std::move(moved_tensors));
 }
 
 bool Device::step_agreement() {
@@ -106,26 +106,26 @@ bool Device::step_agreement() {
     const bool moved = delivery_->step();
     if (!delivery_->done()) return moved;
   }
-  std::vector<ops::Parcel> parcels = delivery_->take();
+  std::vector<ops::MovedTensor> moved_tensors = delivery_->take();
   delivery_.reset();
-  const std::unique_ptr<void, void (*)(void*)> hold(parcels.front().result, std::free);
-  const auto* received = static_cast<const nccl::Card*>(hold.get());
-  std::vector<nccl::Card> cards(received, received + world_.size);
-  std::transform(cards.begin(), cards.end(), cards.begin(), nccl::sound);
+  const std::unique_ptr<void, void (*)(void*)> hold(moved_tensors.front().result, std::free);
+  const auto* received = static_cast<const nccl::DeviceInfo*>(hold.get());
+  std::vector<nccl::DeviceInfo> devices(received, received + world_.size);
+  std::transform(devices.begin(), devices.end(), devices.begin(), nccl::sound);
   std::vector<std::size_t> nodes;
   for (const std::vector<int>& n : world_.nodes) nodes.push_back(n.size());
-  decision_ = nccl::decide(cards, world_.world_ranks, nodes);
+  decision_ = nccl::decide(devices, world_.world_ranks, nodes);
   if (!decision_.nccl) share_.reset();
-  if (share_) share_->shrink(decision_.blocks * decision_.lanes);
-  mine_.id = cards.front().id;
+  if (share_) share_->shrink(decision_.blocks * decision_.slots);
+  mine_.id = devices.front().id;
   if (gpu_) {
-    const Current current(gpu_->driver(), gpu_->context());
-    while (lanes_.size() < static_cast<std::size_t>(decision_.lanes)) lanes_.emplace_back(gpu_busy_, tracer_);
-    for (Lane& l : lanes_) {
+    const CurrentContext current(gpu_->driver(), gpu_->context());
+    while (slots_.size() < static_cast<std::size_t>(decision_.slots)) slots_.emplace_back(gpu_busy_, tracer_);
+    for (StreamSlot& l : slots_) {
       l.stream = gpu_->make_stream();
-      l.buffer = std::make_unique<nccl::Buffer>(*gpu_);
+      l.buffer = std::make_unique<nccl::FusionBuffer>(*gpu_);
     }
-    staging_ = std::make_unique<Staging>(*gpu_, lanes_.front().stream, lanes_.front().running);
+    staging_ = std::make_unique<Staging>(*gpu_, slots_.front().stream, slots_.front().running);
   }
   if (world_.rank == 0) say();
   agreed_ = true;
@@ -134,7 +134,7 @@ bool Device::step_agreement() {
 
 /// What is not as one would expect, and to who asks for it what is.
 void Device::say() const {
-  const nccl::Decision& d = decision_;
+  const nccl::GpuDecision& d = decision_;
   const std::string way = std::string("tensors on GPUs go through ") +
                           (d.nccl ? "NCCL " + nccl::version_text(nccl::Library::get()->version) : "host memory");
   if (!d.nccl && !d.reason.empty())
@@ -147,8 +147,8 @@ void Device::say() const {
 
 /// Begins the communicators: when NCCL is needed for the first time.
 void Device::join() {
-  if (clique_) return;
-  const Current current(gpu_->driver(), gpu_->context());
+  if (communicators_) return;
+  const CurrentContext current(gpu_->driver(), gpu_->context());
   if (decision_.sums_by_nodes || decision_.gathers_by_nodes) {
     nodes_ = {static_cast<int>(world_.nodes.size()), world_.node(), world_.local_size(), world_.local_rank(), {}};
     for (const std::vector<int>& n : world_.nodes) nodes_.of.insert(nodes_.of.end(), n.begin(), n.end());
@@ -159,16 +159,18 @@ void Device::join() {
   else
     whole = std::make_unique<nccl::Communicator>(*nccl::Library::get(), *gpu_, mine_.id, world_.rank, world_.size,
                                                  decision_.blocks);
-  clique_ = std::make_unique<nccl::Clique>(std::move(whole), decision_.lanes, nodes_, decision_.blocks);
+  communicators_ =
+      std::make_unique<nccl::CommunicatorGroup>(std::move(whole), decision_.slots, nodes_, decision_.blocks);
 }
 
-std::unique_ptr<Inherited> Device::split(int rank, int size, int blocks, std::unique_ptr<nccl::Share> share) {
-  const Current current(gpu_->driver(), gpu_->context());
-  const int lanes = std::min(decision_.lanes, blocks);
-  auto whole = clique_->split(rank < 0 ? nccl::no_color : 0, rank, size, blocks / lanes);
+std::unique_ptr<InheritedGpu> Device::split(int rank, int size, int blocks,
+                                            std::unique_ptr<nccl::MultiprocessorShare> share) {
+  const CurrentContext current(gpu_->driver(), gpu_->context());
+  const int slots = std::min(decision_.slots, blocks);
+  auto whole = communicators_->split(rank < 0 ? nccl::no_color : 0, rank, size, blocks / slots);
   if (!whole) return nullptr;
   share->shrink(blocks);
-  return std::make_unique<Inherited>(Inherited{*gpu_, std::move(share), lanes, std::move(whole)});
+  return std::make_unique<InheritedGpu>(InheritedGpu{*gpu_, std::move(share), slots, std::move(whole)});
 }
 
 }  // namespace hvd::core

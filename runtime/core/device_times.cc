@@ -6,7 +6,7 @@
 
 namespace hvd::core {
 
-std::vector<std::int64_t> DeviceTimes::times(const Timed& timed, std::int64_t now_ns) {
+std::vector<std::int64_t> DeviceTimes::times(const LaunchTimes& timed, std::int64_t now_ns) {
   const std::vector<std::shared_ptr<cuda::Mark>>& marks = timed.marks;
   std::int64_t first = timed.recorded_ns;
   if (!timed.idle && last_) first = std::max(first, last_ns_ + marks.front()->since_ns(*last_));
@@ -20,7 +20,7 @@ std::vector<std::int64_t> DeviceTimes::times(const Timed& timed, std::int64_t no
   return at;
 }
 
-void DeviceTimes::tell(trace::Tracer& tracer, const Timed& timed) {
+void DeviceTimes::tell(trace::Tracer& tracer, const LaunchTimes& timed) {
   using trace::Phase;
   if (!tracer.enabled()) return;
   const std::vector<std::int64_t> at = times(timed, trace::monotonic_ns());

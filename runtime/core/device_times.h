@@ -10,13 +10,13 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/gpu.h"
+#include "gpu/cuda/gpu.h"
 #include "recorder/tracer.h"
 
 namespace hvd::core {
 
 /// The marks of one launch, and what they lie between.
-struct Timed {
+struct LaunchTimes {
   std::uint32_t row = 0;                 ///< of the timeline
   trace::Phase by = trace::Phase::nccl;  ///< who moves it
   bool packs = false;                    ///< something goes through the fusion buffer
@@ -31,10 +31,10 @@ class DeviceTimes {
  public:
   /// Tells @p tracer of a launch that has ended, in the order of the stream.  With the GPU's context current.
   /// Throws Error when the driver refuses.
-  void tell(trace::Tracer& tracer, const Timed& timed);
+  void tell(trace::Tracer& tracer, const LaunchTimes& timed);
 
  private:
-  std::vector<std::int64_t> times(const Timed& timed, std::int64_t now_ns);
+  std::vector<std::int64_t> times(const LaunchTimes& timed, std::int64_t now_ns);
 
   std::shared_ptr<cuda::Mark> last_;  ///< reached at last_ns_
   std::int64_t last_ns_ = 0;

@@ -30,7 +30,7 @@ negotiate::CoordinatorOptions options_of(const World& world, const Config& confi
   o.hold_ns = config.hold_ns;
   o.eager_limit = ops::eager_limit;
   // Across nodes every tensor is streamed: what a slot saves is nothing beside a message.
-  o.eager_bytes = world.nodes.size() == 1 ? ops::Slots::bytes(g) : 0;
+  o.eager_bytes = world.nodes.size() == 1 ? ops::EagerSlots::bytes(g) : 0;
   return o;
 }
 

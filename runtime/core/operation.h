@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "common/signature.h"
 #include "core/rank_status.h"
-#include "cuda/gpu.h"
+#include "gpu/cuda/gpu.h"
 #include "memory/futex.h"
 
 namespace hvd::core {

@@ -14,7 +14,7 @@ ops::Item item_of(const Operation& op) {
   item.element_bytes = element_bytes(s.type());
   item.reduce = ops::reducer(s.type(), s.reduction() == Reduce::adasum ? Reduce::sum : s.reduction());
   item.scale = op.entry->scale;
-  if (Widened::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
+  if (WideCopy::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
   return item;
 }
 
@@ -23,15 +23,15 @@ Reduction::Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Node
     : rings_(rings),
       distance_(distance),
       nodes_(nodes),
-      exchange_(nodes, transport),
+      between_nodes_(nodes, transport),
       allreduce_(rings),
-      places_(rings.node),
+      registered_(rings.node),
       direct_(rings) {}
 
 /// The same on all ranks.  What has an eager slot says nothing about its place; what came by record neither.
 bool Reduction::lies_registered(const Operation& op) {
   return nodes_.count() == 1 && op.by_bit && op.entry->slot == negotiate::no_slot &&
-         places_.registered(op.entry->id, op.parity);
+         registered_.registered(op.entry->id, op.parity);
 }
 
 void Reduction::begin(std::span<Operation* const> ops) {
@@ -45,8 +45,8 @@ void Reduction::begin(std::span<Operation* const> ops) {
   }
   rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
   direct_.begin();
-  exchange_.begin(stream_);
-  allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &exchange_ : nullptr);
+  between_nodes_.begin(stream_);
+  allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &between_nodes_ : nullptr);
 }
 
 bool Reduction::step() {
@@ -54,6 +54,6 @@ bool Reduction::step() {
   return direct_.step() || moved;
 }
 
-void Reduction::drop() { exchange_.drop(); }
+void Reduction::drop() { between_nodes_.drop(); }
 
 }  // namespace hvd::core

@@ -4,9 +4,9 @@
 #include <span>
 
 #include "core/operation.h"
-#include "ops/hierarchical/exchange.h"
-#include "ops/shm/allreduce.h"
-#include "ops/shm/direct.h"
+#include "ops/allreduce/between_nodes.h"
+#include "ops/allreduce/direct.h"
+#include "ops/allreduce/shm.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/rings.h"
 
@@ -36,9 +36,9 @@ class Reduction final : public ops::Stage {
   ops::Distance& distance_;
   const ops::Nodes& nodes_;
   ops::Stream stream_;
-  ops::Exchange exchange_;
+  ops::BetweenNodes between_nodes_;
   ops::ShmAllreduce allreduce_;
-  ops::Places places_;
+  ops::RegisteredTensors registered_;
   ops::DirectAllreduce direct_;
 };
 

@@ -34,7 +34,7 @@ bool arrived(const Operation& op) {
          op.gpu->end->mark->reached();
 }
 
-std::shared_ptr<DeviceEnd> Running::add(std::shared_ptr<cuda::Mark> mark, std::unique_ptr<Timed> timed) {
+std::shared_ptr<DeviceEnd> DeviceQueue::add(std::shared_ptr<cuda::Mark> mark, std::unique_ptr<LaunchTimes> timed) {
   auto end = std::make_shared<DeviceEnd>();
   end->mark = std::move(mark);
   all_.push_back({end, std::move(timed)});
@@ -42,7 +42,7 @@ std::shared_ptr<DeviceEnd> Running::add(std::shared_ptr<cuda::Mark> mark, std::u
   return end;
 }
 
-bool Running::reap() {
+bool DeviceQueue::reap() {
   bool any = false;
   while (!all_.empty() && arrived(*all_.front().end)) {
     const One one = std::move(all_.front());
@@ -51,7 +51,7 @@ bool Running::reap() {
     if (!one.timed) continue;
     try {
       const cuda::Gpu& gpu = one.end->mark->gpu();
-      const cuda::Current current(gpu.driver(), gpu.context());
+      const cuda::CurrentContext current(gpu.driver(), gpu.context());
       times_.tell(tracer_, *one.timed);
     } catch (const Error&) {  // a timeline with a gap
     }
@@ -59,7 +59,7 @@ bool Running::reap() {
   return any;
 }
 
-void Running::fail(int code, const std::string& text) {
+void DeviceQueue::fail(int code, const std::string& text) {
   for (const One& one : all_) {
     one.end->error = text;
     one.end->status.store(code, std::memory_order_release);

@@ -11,7 +11,7 @@
 
 #include "core/device_times.h"
 #include "core/operation.h"
-#include "cuda/gpu.h"
+#include "gpu/cuda/gpu.h"
 #include "recorder/tracer.h"
 
 namespace hvd::core {
@@ -32,13 +32,13 @@ void hand_over(const Operation& op, cuda::Stream stream);
 bool arrived(const Operation& op);
 
 /// Of one stream, in its order.  Under the engine's drive lock.
-class Running {
+class DeviceQueue {
  public:
   /// @p queued  becomes true when work is left to the GPU
-  Running(std::atomic<bool>& queued, trace::Tracer& tracer) : queued_(queued), tracer_(tracer) {}
+  DeviceQueue(std::atomic<bool>& queued, trace::Tracer& tracer) : queued_(queued), tracer_(tracer) {}
 
   /// @p mark has just been recorded behind the work.  timed: to be told to the timeline.
-  std::shared_ptr<DeviceEnd> add(std::shared_ptr<cuda::Mark> mark, std::unique_ptr<Timed> timed = nullptr);
+  std::shared_ptr<DeviceEnd> add(std::shared_ptr<cuda::Mark> mark, std::unique_ptr<LaunchTimes> timed = nullptr);
   bool empty() const { return all_.empty(); }
   /// Forgets what has ended.  True when there was any.
   bool reap();
@@ -48,7 +48,7 @@ class Running {
  private:
   struct One {
     std::shared_ptr<DeviceEnd> end;
-    std::unique_ptr<Timed> timed;
+    std::unique_ptr<LaunchTimes> timed;
   };
   std::atomic<bool>& queued_;
   trace::Tracer& tracer_;

@@ -190,7 +190,7 @@ class ProcessSet {
   const World world_;
   const std::shared_ptr<transport::Transport> transport_;
   memory::Node node_;
-  ops::Slots slots_;
+  ops::EagerSlots slots_;
   EngineContext& shared_;
   Operations& operations_;
   trace::Tracer& tracer_;

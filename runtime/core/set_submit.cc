@@ -73,7 +73,7 @@ std::shared_ptr<cuda::Mark> ProcessSet::mark_ready(cuda::Gpu& gpu, cuda::Stream 
                 "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
                 "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
   gpu_ = &gpu;
-  const cuda::Current current(gpu_->driver(), gpu_->context());
+  const cuda::CurrentContext current(gpu_->driver(), gpu_->context());
   if (gpu_->driver().capturing(stream))
     throw Error(
         Code::usage, name.empty() ? name_of(static_cast<Kind>(kind)) : "'" + std::string(name) + "'",

@@ -160,14 +160,14 @@ void SetChangeStage::form() {
 
 /// Everybody's part worked, or nobody has the set.
 void SetChangeStage::agree() {
-  ops::Parcel p;
+  ops::MovedTensor p;
   p.kind = Kind::allgather;
   p.in = reinterpret_cast<const unsigned char*>(&mine_);
   p.row_bytes = sizeof mine_;
   p.rows = 1;
-  std::vector<ops::Parcel> parcels;
+  std::vector<ops::MovedTensor> parcels;
   parcels.push_back(std::move(p));
-  answers_ = std::make_unique<ops::Delivery>(rings_, nodes_, context_.transport, std::move(parcels));
+  answers_ = std::make_unique<ops::Movement>(rings_, nodes_, context_.transport, std::move(parcels));
 }
 
 bool SetChangeStage::step() {
@@ -193,7 +193,7 @@ bool SetChangeStage::step() {
 bool SetChangeStage::finish() {
   Device* device = splitting();
   if (device && !device->quiet()) return false;
-  const std::vector<ops::Parcel> parcels = answers_->take();
+  const std::vector<ops::MovedTensor> parcels = answers_->take();
   const std::unique_ptr<void, void (*)(void*)> owned(parcels.front().result, std::free);
   const auto* answers = static_cast<const Answer*>(owned.get());
   int blocks = INT_MAX;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/set.h"
-#include "ops/hierarchical/delivery.h"
+#include "ops/movement/movement.h"
 #include "transport/share.h"
 
 namespace hvd::core {
@@ -102,11 +102,11 @@ class SetChangeStage final : public ops::Stage {
   std::unique_ptr<transport::Sharing> sharing_;
   struct Answer {
     std::int32_t status;  ///< hvd_status of this rank's part
-    std::int32_t blocks;  ///< what its GPU has left for the set's NCCL, see nccl::Share
+    std::int32_t blocks;  ///< what its GPU has left for the set's NCCL, see nccl::MultiprocessorShare
   };
   Answer mine_{};
-  std::unique_ptr<nccl::Share> share_;
-  std::unique_ptr<ops::Delivery> answers_;
+  std::unique_ptr<nccl::MultiprocessorShare> share_;
+  std::unique_ptr<ops::Movement> answers_;
 };
 
 /// How large the parts of a node's memory are for a set of @p local_size members there.

@@ -7,7 +7,7 @@
 
 namespace hvd::core {
 
-using cuda::Current;
+using cuda::CurrentContext;
 using cuda::Pointer;
 
 namespace {
@@ -27,7 +27,7 @@ std::size_t bytes_of(const Operation& op) {
 void Staging::begin(Operation& op, int rank) {
   if (!op.gpu) return;
   const Signature& s = op.entry->signature;
-  const Current current(gpu_.driver(), gpu_.context());
+  const CurrentContext current(gpu_.driver(), gpu_.context());
   const auto& driver = gpu_.driver();
   op.gpu->staged = true;
   op.gpu->out = op.out;
@@ -53,7 +53,7 @@ bool Staging::arrived() const {
 
 void Staging::give_back(Operation& op) {
   copies_.clear();
-  const Current current(gpu_.driver(), gpu_.context());
+  const CurrentContext current(gpu_.driver(), gpu_.context());
   const auto& driver = gpu_.driver();
   if (op.gpu->ready)  // a broadcast's other ranks have not waited for it yet
     driver.check(driver.stream_wait_event(stream_, op.gpu->ready->event(), 0), "cuStreamWaitEvent");
@@ -90,7 +90,7 @@ void Staging::free(void* pinned, std::shared_ptr<cuda::Mark> after) {
 void Staging::drop(bool keep) {
   copies_.clear();
   if (keep || given_.empty()) return;
-  const Current current(gpu_.driver(), gpu_.context());
+  const CurrentContext current(gpu_.driver(), gpu_.context());
   const auto mark = gpu_.mark(stream_);
   while (!given_.empty()) free(*given_.begin(), mark);
 }

@@ -6,14 +6,14 @@
 
 #include "core/operation.h"
 #include "core/running.h"
-#include "cuda/gpu.h"
+#include "gpu/cuda/gpu.h"
 
 namespace hvd::core {
 
 /// On our stream.  Under the engine's drive lock.
 class Staging {
  public:
-  Staging(cuda::Gpu& gpu, cuda::Stream stream, Running& running) : gpu_(gpu), stream_(stream), running_(running) {}
+  Staging(cuda::Gpu& gpu, cuda::Stream stream, DeviceQueue& running) : gpu_(gpu), stream_(stream), running_(running) {}
 
   /// Input to pinned memory; a result of known size gets pinned memory too.  Nothing for stand-ins, which are in host
   /// memory already.  @p rank: this one, within the set
@@ -31,7 +31,7 @@ class Staging {
 
   cuda::Gpu& gpu_;
   const cuda::Stream stream_;
-  Running& running_;
+  DeviceQueue& running_;
   std::vector<std::shared_ptr<cuda::Mark>> copies_;  ///< to the host, under way
   std::unordered_set<void*> given_;                  ///< pinned memory of operations under way
 };

@@ -14,12 +14,12 @@
 
 namespace hvd::core {
 
-class Widened {
+class WideCopy {
  public:
   /// Parts of this reduction must not be stored in the tensor's own dtype.
   static bool needed(const Signature& s);
   /// Copies the input.
-  explicit Widened(const Operation& op);
+  explicit WideCopy(const Operation& op);
   /// @p narrow for the wider dtype in this object's memory, which must outlive the stage.
   ops::Item item(ops::Item narrow);
   const Operation& operation() const { return op_; }

@@ -42,12 +42,12 @@ class Pieces {
 
   /// A cut of the stream into messages, the same for all who know the lengths of its pieces: long pieces travel from
   /// and to where they lie, short neighbours are packed together.
-  struct Letter {
+  struct Segment {
     std::size_t begin = 0, end = 0;
     unsigned char* direct = nullptr;  ///< nullptr: to be packed
   };
-  std::vector<Letter> letters(std::size_t largest) const {
-    std::vector<Letter> all;
+  std::vector<Segment> segments(std::size_t largest) const {
+    std::vector<Segment> all;
     for (const Piece& p : pieces_) {
       if (p.bytes >= alone_from) {
         for (std::size_t at = 0; at < p.bytes; at += largest)

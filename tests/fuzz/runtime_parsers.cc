@@ -6,10 +6,10 @@
 #include <random>
 #include <stdexcept>
 
+#include "gpu/nccl/agreement.h"
 #include "negotiate/gather.h"
 #include "negotiate/idset.h"
 #include "negotiate/tree.h"
-#include "ops/nccl/agreement.h"
 #include "parsers.h"
 
 namespace hvd::fuzz {
@@ -202,24 +202,24 @@ std::vector<std::string> queue_samples() {
 
 /// Cards as they come from the other ranks: whole ones, as many as there are.
 void cards(const std::string& s) {
-  std::vector<nccl::Card> all(std::clamp<std::size_t>(s.size() / sizeof(nccl::Card), 1, 8));
-  std::memcpy(static_cast<void*>(all.data()), s.data(), std::min(s.size(), all.size() * sizeof(nccl::Card)));
+  std::vector<nccl::DeviceInfo> all(std::clamp<std::size_t>(s.size() / sizeof(nccl::DeviceInfo), 1, 8));
+  std::memcpy(static_cast<void*>(all.data()), s.data(), std::min(s.size(), all.size() * sizeof(nccl::DeviceInfo)));
   std::transform(all.begin(), all.end(), all.begin(), nccl::sound);
   std::vector<int> ranks;
   for (std::size_t r = 0; r < all.size(); ++r) ranks.push_back(static_cast<int>(r));
   const std::vector<std::size_t> of_nodes = {1, all.size() - 1};
-  const nccl::Decision d = nccl::decide(all, ranks, of_nodes);
-  hold(d.lanes > 0 && d.blocks >= 0);
+  const nccl::GpuDecision d = nccl::decide(all, ranks, of_nodes);
+  hold(d.slots > 0 && d.blocks >= 0);
 }
 
 std::vector<std::string> card_samples() {
-  std::vector<nccl::Card> all(3);
+  std::vector<nccl::DeviceInfo> all(3);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    nccl::Card& c = all[r];
-    c.version = 23007, c.kernels = c.wide = c.splits = 1, c.lanes = 2, c.blocks = 4, c.generation = 90;
+    nccl::DeviceInfo& c = all[r];
+    c.version = 23007, c.kernels = c.wide = c.splits = 1, c.slots = 2, c.blocks = 4, c.generation = 90;
     c.uuid[0] = 'G', c.uuid[1] = static_cast<char>('0' + r);
   }
-  return {std::string(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(nccl::Card))};
+  return {std::string(reinterpret_cast<const char*>(all.data()), all.size() * sizeof(nccl::DeviceInfo))};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""torch's C functions that runtime/cuda/memory.cc calls are there in the torch at hand, with the arguments that it gives."""
+"""torch's C functions that runtime/gpu/cuda/memory.cc calls are in the torch at hand, with the arguments that it gives."""
 
 import functools
 import mmap

@@ -11,7 +11,7 @@
 
 #include "bench.h"
 #include "memory/backoff.h"
-#include "ops/shm/allreduce.h"
+#include "ops/allreduce/shm.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/eager.h"
 
@@ -82,7 +82,7 @@ class ShmBackend {
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Win window_ = MPI_WIN_NULL;
   memory::Node node_;
-  std::optional<ops::Slots> slots_;
+  std::optional<ops::EagerSlots> slots_;
   ops::Rings rings_;
   ops::ShmAllreduce allreduce_;
   ops::Distance distance_;

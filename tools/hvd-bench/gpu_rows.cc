@@ -21,7 +21,7 @@
 namespace hvd::bench {
 namespace {
 
-/// What is needed of the driver: memory, and a stream.  The runtime finds the same one (runtime/cuda/driver.h).
+/// What is needed of the driver: memory, and a stream.  The runtime finds the same one (runtime/gpu/cuda/driver.h).
 struct BenchGpu {
   int ordinal = 0;
   void* stream = nullptr;

@@ -16,9 +16,9 @@ inline constexpr std::size_t eager_limit = 8 << 10;  ///< bytes a tensor
 
 /// Where the slots of a node's ranks are.  A rank's slots of one parity lie together: one rank may fill tiny tensors of
 /// the next round while another still reads those of this one, and they should not share lines.
-class Slots {
+class EagerSlots {
  public:
-  explicit Slots(const memory::Node& node) : source_(static_cast<std::size_t>(node.ranks)) {
+  explicit EagerSlots(const memory::Node& node) : source_(static_cast<std::size_t>(node.ranks)) {
     for (int r = 0; r < node.ranks; ++r)
       for (std::size_t parity = 0; parity < 2; ++parity)
         begin_[parity].push_back(node.eager(r) + parity * bytes(node.geometry));

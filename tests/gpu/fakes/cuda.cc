@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "capture.h"
-#include "cuda/driver.h"
-#include "cuda/kernels.h"
+#include "gpu/cuda/driver.h"
+#include "gpu/cuda/kernels.h"
 #include "stream.h"
 
 namespace fake {

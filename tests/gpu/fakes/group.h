@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/nccl/library.h"
+#include "gpu/nccl/library.h"
 
 namespace fake {
 

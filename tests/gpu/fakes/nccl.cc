@@ -24,9 +24,9 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/kernels.h"
+#include "gpu/cuda/kernels.h"
+#include "gpu/nccl/library.h"
 #include "group.h"
-#include "ops/nccl/library.h"
 #include "stream.h"
 
 using namespace fake;
@@ -170,7 +170,7 @@ FAKE int ncclGetUniqueId(UniqueId* id) {
   std::snprintf(id->bytes, sizeof id->bytes, "/hvd-fake-nccl-%d-%d", getpid(), ++made);
   return 0;
 }
-FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Config* config) {
+FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, NcclConfig* config) {
   if (const int code = failure("ncclCommInitRankConfig")) return code;
   if (config->magic != 0xcafebeefu || config->blocking != 0 || ranks > most_ranks) return invalid_usage;
   int device = 0;  // of the current context, as cudaGetDevice tells NCCL
@@ -184,7 +184,7 @@ FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Co
   return in_progress;
 }
 #if !defined(FAKE_NCCL_NO_SPLIT)
-FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, Config* config) {
+FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, NcclConfig* config) {
   Communicator* c = comm_of(comm);
   if (const int code = failure("ncclCommSplit")) return code;
   if (config->magic != 0xcafebeefu || config->blocking != 0 || c->rounds == most_rounds) return invalid_usage;

@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "cuda/driver.h"
-#include "ops/nccl/library.h"
+#include "gpu/cuda/driver.h"
+#include "gpu/nccl/library.h"
 
 namespace {
 
 using hvd::cuda::Pointer;
-using hvd::nccl::Config;
+using hvd::nccl::NcclConfig;
 using hvd::nccl::UniqueId;
 
 std::atomic<long> driver_calls{0}, nccl_calls{0};
@@ -112,11 +112,11 @@ FAKE int ncclGetUniqueId(UniqueId* id) {
   std::memset(id, 0, sizeof *id);
   return nccl();
 }
-FAKE int ncclCommInitRankConfig(void** comm, int, UniqueId, int, Config*) {
+FAKE int ncclCommInitRankConfig(void** comm, int, UniqueId, int, NcclConfig*) {
   *comm = some;
   return nccl();
 }
-FAKE int ncclCommSplit(void*, int color, int, void** made, Config*) {
+FAKE int ncclCommSplit(void*, int color, int, void** made, NcclConfig*) {
   *made = color == hvd::nccl::no_color ? nullptr : some;
   return nccl();
 }

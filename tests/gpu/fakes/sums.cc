@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "cuda/kernels.h"
+#include "gpu/cuda/kernels.h"
 
 namespace fake {
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "ops/nccl/library.h"
+#include "gpu/nccl/library.h"
 
 namespace fake {
 

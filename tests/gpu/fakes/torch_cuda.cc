@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/driver.h"
+#include "gpu/cuda/driver.h"
 
 extern "C" int cuMemAlloc_v2(hvd::cuda::Pointer* address, std::size_t bytes);
 extern "C" int cuCtxGetDevice(int* device);

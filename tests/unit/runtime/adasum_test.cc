@@ -1,5 +1,5 @@
 /// Adasum against a plain model in double, for any number of ranks, alone and fused.
-#include "ops/hierarchical/adasum.h"
+#include "ops/adasum/adasum.h"
 
 #include <cmath>
 #include <cstring>

@@ -3,7 +3,7 @@
 
 namespace hvd::bridge {
 
-/// The library that libhvd opens too (runtime/cuda/driver.h), which the framework has loaded before; nullptr where
+/// The library that libhvd opens too (runtime/gpu/cuda/driver.h), which the framework has loaded before; nullptr where
 /// there is none, and *why says so.
 void* cuda_library(const char** why);
 

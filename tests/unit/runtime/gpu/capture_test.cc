@@ -44,7 +44,7 @@ class Capturing {
 };
 
 void* make_stream(cuda::Gpu& gpu) {
-  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
   return gpu.make_stream();
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("the fake driver refuses what a capture elsewhere forbids, and the cap
   CHECK(!gpu.capturing(stream));
   {
     Capturing capture(stream);
-    const cuda::Current current(gpu.driver(), gpu.context());
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
     const auto before = gpu.mark(make_stream(gpu));  // ours, elsewhere
     CHECK(cuMemAlloc_v2(&p, 16) == 0);
     before->reached();
@@ -87,7 +87,7 @@ TEST_CASE("the fake driver refuses what a capture elsewhere forbids, and the cap
   }
   {
     Capturing capture(stream);
-    const cuda::Current current(gpu.driver(), gpu.context());
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
     const auto inside = gpu.mark(stream);
     CHECK(cuEventQuery(inside->event()) == 907);  // in no mode
     CHECK(capture.end() == -1);
@@ -159,7 +159,7 @@ TEST_CASE("a stream that is being captured waits for no result, which stays") {
 TEST_CASE("a result that is let go while its stream is being captured comes back behind the capture") {
   cuda::Gpu& gpu = cuda::Gpu::at(5);
   void* stream = make_stream(gpu);
-  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
   const cuda::Pointer block = gpu.allocate(5000, nullptr);
   gpu.lend(block, stream);
   {
@@ -182,7 +182,7 @@ TEST_CASE("a result that is let go while its stream is being captured comes back
 TEST_CASE("a result of one that knows no stream comes back, and no capture minds") {
   cuda::Gpu& gpu = cuda::Gpu::at(5);
   void* stream = make_stream(gpu);
-  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
   const cuda::Pointer block = gpu.allocate(5000, nullptr);
   gpu.lend(block, cuda::whole_context);
   Capturing capture(stream);
@@ -195,7 +195,7 @@ TEST_CASE("the default stream is of no use while one that waits for it is being 
   cuda::Gpu& gpu = cuda::Gpu::at(6);
   cuda::Stream blocking = nullptr;
   {
-    const cuda::Current current(gpu.driver(), gpu.context());
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
     REQUIRE(gpu.driver().stream_create(&blocking, 0, 0) == 0);
   }
   CHECK(!gpu.capturing(nullptr));

@@ -1,5 +1,5 @@
 /// Several NCCL communicators of one process: what may go on at the same time, and how all of them end.
-#include "ops/nccl/communicator.h"
+#include "gpu/nccl/communicator.h"
 
 #include <doctest/doctest.h>
 
@@ -41,7 +41,7 @@ nccl::UniqueId new_id() {
 /// The test is run with versions of NCCL that mix groups up which one thread begins.
 TEST_CASE("communicators of one rank: two are under way at the same time") {
   cuda::Gpu& gpu = cuda::Gpu::at(0);
-  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
   Communicator a(library(), gpu, new_id(), 0, 1, 1), b(library(), gpu, new_id(), 0, 1, 1);
   wait_for(a), wait_for(b);
   const cuda::Stream streams[] = {gpu.make_stream(), gpu.make_stream()};
@@ -83,12 +83,12 @@ TEST_CASE("communicators whose kernels wait for a peer that is lost: the end of 
   };
   std::thread lost([&] {
     cuda::Gpu& gpu = cuda::Gpu::at(1);
-    const cuda::Current current(gpu.driver(), gpu.context());
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
     auto all = join(1, gpu);
     end(all);
   });
   cuda::Gpu& gpu = cuda::Gpu::at(0);
-  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
   auto all = join(0, gpu);
   lost.join();
   float x[count] = {};

@@ -61,7 +61,7 @@ TEST_CASE("a driver before CUDA 12.5 cannot") {
   cuda::Gpu& gpu = cuda::Gpu::at(0);
   auto& driver = const_cast<cuda::Driver&>(gpu.driver());
   auto* const record = std::exchange(driver.context_record, nullptr);
-  const cuda::Current current(driver, gpu.context());
+  const cuda::CurrentContext current(driver, gpu.context());
   std::string text;
   try {
     gpu.mark(cuda::whole_context);

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
+#include "gpu/nccl/library.h"
 #include "gpu_operations.h"
-#include "ops/nccl/library.h"
 
 using namespace hvd;
 using namespace hvd::testing;

@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "gpu/nccl/gpu_batch.h"
+#include "gpu/nccl/library.h"
 #include "gpu_operations.h"
-#include "ops/nccl/library.h"
-#include "ops/nccl/work.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -126,7 +126,7 @@ TEST_SUITE("errors" * doctest::skip()) {
   }
   TEST_CASE("device memory is short") {  // 8 MiB
     cuda::Gpu& gpu = cuda::Gpu::at(0);
-    const cuda::Current current(gpu.driver(), gpu.context());
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
     const cuda::Pointer small = gpu.allocate(3 << 20, nullptr), large = gpu.allocate(4 << 20, nullptr);
     gpu.free(small);
     CHECK_THROWS_AS(gpu.allocate(5 << 20, nullptr), Error);  // also with the small one given back
@@ -164,13 +164,13 @@ TEST_SUITE("errors" * doctest::skip()) {
   }
   TEST_CASE("a fusion buffer on the host") {  // 1 MiB
     cuda::Gpu& gpu = cuda::Gpu::at(0);
-    const cuda::Current current(gpu.driver(), gpu.context());
-    nccl::Buffer buffer(gpu);
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
+    nccl::FusionBuffer buffer(gpu);
     CHECK(buffer.of(1 << 19, nullptr, true) != 0);
     CHECK(!buffer.on_host());
     CHECK(buffer.of(3 << 20, nullptr, true) != 0);
     CHECK(buffer.on_host());
-    nccl::Buffer other(gpu);
+    nccl::FusionBuffer other(gpu);
     CHECK_THROWS_AS(other.of(3 << 20, nullptr, false), Error);
     CHECK(other.of(1 << 19, nullptr, false) != 0);
   }

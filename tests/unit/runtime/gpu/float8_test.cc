@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "gpu/nccl/agreement.h"
+#include "gpu/nccl/launch.h"
 #include "gpu_operations.h"
-#include "ops/nccl/agreement.h"
-#include "ops/nccl/launch.h"
 
 using namespace hvd;
 using namespace hvd::nccl;
@@ -88,8 +88,8 @@ void both(Rank& rank) {
   eight_bits<f8e5m2>(rank, HVD_F8E5M2);
 }
 
-Tensor reduced(std::size_t elements, DType dtype) {
-  Tensor t;
+DeviceTensor reduced(std::size_t elements, DType dtype) {
+  DeviceTensor t;
   t.dtype = dtype;
   t.row_bytes = elements * element_bytes(dtype);
   return t;
@@ -135,9 +135,9 @@ TEST_CASE("sums of 8-bit floats are as the host's, to the bit, and do not satura
 }
 
 TEST_CASE("sums of 8-bit floats: in f32 by our kernels, else in NCCL's way, else on the host") {
-  const Means kernels{true, false, false}, ways{true, false, true}, nccl{false, false, true}, none{};
+  const Capabilities kernels{true, false, false}, ways{true, false, true}, nccl{false, false, true}, none{};
   for (const DType dtype : {DType::f8e4m3, DType::f8e5m2}) {
-    Tensor t = reduced(8, dtype);
+    DeviceTensor t = reduced(8, dtype);
     CHECK(widened(t, kernels));
     CHECK_FALSE(widened(t, ways));
     CHECK((possible(t, 4, kernels) && possible(t, 4, ways) && possible(t, 4, nccl)));
@@ -163,22 +163,22 @@ TEST_CASE("sums of 8-bit floats: in f32 by our kernels, else in NCCL's way, else
 TEST_CASE("who may add up 8-bit floats in 8 bits") {
   const std::vector<int> ranks{0, 1};
   const std::vector<std::size_t> nodes{2};
-  std::vector<Card> cards(2);
+  std::vector<DeviceInfo> cards(2);
   for (std::size_t r = 0; r < 2; ++r) {
     cards[r].version = 23007, cards[r].kernels = 1, cards[r].generation = 9, cards[r].blocks = 66;
     cards[r].uuid[0] = static_cast<char>('a' + r);
   }
   auto decided = [&] { return decide(cards, ranks, nodes); };
-  CHECK_FALSE(decided().means.float8);  // the kernels do it better
+  CHECK_FALSE(decided().capabilities.float8);  // the kernels do it better
   cards[0].float8 = 1;
-  CHECK_FALSE(decided().means.float8);  // not all ask for it
+  CHECK_FALSE(decided().capabilities.float8);  // not all ask for it
   cards[1].float8 = 1;
-  CHECK((decided().means.float8 && decided().notes.empty()));
+  CHECK((decided().capabilities.float8 && decided().notes.empty()));
   cards[1].generation = 8;
-  CHECK((!decided().means.float8 && decided().notes.size() == 1));
+  CHECK((!decided().capabilities.float8 && decided().notes.size() == 1));
   cards[1].generation = 9;
   cards[0].float8 = cards[1].kernels = 0;
-  CHECK(decided().means.float8);  // there are no kernels
+  CHECK(decided().capabilities.float8);  // there are no kernels
   cards[0].version = cards[1].version = 22304;
-  CHECK_FALSE(decided().means.float8);
+  CHECK_FALSE(decided().capabilities.float8);
 }

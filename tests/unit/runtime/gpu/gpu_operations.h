@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/nccl/agreement.h"
 #include "gpu_rank.h"
-#include "ops/nccl/agreement.h"
 
 namespace hvd::testing {
 

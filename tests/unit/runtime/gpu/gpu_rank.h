@@ -39,7 +39,7 @@ class GpuRank {
  public:
   explicit GpuRank(Rank& rank, int ordinal = -1)
       : rank_(rank), gpu_(cuda::Gpu::at(ordinal < 0 ? rank.rank() : ordinal)) {
-    const cuda::Current current(gpu_.driver(), gpu_.context());
+    const cuda::CurrentContext current(gpu_.driver(), gpu_.context());
     stream_ = gpu_.make_stream();
   }
 

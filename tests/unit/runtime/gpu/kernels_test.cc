@@ -1,5 +1,5 @@
 /// The kernels' host build against plain loops: index arithmetic, conversions.
-#include "cuda/kernels.h"
+#include "gpu/cuda/kernels.h"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda/table.h"
+#include "gpu/cuda/table.h"
 #include "world_of_threads.h"
 
 using namespace hvd::cuda;

@@ -3,24 +3,24 @@
 
 #include <cstdio>
 
-#include "ops/nccl/agreement.h"
-#include "ops/nccl/launch.h"
+#include "gpu/nccl/agreement.h"
+#include "gpu/nccl/launch.h"
 
 using namespace hvd;
 using namespace hvd::nccl;
 
 namespace {
 
-Tensor sum_of(std::size_t elements, DType dtype = DType::f32, Reduce reduce = Reduce::sum) {
-  Tensor t;
+DeviceTensor sum_of(std::size_t elements, DType dtype = DType::f32, Reduce reduce = Reduce::sum) {
+  DeviceTensor t;
   t.dtype = dtype;
   t.reduce = reduce;
   t.row_bytes = elements * element_bytes(dtype);
   return t;
 }
 
-Card card(int host, const char* uuid, int version = 23007) {
-  Card c;
+DeviceInfo card(int host, const char* uuid, int version = 23007) {
+  DeviceInfo c;
   c.version = version;
   c.kernels = c.splits = 1;
   c.blocks = 66;
@@ -29,13 +29,13 @@ Card card(int host, const char* uuid, int version = 23007) {
   return c;
 }
 
-const Means all{true, false}, none{false, false};
+const Capabilities all{true, false}, none{false, false};
 
 }  // namespace
 
 TEST_CASE("small sums of one type share a call, large ones and lone ones go as they are") {
   std::size_t bytes = 0;
-  std::vector<Tensor> tensors{sum_of(100), sum_of(3 << 20), sum_of(7), sum_of(5, DType::f64), sum_of(0)};
+  std::vector<DeviceTensor> tensors{sum_of(100), sum_of(3 << 20), sum_of(7), sum_of(5, DType::f64), sum_of(0)};
   auto fused = fuse(tensors, 4, all, &bytes);
   REQUIRE(fused.size() == 1);
   CHECK(fused[0].tensors == std::vector<std::size_t>{0, 2});
@@ -55,7 +55,7 @@ TEST_CASE("sums of f16 in f32 take twice the room") {
 }
 
 TEST_CASE("where the factors are applied") {
-  Tensor t = sum_of(8, DType::f32, Reduce::average);
+  DeviceTensor t = sum_of(8, DType::f32, Reduce::average);
   CHECK(scaling_of(t, 4, all, true).gather == 0.25);
   CHECK(scaling_of(t, 4, all, false).inside == 0.25);
   CHECK(scaling_of(t, 4, none, true).inside == 0.25);
@@ -77,7 +77,7 @@ TEST_CASE("what NCCL cannot do goes through host memory") {
   CHECK_FALSE(possible(sum_of(8, DType::i16), 4, all));
   CHECK_FALSE(possible(sum_of(8, DType::boolean), 4, all));
   CHECK_FALSE(possible(sum_of(8, DType::f32, Reduce::adasum), 4, all));
-  Tensor t = sum_of(8);
+  DeviceTensor t = sum_of(8);
   t.before = t.after = 0.5;
   CHECK(possible(t, 4, all));
   CHECK_FALSE(possible(t, 4, none));
@@ -91,11 +91,11 @@ TEST_CASE("what NCCL cannot do goes through host memory") {
 TEST_CASE("what the ranks decide") {
   const std::vector<int> ranks{4, 5, 6};
   const std::vector<std::size_t> nodes{2, 1};
-  std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a")};
+  std::vector<DeviceInfo> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a")};
   CHECK(decide(cards, ranks, nodes).nccl);
-  CHECK(decide(cards, ranks, nodes).means.kernels);
+  CHECK(decide(cards, ranks, nodes).capabilities.kernels);
   cards[1].kernels = 0;
-  CHECK_FALSE(decide(cards, ranks, nodes).means.kernels);
+  CHECK_FALSE(decide(cards, ranks, nodes).capabilities.kernels);
   cards[1] = card(1, "GPU-a");
   CHECK(decide(cards, ranks, nodes).reason.find("rank 4 and rank 5 use one GPU, GPU-a") == 0);
   cards[0].shares_gpu = cards[1].shares_gpu = 1;
@@ -115,7 +115,7 @@ TEST_CASE("what the ranks decide") {
 TEST_CASE("kinds that one rank wants through host memory go there on all") {
   const std::vector<int> ranks{0, 1};
   const std::vector<std::size_t> nodes{2};
-  std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b")};
+  std::vector<DeviceInfo> cards{card(1, "GPU-a"), card(1, "GPU-b")};
   CHECK(decide(cards, ranks, nodes).through_host == 0);
   cards[1].through_host = bit_of(Kind::broadcast);
   CHECK(decide(cards, ranks, nodes).nccl);
@@ -125,14 +125,14 @@ TEST_CASE("kinds that one rank wants through host memory go there on all") {
   CHECK(decide(cards, ranks, nodes).reason.empty());
 }
 
-TEST_CASE("lanes and forms by node: what all ranks ask for, as far as it can be had") {
+TEST_CASE("slots and forms by node: what all ranks ask for, as far as it can be had") {
   const std::vector<int> ranks{0, 1, 2, 3};
   const std::vector<std::size_t> nodes{2, 2};
-  std::vector<Card> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a"), card(2, "GPU-b")};
-  for (Card& c : cards) c.lanes = 4, c.sums_by_nodes = c.gathers_by_nodes = 1;
-  Decision d = decide(cards, ranks, nodes);
+  std::vector<DeviceInfo> cards{card(1, "GPU-a"), card(1, "GPU-b"), card(2, "GPU-a"), card(2, "GPU-b")};
+  for (DeviceInfo& c : cards) c.slots = 4, c.sums_by_nodes = c.gathers_by_nodes = 1;
+  GpuDecision d = decide(cards, ranks, nodes);
   CHECK(d.nccl);
-  CHECK(d.lanes == 4);
+  CHECK(d.slots == 4);
   CHECK(d.blocks == 16);
   CHECK(d.sums_by_nodes);
   CHECK(d.gathers_by_nodes);
@@ -140,10 +140,10 @@ TEST_CASE("lanes and forms by node: what all ranks ask for, as far as it can be 
   CHECK_FALSE(d.inherits);
 
   cards[2].gathers_by_nodes = 0;
-  cards[1].lanes = 2;
+  cards[1].slots = 2;
   d = decide(cards, ranks, nodes);
   CHECK_FALSE(d.gathers_by_nodes);
-  CHECK(d.lanes == 2);
+  CHECK(d.slots == 2);
 
   d = decide(cards, ranks, std::vector<std::size_t>{3, 1});
   CHECK_FALSE(d.sums_by_nodes);
@@ -157,7 +157,7 @@ TEST_CASE("lanes and forms by node: what all ranks ask for, as far as it can be 
 
   cards[3].splits = 0;
   d = decide(cards, ranks, nodes);
-  CHECK(d.lanes == 1);
+  CHECK(d.slots == 1);
   CHECK_FALSE(d.sums_by_nodes);
   REQUIRE(d.notes.size() == 2);
   CHECK(d.notes[0] == "NCCL uses one stream: NCCL has no ncclCommSplit");
@@ -166,7 +166,7 @@ TEST_CASE("lanes and forms by node: what all ranks ask for, as far as it can be 
   cards[3].splits = 1;
   cards[2].blocks = 1;
   d = decide(cards, ranks, nodes);
-  CHECK(d.lanes == 1);
+  CHECK(d.slots == 1);
   CHECK(d.blocks == 1);
   CHECK(d.notes[0] == "NCCL uses 1 of 2 streams: the GPU of rank 2 has no room for more");
   cards[2].blocks = 0;

@@ -1,4 +1,4 @@
-/// Random operations on (fake) GPUs: kinds, types, sizes, sets, lanes, forms, and how many are under way.
+/// Random operations on (fake) GPUs: kinds, types, sizes, sets, slots, forms, and how many are under way.
 #include <doctest/doctest.h>
 
 #include <algorithm>

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "cuda/memory.h"
+#include "gpu/cuda/memory.h"
 #include "gpu_operations.h"
 
 using namespace hvd;
@@ -55,7 +55,7 @@ TEST_CASE("torch: every operation over its allocator, and all of it goes back") 
 TEST_CASE("torch: a result goes back to it when the caller's stream is through with it, not before") {
   if (!torch) return;
   cuda::Gpu& gpu = cuda::Gpu::at(5);
-  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
   const cuda::Stream ours = gpu.make_stream(), callers = gpu.make_stream();
   const cuda::Pointer block = gpu.allocate(5000, ours);
   std::vector<char> ones(5000, 1), seen(5000, 0);
@@ -77,7 +77,7 @@ TEST_CASE("torch: a result goes back to it when the caller's stream is through w
 TEST_CASE("torch: memory of the driver from before goes back to the driver") {
   if (!torch) return;
   cuda::Gpu& gpu = cuda::Gpu::at(6);
-  const cuda::Current current(gpu.driver(), gpu.context());
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
   const cuda::Stream stream = gpu.make_stream();
   const int requests = counts().requests;
   cuda::allow_torch_memory(false);

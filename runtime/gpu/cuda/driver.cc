@@ -1,0 +1,101 @@
+#include "gpu/cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "base/error.h"
+
+namespace hvd::cuda {
+namespace {
+
+constexpr int oldest_version = 11040;  ///< cuDeviceGetUuid_v2
+constexpr int no_device = 100;
+
+struct Opened {
+  std::unique_ptr<Driver> driver;
+  std::string why;
+};
+
+std::string name_of_version(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// Fills the table.  Empty, or the first symbol that is not there.
+std::string find_symbols(Driver& d, void* library) {
+#define HVD_CUDA_FIND(member, symbol, arguments)                           \
+  d.member = reinterpret_cast<decltype(d.member)>(dlsym(library, symbol)); \
+  if (!d.member) return symbol;
+  HVD_CUDA_FUNCTIONS(HVD_CUDA_FIND)
+#undef HVD_CUDA_FIND
+  d.function_load = reinterpret_cast<decltype(d.function_load)>(dlsym(library, "cuFuncLoad"));
+  d.context_record = reinterpret_cast<decltype(d.context_record)>(dlsym(library, "cuCtxRecordEvent"));
+  return {};
+}
+
+Opened open() {
+  const char* named = std::getenv("HVD_CUDA_LIBRARY");
+  const char* path = named && *named ? named : "libcuda.so.1";
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return {nullptr, std::string("no CUDA driver: ") + dlerror()};
+  auto d = std::make_unique<Driver>();
+  d->path = path;
+  if (const std::string absent = find_symbols(*d, library); !absent.empty())
+    return {nullptr, std::string(path) + " lacks " + absent + ": a CUDA driver of 11.4 or later is needed"};
+  if (const int code = d->driver_version(&d->version); code != success)
+    return {nullptr, "cuDriverGetVersion: " + d->text(code)};
+  if (d->version < oldest_version)
+    return {nullptr, "the CUDA driver is for " + name_of_version(d->version) + ", 11.4 or later is needed"};
+  if (const int code = d->init(0); code != success)
+    return {nullptr, code == no_device ? "the CUDA driver sees no GPU" : "cuInit: " + d->text(code)};
+  if (const int code = d->device_count(&d->devices); code != success)
+    return {nullptr, "cuDeviceGetCount: " + d->text(code)};
+  if (d->devices == 0) return {nullptr, "the CUDA driver sees no GPU"};
+  return {std::move(d), {}};
+}
+
+const Opened& opened() {
+  // Never destroyed: the runtime is left at exit, after the destructors of what was made later than its hook.
+  static const Opened& once = *new Opened(open());
+  return once;
+}
+
+}  // namespace
+
+const Driver* Driver::get() { return opened().driver.get(); }
+std::string Driver::why_not() { return opened().why; }
+
+std::string Driver::text(int code) const {
+  const char* text = nullptr;
+  if (error_text && error_text(code, &text) == success && text) return text;
+  return "error " + std::to_string(code);
+}
+
+void Driver::check(int code, const char* what) const {
+  if (code == success) return;
+  throw Error(Code::unavailable, what, text(code),
+              code == 2 ? "the GPU's memory is full: other processes may use it too (nvidia-smi)" : "");
+}
+
+bool Driver::capturing(Stream stream) const {
+  if (stream == whole_context) return false;  // Gpu::mark() learns it
+  constexpr int implicit = 906;               // the default stream, while one that waits for it is being captured
+  int status = 0;
+  const int code = is_capturing(stream, &status);
+  if (code == implicit) return true;
+  check(code, "cuStreamIsCapturing");
+  return status != 0;
+}
+
+CurrentContext::CurrentContext(const Driver& driver, Context context) : driver_(driver), relaxed_(driver) {
+  driver_.check(driver_.push(context), "cuCtxPushCurrent");
+}
+
+CurrentContext::~CurrentContext() {
+  Context was = nullptr;
+  driver_.pop(&was);
+}
+
+}  // namespace hvd::cuda

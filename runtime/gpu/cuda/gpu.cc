@@ -1,0 +1,238 @@
+#include "gpu/cuda/gpu.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace hvd::cuda {
+namespace {
+
+constexpr int attribute_processors = 16;
+constexpr int attribute_capability = 75;  ///< CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+constexpr unsigned event_untimed = 2;
+constexpr unsigned stream_non_blocking = 1;
+
+std::mutex gpus_mutex;
+std::atomic<bool> any_gpu{false};
+std::vector<std::unique_ptr<Gpu>>& gpus() {
+  static auto* all = new std::vector<std::unique_ptr<Gpu>>;  // never destroyed: threads may be inside at exit
+  return *all;
+}
+
+std::string text_of(const Uuid& u) {
+  static constexpr char digits[] = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits[u.bytes[i] >> 4];
+    text += digits[u.bytes[i] & 15];
+  }
+  return text;
+}
+
+}  // namespace
+
+Mark::Mark(Gpu& gpu, Event event, bool timed)
+    : gpu_(gpu), event_(event), timed_(timed), number_([] {
+        static std::atomic<std::uint64_t> made{0};
+        return made.fetch_add(1, std::memory_order_relaxed);
+      }()) {}
+
+Mark::~Mark() { gpu_.give_back(event_, timed_); }
+
+bool Mark::reached() const {
+  const CurrentContext current(gpu_.driver(), gpu_.context());
+  const int code = gpu_.driver().event_query(event_);
+  if (code == not_ready) return false;
+  gpu_.driver().check(code, "cuEventQuery");
+  return true;
+}
+
+void Mark::hold(Stream stream) const {
+  const CurrentContext current(gpu_.driver(), gpu_.context());
+  gpu_.driver().check(gpu_.driver().stream_wait_event(stream, event_, 0), "cuStreamWaitEvent");
+}
+
+std::int64_t Mark::since_ns(const Mark& before) const {
+  float milliseconds = 0;
+  gpu_.driver().check(gpu_.driver().event_elapsed(&milliseconds, before.event_, event_), "cuEventElapsedTime");
+  return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
+}
+
+Gpu& Gpu::at(int ordinal) {
+  const Driver* driver = Driver::get();
+  const std::string where = "cuda:" + std::to_string(ordinal);
+  if (!driver) throw Error(Code::unavailable, where, Driver::why_not(), "copy the tensor to the host");
+  if (ordinal < 0 || ordinal >= driver->devices)
+    throw Error(Code::usage, where, "this process sees " + std::to_string(driver->devices) + " GPUs");
+  std::lock_guard lock(gpus_mutex);
+  if (gpus().empty()) gpus().resize(static_cast<std::size_t>(driver->devices));
+  auto& gpu = gpus()[static_cast<std::size_t>(ordinal)];
+  if (!gpu) gpu.reset(new Gpu(*driver, ordinal));
+  any_gpu.store(true, std::memory_order_release);
+  return *gpu;
+}
+
+void lend(void* result, Stream stream) {
+  std::lock_guard lock(gpus_mutex);
+  for (auto& gpu : gpus())
+    if (gpu) gpu->lend(reinterpret_cast<Pointer>(result), stream);
+}
+
+bool free_anywhere(void* result) {
+  if (!any_gpu.load(std::memory_order_acquire)) return false;
+  std::vector<Gpu*> all;  // without the lock: see MemorySource
+  {
+    std::lock_guard lock(gpus_mutex);
+    for (auto& gpu : gpus())
+      if (gpu) all.push_back(gpu.get());
+  }
+  return std::any_of(all.begin(), all.end(),
+                     [&](Gpu* gpu) { return gpu->take_back(reinterpret_cast<Pointer>(result)); });
+}
+
+Gpu::Gpu(const Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {
+  const RelaxedCapture relaxed(driver_);
+  driver_.check(driver_.device_get(&device_, ordinal), "cuDeviceGet");
+  char name[128] = "";
+  driver_.check(driver_.device_name(name, sizeof name - 1, device_), "cuDeviceGetName");
+  name_ = name;
+  Uuid uuid{};
+  driver_.check(driver_.device_uuid(&uuid, device_), "cuDeviceGetUuid");
+  uuid_ = text_of(uuid);
+  driver_.check(driver_.device_attribute(&processors_, attribute_processors, device_), "cuDeviceGetAttribute");
+  driver_.check(driver_.device_attribute(&generation_, attribute_capability, device_), "cuDeviceGetAttribute");
+  driver_.check(driver_.primary_retain(&context_, device_), "cuDevicePrimaryCtxRetain");
+  load_kernels();
+}
+
+void Gpu::load_kernels() {
+  if (!kernel_image()) {
+    no_kernels_ = "libhvd was built without nvcc";
+    return;
+  }
+  try {
+    const CurrentContext current(driver_, context_);
+    Module module = nullptr;
+    driver_.check(driver_.module_load(&module, kernel_image()), "cuModuleLoadData");
+    load_all(module);
+  } catch (const Error& e) {  // none for this GPU: lazy loading says so with the first function
+    no_kernels_ = e.what();
+  }
+}
+
+void Gpu::load_all(Module module) {
+  copies_ = {load(module, "hvd_scatter"), load(module, "hvd_gather")};
+  std::size_t i = 0;
+#define HVD_LOAD(T, B, name) scales_[i++] = {load(module, "hvd_scatter_" #name), load(module, "hvd_gather_" #name)};
+  HVD_SCALE_KERNELS(HVD_LOAD)
+#undef HVD_LOAD
+}
+
+/// Now, not when it is launched first: CUDA may wait for the device then, in which a kernel of NCCL may wait for us
+/// ("Lazy Loading" in the CUDA programming guide).
+Gpu::Kernel Gpu::load(Module module, const std::string& name) {
+  Kernel kernel;
+  driver_.check(driver_.module_function(&kernel.function, module, name.c_str()), name.c_str());
+  if (driver_.function_load) driver_.check(driver_.function_load(kernel.function), "cuFuncLoad");
+  int blocks = 0;
+  driver_.check(driver_.occupancy(&blocks, kernel.function, block_threads, 0),
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  kernel.blocks = static_cast<unsigned>(std::max(blocks, 1) * processors_);
+  return kernel;
+}
+
+Stream Gpu::make_stream() {
+  Stream stream = nullptr;
+  driver_.check(driver_.stream_create(&stream, stream_non_blocking, -100), "cuStreamCreateWithPriority");
+  return stream;
+}
+
+std::shared_ptr<Mark> Gpu::mark(Stream stream, bool timed) {
+  Event event = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    auto& pool = events_[timed];
+    if (!pool.empty()) {
+      event = pool.back();
+      pool.pop_back();
+    }
+  }
+  if (!event) driver_.check(driver_.event_create(&event, timed ? 0 : event_untimed), "cuEventCreate");
+  auto mark = std::make_shared<Mark>(*this, event, timed);
+  if (stream == whole_context)
+    record_all(event);
+  else
+    driver_.check(driver_.event_record(event, stream), "cuEventRecord");
+  return mark;
+}
+
+/// "Captures in hEvent all the activities of the context at the time of this call" (CUDA driver API, cuCtxRecordEvent).
+///
+/// Those are also our own streams', with NCCL's kernels that wait for the other ranks' part of them.  No ring of waits
+/// comes of it.  Say that X waits for Y when, on some rank, X's work may begin only behind Y's.  Either an event says
+/// so: then Y had been launched on that rank before X was submitted there, hence before X was launched anywhere, since
+/// a launch comes after the submission on all ranks.  Or X follows Y in a stream of ours: then it does so on all ranks,
+/// in the one order that they agree upon.  Both ways the first launch of Y, among the ranks, is before the first launch
+/// of X; so along waits that time only goes down, and never comes round.
+void Gpu::record_all(Event event) {
+  constexpr int capture_unsupported = 900;
+  if (!driver_.context_record)
+    throw Error(Code::unavailable, "cuda:" + std::to_string(ordinal_),
+                "the driver lacks cuCtxRecordEvent: to wait for a whole context, one for CUDA 12.5 or later is needed");
+  const int code = driver_.context_record(context_, event);
+  if (code == capture_unsupported)
+    throw Error(Code::usage, "CUDA graph",
+                "a stream of this GPU is being captured into a graph, and the tensor may come from any of its streams",
+                "leave hvd out of what is captured");
+  driver_.check(code, "cuCtxRecordEvent");
+}
+
+void Gpu::give_back(Event event, bool timed) {
+  std::lock_guard lock(mutex_);
+  events_[timed].push_back(event);
+}
+
+int Gpu::reserve() {
+  std::lock_guard lock(mutex_);
+  const int part = (processors_ - reserved_ + 1) / 2;
+  reserved_ += part;
+  return part;
+}
+
+void Gpu::unreserve(int processors) {
+  std::lock_guard lock(mutex_);
+  reserved_ -= processors;
+}
+
+bool Gpu::capturing(Stream stream) const {
+  const CurrentContext current(driver_, context_);
+  return driver_.capturing(stream);
+}
+
+void Gpu::copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Stream stream) {
+  launch(copies_[gather], pieces, byte_units, buffer, 1, stream);
+}
+
+void Gpu::scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
+                Stream stream) {
+  const auto row =
+      static_cast<std::size_t>(number) + (wide ? 2 : 0);  // f16_f32 and what follows stand behind bf16_bf16
+  launch(scales_[row][gather], pieces, scale_units[row], buffer, factor, stream);
+}
+
+void Gpu::launch(const Kernel& kernel, std::span<const Piece> pieces, const Units& units, Pointer buffer, double factor,
+                 Stream stream) {
+  Table table;
+  for (Filled from; from.piece < pieces.size();) {
+    from = fill(table, pieces, units, from);
+    if (table.tiles == 0) continue;
+    void* arguments[] = {&table, &buffer, &factor};  // a plain copy has no factor, and the driver does not look at it
+    const unsigned blocks = std::min(table.tiles, kernel.blocks);
+    driver_.check(driver_.launch(kernel.function, blocks, 1, 1, block_threads, 1, 1, 0, stream, arguments, nullptr),
+                  "cuLaunchKernel");
+  }
+}
+
+}  // namespace hvd::cuda

@@ -1,0 +1,204 @@
+/// @file gpu_memory.cc — what a GPU object gives out and takes back: blocks on the device, and pinned ones.
+#include <algorithm>
+
+#include "base/error.h"
+#include "gpu/cuda/gpu.h"
+
+namespace hvd::cuda {
+namespace {
+
+constexpr unsigned host_portable = 1;
+constexpr std::size_t least_block = 512, alignment = 256;
+
+/// Sizes in steps of an eighth of their power of two, so that tensors of nearly equal size share blocks.
+std::size_t rounded(std::size_t bytes) {
+  if (bytes <= least_block) return least_block;
+  std::size_t step = least_block / 2;
+  while (step * 16 < bytes) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
+/// As little as that.
+std::size_t aligned(std::size_t bytes) {
+  return std::max((bytes + alignment - 1) / alignment * alignment, least_block);
+}
+
+}  // namespace
+
+/// A block of that size whose last use is over, or 0.
+Pointer Gpu::take(Pool& pool, std::size_t size, Given& given) {
+  std::shared_ptr<Mark> passed;  // its destructor needs the lock
+  std::lock_guard lock(mutex_);
+  auto& blocks = pool[size];
+  const auto it = std::find_if(blocks.begin(), blocks.end(), [this](const Free& f) {
+    return !f.after || driver_.event_query(f.after->event()) == success;
+  });
+  if (it == blocks.end()) return 0;
+  const Pointer address = it->address;
+  passed = std::move(it->after);
+  blocks.erase(it);
+  given[address] = {size, nullptr};
+  return address;
+}
+
+void Gpu::put(Pool& pool, Given& given, Pointer address, std::shared_ptr<Mark> after) {
+  std::lock_guard lock(mutex_);
+  const auto found = given.find(address);
+  if (found == given.end()) return;
+  const Block block = found->second;
+  if (block.source)
+    leaving_.push_back({address, std::move(after), block.source});
+  else
+    pool[block.size].push_back({address, std::move(after)});
+  given.erase(found);
+}
+
+Pointer Gpu::allocate(std::size_t bytes, Stream stream) { return allocate_from(memory_source(driver_), bytes, stream); }
+
+Pointer Gpu::allocate_from(const MemorySource& source, std::size_t bytes, Stream stream) {
+  take_late();
+  let_go();
+  const bool ours = !source.keeps();
+  std::size_t size = ours ? rounded(bytes) : aligned(bytes);
+  Pointer address = ours ? take(free_, size, given_) : 0;
+  if (address) return address;
+  int code = source.allocate(&address, size, ordinal_, stream);
+  if (source.full(code)) {  // what nobody uses may do, and what rounding adds is not needed
+    size = aligned(bytes);
+    address = ours ? take(free_, size, given_) : 0;
+    if (address) return address;
+    trim();
+    code = source.allocate(&address, size, ordinal_, stream);
+  }
+  if (code != success) refuse(size, source.text(code));
+  std::lock_guard lock(mutex_);
+  given_[address] = {size, ours ? nullptr : &source};
+  return address;
+}
+
+/// Gives back to its source what that keeps itself, and the device is through with.
+void Gpu::let_go() {
+  std::vector<Leaving> over;  // marks need the lock to go, and a source must not be called with it
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(leaving_, [&](Leaving& l) {
+      const bool reached = !l.after || driver_.event_query(l.after->event()) == success;
+      if (reached) over.push_back(std::move(l));
+      return reached;
+    });
+  }
+  for (const Leaving& l : over) l.source->free(l.address);
+}
+
+void Gpu::tidy() noexcept {
+  try {
+    const CurrentContext current(driver_, context_);
+    let_go();
+  } catch (const Error&) {  // the driver is gone: so is the memory
+  }
+}
+
+/// Gives the driver back what nobody has, and the device is through with.
+void Gpu::trim() {
+  let_go();
+  std::vector<Free> idle;  // marks need the lock to go
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [size, blocks] : free_)
+      std::erase_if(blocks, [&](Free& f) {
+        const bool over = !f.after || driver_.event_query(f.after->event()) == success;
+        if (over) idle.push_back(std::move(f));
+        return over;
+      });
+  }
+  for (const Free& f : idle) driver_.mem_free(f.address);
+}
+
+void Gpu::refuse(std::size_t bytes, const std::string& why) const {
+  auto mebibytes = [](std::size_t n) { return std::to_string(n >> 20) + " MiB"; };
+  std::size_t free = 0, total = 0, held = 0;
+  driver_.mem_info(&free, &total);
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [address, block] : given_) held += block.size;
+  }
+  throw Error(Code::unavailable, "cuda:" + std::to_string(ordinal_),
+              "no device memory for " + (bytes < 1 << 20 ? std::to_string(bytes) + " bytes" : mebibytes(bytes)) + " (" +
+                  std::to_string(free >> 20) + " of " + mebibytes(total) + " are free, " + mebibytes(held) +
+                  " are this rank's fusion buffers and results): " + why,
+              "a smaller HOROVOD_FUSION_THRESHOLD needs less; nvidia-smi shows who uses " + uuid_);
+}
+
+void Gpu::free(Pointer address, std::shared_ptr<Mark> after) { put(free_, given_, address, std::move(after)); }
+
+std::size_t Gpu::given() const {
+  std::lock_guard lock(mutex_);
+  return given_.size() + pinned_.size();
+}
+
+void Gpu::lend(Pointer address, Stream stream) {
+  if (stream == whole_context) return;
+  std::lock_guard lock(mutex_);
+  if (given_.count(address)) lent_[address] = stream;
+}
+
+/// At the end of the process the driver may be gone already: then nobody needs the memory anymore.
+bool Gpu::take_back(Pointer address) {
+  Stream stream = nullptr;
+  bool lent = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!given_.count(address)) return false;
+    const auto found = lent_.find(address);
+    lent = found != lent_.end();
+    if (lent) {
+      stream = found->second;
+      lent_.erase(found);
+    }
+  }
+  try {
+    const CurrentContext current(driver_, context_);
+    if (lent && driver_.capturing(stream)) {
+      std::lock_guard lock(mutex_);
+      late_.emplace_back(address, stream);
+    } else {
+      free(address, lent ? mark(stream) : nullptr);
+    }
+    let_go();
+  } catch (const Error&) {}
+  return true;
+}
+
+/// A mark on a stream that is being captured would become part of the graph, and never be reached.
+void Gpu::take_late() {
+  std::vector<std::pair<Pointer, Stream>> late;
+  {
+    std::lock_guard lock(mutex_);
+    if (late_.empty()) return;
+    late.swap(late_);
+  }
+  for (const auto& [address, stream] : late) {
+    if (!driver_.capturing(stream)) {
+      free(address, mark(stream));
+      continue;
+    }
+    std::lock_guard lock(mutex_);
+    late_.emplace_back(address, stream);
+  }
+}
+
+void* Gpu::allocate_pinned(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  if (const Pointer address = take(free_pinned_, size, pinned_)) return reinterpret_cast<void*>(address);
+  void* address = nullptr;
+  driver_.check(driver_.host_alloc(&address, size, host_portable), "cuMemHostAlloc");
+  std::lock_guard lock(mutex_);
+  pinned_[reinterpret_cast<Pointer>(address)] = {size, nullptr};
+  return address;
+}
+
+void Gpu::free_pinned(void* address, std::shared_ptr<Mark> after) {
+  put(free_pinned_, pinned_, reinterpret_cast<Pointer>(address), std::move(after));
+}
+
+}  // namespace hvd::cuda

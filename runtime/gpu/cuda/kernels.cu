@@ -1,0 +1,26 @@
+/// @file kernels.cu — entries of kernels.h for the device.  One fatbin for all architectures.
+#include "gpu/cuda/kernels.h"
+
+using namespace hvd::cuda;
+
+#define HVD_PLACE blockIdx.x, gridDim.x, threadIdx.x, blockDim.x
+
+extern "C" __global__ void __launch_bounds__(block_threads)
+    hvd_gather(const __grid_constant__ Table table, unsigned char* buffer) {
+  copy_tiles<true>(table, buffer, HVD_PLACE);
+}
+extern "C" __global__ void __launch_bounds__(block_threads)
+    hvd_scatter(const __grid_constant__ Table table, unsigned char* buffer) {
+  copy_tiles<false>(table, buffer, HVD_PLACE);
+}
+
+#define HVD_ENTRY(T, B, name)                                                                         \
+  extern "C" __global__ void __launch_bounds__(block_threads)                                         \
+      hvd_gather_##name(const __grid_constant__ Table table, unsigned char* buffer, double factor) {  \
+    scale_tiles<true, T, B>(table, buffer, factor, HVD_PLACE);                                        \
+  }                                                                                                   \
+  extern "C" __global__ void __launch_bounds__(block_threads)                                         \
+      hvd_scatter_##name(const __grid_constant__ Table table, unsigned char* buffer, double factor) { \
+    scale_tiles<false, T, B>(table, buffer, factor, HVD_PLACE);                                       \
+  }
+HVD_SCALE_KERNELS(HVD_ENTRY)

@@ -1,0 +1,61 @@
+/// @file table.h — the host's side of a batched copy: pieces of any number and size, as the tables that kernels take.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gpu/cuda/kernels.h"
+
+namespace hvd::cuda {
+
+/// A tensor, and where it lies in the buffer.
+struct Piece {
+  void* tensor;
+  std::uint64_t at;     ///< byte in the buffer where it begins, a multiple of 16
+  std::uint64_t units;  ///< bytes or elements
+};
+
+/// What a kernel counts in.
+struct Units {
+  std::uint64_t in_tensor, in_buffer;  ///< bytes of one
+  std::uint32_t tile;                  ///< how many make a tile
+};
+inline constexpr Units byte_units{1, 1, tile_bytes};
+/// In the order of HVD_SCALE_KERNELS.
+#define HVD_UNITS(T, B, name) {sizeof(T), sizeof(B), tile_elements},
+inline constexpr Units scale_units[] = {HVD_SCALE_KERNELS(HVD_UNITS)};
+#undef HVD_UNITS
+
+/// How far the pieces have gone into tables.
+struct Filled {
+  std::size_t piece = 0;
+  std::uint64_t units = 0;  ///< of that piece
+};
+
+/// Fills @p table with as many of @p pieces as it takes, from @p from on; what comes after them is returned.  A piece
+/// of more than @p most_units, a multiple of the tile, is cut: the table's numbers have 32 bits.
+inline Filled fill(Table& table, std::span<const Piece> pieces, const Units& units, Filled from,
+                   std::uint64_t most_units = 1u << 31) {
+  table.count = table.tiles = 0;
+  const std::uint64_t most_tiles = 1u << 31;
+  while (from.piece < pieces.size() && table.count < Table::most) {
+    const Piece& p = pieces[from.piece];
+    const std::uint64_t n = std::min(p.units - from.units, most_units);
+    const std::uint64_t tiles = tiles_of(n, units.tile);
+    if (table.tiles + tiles > most_tiles) break;
+    if (n > 0) {
+      const std::uint32_t row = table.count++;
+      table.tensor[row] = static_cast<unsigned char*>(p.tensor) + from.units * units.in_tensor;
+      table.at[row] = static_cast<std::uint32_t>((p.at + from.units * units.in_buffer) / 16);
+      table.units[row] = static_cast<std::uint32_t>(n);
+      table.first_tile[row] = table.tiles;
+      table.tiles += static_cast<std::uint32_t>(tiles);
+    }
+    from.units += n;
+    if (from.units == p.units) from = {from.piece + 1, 0};
+  }
+  return from;
+}
+
+}  // namespace hvd::cuda

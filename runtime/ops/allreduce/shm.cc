@@ -1,0 +1,137 @@
+#include "ops/allreduce/shm.h"
+
+#include <algorithm>
+
+namespace hvd::ops {
+namespace {
+
+using memory::Progress;
+constexpr std::size_t block_bytes = 8 << 10;     ///< reduced piece by piece in the first cache, then stored twice
+constexpr std::size_t streaming_from = 4 << 20;  ///< outputs that large leave the caches anyway
+
+}  // namespace
+
+void ShmAllreduce::begin(const Stream& stream, int carriers, SliceHook* hook) {
+  stream_ = &stream;
+  hook_ = hook;
+  cut_ = Cut::of(stream.bytes, rings_.chunk_bytes(), carriers);
+  base_ = rings_.next;
+  rings_.next += cut_.chunks();
+  in_ = used_ = reduced_ = out_ = 0;
+  // In place the lines are still in the cache, and plain stores win; measured both ways.
+  streaming_out_ =
+      stream.bytes >= streaming_from && !stream.items.empty() && stream.items.front().in != stream.items.front().out;
+}
+
+bool ShmAllreduce::step() {
+  const std::uint64_t chunks = cut_.chunks();
+  bool moved = false;
+  if (in_ < chunks && rings_.may_write_ring(base_ + in_)) {
+    copy_in(in_++);
+    rings_.post(&Progress::in, base_ + in_);
+    moved = true;
+  }
+  if (step_reduce()) moved = true;
+  if (out_ < reduced_ && rings_.all(&Progress::reduced, base_ + out_ + 1)) {
+    copy_out(out_++);
+    rings_.post(&Progress::out, base_ + out_);
+    if (out_ == chunks && streaming_out_) store_fence();
+    moved = true;
+  }
+  return moved;
+}
+
+bool ShmAllreduce::step_reduce() {
+  bool moved = false;
+  // At most two slices are between reduced-here and published: there are two result buffers.
+  if (used_ < in_ && rings_.may_write_result(base_ + used_) && rings_.all(&Progress::in, base_ + used_ + 1)) {
+    hook_ ? reduce_part(used_++) : reduce(used_++);
+    rings_.post(&Progress::used, base_ + used_);
+    moved = true;
+  }
+  if (reduced_ < used_ && (hook_ == nullptr || hook_->finished())) {
+    publish(reduced_++);
+    moved = true;
+  }
+  return moved;
+}
+
+void ShmAllreduce::copy_in(std::uint64_t k) {
+  unsigned char* ring = rings_.node.ring(rings_.me, base_ + k);
+  const std::size_t chunk = cut_.begin(k);
+  auto put = [&](std::size_t begin, std::size_t end) {
+    stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+      rings_.put(ring + (at - chunk), item.in + from, bytes);
+    });
+  };
+  put(chunk, my_begin(k));
+  put(my_end(k), cut_.end(k));
+}
+
+void ShmAllreduce::reduce(std::uint64_t k) {
+  const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
+  unsigned char* result = rings_.node.result(base_ + k);
+  alignas(64) unsigned char block[block_bytes];
+  const unsigned char* ring[memory::most_ranks];
+  const void* source[memory::most_ranks];
+  for (int r = 0; r < rings_.ranks; ++r) ring[r] = rings_.node.ring(r, base_ + k);
+  stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+    for (std::size_t done = 0; done < bytes; done += block_bytes) {
+      const std::size_t n = std::min(block_bytes, bytes - done);
+      for (int r = 0; r < rings_.ranks; ++r)
+        source[r] = r == rings_.me ? item.in + from + done : ring[r] + (at + done - chunk);
+      // Straight to the tensor where that is an ordinary store, and from there, still in the first cache, to the ring.
+      unsigned char* out = item.out + from + done;
+      unsigned char* to = streaming_out_ ? block : out;
+      item.reduce(source, rings_.ranks, to, n / item.element_bytes, item.scale);
+      if (streaming_out_) copy_streaming(out, block, n);
+      rings_.put(result + (at + done - chunk), to, n);
+    }
+  });
+}
+
+/// This node's part of what other nodes add to: not divided or scaled yet, and wide where the dtype would lose
+/// something.
+void ShmAllreduce::reduce_part(std::uint64_t k) {
+  const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
+  unsigned char* result = rings_.node.result(base_ + k);
+  unsigned char* wide = hook_->wide(begin, end);
+  const void* source[memory::most_ranks];
+  stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+    for (int r = 0; r < rings_.ranks; ++r)
+      source[r] = r == rings_.me ? item.in + from : rings_.node.ring(r, base_ + k) + (at - chunk);
+    unsigned char* to = wide ? wide : result + (at - chunk);
+    const ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
+    reduce(source, rings_.ranks, to, bytes / item.element_bytes, Scale{item.scale.before, 1, 1, item.scale.weights});
+    if (wide) wide += item.wire_bytes(bytes);
+  });
+  hook_->start(k, result + (begin - chunk), begin, end);
+}
+
+void ShmAllreduce::publish(std::uint64_t k) {
+  if (hook_) {  // what came back from the other nodes belongs in this rank's tensor too
+    const unsigned char* result = rings_.node.result(base_ + k);
+    const std::size_t chunk = cut_.begin(k);
+    stream_->pieces(my_begin(k), my_end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+      std::memcpy(item.out + from, result + (at - chunk), bytes);
+    });
+  }
+  rings_.post(&Progress::reduced, base_ + k + 1);
+}
+
+void ShmAllreduce::copy_out(std::uint64_t k) {
+  const unsigned char* result = rings_.node.result(base_ + k);
+  const std::size_t chunk = cut_.begin(k);
+  auto get = [&](std::size_t begin, std::size_t end) {
+    stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+      if (streaming_out_)
+        copy_streaming(item.out + from, result + (at - chunk), bytes);
+      else
+        std::memcpy(item.out + from, result + (at - chunk), bytes);
+    });
+  };
+  get(chunk, my_begin(k));
+  get(my_end(k), cut_.end(k));
+}
+
+}  // namespace hvd::ops

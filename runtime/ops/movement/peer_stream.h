@@ -1,0 +1,75 @@
+/// @file peer_stream.h — streams of scattered bytes between pairs of ranks, a few messages at a time.
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "ops/messages.h"
+#include "ops/pieces.h"
+
+namespace hvd::ops {
+
+/// One stream to or from one rank.  Both ends cut it alike; at most `window` messages of it are under way, so that
+/// what has to be packed needs little memory.  Pairs do not wait for each other.
+class PeerStream {
+ public:
+  static constexpr std::size_t largest = 256 << 10;
+  PeerStream(transport::Transport& transport, int peer, bool outgoing, Pieces pieces)
+      : transport_(transport),
+        peer_(peer),
+        outgoing_(outgoing),
+        pieces_(std::move(pieces)),
+        segments_(pieces_.segments(largest)) {}
+  PeerStream(const PeerStream&) = delete;
+  PeerStream& operator=(const PeerStream&) = delete;
+
+  bool step() {
+    bool moved = false;
+    while (!under_way_.empty() && under_way_.front()->messages.done()) {
+      SegmentInFlight& p = *under_way_.front();
+      if (!outgoing_ && !p.segment.direct) pieces_.write(p.segment.begin, p.segment.end, p.buffer.data());
+      through_ = p.segment.end;
+      under_way_.pop_front();
+      moved = true;
+    }
+    for (; next_ < segments_.size() && under_way_.size() < window; moved = true) post(segments_[next_++]);
+    return moved;
+  }
+  /// So many bytes from the front are where they belong (incoming), or need no longer stay (outgoing).
+  std::size_t through() const { return through_; }
+  bool done() const { return through_ == pieces_.bytes(); }
+
+ private:
+  static constexpr std::size_t window = 4;
+  struct SegmentInFlight {
+    SegmentInFlight(transport::Transport& t, Pieces::Segment l) : segment(l), messages(t) {}
+    Pieces::Segment segment;
+    std::vector<unsigned char> buffer;
+    Messages messages;
+  };
+  void post(const Pieces::Segment& segment) {
+    auto p = std::make_unique<SegmentInFlight>(transport_, segment);
+    const std::size_t bytes = segment.end - segment.begin;
+    unsigned char* at = segment.direct;
+    if (!at) {
+      p->buffer.resize(bytes);
+      at = p->buffer.data();
+      if (outgoing_) pieces_.read(segment.begin, segment.end, at);
+    }
+    if (outgoing_)
+      p->messages.send(peer_, at, bytes);
+    else
+      p->messages.receive(peer_, at, bytes);
+    under_way_.push_back(std::move(p));
+  }
+
+  transport::Transport& transport_;
+  const int peer_;
+  const bool outgoing_;
+  const Pieces pieces_;
+  const std::vector<Pieces::Segment> segments_;
+  std::size_t next_ = 0, through_ = 0;
+  std::deque<std::unique_ptr<SegmentInFlight>> under_way_;
+};
+
+}  // namespace hvd::ops

@@ -1,0 +1,59 @@
+#include "ops/movement/transfer.h"
+
+namespace hvd::ops {
+
+Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
+  const int me = nodes.rank(nodes.node, nodes.local);
+  std::vector<Pieces> streams;  // [local ranks]: its own, then what it takes in
+  for (int l = 0; l < rings.ranks; ++l) {
+    streams.push_back(load.common[static_cast<std::size_t>(nodes.rank(nodes.node, l))]);
+    streams.back().append(load.local[static_cast<std::size_t>(l)]);
+  }
+  ready_ = streams[static_cast<std::size_t>(rings.me)].bytes();
+  for (int n = 0; n < nodes.count(); ++n) {
+    if (n == nodes.node) continue;
+    for (int r : nodes.ranks[static_cast<std::size_t>(n)]) {
+      const auto i = static_cast<std::size_t>(r);
+      const int relay = nodes.relay(r, nodes.node);
+      streams[static_cast<std::size_t>(relay)].append(load.common[i]);
+      // One stream a pair and direction: messages of one pair arrive in order.
+      Pieces incoming, outgoing;
+      if (relay == nodes.local) incoming = load.common[i];
+      const std::size_t shared = incoming.bytes();
+      incoming.append(load.in[i]);
+      if (nodes.rank(n, nodes.relay(me, n)) == r) outgoing = load.common[static_cast<std::size_t>(me)];
+      outgoing.append(load.out[i]);
+      if (incoming.bytes() > 0) {
+        streams_to_peers_.push_back(std::make_unique<PeerStream>(transport, r, false, std::move(incoming)));
+        if (shared > 0) arrivals_.push_back({streams_to_peers_.back().get(), shared});
+      }
+      if (outgoing.bytes() > 0)
+        streams_to_peers_.push_back(std::make_unique<PeerStream>(transport, r, true, std::move(outgoing)));
+    }
+  }
+  for (const auto& m : streams_to_peers_) busy_.push_back(m.get());
+  copy_ = std::make_unique<ShmCopy>(rings, std::move(streams), [this] { return ready(); });
+}
+
+/// How much of this rank's stream is here: it goes out in order.
+std::size_t Transfer::ready() {
+  while (first_ < arrivals_.size() && arrivals_[first_].stream->through() >= arrivals_[first_].bytes)
+    ready_ += arrivals_[first_++].bytes;
+  return first_ < arrivals_.size() ? ready_ + arrivals_[first_].stream->through() : ready_;
+}
+
+bool Transfer::step() {
+  bool moved = false;
+  for (std::size_t i = 0; i < busy_.size();) {
+    moved |= busy_[i]->step();
+    if (busy_[i]->done()) {
+      busy_[i] = busy_.back();
+      busy_.pop_back();
+    } else {
+      ++i;
+    }
+  }
+  return copy_->step() || moved;
+}
+
+}  // namespace hvd::ops
