@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <csignal>
 
 #include "base/file.h"
+#include "launcher/process/child_setup.h"
 
 namespace hvd::launcher {
 
@@ -21,13 +21,7 @@ constexpr std::size_t most_bytes = 1u << 20;
 
 /// In the child: only system calls from here to exec.
 [[noreturn]] void become(char** argv, pid_t parent, int in, int out, int err, int report) {
-  ::setsid();
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::signal(SIGPIPE, SIG_DFL);
+  set_up_child(parent);
   ::dup2(in, 0);
   ::dup2(out, 1);
   ::dup2(err, 2);

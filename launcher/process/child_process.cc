@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/error.h"
+#include "launcher/process/child_setup.h"
 
 namespace hvd::launcher {
 
@@ -18,17 +18,7 @@ constexpr std::size_t most_output_bytes = 64u << 10;
 
 /// In the child: only system calls from here to exec.
 [[noreturn]] void become(char** argv, char** envp, pid_t parent, int output, int report) {
-  ::setsid();
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(1);
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int number : {SIGPIPE, SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP}) {
-    struct sigaction standard {};
-    standard.sa_handler = SIG_DFL;
-    ::sigaction(number, &standard, nullptr);
-  }
+  set_up_child(parent);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, 0);
   ::dup2(output, 1);
