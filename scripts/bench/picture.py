@@ -99,7 +99,7 @@ def words(figures: Figures, path_of_picture: str) -> str:
     """The table and what belongs to it, for a page."""
     return (
         f"{table(figures)}\n"
-        f"The least of {figures.rounds} round{'s' * (figures.rounds > 1)} on a virtual machine with two cores; `{COMMAND}`\n"
+        f"The least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two virtual cores; `{COMMAND}`\n"
         f"measures it again, and Horovod beside it with `--horovod VENV`. No figures from a GPU: none was there.\n\n"
         f"![Time as a multiple of hvdrun's]({path_of_picture})\n"
     )
