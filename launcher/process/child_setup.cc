@@ -4,6 +4,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 namespace hvd::launcher {
 
 void set_up_child(pid_t parent) {
