@@ -29,77 +29,87 @@ Batch::Batch(const World& world, const Config& config, const memory::Node& node,
       slots_(node),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
-      reduction_(rings_, distance_, nodes_, transport) {}
+      reduction_(rings_, distance_, nodes_, transport),
+      facts_{world.size, nodes_.count(), false, 0, {}},
+      overrides_(parse_overrides(config.backends, "HVD_BACKENDS")) {}
 
 trace::Phase Batch::transfer() const { return nodes_.count() > 1 ? trace::Phase::mpi : trace::Phase::shm; }
 
 void Batch::begin(std::span<Operation* const> ops, bool eager) {
   running_ = true;
-  if (eager) {
+  if (eager && overrides_.empty()) {  // what choose() would say, at less cost
     run_eager(ops);
     return;
   }
-  for (Part& p : parts_) p.ops.clear(), p.row = 0;
+  for (Part& p : parts_) p.ops.clear(), p.chosen.clear(), p.row = 0;
+  unagreed_.clear();
   for (Operation* op : ops) {
     if (op->entry->signature.device >= 0)
-      parts_[agreed].ops.push_back(op);
+      unagreed_.push_back(op);
     else
-      sort(*op);
+      sort(*op, eager);
   }
-  if (device_ && device_->agreed()) sort_device(std::exchange(parts_[agreed].ops, {}));
+  if (device_ && device_->agreed()) sort_device(std::exchange(unagreed_, {}));
   queue_rows();
   at_ = 0;
-  start();
+  if (unagreed_.empty())
+    start();
+  else
+    begin_agreement();
+}
+
+const Backend* Batch::choose(const Operation& op, bool on_gpu, bool eager) {
+  const Signature& s = op.entry->signature;
+  const bool registered = s.operation() == Kind::allreduce && !on_gpu && reduction_.lies_registered(op);
+  return core::choose({s, static_cast<std::size_t>(s.payload_bytes()), on_gpu, eager, registered}, facts_, overrides_);
+}
+
+void Batch::add(Operation& op, const Backend& backend) {
+  Part& p = parts_[part_of(backend)];
+  p.ops.push_back(&op);
+  p.chosen.push_back(&backend);
 }
 
 /// Into its part, as a host tensor.
-void Batch::sort(Operation& op) {
-  switch (op.entry->signature.operation()) {
-    case Kind::allreduce:
-      parts_[op.entry->signature.reduction() == Reduce::adasum ? adapted : reduced].ops.push_back(&op);
-      break;
-    case Kind::reducescatter:
-      parts_[scattered].ops.push_back(&op);
-      break;
-    case Kind::allgather:
-    case Kind::alltoall:
-    case Kind::broadcast:
-      parts_[delivered].ops.push_back(&op);
-      break;
-    case Kind::set_change:
-      parts_[special].ops.push_back(&op);
-      break;
-    default: {  // barrier: that all have submitted it is all there is to do
-      Operation* one = &op;
-      const std::uint32_t row = rows_.begin({&one, 1}, trace::Phase::queue);
-      rows_.next(row, trace::Phase::queue, transfer());
-      rows_.end(row, transfer());
-      end_({&one, 1});
-    }
-  }
+void Batch::sort(Operation& op, bool eager) {
+  if (const Backend* backend = choose(op, false, eager))
+    add(op, *backend);
+  else
+    end_barrier(op);
+}
+
+/// That all have submitted it is all there is to do.
+void Batch::end_barrier(Operation& op) {
+  Operation* one = &op;
+  const std::uint32_t row = rows_.begin({&one, 1}, trace::Phase::queue);
+  rows_.next(row, trace::Phase::queue, transfer());
+  rows_.end(row, transfer());
+  end_({&one, 1});
 }
 
 /// Tensors on GPUs: what does not stay there becomes host tensors, once the copies are there.
 void Batch::sort_device(std::span<Operation* const> ops) {
-  const std::vector<Operation*>& stay = parts_[by_nccl].ops = device_->take(ops);
-  std::size_t next = 0;  // both lists are in the coordinator's order
   for (Operation* op : ops) {
-    if (next < stay.size() && stay[next] == op) {
-      ++next;
+    const Backend* backend = choose(*op, true, false);
+    if (!backend) {
+      end_barrier(*op);
       continue;
     }
-    parts_[copied].ops.push_back(op);
-    sort(*op);
+    add(*op, *backend);
+    if (backend->make != make_pinned) continue;
+    device_->stage(*op);
+    sort(*op, false);
   }
 }
 
 /// Parts that have operations and no row yet.
 void Batch::queue_rows() {
   using trace::Phase;
-  for (std::size_t i = 0; i < parts; ++i) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& p = parts_[i];
-    if (p.ops.empty() || p.row || i == agreed || i == copied) continue;
-    p.row = rows_.begin(p.ops, i == reduced ? Phase::memcpy_in_fusion_buffer : Phase::queue);
+    const auto make = backends()[i].make;
+    if (p.ops.empty() || p.row || make == make_pinned) continue;
+    p.row = rows_.begin(p.ops, make == make_allreduce ? Phase::memcpy_in_fusion_buffer : Phase::queue);
   }
 }
 
@@ -130,76 +140,49 @@ void Batch::run_eager(Operation& op) {
 
 /// Begins the next part that has operations.
 void Batch::start() {
-  while (at_ < parts && parts_[at_].ops.empty()) ++at_;
-  running_ = at_ < parts;
-  if (!running_) return;
-  if (at_ == agreed) {
-    auto exchange = [this](std::vector<ops::MovedTensor> moved_tensors) {
-      return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(moved_tensors));
-    };
-    device_ = std::make_unique<Device>(world_, config_, gpu_busy_, tracer_, exchange, std::move(inherited_));
-    device_->begin_agreement(parts_[agreed].ops);
-  } else if (at_ == by_nccl) {
-    const Part& p = parts_[at_];
-    phase_ = trace::Phase::queue;
-    if (device_->joins()) rows_.next(p.row, std::exchange(phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
-    device_->begin(p.ops, tracer_.enabled() ? p.row : 0);
-  } else if (at_ == copied) {
-    return;
-  } else if (at_ == reduced) {
-    reduction_.begin(parts_[reduced].ops);
-    stage_ = &reduction_;
-    phase_ = trace::Phase::memcpy_in_fusion_buffer;
-  } else {
-    phase_ = transfer();
-    rows_.next(parts_[at_].row, trace::Phase::queue, phase_);
-    owned_ = stage_of(at_);
-    stage_ = owned_.get();
+  for (;; ++at_) {
+    while (at_ < parts_.size() && parts_[at_].ops.empty()) ++at_;
+    running_ = at_ < parts_.size();
+    if (!running_) return;
+    stage_ = backends()[at_].make(*this);
+    if (stage_) return;
+    end_(parts_[at_].ops);
   }
 }
 
 bool Batch::step() {
   if (!running_) return false;
-  if (at_ <= copied) return step_device();
   if (!stage_->done()) {
     const bool moved = stage_->step();
-    if (moved && at_ == reduced) trace_allreduce();
+    if (moved && unagreed_.empty() && is(make_allreduce)) trace_allreduce();
     if (!stage_->done()) return moved;
   }
-  finish();
-  ++at_;
-  start();
-  return true;
-}
-
-bool Batch::step_device() {
-  if (at_ == agreed) {
-    const bool moved = device_->step_agreement();
-    if (!device_->agreed()) return moved;
-    sort_device(parts_[agreed].ops);
-    queue_rows();
-  } else if (at_ == by_nccl) {
-    const bool moved = device_->step();
-    if (!device_->done()) return moved;
-    device_->finish();
-    rows_.queued(parts_[at_].row, phase_);
-    end_(parts_[at_].ops);
-  } else if (!device_->staged()) {
-    return false;
+  if (unagreed_.empty()) {
+    finish();
+    ++at_;
+  } else {
+    end_agreement();
   }
-  ++at_;
   start();
   return true;
 }
 
 void Batch::finish() {
-  if (at_ == scattered) take_scattered();
-  if (at_ == delivered) take_delivered();
+  Part& p = parts_[at_];
+  if (is(make_pinned)) return;  // the copies are there; the operations are in other parts too
+  if (is(make_nccl)) {
+    device_->finish();
+    rows_.queued(p.row, phase_);
+    end_(p.ops);
+    return;
+  }
+  if (is(make_reduce_scatter)) take_scattered();
+  if (is(make_movement)) take_moved();
   owned_.reset();
-  rows_.end(parts_[at_].row, phase_);
-  for (Operation* op : parts_[at_].ops)
+  rows_.end(p.row, phase_);
+  for (Operation* op : p.ops)
     if (op->gpu && op->gpu->staged) device_->give_back(*op);  // a tensor that came from a GPU goes back there first
-  end_(parts_[at_].ops);
+  end_(p.ops);
 }
 
 void Batch::drop() {
@@ -218,36 +201,100 @@ void Batch::drop() {
 void Batch::trace_allreduce() {
   using trace::Phase;
   auto advance = [this](Phase to) {
-    rows_.next(parts_[reduced].row, phase_, to);
+    rows_.next(parts_[at_].row, phase_, to);
     phase_ = to;
   };
   if (phase_ == Phase::memcpy_in_fusion_buffer && reduction_.entered()) advance(transfer());
   if (phase_ == transfer() && reduction_.reduced()) advance(Phase::memcpy_out_fusion_buffer);
 }
 
-std::unique_ptr<ops::Stage> Batch::stage_of(std::size_t part) {
-  switch (part) {
-    case adapted:
-      return adasum();
-    case scattered:
-      return reducescatter();
-    case delivered:
-      return delivery();
-    default:
-      return special_(parts_[special].ops, rings_, nodes_);
+/// What the device does, as a stage of the batch.
+class Batch::DeviceStage final : public ops::Stage {
+ public:
+  enum class What { agree, nccl, copies };
+  DeviceStage(Device& device, What what) : device_(device), what_(what) {}
+  bool step() override {
+    return what_ == What::agree ? device_.step_agreement() : what_ == What::nccl && device_.step();
   }
+  bool done() const override {
+    return what_ == What::agree ? device_.agreed() : what_ == What::nccl ? device_.done() : device_.staged();
+  }
+
+ private:
+  Device& device_;
+  const What what_;
+};
+
+void Batch::begin_agreement() {
+  auto exchange = [this](std::vector<ops::MovedTensor> tensors) {
+    return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(tensors));
+  };
+  device_ = std::make_unique<Device>(world_, config_, gpu_busy_, tracer_, exchange, std::move(inherited_));
+  device_->begin_agreement(unagreed_);
+  device_stage_ = std::make_unique<DeviceStage>(*device_, DeviceStage::What::agree);
+  stage_ = device_stage_.get();
 }
 
-std::unique_ptr<ops::Stage> Batch::adasum() {
+void Batch::end_agreement() {
+  const nccl::GpuDecision& d = device_->decision();
+  facts_.nccl = d.nccl;
+  facts_.through_host = d.through_host;
+  facts_.gpu = d.capabilities;
+  sort_device(std::exchange(unagreed_, {}));
+  queue_rows();
+}
+
+ops::Stage* Batch::make_nccl(Batch& b) {
+  const Part& p = b.parts_[b.at_];
+  b.phase_ = trace::Phase::queue;
+  if (b.device_->joins())
+    b.rows_.next(p.row, std::exchange(b.phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
+  b.device_->begin(p.ops, b.tracer_.enabled() ? p.row : 0);
+  b.device_stage_ = std::make_unique<DeviceStage>(*b.device_, DeviceStage::What::nccl);
+  return b.device_stage_.get();
+}
+
+ops::Stage* Batch::make_pinned(Batch& b) {
+  b.device_stage_ = std::make_unique<DeviceStage>(*b.device_, DeviceStage::What::copies);
+  return b.device_stage_.get();
+}
+
+ops::Stage* Batch::make_eager(Batch& b) {
+  const Part& p = b.parts_[b.at_];
+  b.rows_.next(p.row, trace::Phase::queue, trace::Phase::shm);
+  for (Operation* op : p.ops) b.run_eager(*op);
+  b.rows_.end(p.row, trace::Phase::shm);
+  return nullptr;
+}
+
+ops::Stage* Batch::make_allreduce(Batch& b) {
+  const Part& p = b.parts_[b.at_];
+  b.reduction_.begin(p.ops, p.chosen);
+  b.phase_ = trace::Phase::memcpy_in_fusion_buffer;
+  return &b.reduction_;
+}
+
+void Batch::begin_transfer() {
+  phase_ = transfer();
+  rows_.next(parts_[at_].row, trace::Phase::queue, phase_);
+}
+
+ops::Stage* Batch::make_adasum(Batch& b) {
+  b.begin_transfer();
   std::vector<ops::AdasumTensor> tensors;
   std::size_t bytes = 0;
-  for (const Operation* op : parts_[adapted].ops) {
+  for (const Operation* op : b.parts_[b.at_].ops) {
     tensors.push_back({item_of(*op), op->entry->signature.type()});
     tensors.back().item.wide = ops::wide_reducer(tensors.back().dtype, Reduce::sum);  // nodes' parts of the result
     bytes += tensors.back().item.bytes;
   }
-  rings_.streaming = distance_.streaming(node_, bytes);
-  return std::make_unique<ops::Adasum>(rings_, nodes_, transport_, std::move(tensors));
+  b.rings_.streaming = b.distance_.streaming(b.node_, bytes);
+  return b.own(std::make_unique<ops::Adasum>(b.rings_, b.nodes_, b.transport_, std::move(tensors)));
+}
+
+ops::Stage* Batch::make_set_change(Batch& b) {
+  b.begin_transfer();
+  return b.own(b.special_(b.parts_[b.at_].ops, b.rings_, b.nodes_));
 }
 
 /// A reducescatter, and memory for this rank's part of the result.
@@ -262,20 +309,22 @@ ops::DividedTensor Batch::divide(Operation& op) const {
   return t;
 }
 
-std::unique_ptr<ops::Stage> Batch::reducescatter() {
+ops::Stage* Batch::make_reduce_scatter(Batch& b) {
+  b.begin_transfer();
+  const World& w = b.world_;
   std::vector<ops::DividedTensor> tensors;
   std::size_t bytes = 0;
-  for (Operation* op : parts_[scattered].ops) {
-    ops::DividedTensor t = divide(*op);
-    if (nodes_.count() > 1 && WideCopy::needed(op->entry->signature)) {
-      t.item = widened_.emplace_back(*op).item(t.item);
-      t.item.out += t.begin(world_.rank, world_.size);
+  for (Operation* op : b.parts_[b.at_].ops) {
+    ops::DividedTensor t = b.divide(*op);
+    if (b.nodes_.count() > 1 && WideCopy::needed(op->entry->signature)) {
+      t.item = b.widened_.emplace_back(*op).item(t.item);
+      t.item.out += t.begin(w.rank, w.size);
     }
     bytes += t.item.bytes;
     tensors.push_back(t);
   }
-  rings_.streaming = distance_.streaming(node_, bytes);
-  return std::make_unique<ops::ReduceScatter>(rings_, nodes_, transport_, std::move(tensors));
+  b.rings_.streaming = b.distance_.streaming(b.node_, bytes);
+  return b.own(std::make_unique<ops::ReduceScatter>(b.rings_, b.nodes_, b.transport_, std::move(tensors)));
 }
 
 void Batch::take_scattered() {
@@ -288,35 +337,35 @@ void Batch::take_scattered() {
   widened_.clear();
 }
 
-std::unique_ptr<ops::Stage> Batch::delivery() {
-  std::vector<ops::MovedTensor> moved_tensors;
+ops::Stage* Batch::make_movement(Batch& b) {
+  b.begin_transfer();
+  std::vector<ops::MovedTensor> tensors;
   std::size_t bytes = 0;  // what all ranks know of
-  for (const Operation* op : parts_[delivered].ops) {
+  for (const Operation* op : b.parts_[b.at_].ops) {
     const Signature& s = op->entry->signature;
-    ops::MovedTensor p;
-    p.kind = s.operation();
-    p.in = in_of(*op);
-    p.out = out_of(*op);
-    p.row_bytes = static_cast<std::size_t>(s.payload_bytes());
-    p.rows = op->dim0;
-    p.root = s.root;
-    p.splits = op->splits.data();
-    if (p.kind == Kind::broadcast) bytes += p.row_bytes;
-    moved_tensors.push_back(std::move(p));
+    ops::MovedTensor& t = tensors.emplace_back();
+    t.kind = s.operation();
+    t.in = in_of(*op);
+    t.out = out_of(*op);
+    t.row_bytes = static_cast<std::size_t>(s.payload_bytes());
+    t.rows = op->dim0;
+    t.root = s.root;
+    t.splits = op->splits.data();
+    if (t.kind == Kind::broadcast) bytes += t.row_bytes;
   }
-  rings_.streaming = distance_.streaming(node_, bytes);
-  return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(moved_tensors));
+  b.rings_.streaming = b.distance_.streaming(b.node_, bytes);
+  return b.own(std::make_unique<ops::Movement>(b.rings_, b.nodes_, b.transport_, std::move(tensors)));
 }
 
-void Batch::take_delivered() {
-  std::vector<ops::MovedTensor> moved_tensors = static_cast<ops::Movement&>(*owned_).take();
-  for (std::size_t i = 0; i < moved_tensors.size(); ++i) {
-    ops::MovedTensor& p = moved_tensors[i];
-    if (!p.result) continue;  // broadcast
-    Operation& op = *parts_[delivered].ops[i];
+void Batch::take_moved() {
+  std::vector<ops::MovedTensor> tensors = static_cast<ops::Movement&>(*owned_).take();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    ops::MovedTensor& t = tensors[i];
+    if (!t.result) continue;  // broadcast
+    Operation& op = *parts_[at_].ops[i];
     const Signature& s = op.entry->signature;
-    op.result = p.result;
-    op.received = std::move(p.received);
+    op.result = t.result;
+    op.received = std::move(t.received);
     op.result_shape.assign(s.dims, s.dims + s.ndim);
     op.result_shape[0] = 0;
     for (std::int64_t rows : op.received) op.result_shape[0] += rows;

@@ -1,9 +1,8 @@
 /// @file batch.h — the operations that run together, as a state object.
 ///
-/// A batch has up to five parts, one after the other: what is reduced for
-/// everybody, Adasum, what is reduced for one rank each, what is moved as it is, process
-/// sets that come or go.  All
-/// operations of a part share one pass through the rings.
+/// Each operation has a backend (backends.h).  The operations of backends with the same stage are a part of the batch:
+/// they run together.  The parts run one after the other, in the order of the table of backends.  Before the first
+/// batch with tensors on GPUs the ranks agree on how such tensors travel.
 #pragma once
 #include <array>
 #include <deque>
@@ -12,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "core/backends.h"
 #include "core/batch_rows.h"
 #include "core/config.h"
 #include "core/device.h"
@@ -59,30 +59,53 @@ class Batch {
   /// After a lost peer: forgets everything under way, without ending operations.
   void drop();
 
+  /// @name The stages of the table of backends
+  /// @{
+  static constexpr std::size_t num_backends = 10;
+  static ops::Stage* make_nccl(Batch& batch);
+  static ops::Stage* make_pinned(Batch& batch);
+  static ops::Stage* make_eager(Batch& batch);
+  static ops::Stage* make_allreduce(Batch& batch);
+  static ops::Stage* make_adasum(Batch& batch);
+  static ops::Stage* make_reduce_scatter(Batch& batch);
+  static ops::Stage* make_movement(Batch& batch);
+  static ops::Stage* make_set_change(Batch& batch);
+  /// @}
+
  private:
-  /// The first three are for tensors on GPUs: agree on how, run by NCCL, copy the others to the host.
-  enum Kinds : std::size_t { agreed, by_nccl, copied, reduced, adapted, scattered, delivered, special, parts };
+  /// Operations that run together.
   struct Part {
     std::vector<Operation*> ops;
-    std::uint32_t row = 0;
+    std::vector<const Backend*> chosen;  ///< [ops]
+    std::uint32_t row = 0;               ///< of the timeline; 0: none yet
   };
+  /// A stage whose work is elsewhere: the device's.
+  class DeviceStage;
   trace::Phase transfer() const;
   void run_eager(std::span<Operation* const> ops);
   void run_eager(Operation& op);
   ops::DividedTensor divide(Operation& op) const;
   void start();
   void finish();
-  void sort(Operation& op);
+  const Backend* choose(const Operation& op, bool on_gpu, bool eager);
+  void add(Operation& op, const Backend& backend);
+  void sort(Operation& op, bool eager);
   void sort_device(std::span<Operation* const> ops);
-  bool step_device();
+  void end_barrier(Operation& op);
+  void begin_agreement();
+  void end_agreement();
   void queue_rows();
   void trace_allreduce();
-  std::unique_ptr<ops::Stage> stage_of(std::size_t part);
-  std::unique_ptr<ops::Stage> adasum();
-  std::unique_ptr<ops::Stage> reducescatter();
-  std::unique_ptr<ops::Stage> delivery();
+  bool is(ops::Stage* (*make)(Batch&)) const { return backends()[at_].make == make; }
+  template <class S>
+  S* own(std::unique_ptr<S> stage) {
+    S* made = stage.get();
+    owned_ = std::move(stage);
+    return made;
+  }
+  void begin_transfer();
   void take_scattered();
-  void take_delivered();
+  void take_moved();
 
   const World& world_;
   const Config& config_;
@@ -101,10 +124,14 @@ class Batch {
   std::deque<WideCopy> widened_;             ///< of the reducescatters
   std::unique_ptr<InheritedGpu> inherited_;  ///< until there is a device
   std::unique_ptr<Device> device_;           ///< from the first tensor on a GPU on
-  std::array<Part, parts> parts_;
-  std::size_t at_ = 0;                 ///< the part under way
-  ops::Stage* stage_ = nullptr;        ///< of that part
-  std::unique_ptr<ops::Stage> owned_;  ///< where the stage is made anew
+  SetFacts facts_;
+  std::vector<BackendOverride> overrides_;
+  std::vector<Operation*> unagreed_;  ///< tensors on GPUs: the ranks have to agree first
+  std::array<Part, num_backends> parts_;
+  std::size_t at_ = 0;                        ///< the part under way
+  ops::Stage* stage_ = nullptr;               ///< of that part
+  std::unique_ptr<ops::Stage> owned_;         ///< where the stage is made anew
+  std::unique_ptr<ops::Stage> device_stage_;  ///< of the device
   trace::Phase phase_ = trace::Phase::queue;
   bool running_ = false;
 };

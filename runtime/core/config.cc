@@ -99,6 +99,7 @@ Config Config::from_environment() {
   c.tally = static_cast<int>(number("HVD_STATUS_FD", -1, -1, 1 << 20));
   c.start_limit_seconds = number("HVD_INIT_TIMEOUT", c.start_limit_seconds, 0.001, 1e9);
   c.ranks_per_node = static_cast<int>(number("HVD_RANKS_PER_NODE", 0, 0, 1 << 20));
+  if (const char* backends = std::getenv("HVD_BACKENDS")) c.backends = backends;
   c.arity = static_cast<int>(number("HVD_TREE_ARITY", 0, 0, 1 << 10));
   flag("HVD_DETERMINISTIC",
        false);  // a promise that is always kept (docs/decisions/22-one-order.md); wrong text is an error

@@ -1,6 +1,7 @@
 /// @file config.h — what the environment says, read once at every init.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace hvd::core {
@@ -17,6 +18,7 @@ struct Config {
   int tally = -1;  ///< HVD_STATUS_FD: the guard's page for what this rank counts; -1: there is none
   double start_limit_seconds = 600;  ///< how long init waits for the other ranks
   int ranks_per_node = 0;            ///< HVD_RANKS_PER_NODE (testing): splits a host; 0: whole hosts
+  std::string backends;              ///< HVD_BACKENDS: overrides of the choice of backends (backends.h)
   int arity = 0;                     ///< HVD_TREE_ARITY (testing): children of a node leader; 0: the default
   /// A bit for each Kind whose tensors on GPUs go through host memory: HOROVOD_GPU_OPERATIONS=MPI,
   /// HOROVOD_GPU_ALLREDUCE=MPI, …; all of them with HOROVOD_CPU_OPERATIONS, where nothing is said for GPUs.

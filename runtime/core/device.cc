@@ -60,7 +60,7 @@ bool Device::reap() {
 
 namespace {
 
-/// But for what it waits for.
+/// The operation as NCCL's stage takes it, without the mark that the stream waits for.
 nccl::DeviceTensor tensor_of(const Operation& op) {
   const Signature& s = op.entry->signature;
   nccl::DeviceTensor t;
@@ -85,19 +85,6 @@ nccl::DeviceTensor tensor_of(const Operation& op) {
 }
 
 }  // namespace
-
-std::vector<Operation*> Device::take(std::span<Operation* const> ops) {
-  std::vector<Operation*> taken;
-  for (Operation* op : ops) {
-    const nccl::DeviceTensor t = tensor_of(*op);
-    if (decision_.nccl && !(decision_.through_host & bit_of(t.kind)) &&
-        nccl::possible(t, world_.size, decision_.capabilities))
-      taken.push_back(op);
-    else if (staging_)
-      staging_->begin(*op, world_.rank);
-  }
-  return taken;
-}
 
 void Device::begin(std::span<Operation* const> ops, std::uint32_t row) {
   ops_.assign(ops.begin(), ops.end());
@@ -157,7 +144,7 @@ void Device::launch() {
   launch_ = std::make_unique<nccl::NcclLaunch>(where, world_.size, std::move(tensors_));
 }
 
-/// What the timeline wants to know of the launch, which is queued; nullptr: nothing.
+/// The marks of the queued launch, for the timeline; nullptr where there is none.
 std::unique_ptr<LaunchTimes> Device::timed() {
   if (row_ == 0) return nullptr;
   auto t = std::make_unique<LaunchTimes>();

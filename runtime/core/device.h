@@ -54,9 +54,11 @@ class Device {
   void begin_agreement(std::span<Operation* const> ops);
   /// True when anything moved.
   bool step_agreement();
-  /// Those of @p ops that stay on the device.  The others now lie in pinned memory, copies on their way: staged() says
-  /// when.
-  std::vector<Operation*> take(std::span<Operation* const> ops);
+  const nccl::GpuDecision& decision() const { return decision_; }
+  /// From now on the operation lies in pinned memory, the copy of its input on its way: staged() says when it is there.
+  void stage(Operation& op) {
+    if (staging_) staging_->begin(op, world_.rank);
+  }
   bool staged() const { return staging_->arrived(); }
   /// A staged operation's result is there, in pinned or ordinary memory: queues the way back.
   void give_back(Operation& op) { staging_->give_back(op); }

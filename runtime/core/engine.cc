@@ -39,8 +39,18 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   world_ = World::of(transport_->rank(), transport_->host_of(), config_.ranks_per_node);
   many_nodes_ = world_.nodes.size() > 1;
   std::vector<PeerProcess> processes;
-  for (const std::string& text : exchange(*transport_, PeerProcess::mine().text(), config_.start_limit_seconds))
+  std::string overrides;  // of rank 0
+  for (const std::string& text :
+       exchange(*transport_, PeerProcess::mine().text() + "\n" + config_.backends, config_.start_limit_seconds)) {
     processes.push_back(PeerProcess::of(text));
+    const std::string theirs = text.substr(text.find('\n') + 1);
+    if (processes.size() == 1) overrides = theirs;
+    if (theirs != overrides)
+      throw Error(
+          Code::usage, "HVD_BACKENDS",
+          "rank " + std::to_string(processes.size() - 1) + " has '" + theirs + "', rank 0 has '" + overrides + "'",
+          "set it alike on all ranks");
+  }
   for (int r : world_.locals()) arenas_.push_back(memory::map_arena(processes[static_cast<std::size_t>(r)].arena));
   memory::Node node(geometry_of(world_.local_size(), true, config_), world_.local_rank());
   node.attach_arenas(arenas_);

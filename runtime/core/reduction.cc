@@ -34,14 +34,15 @@ bool Reduction::lies_registered(const Operation& op) {
          registered_.registered(op.entry->id, op.parity);
 }
 
-void Reduction::begin(std::span<Operation* const> ops) {
+void Reduction::begin(std::span<Operation* const> ops, std::span<const Backend* const> chosen) {
   stream_.clear();
   direct_.clear();
-  for (const Operation* op : ops) {
-    if (lies_registered(*op))
-      direct_.add(item_of(*op), op->entry->id, op->parity);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Operation& op = *ops[i];
+    if (chosen[i]->in_place)
+      direct_.add(item_of(op), op.entry->id, op.parity);
     else
-      stream_.add(item_of(*op));
+      stream_.add(item_of(op));
   }
   rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
   direct_.begin();

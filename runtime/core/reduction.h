@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "core/backends.h"
 #include "core/operation.h"
 #include "ops/allreduce/between_nodes.h"
 #include "ops/allreduce/direct.h"
@@ -20,7 +21,8 @@ class Reduction final : public ops::Stage {
  public:
   Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes, transport::Transport& transport);
 
-  void begin(std::span<Operation* const> ops);
+  /// @p chosen: [ops], the backend of each
+  void begin(std::span<Operation* const> ops, std::span<const Backend* const> chosen);
   bool step() override;
   bool done() const override { return allreduce_.done() && direct_.done(); }
   /// This rank's first chunk is in the ring; its last slice is reduced.
@@ -28,10 +30,10 @@ class Reduction final : public ops::Stage {
   bool reduced() const { return allreduce_.reduced(); }
   /// After a lost peer.
   void drop();
-
- private:
+  /// All ranks of the one node have the tensor in registered memory.  The same on all ranks.
   bool lies_registered(const Operation& op);
 
+ private:
   ops::Rings& rings_;
   ops::Distance& distance_;
   const ops::Nodes& nodes_;

@@ -77,9 +77,9 @@ class Gpu {
   /// A mark recorded on @p stream now.  timed: elapsed() between two works.  whole_context: behind what all streams
   /// have been given; Error{unavailable} where the driver cannot, Error{usage} while one of them is being captured.
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false);
-  /// Device memory, at least @p bytes, at a multiple of 256, from memory_source().  Where there is none, what the pool
-  /// has idle goes back first.  @p stream: that it will be used on first.  Throws Error{unavailable} that says whose
-  /// device, how much was asked for, is free, and is ours.
+  /// Device memory from memory_source(): at least @p bytes, at a multiple of 256.  When the device is full, the idle
+  /// memory of our pool is returned first.  @p stream: the first to use the memory.  Throws Error{unavailable} with the
+  /// device, the bytes asked for, the bytes free and the bytes that we hold.
   Pointer allocate(std::size_t bytes, Stream stream);
   /// Page-locked host memory, at least @p bytes.
   void* allocate_pinned(std::size_t bytes);
@@ -91,17 +91,18 @@ class Gpu {
              Stream stream);
   /// @}
 
-  /// Gives back, without the driver: nothing may use it anymore, or only what comes before on the streams of @p after.
+  /// Gives memory back without calling the driver.  Nothing may use it any longer but work that comes before @p after
+  /// on its stream.
   void free(Pointer address, std::shared_ptr<Mark> after = nullptr);
   void free_pinned(void* address, std::shared_ptr<Mark> after = nullptr);
-  /// What was given out by allocate() is used on @p stream from now on: free_anywhere() waits for that.  whole_context:
-  /// nobody can tell where it is used; who gives it back knows that nothing does.
+  /// Memory of allocate() is used on @p stream from now on: after free_anywhere() it is used again only behind the work
+  /// on that stream.  whole_context: the streams are not known, and the caller frees the memory when nothing uses it.
   void lend(Pointer address, Stream stream);
   /// Half of the multiprocessors that are not reserved yet, one at least while there is one; and back.
   int reserve();
   void unreserve(int processors);
-  /// What has come back, and the device is through with, goes to whom it came from, where that keeps it himself.
-  /// allocate() and free_anywhere() do so too.
+  /// Returns memory that was freed, and that the device no longer uses, to its source, if that source pools memory
+  /// itself (torch's allocator does).  allocate() and free_anywhere() do so too.
   void tidy() noexcept;
   /// Blocks of memory, the device's and pinned, that are given out now.
   std::size_t given() const;
