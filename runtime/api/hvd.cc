@@ -27,7 +27,7 @@ using hvd::api::Use;
 using hvd::core::CheckedRequest;
 using hvd::core::Engine;
 using hvd::core::Operation;
-using hvd::core::Operations;
+using hvd::core::OperationTable;
 using hvd::core::ProcessSet;
 using hvd::core::SetInfo;
 using hvd::memory::Arena;
@@ -68,7 +68,7 @@ class Held {
   Operation* operator->() const { return op_; }
 
  private:
-  Operations& operations_;
+  OperationTable& operations_;
   Operation* op_;
 };
 
@@ -133,11 +133,9 @@ int hvd_submit(const hvd_request* request, hvd_handle* handle) {
     std::shared_ptr<const SetInfo> hold;
     ProcessSet& set = set_of(*e, request, hold);
     Operation* op = nullptr;
-    if (!request || !e->submit_again(set, {request, 1}, false, &op)) {
-      const CheckedRequest p = hvd::core::check_request(request, set.world());
-      e->submit(set, {&p, 1}, &op);
-    }
-    *handle = Operations::handle(*op);
+    const CheckedRequest p = hvd::core::check_request(request, set.world());
+    e->submit(set, {&p, 1}, &op);
+    *handle = OperationTable::handle(*op);
   });
 }
 
@@ -156,12 +154,6 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
         prepared;  // half a megabyte for 1 000 tensors: not from the system each time
     thread_local std::vector<Operation*> ops;
     ops.resize(count);
-    // An array of an older, shorter struct is none of hvd_request.
-    if (requests->struct_size == sizeof *requests &&
-        e->submit_again(set, {requests, count}, flags & HVD_GROUP, ops.data())) {
-      for (size_t i = 0; i < count; ++i) handles[i] = Operations::handle(*ops[i]);
-      return;
-    }
     prepared.clear();
     prepared.reserve(count);
     for (size_t i = 0; i < count; ++i) {
@@ -172,7 +164,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     }
     if (flags & HVD_GROUP) hvd::core::make_group(prepared);
     e->submit(set, prepared, ops.data());
-    for (size_t i = 0; i < count; ++i) handles[i] = Operations::handle(*ops[i]);
+    for (size_t i = 0; i < count; ++i) handles[i] = OperationTable::handle(*ops[i]);
   });
 }
 
@@ -205,7 +197,7 @@ int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_second
     need(handles, "handles");
     if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
     const Use e;
-    const Operations& operations = e->operations();
+    const OperationTable& operations = e->operations();
     const bool limited = timeout_seconds >= 0;
     const std::int64_t end =
         limited ? hvd::memory::now_ns() + static_cast<std::int64_t>(std::min(timeout_seconds, 1e9) * 1e9) : 0;
@@ -340,7 +332,7 @@ int hvd_run(const hvd_request* request) {
       e->operations().release(op);
       return;
     }
-    const hvd_handle handle = Operations::handle(op);
+    const hvd_handle handle = OperationTable::handle(op);
     const Held held(*e, handle);
     e->operations().release(op);
     raise(op);

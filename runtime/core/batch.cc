@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/set.h"
+#include "core/name_entry.h"
 #include "ops/adasum/adasum.h"
 #include "ops/movement/movement.h"
 #include "ops/reduce_scatter/reduce_scatter.h"

@@ -144,7 +144,6 @@ CheckedRequest check_request(const hvd_request* request, const World& world) {
     default:
       break;
   }
-  if (request->struct_size == sizeof q) p.key.keep(q, 0);
   return p;
 }
 
@@ -153,9 +152,7 @@ void make_group(std::vector<CheckedRequest>& requests) {
   for (const CheckedRequest& p : requests)
     for (std::size_t i = 0; i <= p.name.size(); ++i)
       hash = (hash ^ (i < p.name.size() ? static_cast<unsigned char>(p.name[i]) : 0u)) * 1099511628211ull;
-  std::uint32_t place = 0;
   for (CheckedRequest& p : requests) {
-    p.key.place = place++;
     p.signature.group = hash;
     p.signature.group_size = static_cast<std::uint32_t>(requests.size());
   }

@@ -1,10 +1,32 @@
-/// @file checked_request.h — from a C request to a checked one.
+/// @file checked_request.h — a request of the C interface, checked.
 #pragma once
-#include "core/set.h"
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "common/signature.h"
 #include "core/world.h"
+#include "gpu/cuda/gpu.h"
 #include "hvd/hvd.h"
 
 namespace hvd::core {
+
+struct CheckedRequest {
+  std::string_view name;  ///< empty: make one
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::int64_t dim0 = 0;             ///< allgather, alltoall: this rank's own first dimension
+  std::vector<std::int64_t> splits;  ///< alltoall: [size of the set]
+  cuda::Gpu* gpu = nullptr;          ///< whose memory it is; nullptr: the host's
+  cuda::Stream stream = nullptr;     ///< with a GPU: the caller's
+  Signature signature;               ///< last: its unused dimensions are never touched
+
+  /// Its size is known only when it is done: the runtime allocates it.
+  bool has_result() const {
+    const Kind k = signature.operation();
+    return k == Kind::allgather || k == Kind::alltoall || k == Kind::reducescatter;
+  }
+};
 
 /// @p world: of the process set.  Throws Error{usage} that names the operation and the field.  The name in the result
 /// points into @p request.

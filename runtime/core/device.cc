@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/set.h"
+#include "core/name_entry.h"
 
 namespace hvd::core {
 

@@ -216,14 +216,6 @@ void Engine::submit(ProcessSet& set, std::span<const CheckedRequest> requests, O
   end_deep_sleep();
 }
 
-bool Engine::submit_again(ProcessSet& set, std::span<const hvd_request> requests, bool group, Operation** ops) {
-  bool due = false;
-  if (!set.submit_again(requests, group, ops, due)) return false;
-  if (due) look(set);
-  end_deep_sleep();
-  return true;
-}
-
 /// The thread sleeps without a limit where nothing was under way: from now on it has to watch, though nobody may wait.
 void Engine::end_deep_sleep() {
   if (deep_.load(std::memory_order_seq_cst) && deep_.exchange(false, std::memory_order_seq_cst))

@@ -21,7 +21,9 @@
 
 #include "core/config.h"
 #include "core/peers.h"
-#include "core/sets.h"
+#include "core/process_set.h"
+#include "core/set_change.h"
+#include "core/set_table.h"
 #include "core/world.h"
 #include "recorder/tracer.h"
 #include "transport/transport.h"
@@ -43,7 +45,7 @@ class Engine {
   /// The global set.
   ProcessSet& set() { return *global_; }
   trace::Tracer& tracer() { return shared_.tracer; }
-  Operations& operations() { return shared_.operations; }
+  OperationTable& operations() { return shared_.operations; }
   /// A living set by its id, the global one too.  Throws Error{usage}.
   std::shared_ptr<const SetInfo> known(int id) const;
   /// Collective over the world.  @p ranks: [size of the set] distinct world ranks; rank i of the set is ranks[i].  The
@@ -55,8 +57,6 @@ class Engine {
   /// ProcessSet::submit().  Where this rank leads the set's node and its thread sleeps, the caller does at once what
   /// costs no more than waking it.
   void submit(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops);
-  /// ProcessSet::submit_again(), and the same.
-  bool submit_again(ProcessSet& set, std::span<const hvd_request> requests, bool group, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
   /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's

@@ -1,6 +1,6 @@
 #include "core/reduction.h"
 
-#include "core/set.h"
+#include "core/name_entry.h"
 #include "core/widened.h"
 
 namespace hvd::core {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/set.h"
+#include "core/name_entry.h"
 
 namespace hvd::core {
 

@@ -1,6 +1,6 @@
 #include "core/widened.h"
 
-#include "core/set.h"
+#include "core/name_entry.h"
 
 namespace hvd::core {
 namespace {

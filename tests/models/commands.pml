@@ -1,7 +1,7 @@
 /* Ready bits as parities, the leader's latch, and the ring of commands: every round of every tensor is published once, when
  * all ranks have announced it, and every rank reads every command once, in the same sequence.
  *
- * Mirrors ProcessSet::submit (the flip), negotiate/gather.h (poll: bits against the latch), memory/queue.h (CommandWriter::write:
+ * Mirrors Announcer::flip, negotiate/gather.h (poll: bits against the latch), memory/queue.h (CommandWriter::write:
  * room for the command and for the header behind it, which is zeroed before; CommandReader::read) and ProcessSet::executed.
  * Places of the ring stand for its bytes: a command takes one.
  *

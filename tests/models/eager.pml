@@ -1,6 +1,6 @@
 /* Slots for small tensors, two by parity: whoever reads round k finds round k, though nobody says that he has read.
  *
- * Mirrors runtime/ops/shm/eager.h, ProcessSet::submit (the copy before the bit), Gather::poll and ProcessSet::carry_out: the order of
+ * Mirrors runtime/ops/shm/eager.h, Announcer::begin (the copy before the bit), Gather::poll and ProcessSet::carry_out: the order of
  * round k is published when all have announced k, and each rank reads all slots before it announces k + 1.
  *
  * Broken on purpose: ONE_SLOT, BIT_BEFORE_DATA.

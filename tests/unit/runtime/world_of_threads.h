@@ -80,7 +80,6 @@ class Rank {
     const auto known = engine_->known(q.set);
     if (!known->set) throw Error(Code::usage, "set", "not a member");
     core::Operation* op = nullptr;
-    if (engine_->submit_again(*known->set, {&q, 1}, false, &op)) return *op;
     const core::CheckedRequest p = core::check_request(&q, known->set->world());
     engine_->submit(*known->set, {&p, 1}, &op);
     return *op;
@@ -88,7 +87,6 @@ class Rank {
   std::vector<core::Operation*> submit_group(const std::vector<hvd_request>& qs) { return submit_many(qs, true); }
   std::vector<core::Operation*> submit_many(const std::vector<hvd_request>& qs, bool group = false) {
     std::vector<core::Operation*> ops(qs.size());
-    if (engine_->submit_again(engine_->set(), qs, group, ops.data())) return ops;
     std::vector<core::CheckedRequest> p;
     for (const hvd_request& q : qs) p.push_back(core::check_request(&q, engine_->world()));
     if (group) core::make_group(p);

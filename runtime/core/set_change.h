@@ -1,29 +1,16 @@
-/// @file sets.h — the living process sets of a world, and how they come and go.
-///
-/// All ranks know all sets, members or not.  The table changes at the same
-/// place of the global set's sequence of batches everywhere (SetChangeStage), so ids,
-/// streams and what counts as a duplicate are the same without a message.
+/// @file set_change.h — how process sets come and go: an operation of the global set.
 #pragma once
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "core/set.h"
+#include "core/process_set.h"
+#include "core/set_table.h"
 #include "ops/movement/movement.h"
 #include "transport/share.h"
 
 namespace hvd::core {
-
-/// One living set.  Fixed once it is in the table.
-struct SetInfo {
-  int id = 0, stream = 0;
-  std::vector<int> ranks;           ///< [size] world ranks; rank i of the set is ranks[i]
-  int rank = -1;                    ///< this rank's place, -1: not a member
-  std::shared_ptr<ProcessSet> set;  ///< null where this rank is not a member
-};
 
 /// What a set_change operation asks for, and its answer; Operation::in points to it.
 struct SetChange {
@@ -33,27 +20,6 @@ struct SetChange {
   int status = 0;          ///< hvd_status, once the operation has ended
   std::string error;
   std::string name() const;  ///< of the operation: equal where the same is asked for
-};
-
-/// The table.  Any thread.
-class SetTable {
- public:
-  /// nullptr: no living set has this id.
-  std::shared_ptr<const SetInfo> find(int id) const;
-  /// The id of a living set with these ranks, in any order; -1: there is none.
-  int duplicate(const std::vector<int>& ranks) const;
-  std::vector<std::shared_ptr<const SetInfo>> all() const;
-
-  // Drive side.
-  /// A number for a new set and its stream, the same on all ranks.  Throws Error{unavailable} when all are taken.
-  SetInfo next(std::vector<int> ranks, int my_rank, int streams);
-  void insert(SetInfo set);
-  std::shared_ptr<const SetInfo> erase(int id);
-
- private:
-  mutable std::mutex mutex_;
-  std::map<int, std::shared_ptr<const SetInfo>> living_;
-  int last_id_ = 0, last_stream_ = 0;
 };
 
 /// Carries out a SetChange, in the batches of the global set.  Members of a new set make its memory, then all ranks of

@@ -1,6 +1,4 @@
-#include "core/set.h"
-
-#include <cstring>
+#include "core/process_set.h"
 
 #include "memory/doorbell.h"
 #include "negotiate/idset.h"
@@ -16,31 +14,19 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
     : world_(std::move(world)),
       transport_(std::move(transport)),
       node_(std::move(node)),
-      slots_(node_),
       shared_(shared),
       operations_(shared.operations),
       tracer_(shared.tracer),
       ids_(node_.geometry.words * 64),
-      by_id_(ids_),
+      names_(ids_),
+      announcer_(node_),
       pending_(ids_),
-      flips_(node_.geometry.words),
       commands_(node_),
       batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpu_busy,
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
   if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_);
-}
-
-void NameEntry::describe(const Signature& s, int rank, int size) {
-  std::memcpy(static_cast<void*>(&signature), &s, s.bytes());
-  bytes = static_cast<std::size_t>(s.payload_bytes());
-  elements = static_cast<std::size_t>(s.elements());
-  group_size = s.group_size;
-  fills = s.operation() != Kind::broadcast || s.root == rank;
-  reduce = s.operation() == Kind::allreduce ? ops::reducer(s.type(), s.reduction()) : nullptr;
-  scale = {s.before, s.after, s.reduction() == Reduce::average ? size : 1};
-  track = {};
 }
 
 bool ProcessSet::step(StepLimit limit) {
@@ -57,9 +43,9 @@ bool ProcessSet::stuck() {
 bool ProcessSet::advance(StepLimit limit) {
   const int most_doorbells = limit == StepLimit::brief ? 1 : node_.ranks;
   bool any = false;
-  if (outbox_waits_.load(std::memory_order_acquire)) {
+  if (announcer_.waits()) {
     std::lock_guard lock(mutex_);
-    any |= flush_records();
+    any |= announcer_.flush();
     if (any) node_.doorbell(0).ring();
   }
   if (leader_) any |= leader_->step();
@@ -113,15 +99,9 @@ bool ProcessSet::carry_out(std::uint32_t type) {
     case Command::outdate:
       outdate(r);
       break;
-    case Command::gone: {
-      const int code = static_cast<int>(r.get<std::uint32_t>());
-      const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
-      const std::string text(r.rest());
-      const std::string names = names_under_way();
-      fail_all(code, text);
-      if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text, names);
+    case Command::gone:
+      gone(r);
       break;
-    }
   }
   if (batch_.running()) return false;
   executed();
@@ -144,36 +124,40 @@ void ProcessSet::start_batch(ByteReader& r) {
   if (ops.size() == count) batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
+void ProcessSet::gone(ByteReader& r) {
+  const int code = static_cast<int>(r.get<std::uint32_t>());
+  const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
+  const std::string text(r.rest());
+  const std::string names = names_under_way();
+  fail_all(code, text);
+  if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text, names);
+}
+
 void ProcessSet::assign(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
   const auto slot = r.get<std::uint32_t>();
-  NameEntry& e = entry(r.rest());
-  e.id = id;
-  e.slot = slot;
-  e.round = 0;
-  by_id_[id] = &e;
-  pending_[id] = e.operation;
+  pending_[id] = names_.assign(id, slot, r.rest()).operation;
 }
 
 void ProcessSet::evict(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
-  NameEntry* e = std::exchange(by_id_[id], nullptr);
+  NameEntry* e = names_.release_id(id);
   if (!stand_ins_.empty()) drop_stand_in(id);
   if (!e) return;
   const bool current = e->id == id;  // else this rank has already sent a record for the name
   if (current) e->id = no_slot;
   if (!e->in_flight.load(std::memory_order_acquire)) {
-    forget_name(std::string(e->name));
+    names_.forget(*e);
     return;
   }
   if (!current || pending_[id] == nullptr) return;
-  // Submitted, but not everywhere: the bit goes back, a record goes up instead.
-  node_.word(node_.me, id / 64).fetch_xor(1ull << (id % 64), std::memory_order_seq_cst);
+  // Submitted here, but not everywhere: the bit goes back, a record goes up instead.
+  announcer_.take_back(id);
   pending_[id] = nullptr;
   e->operation->by_bit = false;
-  send_record(*e);
+  announcer_.record(e->submitted_at, e->signature, e->name);
   node_.doorbell(0).ring();
 }
 
@@ -181,14 +165,13 @@ void ProcessSet::fail(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const int code = static_cast<int>(r.get<std::uint32_t>());
   r.get<std::uint32_t>();
-  NameEntry& e = entry(r.text());
-  failed_handle_ = 0;
-  if (!e.in_flight.load() || !e.operation || e.operation->by_bit) return;
+  NameEntry& e = names_.entry(r.text());
+  const std::uint64_t command = executed_ + 1;
+  if (!e.in_flight.load() || !e.operation || e.operation->by_bit) return group_failures_.operation_failed(0, command);
   tracer_.failed(e.track);
-  failed_handle_ = Operations::handle(*e.operation);
-  failed_command_ = executed_ + 1;
+  group_failures_.operation_failed(OperationTable::handle(*e.operation), command);
   // Counted before anybody wakes: what is submitted then is younger.
-  node_.board(node_.me).executed.store(failed_command_, std::memory_order_seq_cst);
+  node_.board(node_.me).executed.store(command, std::memory_order_seq_cst);
   end(*e.operation, code, std::string(r.rest()));
 }
 
@@ -200,13 +183,13 @@ void ProcessSet::fail_group(ByteReader& r) {
   // Counted before anybody wakes: a caller that submits the group again at once must not seem to be of the failed one.
   node_.board(node_.me).executed.store(executed_ + 1, std::memory_order_seq_cst);
   bool member = false;
-  for (auto& [name, e] : names_)
-    if (e->in_flight.load() && e->signature.group_size && e->signature.group == group) {
-      tracer_.failed(e->track);
-      end(*e->operation, code, text);
-      member = true;
-    }
-  if (!member && failed_handle_ != 0) unseen_.push_back({failed_command_, group, failed_handle_, text});
+  names_.in_flight([&](NameEntry& e) {
+    if (!e.signature.in_group(group)) return;
+    tracer_.failed(e.track);
+    end(*e.operation, code, text);
+    member = true;
+  });
+  if (!member) group_failures_.group_failed(group, text);
 }
 
 void ProcessSet::outdate(ByteReader& r) {
@@ -217,14 +200,12 @@ void ProcessSet::outdate(ByteReader& r) {
   const auto size = r.get<std::uint32_t>();
   std::vector<NameEntry*> ended;
   for (auto count = r.get<std::uint32_t>(); count > 0; --count) {
-    const std::string name(r.text());
-    outdated_[name] = {command, group};
-    const auto found = names_.find(name);
-    if (found == names_.end()) continue;
-    NameEntry& e = *found->second;
-    if (e.in_flight.load() && e.operation && !e.operation->by_bit && e.submitted_at < command &&
-        !e.signature.in_group(group))
-      ended.push_back(&e);
+    const std::string_view name = r.text();
+    group_failures_.outdate(name, command, group);
+    NameEntry* e = names_.find(name);
+    if (e && e->in_flight.load() && e->operation && !e->operation->by_bit && e->submitted_at < command &&
+        !e->signature.in_group(group))
+      ended.push_back(e);
   }
   for (NameEntry* e : ended) {
     tracer_.failed(e->track);
@@ -261,11 +242,10 @@ void ProcessSet::fail_all(int code, const std::string& text) {
   if (batch_.running() && world_.nodes.size() > 1) node_.keep();
   batch_.drop();
   batch_.fail_device(code, text);
-  for (auto& [name, e] : names_)
-    if (e->in_flight.load() && e->operation) {
-      tracer_.failed(e->track);
-      end(*e->operation, broken_code_, broken_text_);
-    }
+  names_.in_flight([this](NameEntry& e) {
+    tracer_.failed(e.track);
+    end(*e.operation, broken_code_, broken_text_);
+  });
   for (Operation*& op : pending_) op = nullptr;
   for (auto& [id, s] : stand_ins_) {
     if (s->entry.operation) end(*s->entry.operation, broken_code_, broken_text_);
@@ -281,12 +261,16 @@ void ProcessSet::close(const std::string& why) {
 }
 
 bool ProcessSet::busy() const {
-  return batch_.running() || commands_.waiting() || outbox_waits_.load(std::memory_order_acquire) ||
-         (leader_ && leader_->busy());
+  return batch_.running() || commands_.waiting() || announcer_.waits() || (leader_ && leader_->busy());
 }
 
 bool ProcessSet::can_end_without(std::uint64_t commands) const {
   return commands > executed_ && (batch_.running() || commands_.waiting());
+}
+
+std::string ProcessSet::broken() {
+  std::lock_guard lock(mutex_);
+  return broken_text_;
 }
 
 }  // namespace hvd::core

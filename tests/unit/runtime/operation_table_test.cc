@@ -1,5 +1,5 @@
 // The table of handles under several threads: every operation is told of once, waited for, recycled once.
-#include "core/operation.h"
+#include "core/operation_table.h"
 
 #include <doctest/doctest.h>
 
@@ -11,11 +11,11 @@
 namespace hvd::testing {
 
 using core::Operation;
-using core::Operations;
+using core::OperationTable;
 
 TEST_CASE("operation: ended by one thread while others sleep, listen, look and let go") {
   hvd::core::RankStatus status;
-  Operations table{status};
+  OperationTable table{status};
   constexpr int rounds = 2000 / slower, at_once = 6;
   std::mutex mutex;
   std::deque<std::vector<Operation*>> begun;
@@ -39,7 +39,7 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
       std::vector<Operation*> ops(at_once);
       table.take(ops.size(), ops.data());
       std::vector<std::int64_t> handles;
-      for (Operation* op : ops) handles.push_back(Operations::handle(*op));
+      for (Operation* op : ops) handles.push_back(OperationTable::handle(*op));
       {
         std::lock_guard lock(mutex);
         begun.push_back(ops);
@@ -89,13 +89,13 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
 
 TEST_CASE("operation: many are released in one call, each once") {
   hvd::core::RankStatus status;
-  Operations table{status};
+  OperationTable table{status};
   std::vector<Operation*> ops(100);
   std::vector<std::int64_t> handles;
   for (int round = 0; round < 5; ++round) {
     table.take(ops.size(), ops.data());
     handles.clear();
-    for (Operation* op : ops) handles.push_back(Operations::handle(*op));
+    for (Operation* op : ops) handles.push_back(OperationTable::handle(*op));
     Operation* held = table.hold(handles[7]);
     CHECK(table.release(std::span(handles).first(50)) == 50);  // under way
     for (Operation* op : ops) op->status = HVD_OK;

@@ -1,14 +1,11 @@
-/// @file join.cc — join, on the member's side: a rank without data of its own lends itself to the others.
+/// @file process_set_join.cc — join, on the member's side: a rank without data of its own lends itself to the others.
 ///
 /// negotiate/coordinator.h says how the ranks agree.  Between `joining` and `joined`
 /// an operation that this rank has not submitted comes with its signature, and
 /// the rank takes part with zeros (or no rows) and throws the result away.
-#include <algorithm>
-#include <cstring>
-#include <iterator>
 #include <utility>
 
-#include "core/set.h"
+#include "core/process_set.h"
 #include "memory/doorbell.h"
 
 namespace hvd::core {
@@ -24,21 +21,17 @@ const std::string join_name{"join\0", 5};
 
 /// Under mutex_.
 Operation& ProcessSet::submit_join(const CheckedRequest& p) {
-  NameEntry& e = entry(join_name);
-  Operation* taken = nullptr;
-  operations_.take(1, &taken);
-  Operation& op = *taken;
-  op.of_set = this;
-  op.entry = &e;
+  NameEntry& e = names_.entry(join_name);
+  Operation* op = nullptr;
+  operations_.take(1, &op);
+  bind(p, e, *op);
   e.signature = p.signature;
-  e.operation = &op;
   e.in_flight.store(true, std::memory_order_relaxed);
-  join_op_ = &op;
-  submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  shared_.outstanding.fetch_add(1, std::memory_order_seq_cst);
+  join_op_ = op;
+  count(1);
   if (tracer_.enabled()) tracer_.submitted(e.track, {"join", trace::TraceOp::join, 0, {}, world_.world_rank(0)});
   announce_join(records_only_ ? negotiate::has_joined : negotiate::wants_to_join);
-  return op;
+  return *op;
 }
 
 /// Under mutex_.
@@ -46,8 +39,7 @@ void ProcessSet::announce_join(int what) {
   Signature s;
   s.kind = static_cast<std::uint8_t>(Kind::join);
   s.root = what;
-  negotiate::append_record(outbox_, node_.board(node_.me).executed.load(std::memory_order_relaxed), s, join_name);
-  flush_records();
+  announcer_.record(node_.board(node_.me).executed.load(std::memory_order_relaxed), s, join_name);
   node_.doorbell(0).ring();
 }
 
@@ -62,30 +54,20 @@ void ProcessSet::stand_in(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
   if (pending_[id]) return;  // submitted here too
-  auto s = std::make_unique<StandIn>();
-  NameEntry& e = s->entry;
-  const Signature signature = negotiate::read_signature(r.rest());
-  e.describe(signature, world_.rank, world_.size);
-  const bool own = signature.operation() == Kind::allgather || signature.operation() == Kind::alltoall;
-  const std::size_t bytes = own ? 0 : static_cast<std::size_t>(signature.payload_bytes());
-  s->zeros.reset(std::calloc(bytes + 1, 1));
-  if (!s->zeros) throw Error(Code::unavailable, "join", "no memory for " + std::to_string(bytes) + " zeros");
+  auto s = StandIn::make(negotiate::read_signature(r.rest()), id, world_.rank, world_.size);
   Operation* taken = nullptr;
   operations_.take(1, &taken);
   Operation& op = *taken;
   operations_.release(op);  // nobody has a handle
   op.of_set = this;
-  op.entry = &e;
+  op.entry = &s->entry;
   op.in = op.out = s->zeros.get();
   op.dim0 = 0;
   op.by_bit = false;
   op.more = true;
   op.splits.assign(static_cast<std::size_t>(world_.size), 0);
-  e.id = id;
-  e.bytes = bytes;
-  e.operation = pending_[id] = &op;
-  submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  shared_.outstanding.fetch_add(1, std::memory_order_seq_cst);
+  s->entry.operation = pending_[id] = &op;
+  count(1);
   stand_ins_[id] = std::move(s);
 }
 
@@ -104,7 +86,7 @@ void ProcessSet::joined(ByteReader& r) {
   std::lock_guard lock(mutex_);
   records_only_ = false;
   // Ranks with more data have made more calls without a name: from here on they count alike again.
-  std::fill(std::begin(made_names_), std::end(made_names_), 0);
+  names_.restart_made_names();
   Operation* op = std::exchange(join_op_, nullptr);
   if (!op) return;
   op->more = true;

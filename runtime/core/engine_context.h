@@ -1,0 +1,28 @@
+/// @file engine_context.h — what the process sets of one engine have in common.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/batch.h"
+#include "core/operation_table.h"
+#include "core/rank_status.h"
+#include "recorder/tracer.h"
+
+namespace hvd::core {
+
+struct EngineContext {
+  explicit EngineContext(int status_fd = -1) : status(status_fd) {}
+  /// The global set calls this when a rank has left, or is lost.  @p names: under way then.
+  std::function<void(int rank, const std::string& text, const std::string& names)> gone;
+  Batch::Special special;  ///< of the global set
+  RankStatus status;
+  OperationTable operations{status};
+  trace::Tracer tracer;
+  std::uint32_t traced = 0;           ///< parts of batches numbered for the timeline so far
+  std::atomic<bool> gpu_busy{false};  ///< a GPU is at work for operations that have ended on the host
+  std::atomic<int> outstanding{0};    ///< operations of this rank that have not ended, in all sets
+};
+
+}  // namespace hvd::core
