@@ -66,7 +66,7 @@ TEST_CASE("announcer: the leader must look when the last rank's bit is set; bits
     CHECK_FALSE(first.flip());
     CHECK(op[0].by_bit);
     CHECK(op[0].parity == round % 2);
-    CHECK(two.nodes[0]->word(0, 1).load() >> 6 == static_cast<std::uint64_t>(round % 2));
+    CHECK((two.nodes[0]->word(0, 1).load() >> 6) == static_cast<std::uint64_t>(round % 2));
     CHECK_FALSE(first.flip());  // nothing more to set
     second.begin(e[1], op[1]);
     CHECK(second.flip());

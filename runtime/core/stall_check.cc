@@ -1,9 +1,8 @@
-/// @file stall.cc — the stall check: who waits for whom.
+/// @file stall_check.cc — the stall check: which ranks keep the others waiting.
 ///
-/// Costs nothing until somebody waits: a rank that has waited for a while rings
-/// its node's leader, which then looks again and again until nothing is
-/// incomplete.  Leaders pass upwards who has announced what; what is merged on
-/// the way stays a few runs of ranks, and whoever is not among them is missing.
+/// It costs nothing until a rank waits.  A rank that has waited for a while rings the doorbell of its node's leader,
+/// and the leader then checks again and again until no operation is incomplete.  Leaders report upwards which ranks
+/// have announced an operation; merged, these stay a few runs of ranks.  The ranks not among them are missing.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -23,16 +22,16 @@ using negotiate::Command;
 
 namespace {
 
-/// Leaders tell no more often than this, and a fourth of the time after which the coordinator warns.
-std::int64_t tell_every(std::int64_t warn_ns) {
+/// How often a leader reports to its parent: a fourth of the time after which the coordinator warns, within limits.
+std::int64_t report_every(std::int64_t warn_ns) {
   return std::clamp<std::int64_t>(warn_ns / 4, 50'000'000, 1'000'000'000);
 }
 
-constexpr std::int64_t tell_after_ns = 1'000'000'000;  ///< a wait that the guard and hvdrun may want to know of
+constexpr std::int64_t tell_after_ns = 1'000'000'000;  ///< the guard and hvdrun are told of a wait this long
 
-/// What a leader told counts for so many times that long: it is told again while it holds, and batches settle it
-/// sooner.
-constexpr int told_lasts = 20;
+/// A report from another leader is valid for this many times report_every().  Leaders repeat their reports while the
+/// wait lasts, and a batch ends it sooner.
+constexpr int report_lasts = 20;
 
 }  // namespace
 
@@ -81,7 +80,7 @@ void Leader::collect_stalls(std::int64_t now_ns) {
   });
   if (tree_ && coordinator_) {
     for (auto& [name, here] : tree_->take_waits()) notices_[name].push_back({now_ns, std::move(here)});
-    const std::int64_t since = now_ns - told_lasts * tell_every(config_.stall_warn_ns);
+    const std::int64_t since = now_ns - report_lasts * report_every(config_.stall_warn_ns);
     for (auto it = notices_.begin(); it != notices_.end();) {
       std::erase_if(it->second, [since](const StallNotice& t) { return t.at_ns < since; });
       for (const StallNotice& t : it->second) note(negotiate::no_slot, it->first, t.here);
@@ -96,7 +95,7 @@ const std::string* Leader::name(std::uint32_t id) const {
   return coordinator_->live(id) ? &coordinator_->name(id) : nullptr;
 }
 
-/// The wait for these names is over: the next one, perhaps soon, is another.
+/// The wait for the names of this command is over: a later wait for one of them counts from its own beginning.
 void Leader::settled(Command type, std::string_view body) {
   auto forget = [this](const std::string& name) {
     stalls_.erase(name);
@@ -127,16 +126,17 @@ void Leader::note_step(std::string_view batch) {
   steps_.batch(now, [&](auto&& take) { negotiate::get_ids(r, node_.geometry.words * 64, take); });
 }
 
-/// hvdrun hears of a wait that is long as such, and long beside the steps so far: an evaluation or a checkpoint of one
-/// rank is none.  No later than the warning.
+/// hvdrun is told of a wait that is longer than config's limit and than three steps: while one rank evaluates or writes
+/// a checkpoint, the others rightly wait about that long.  But it is told no later than the warning.
 std::int64_t Leader::worth_telling_ns() const {
   return std::min(std::max(config_.stall_tell_ns, 3 * steps_.median_ns()), config_.stall_warn_ns);
 }
 
-/// Operations of different kinds under one name of the callers', which wait for each other's ranks.  That may be an
-/// command that some rank has not come to yet, so they are not refused before a wait is worth telling.
-/// A known gap: over several nodes a record waits in the tree until all below have it, so the coordinator has not all
-/// of them, and such operations wait on.
+/// Some ranks wait in one operation and all others in an operation of another kind under the same name, as in
+/// hvd.allreduce(x, "a") and hvd.broadcast(x, "a").  Perhaps the ranks only run them in different order, so both are
+/// refused only when the wait is worth telling.
+/// A known gap: over several nodes a record waits in the tree until all ranks below have sent it, so the coordinator
+/// does not have all of them, and such operations wait on.
 void Leader::refuse_crossed(std::int64_t now_ns) {
   for (const auto& [name, stall] : stalls_) {
     const std::size_t dot = name.find('.');
@@ -170,7 +170,7 @@ bool Leader::check_stalls(std::int64_t now_ns) {
 /// To the parent: what has waited for a while, the oldest first, a limited number of them.
 void Leader::tell_stalls(std::int64_t now_ns) {
   constexpr int most = 64;
-  const std::int64_t every = tell_every(config_.stall_warn_ns);
+  const std::int64_t every = report_every(config_.stall_warn_ns);
   int told = 0;
   for (auto& [name, s] : stalls_) {
     if (now_ns - s.since_ns < every || (s.told_ns && now_ns - s.told_ns < every)) continue;
