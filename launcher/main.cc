@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -27,8 +28,6 @@
 namespace hvd::launcher {
 namespace {
 
-const char* environment(const char* name) { return std::getenv(name); }
-
 int check_build() {
   std::printf(
       "hvdrun " HVD_VERSION
@@ -38,7 +37,7 @@ int check_build() {
       "\n\nPayloads\n"
       "  [X] .pkl  [X] .py  [X] -m module  [X] command\n");
   try {
-    const Mpirun mpirun = find_mpirun("", std::getenv("PATH") ? std::getenv("PATH") : "", own_folder());
+    const Mpirun mpirun = find_mpirun("", environment_value("PATH") ? environment_value("PATH") : "", own_folder());
     std::printf("\nmpirun\n  %s (Open MPI %s)\n", mpirun.program.c_str(),
                 mpirun.flavour == Flavour::openmpi4 ? "4" : "5");
   } catch (const Error& e) { std::printf("\nmpirun\n  %s (%s)\n", printable(e.what()).c_str(), e.hint.c_str()); }
@@ -79,19 +78,19 @@ std::size_t terminal_columns() {
 int show_map(Settings settings) {
   Job job;
   job.settings = std::move(settings);
-  place_ranks(job, environment);
+  place_ranks(job, environment_value);
   require_known(job.hosts);
   if (!job.settings.has("topology") && !(job.map.all_local() && placement::read_gpus().empty())) {
-    job.rank_program = find_rank_program(environment);
+    job.rank_program = find_rank_program(environment_value);
     std::string python;
     try {
-      const std::string found = choose_python(job.settings.text("python"), environment, own_folder());
+      const std::string found = choose_python(job.settings.text("python"), environment_value, own_folder());
       need_trusted_program(job, found, job.settings.text("python"));
       python = found;
     } catch (const Error&) {}  // the map needs none
     look_at_machines(job, python);
   }
-  share_out(job, environment);
+  share_out(job, environment_value);
   const std::string text = job.settings.flag("json")  ? map_json(job.map, job.machines)
                            : job.settings.flag("svg") ? map_svg(job.map, job.machines)
                                                       : map_text(job.map, job.machines);
@@ -109,7 +108,7 @@ void fill_standard_descriptors() {
 }
 
 int run(const std::vector<std::string>& args) {
-  CommandLine line = read_command_line(args, environment);
+  CommandLine line = read_command_line(args, environment_value);
   const Settings& given = line.settings;
   if (given.flag("help") || given.flag("help-all"))
     return std::fputs(help_text(given.flag("help-all"), terminal_columns()).c_str(), stdout) < 0;
@@ -123,9 +122,9 @@ int run(const std::vector<std::string>& args) {
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
 
   if (given.flag("show-map")) return show_map(std::move(line.settings));
-  Job job = prepare(std::move(line), environment);
+  Job job = prepare(std::move(line), environment_value);
   if (!job.settings.flag("dry-run")) return supervise(job);
-  share_out(job, environment);
+  share_out(job, environment_value);
   const std::string text = job.settings.flag("json") ? dry_run_json(job) : dry_run_text(job);
   return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
@@ -143,7 +142,7 @@ int dispatch(const std::vector<std::string>& args) {
   if (first == "--host-shell") return host_shell(rest);
   if (first == "--relay-listen") return relay_listen(rest);
   if (first == "--relay-send") return relay_send(rest);
-  if (first == "doctor") return doctor(read_command_line(rest, environment), environment);
+  if (first == "doctor") return doctor(read_command_line(rest, hvd::environment_value), hvd::environment_value);
   for (const char* word : {"ps", "stacks", "kill"})
     if (first == word) return job_command(args);
   return run(args);

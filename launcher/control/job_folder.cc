@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace hvd::launcher {
@@ -20,7 +21,7 @@ constexpr std::size_t most_socket_path_bytes = 107, most_name_bytes = 40;  // so
 JobFolder::JobFolder() {
   std::string why = "no place for one";
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR", ""}) {
-    const char* parent = *name ? std::getenv(name) : "/tmp";
+    const char* parent = *name ? environment_value(name) : "/tmp";
     if (!parent || parent[0] != '/' || std::string_view(parent).size() + most_name_bytes > most_socket_path_bytes)
       continue;
     try {
@@ -36,7 +37,7 @@ JobFolder::JobFolder() {
 std::vector<LivingFolder> folders_of_jobs() {
   std::vector<std::string> usual{"/tmp", "/run/user/" + std::to_string(::geteuid())};
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"})
-    if (const char* value = std::getenv(name); value && value[0] == '/') usual.emplace_back(value);
+    if (const char* value = environment_value(name); value && value[0] == '/') usual.emplace_back(value);
   std::set<std::string> parents;
   std::error_code error;
   for (const std::string& parent : usual)

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
+#include "options/configuration.h"
 #include "trace/timeline.h"
 #include "trace/trace_file.h"
 
@@ -252,7 +253,9 @@ void TimelineFile::Writer::finish() {
 
 // ---- the public face ----
 
-std::uint64_t TimelineFile::max_bytes_from_environment() { return trace::timeline_limit_from_environment(); }
+std::uint64_t TimelineFile::max_bytes_from_environment() {
+  return static_cast<std::uint64_t>(options::integer_now("HVD_TIMELINE_MAX_MB")) << 20;
+}
 
 TimelineFile::TimelineFile(TimelineFileOptions options) : writer_(std::make_unique<Writer>(std::move(options))) {}
 TimelineFile::~TimelineFile() = default;

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "placement/gpu_paths.h"
@@ -28,7 +29,7 @@ using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, declty
 /// hwloc_topology_init without hwloc's plugins: they look for devices, and bring X11, OpenCL and more into the process.
 Topology new_topology() {
   constexpr const char* path = "HWLOC_PLUGINS_PATH";
-  const bool ours = std::getenv(path) == nullptr;
+  const bool ours = environment_value(path) == nullptr;
   if (ours) setenv(path, "/nonexistent", 0);
   hwloc_topology_t topology = nullptr;
   if (hwloc_topology_init(&topology) != 0) topology = nullptr;

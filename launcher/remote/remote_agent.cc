@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "launcher/options/settings.h"
 #include "launcher/process/capture.h"
+#include "options/variable.h"
 
 namespace hvd::launcher {
 
@@ -21,10 +22,7 @@ namespace {
 
 constexpr auto munge_limit = std::chrono::seconds(10);
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
+std::string variable(options::AnyVariable name) { return std::string(options::text_of(name)); }
 
 /// Shell text; a host without room for a folder goes on without.
 constexpr const char* private_folder =

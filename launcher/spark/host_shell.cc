@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/own_folder.h"
@@ -41,7 +42,7 @@ std::string all_of_stdin() {
 
 std::map<std::string, std::string> task_environment() {
   std::map<std::string, std::string> out;
-  for (char** entry = environ; *entry; ++entry) {
+  for (char** entry = environment_block(); *entry; ++entry) {
     const std::string line = *entry;
     if (const std::size_t equals = line.find('='); equals != std::string::npos)
       out[line.substr(0, equals)] = line.substr(equals + 1);
@@ -79,7 +80,7 @@ int host_shell(const std::vector<std::string>& args) {
   if (!script || !write_all(script.get(), "exec " + number + "<&-\n" + all_of_stdin()) ||
       ::lseek(script.get(), 0, SEEK_SET) != 0)
     throw Error(Code::unavailable, "--host-shell", "cannot hold the script: " + errno_text(errno));
-  const char* const named = std::getenv("TMPDIR");
+  const char* const named = environment_value("TMPDIR");
   const std::string where = named && *named ? named : "/tmp";
   sweep_own_folders(where, "hvd-host-");
   const OwnFolder folder(where, "hvd-host-", ::getpid());  // for the daemon's own files

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
+#include "options/variable.h"
 #include "wire/channel.h"
 #include "wire/message.h"
 
@@ -37,10 +38,7 @@ std::vector<std::string> after_parent(const std::vector<std::string>& args, cons
   return {args.begin() + 1, args.end()};
 }
 
-std::string from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
+std::string from_environment(options::AnyVariable name) { return std::string(options::text_of(name)); }
 
 /// stdin as frames, one behind the other.
 class StdinFrames {

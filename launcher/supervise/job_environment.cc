@@ -6,6 +6,8 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/environment.h"
+
 namespace hvd::launcher {
 namespace {
 
@@ -43,7 +45,7 @@ std::vector<std::string> job_environment(std::vector<std::string> lines) {
 
 std::vector<std::string> job_environment() {
   std::vector<std::string> lines;
-  for (char** entry = environ; *entry; ++entry) lines.emplace_back(*entry);
+  for (char** entry = environment_block(); *entry; ++entry) lines.emplace_back(*entry);
   return job_environment(std::move(lines));
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/text.h"
@@ -29,8 +30,8 @@ PrinterOptions printer_options(const Job& job) {
   options.folder = job.settings.text("output-filename");
   options.timestamps = job.settings.flag("prefix-output-with-timestamp");
   if (job.settings.has("collapse")) options.collapse = job.settings.flag("collapse");
-  const char* no_colour = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
+  const char* no_colour = environment_value("NO_COLOR");
+  const char* terminal = environment_value("TERM");
   options.may_redraw = terminal && *terminal && std::string_view(terminal) != "dumb";
   options.may_colour = !(no_colour && *no_colour) && !(terminal && std::string_view(terminal) == "dumb");
   options.reader = job.settings.integer("stdin").value_or(-1);
@@ -116,7 +117,7 @@ void Supervisor::start() {
   detail("started " + job_.mpirun.program + " as process " + std::to_string(mpirun_->pid()));
 
   // While mpirun starts: what only the manifests need.
-  share_out(job_, [](const char* name) -> const char* { return std::getenv(name); });
+  share_out(job_, environment_value);
   std::vector<wire::RankManifest> all =
       rank_manifests(job_, {job_id, job_environment(), results_ != nullptr, timeline_ != nullptr});
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace hvd::api {
@@ -41,7 +42,7 @@ std::string load() {
 
 bool MpiPlugin::launched() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"})
-    if (std::getenv(name)) return true;
+    if (environment_value(name)) return true;
   return false;
 }
 

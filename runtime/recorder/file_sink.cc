@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "options/configuration.h"
 #include "recorder/ticks.h"
 #include "trace/timeline.h"
 #include "trace/trace_file.h"
@@ -33,8 +34,8 @@ class FileSink : public Sink {
  public:
   explicit FileSink(const FileSinkOptions& options)
       : rank_(options.rank),
-        file_(rank_path(options.path, options.rank, options.size), timeline_limit_from_environment(),
-              "HOROVOD_TIMELINE"),
+        file_(rank_path(options.path, options.rank, options.size),
+              static_cast<std::uint64_t>(options::integer_now("HVD_TIMELINE_MAX_MB")) << 20, "HOROVOD_TIMELINE"),
         origin_ns_(monotonic_ns()),
         timeline_(origin_ns_, [this](std::string_view lines) { file_.write(lines); }) {
     std::string line = R"({"ph":"M","name":"hvd_file","pid":)" + std::to_string(rank_) + R"(,"args":{"host":)";

@@ -1,36 +1,17 @@
-/// @file settings.cc — what the environment says about the timeline.
-#include <cstdlib>
+/// @file trace_settings.cc — what the environment says about the timeline.
 #include <string_view>
 
-#include "base/error.h"
+#include "options/configuration.h"
+#include "options/variable.h"
 #include "recorder/tracer.h"
 
 namespace hvd::trace {
 
-namespace {
-
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view{} : std::string_view{value};
-}
-
-bool boolean(const char* name) {
-  std::string value(variable(name));
-  for (char& c : value) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  for (const char* yes : {"1", "true", "yes", "on"})
-    if (value == yes) return true;
-  for (const char* no : {"", "0", "false", "no", "off"})
-    if (value == no) return false;
-  throw Error(Code::usage, name, "not a boolean: '" + value + "'", "write 1 or 0");
-}
-
-}  // namespace
-
 Settings settings_from_environment() {
   Settings settings;
-  const std::string_view path = variable("HOROVOD_TIMELINE");
-  settings.mark_cycles = boolean("HOROVOD_TIMELINE_MARK_CYCLES");
-  settings.collected = boolean("HVD_TIMELINE_COLLECT") && !variable("HVD_LINK_FD").empty();
+  const std::string_view path = options::text_of("HOROVOD_TIMELINE");
+  settings.mark_cycles = options::flag_now("HOROVOD_TIMELINE_MARK_CYCLES");
+  settings.collected = options::flag_now("HVD_TIMELINE_COLLECT") && options::value_of("HVD_LINK_FD");
   if (path == "DYNAMIC") {
     settings.start = Settings::Start::later;
   } else if (!path.empty() || settings.collected) {

@@ -28,19 +28,6 @@ Fd create(const std::string& path, const std::string& option) {
 
 }  // namespace
 
-std::uint64_t timeline_limit_from_environment() {
-  constexpr std::uint64_t default_megabytes = 1024, most_megabytes = 1u << 20;
-  const char* text = std::getenv("HVD_TIMELINE_MAX_MB");
-  if (text == nullptr || *text == '\0') return default_megabytes << 20;
-  char* end = nullptr;
-  errno = 0;
-  const unsigned long long megabytes = std::strtoull(text, &end, 10);
-  if (*end != '\0' || *text < '0' || *text > '9' || errno != 0 || megabytes == 0 || megabytes > most_megabytes)
-    throw Error(Code::usage, "HVD_TIMELINE_MAX_MB", "not a size: '" + std::string(text) + "'",
-                "write megabytes, 1 to 1048576");
-  return std::uint64_t{megabytes} << 20;
-}
-
 TraceFile::TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option)
     : path_(std::move(path)), max_bytes_(max_bytes), file_(create(path_, option)) {
   struct stat about {};

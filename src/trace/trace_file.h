@@ -8,9 +8,6 @@
 
 namespace hvd::trace {
 
-/// HVD_TIMELINE_MAX_MB as bytes, default 1024 MB.  Throws Error{usage}.
-std::uint64_t timeline_limit_from_environment();
-
 /// Thread: one at a time.
 class TraceFile {
  public:

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench.h"
+#include "options/variable.h"
 
 namespace hvd::bench {
 namespace {
@@ -32,8 +33,8 @@ struct BenchGpu {
 
 BenchGpu card() {
   BenchGpu c;
-  const char* named = std::getenv("HVD_CUDA_LIBRARY");
-  void* library = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const char* named = options::value_of("HVD_CUDA_LIBRARY");
+  void* library = dlopen(named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     c.why_not = dlerror();
     return c;
@@ -63,7 +64,7 @@ BenchGpu card() {
     c.why_not = "the driver sees no GPU";
     return c;
   }
-  const char* local = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+  const char* local = environment_value("OMPI_COMM_WORLD_LOCAL_RANK");
   c.ordinal = (local ? std::atoi(local) : 0) % gpus;
   if (get(&device, c.ordinal) != 0 || retain(&context, device) != 0 || push(context) != 0 ||
       make_stream(&c.stream, 0, 0) != 0)

@@ -14,6 +14,7 @@
 
 #include "bench.h"
 #include "check_results.h"
+#include "options/variable.h"
 
 namespace hvd::bench {
 
@@ -142,9 +143,9 @@ int main(int argc, char** argv) {
   const BenchOptions o = parse(argc, argv);
   if (o.help || o.wrong) return usage(o.help ? stdout : stderr, o.help ? 0 : 2);
   // Serialised where only this thread calls MPI: the fastest MPI there is to compare with.
-  const char* locals = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-  const char* all = std::getenv("OMPI_COMM_WORLD_SIZE");
-  const bool one_node = locals && all && std::strcmp(locals, all) == 0 && !std::getenv("HVD_RANKS_PER_NODE");
+  const char* locals = hvd::environment_value("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const char* all = hvd::environment_value("OMPI_COMM_WORLD_SIZE");
+  const bool one_node = locals && all && std::strcmp(locals, all) == 0 && !hvd::options::value_of("HVD_RANKS_PER_NODE");
   int provided = 0;
   MPI_Init_thread(&argc, &argv, one_node ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "options/variable.h"
 
 namespace hvd::cuda {
 namespace {
@@ -36,8 +37,8 @@ std::string find_symbols(Driver& d, void* library) {
 }
 
 Opened open() {
-  const char* named = std::getenv("HVD_CUDA_LIBRARY");
-  const char* path = named && *named ? named : "libcuda.so.1";
+  const char* named = options::value_of("HVD_CUDA_LIBRARY");
+  const char* path = named ? named : "libcuda.so.1";
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) return {nullptr, std::string("no CUDA driver: ") + dlerror()};
   auto d = std::make_unique<Driver>();

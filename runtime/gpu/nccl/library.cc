@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "options/variable.h"
 
 namespace hvd::nccl {
 
@@ -40,8 +41,8 @@ std::string find_symbols(Library& l, void* handle) {
 
 /// The user's word, then the framework's copy, then the system's.
 void* find_library(std::string& why) {
-  const char* named = std::getenv("HVD_NCCL_LIBRARY");
-  if (named && *named) {
+  const char* named = options::value_of("HVD_NCCL_LIBRARY");
+  if (named) {
     void* handle = dlopen(named, RTLD_NOW | RTLD_LOCAL);
     if (!handle) why = std::string("HVD_NCCL_LIBRARY: ") + dlerror();
     return handle;

@@ -7,6 +7,7 @@
 
 #include "base/listen_filter.h"
 #include "base/log.h"
+#include "options/configuration.h"
 #include "transport/mpi/check.h"
 
 namespace hvd::transport {
@@ -36,8 +37,7 @@ std::optional<std::vector<Address>> addresses_of_all(MPI_Comm comm) {
 }  // namespace
 
 void keep_strangers_out(MPI_Comm comm, const std::vector<std::uint64_t>* before) {
-  const char* const wanted = std::getenv("HVD_FILTER_PEERS");
-  if (wanted && std::string_view(wanted) == "0") return;
+  if (!options::flag_now("HVD_FILTER_PEERS")) return;
   const auto all = addresses_of_all(comm);
   int rank = 0;
   check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");

@@ -2,14 +2,15 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <cstring>
+
+#include "options/variable.h"
 
 namespace hvd::bridge {
 
 void* cuda_library(const char** why) {
-  const char* named = std::getenv("HVD_CUDA_LIBRARY");
-  void* library = dlopen(named && *named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  const char* named = options::value_of("HVD_CUDA_LIBRARY");
+  void* library = dlopen(named ? named : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) *why = dlerror();
   return library;
 }

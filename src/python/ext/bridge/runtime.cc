@@ -6,12 +6,14 @@
 #include <cstring>
 #include <filesystem>
 
+#include "options/variable.h"
+
 namespace hvd::bridge {
 
 RuntimeFunctions runtime;
 
 std::string find_runtime() {
-  const char* named = std::getenv("HVD_LIBRARY");
+  const char* named = options::value_of("HVD_LIBRARY");
   std::string path = named ? named : "";
   if (path.empty()) {
     Dl_info info{};

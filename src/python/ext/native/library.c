@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "native.h"
 
 hvd_functions lib;
@@ -40,7 +41,7 @@ static void beside_this_module(const char* name, char* path, size_t size) {
 
 int open_library(void) {
   char beside[4096];
-  const char* path = getenv("HVD_LIBRARY");
+  const char* path = hvd_environment_value("HVD_LIBRARY");
   if (!path || !*path) {
     beside_this_module("libhvd.so", beside, sizeof beside);
     path = *beside ? beside : "libhvd.so";

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "../bridge/cuda_library.h"
+#include "options/variable.h"
 #include "tf_api.h"
 
 namespace hvd::tensorflow {
@@ -19,20 +20,15 @@ struct PointerQueries {
   int (*current_device)(int* device) = nullptr;
 } driver;
 
-const char* set(const char* name) {
-  const char* text = std::getenv(name);
-  return text && *text ? text : nullptr;
-}
-
 }  // namespace
 
 bool gpu_wanted() {
-  const char* text = set("HVD_TENSORFLOW_GPU");
+  const char* text = options::value_of("HVD_TENSORFLOW_GPU");
   return text && std::strcmp(text, "0") != 0;
 }
 
 std::string gpu_type() {
-  const char* text = set("HVD_TENSORFLOW_DEVICE_TYPE");
+  const char* text = options::value_of("HVD_TENSORFLOW_DEVICE_TYPE");
   return text ? text : "GPU";
 }
 
