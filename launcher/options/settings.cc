@@ -1,5 +1,7 @@
 #include "launcher/options/settings.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "base/trust.h"
@@ -59,7 +61,8 @@ std::vector<std::string> Settings::remarks() const {
   for (const auto& [id, setting] : values_) {
     const Option& row = option(id);
     const bool on = row.type != ValueType::negatable || setting.value == "1";
-    if (row.effect == Effect::none && on) lines.emplace_back(row.remark);
+    if (row.effect != Effect::none || !on || row.remark.empty()) continue;
+    if (std::find(lines.begin(), lines.end(), row.remark) == lines.end()) lines.emplace_back(row.remark);
   }
   return lines;
 }

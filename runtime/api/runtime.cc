@@ -34,7 +34,7 @@ void in_child() {
 
 /// Where this rank is, for its guard.  Never destroyed.
 void place(wire::Place where) {
-  static core::RankStatus* status = new core::RankStatus(core::Config::from_environment().tally);
+  static core::RankStatus* status = new core::RankStatus(static_cast<int>(options::integer_now("HVD_STATUS_FD")));
   status->place(where);
 }
 
@@ -77,7 +77,8 @@ std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* opt
   const bool some = options && options->ranks;
   if (some && options->num_ranks < 1) throw Error(Code::usage, "init", "the list of ranks is empty");
   if (MpiPlugin::launched()) {
-    auto t = MpiPlugin::open(some ? options->ranks : nullptr, some ? options->num_ranks : 0, config.mpi_threads);
+    auto t = MpiPlugin::open(some ? options->ranks : nullptr, some ? options->num_ranks : 0,
+                             !config.flag("HOROVOD_MPI_THREADS_DISABLE"));
     mpi_used = true;
     return t;
   }
@@ -89,10 +90,10 @@ std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* opt
 
 void start_trace(core::Engine& e, const trace::Settings& settings, const std::string& path, bool mark_cycles) {
   const core::World& w = e.world();
-  const char* link = std::getenv("HVD_LINK_FD");
+  const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));
   std::unique_ptr<trace::Sink> sink;
-  if (settings.collected && link) {
-    sink = std::make_unique<trace::LinkSink>(std::atoi(link));
+  if (settings.collected) {
+    sink = std::make_unique<trace::LinkSink>(link);
   } else {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
@@ -137,8 +138,8 @@ void init(const hvd_init_options* options) {
     throw Error(Code::usage, "init",
                 "struct_size is " + std::to_string(options->struct_size) + ", expected " +
                     std::to_string(sizeof(hvd_init_options)));
-  const core::Config config = core::Config::from_environment();
-  cuda::allow_torch_memory(config.torch_memory);
+  const core::Config config = core::Config::of_environment(options::Component::libhvd);
+  cuda::allow_torch_memory(config.flag("HVD_TORCH_MEMORY"));
   place(wire::Place::init);
   try {
     engine_now.store(start(options, config).release());

@@ -31,7 +31,7 @@ Batch::Batch(const World& world, const Config& config, const memory::Node& node,
       rings_(node),
       reduction_(rings_, distance_, nodes_, transport),
       facts_{world.size, nodes_.count(), false, 0, {}},
-      overrides_(parse_overrides(config.backends, "HVD_BACKENDS")) {}
+      overrides_(parse_overrides(config.text("HVD_BACKENDS"), "HVD_BACKENDS")) {}
 
 trace::Phase Batch::transfer() const { return nodes_.count() > 1 ? trace::Phase::mpi : trace::Phase::shm; }
 

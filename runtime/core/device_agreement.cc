@@ -1,11 +1,11 @@
 /// @file device_agreement.cc — what the ranks of a set tell each other about their GPUs, and the communicators that
 /// come of it.
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#include "base/log.h"
+#include "base/environment.h"
+#include "common/log.h"
 #include "core/device.h"
 #include "core/peers.h"
 
@@ -16,19 +16,18 @@ using cuda::CurrentContext;
 namespace {
 
 bool is_set(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = environment_value(name);
   return text && std::strcmp(text, "1") == 0;
 }
 
 /// hvdrun planned a GPU for this rank, near its cores.  Another one works, so it is no error.
-void check_plan(const cuda::Gpu& gpu, int rank) {
-  const char* planned = std::getenv("HVD_GPU");  // a UUID, or where none was known a PCI address
-  if (!planned || (std::strncmp(planned, "GPU-", 4) != 0 && std::strncmp(planned, "MIG-", 4) != 0)) return;
-  if (gpu.uuid().compare(4, std::string::npos, planned + 4) == 0) return;
-  std::fprintf(stderr,
-               "hvd: rank %d uses cuda:%d, %s, but %s was planned for it (torch.cuda.set_device(hvd.local_rank()), or "
-               "hvdrun --gpus own)\n",
-               rank, gpu.ordinal(), gpu.uuid().c_str(), planned);
+/// @param planned  a UUID, or where none was known a PCI address; empty: none was planned
+void check_plan(const cuda::Gpu& gpu, int rank, const std::string& planned) {
+  if (!planned.starts_with("GPU-") && !planned.starts_with("MIG-")) return;
+  if (gpu.uuid().compare(4, std::string::npos, planned, 4) == 0) return;
+  log_warning("rank " + std::to_string(rank) + " uses cuda:" + std::to_string(gpu.ordinal()) + ", " + gpu.uuid() +
+              ", but " + planned +
+              " was planned for it (torch.cuda.set_device(hvd.local_rank()), or hvdrun --gpus own)");
 }
 
 void copy_text(std::span<char> to, const std::string& text) {
@@ -44,7 +43,7 @@ void Device::begin_agreement(std::span<Operation* const> ops) {
   for (const Operation* op : ops)
     if (op->gpu && !gpu_) gpu_ = &cuda::Gpu::at(op->gpu->ordinal);
   if (!gpu_ && cuda::Driver::get()) gpu_ = &cuda::Gpu::at(world_.local_rank() % cuda::Driver::get()->devices);
-  if (gpu_) check_plan(*gpu_, world_.world_rank(world_.rank));
+  if (gpu_) check_plan(*gpu_, world_.world_rank(world_.rank), config_.text("HVD_GPU"));
   if (inherited_ && gpu_ != &inherited_->gpu) inherited_.reset();
   if (inherited_) share_ = std::move(inherited_->share);
   mine_ = device_info();
@@ -53,9 +52,9 @@ void Device::begin_agreement(std::span<Operation* const> ops) {
 
 nccl::DeviceInfo Device::device_info() {
   nccl::DeviceInfo c;
-  c.through_host = config_.gpu_through_host;
-  c.wide = config_.nccl_wide;
-  c.float8 = config_.nccl_float8;
+  c.through_host = kinds_through_host(config_);
+  c.wide = config_.flag("HVD_NCCL_WIDE");
+  c.float8 = config_.flag("HVD_NCCL_FLOAT8");
   c.host = PeerProcess::mine().host;
   c.shares_gpu = is_set("NCCL_MULTI_RANK_GPU_ENABLE");
   if (!gpu_) {
@@ -74,9 +73,10 @@ nccl::DeviceInfo Device::device_info() {
   c.version = library->version;
   c.splits = library->split != nullptr;
   c.inherited = inherited_ != nullptr;
-  c.slots = inherited_ ? std::min(config_.nccl_streams, inherited_->slots) : config_.nccl_streams;
-  c.sums_by_nodes = config_.sums_by_nodes;
-  c.gathers_by_nodes = config_.gathers_by_nodes;
+  c.slots = static_cast<int>(config_.integer("HOROVOD_NUM_NCCL_STREAMS"));
+  if (inherited_) c.slots = std::min(c.slots, inherited_->slots);
+  c.sums_by_nodes = config_.flag("HOROVOD_HIERARCHICAL_ALLREDUCE") || config_.flag("HOROVOD_TORUS_ALLREDUCE");
+  c.gathers_by_nodes = config_.flag("HOROVOD_HIERARCHICAL_ALLGATHER");
   if (!share_) share_ = std::make_unique<nccl::MultiprocessorShare>(*gpu_);
   c.blocks = share_->blocks();
   if (world_.rank == 0) {
@@ -138,11 +138,11 @@ void Device::say() const {
   const std::string way = std::string("tensors on GPUs go through ") +
                           (d.nccl ? "NCCL " + nccl::version_text(nccl::Library::get()->version) : "host memory");
   if (!d.nccl && !d.reason.empty())
-    std::fprintf(stderr, "hvd: %s%s: %s\n", log_time().c_str(), way.c_str(), d.reason.c_str());
+    log_warning(way + ": " + d.reason);
   else
     log_info(way + (d.nccl && d.through_host ? ", some operations through host memory" : ""));
   for (const std::string& note : d.notes)
-    if (d.nccl) std::fprintf(stderr, "hvd: %s%s\n", log_time().c_str(), note.c_str());
+    if (d.nccl) log_warning(note);
 }
 
 /// Begins the communicators: when NCCL is needed for the first time.

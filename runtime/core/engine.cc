@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "memory/backoff.h"
 #include "memory/doorbell.h"
 #include "transport/share.h"
@@ -32,16 +33,34 @@ int cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/// HOROVOD_THREAD_AFFINITY, as "0,2,4,6".  Throws Error{usage}.
+std::vector<int> cores_named(const std::string& text) {
+  std::vector<int> cores;
+  for (const std::string& word : split(text, ',')) {
+    const auto core = to_integer(std::string(trim(word)));
+    if (!core || *core < 0 || *core >= CPU_SETSIZE)
+      throw Error(Code::usage, "HOROVOD_THREAD_AFFINITY", "'" + text + "' is not a list of cores",
+                  "write for example 0,2,4,6");
+    cores.push_back(static_cast<int>(*core));
+  }
+  return cores;
+}
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config)
-    : shared_(config.tally), config_(config), transport_(std::move(transport)) {
-  world_ = World::of(transport_->rank(), transport_->host_of(), config_.ranks_per_node);
+    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD"))),
+      config_(config),
+      stall_limits_(StallLimits::of(config)),
+      link_(static_cast<int>(config.integer("HVD_LINK_FD"))),
+      transport_(std::move(transport)) {
+  world_ =
+      World::of(transport_->rank(), transport_->host_of(), static_cast<int>(config_.integer("HVD_RANKS_PER_NODE")));
   many_nodes_ = world_.nodes.size() > 1;
   std::vector<PeerProcess> processes;
   std::string overrides;  // of rank 0
   for (const std::string& text :
-       exchange(*transport_, PeerProcess::mine().text() + "\n" + config_.backends, config_.start_limit_seconds)) {
+       exchange(*transport_, PeerProcess::mine().text() + "\n" + config_.text("HVD_BACKENDS"), config_.number("HVD_INIT_TIMEOUT"))) {
     processes.push_back(PeerProcess::of(text));
     const std::string theirs = text.substr(text.find('\n') + 1);
     if (processes.size() == 1) overrides = theirs;
@@ -54,7 +73,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   for (int r : world_.locals()) arenas_.push_back(memory::map_arena(processes[static_cast<std::size_t>(r)].arena));
   memory::Node node(geometry_of(world_.local_size(), true, config_), world_.local_rank());
   node.attach_arenas(arenas_);
-  node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.start_limit_seconds));
+  node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.number("HVD_INIT_TIMEOUT")));
   crowded_ = world_.local_size() > cores();
   spare_ = 2 * world_.local_size() <= cores();
   shared_.gone = [this](int rank, const std::string& text, const std::string& names) {
@@ -79,22 +98,22 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   peers_ = std::make_unique<Peers>(world_, std::move(processes));
   const cpu_set_t cores = cores_of_thread();
   thread_ = std::thread([this] { run(); });
-  if (!config_.affinity.empty()) pthread_setaffinity_np(thread_.native_handle(), sizeof cores, &cores);
+  if (config_.given("HOROVOD_THREAD_AFFINITY")) pthread_setaffinity_np(thread_.native_handle(), sizeof cores, &cores);
 }
 
 /// By HOROVOD_THREAD_AFFINITY.  Throws Error{usage} where that has no core for this rank, or one that is not there.
 cpu_set_t Engine::cores_of_thread() const {
   cpu_set_t wanted;
   CPU_ZERO(&wanted);
-  if (config_.affinity.empty()) return wanted;
+  if (!config_.given("HOROVOD_THREAD_AFFINITY")) return wanted;
+  const std::vector<int> named = cores_named(config_.text("HOROVOD_THREAD_AFFINITY"));
   const auto local = static_cast<std::size_t>(world_.local_rank());
   const char* const name = "HOROVOD_THREAD_AFFINITY";
-  if (local >= config_.affinity.size())
+  if (local >= named.size())
     throw Error(Code::usage, name,
-                std::to_string(config_.affinity.size()) + " cores for " + std::to_string(world_.local_size()) +
-                    " ranks of a host",
+                std::to_string(named.size()) + " cores for " + std::to_string(world_.local_size()) + " ranks of a host",
                 "name one for each, as --thread-affinity 0,2,4,6");
-  const int core = config_.affinity[local];
+  const int core = named[local];
   if (core >= sysconf(_SC_NPROCESSORS_CONF))
     throw Error(Code::usage, name, "there is no core " + std::to_string(core) + " on this host");
   CPU_SET(static_cast<std::size_t>(core), &wanted);
@@ -358,7 +377,7 @@ bool Engine::sleep() {
 
 /// A leader's thread, whenever it is awake or rung because somebody waits.
 void Engine::check_stalls() {
-  if (config_.stall_warn_ns <= 0) return;
+  if (stall_limits_.warn_ns <= 0) return;
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;
@@ -366,7 +385,7 @@ void Engine::check_stalls() {
   stalls_ = false;
   for (auto& s : mine_)
     if (s->leader()) stalls_ |= s->leader()->check_stalls(now);
-  if (config_.link >= 0) tell_hvdrun(now);
+  if (link_ >= 0) tell_hvdrun(now);
 }
 
 /// While operations wait and nothing moves in their set: are the others still there?
@@ -439,10 +458,10 @@ void Engine::fail_if_lost(ProcessSet& set) {
 /// The guard hears of it too: hvdrun's verdict names the rank that left.  After the callers, whom a slow guard must not
 /// hold up.
 void Engine::report_failure(const wire::Failure& failure) {
-  if (config_.link < 0) return;
+  if (link_ < 0) return;
   const std::string body = wire::pack(failure);
   for (int tries = 0; tries < 50; ++tries) {
-    if (wire::link::send(config_.link, wire::Type::failure, body.data(), body.size(), false) != EAGAIN) return;
+    if (wire::link::send(link_, wire::Type::failure, body.data(), body.size(), false) != EAGAIN) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 }

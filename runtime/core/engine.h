@@ -93,6 +93,8 @@ class Engine {
   EngineContext shared_;
   World world_;
   const Config config_;
+  const StallLimits stall_limits_;
+  const int link_;  ///< HVD_LINK_FD: the socket to the guard; -1: there is none
   std::shared_ptr<transport::Transport> transport_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;  ///< of this node's ranks; nullptr: cannot be mapped
   SetTable sets_;

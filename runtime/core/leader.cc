@@ -25,23 +25,34 @@ negotiate::CoordinatorOptions options_of(const World& world, const Config& confi
   o.ranks = world.size;
   o.world_ranks = world.world_ranks;
   o.ids = g.words * 64;
-  o.capacity = config.cache_capacity;
-  o.fusion_bytes = config.fusion_bytes;
-  o.hold_ns = config.hold_ns;
+  o.capacity = static_cast<std::uint32_t>(config.integer("HOROVOD_CACHE_CAPACITY"));
+  o.fusion_bytes = static_cast<std::int64_t>(config.number("HOROVOD_FUSION_THRESHOLD"));
+  o.hold_ns = static_cast<std::int64_t>(config.number("HOROVOD_CYCLE_TIME") * 1e6);
   o.eager_limit = ops::eager_limit;
   // Across nodes every tensor is streamed: what a slot saves is nothing beside a message.
   o.eager_bytes = world.nodes.size() == 1 ? ops::EagerSlots::bytes(g) : 0;
   return o;
 }
 
+int children_of(const Config& config) {
+  const auto chosen = static_cast<int>(config.integer("HVD_TREE_ARITY"));
+  return chosen > 0 ? chosen : arity;
+}
+
 }  // namespace
 
 Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node)
-    : world_(world), config_(config), transport_(transport), node_(node), gather_(node), writer_(node) {
+    : world_(world),
+      stall_limits_(StallLimits::of(config)),
+      guarded_(config.integer("HVD_LINK_FD") >= 0),
+      transport_(transport),
+      node_(node),
+      gather_(node),
+      writer_(node) {
   if (world.nodes.size() > 1)
     tree_ = std::make_unique<negotiate::TreeNode>(
-        negotiate::TreeShape{static_cast<int>(world.nodes.size()), config.arity > 0 ? config.arity : arity},
-        world.node(), world.nodes, node.geometry.words * 64);
+        negotiate::TreeShape{static_cast<int>(world.nodes.size()), children_of(config)}, world.node(), world.nodes,
+        node.geometry.words * 64);
   if (world.rank != 0) return;
   coordinator_ = std::make_unique<negotiate::Coordinator>(
       options_of(world, config, node.geometry), [this](Command type, std::string_view body) { command(type, body); });
@@ -67,7 +78,7 @@ void Leader::command(Command type, std::string_view body) {
 /// Every command, in sequence.
 void Leader::publish(std::uint32_t type, std::string_view body) {
   if (!stalls_.empty()) settled(static_cast<Command>(type), body);
-  if (coordinator_ && config_.link >= 0 && static_cast<Command>(type) == Command::batch) note_step(body);
+  if (coordinator_ && guarded_ && static_cast<Command>(type) == Command::batch) note_step(body);
   if (tree_) tree_->passing(static_cast<Command>(type), body);
   if (!backlog_.empty() || !write_command(type, body)) backlog_.emplace_back(type, body);
 }

@@ -91,7 +91,8 @@ class Leader {
   const std::string* name(std::uint32_t id) const;
 
   const World& world_;
-  const Config& config_;
+  const StallLimits stall_limits_;
+  const bool guarded_;  ///< there is a guard, so hvdrun hears of waits
   transport::Transport& transport_;
   const memory::Node& node_;
   negotiate::Gather gather_;

@@ -12,7 +12,7 @@ memory::Geometry geometry_of(int local_size, bool global, const Config& config) 
   memory::Geometry g;
   g.ranks = local_size;
   // Evicted ids rest until everybody has forgotten them: some spare ones keep new names from waiting.
-  g.words = (config.cache_capacity + 1024 + 63) / 64;
+  g.words = (static_cast<std::uint32_t>(config.integer("HOROVOD_CACHE_CAPACITY")) + 1024 + 63) / 64;
   // There may be many other sets: they get less.
   const std::size_t eager = global ? 4 << 20 : 1 << 20;
   g.eager_bytes = std::min<std::size_t>(eager, (std::size_t{64} << 20) / static_cast<std::size_t>(g.ranks));

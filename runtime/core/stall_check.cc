@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <map>
 
-#include "base/log.h"
+#include "common/log.h"
 #include "core/engine.h"
 #include "core/leader.h"
 #include "memory/futex.h"
@@ -80,7 +80,7 @@ void Leader::collect_stalls(std::int64_t now_ns) {
   });
   if (tree_ && coordinator_) {
     for (auto& [name, here] : tree_->take_waits()) notices_[name].push_back({now_ns, std::move(here)});
-    const std::int64_t since = now_ns - report_lasts * report_every(config_.stall_warn_ns);
+    const std::int64_t since = now_ns - report_lasts * report_every(stall_limits_.warn_ns);
     for (auto it = notices_.begin(); it != notices_.end();) {
       std::erase_if(it->second, [since](const StallNotice& t) { return t.at_ns < since; });
       for (const StallNotice& t : it->second) note(negotiate::no_slot, it->first, t.here);
@@ -129,7 +129,7 @@ void Leader::note_step(std::string_view batch) {
 /// hvdrun is told of a wait that is longer than config's limit and than three steps: while one rank evaluates or writes
 /// a checkpoint, the others rightly wait about that long.  But it is told no later than the warning.
 std::int64_t Leader::worth_telling_ns() const {
-  return std::min(std::max(config_.stall_tell_ns, 3 * steps_.median_ns()), config_.stall_warn_ns);
+  return std::min(std::max(stall_limits_.tell_ns, 3 * steps_.median_ns()), stall_limits_.warn_ns);
 }
 
 /// Some ranks wait in one operation and all others in an operation of another kind under the same name, as in
@@ -157,7 +157,7 @@ void Leader::refuse_crossed(std::int64_t now_ns) {
 }
 
 bool Leader::check_stalls(std::int64_t now_ns) {
-  if (config_.stall_warn_ns <= 0) return false;
+  if (stall_limits_.warn_ns <= 0) return false;
   collect_stalls(now_ns);
   if (coordinator_) {
     refuse_crossed(now_ns);
@@ -170,7 +170,7 @@ bool Leader::check_stalls(std::int64_t now_ns) {
 /// To the parent: what has waited for a while, the oldest first, a limited number of them.
 void Leader::tell_stalls(std::int64_t now_ns) {
   constexpr int most = 64;
-  const std::int64_t every = report_every(config_.stall_warn_ns);
+  const std::int64_t every = report_every(stall_limits_.warn_ns);
   int told = 0;
   for (auto& [name, s] : stalls_) {
     if (now_ns - s.since_ns < every || (s.told_ns && now_ns - s.told_ns < every)) continue;
@@ -195,23 +195,21 @@ bool Leader::warn_of_stalls(std::int64_t now_ns) {
   for (auto& [name, s] : stalls_) {
     const std::int64_t waited = now_ns - s.since_ns;
     const negotiate::RankSet missing = s.here.complement(world_.size);
-    if (config_.stall_shutdown_ns > 0 && waited >= config_.stall_shutdown_ns) {
+    if (stall_limits_.shutdown_ns > 0 && waited >= stall_limits_.shutdown_ns) {
       coordinator_->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
                          "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
                              missing.mapped(world_.world_ranks).text(16) + " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)");
       stalls_.clear();
       return true;
     }
-    if (waited < config_.stall_warn_ns || (s.told_ns && now_ns - s.told_ns < config_.stall_warn_ns)) continue;
+    if (waited < stall_limits_.warn_ns || (s.told_ns && now_ns - s.told_ns < stall_limits_.warn_ns)) continue;
     s.told_ns = now_ns;
     if (++names <= 8)
       warning += "\n  '" + name + "' for " + std::to_string(waited / 1000000000) + " s, not submitted by " +
                  missing.mapped(world_.world_ranks).text(16);
   }
   if (names > 8) warning += "\n  and " + std::to_string(names - 8) + " more";
-  if (!warning.empty())
-    std::fprintf(stderr, "hvd: %ssome ranks wait for others that have not submitted the same operation:%s\n",
-                 log_time().c_str(), warning.c_str());
+  if (!warning.empty()) log_warning("some ranks wait for others that have not submitted the same operation:" + warning);
   return !stalls_.empty();
 }
 
@@ -224,7 +222,7 @@ void Engine::tell_hvdrun(std::int64_t now_ns) {
   if (waits.empty() ? waits_told_ns_ == 0 : now_ns - waits_told_ns_ < tell_after_ns) return;
   const bool none = waits.empty();
   const std::string body = wire::to_json(merge_stalls(std::move(waits)));
-  if (wire::link::send(config_.link, wire::Type::stall, body.data(), body.size(), false) == 0)
+  if (wire::link::send(link_, wire::Type::stall, body.data(), body.size(), false) == 0)
     waits_told_ns_ = none ? 0 : now_ns;
 }
 

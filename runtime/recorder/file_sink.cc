@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "base/log.h"
+#include "common/log.h"
 #include "options/configuration.h"
 #include "recorder/ticks.h"
 #include "trace/timeline.h"

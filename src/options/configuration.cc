@@ -1,5 +1,7 @@
 #include "options/configuration.h"
 
+#include <charconv>
+
 #include "base/text.h"
 #include "options/value.h"
 #include "options/variable.h"
@@ -32,6 +34,12 @@ Configuration Configuration::of_environment(Component reader) {
 Configuration& Configuration::set(AnyVariable variable, const std::string& text) {
   values_[variable.row()] = parse(variable.option(), text);
   return *this;
+}
+
+Configuration& Configuration::set(AnyVariable variable, double number) {
+  char text[64];
+  const auto [end, error] = std::to_chars(text, text + sizeof text, number, std::chars_format::fixed);
+  return set(variable, std::string(text, end));
 }
 
 Configuration::Value Configuration::parse(const Option& row, const std::string& text) {

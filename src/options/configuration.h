@@ -33,6 +33,7 @@ class Configuration {
 
   /// As if @p text were in the environment.  Throws as of_environment().
   Configuration& set(AnyVariable variable, const std::string& text);
+  Configuration& set(AnyVariable variable, double number);
 
  private:
   struct Value {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/own_folder.h"
 #include "rank/diagnostics/stack_capture.h"
@@ -26,7 +27,7 @@ void open_standard_streams() {
 
 /// For the shell that starts mpirun's daemon: a folder that goes with it, and what earlier ones left is removed.
 int make_folder(int owner) {
-  const char* const parent = std::getenv("TMPDIR");
+  const char* const parent = hvd::environment_value("TMPDIR");
   const std::string where = parent && *parent == '/' ? parent : "/tmp";
   hvd::sweep_own_folders(where, "hvdrank-");
   std::puts(hvd::OwnFolder(where, "hvdrank-", owner).release().c_str());

@@ -108,7 +108,7 @@ void steps(core::Engine& engine, int tensors, int count, std::vector<double>& ti
 Result measure(int ranks, int per_node, int tensors, int count) {
   auto world = transport::LoopbackWorld::make(ranks);
   core::Config config;
-  config.ranks_per_node = per_node;
+  config.set("HVD_RANKS_PER_NODE", per_node);
   std::vector<Count> counts(static_cast<std::size_t>(ranks));
   std::vector<double> times;
   std::vector<std::thread> threads;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
+#include "common/log.h"
 
 namespace hvd::nccl {
 
@@ -61,7 +61,7 @@ void FusionBuffer::ask(std::size_t bytes, cuda::Stream stream, bool kernels) {
       address_ = reinterpret_cast<Pointer>(gpu_.allocate_pinned(bytes));
     } catch (const Error&) { throw full; }
     on_host_ = true;
-    std::fprintf(stderr, "hvd: %sa fusion buffer is in host memory, and slow: %s\n", log_time().c_str(), full.what());
+    log_warning(std::string("a fusion buffer is in host memory, and slow: ") + full.what());
   }
 }
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/listen_filter.h"
-#include "base/log.h"
+#include "common/log.h"
 #include "options/configuration.h"
 #include "transport/mpi/check.h"
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "rank/launch/binding.h"
@@ -16,13 +17,13 @@ namespace hvd::rank {
 namespace {
 
 std::string get(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = environment_value(name);
   return value ? value : "";
 }
 
-/// getenv() points into the block that the kernel shows in /proc/PID/environ: overwrite it there.
+/// The value lies in the block that the kernel shows in /proc/PID/environ: overwrite it there.
 void scrub(const char* name) {
-  if (char* value = std::getenv(name)) explicit_bzero(value, std::strlen(value));
+  if (const char* value = environment_value(name)) explicit_bzero(const_cast<char*>(value), std::strlen(value));
   unsetenv(name);
 }
 
@@ -95,7 +96,7 @@ Call take_call() {
 
 Environment current_environment() {
   Environment out;
-  for (char** entry = environ; *entry; ++entry)
+  for (char** entry = environment_block(); *entry; ++entry)
     if (const std::string text = *entry; text.find('=') != std::string::npos)
       out.emplace(text.substr(0, text.find('=')), text.substr(text.find('=') + 1));
   return out;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "wire/link.h"
 
 namespace {
@@ -92,7 +93,7 @@ bool find(void* library, const char* name, F* out) {
 
 /// Takes a variable out of the environment before Python copies it.
 char* take(const char* name) {
-  const char* value = getenv(name);
+  const char* value = hvd::environment_value(name);
   char* copy = value ? strdup(value) : nullptr;
   unsetenv(name);
   return copy;
@@ -122,7 +123,7 @@ int main(int argc, char** argv) {
     perror(argv[0]);
     return 127;
   }
-  if (const char* fd = getenv(hvd::wire::link::fd_variable)) link_fd = atoi(fd);
+  if (const char* fd = hvd::environment_value(hvd::wire::link::fd_variable)) link_fd = atoi(fd);
   boot_text = take("HVD_BOOT");
   append("_hvdrank", init_module);
   return python_main(argc, argv);

@@ -25,7 +25,7 @@ core::Config config_with(const Variables& variables) {
     }
   } restore{variables};
   for (const auto& [name, value] : variables) setenv(name, value, 1);
-  return core::Config::from_environment();
+  return core::Config::of_environment(options::Component::libhvd);
 }
 
 std::string refused(const Variables& variables) {
@@ -43,18 +43,19 @@ std::string refused(const Variables& variables) {
 TEST_CASE("the environment: who moves tensors on GPUs") {
   const std::uint32_t all = bit_of(Kind::allreduce) | bit_of(Kind::allgather) | bit_of(Kind::broadcast) |
                             bit_of(Kind::alltoall) | bit_of(Kind::reducescatter);
-  CHECK(config_with({}).gpu_through_host == 0);
-  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "NCCL"}}).gpu_through_host == 0);
-  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "MPI"}}).gpu_through_host == all);
-  CHECK(config_with({{"HOROVOD_GPU_OPERATIONS", "mpi"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}}).gpu_through_host ==
+  CHECK(core::kinds_through_host(config_with({})) == 0);
+  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "NCCL"}})) == 0);
+  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "MPI"}})) == all);
+  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "mpi"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}})) ==
         (all & ~bit_of(Kind::allreduce)));
-  CHECK(config_with({{"HOROVOD_GPU_ALLTOALL", "MPI"}, {"HOROVOD_GPU_BROADCAST", ""}}).gpu_through_host ==
+  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_ALLTOALL", "MPI"}, {"HOROVOD_GPU_BROADCAST", ""}})) ==
         bit_of(Kind::alltoall));
-  CHECK(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}}).gpu_through_host == all);
-  CHECK(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}}).gpu_through_host == 0);
+  CHECK(core::kinds_through_host(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}})) == all);
+  CHECK(core::kinds_through_host(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}})) ==
+        0);
 }
 
 TEST_CASE("the environment: words that are none") {
-  CHECK(refused({{"HOROVOD_GPU_ALLGATHER", "gloo"}}) == "HOROVOD_GPU_ALLGATHER: 'gloo' is neither NCCL nor MPI");
+  CHECK(refused({{"HOROVOD_GPU_ALLGATHER", "gloo"}}) == "HOROVOD_GPU_ALLGATHER: 'gloo' is not one of NCCL, MPI");
   CHECK(refused({{"HVD_NCCL_WIDE", "gloo"}}).starts_with("HVD_NCCL_WIDE: 'gloo' is not a boolean"));
 }

@@ -212,7 +212,7 @@ TEST_CASE("engine: groups run together, and fail together") {
 TEST_CASE("engine: names that do not fit the cache") {
   core::Config config;
   for (std::uint32_t capacity : {0u, 1u, 10u}) {
-    config.cache_capacity = capacity;
+    config.set("HOROVOD_CACHE_CAPACITY", capacity);
     run_world(
         3, 0,
         [](Rank& rank) {
@@ -241,7 +241,7 @@ TEST_CASE("engine: operations without names among others, more than there are id
   core::Config config;
   for (int per_node : {0, 1}) {
     for (std::uint32_t capacity : {0u, 3u, 1024u}) {
-      config.cache_capacity = capacity;
+      config.set("HOROVOD_CACHE_CAPACITY", capacity);
       run_world(
           3, per_node,
           [](Rank& rank) {

@@ -127,8 +127,8 @@ class Rank {
 /// throw; failures are counted by EXPECT.
 inline void run_world(int size, int per_node, const std::function<void(Rank&)>& f, core::Config config = {},
                       std::int64_t most_delay_ns = 0) {
-  config.ranks_per_node = per_node;
-  config.start_limit_seconds = 120;
+  config.set("HVD_RANKS_PER_NODE", per_node);
+  config.set("HVD_INIT_TIMEOUT", 120);
   auto world = transport::LoopbackWorld::make(size);
   if (most_delay_ns > 0) world->delay(static_cast<unsigned>(size), most_delay_ns);
   std::vector<std::thread> threads;

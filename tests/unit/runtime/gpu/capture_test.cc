@@ -97,8 +97,8 @@ TEST_CASE("the fake driver refuses what a capture elsewhere forbids, and the cap
 TEST_CASE("operations of all kinds run, memory and communicators are made, while another thread captures") {
   const auto all = [](int streams, bool host) {
     core::Config config;
-    config.nccl_streams = streams;
-    config.gpu_through_host = host ? nccl::gpu_kinds : 0;
+    config.set("HOROVOD_NUM_NCCL_STREAMS", streams);
+    send_through_host(config, host ? nccl::gpu_kinds : 0);
     void* stream = make_stream(cuda::Gpu::at(3));
     std::promise<void> begun, over;
     std::future<int> nodes = std::async(std::launch::async, [&] {

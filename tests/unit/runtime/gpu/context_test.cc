@@ -22,18 +22,18 @@ TEST_CASE("all operations begin when the whole context is done, and its end is p
   const KnowsNoStream none;
   core::Config config;
   for (const int ranks : {2, 4}) run_world(ranks, ranks, all_operations, config);
-  config.gpu_through_host = nccl::gpu_kinds;
+  send_through_host(config, nccl::gpu_kinds);
   run_world(2, 2, all_operations, config);
 }
 
 TEST_CASE("the whole context holds several streams, forms by nodes and some operations through host memory too") {
   const KnowsNoStream none;
   core::Config config;
-  config.nccl_streams = 3;
-  config.gpu_through_host = bit_of(Kind::allreduce) | bit_of(Kind::alltoall);
+  config.set("HOROVOD_NUM_NCCL_STREAMS", 3);
+  send_through_host(config, bit_of(Kind::allreduce) | bit_of(Kind::alltoall));
   run_world(3, 3, all_operations, config);
-  config.gpu_through_host = 0;
-  config.sums_by_nodes = config.gathers_by_nodes = true;
+  send_through_host(config, 0);
+  config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", true).set("HOROVOD_HIERARCHICAL_ALLGATHER", true);
   run_world(4, 2, all_operations, config);
 }
 

@@ -26,21 +26,21 @@ TEST_CASE("every operation, on several nodes") { run_world(4, 2, all_operations)
 
 TEST_CASE("every operation, through host memory") {
   core::Config config;
-  config.gpu_through_host = nccl::gpu_kinds;
+  send_through_host(config, nccl::gpu_kinds);
   for (int ranks : {1, 3}) run_world(ranks, ranks, all_operations, config);
   run_world(4, 2, all_operations, config);
 }
 
 TEST_CASE("some operations through host memory, the others through NCCL") {
   core::Config config;
-  config.gpu_through_host = bit_of(Kind::allreduce) | bit_of(Kind::alltoall);
+  send_through_host(config, bit_of(Kind::allreduce) | bit_of(Kind::alltoall));
   run_world(3, 3, all_operations, config);
 }
 
 TEST_CASE("sums of 16-bit floats, also in f32") {
   for (const bool wide : {false, true}) {
     core::Config config;
-    config.nccl_wide = wide;
+    config.set("HVD_NCCL_WIDE", wide);
     run_world(
         3, 3,
         [](Rank& rank) {
@@ -138,7 +138,7 @@ TEST_CASE("a group runs together; process sets have communicators of their own")
 TEST_CASE("a rank that has joined stands in with zeros on its GPU") {
   for (const std::uint32_t through_host : {0u, nccl::gpu_kinds}) {
     core::Config config;
-    config.gpu_through_host = through_host;
+    send_through_host(config, through_host);
     run_world(
         3, 3,
         [](Rank& rank) {

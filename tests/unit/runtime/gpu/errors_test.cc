@@ -39,7 +39,7 @@ int sum(Rank& rank, GpuRank& gpu, const char* name, std::string* text, float* re
 
 core::Config with_streams(int streams) {
   core::Config config;
-  config.nccl_streams = streams;
+  config.set("HOROVOD_NUM_NCCL_STREAMS", streams);
   return config;
 }
 
@@ -195,7 +195,7 @@ TEST_SUITE("errors" * doctest::skip()) {
   }
   TEST_CASE("NCCL cannot split") {
     core::Config config = with_streams(2);
-    config.sums_by_nodes = true;
+    config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", true);
     run_world(
         4, 2,
         [](Rank& rank) {

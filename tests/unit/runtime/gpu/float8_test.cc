@@ -100,14 +100,14 @@ DeviceTensor reduced(std::size_t elements, DType dtype) {
 TEST_CASE("sums of 8-bit floats, beside others in a batch") {
   for (const bool nccl : {false, true}) {
     core::Config config;
-    config.nccl_float8 = nccl;
+    config.set("HVD_NCCL_FLOAT8", nccl);
     run_world(4, 4, both, config);
   }
   core::Config config;
   // Node by node NCCL's own sums are rounded twice.
-  config.sums_by_nodes = cuda::Driver::get() && cuda::Gpu::at(0).no_kernels().empty();
+  config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", cuda::Driver::get() && cuda::Gpu::at(0).no_kernels().empty());
   run_world(4, 2, both, config);
-  config.gpu_through_host = nccl::gpu_kinds;
+  send_through_host(config, nccl::gpu_kinds);
   run_world(3, 3, both, config);
 }
 

@@ -54,8 +54,8 @@ void expect_one(GpuRank& gpu, core::Operation& op, const void* t, float x) {
 
 TEST_CASE("several streams, and by nodes: every operation") {
   core::Config config;
-  config.nccl_streams = 3;
-  config.sums_by_nodes = config.gathers_by_nodes = true;
+  config.set("HOROVOD_NUM_NCCL_STREAMS", 3);
+  config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", true).set("HOROVOD_HIERARCHICAL_ALLGATHER", true);
   const int splits = calls("ncclCommSplit"), across = calls("ncclReduceScatter");
   run_world(4, 2, all_operations, config);
   CHECK(calls("ncclCommSplit") - splits == 4 * (2 + 2 * 3));
@@ -68,7 +68,7 @@ TEST_CASE("several streams, and by nodes: every operation") {
 
 TEST_CASE("sums and gathers by nodes: sizes that divide and do not, alone and together, every reduction") {
   core::Config config;
-  config.sums_by_nodes = config.gathers_by_nodes = true;
+  config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", true).set("HOROVOD_HIERARCHICAL_ALLGATHER", true);
   run_world(
       6, 3,
       [](Rank& rank) {
@@ -176,7 +176,7 @@ TEST_CASE("a set whose tensor is late holds up no other, on the device either") 
 
 TEST_CASE("with two streams a late batch does not hold up the next one") {
   core::Config config;
-  config.nccl_streams = 2;
+  config.set("HOROVOD_NUM_NCCL_STREAMS", 2);
   run_world(
       2, 2,
       [](Rank& rank) {

@@ -15,6 +15,19 @@ extern "C" int cuStreamSynchronize(void* stream);
 
 namespace hvd::testing {
 
+/// Tensors of these kinds, a bit for each Kind, go through host memory; those of others through NCCL.
+inline void send_through_host(core::Config& config, std::uint32_t kinds) {
+  const struct {
+    Kind kind;
+    options::AnyVariable variable;
+  } all[] = {{Kind::allreduce, "HOROVOD_GPU_ALLREDUCE"},
+             {Kind::allgather, "HOROVOD_GPU_ALLGATHER"},
+             {Kind::broadcast, "HOROVOD_GPU_BROADCAST"},
+             {Kind::alltoall, "HOROVOD_GPU_ALLTOALL"},
+             {Kind::reducescatter, "HOROVOD_GPU_REDUCESCATTER"}};
+  for (const auto& [kind, variable] : all) config.set(variable, (kinds & bit_of(kind)) != 0 ? "MPI" : "NCCL");
+}
+
 /// Which environment variables a test has set; they go when it ends.
 class Environment {
  public:

@@ -20,12 +20,13 @@ constexpr int cases_of_a_world = 25;
 
 core::Config config_of(unsigned seed) {
   core::Config config;
-  if (seed % 5 == 4) config.gpu_through_host = nccl::gpu_kinds;
-  if (seed % 5 == 2) config.gpu_through_host = bit_of(Kind::broadcast);
-  config.nccl_wide = seed % 7 == 6;
-  config.fusion_bytes = seed % 3 == 0 ? 4096 : 128 << 20;
-  config.nccl_streams = 1 + static_cast<int>(seed / 4 % 3);
-  config.sums_by_nodes = config.gathers_by_nodes = seed / 4 % 2 == 1;
+  if (seed % 5 == 4) send_through_host(config, nccl::gpu_kinds);
+  if (seed % 5 == 2) send_through_host(config, bit_of(Kind::broadcast));
+  config.set("HVD_NCCL_WIDE", seed % 7 == 6);
+  config.set("HOROVOD_FUSION_THRESHOLD", seed % 3 == 0 ? 4096 : 128 << 20);
+  config.set("HOROVOD_NUM_NCCL_STREAMS", 1 + static_cast<int>(seed / 4 % 3));
+  config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", seed / 4 % 2 == 1)
+      .set("HOROVOD_HIERARCHICAL_ALLGATHER", seed / 4 % 2 == 1);
   return config;
 }
 

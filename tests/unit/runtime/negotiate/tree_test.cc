@@ -273,8 +273,8 @@ TEST_CASE("tree: random operations over random delays, two to sixteen nodes") {
     CAPTURE(w.ranks);
     CAPTURE(w.arity);
     core::Config config;
-    config.arity = w.arity;
-    config.cache_capacity = w.capacity;
+    config.set("HVD_TREE_ARITY", w.arity);
+    config.set("HOROVOD_CACHE_CAPACITY", w.capacity);
     run_world(
         w.ranks, w.per_node,
         [&](Rank& rank) {
@@ -288,7 +288,7 @@ TEST_CASE("tree: random operations over random delays, two to sixteen nodes") {
 TEST_CASE("tree: a rank of any node that shuts down ends the waits of all") {
   for (int leaver : {0, 1, 2, 3, 9, 15}) {
     core::Config config;
-    config.arity = 2;
+    config.set("HVD_TREE_ARITY", 2);
     run_world(
         16, 2,
         [&](Rank& rank) {
@@ -305,9 +305,9 @@ TEST_CASE("tree: a rank of any node that shuts down ends the waits of all") {
 
 TEST_CASE("tree: the stall check names the ranks of other nodes that are missing") {
   core::Config config;
-  config.arity = 2;
-  config.stall_warn_ns = slower * 600'000'000LL;  // what a leader told counts for five times that long
-  config.stall_shutdown_ns = slower * 3'000'000'000LL;
+  config.set("HVD_TREE_ARITY", 2);
+  config.set("HOROVOD_STALL_CHECK_TIME_SECONDS", slower * 0.6);  // what a leader told counts for five times that long
+  config.set("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", slower * 3);
   run_world(
       14, 2,
       [](Rank& rank) {

@@ -1,0 +1,124 @@
+"""The table of options (src/options/table.h) is the one definition: each row has a use, and nothing is read around it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hvd
+import hvd.spark
+from hvd._options import RUN_KEYWORDS
+from support import hvdrun
+
+ROOT = Path(__file__).resolve().parents[2]
+# Where a component's sources lie.
+FOLDERS = {
+    "hvdrun": ("launcher",),
+    "guard": ("src/rank", "src/wire"),
+    "libhvd": ("runtime", "src/wire"),
+    "python": ("src/python",),
+    "tools": ("tools",),
+}
+# The one reader of each language; the bootstrap is text inside hvdrank; spawn.cc sets a child's environment.
+READERS = {
+    "src/base/environment.h",
+    "src/python/hvd/_environment.py",
+    "src/rank/python/bootstrap.py",
+    "src/rank/launch/spawn.cc",
+}
+# Other programs' variables, which base/environment.h and hvd/_environment.py read by name.
+FOREIGN = {
+    "NCCL_MULTI_RANK_GPU_ENABLE",
+    "NO_COLOR",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_SIZE",
+    "PATH",
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "TERM",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+}
+
+
+@cache
+def table() -> list[dict[str, Any]]:
+    """All rows, as hvdrun prints them."""
+    rows: list[dict[str, Any]] = json.loads(hvdrun.run("--dump-options").stdout)
+    return rows
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Every product source by its path, without the comments of C++."""
+    found = {}
+    for top in ("launcher", "runtime", "src", "tools"):
+        for file in sorted((ROOT / top).rglob("*")):
+            if file.suffix not in {".h", ".cc", ".c", ".py"} or ("/horovod/" in str(file) and file.name == "secret.py"):
+                continue
+            text = file.read_text()
+            found[file.relative_to(ROOT).as_posix()] = text if file.suffix == ".py" else re.sub(r"//[^\n]*", "", text)
+    del found["src/options/table.h"], found["src/python/hvd/_options.py"]
+    return found
+
+
+def quoted_in(folders: tuple[str, ...]) -> set[str]:
+    """All words in double quotes."""
+    texts = (text for path, text in sources().items() if path.startswith(folders))
+    return {word for text in texts for word in re.findall(r'"([A-Za-z0-9_-]+)', text)}
+
+
+def test_nothing_reads_the_environment_but_the_readers() -> None:
+    """getenv, environ and os.environ are in one file of each language."""
+    pattern = re.compile(r"\b(?:secure_)?getenv\(|\benviron\b(?!\")|os\.environ\b")
+    found = [path for path, text in sources().items() if path not in READERS and pattern.search(text)]
+    assert found == []
+
+
+def test_the_other_programs_variables_are_known() -> None:
+    """One list of all that is read by name and is not ours."""
+    pattern = re.compile(r'(?:environment_value\(|whole\.get\()\s*[fr]?["\']([A-Z0-9_]+)["\']')
+    found = {name for text in sources().values() for name in pattern.findall(text)}
+    found.discard("HVD_LIBRARY")  # native/library.c is C: the typed reader is C++
+    assert found <= FOREIGN, found - FOREIGN
+
+
+def test_every_variable_has_its_readers() -> None:
+    """A row that says hvdrun, guard, libhvd, python or tools read it is named there; one that nobody reads says so."""
+    for row in (row for row in table() if row["variable"]):
+        for reader in (one for one in row["readers"] if one in FOLDERS):
+            if row["effect"] != "full" or (row["spellings"] != [""] and reader == "hvdrun"):
+                continue
+            assert row["variable"] in quoted_in(FOLDERS[reader]), f"{reader} does not read {row['variable']}"
+        if not row["readers"]:
+            assert row["effect"] != "full", f"nobody reads {row['variable']}"
+
+
+def test_every_option_has_a_use() -> None:
+    """hvdrun asks for each of its options by id, or hands it to the ranks, or says that it changes nothing."""
+    asked = quoted_in(("launcher",))
+    for row in (row for row in table() if row["id"]):
+        used = row["id"] in asked or row["for_ranks"] or row["effect"] != "full"
+        assert used or row["help"].startswith("accepted"), f"--{row['id']} has no use"
+
+
+def test_every_variable_of_ours_is_in_the_table() -> None:
+    """A name in quotes that begins with HVD_ or HOROVOD_ is a row's, or made of one."""
+    known = {row["variable"] for row in table()} | {"HVD_HOST_SET_PYTHONPATH", "HVD_VERSION"}
+    named = {word for word in quoted_in(("launcher", "runtime", "src", "tools")) if re.match(r"(HVD|HOROVOD)_[A-Z_]+$", word)}
+    constants = {"HVD_WHOLE_CONTEXT", "HVD_PLUGIN", "HVD_GPU_KERNELS"}
+    assert named - known - constants == set()
+
+
+def test_runs_keywords_are_the_tables() -> None:
+    """run()'s and spark's arguments, but for what is called and with what."""
+    own = {"func", "args", "kwargs", "shown"}
+    keywords = set(inspect.signature(hvd.run).parameters) - own
+    assert keywords == set(RUN_KEYWORDS) - {"prefix_output_with_timestamp"}
+    spark = set(inspect.signature(hvd.spark.run).parameters) - own
+    assert spark - {"env", "driver_log_verbosity", "spark"} <= set(RUN_KEYWORDS)
