@@ -157,7 +157,7 @@ int kill_job(const JobMatch& found) {
 }  // namespace
 
 void leave_status(const std::string& folder, const std::string& status) {
-  const Fd card = open_own_file(folder + status_name, Begin::empty, 0600);
+  const Fd card = open_own_file(folder + status_name, WriteMode::truncate, 0600);
   if (!write_all(card.get(), status))
     throw Error(Code::unavailable, folder, "cannot be written to: " + errno_text(errno));
 }

@@ -27,7 +27,7 @@ std::string header(std::uint32_t rank, std::uint64_t bytes) {
 
 int opened(const std::string& where) {
   if (const auto number = to_integer(where)) return static_cast<int>(*number);
-  return open_own_file(where, Begin::at_end, 0600).release();
+  return open_own_file(where, WriteMode::append, 0600).release();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "wire/payload_ready.h"
 
 namespace hvd::launcher {
 
@@ -103,7 +104,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       if (events_.output && body.size() > 1) events_.output(rank, body[0] == 2 ? 2 : 1, body.substr(1));
       break;
     case Type::started: {
-      const wire::Started started = wire::started_from_json(frame.body);
+      const wire::StartReport started = wire::start_report_from_json(frame.body);
       state.rank_pid = started.pid;
       if (events_.started) events_.started(rank, started);
       break;
@@ -117,7 +118,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       if (released_) release(rank);
       break;
     case Type::payload_ready:
-      payload_is_ready(rank, wire::payload_ready_from_json(frame.body));
+      payload_is_ready(rank, wire::payload_ready_from_json(frame.body).path);
       break;
     case Type::trace:
       if (events_.trace) events_.trace(rank, body);
@@ -141,7 +142,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       break;
     case Type::swept:
       --sweeps_open_;
-      if (events_.swept) events_.swept(manifest(rank).host, wire::swept_from_json(frame.body));
+      if (events_.swept) events_.swept(manifest(rank).host, wire::cleanup_result_from_json(frame.body));
       break;
     case Type::taken:
       if (events_.taken && body.size() == sizeof(std::uint64_t)) events_.taken(rank, value_at<std::uint64_t>(body, 0));
@@ -150,7 +151,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       if (events_.paused && body.size() == 1) events_.paused(rank, body[0] == 1);
       break;
     case Type::standing:
-      if (events_.standing) events_.standing(rank, wire::standing_from_json(frame.body));
+      if (events_.standing) events_.standing(rank, wire::status_report_from_json(frame.body));
       break;
     case Type::stall:
       if (events_.stall) try {
@@ -286,7 +287,7 @@ bool Session::may_deliver(int rank) {
 void Session::ping(int rank) { send(rank, Type::ping, bytes_of(monotonic_ns())); }
 
 void Session::stop_all(const std::string& reason, double grace_seconds, int signal) {
-  stopping_ = wire::Stop{reason, grace_seconds, signal};
+  stopping_ = wire::StopRequest{reason, grace_seconds, signal};
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == RankStage::greeted || ranks_[r].stage == RankStage::running)
       send(static_cast<int>(r), Type::stop, to_json(*stopping_));

@@ -14,28 +14,32 @@
 
 #include "launcher/control/clock.h"
 #include "wire/channel.h"
+#include "wire/cleanup_result.h"
 #include "wire/death.h"
 #include "wire/hello.h"
 #include "wire/manifest.h"
 #include "wire/message.h"
-#include "wire/small.h"
+#include "wire/stack_picture.h"
 #include "wire/stalls.h"
+#include "wire/start_report.h"
+#include "wire/status_report.h"
+#include "wire/stop_request.h"
 
 namespace hvd::launcher {
 
 /// What the session reports, in the order in which it happens.  Empty functions are not called.
 struct SessionEvents {
   std::function<void(const wire::Hello&)> hello;
-  std::function<void(int rank, const wire::Started&)> started;
+  std::function<void(int rank, const wire::StartReport&)> started;
   std::function<void(int rank, int stream, std::string_view bytes)> output;  ///< stream 1 or 2
   std::function<void(const wire::DeathRecord&)> death;                       ///< time_ns is in our clock
   std::function<void(int rank, std::string_view body)> trace;
   std::function<void(int rank, std::string_view piece)> result;
   std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
   std::function<void(int rank, std::vector<wire::Stall>)> stall;
-  std::function<void(int rank, const wire::Standing&)> standing;
+  std::function<void(int rank, const wire::StatusReport&)> standing;
   std::function<void(int rank, const wire::StackPicture&)> stack;
-  std::function<void(const std::string& host, const wire::Swept&)> swept;
+  std::function<void(const std::string& host, const wire::CleanupResult&)> swept;
   std::function<void(int rank, std::uint64_t bytes)> taken;
   std::function<void(int rank, bool paused)> paused;
   std::function<void(const std::string& line)> note;  ///< something odd, for --verbose
@@ -75,7 +79,7 @@ class Session {
   /// Now and then: who is gone, and another sample of the clocks.
   void tick();
 
-  /// @p signal  as in wire::Stop
+  /// @p signal  as in wire::StopRequest
   void stop_all(const std::string& reason, double grace_seconds, int signal);
   void signal_all(int number);
   /// A piece of the rank's standard input; the empty one ends it.
@@ -119,7 +123,7 @@ class Session {
   std::unordered_map<wire::PeerId, int> rank_of_;
   std::vector<int> deliveries_;                      ///< leaders that are getting the payload
   std::map<std::string, std::string> host_payload_;  ///< remote host → path there
-  std::optional<wire::Stop> stopping_;
+  std::optional<wire::StopRequest> stopping_;
   bool released_ = false;
   std::set<std::string> swept_;  ///< remote hosts of which a guard was asked to look
   int sweeps_open_ = 0;

@@ -12,15 +12,15 @@ constexpr std::size_t most_asked = 64;
 
 double now_seconds() { return static_cast<double>(monotonic_ns()) / 1e9; }
 
-LifeStage where_of(wire::Place place) {
+LifeStage where_of(wire::RankPhase place) {
   switch (place) {
-    case wire::Place::script:
+    case wire::RankPhase::script:
       return LifeStage::script;
-    case wire::Place::init:
+    case wire::RankPhase::init:
       return LifeStage::init;
-    case wire::Place::working:
+    case wire::RankPhase::working:
       return LifeStage::working;
-    case wire::Place::leaving:
+    case wire::RankPhase::leaving:
       break;
   }
   return LifeStage::leaving;
@@ -37,7 +37,7 @@ HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<St
       incidents_(patience.value_or(StallLimits{})),
       ranks_(map.ranks.size()) {}
 
-void HangWatch::standing(int rank, const wire::Standing& s) {
+void HangWatch::standing(int rank, const wire::StatusReport& s) {
   const double now = now_seconds();
   RankActivity& r = ranks_[static_cast<std::size_t>(rank)];
   r.where = where_of(s.place);

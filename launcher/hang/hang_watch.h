@@ -28,7 +28,7 @@ class HangWatch {
   /// Now and then.
   void turn();
   /// Events of the session.
-  void standing(int rank, const wire::Standing& standing);
+  void standing(int rank, const wire::StatusReport& standing);
   void stall(int rank, std::vector<wire::Stall> stalls);
   void paused(int rank, bool paused);
   /// hvdrun itself stops them all, or lets them go on.

@@ -14,7 +14,7 @@
 
 namespace hvd::launcher {
 
-/// Where a rank is in its life; as wire::Place, with the two ends.
+/// Where a rank is in its life; as wire::RankPhase, with the two ends.
 enum class LifeStage { absent, script, init, working, leaving, ended };
 
 /// One rank.

@@ -133,7 +133,7 @@ std::string current_folder() {
 void need_trusted_program(Job& job, const std::string& path, const std::string& typed) {
   if (job.settings.flag("allow-writable") || path.find('/') == std::string::npos) return;  // or it is not here
   const bool chosen_by_place = typed.starts_with('/') || typed.find('/') == std::string::npos;
-  const Finding found = look_at(path, Purpose::file, {::geteuid() != 0 && chosen_by_place, {}});
+  const PathCheck found = look_at(path, PathUse::file, {::geteuid() != 0 && chosen_by_place, {}});
   found.need_trust(path);
   if (found.software_owner) job.software_owners.push_back(*found.software_owner);
 }

@@ -124,7 +124,7 @@ LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::str
   LoadedPayload loaded;
   if (payload.kind == PayloadKind::pickle) {
     need_file(payload.name);
-    const Finding found = look_at(payload.name);
+    const PathCheck found = look_at(payload.name);
     if (!by_anybody) found.need_trust(payload.name);
     check_ends(payload.name);
     loaded.bytes = read_found(found, payload.name, most_pickle_bytes);
@@ -139,7 +139,7 @@ LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::str
   }
   // A script is run where it lies, on each host; what lies here is what is meant everywhere.
   if (const std::string file = wire::python_file(payload); !file.empty() && !by_anybody) {
-    const Finding found = look_at(file);
+    const PathCheck found = look_at(file);
     if (found.fd) found.need_trust(file);
     if (found.is_file) payload.sha256 = sha256_hex(read_found(found, file, most_payload_bytes));
   }

@@ -41,12 +41,12 @@ std::string matrix_of(const placement::Machine& machine) {
   for (const placement::GpuPath& way : machine.ways) width = std::max(width, way.name.size());
   const auto row = [&](const std::string& head, const auto& cell) {
     std::string line = "  " + padded(head, 12);
-    for (const placement::Gpu& to : machine.gpus) line += "  " + padded(cell(to), width);
+    for (const placement::GpuInfo& to : machine.gpus) line += "  " + padded(cell(to), width);
     return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   };
-  std::string out = row("between GPUs", [](const placement::Gpu& to) { return std::to_string(to.index); });
-  for (const placement::Gpu& from : machine.gpus)
-    out += row("           " + std::to_string(from.index), [&](const placement::Gpu& to) {
+  std::string out = row("between GPUs", [](const placement::GpuInfo& to) { return std::to_string(to.index); });
+  for (const placement::GpuInfo& from : machine.gpus)
+    out += row("           " + std::to_string(from.index), [&](const placement::GpuInfo& to) {
       return &from == &to ? "X" : placement::gpu_path_between(machine, from, to);
     });
   return out;
@@ -88,10 +88,10 @@ void add_gpus(nlohmann::ordered_json& host, const placement::Machine& machine) {
   if (!machine.nccl.empty()) host["nccl"] = machine.nccl;
   ordered_json gpus = ordered_json::array();
   const bool known = !names_of(machine).empty();
-  for (const placement::Gpu& g : machine.gpus) {
+  for (const placement::GpuInfo& g : machine.gpus) {
     ordered_json gpu{{"index", g.index}, {"pci", g.pci}, {"uuid", g.uuid}, {"name", g.name}, {"numa_node", g.node}};
     ordered_json ways = ordered_json::array();
-    for (const placement::Gpu& to : machine.gpus)
+    for (const placement::GpuInfo& to : machine.gpus)
       if (known && &to != &g) ways.push_back({{"to", to.index}, {"way", placement::gpu_path_between(machine, g, to)}});
     gpu["ways"] = std::move(ways);
     gpus.push_back(std::move(gpu));

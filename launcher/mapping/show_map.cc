@@ -13,7 +13,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-std::string gpu_text(const placement::Gpu& gpu) {
+std::string gpu_text(const placement::GpuInfo& gpu) {
   const std::string& id = gpu.pci.empty() ? gpu.uuid : gpu.pci;
   return gpu.name.empty() ? id : id + " " + gpu.name;
 }

@@ -110,7 +110,7 @@ class HostPicture {
     y_ = top;
     std::set<int> nodes;
     for (const placement::Core& c : machine_.cores) nodes.insert(c.node);
-    for (const placement::Gpu& g : machine_.gpus) nodes.insert(g.node);
+    for (const placement::GpuInfo& g : machine_.gpus) nodes.insert(g.node);
     for (const placement::Nic& n : machine_.nics) nodes.insert(n.node);
     if (!unbound_.empty()) {
       out_ +=
@@ -139,7 +139,7 @@ class HostPicture {
     }
     if (column) y_ += cell + gap;
     column = 0;
-    for (const placement::Gpu& g : machine_.gpus) {
+    for (const placement::GpuInfo& g : machine_.gpus) {
       if (g.node != node) continue;
       const std::string words = ranks_in_words(ranks_of_gpu_[g.index]);
       place_box(column, 2, colour_of(ranks_of_gpu_[g.index]), joined("GPU " + digits(g.index), words),
@@ -161,10 +161,10 @@ class HostPicture {
     out_ += words_at(margin * 2, y_ + 14,
                      join({any ? "between GPUs" : "GPUs", versions}, any && !versions.empty() ? "; " : " "));
     y_ += line_height + gap;
-    for (const placement::Gpu& from : machine_.gpus) {
+    for (const placement::GpuInfo& from : machine_.gpus) {
       if (!any) break;
       int x = margin * 2;
-      for (const placement::Gpu& to : machine_.gpus) {
+      for (const placement::GpuInfo& to : machine_.gpus) {
         const std::string way = &from == &to ? digits(from.index) : placement::gpu_path_between(machine_, from, to);
         const std::string story = &from == &to ? "GPU " + way
                                                : "GPU " + digits(from.index) + " and GPU " + digits(to.index) + ": " +

@@ -78,7 +78,7 @@ std::string info(hwloc_obj_t object, const char* key) {
 }
 
 /// Children of a PCI device that stand for what the system makes of it.
-void read_os_devices(hwloc_obj_t device, placement::Gpu& gpu, std::vector<placement::Nic>& nics, int node) {
+void read_os_devices(hwloc_obj_t device, placement::GpuInfo& gpu, std::vector<placement::Nic>& nics, int node) {
   for (hwloc_obj_t child = device->io_first_child; child; child = child->next_sibling) {
     if (child->type != HWLOC_OBJ_OS_DEVICE) continue;
     if (const std::string uuid = info(child, "NVIDIAUUID"); !uuid.empty()) gpu.uuid = uuid;
@@ -143,7 +143,7 @@ void read_devices(hwloc_topology_t topology, placement::Machine& machine) {
   for (hwloc_obj_t device = nullptr; (device = hwloc_get_next_pcidev(topology, device)) != nullptr;) {
     const auto& pci = device->attr->pcidev;
     const hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(topology, device);
-    placement::Gpu gpu;
+    placement::GpuInfo gpu;
     gpu.node = parent ? node_of(parent->nodeset) : -1;
     gpu.name = info(device, "PCIDevice");
     read_os_devices(device, gpu, machine.nics, gpu.node);
@@ -181,8 +181,8 @@ void read_devices(hwloc_topology_t topology, placement::Machine& machine) {
 
 }  // namespace
 
-std::vector<placement::Gpu> usable_gpus(const Environment& environment) {
-  std::vector<placement::Gpu> gpus = placement::read_gpus();
+std::vector<placement::GpuInfo> usable_gpus(const Environment& environment) {
+  std::vector<placement::GpuInfo> gpus = placement::read_gpus();
   const char* visible = environment("CUDA_VISIBLE_DEVICES");
   return visible ? placement::visible_gpus(gpus, visible) : gpus;
 }

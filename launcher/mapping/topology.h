@@ -8,7 +8,7 @@
 namespace hvd::launcher {
 
 /// This machine's GPUs as CUDA_VISIBLE_DEVICES leaves them.
-std::vector<placement::Gpu> usable_gpus(const Environment& environment);
+std::vector<placement::GpuInfo> usable_gpus(const Environment& environment);
 
 /// This machine, its GPUs as CUDA_VISIBLE_DEVICES leaves them.  A few milliseconds: devices come from the driver's
 /// files. No cores when hwloc cannot tell.

@@ -37,7 +37,7 @@ Fd create(const std::filesystem::path& folder, const char* name) {
   try {
     make_own_folder(folder.parent_path());
     make_own_folder(folder);
-    return open_own_file(folder / name, Begin::empty, 0600);
+    return open_own_file(folder / name, WriteMode::truncate, 0600);
   } catch (const Error& e) {
     throw Error(e.code, "", e.what(), e.hint.empty() ? "give --output-filename a folder that can be written" : e.hint);
   }

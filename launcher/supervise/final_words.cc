@@ -34,7 +34,7 @@ void report_to_programs(const JobOutcome& outcome, const Settings& settings, Pri
   if (as_line) printer.say(json);
   if (name.empty()) return;
   try {
-    const Fd file = open_own_file(name, Begin::empty, 0600);
+    const Fd file = open_own_file(name, WriteMode::truncate, 0600);
     if (!write_all(file.get(), json + "\n")) throw Error(Code::unavailable, name, errno_text(errno));
   } catch (const Error& e) { printer.say(std::string("hvdrun: the report is not written: ") + e.what()); }
 }

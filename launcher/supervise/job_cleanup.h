@@ -14,7 +14,7 @@ namespace hvd::launcher {
 class JobCleanup {
  public:
   /// A guard has looked over its host.
-  void add(const std::string& host, const wire::Swept& swept) { hosts_[host] = {true, swept}; }
+  void add(const std::string& host, const wire::CleanupResult& swept) { hosts_[host] = {true, swept}; }
   /// Kills what is still below this process and, after a failure, removes what ranks left in /dev/shm since
   /// @p started_wall_seconds.  Call it once, when mpirun has ended.  A few seconds at most.
   void finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds);

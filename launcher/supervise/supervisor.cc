@@ -62,7 +62,7 @@ SessionEvents Supervisor::events() {
     detail("rank " + std::to_string(h.rank) + " is there, process " + std::to_string(h.pid) + " on " + h.host);
     if (timeline_) timeline_->rank_started(h.rank, planned.name, h.local);
   };
-  e.started = [this](int rank, const wire::Started& s) {
+  e.started = [this](int rank, const wire::StartReport& s) {
     const std::string where = s.cpus.empty() ? "unbound" : "cores " + ranges(s.cpus);
     detail("rank " + std::to_string(rank) + " runs as process " + std::to_string(s.pid) + ", " + where +
            (s.python.empty() ? "" : ", Python " + s.python));
@@ -84,8 +84,8 @@ SessionEvents Supervisor::events() {
   }
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
-  e.standing = [this](int rank, const wire::Standing& standing) { watch_->standing(rank, standing); };
-  e.swept = [this](const std::string& host, const wire::Swept& swept) { cleanup_.add(host, swept); };
+  e.standing = [this](int rank, const wire::StatusReport& standing) { watch_->standing(rank, standing); };
+  e.swept = [this](const std::string& host, const wire::CleanupResult& swept) { cleanup_.add(host, swept); };
   e.taken = [this](int rank, std::uint64_t bytes) {
     if (input_ && rank == input_->rank()) input_->taken(bytes);
   };

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "wire/small.h"
+#include "wire/cleanup_result.h"
 
 namespace hvd::launcher {
 
 /// One host after the job.
 struct HostCleanup {
   bool looked_at = false;  ///< by this process on its own host, by a guard elsewhere
-  wire::Swept swept;
+  wire::CleanupResult swept;
 };
 
 /// One line for each host where something could not be ended or nobody could look.

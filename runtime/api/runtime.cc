@@ -33,7 +33,7 @@ void in_child() {
 }
 
 /// Where this rank is, for its guard.  Never destroyed.
-void place(wire::Place where) {
+void place(wire::RankPhase where) {
   static core::RankStatus* status = new core::RankStatus(static_cast<int>(options::integer_now("HVD_STATUS_FD")));
   status->place(where);
 }
@@ -57,7 +57,7 @@ void at_exit(int status) {
     if (core::Engine* e = engine_now.load()) e->tracer().stop();
     return;
   }
-  place(wire::Place::leaving);
+  place(wire::RankPhase::leaving);
   leave();
   if (mpi_used) MpiPlugin::finalize();
 }
@@ -88,7 +88,7 @@ std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* opt
   return transport::LoopbackWorld::make(1)->open(0);
 }
 
-void start_trace(core::Engine& e, const trace::Settings& settings, const std::string& path, bool mark_cycles) {
+void start_trace(core::Engine& e, const trace::TraceSettings& settings, const std::string& path, bool mark_cycles) {
   const core::World& w = e.world();
   const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));
   std::unique_ptr<trace::Sink> sink;
@@ -106,9 +106,10 @@ void start_trace(core::Engine& e, const trace::Settings& settings, const std::st
 std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core::Config& config) {
   auto transport = open_transport(options, config);
   set_hooks();  // after MPI has set its own, so that ours run first
-  const trace::Settings settings = trace::settings_from_environment();
+  const trace::TraceSettings settings = trace::settings_from_environment();
   auto fresh = std::make_unique<core::Engine>(std::move(transport), config);
-  if (settings.start == trace::Settings::Start::now) start_trace(*fresh, settings, settings.path, settings.mark_cycles);
+  if (settings.start == trace::TraceSettings::Start::now)
+    start_trace(*fresh, settings, settings.path, settings.mark_cycles);
   return fresh;
 }
 
@@ -118,7 +119,7 @@ void start_timeline(const char* path, bool mark_cycles) {
   std::lock_guard lock(mutex);
   core::Engine* e = engine_now.load();
   if (!e) throw Error(Code::usage, "timeline", "the runtime is not initialised", "call init() first");
-  const trace::Settings settings = trace::settings_from_environment();
+  const trace::TraceSettings settings = trace::settings_from_environment();
   if (!settings.collected && (!path || !*path)) throw Error(Code::usage, "timeline", "no file name was given");
   start_trace(*e, settings, path ? path : "", mark_cycles);
 }
@@ -140,20 +141,20 @@ void init(const hvd_init_options* options) {
                     std::to_string(sizeof(hvd_init_options)));
   const core::Config config = core::Config::of_environment(options::Component::libhvd);
   cuda::allow_torch_memory(config.flag("HVD_TORCH_MEMORY"));
-  place(wire::Place::init);
+  place(wire::RankPhase::init);
   try {
     engine_now.store(start(options, config).release());
   } catch (...) {
-    place(wire::Place::script);
+    place(wire::RankPhase::script);
     throw;
   }
-  place(wire::Place::working);
+  place(wire::RankPhase::working);
 }
 
 void shutdown() {
   if (forked.load() || !initialized()) return;
   leave();
-  place(wire::Place::script);
+  place(wire::RankPhase::script);
 }
 
 bool mpi_available() noexcept { return MpiPlugin::present(); }

@@ -24,7 +24,7 @@ void DeviceTimes::tell(trace::Tracer& tracer, const LaunchTimes& timed) {
   using trace::Phase;
   if (!tracer.enabled()) return;
   const std::vector<std::int64_t> at = times(timed, trace::monotonic_ns());
-  std::vector<trace::Ran> ran;
+  std::vector<trace::DevicePhase> ran;
   auto phase = [&](Phase which, std::size_t from) { ran.push_back({which, at[from], at[from + 1]}); };
   phase(Phase::wait_for_data, 0);
   if (timed.packs) phase(Phase::memcpy_in_fusion_buffer, 1);

@@ -24,7 +24,7 @@ RankStatus::RankStatus(int fd) {
   before_ = 0;
 }
 
-void RankStatus::place(wire::Place where) {
+void RankStatus::place(wire::RankPhase where) {
   page_->place_ns.store(memory::now_ns(), std::memory_order_relaxed);
   page_->place.store(where, std::memory_order_release);
 }

@@ -105,7 +105,7 @@ class RankStatus {
     asked_.fetch_add(1, std::memory_order_relaxed);
   }
   /// Where this rank is from now on.
-  void place(wire::Place where);
+  void place(wire::RankPhase where);
   /// What it has submitted has not moved since @p since_ns; @p name is the first of it.  One thread at a time.
   void waits(std::string_view name, std::int64_t since_ns);
   void goes_on() {

@@ -15,12 +15,12 @@
 
 namespace hvd::trace {
 
-class Ring {
+class TraceRing {
  public:
   static constexpr std::size_t max_record_bytes = 64;
 
   /// @param bytes power of two, at least 1024
-  Ring(std::size_t bytes, std::uint16_t stream_number)
+  TraceRing(std::size_t bytes, std::uint16_t stream_number)
       : stream(stream_number), bytes_(new std::uint8_t[bytes]), capacity_(bytes), wake_at_(bytes / 2) {}
 
   const std::uint16_t stream;

@@ -7,15 +7,15 @@
 
 namespace hvd::trace {
 
-Settings settings_from_environment() {
-  Settings settings;
+TraceSettings settings_from_environment() {
+  TraceSettings settings;
   const std::string_view path = options::text_of("HOROVOD_TIMELINE");
   settings.mark_cycles = options::flag_now("HOROVOD_TIMELINE_MARK_CYCLES");
   settings.collected = options::flag_now("HVD_TIMELINE_COLLECT") && options::value_of("HVD_LINK_FD");
   if (path == "DYNAMIC") {
-    settings.start = Settings::Start::later;
+    settings.start = TraceSettings::Start::later;
   } else if (!path.empty() || settings.collected) {
-    settings.start = Settings::Start::now;
+    settings.start = TraceSettings::Start::now;
     settings.path = path;
   }
   return settings;

@@ -57,7 +57,7 @@ void Tracer::State::start(std::unique_ptr<Sink> sink) {
   // What a straggler left after the last stop is void.
   engine_ring.consume(engine_ring.head() - engine_ring.tail());
   shared_ring.consume(shared_ring.head() - shared_ring.tail());
-  for (Ring* ring : pool_->all()) ring->consume(ring->head() - ring->tail());
+  for (TraceRing* ring : pool_->all()) ring->consume(ring->head() - ring->tail());
   lost_before_ += lost();
   names_sent_ = 0;
   sink_ = std::move(sink);
@@ -123,7 +123,7 @@ void Tracer::State::write_loop() {
 
 bool Tracer::State::rings_are_empty() const {
   if (engine_ring.head() != engine_ring.tail() || shared_ring.head() != shared_ring.tail()) return false;
-  for (const Ring* ring : pool_->all())
+  for (const TraceRing* ring : pool_->all())
     if (ring->head() != ring->tail()) return false;
   return true;
 }
@@ -133,10 +133,10 @@ bool Tracer::State::rings_are_empty() const {
 bool Tracer::State::drain() {
   const std::uint64_t engine_head = engine_ring.head();
   const std::uint64_t shared_head = shared_ring.head();
-  const std::vector<Ring*> rings = pool_->all();
+  const std::vector<TraceRing*> rings = pool_->all();
   std::vector<std::uint64_t> heads;
   bool any = engine_head != engine_ring.tail() || shared_head != shared_ring.tail();
-  for (const Ring* ring : rings) {
+  for (const TraceRing* ring : rings) {
     heads.push_back(ring->head());
     any = any || heads.back() != ring->tail();
   }
@@ -164,7 +164,7 @@ void Tracer::State::put_clock() {
   put(trace_control_stream, record);
 }
 
-void Tracer::State::put_ring(Ring& ring, std::uint64_t head) {
+void Tracer::State::put_ring(TraceRing& ring, std::uint64_t head) {
   while (ring.tail() != head) {
     const auto bytes = ring.readable(head);
     put(ring.stream, bytes);

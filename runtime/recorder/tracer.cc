@@ -15,13 +15,13 @@ std::uint8_t* put_tag(std::uint8_t* to, TraceTag tag) {
 }
 
 /// Time and track go into the ring as differences; a record that found no room leaves them as they were.
-std::uint8_t* put_time(Ring& ring, std::uint8_t* to, std::uint64_t now) {
+std::uint8_t* put_time(TraceRing& ring, std::uint8_t* to, std::uint64_t now) {
   to = put_varint(to, zigzag(static_cast<std::int64_t>(now - ring.last_ticks)));
   ring.last_ticks = now;
   return to;
 }
 
-std::uint8_t* put_track(Ring& ring, std::uint8_t* to, std::uint32_t track) {
+std::uint8_t* put_track(TraceRing& ring, std::uint8_t* to, std::uint32_t track) {
   to = put_varint(to, zigzag(std::int64_t{track} - std::int64_t{ring.last_track}));
   ring.last_track = track;
   return to;
@@ -47,23 +47,23 @@ void Tracer::stop() {
 
 std::uint64_t Tracer::lost() const { return state_->lost(); }
 
-void Tracer::record_submitted(Track& track, const Tensor& tensor) {
+void Tracer::record_submitted(Track& track, const TraceTensor& tensor) {
   if (track.id == 0) [[unlikely]]
     track.id = state_->add_name(tensor);
-  const auto record = [&](Ring& ring) {
+  const auto record = [&](TraceRing& ring) {
     std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
     if (to == nullptr) return;
     to = put_tag(to, TraceTag::submitted);
     to = put_time(ring, to, state_->now());
     state_->publish(ring, put_track(ring, to, track.id));
   };
-  if (Ring* ring = state_->thread_ring()) return record(*ring);
+  if (TraceRing* ring = state_->thread_ring()) return record(*ring);
   const std::lock_guard lock(state_->shared_mutex);
   record(state_->shared_ring);
 }
 
 void Tracer::record_batch(TraceTag tag, std::uint32_t batch) {
-  Ring& ring = state_->engine_ring;
+  TraceRing& ring = state_->engine_ring;
   std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
   if (to == nullptr) return;
   to = put_tag(to, tag);
@@ -73,7 +73,7 @@ void Tracer::record_batch(TraceTag tag, std::uint32_t batch) {
 
 void Tracer::record_batch_tensor(Track track) {
   if (track.id == 0) return;  // submitted before recording began
-  Ring& ring = state_->engine_ring;
+  TraceRing& ring = state_->engine_ring;
   std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
   if (to == nullptr) return;
   to = put_tag(to, TraceTag::batch_tensor);
@@ -81,7 +81,7 @@ void Tracer::record_batch_tensor(Track track) {
 }
 
 void Tracer::record_phase(TraceTag tag, std::uint32_t batch, Phase phase) {
-  Ring& ring = state_->engine_ring;
+  TraceRing& ring = state_->engine_ring;
   std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
   if (to == nullptr) return;
   to = put_tag(to, tag);
@@ -91,10 +91,10 @@ void Tracer::record_phase(TraceTag tag, std::uint32_t batch, Phase phase) {
   state_->publish(ring, to);
 }
 
-void Tracer::record_ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns) {
-  Ring& ring = state_->engine_ring;
+void Tracer::record_ran(std::uint32_t batch, std::span<const DevicePhase> phases, std::int64_t end_ns) {
+  TraceRing& ring = state_->engine_ring;
   const ClockPair now = state_->clocks();
-  const auto put = [&](TraceTag tag, std::int64_t begin, const Ran* phase) {
+  const auto put = [&](TraceTag tag, std::int64_t begin, const DevicePhase* phase) {
     std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
     if (to == nullptr) return;
     const std::uint64_t at = state_->ticks_at(begin, now);
@@ -107,13 +107,13 @@ void Tracer::record_ran(std::uint32_t batch, std::span<const Ran> phases, std::i
     }
     state_->publish(ring, to);
   };
-  for (const Ran& phase : phases) put(TraceTag::ran, phase.begin_ns, &phase);
+  for (const DevicePhase& phase : phases) put(TraceTag::ran, phase.begin_ns, &phase);
   put(TraceTag::ran_all, end_ns, nullptr);
 }
 
 void Tracer::record_failed(Track track) {
   if (track.id == 0) return;
-  Ring& ring = state_->engine_ring;
+  TraceRing& ring = state_->engine_ring;
   std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
   if (to == nullptr) return;
   to = put_tag(to, TraceTag::failed);
@@ -122,7 +122,7 @@ void Tracer::record_failed(Track track) {
 }
 
 void Tracer::record_cycle() {
-  Ring& ring = state_->engine_ring;
+  TraceRing& ring = state_->engine_ring;
   std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
   if (to == nullptr) return;
   to = put_tag(to, TraceTag::cycle);

@@ -26,7 +26,7 @@
 namespace hvd::trace {
 
 /// What a track in the timeline shows; views are read during the call only.
-struct Tensor {
+struct TraceTensor {
   std::string_view name;
   TraceOp op = TraceOp::allreduce;
   int dtype = 0;  ///< hvd_dtype
@@ -40,7 +40,7 @@ struct Track {
 };
 
 /// A phase on a device.  Times: CLOCK_MONOTONIC.
-struct Ran {
+struct DevicePhase {
   Phase phase;
   std::int64_t begin_ns, end_ns;
 };
@@ -82,7 +82,7 @@ class Tracer {
   /// @name Any thread
   /// @{
   /// track is named at its first use; the caller serialises calls for one track.
-  void submitted(Track& track, const Tensor& tensor) {
+  void submitted(Track& track, const TraceTensor& tensor) {
     if (enabled()) record_submitted(track, tensor);
   }
   /// Records dropped because a ring was full, since start().
@@ -108,7 +108,7 @@ class Tracer {
     if (enabled()) record_batch(TraceTag::batch_end, batch);
   }
   /// What a device has done of a batch, told when that is known: its phases in order, and the end of the batch.
-  void ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns) {
+  void ran(std::uint32_t batch, std::span<const DevicePhase> phases, std::int64_t end_ns) {
     if (enabled()) record_ran(batch, phases, end_ns);
   }
   /// The operation of a submitted tensor will not run: ranks disagree, a peer is lost.
@@ -124,11 +124,11 @@ class Tracer {
  private:
   class State;
 
-  void record_submitted(Track& track, const Tensor& tensor);
+  void record_submitted(Track& track, const TraceTensor& tensor);
   void record_batch(TraceTag tag, std::uint32_t batch);
   void record_batch_tensor(Track track);
   void record_phase(TraceTag tag, std::uint32_t batch, Phase phase);
-  void record_ran(std::uint32_t batch, std::span<const Ran> phases, std::int64_t end_ns);
+  void record_ran(std::uint32_t batch, std::span<const DevicePhase> phases, std::int64_t end_ns);
   void record_failed(Track track);
   void record_cycle();
 
@@ -138,7 +138,7 @@ class Tracer {
 };
 
 /// What the environment asks for.
-struct Settings {
+struct TraceSettings {
   enum class Start : std::uint8_t { off, now, later };
   Start start = Start::off;  ///< later: HOROVOD_TIMELINE=DYNAMIC
   std::string path;          ///< HOROVOD_TIMELINE
@@ -146,7 +146,7 @@ struct Settings {
   bool collected = false;    ///< HVD_TIMELINE_COLLECT=1 and HVD_LINK_FD: hvdrun writes the file
 };
 /// Throws Error{usage} for a boolean that is none.
-Settings settings_from_environment();
+TraceSettings settings_from_environment();
 
 /// path for rank 0, which is where scripts look for it; for the others path with ".rank<r>" before its last extension.
 std::string rank_path(const std::string& path, int rank, int size);

@@ -15,8 +15,8 @@ std::uint64_t next_tracer_id() {
 /// What a thread remembers of the tracer that it used last; gives the ring back when the thread ends.
 struct ThreadRing {
   std::uint64_t tracer = 0;
-  Ring* ring = nullptr;
-  std::shared_ptr<RingPool> pool;
+  TraceRing* ring = nullptr;
+  std::shared_ptr<TraceRingPool> pool;
 
   void reset() {
     if (ring != nullptr) pool->give_back(ring);
@@ -29,27 +29,27 @@ thread_local ThreadRing thread_cache;
 
 }  // namespace
 
-Ring* RingPool::take() {
+TraceRing* TraceRingPool::take() {
   const std::lock_guard lock(mutex_);
   if (!free_.empty()) {
-    Ring* ring = free_.back();
+    TraceRing* ring = free_.back();
     free_.pop_back();
     return ring;
   }
   if (rings_.size() == max_rings) return nullptr;
   // Streams 0, 1 and 2 are names, engine and the shared ring.
-  rings_.push_back(std::make_unique<Ring>(ring_bytes_, static_cast<std::uint16_t>(3 + rings_.size())));
+  rings_.push_back(std::make_unique<TraceRing>(ring_bytes_, static_cast<std::uint16_t>(3 + rings_.size())));
   return rings_.back().get();
 }
 
-void RingPool::give_back(Ring* ring) {
+void TraceRingPool::give_back(TraceRing* ring) {
   const std::lock_guard lock(mutex_);
   free_.push_back(ring);
 }
 
-std::vector<Ring*> RingPool::all() const {
+std::vector<TraceRing*> TraceRingPool::all() const {
   const std::lock_guard lock(mutex_);
-  std::vector<Ring*> rings;
+  std::vector<TraceRing*> rings;
   for (const auto& ring : rings_) rings.push_back(ring.get());
   return rings;
 }
@@ -61,9 +61,9 @@ Tracer::State::State(const Options& options, std::atomic<bool>& enabled)
       use_counter_(counter_is_trusted()),
       id_(next_tracer_id()),
       enabled_(enabled),
-      pool_(std::make_shared<RingPool>(options.ring_bytes)) {}
+      pool_(std::make_shared<TraceRingPool>(options.ring_bytes)) {}
 
-Ring* Tracer::State::thread_ring() {
+TraceRing* Tracer::State::thread_ring() {
   ThreadRing& cache = thread_cache;
   if (cache.tracer == id_) [[likely]]
     return cache.ring;
@@ -74,7 +74,7 @@ Ring* Tracer::State::thread_ring() {
   return cache.ring;
 }
 
-std::uint32_t Tracer::State::add_name(const Tensor& tensor) {
+std::uint32_t Tracer::State::add_name(const TraceTensor& tensor) {
   const std::size_t name_bytes = std::min(tensor.name.size(), trace_name_bytes);
   const std::size_t dims = std::min(tensor.shape.size(), trace_max_dims);
   std::uint8_t head[3 * varint_max_bytes + 4 + trace_max_dims * varint_max_bytes];
@@ -102,7 +102,7 @@ std::uint64_t Tracer::State::ticks_at(std::int64_t ns, const ClockPair& now) con
   return now.ticks - static_cast<std::uint64_t>(static_cast<double>(now.ticks - begun) * part);
 }
 
-bool Tracer::State::prepare_slowly(Ring& ring) noexcept {
+bool Tracer::State::prepare_slowly(TraceRing& ring) noexcept {
   std::uint8_t* to = ring.reserve();
   if (to == nullptr) return false;
   const std::uint64_t run = run_.load(std::memory_order_relaxed);
@@ -122,7 +122,7 @@ bool Tracer::State::prepare_slowly(Ring& ring) noexcept {
 
 std::uint64_t Tracer::State::lost() const {
   std::uint64_t sum = engine_ring.lost() + shared_ring.lost();
-  for (const Ring* ring : pool_->all()) sum += ring->lost();
+  for (const TraceRing* ring : pool_->all()) sum += ring->lost();
   return sum - lost_before_;
 }
 

@@ -13,23 +13,23 @@
 namespace hvd::trace {
 
 /// The rings of the submitting threads.  Outlives its Tracer while a thread still holds a ring of it.
-class RingPool {
+class TraceRingPool {
  public:
   static constexpr std::size_t max_rings = 64;  ///< more threads than this share the last ring under a lock
 
-  explicit RingPool(std::size_t ring_bytes) : ring_bytes_(ring_bytes) {}
+  explicit TraceRingPool(std::size_t ring_bytes) : ring_bytes_(ring_bytes) {}
 
   /// A ring for this thread alone, or nullptr when there are too many: use shared().
-  Ring* take();
-  void give_back(Ring* ring);
+  TraceRing* take();
+  void give_back(TraceRing* ring);
   /// All rings made so far.
-  std::vector<Ring*> all() const;
+  std::vector<TraceRing*> all() const;
 
  private:
   const std::size_t ring_bytes_;
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<Ring>> rings_;
-  std::vector<Ring*> free_;
+  std::vector<std::unique_ptr<TraceRing>> rings_;
+  std::vector<TraceRing*> free_;
 };
 
 class Tracer::State {
@@ -43,32 +43,32 @@ class Tracer::State {
   /// What the counter showed at @p ns, between the start of recording and @p now.
   std::uint64_t ticks_at(std::int64_t ns, const ClockPair& now) const noexcept;
   /// Gives @p ring's differences a fresh start after start() and reports what was dropped.  False: no room.
-  bool prepare(Ring& ring) noexcept {
+  bool prepare(TraceRing& ring) noexcept {
     if (ring.run == run_.load(std::memory_order_relaxed) && !ring.has_lost()) [[likely]]
       return true;
     return prepare_slowly(ring);
   }
-  void publish(Ring& ring, const std::uint8_t* end) noexcept {
+  void publish(TraceRing& ring, const std::uint8_t* end) noexcept {
     const bool full = ring.commit(end);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // see writer.cc: the writer pays for the other half
     if (full || sleeping_.load(std::memory_order_relaxed)) [[unlikely]]
       wake_writer();
   }
   /// The calling thread's ring; nullptr: use shared_ring under shared_mutex.
-  Ring* thread_ring();
-  std::uint32_t add_name(const Tensor& tensor);
+  TraceRing* thread_ring();
+  std::uint32_t add_name(const TraceTensor& tensor);
   /// @}
 
   void start(std::unique_ptr<Sink> sink);
   void stop();
   std::uint64_t lost() const;
 
-  Ring engine_ring;
+  TraceRing engine_ring;
   std::mutex shared_mutex;
-  Ring shared_ring;
+  TraceRing shared_ring;
 
  private:
-  bool prepare_slowly(Ring& ring) noexcept;
+  bool prepare_slowly(TraceRing& ring) noexcept;
   void wake_writer() noexcept;
 
   // writer thread
@@ -76,7 +76,7 @@ class Tracer::State {
   bool drain();
   bool rings_are_empty() const;
   void put_clock();
-  void put_ring(Ring& ring, std::uint64_t head);
+  void put_ring(TraceRing& ring, std::uint64_t head);
   void put(std::uint16_t stream, std::span<const std::uint8_t> bytes);
   void send_frame();
   void sleep_until_woken(bool timed);
@@ -85,7 +85,7 @@ class Tracer::State {
   const bool use_counter_;
   const std::uint64_t id_;  ///< tells a thread's cached ring whose it is
   std::atomic<bool>& enabled_;
-  std::shared_ptr<RingPool> pool_;
+  std::shared_ptr<TraceRingPool> pool_;
 
   mutable std::mutex names_mutex_;
   std::vector<std::uint8_t> names_;  ///< name records of all tracks, encoded

@@ -25,7 +25,7 @@ bool is_trusted(uid_t owner) {
 }
 
 /// Where a path leads, held: it cannot be exchanged any more.
-struct Spot {
+struct PathEnd {
   Fd folder;  ///< O_PATH
   std::string name;
   Fd there;                ///< O_PATH, no link; empty where nothing is there
@@ -44,15 +44,15 @@ bool is_in_proc(const Fd& fd) {
 }
 
 /// A path on its way: what is left of it is a stack, the next part last.
-class OwnWalk {
+class OwnPathWalk {
  public:
-  explicit OwnWalk(const std::string& path) : path_(path) {
+  explicit OwnPathWalk(const std::string& path) : path_(path) {
     if (path.empty()) fail(ENOENT);
     push(path);
   }
 
   /// @param make_folders  those that are missing; the last one for its owner only
-  Spot run(bool make_folders) {
+  PathEnd run(bool make_folders) {
     for (;;) {
       const std::string name = std::move(left_.back());
       left_.pop_back();
@@ -111,7 +111,7 @@ class OwnWalk {
 };
 
 /// Refuses what others put there, or can look into by another name.
-void check(const Spot& spot, const std::string& path) {
+void check(const PathEnd& spot, const std::string& path) {
   const struct stat file = about(spot.there, path);
   if (S_ISDIR(file.st_mode)) throw Error(Code::unavailable, path, "is a folder, not a file");
   if (spot.inherited || S_ISCHR(file.st_mode)) return;
@@ -127,14 +127,14 @@ void check(const Spot& spot, const std::string& path) {
 
 }  // namespace
 
-Fd open_own_file(const std::string& path, Begin begin, mode_t mode) {
+Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode) {
   constexpr int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY;
   for (int tries = 0;; ++tries) {
-    OwnWalk walk(path);
-    const Spot spot = walk.run(false);
+    OwnPathWalk walk(path);
+    const PathEnd spot = walk.run(false);
     if (spot.there) check(spot, path);
     Fd file(spot.there ? ::open(("/proc/self/fd/" + std::to_string(spot.there.get())).c_str(),
-                                flags | (begin == Begin::empty ? O_TRUNC : 0))
+                                flags | (mode_of_writing == WriteMode::truncate ? O_TRUNC : 0))
                        : ::openat(spot.folder.get(), spot.name.c_str(), flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     if (file) return file;
     if (spot.there || errno != EEXIST || tries == most_tries) walk.fail(errno);
@@ -142,8 +142,8 @@ Fd open_own_file(const std::string& path, Begin begin, mode_t mode) {
 }
 
 void make_own_folder(const std::string& path) {
-  OwnWalk walk(path);
-  const Spot spot = walk.run(true);
+  OwnPathWalk walk(path);
+  const PathEnd spot = walk.run(true);
   if (!S_ISDIR(about(spot.there, path).st_mode)) walk.fail(ENOTDIR);
 }
 

@@ -12,11 +12,11 @@
 
 namespace hvd {
 
-enum class Begin { empty, at_end };
+enum class WriteMode { truncate, append };
 
 /// Opens @p path to append to, made with @p mode where it is not there; waits for the reader of a FIFO.
 /// Throws Error{unavailable} naming @p path.
-Fd open_own_file(const std::string& path, Begin begin, mode_t mode);
+Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode);
 
 /// Makes the folder, for its owner only, and the folders above it; well where it is there.  Throws Error{unavailable}.
 void make_own_folder(const std::string& path);

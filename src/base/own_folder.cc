@@ -61,13 +61,13 @@ long long mount_of(int fd) {
 /// The folder @p name in @p parent, where it is this user's and on the same mount; nothing otherwise.
 /// @param unlock  gives its owner the right to enter it, where that was taken away
 Fd enter(int parent, const char* name, bool unlock) {
-  Fd place(::openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  Fd entry(::openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat about {};
-  if (!place || ::fstat(place.get(), &about) != 0 || about.st_uid != ::geteuid()) return {};
-  const long long mount = mount_of(place.get());
+  if (!entry || ::fstat(entry.get(), &about) != 0 || about.st_uid != ::geteuid()) return {};
+  const long long mount = mount_of(entry.get());
   if (mount == 0 || mount != mount_of(parent)) return {};
-  if (unlock && (about.st_mode & S_IRWXU) != S_IRWXU) ::chmod(in_proc(place.get()).c_str(), S_IRWXU);
-  return Fd(::openat(place.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (unlock && (about.st_mode & S_IRWXU) != S_IRWXU) ::chmod(in_proc(entry.get()).c_str(), S_IRWXU);
+  return Fd(::openat(entry.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 std::vector<std::string> names_in(int folder) {
@@ -93,12 +93,12 @@ bool remove_all_in(int folder, int depth, std::string_view keep) {
 }
 
 /// What the link says: "OWNER INODE BOOT HOST".
-struct Mark {
+struct OwnerMark {
   Maker owner;
   std::string boot, host;
 };
 
-std::optional<Mark> mark_in(int folder) {
+std::optional<OwnerMark> mark_in(int folder) {
   char text[PATH_MAX];
   const ssize_t size = ::readlinkat(folder, mark_name, text, sizeof text);
   struct stat about {
@@ -109,45 +109,45 @@ std::optional<Mark> mark_in(int folder) {
   if (parts.size() != 4 || link.st_uid != ::geteuid() || parts[1] != std::to_string(about.st_ino)) return std::nullopt;
   const auto owner = maker_from(parts[0]);
   if (!owner) return std::nullopt;
-  return Mark{*owner, parts[2], parts[3]};
+  return OwnerMark{*owner, parts[2], parts[3]};
 }
 
 /// A lock that can be had is needed besides where the host was booted since: two hosts of one name may share the file
 /// system.  Where locks do not reach across hosts, flock() of a folder fails (NFS), and the folder stays.
-bool owner_is_gone(int folder, const Mark& mark) {
+bool owner_is_gone(int folder, const OwnerMark& mark) {
   if (mark.boot == boot_id()) return is_gone(mark.owner);
   return mark.host == host_name() && ::flock(folder, LOCK_EX | LOCK_NB) == 0;
 }
 
-struct Place {
+struct FolderEntry {
   Fd parent;
   std::string name;
 };
 
-Place place_of(const std::string& path) {
+FolderEntry entry_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == 0 ? "/" : slash == std::string::npos ? "." : path.substr(0, slash);
   return {Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
           slash == std::string::npos ? path : path.substr(slash + 1)};
 }
 
-bool remove_marked(const Place& place, int folder) {
+bool remove_marked(const FolderEntry& entry, int folder) {
   // The mark goes last: what is left of a removal that was cut short is still known for ours.
   return remove_all_in(folder, 1, mark_name) && ::unlinkat(folder, mark_name, 0) == 0 &&
-         ::unlinkat(place.parent.get(), place.name.c_str(), AT_REMOVEDIR) == 0;
+         ::unlinkat(entry.parent.get(), entry.name.c_str(), AT_REMOVEDIR) == 0;
 }
 
 /// @p what with each folder PARENT/PREFIX… of this user's that has a mark.
 template <class F>
 void each_marked(const std::string& parent, std::string_view prefix, F what) {
-  Place place{Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ""};
-  if (!place.parent) return;
-  for (const std::string& name : names_in(place.parent.get())) {
+  FolderEntry entry{Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ""};
+  if (!entry.parent) return;
+  for (const std::string& name : names_in(entry.parent.get())) {
     if (!is_name(name, prefix)) continue;
-    const Fd folder = enter(place.parent.get(), name.c_str(), false);
+    const Fd folder = enter(entry.parent.get(), name.c_str(), false);
     const auto mark = folder ? mark_in(folder.get()) : std::nullopt;
-    place.name = name;
-    if (mark) what(place, folder.get(), *mark);
+    entry.name = name;
+    if (mark) what(entry, folder.get(), *mark);
   }
 }
 
@@ -165,8 +165,8 @@ OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t o
   }
   if (made != 0) throw Error(Code::unavailable, parent, "no folder can be made there: " + errno_text(errno));
   path_ = path;
-  const Place place = place_of(path);
-  lock_ = enter(place.parent.get(), place.name.c_str(), true);
+  const FolderEntry entry = entry_of(path);
+  lock_ = enter(entry.parent.get(), entry.name.c_str(), true);
   struct stat about {};
   const bool entered = lock_ && ::fstat(lock_.get(), &about) == 0;
   const std::string mark = to_text(*maker) + " " + std::to_string(about.st_ino) + " " + boot_id() + " " + host_name();
@@ -180,7 +180,7 @@ OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t o
 
 OwnFolder::~OwnFolder() {
   try {
-    if (!path_.empty()) remove_marked(place_of(path_), lock_.get());
+    if (!path_.empty()) remove_marked(entry_of(path_), lock_.get());
   } catch (const std::exception&) {}  // the next sweep gets it
 }
 
@@ -190,21 +190,21 @@ std::string OwnFolder::release() {
 }
 
 bool remove_own_folder(const std::string& path) {
-  const Place place = place_of(path);
-  const Fd folder = place.parent ? enter(place.parent.get(), place.name.c_str(), false) : Fd();
-  return folder && mark_in(folder.get()) && remove_marked(place, folder.get());
+  const FolderEntry entry = entry_of(path);
+  const Fd folder = entry.parent ? enter(entry.parent.get(), entry.name.c_str(), false) : Fd();
+  return folder && mark_in(folder.get()) && remove_marked(entry, folder.get());
 }
 
 void sweep_own_folders(const std::string& parent, std::string_view prefix) {
-  each_marked(parent, prefix, [](const Place& place, int folder, const Mark& mark) {
-    if (owner_is_gone(folder, mark)) remove_marked(place, folder);
+  each_marked(parent, prefix, [](const FolderEntry& entry, int folder, const OwnerMark& mark) {
+    if (owner_is_gone(folder, mark)) remove_marked(entry, folder);
   });
 }
 
 std::vector<LivingFolder> living_folders(const std::string& parent, std::string_view prefix) {
   std::vector<LivingFolder> found;
-  each_marked(parent, prefix, [&](const Place& place, int, const Mark& mark) {
-    if (mark.boot == boot_id() && !is_gone(mark.owner)) found.push_back({parent + "/" + place.name, mark.owner});
+  each_marked(parent, prefix, [&](const FolderEntry& entry, int, const OwnerMark& mark) {
+    if (mark.boot == boot_id() && !is_gone(mark.owner)) found.push_back({parent + "/" + entry.name, mark.owner});
   });
   return found;
 }

@@ -95,9 +95,9 @@ std::string could_choose(const std::string& writers) {
 }
 
 /// One path on its way from / to its end.
-class Walk {
+class TrustWalk {
  public:
-  Walk(Purpose purpose, const SoftwareOwners& software_owners)
+  TrustWalk(PathUse purpose, const SoftwareOwners& software_owners)
       : purpose_(purpose), software_owners_(software_owners), trusted_{0, geteuid()} {
     struct stat about {};
     for (const char* path : {"/", "/proc/self/exe"})
@@ -111,7 +111,7 @@ class Walk {
     }
   }
 
-  Finding to(const std::string& path) {
+  PathCheck to(const std::string& path) {
     static_cast<void>(access(path.c_str(), F_OK));  // mounts what is mounted on use; O_PATH does not
     at_ = root();
     for (const std::string& name : split(path, '/')) ahead_.push_back(name);
@@ -155,7 +155,7 @@ class Walk {
     return std::ranges::count(above_program_, std::pair(folder.st_dev, folder.st_ino)) > 0;
   }
 
-  std::string here() const { return Finding{Fd(dup(at_.get()))}.real_path(); }
+  std::string here() const { return PathCheck{Fd(dup(at_.get()))}.real_path(); }
 
   /// at_ as a folder on the way.
   void pass() {
@@ -212,11 +212,11 @@ class Walk {
       doubt("belongs to another user (" + user_name(about.st_uid) + "), who could choose what runs",
             std::string("copy it to a place of your own") + allow);
     const std::string writers = other_writers(at_.get(), about);
-    if (writers.empty() || (found_.is_folder && (purpose_ == Purpose::file || holds_program(about)))) return;
+    if (writers.empty() || (found_.is_folder && (purpose_ == PathUse::file || holds_program(about)))) return;
     doubt(writers + " may write to it, " + could_choose(writers), closing(writers, here()));
   }
 
-  const Purpose purpose_;
+  const PathUse purpose_;
   const SoftwareOwners& software_owners_;
   std::vector<uid_t> trusted_;
   std::vector<std::pair<dev_t, ino_t>> above_program_;
@@ -225,30 +225,30 @@ class Walk {
   bool sticky_ = false;  ///< at_ is a folder that others may write to, but each to his own
   bool handed_ = false;
   int links_ = 0;
-  Finding found_;
+  PathCheck found_;
 };
 
 }  // namespace
 
-void Finding::need_trust(const std::string& path) const {
+void PathCheck::need_trust(const std::string& path) const {
   if (!doubt.empty()) throw Error(Code::usage, path, doubt, hint);
 }
 
-std::string Finding::real_path() const {
+std::string PathCheck::real_path() const {
   std::error_code ignored;
   return std::filesystem::read_symlink(through_proc(fd.get()), ignored);
 }
 
-Finding look_at(const std::string& path, Purpose purpose, const SoftwareOwners& software_owners) {
-  if (path.starts_with('/')) return Walk(purpose, software_owners).to(path);
+PathCheck look_at(const std::string& path, PathUse purpose, const SoftwareOwners& software_owners) {
+  if (path.starts_with('/')) return TrustWalk(purpose, software_owners).to(path);
   std::error_code error;
   const std::string folder = std::filesystem::current_path(error);
-  Finding nothing;
+  PathCheck nothing;
   nothing.error = error.value();
-  return error || path.empty() ? std::move(nothing) : Walk(purpose, software_owners).to(folder + "/" + path);
+  return error || path.empty() ? std::move(nothing) : TrustWalk(purpose, software_owners).to(folder + "/" + path);
 }
 
-std::string read_found(const Finding& found, const std::string& path, std::size_t limit_bytes) {
+std::string read_found(const PathCheck& found, const std::string& path, std::size_t limit_bytes) {
   if (!found.fd) throw Error(Code::usage, path, errno_text(found.error));
   if (found.is_folder) throw Error(Code::usage, path, "is a folder, not a file");
   if (!found.is_file)
@@ -259,7 +259,7 @@ std::string read_found(const Finding& found, const std::string& path, std::size_
 }
 
 std::string read_trusted(const std::string& path, std::size_t limit_bytes, bool by_anybody) {
-  const Finding found = look_at(path);
+  const PathCheck found = look_at(path);
   if (!by_anybody) found.need_trust(path);
   return read_found(found, path, limit_bytes);
 }

@@ -19,19 +19,19 @@
 namespace hvd {
 
 /// What lies at the end of a path.
-enum class Purpose : unsigned char {
+enum class PathUse : unsigned char {
   file,     ///< to be read or run
   modules,  ///< a folder to import from: nobody else may put files there, sticky or not
 };
 
 /// Users whose programs are run although they are not trusted: a cluster's software has an owner of its own.
 struct SoftwareOwners {
-  bool anyone = false;  ///< any one user, who then is Finding::software_owner
+  bool anyone = false;  ///< any one user, who then is PathCheck::software_owner
   std::vector<uid_t> known;
 };
 
 /// What a path led to.
-struct Finding {
+struct PathCheck {
   Fd fd;          ///< O_PATH; none when it is not there
   int error = 0;  ///< then: why, an errno
   bool is_folder = false;
@@ -46,14 +46,14 @@ struct Finding {
 };
 
 /// @param path  relative ones begin at the working folder
-Finding look_at(const std::string& path, Purpose purpose = Purpose::file, const SoftwareOwners& software_owners = {});
+PathCheck look_at(const std::string& path, PathUse purpose = PathUse::file, const SoftwareOwners& software_owners = {});
 
 /// The bytes of the very file that was looked at.  Never waits for somebody to write into a FIFO.
 /// Throws Error{usage} as read_file() does, and for a doubt unless @p by_anybody.
 std::string read_trusted(const std::string& path, std::size_t limit_bytes, bool by_anybody);
 
 /// The same for what look_at() found.
-std::string read_found(const Finding& found, const std::string& path, std::size_t limit_bytes);
+std::string read_found(const PathCheck& found, const std::string& path, std::size_t limit_bytes);
 
 /// @p folders (PATH and its like) without those that depend on the working folder: relative and empty ones.
 std::string absolute_only(const std::string& folders);

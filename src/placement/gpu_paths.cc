@@ -44,9 +44,9 @@ const char* pci_path_type(std::size_t bridges, std::size_t a, std::size_t b) {
   return std::max(a, b) <= 2 ? "PIX" : "PXB";
 }
 
-std::vector<GpuPath> read_gpu_paths(const std::vector<Gpu>& gpus, const std::string& root) {
+std::vector<GpuPath> read_gpu_paths(const std::vector<GpuInfo>& gpus, const std::string& root) {
   std::vector<std::vector<std::string>> steps;
-  for (const Gpu& g : gpus) steps.push_back(g.pci.empty() ? std::vector<std::string>{} : steps_to(root, g.pci));
+  for (const GpuInfo& g : gpus) steps.push_back(g.pci.empty() ? std::vector<std::string>{} : steps_to(root, g.pci));
   std::vector<GpuPath> ways;
   for (std::size_t i = 0; i < gpus.size(); ++i)
     for (std::size_t j = i + 1; j < gpus.size(); ++j) {
@@ -73,7 +73,7 @@ void add_nvlinks(Machine& machine, const std::string& a, const std::string& b, i
   machine.ways.push_back({a, b, "NV" + std::to_string(links)});
 }
 
-std::string gpu_path_between(const Machine& machine, const Gpu& a, const Gpu& b) {
+std::string gpu_path_between(const Machine& machine, const GpuInfo& a, const GpuInfo& b) {
   if (!a.pci.empty() && a.pci == b.pci) return "X";
   for (const GpuPath& way : machine.ways)
     if (joins(way, a.pci, b.pci)) return way.name;

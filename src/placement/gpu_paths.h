@@ -13,7 +13,7 @@ namespace hvd::placement {
 /// Ways over PCIe between all pairs of @p gpus that have an address, by the folders of their devices in sysfs.  Pairs
 /// of which nobody knows are left out.
 /// @param root  for tests; "" is the real one
-std::vector<GpuPath> read_gpu_paths(const std::vector<Gpu>& gpus, const std::string& root = "");
+std::vector<GpuPath> read_gpu_paths(const std::vector<GpuInfo>& gpus, const std::string& root = "");
 
 /// The version of NVIDIA's driver in the kernel; empty: there is none.
 std::string read_driver(const std::string& root = "");
@@ -27,7 +27,7 @@ const char* pci_path_type(std::size_t bridges, std::size_t a, std::size_t b);
 void add_nvlinks(Machine& machine, const std::string& a, const std::string& b, int links);
 
 /// The way between two GPUs of the machine: "X" between parts of one; "?" when it is not known.
-std::string gpu_path_between(const Machine& machine, const Gpu& a, const Gpu& b);
+std::string gpu_path_between(const Machine& machine, const GpuInfo& a, const GpuInfo& b);
 
 /// "NVLink, 18 links" for NV18.
 std::string gpu_path_in_words(const std::string& name);

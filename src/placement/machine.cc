@@ -82,8 +82,8 @@ std::vector<Core> read_cores(const std::string& root, const std::vector<int>& al
   return out;
 }
 
-std::vector<Gpu> read_gpus(const std::string& root) {
-  std::vector<Gpu> gpus;
+std::vector<GpuInfo> read_gpus(const std::string& root) {
+  std::vector<GpuInfo> gpus;
   const std::string driver = root + "/proc/driver/nvidia/gpus";
   for (const std::string& pci : entries(driver)) {  // sorted: by PCI address
     std::map<std::string, std::string> keys = keys_of(driver + "/" + pci + "/information");
@@ -110,22 +110,22 @@ std::vector<Nic> read_nics(const std::string& root) {
 
 Machine this_machine() { return {read_cores(), read_gpus(), read_nics()}; }
 
-std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus, const std::string& visible_devices) {
-  std::vector<Gpu> out;
+std::vector<GpuInfo> visible_gpus(const std::vector<GpuInfo>& gpus, const std::string& visible_devices) {
+  std::vector<GpuInfo> out;
   for (const std::string& entry : split(visible_devices, ',')) {
     const std::string word(trim(entry));
     if (word.empty()) break;
-    std::vector<const Gpu*> named;
+    std::vector<const GpuInfo*> named;
     const auto number = to_integer(word);
-    for (const Gpu& g : gpus)
+    for (const GpuInfo& g : gpus)
       if (number ? *number == g.index : word.starts_with("GPU-") && g.uuid.starts_with(word)) named.push_back(&g);
     if (named.size() == 1) {
       out.push_back(*named[0]);
     } else if (word.starts_with("MIG-") && !gpus.empty()) {
       // "MIG-GPU-<uuid>/gi/ci" names its GPU; "MIG-<uuid>" does not, but where there is one GPU it can be no other.
-      Gpu slice{"", word, "", static_cast<int>(out.size()), -1};
-      const Gpu* parent = gpus.size() == 1 ? &gpus[0] : nullptr;
-      for (const Gpu& g : gpus)
+      GpuInfo slice{"", word, "", static_cast<int>(out.size()), -1};
+      const GpuInfo* parent = gpus.size() == 1 ? &gpus[0] : nullptr;
+      for (const GpuInfo& g : gpus)
         if (!g.uuid.empty() && word.starts_with("MIG-" + g.uuid + "/")) parent = &g;
       if (parent) slice.pci = parent->pci, slice.node = parent->node, slice.name = parent->name + " MIG";
       out.push_back(slice);

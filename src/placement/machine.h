@@ -13,7 +13,7 @@ struct Core {
 };
 
 /// A GPU that the driver serves, or one MIG slice of it.
-struct Gpu {
+struct GpuInfo {
   std::string pci;   ///< "0000:34:00.0"; empty for a MIG slice whose GPU is not known
   std::string uuid;  ///< "GPU-…" or "MIG-…"; empty: not known
   std::string name;  ///< "Tesla V100-SXM3-32GB"; may be empty
@@ -34,8 +34,8 @@ struct GpuPath {
 };
 
 struct Machine {
-  std::vector<Core> cores;  ///< neighbours share caches and memory
-  std::vector<Gpu> gpus;    ///< by PCI address
+  std::vector<Core> cores;    ///< neighbours share caches and memory
+  std::vector<GpuInfo> gpus;  ///< by PCI address
   std::vector<Nic> nics;
   // Only for people to read, and only where somebody asked for it:
   std::vector<GpuPath> ways{};  ///< of pairs of GPUs
@@ -46,7 +46,7 @@ struct Machine {
 /// GPUs, by the NVIDIA driver's list under @p root, where the files can be opened; and network cards that are up.
 /// Reads only /proc and /sys: no driver is woken, no library loaded.
 /// @param root  for tests; "" is the real one
-std::vector<Gpu> read_gpus(const std::string& root = "");
+std::vector<GpuInfo> read_gpus(const std::string& root = "");
 std::vector<Nic> read_nics(const std::string& root = "");
 
 /// Cores that this process may use, from its affinity mask (which cgroup cpusets bound) and sysfs.
@@ -58,6 +58,6 @@ Machine this_machine();
 
 /// The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order: numbers, (beginnings of) UUIDs, MIG slices.  Like CUDA it
 /// stops at the first entry that names none.
-std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus, const std::string& visible_devices);
+std::vector<GpuInfo> visible_gpus(const std::vector<GpuInfo>& gpus, const std::string& visible_devices);
 
 }  // namespace hvd::placement

@@ -51,7 +51,7 @@ std::string machine_to_text(const Machine& machine) {
     for (const int cpu : c.cpus) out += " " + std::to_string(cpu);
     out += "\n";
   }
-  for (const Gpu& g : machine.gpus)
+  for (const GpuInfo& g : machine.gpus)
     out += "gpu " + std::to_string(g.index) + " " + std::to_string(g.node) + " " + word(g.pci) + " " + word(g.uuid) +
            " " + word(g.name, true) + "\n";
   for (const Nic& n : machine.nics)

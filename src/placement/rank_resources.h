@@ -22,11 +22,11 @@ std::optional<GpuMode> gpu_mode(const std::string& text);
 const char* name_of(GpuMode mode);
 
 struct RankResources {
-  std::vector<int> cpus;   ///< sorted; empty: not bound, since there are more ranks than cores
-  int threads = 1;         ///< cores in the share, at least 1: hyper-threads seldom help numerical code
-  std::optional<Gpu> gpu;  ///< planned for this rank
-  int node = -1;           ///< NUMA node of the cores; -1: several or unknown
-  std::string nic;         ///< the nearest network card; empty: none
+  std::vector<int> cpus;       ///< sorted; empty: not bound, since there are more ranks than cores
+  int threads = 1;             ///< cores in the share, at least 1: hyper-threads seldom help numerical code
+  std::optional<GpuInfo> gpu;  ///< planned for this rank
+  int node = -1;               ///< NUMA node of the cores; -1: several or unknown
+  std::string nic;             ///< the nearest network card; empty: none
 };
 
 /// Shares of all @p local_size ranks of a host.

@@ -20,19 +20,19 @@ namespace {
 
 constexpr auto most_time = std::chrono::seconds(8);  // a driver that keeps nothing loaded starts each GPU anew
 
-struct Joint {
+struct NvlinkPair {
   std::string a, b;  ///< PCI addresses
   int links = 0;
 };
 
 /// Links of NVLink between each two GPUs: those that lead from one to the other, or, through switches, as many as both
 /// have to them.
-std::vector<Joint> joints_of(const std::vector<placement::Gpu>& gpus) {
+std::vector<NvlinkPair> nvlinks_of(const std::vector<placement::GpuInfo>& gpus) {
   Nvml nvml;
-  std::vector<Joint> out;
+  std::vector<NvlinkPair> out;
   if (!nvml.open()) return out;
   std::map<std::string, std::vector<Nvml::Link>> links;
-  for (const placement::Gpu& g : gpus)
+  for (const placement::GpuInfo& g : gpus)
     if (!g.pci.empty() && !links.contains(g.pci))
       if (const auto device = nvml.device(g.pci)) links[g.pci] = nvml.links(*device);
   const auto to_switches = [](const std::vector<Nvml::Link>& all) {
@@ -55,11 +55,11 @@ int print_machine(const Environment& mine) {
   machine.ways = placement::read_gpu_paths(machine.gpus);
   machine.driver = placement::read_driver();
   if (machine.gpus.size() > 1) {
-    std::packaged_task<std::vector<Joint>()> ask([gpus = machine.gpus] { return joints_of(gpus); });
+    std::packaged_task<std::vector<NvlinkPair>()> ask([gpus = machine.gpus] { return nvlinks_of(gpus); });
     auto answer = ask.get_future();
     std::thread(std::move(ask)).detach();
     if (answer.wait_for(most_time) == std::future_status::ready)
-      for (const Joint& j : answer.get()) placement::add_nvlinks(machine, j.a, j.b, j.links);
+      for (const NvlinkPair& j : answer.get()) placement::add_nvlinks(machine, j.a, j.b, j.links);
   }
   const bool written = std::fputs(placement::machine_to_text(machine).c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   return written ? 0 : 1;

@@ -1,6 +1,6 @@
 /// @file machine_report.h — hvdrank --machine: what this host tells of itself to a hvdrun that asks.
 #pragma once
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 
 namespace hvd::rank {
 

@@ -14,7 +14,7 @@
 #include "rank/diagnostics/stack_capture.h"
 #include "rank/guard/guard.h"
 #include "rank/guard/watchdog.h"
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 #include "rank/machine_report.h"
 
 namespace {
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   try {
     if (argc > 2)
       if (const auto code = run_helper(argv[1], argv[2])) return *code;
-    const hvd::rank::Call call = hvd::rank::take_call();
+    const hvd::rank::LaunchContext call = hvd::rank::take_launch_context();
     return hvd::rank::watch_guard([&call] { return hvd::rank::run_guard(call); });
   } catch (const hvd::Error& e) {
     std::fprintf(stderr, "%s%s%s\n", e.what(), e.hint.empty() ? "" : "\n  ", e.hint.c_str());

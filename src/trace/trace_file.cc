@@ -19,7 +19,7 @@ constexpr std::size_t end_bytes = 512;  ///< room for the last line, whatever ha
 
 Fd create(const std::string& path, const std::string& option) {
   try {
-    return open_own_file(path, Begin::empty, 0666);
+    return open_own_file(path, WriteMode::truncate, 0666);
   } catch (const Error& e) {
     throw Error(Code::usage, option, std::string("cannot write ") + e.what(),
                 e.hint.empty() ? "the folder must exist on this host and be writable" : e.hint);

@@ -44,7 +44,7 @@ struct Endpoint {
 /// hvdrun's end.
 class Listener {
  public:
-  struct Received {
+  struct PeerFrame {
     PeerId from;
     Frame frame;
   };
@@ -53,7 +53,7 @@ class Listener {
   virtual std::vector<std::string> addresses() const = 0;
   virtual int fd() const = 0;
   /// Next frame from an authenticated peer, or nothing if none waits.
-  virtual std::optional<Received> receive() = 0;
+  virtual std::optional<PeerFrame> receive() = 0;
   /// False when the peer's queue is full: keep the frame and try again.  Throws when the peer is gone.
   virtual bool send(const PeerId& to, const Frame& frame) = 0;
   /// The next peer whose connection has ended for good (its guard is gone), or nothing.  Every peer once.

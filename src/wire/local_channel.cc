@@ -83,7 +83,7 @@ class LocalListener : public Listener {
   std::vector<std::string> addresses() const override { return {"unix://" + path_}; }
   int fd() const override { return epoll_.get(); }
 
-  std::optional<Received> receive() override {
+  std::optional<PeerFrame> receive() override {
     while (!ready_.empty() || look()) {
       while (!ready_.empty()) {
         const std::uint64_t id = ready_.front();
@@ -94,7 +94,7 @@ class LocalListener : public Listener {
           ready_.push_back(id);  // in turns, so that nobody is kept waiting by one who says much
         else if (peer.socket.ended())
           gone_.push_back(id);
-        if (frame) return Received{std::to_string(id), std::move(*frame)};
+        if (frame) return PeerFrame{std::to_string(id), std::move(*frame)};
       }
     }
     return std::nullopt;

@@ -15,29 +15,32 @@ inline constexpr int protocol_version = 1;
 
 enum class Type : std::uint16_t {
   // guard → hvdrun
-  hello = 1,  ///< JSON Hello: first message; hvdrun answers with manifest
+  hello = 1,  ///< JSON Hello (hello.h): first message; hvdrun answers with manifest
   output =
       2,  ///< u8 stream (1 stdout, 2 stderr), then bytes as read; never split inside a UTF-8 sequence is NOT promised
-  death = 3,          ///< JSON DeathRecord (death.h): the rank has ended, well or not
-  clean = 4,          ///< the rank's descendants are gone; the guard waits for release
-  payload_ready = 5,  ///< JSON {path}: this host's copy of the payload can be read there by the same user
-  trace = 6,          ///< trace_record.h bytes, from the rank
-  result = 7,         ///< a piece of the rank's result
-  phase = 8,          ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
-  pong = 9,           ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
-  started = 10,       ///< JSON {pid, cpus, gpu}: what the rank really got
-  stall = 11,         ///< JSON Stall (stalls.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
-  unstarted = 12,  ///< JSON Unstarted (small.h), rank → guard: the payload cannot be run; ends up in the death record
-  stack = 13,      ///< JSON StackPicture (small.h): where the rank is
-  swept = 15,      ///< JSON Swept (small.h): the answer to a release that asked for it
-  taken = 16,      ///< u64: bytes of `input` that the rank has taken in all; all ones: it takes no more
-  paused = 17,     ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
-  failure = 19,    ///< Failure (failure.h), rank → guard: why operations have failed; ends up in the death record
-  standing = 18,   ///< JSON Standing (small.h): where the rank is in its life, and what it has long waited for
+  death = 3,  ///< JSON DeathRecord (death.h): the rank has ended, well or not
+  clean = 4,  ///< the rank's descendants are gone; the guard waits for release
+  payload_ready =
+      5,  ///< JSON PayloadReady (payload_ready.h): this host's copy of the payload can be read there by the same user
+  trace = 6,     ///< trace_record.h bytes, from the rank
+  result = 7,    ///< a piece of the rank's result
+  phase = 8,     ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
+  pong = 9,      ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
+  started = 10,  ///< JSON StartReport (start_report.h): what the rank really got
+  stall = 11,  ///< JSON Stall (stalls.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
+  unstarted =
+      12,  ///< JSON StartFailure (start_report.h), rank → guard: the payload cannot be run; ends up in the death record
+  stack = 13,    ///< JSON StackPicture (stack_picture.h): where the rank is
+  swept = 15,    ///< JSON CleanupResult (cleanup_result.h): the answer to a release that asked for it
+  taken = 16,    ///< u64: bytes of `input` that the rank has taken in all; all ones: it takes no more
+  paused = 17,   ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
+  failure = 19,  ///< Failure (failure.h), rank → guard: why operations have failed; ends up in the death record
+  standing =
+      18,  ///< JSON StatusReport (status_report.h): where the rank is in its life, and what it has long waited for
   // hvdrun → guard
   manifest = 32,  ///< JSON RankManifest (manifest.h)
   payload = 33,   ///< a piece of the payload, in order; an empty piece ends it
-  stop = 34,      ///< JSON Stop (small.h): a signal now, SIGKILL after grace
+  stop = 34,      ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after grace
   signal = 35,    ///< i32 signal number to pass on; SIGTSTP stops also ranks that have no handler for it
   release = 36,   ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
   ping = 37,      ///< i64 hvdrun CLOCK_MONOTONIC ns

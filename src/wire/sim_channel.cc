@@ -43,11 +43,11 @@ class SimListener : public Listener {
   std::vector<std::string> addresses() const override { return {"sim://"}; }
   int fd() const override { return fd_.get(); }
 
-  std::optional<Received> receive() override {
+  std::optional<PeerFrame> receive() override {
     for (std::size_t i = 0; i < state_->pipes.size(); ++i) {
       auto& up = state_->pipes[i].up;
       if (up.empty()) continue;
-      Received r{std::to_string(i), std::move(up.front())};
+      PeerFrame r{std::to_string(i), std::move(up.front())};
       up.pop_front();
       return r;
     }

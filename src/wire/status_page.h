@@ -16,7 +16,7 @@ inline constexpr std::uint64_t status_page_mark =
     0x31796c6c61745648;  ///< "HVtally1": what inherits the number may be another
 
 /// Where a rank is in its life with libhvd.
-enum class Place : std::uint32_t {
+enum class RankPhase : std::uint32_t {
   script,   ///< before hvd.init(), or after hvd.shutdown()
   init,     ///< in hvd.init(), which waits for the others
   working,  ///< initialised
@@ -31,7 +31,7 @@ struct StatusPage {
   std::atomic<std::int64_t> first_ns{0}, last_ns{0};  ///< CLOCK_MONOTONIC_COARSE
   std::atomic<std::int64_t> waited_ns{0};             ///< in which the rank had nothing to do but wait for operations
   // Where it is now, in CLOCK_MONOTONIC:
-  std::atomic<Place> place{Place::script};
+  std::atomic<RankPhase> place{RankPhase::script};
   std::atomic<std::int64_t> place_ns{0};  ///< since when; 0: libhvd was never asked for anything
   std::atomic<std::int64_t> waits_ns{0};  ///< nothing of what it has submitted has moved since then; 0: it does
   std::atomic<std::uint32_t> turn{0};     ///< odd while waits_for changes

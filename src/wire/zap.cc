@@ -10,7 +10,7 @@ namespace {
 std::vector<std::string> receive_request(const zmq::Socket& s) {
   std::vector<std::string> parts;
   for (;;) {
-    zmq::Part part;
+    zmq::MessagePart part;
     if (!part.receive(s, 0)) return {};
     parts.push_back(part.text());
     if (!part.more()) return parts;

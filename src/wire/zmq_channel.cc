@@ -50,7 +50,7 @@ void set_key(const zmq::Socket& s, int option, const std::string& key, const cha
   zmq::check(zmq::lib().setsockopt(s.get(), option, key.data(), key.size()), what);
 }
 
-std::optional<Frame> to_frame(zmq::Part& part) {
+std::optional<Frame> to_frame(zmq::MessagePart& part) {
   if (part.size() < 2) return std::nullopt;
   const auto* p = reinterpret_cast<const unsigned char*>(part.data());
   return Frame{static_cast<std::uint16_t>(p[0] | p[1] << 8), std::string(part.data() + 2, part.size() - 2)};
@@ -77,10 +77,10 @@ bool send_frame(const zmq::Socket& s, const Frame& frame) {
 }
 
 /// A message of ours has one body part; drops what follows it in any other.
-void drop_rest(const zmq::Socket& s, const zmq::Part& part) {
+void drop_rest(const zmq::Socket& s, const zmq::MessagePart& part) {
   bool more = part.more();
   while (more) {
-    zmq::Part rest;
+    zmq::MessagePart rest;
     if (!rest.receive(s, ZMQ_DONTWAIT)) return;
     more = rest.more();
   }
@@ -102,9 +102,9 @@ class ZmqListener : public Listener {
   std::vector<std::string> addresses() const override { return addresses_; }
   int fd() const override { return fd_; }
 
-  std::optional<Received> receive() override {
+  std::optional<PeerFrame> receive() override {
     for (;;) {
-      zmq::Part id, body;
+      zmq::MessagePart id, body;
       if (!id.receive(socket_, ZMQ_DONTWAIT)) return std::nullopt;
       if (!id.more() || !body.receive(socket_, ZMQ_DONTWAIT)) continue;
       const bool alone = !body.more();
@@ -113,7 +113,7 @@ class ZmqListener : public Listener {
       if (!alone || !frame) continue;  // not one of our guards' messages
       PeerId from = id.text();
       peer_fd_[from] = body.source_fd();
-      return Received{std::move(from), std::move(*frame)};
+      return PeerFrame{std::move(from), std::move(*frame)};
     }
   }
 
@@ -130,7 +130,7 @@ class ZmqListener : public Listener {
   /// The monitor names descriptors, and a descriptor may have a new owner by now: a peer is gone
   /// only when the router has no route to it any more, which may be so a little later.
   std::optional<PeerId> gone() override {
-    zmq::Event event;
+    zmq::MonitorEvent event;
     while (zmq::next_event(monitor_, &event))
       for (const auto& [peer, fd] : peer_fd_)
         if (fd == event.value) suspects_[peer] = Clock::now();
@@ -216,7 +216,7 @@ class ZmqConnection : public Connection {
 
   std::optional<Frame> receive() override {
     for (;;) {
-      zmq::Part body;
+      zmq::MessagePart body;
       if (!body.receive(socket_, ZMQ_DONTWAIT)) return std::nullopt;
       const bool alone = !body.more();
       drop_rest(socket_, body);
@@ -241,7 +241,7 @@ class ZmqConnection : public Connection {
 
  private:
   void update() {
-    zmq::Event event;
+    zmq::MonitorEvent event;
     while (zmq::next_event(monitor_, &event)) {
       if (event.kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         connected_ = true;

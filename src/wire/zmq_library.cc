@@ -22,10 +22,10 @@ void find(void* library, const char* function, F* out) {
   if (*out == nullptr) fail();
 }
 
-Library load() {
+ZmqLibrary load() {
   void* lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // for good: its threads may outlive any owner
   if (lib == nullptr) fail();
-  Library l{};
+  ZmqLibrary l{};
   find(lib, "zmq_bind", &l.bind);
   find(lib, "zmq_close", &l.close);
   find(lib, "zmq_connect", &l.connect);
@@ -55,8 +55,8 @@ Library load() {
 
 }  // namespace
 
-const Library& lib() {
-  static const Library loaded = load();
+const ZmqLibrary& lib() {
+  static const ZmqLibrary loaded = load();
   return loaded;
 }
 

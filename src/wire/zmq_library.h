@@ -8,7 +8,7 @@
 namespace hvd::wire::zmq {
 
 /// Each as in zmq.h, without its zmq_.
-struct Library {
+struct ZmqLibrary {
   decltype(&::zmq_bind) bind;
   decltype(&::zmq_close) close;
   decltype(&::zmq_connect) connect;
@@ -36,6 +36,6 @@ struct Library {
 };
 
 /// Any thread.  Throws Error{unavailable} when there is no libzmq.so.5.
-const Library& lib();
+const ZmqLibrary& lib();
 
 }  // namespace hvd::wire::zmq

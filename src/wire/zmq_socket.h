@@ -59,12 +59,12 @@ inline int get_int(const Socket& s, int option) {
 }
 
 /// One message part, released with the object.
-class Part {
+class MessagePart {
  public:
-  Part() noexcept { lib().msg_init(&message_); }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-  ~Part() { lib().msg_close(&message_); }
+  MessagePart() noexcept { lib().msg_init(&message_); }
+  MessagePart(const MessagePart&) = delete;
+  MessagePart& operator=(const MessagePart&) = delete;
+  ~MessagePart() { lib().msg_close(&message_); }
 
   /// False when nothing waits (or the context ends, when blocking).
   bool receive(const Socket& s, int flags) {
@@ -85,14 +85,14 @@ class Part {
 };
 
 /// One event of a socket monitor.
-struct Event {
+struct MonitorEvent {
   int kind = 0;
   int value = 0;
 };
 
 /// Reads the next event of a monitor's PAIR socket; false when none waits.
-inline bool next_event(const Socket& monitor, Event* out) {
-  Part first, address;
+inline bool next_event(const Socket& monitor, MonitorEvent* out) {
+  MessagePart first, address;
   if (!first.receive(monitor, ZMQ_DONTWAIT)) return false;
   if (first.more()) address.receive(monitor, ZMQ_DONTWAIT);
   std::uint16_t kind = 0;

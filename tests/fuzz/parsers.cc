@@ -26,8 +26,12 @@
 #include "wire/hello.h"
 #include "wire/link.h"
 #include "wire/manifest.h"
+#include "wire/payload_ready.h"
 #include "wire/sim_channel.h"
-#include "wire/small.h"
+#include "wire/stack_picture.h"
+#include "wire/start_report.h"
+#include "wire/status_report.h"
+#include "wire/stop_request.h"
 
 namespace hvd::fuzz {
 
@@ -95,11 +99,11 @@ void bodies(const std::string& s) {
   const auto [kind, text] = cut(s);
   if (kind == "hello") return there_and_back(wire::hello_from_json, text);
   if (kind == "manifest") return there_and_back(wire::manifest_from_json, text);
-  if (kind == "stop") return there_and_back(wire::stop_from_json, text);
-  if (kind == "started") return there_and_back(wire::started_from_json, text);
-  if (kind == "unstarted") return there_and_back(wire::unstarted_from_json, text);
+  if (kind == "stop") return there_and_back(wire::stop_request_from_json, text);
+  if (kind == "started") return there_and_back(wire::start_report_from_json, text);
+  if (kind == "unstarted") return there_and_back(wire::start_failure_from_json, text);
   if (kind == "stack") return there_and_back(wire::stack_picture_from_json, text);
-  if (kind == "standing") return there_and_back(wire::standing_from_json, text);
+  if (kind == "standing") return there_and_back(wire::status_report_from_json, text);
   if (kind == "stall") return static_cast<void>(wire::stalls_from_json(text, 4));
   wire::payload_ready_from_json(text);
 }
@@ -163,7 +167,7 @@ void machine(const std::string& s) {
   nlohmann::ordered_json host;
   add_gpus(host, *first);
   for (std::size_t i = 0; i < std::min<std::size_t>(first->gpus.size(), 16); ++i) {
-    const placement::Gpu &a = first->gpus[i], &b = first->gpus.back();
+    const placement::GpuInfo &a = first->gpus[i], &b = first->gpus.back();
     hold(gpu_path_between(*first, a, b) == gpu_path_between(*first, b, a));
   }
 }
@@ -223,14 +227,14 @@ std::vector<std::string> body_samples() {
   m.host = "h", m.cwd = "/", m.env = {{"A", "b"}}, m.payload.args = {"x"}, m.placement.cpus = {0, 1};
   return {"hello\n" + to_json(wire::Hello{}),
           "manifest\n" + to_json(m),
-          "stop\n" + to_json(wire::Stop{"r", 5}),
-          "started\n" + to_json(wire::Started{1, {0, 1}, 2, "GPU", "exec", "w"}),
-          "unstarted\n" + to_json(wire::Unstarted{2, "t", "h"}),
+          "stop\n" + to_json(wire::StopRequest{"r", 5}),
+          "started\n" + to_json(wire::StartReport{1, {0, 1}, 2, "GPU", "exec", "w"}),
+          "unstarted\n" + to_json(wire::StartFailure{2, "t", "h"}),
           "stack\n" + to_json(wire::StackPicture{"S", "p", "n"}),
           "stall\n{\"waits\":[{\"tensor\":\"t\",\"tensors\":2,\"waited_seconds\":5,\"missing\":[1,2],\"size\":4,"
           "\"more\":1}]}",
-          "standing\n" + to_json(wire::Standing{wire::Place::working, 3, "t", 2}),
-          "ready\n" + wire::payload_ready_to_json("/p")};
+          "standing\n" + to_json(wire::StatusReport{wire::RankPhase::working, 3, "t", 2}),
+          "ready\n" + to_json(wire::PayloadReady{"/p"})};
 }
 
 std::string frame(int guard, Type type, const std::string& body) {
@@ -245,7 +249,7 @@ std::vector<std::string> frame_samples() {
   for (int r = 0; r < 2; ++r) {
     wire::Hello hello;
     hello.rank = r;
-    life += frame(r, Type::hello, to_json(hello)) + frame(r, Type::started, to_json(wire::Started{})) +
+    life += frame(r, Type::hello, to_json(hello)) + frame(r, Type::started, to_json(wire::StartReport{})) +
             frame(r, Type::output, "\1text\n") + frame(r, Type::pong, std::string(16, 'x')) +
             frame(r, Type::phase, "python") + frame(r, Type::result, "r") +
             frame(r, Type::stack, to_json(wire::StackPicture{})) + frame(r, Type::death, to_json(wire::DeathRecord{})) +

@@ -28,7 +28,8 @@
 #include "wire/json.h"
 #include "wire/manifest.h"
 #include "wire/message.h"
-#include "wire/small.h"
+#include "wire/payload_ready.h"
+#include "wire/stop_request.h"
 
 using namespace hvd;
 using namespace hvd::wire;
@@ -110,7 +111,7 @@ class Driver {
     } catch (const Error&) {}
   }
 
-  void take(const Listener::Received& r) {
+  void take(const Listener::PeerFrame& r) {
     const auto type = static_cast<Type>(r.frame.type);
     if (type == Type::hello) return welcome(r);
     const int number = rank_of(r.from);
@@ -166,7 +167,7 @@ class Driver {
     return out;
   }
 
-  void welcome(const Listener::Received& r) {
+  void welcome(const Listener::PeerFrame& r) {
     const Hello h = hello_from_json(r.frame.body);
     Rank& rank = ranks_[index_of(h.rank)];
     rank.peer = r.from;
@@ -181,7 +182,7 @@ class Driver {
   void share(const std::string& body) {
     for (Rank& r : ranks_) {
       if (r.manifest.payload.deliver) continue;
-      r.manifest.payload.path = payload_ready_from_json(body);
+      r.manifest.payload.path = payload_ready_from_json(body).path;
       send(r, Type::manifest, to_json(r.manifest));
     }
   }
@@ -205,7 +206,7 @@ class Driver {
     int rank = 0;
     double number = 0;
     in >> verb >> rank >> number;
-    if (verb == "stop") send(ranks_[index_of(rank)], Type::stop, to_json(Stop{"test", number}));
+    if (verb == "stop") send(ranks_[index_of(rank)], Type::stop, to_json(StopRequest{"test", number}));
     if (verb == "signal") {
       const auto n = static_cast<std::int32_t>(number);
       send(ranks_[index_of(rank)], Type::signal, std::string(reinterpret_cast<const char*>(&n), sizeof n));

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "launcher/control/session.h"
 #include "wire/hello.h"
-#include "wire/small.h"
+#include "wire/payload_ready.h"
 
 namespace {
 
@@ -62,7 +62,7 @@ bool serve(Guard& g, std::size_t whole) {
       g.payload_bytes += frame->body.size();
       if (frame->body.empty()) {
         g.wants_payload = g.payload_bytes != whole;
-        g.connection->send({number(Type::payload_ready), wire::payload_ready_to_json("/p")});
+        g.connection->send({number(Type::payload_ready), to_json(wire::PayloadReady{"/p"})});
       }
     }
   }

@@ -113,7 +113,7 @@ class Copier {
 
 Fd create(const std::string& path) {
   try {
-    return open_own_file(path, Begin::empty, 0666);
+    return open_own_file(path, WriteMode::truncate, 0666);
   } catch (const Error& e) { throw Error(Code::usage, "-o", std::string("cannot write ") + e.what(), e.hint); }
 }
 

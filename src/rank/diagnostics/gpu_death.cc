@@ -62,7 +62,7 @@ std::string free_text(std::string_view said, const GpuFacts& facts) {
   return human_bytes(facts.free_bytes) + " of " + human_bytes(facts.total_bytes);
 }
 
-std::string process_text(const GpuFacts::Process& p) {
+std::string process_text(const GpuFacts::GpuProcess& p) {
   return (p.name.empty() ? "a process not seen from here" : p.name) + " (pid " + std::to_string(p.pid) + ")" +
          (p.bytes > 0 ? " " + human_bytes(p.bytes) : "");
 }
@@ -82,9 +82,9 @@ GpuVerdict out_of_gpu_memory(const std::string& last_words, const GpuFacts& fact
   std::string held = amount_after(said, "this process has ");
   std::int64_t own = 0;
   std::vector<std::string> others;
-  std::vector<GpuFacts::Process> all = facts.processes;
+  std::vector<GpuFacts::GpuProcess> all = facts.processes;
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  for (const GpuFacts::Process& p : all) {
+  for (const GpuFacts::GpuProcess& p : all) {
     if (p.own)
       own += p.bytes;
     else

@@ -9,14 +9,14 @@ namespace hvd::rank {
 
 /// What was last seen of a GPU.
 struct GpuFacts {
-  struct Process {
+  struct GpuProcess {
     int pid = 0;
     std::string name;  ///< empty: not known here, as for another container's
     bool own = false;  ///< the rank, or below it
     std::int64_t bytes = 0;
   };
   std::int64_t total_bytes = 0, free_bytes = 0;  ///< 0 of 0: not known
-  std::vector<Process> processes{};              ///< that computed on it
+  std::vector<GpuProcess> processes{};           ///< that computed on it
   std::vector<std::uint64_t> xids{};             ///< errors that the driver reported since the rank's start
   std::int64_t lost_words = 0;                   ///< memory errors since then that ECC could not correct
 };

@@ -25,7 +25,7 @@ struct Module;
 struct Thread;
 struct Frame;
 
-struct Callbacks {
+struct DwflCallbacks {
   int (*find_elf)(Module*, void**, const char*, std::uint64_t, char**, void**);
   int (*find_debuginfo)(Module*, void**, const char*, std::uint64_t, const char*, const char*, std::uint32_t, char**);
   int (*section_address)(Module*, void**, const char*, std::uint64_t, const char*, std::uint32_t, const void*,
@@ -36,8 +36,8 @@ struct Callbacks {
 constexpr int go_on = 0, stop = 1;
 constexpr int most_frames = 64;
 
-struct Library {
-  Dwfl* (*begin)(const Callbacks*) = nullptr;
+struct Libdw {
+  Dwfl* (*begin)(const DwflCallbacks*) = nullptr;
   void (*end)(Dwfl*) = nullptr;
   int (*report)(Dwfl*, pid_t) = nullptr;
   int (*report_end)(Dwfl*, int (*)(Module*, void*, const char*, std::uint64_t, void*), void*) = nullptr;
@@ -51,7 +51,7 @@ struct Library {
   const char* (*module_name)(Module*, void***, std::uint64_t*, std::uint64_t*, std::uint64_t*, std::uint64_t*,
                              const char**, const char**) = nullptr;
   const char* (*message)(int) = nullptr;
-  decltype(Callbacks::find_elf) find_elf = nullptr;
+  decltype(DwflCallbacks::find_elf) find_elf = nullptr;
 
   template <class F>
   static bool find(void* library, const char* name, F* out) {
@@ -71,8 +71,8 @@ struct Library {
   }
 };
 
-struct Walk {
-  Library library;
+struct StackWalk {
+  Libdw library;
   Dwfl* dwfl = nullptr;
   pid_t pid = 0;
   int depth = 0;
@@ -93,13 +93,13 @@ std::string readable(const char* name) {
   return text;
 }
 
-struct KnownSyscall {
+struct SystemCall {
   long number;
   const char* words;
   bool of_file;  ///< its first argument is a descriptor
 };
 
-constexpr KnownSyscall calls[] = {
+constexpr SystemCall calls[] = {
     {SYS_futex, "waits for another thread (futex)", false},
     {SYS_read, "reads from ", true},
     {SYS_write, "writes to ", true},
@@ -129,7 +129,7 @@ std::string waits_for(pid_t pid, pid_t thread) {
   std::string number, first;
   file >> number >> first;
   if (number == "running") return "runs";
-  for (const KnownSyscall& call : calls) {
+  for (const SystemCall& call : calls) {
     if (std::to_string(call.number) != number) continue;
     if (!call.of_file) return call.words;
     char target[512];
@@ -142,7 +142,7 @@ std::string waits_for(pid_t pid, pid_t thread) {
 }
 
 int one_frame(Frame* frame, void* data) {
-  Walk& walk = *static_cast<Walk*>(data);
+  StackWalk& walk = *static_cast<StackWalk*>(data);
   std::uint64_t pc = 0;
   bool exact = false;
   if (!walk.library.pc(frame, &pc, &exact)) return stop;
@@ -159,7 +159,7 @@ int one_frame(Frame* frame, void* data) {
 }
 
 int one_thread(Thread* thread, void* data) {
-  Walk& walk = *static_cast<Walk*>(data);
+  StackWalk& walk = *static_cast<StackWalk*>(data);
   const pid_t id = walk.library.thread_id(thread);
   std::ifstream file("/proc/" + std::to_string(walk.pid) + "/task/" + std::to_string(id) + "/comm");
   std::string name;
@@ -174,7 +174,7 @@ int one_thread(Thread* thread, void* data) {
 }  // namespace
 
 int print_native_stack(pid_t pid) {
-  Walk walk;
+  StackWalk walk;
   walk.pid = pid;
   if (!walk.library.load()) {
     std::puts("no native frames: libdw.so.1 is not installed here (apt install libdw1)");
@@ -185,7 +185,7 @@ int print_native_stack(pid_t pid) {
     const pid_t id = std::atoi(task.path().filename().c_str());
     walk.doing[id] = waits_for(pid, id);
   }
-  const Callbacks callbacks{walk.library.find_elf, no_debuginfo, nullptr, nullptr};
+  const DwflCallbacks callbacks{walk.library.find_elf, no_debuginfo, nullptr, nullptr};
   walk.dwfl = walk.library.begin(&callbacks);
   const bool attached = walk.dwfl && walk.library.report(walk.dwfl, pid) == 0 &&
                         walk.library.report_end(walk.dwfl, nullptr, nullptr) == 0 &&

@@ -23,7 +23,7 @@ struct ProcessInfo {  // nvmlProcessInfo_t
   unsigned long long bytes;
   unsigned gpu_instance, compute_instance;
 };
-struct Event {  // nvmlEventData_t
+struct NvmlEvent {  // nvmlEventData_t
   void* device;
   unsigned long long type, data;
   unsigned gpu_instance, compute_instance;
@@ -62,17 +62,17 @@ std::optional<unsigned> Nvml::busy_percent(Device device) const {
   return rates.gpu;
 }
 
-std::optional<Nvml::Memory> Nvml::memory(Device device) const {
+std::optional<Nvml::MemoryUse> Nvml::memory(Device device) const {
   struct {
     unsigned long long total, free, used;
   } m{};
   int (*ask)(Device, decltype(m)*) = nullptr;
   if (!find(&ask, "nvmlDeviceGetMemoryInfo") || ask(device, &m) != 0) return {};
-  return Memory{static_cast<std::int64_t>(m.total), static_cast<std::int64_t>(m.free),
-                static_cast<std::int64_t>(m.used)};
+  return MemoryUse{static_cast<std::int64_t>(m.total), static_cast<std::int64_t>(m.free),
+                   static_cast<std::int64_t>(m.used)};
 }
 
-std::vector<Nvml::Process> Nvml::processes(Device device) const {
+std::vector<Nvml::ProcessMemory> Nvml::processes(Device device) const {
   std::vector<ProcessInfo> all(most_processes);
   unsigned count = most_processes;
   int (*ask)(Device, unsigned*, ProcessInfo*) = nullptr;
@@ -80,7 +80,7 @@ std::vector<Nvml::Process> Nvml::processes(Device device) const {
         find(&ask, "nvmlDeviceGetComputeRunningProcesses_v2")) ||
       ask(device, &count, all.data()) != 0 || count > most_processes)
     return {};
-  std::vector<Process> out;
+  std::vector<ProcessMemory> out;
   for (unsigned i = 0; i < count; ++i) {
     const auto bytes = static_cast<std::int64_t>(all[i].bytes);  // all ones where the driver does not tell
     out.push_back({static_cast<int>(all[i].pid), bytes > 0 ? bytes : 0});
@@ -133,8 +133,8 @@ bool Nvml::watch_xids(Device device) {
 }
 
 std::optional<std::uint64_t> Nvml::next_xid() const {
-  int (*wait)(void*, Event*, unsigned) = nullptr;
-  Event event{};
+  int (*wait)(void*, NvmlEvent*, unsigned) = nullptr;
+  NvmlEvent event{};
   if (!events_ || !find(&wait, "nvmlEventSetWait_v2") || wait(events_, &event, 0) != 0 || event.type != xids) return {};
   return event.data;
 }

@@ -11,10 +11,10 @@ namespace hvd::rank {
 class Nvml {
  public:
   using Device = void*;
-  struct Memory {
+  struct MemoryUse {
     std::int64_t total = 0, free = 0, used = 0;
   };
-  struct Process {
+  struct ProcessMemory {
     int pid = 0;  ///< as the driver counts them: those of the host, not always of a container
     std::int64_t bytes = 0;
   };
@@ -32,9 +32,9 @@ class Nvml {
 
   // Nothing, or none, where this device (a part of one, say), or this version of the library, does not tell.
   std::optional<unsigned> busy_percent(Device device) const;
-  std::optional<Memory> memory(Device device) const;
+  std::optional<MemoryUse> memory(Device device) const;
   /// Those that compute on it.
-  std::vector<Process> processes(Device device) const;
+  std::vector<ProcessMemory> processes(Device device) const;
   /// Memory errors that could not be corrected, since the driver was loaded.
   std::optional<std::int64_t> lost_words(Device device) const;
   std::vector<Link> links(Device device) const;

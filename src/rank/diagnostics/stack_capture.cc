@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "rank/diagnostics/tcp_peers.h"
-#include "wire/small.h"
+#include "wire/stack_picture.h"
 
 namespace hvd::rank {
 
@@ -45,12 +45,12 @@ bool catches_signal(pid_t pid, int number) {
   return false;
 }
 
-StackShot::StackShot() : file_(memfd_create("hvdrank-stacks", MFD_CLOEXEC)) {
+StackCapture::StackCapture() : file_(memfd_create("hvdrank-stacks", MFD_CLOEXEC)) {
   // The writer shares our position, which begin() moves back; O_APPEND keeps a late writer from leaving a hole.
   if (file_) fcntl(file_.get(), F_SETFL, O_APPEND);
 }
 
-void StackShot::begin(pid_t pid, bool native) {
+void StackCapture::begin(pid_t pid, bool native) {
   pid_ = pid;
   native_wanted_ = native;
   python_.clear(), native_text_.clear();
@@ -66,7 +66,7 @@ void StackShot::begin(pid_t pid, bool native) {
   if (syscall(SYS_tgkill, pid, pid, stack_signal) == 0) limit_ = now + python_limit;
 }
 
-std::string StackShot::fatal() const {
+std::string StackCapture::fatal() const {
   return file_ ? fatal_place(whole_text("/proc/self/fd/" + std::to_string(file_.get()))) : std::string();
 }
 
@@ -100,7 +100,7 @@ std::string fatal_place(const std::string& written) {
   return innermost;
 }
 
-std::optional<std::string> StackShot::step() {
+std::optional<std::string> StackCapture::step() {
   const auto now = Clock::now();
   if (step_ == Step::python) {
     const off_t end = lseek(file_.get(), 0, SEEK_END);
@@ -119,7 +119,7 @@ std::optional<std::string> StackShot::step() {
   return finish();
 }
 
-std::optional<std::string> StackShot::after_python() {
+std::optional<std::string> StackCapture::after_python() {
   if (size_ > 0) {
     python_.resize(std::min(size_, most_text_bytes));
     const ssize_t n = pread(file_.get(), python_.data(), python_.size(), 0);
@@ -149,7 +149,7 @@ std::optional<std::string> StackShot::after_python() {
   return {};
 }
 
-std::string StackShot::finish() {
+std::string StackCapture::finish() {
   if (helper_pid_ > 0) kill(helper_pid_, SIGKILL);  // the guard reaps it with everybody else
   helper_pid_ = -1;
   helper_.reset();

@@ -24,11 +24,11 @@ char process_state(pid_t pid);
 bool catches_signal(pid_t pid, int number);
 
 /// Takes one picture at a time, in steps, for the guard's loop.
-class StackShot {
+class StackCapture {
  public:
   using Clock = std::chrono::steady_clock;
 
-  StackShot();
+  StackCapture();
   /// For the rank to inherit; -1 where it could not be made.
   int fd() const { return file_.get(); }
   bool under_way() const { return step_ != Step::idle; }

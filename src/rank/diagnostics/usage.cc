@@ -19,7 +19,7 @@
 
 namespace hvd::rank {
 
-TallyPage::TallyPage() : fd_(memfd_create("hvdrank-tally", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
+StatusPageReader::StatusPageReader() : fd_(memfd_create("hvdrank-tally", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
   void* page = MAP_FAILED;
   if (fd_ && ftruncate(fd_.get(), wire::status_page_bytes) == 0 &&
       fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
@@ -32,12 +32,12 @@ TallyPage::TallyPage() : fd_(memfd_create("hvdrank-tally", MFD_CLOEXEC | MFD_ALL
   page_->mark = wire::status_page_mark;
 }
 
-TallyPage::~TallyPage() {
+StatusPageReader::~StatusPageReader() {
   if (page_) munmap(page_, wire::status_page_bytes);
 }
 
 /// The rank's own process could have written anything: what makes no sense is left out.
-void TallyPage::fill(wire::DeathRecord* r) const {
+void StatusPageReader::fill(wire::DeathRecord* r) const {
   if (!page_) return;
   const std::int64_t steps = page_->steps.load(), timed = page_->timed_steps.load();
   const std::int64_t span = page_->last_ns.load() - page_->first_ns.load(), waited = page_->waited_ns.load();
@@ -48,13 +48,13 @@ void TallyPage::fill(wire::DeathRecord* r) const {
   r->waited_seconds = static_cast<double>(std::min(waited, span)) / 1e9 / static_cast<double>(timed);
 }
 
-wire::Standing TallyPage::standing(std::int64_t now_ns) const {
-  wire::Standing s;
+wire::StatusReport StatusPageReader::standing(std::int64_t now_ns) const {
+  wire::StatusReport s;
   if (!page_) return s;
   const auto seconds_since = [now_ns](std::int64_t then) {
     return then > 0 && then < now_ns ? static_cast<double>(now_ns - then) / 1e9 : 0.0;
   };
-  s.place = std::min(page_->place.load(std::memory_order_acquire), wire::Place::leaving);
+  s.place = std::min(page_->place.load(std::memory_order_acquire), wire::RankPhase::leaving);
   s.place_seconds = seconds_since(page_->place_ns.load());
   const std::uint32_t turn = page_->turn.load(std::memory_order_acquire);
   const std::int64_t since = page_->waits_ns.load();
@@ -71,7 +71,7 @@ wire::Standing TallyPage::standing(std::int64_t now_ns) const {
   return s;
 }
 
-std::optional<wire::Standing> StandingNews::next(wire::Standing now) {
+std::optional<wire::StatusReport> StatusChanges::next(wire::StatusReport now) {
   if (now.waited_seconds < long_wait_seconds) now.waits_for.clear(), now.waited_seconds = 0;
   // The same wait becomes longer; another one under the same name begins anew.
   const bool same = now.waits_for == told_.waits_for && now.waited_seconds >= told_.waited_seconds;
@@ -145,8 +145,8 @@ struct GpuWatch::State {
   void look(const Nvml& nvml, Nvml::Device device, pid_t rank) {
     const auto busy = nvml.busy_percent(device);
     const auto memory = nvml.memory(device);
-    std::vector<GpuFacts::Process> processes;
-    for (const Nvml::Process& p : nvml.processes(device))
+    std::vector<GpuFacts::GpuProcess> processes;
+    for (const Nvml::ProcessMemory& p : nvml.processes(device))
       processes.push_back({p.pid, command_of(p.pid), is_below(p.pid, rank), p.bytes});
     std::lock_guard lock(mutex);
     if (busy) busy_sum += *busy, ++samples;

@@ -9,23 +9,23 @@
 #include "base/file.h"
 #include "rank/diagnostics/gpu_death.h"
 #include "wire/death.h"
-#include "wire/small.h"
 #include "wire/status_page.h"
+#include "wire/status_report.h"
 
 namespace hvd::rank {
 
 /// The page in which the rank's libhvd tells of itself (wire/status_page.h).
-class TallyPage {
+class StatusPageReader {
  public:
-  TallyPage();
-  TallyPage(const TallyPage&) = delete;
-  TallyPage& operator=(const TallyPage&) = delete;
-  ~TallyPage();
+  StatusPageReader();
+  StatusPageReader(const StatusPageReader&) = delete;
+  StatusPageReader& operator=(const StatusPageReader&) = delete;
+  ~StatusPageReader();
   /// For the rank to inherit; -1 where it could not be made.
   int fd() const { return fd_.get(); }
   void fill(wire::DeathRecord* r) const;
   /// Where the rank is now, and what it waits for; it could have written anything, so what makes no sense is left out.
-  wire::Standing standing(std::int64_t now_ns) const;
+  wire::StatusReport standing(std::int64_t now_ns) const;
 
  private:
   Fd fd_;
@@ -33,14 +33,14 @@ class TallyPage {
 };
 
 /// What of a rank's standing hvdrun has to be told.  Pure.
-class StandingNews {
+class StatusChanges {
  public:
   /// The message for hvdrun, when there is something new: another place; a wait that has become long, or is over.
-  std::optional<wire::Standing> next(wire::Standing now);
+  std::optional<wire::StatusReport> next(wire::StatusReport now);
 
  private:
   static constexpr double long_wait_seconds = 2;
-  wire::Standing told_;
+  wire::StatusReport told_;
 };
 
 /// Asks the GPU's driver, through NVML where there is one, how busy the rank's GPU is, who has memory on it, and

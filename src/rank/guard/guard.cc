@@ -16,13 +16,15 @@
 #include "base/file.h"
 #include "base/leftovers.h"
 #include "base/listen_filter.h"
-#include "rank/guard/descendants.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/host_cleanup.h"
+#include "rank/guard/process_tree.h"
 #include "rank/guard/rank_process.h"
 #include "rank/launch/payload_store.h"
 #include "wire/hello.h"
-#include "wire/small.h"
+#include "wire/payload_ready.h"
+#include "wire/stack_picture.h"
+#include "wire/stop_request.h"
 
 namespace hvd::rank {
 namespace {
@@ -46,7 +48,7 @@ milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<std::int6
 
 class Guard {
  public:
-  explicit Guard(const Call& call) : call_(call), environment_(current_environment()) {
+  explicit Guard(const LaunchContext& call) : call_(call), environment_(current_environment()) {
     const sigset_t set = awaited_signals();
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     for (const std::string& address : call.addresses)
@@ -166,7 +168,7 @@ class Guard {
       case Type::payload:
         return take_payload(body);
       case Type::stop: {
-        const wire::Stop stop = wire::stop_from_json(body);
+        const wire::StopRequest stop = wire::stop_request_from_json(body);
         return end_rank(seconds_to_ms(stop.grace_seconds), stop.signal);
       }
       case Type::signal: {
@@ -230,7 +232,7 @@ class Guard {
     if (!payload_ || state_ != State::waiting) return;
     if (!piece.empty()) return payload_->add(piece);
     payload_->seal();
-    outbox_.add(Type::payload_ready, wire::payload_ready_to_json(payload_->path()));
+    outbox_.add(Type::payload_ready, to_json(wire::PayloadReady{payload_->path()}));
     // A descriptor of its own: the position in the file is not shared with those who open the path.
     payload_copy_ = Fd(open(payload_->path().c_str(), O_RDONLY | O_CLOEXEC));
     start(payload_copy_ ? payload_copy_.get() : payload_->fd());
@@ -342,7 +344,7 @@ class Guard {
     state_ = State::done;
   }
 
-  const Call& call_;
+  const LaunchContext& call_;
   const Environment environment_;
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - others_come_before;
@@ -356,7 +358,7 @@ class Guard {
   std::unique_ptr<PayloadStore> payload_;
   Fd payload_copy_;
   std::unique_ptr<RankProcess> process_;
-  Killed killed_;
+  KilledProcesses killed_;
   bool released_ = false;
   bool stopped_ = false;  ///< the rank's end was asked for
   bool alone_ = false;    ///< the watchdog or mpirun has died
@@ -366,7 +368,7 @@ class Guard {
 
 }  // namespace
 
-int run_guard(const Call& call) {
+int run_guard(const LaunchContext& call) {
   try {
     const int code = Guard(call).run();
     return kill_descendants(static_cast<int>(clean_up_limit.count())) ? code : 1;

@@ -8,11 +8,11 @@
 ///
 /// Every state has an end even if nobody answers: see the limits in guard.cc.
 #pragma once
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 
 namespace hvd::rank {
 
 /// Runs to the end; returns the exit code of hvdrank.  SIGCHLD and the others of awaited_signals() are blocked.
-int run_guard(const Call& call);
+int run_guard(const LaunchContext& call);
 
 }  // namespace hvd::rank

@@ -6,20 +6,20 @@
 #include <csignal>
 
 #include "base/leftovers.h"
-#include "rank/guard/descendants.h"
+#include "rank/guard/process_tree.h"
 
 namespace hvd::rank {
 
-wire::Swept sweep_host(const std::string& job, double since_seconds) {
+wire::CleanupResult sweep_host(const std::string& job, double since_seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  Killed killed;
+  KilledProcesses killed;
   std::vector<pid_t> left = strays(job);
   for (; !left.empty() && std::chrono::steady_clock::now() < end; left = strays(job)) {
     for (const pid_t pid : left)
       if (std::string name = name_of(pid); !name.empty()) killed.emplace(pid, std::move(name)), kill(pid, SIGKILL);
     usleep(5000);
   }
-  wire::Swept swept;
+  wire::CleanupResult swept;
   for (const auto& [pid, name] : killed) swept.ended.push_back(name);
   for (const pid_t pid : left) swept.left.push_back(std::to_string(pid) + " " + name_of(pid));
   swept.files = remove_shared_memory_leftovers(since_seconds);

@@ -2,12 +2,12 @@
 #pragma once
 #include <string>
 
-#include "wire/small.h"
+#include "wire/cleanup_result.h"
 
 namespace hvd::rank {
 
-/// Kills the strays of @p job (descend.h), removes its files from /dev/shm (base/leftovers.h), and says what that was.
-/// Takes milliseconds where there is nothing, at most 1 s.
-wire::Swept sweep_host(const std::string& job, double since_seconds);
+/// Kills the strays of @p job (process_tree.h), removes its files from /dev/shm (base/leftovers.h), and says what that
+/// was. Takes milliseconds where there is nothing, at most 1 s.
+wire::CleanupResult sweep_host(const std::string& job, double since_seconds);
 
 }  // namespace hvd::rank

@@ -45,7 +45,7 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   link_fd_ = Fd(pair[0]);
   const Fd theirs(pair[1]);
   const Binding binding = plan_binding(m, mine);
-  const Prepared p = prepare(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), tally_.fd()});
+  const LaunchPlan p = plan_launch(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), status_page_.fd()});
   cwd_ = p.launch.cwd;
   const auto temporary = p.launch.env.find("TMPDIR");
   temporary_folder_ = temporary == p.launch.env.end() ? "/tmp" : temporary->second;
@@ -53,12 +53,12 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   gpu_pci_ = binding.gpu_pci;
   gpu_planned_ = !binding.gpu.empty();
   phase_ = p.python.empty() ? "" : "python";
-  Spawned s = spawn(p.launch);
+  SpawnedProcess s = spawn(p.launch);
   pid_ = s.pid;
   gpu_ = std::make_unique<GpuWatch>(binding.gpu, pid_);
   out_fd_ = std::move(s.out);
   err_fd_ = std::move(s.err);
-  input_ = Feed(std::move(s.in));
+  input_ = StandardInput(std::move(s.in));
   started_ = {pid_, binding.cpus, binding.threads, binding.gpu, p.python, ""};
   if (s.bound_otherwise)
     started_.warning = "it could not be bound to the cores planned for it (" + ranges(binding.cpus) +
@@ -119,7 +119,7 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
       break;
     case wire::Type::unstarted:
       try {
-        unstarted_ = wire::unstarted_from_json(std::string(body));
+        unstarted_ = wire::start_failure_from_json(std::string(body));
       } catch (const Error&) {}
       break;
     default:
@@ -273,7 +273,7 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   r.failure = failure_;
   r.cpu_seconds = cpu_seconds_;
   r.peak_bytes = peak_bytes_;
-  tally_.fill(&r);
+  status_page_.fill(&r);
   gpu_->fill(&r);
   judge(&r, stopped);
   std::string rest;

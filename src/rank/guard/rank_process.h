@@ -15,7 +15,8 @@
 #include "rank/streams/output.h"
 #include "rank/streams/standard_input.h"
 #include "wire/death.h"
-#include "wire/small.h"
+#include "wire/start_report.h"
+#include "wire/status_report.h"
 
 namespace hvd::rank {
 
@@ -24,13 +25,13 @@ std::int64_t mono_ns();
 
 class RankProcess {
  public:
-  /// Starts it.  @p payload_fd: see prepare().  Throws Error when it cannot be started.
+  /// Starts it.  @p payload_fd: see plan_launch().  Throws Error when it cannot be started.
   RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd);
 
   int out_fd() const { return out_fd_.get(); }    ///< -1: closed by the rank
   int err_fd() const { return err_fd_.get(); }    ///< likewise
   int link_fd() const { return link_fd_.get(); }  ///< likewise
-  const wire::Started& started() const { return started_; }
+  const wire::StartReport& started() const { return started_; }
   bool has_ended() const { return status_.has_value(); }
   std::int64_t ended_ns() const { return ended_ns_; }
 
@@ -42,7 +43,7 @@ class RankProcess {
   void expire(Outbox& outbox, Clock::time_point now);
 
   /// Where it is in its life, when hvdrun has to be told anew.
-  std::optional<wire::Standing> standing() { return news_.next(tally_.standing(mono_ns())); }
+  std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
   /// Asks for a picture of its stack; step_stack() gives it as Type::stack, call that while shooting().
   void begin_stack(bool native) { stack_.begin(pid_, native); }
   bool shooting() const { return stack_.under_way(); }
@@ -53,7 +54,7 @@ class RankProcess {
   /// True when this process has no children left, hence (it is a subreaper) no descendants.
   bool alone() const;
   /// Its standard input.
-  Feed& input() { return input_; }
+  StandardInput& input() { return input_; }
   /// After SIGCHLD: true or false when it was stopped by a signal, or goes on, since the last call.
   std::optional<bool> paused() const;
   /// To the rank's process group; nothing once it has been reaped.
@@ -84,12 +85,12 @@ class RankProcess {
   Tail tail_;
   Output out_{tail_, false}, err_{tail_, true};
   MemoryGroup memory_;
-  StackShot stack_;
-  TallyPage tally_;
-  StandingNews news_;
+  StackCapture stack_;
+  StatusPageReader status_page_;
+  StatusChanges news_;
   std::unique_ptr<GpuWatch> gpu_;
-  Feed input_;
-  wire::Started started_;
+  StandardInput input_;
+  wire::StartReport started_;
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
   OomKill oom_;
@@ -99,7 +100,7 @@ class RankProcess {
   double cpu_seconds_ = 0;
   std::int64_t peak_bytes_ = 0;
   std::string phase_;
-  std::optional<wire::Unstarted> unstarted_;
+  std::optional<wire::StartFailure> unstarted_;
   std::optional<wire::Failure> failure_;
 };
 

@@ -17,7 +17,7 @@ Binding plan_binding(const wire::RankManifest& m, const Environment& mine) {
   if (plan.planned) {
     b = {plan.cpus, plan.threads ? plan.threads : static_cast<int>(plan.cpus.size()), plan.gpu, plan.visible_gpus};
     if (!plan.gpu.empty())
-      for (const placement::Gpu& g : placement::read_gpus())
+      for (const placement::GpuInfo& g : placement::read_gpus())
         if (g.uuid == plan.gpu || g.pci == plan.gpu) b.gpu_pci = g.pci;
   } else {
     // hvdrun's word for this host (a manifest's) goes before the host's own.

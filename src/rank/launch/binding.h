@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "placement/machine.h"
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 #include "wire/manifest.h"
 
 namespace hvd::rank {

@@ -82,7 +82,7 @@ std::string safe_path_option(const Imports& imports, const std::string& version)
 }
 
 void prepare_command(const wire::RankManifest& m, const std::string& search_path, const std::string& cwd,
-                     const Imports& imports, Launch& l) {
+                     const Imports& imports, ProcessSpec& l) {
   const std::string& name = m.payload.name;
   l.program = name;
   l.argv = {name};
@@ -96,9 +96,9 @@ void prepare_command(const wire::RankManifest& m, const std::string& search_path
 
 }  // namespace
 
-Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Binding& binding, Descriptors fds) {
-  Prepared p;
-  Launch& l = p.launch;
+LaunchPlan plan_launch(const wire::RankManifest& m, const Environment& mine, const Binding& binding, InheritedFds fds) {
+  LaunchPlan p;
+  ProcessSpec& l = p.launch;
   l.input = m.input;
   l.env = rank_environment(m, mine, binding);
   l.env[wire::link::fd_variable] = std::to_string(fds.link);
@@ -112,9 +112,9 @@ Prepared prepare(const wire::RankManifest& m, const Environment& mine, const Bin
     l.env[stack_fd_variable] = std::to_string(fds.stack);
     l.env[stack_signal_variable] = std::to_string(stack_signal);
   }
-  if (fds.tally >= 0) {
-    l.keep_fds.push_back(fds.tally);
-    l.env[wire::status_page_fd_variable] = std::to_string(fds.tally);
+  if (fds.status_page >= 0) {
+    l.keep_fds.push_back(fds.status_page);
+    l.env[wire::status_page_fd_variable] = std::to_string(fds.status_page);
   }
   const std::string cwd = l.fallback_cwd.empty() ? l.cwd : l.fallback_cwd;
   if (m.trusted_only) leave_folder_out(l.env, cwd);

@@ -25,17 +25,17 @@ Pipe make_pipe() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
-enum class Stage : int { cwd_fallback, cwd, exec, bound_otherwise };
+enum class SpawnStage : int { cwd_fallback, cwd, exec, bound_otherwise };
 /// What the child says before, or instead of, its exec.
-struct Note {
-  Stage stage;
+struct ChildError {
+  SpawnStage stage;
   int error;
 };
 
 /// Only async-signal-safe calls: the guard has threads (ZeroMQ's) when it forks.
 class Child {
  public:
-  Child(const Launch& launch, int in, int out, int err, int notes, pid_t guard)
+  Child(const ProcessSpec& launch, int in, int out, int err, int notes, pid_t guard)
       : launch_(launch), in_(in), out_(out), err_(err), notes_(notes), guard_(guard) {
     for (const std::string& a : launch.argv) argv_.push_back(const_cast<char*>(a.c_str()));
     argv_.push_back(nullptr);
@@ -61,15 +61,15 @@ class Child {
     enter_folder();
     environ = envp_.data();
     execvpe(launch_.program.c_str(), argv_.data(), envp_.data());
-    say(Stage::exec, errno);
+    say(SpawnStage::exec, errno);
     _exit(127);
   }
 
  private:
   std::size_t mask_bytes() const { return mask_.size() * sizeof(cpu_set_t); }
 
-  void say(Stage stage, int error) const {
-    const Note note{stage, error};
+  void say(SpawnStage stage, int error) const {
+    const ChildError note{stage, error};
     while (write(notes_, &note, sizeof note) < 0 && errno == EINTR) {}
   }
 
@@ -94,27 +94,27 @@ class Child {
   /// Best effort, for it is about speed and not meaning; but somebody should know.
   void bind() {
     if (launch_.cpus.empty()) return;
-    if (sched_setaffinity(0, mask_bytes(), mask_.data()) != 0) return say(Stage::bound_otherwise, errno);
+    if (sched_setaffinity(0, mask_bytes(), mask_.data()) != 0) return say(SpawnStage::bound_otherwise, errno);
     // A cgroup's cpuset narrows the mask silently.
     if (sched_getaffinity(0, got_.size() * sizeof(cpu_set_t), got_.data()) < 0) return;
     for (std::size_t cpu = 0; cpu < mask_bytes() * 8; ++cpu)
       if (CPU_ISSET_S(cpu, mask_bytes(), mask_.data()) &&
           !CPU_ISSET_S(cpu, got_.size() * sizeof(cpu_set_t), got_.data()))
-        return say(Stage::bound_otherwise, 0);
+        return say(SpawnStage::bound_otherwise, 0);
   }
 
   void enter_folder() const {
     if (launch_.cwd.empty() || chdir(launch_.cwd.c_str()) == 0) return;
     const int error = errno;
     if (!launch_.fallback_cwd.empty() && chdir(launch_.fallback_cwd.c_str()) == 0) {
-      say(Stage::cwd_fallback, error);
+      say(SpawnStage::cwd_fallback, error);
       return;
     }
-    say(Stage::cwd, error);
+    say(SpawnStage::cwd, error);
     _exit(127);
   }
 
-  const Launch& launch_;
+  const ProcessSpec& launch_;
   const int in_, out_, err_, notes_;
   const pid_t guard_;
   std::vector<char*> argv_, envp_;
@@ -122,8 +122,8 @@ class Child {
   std::vector<cpu_set_t> mask_, got_ = std::vector<cpu_set_t>(16);  ///< got_: as the kernel has it, up to 16384 CPUs
 };
 
-[[noreturn]] void fail(const Launch& launch, const Note& note) {
-  if (note.stage == Stage::cwd)
+[[noreturn]] void fail(const ProcessSpec& launch, const ChildError& note) {
+  if (note.stage == SpawnStage::cwd)
     throw Error(Code::unavailable, "", "cannot enter the working folder " + launch.cwd + ": " + errno_text(note.error));
   if (note.error == ENOENT)
     throw Error(Code::unavailable, "", "command not found: " + launch.program,
@@ -134,25 +134,25 @@ class Child {
 
 }  // namespace
 
-Spawned spawn(const Launch& launch) {
+SpawnedProcess spawn(const ProcessSpec& launch) {
   Pipe out = make_pipe(), err = make_pipe(), notes = make_pipe();
   // mpirun gives its rank 0 a pipe, and the others /dev/null.
   Pipe in = launch.input ? make_pipe() : Pipe{Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)), Fd()};
   Child child(launch, in.read.get(), out.write.get(), err.write.get(), notes.write.get(), getpid());
-  Spawned s;
+  SpawnedProcess s;
   s.pid = fork();
   if (s.pid == 0) child.run();
   if (s.pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno));
   notes.write.reset();
-  Note note{};
+  ChildError note{};
   ssize_t n;
   while ((n = read(notes.read.get(), &note, sizeof note)) != 0) {
     if (n < 0 && errno == EINTR) continue;
-    if (n == sizeof note && note.stage == Stage::cwd_fallback) {
+    if (n == sizeof note && note.stage == SpawnStage::cwd_fallback) {
       s.used_fallback_cwd = true;
       continue;
     }
-    if (n == sizeof note && note.stage == Stage::bound_otherwise) {
+    if (n == sizeof note && note.stage == SpawnStage::bound_otherwise) {
       s.bound_otherwise = true;
       continue;
     }

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/file.h"
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 
 namespace hvd::rank {
 
 /// Everything is decided before the fork, so that the child only makes system calls.
-struct Launch {
+struct ProcessSpec {
   std::string program;  ///< a path, or a name to look up in env's PATH
   std::vector<std::string> argv;
   Environment env;
@@ -22,7 +22,7 @@ struct Launch {
   std::vector<int> keep_fds;  ///< stay open under the same numbers
 };
 
-struct Spawned {
+struct SpawnedProcess {
   pid_t pid = -1;
   Fd out, err;  ///< read ends, non-blocking
   Fd in;        ///< write end, non-blocking; none unless asked for
@@ -32,6 +32,6 @@ struct Spawned {
 
 /// Starts the rank in a session of its own; it is killed when this process dies.  Returns after its exec.
 /// Throws Error{unavailable} that names the program and the reason when it cannot run.
-Spawned spawn(const Launch& launch);
+SpawnedProcess spawn(const ProcessSpec& launch);
 
 }  // namespace hvd::rank

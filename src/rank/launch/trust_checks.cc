@@ -21,11 +21,11 @@ constexpr std::size_t shown_digits = 12;
 /// The folder of the payload's Python file.
 std::string look_at_file(const wire::RankManifest& m, const std::string& file, const std::string& cwd) {
   const fs::path path = fs::path(cwd) / file;
-  const Finding found = look_at(path);
+  const PathCheck found = look_at(path);
   if (!found.fd) return {};  // Python will say
   found.need_trust(file);
   if (found.is_folder) {
-    look_at(path, Purpose::modules).need_trust(file);
+    look_at(path, PathUse::modules).need_trust(file);
     return {};
   }
   const std::string sha256 = sha256_hex(read_found(found, file, most_script_bytes));
@@ -48,7 +48,7 @@ Imports imports_of(const wire::RankManifest& m, const std::string& cwd) {
   else if (is_python)
     out.folder = cwd;
   if (out.folder.empty()) return out;
-  const std::string doubt = look_at(out.folder, Purpose::modules).doubt;
+  const std::string doubt = look_at(out.folder, PathUse::modules).doubt;
   if (!doubt.empty()) out.kept_out = "imports do not look in " + out.folder + ": " + doubt;
   return out;
 }
@@ -57,11 +57,11 @@ void need_trusted_program(const wire::RankManifest& m, const std::string& path) 
   if (!m.trusted_only) return;
   SoftwareOwners owners;
   for (const int uid : m.software_owners) owners.known.push_back(static_cast<uid_t>(uid));
-  look_at(path, Purpose::file, owners).need_trust(path);
+  look_at(path, PathUse::file, owners).need_trust(path);
 }
 
 void leave_folder_out(Environment& env, const std::string& cwd) {
-  if (look_at(cwd, Purpose::modules).doubt.empty()) return;
+  if (look_at(cwd, PathUse::modules).doubt.empty()) return;
   for (const char* name : {"PATH", "PYTHONPATH", "LD_LIBRARY_PATH"})
     if (const auto it = env.find(name); it != env.end()) it->second = absolute_only(it->second);
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 #include "wire/manifest.h"
 
 namespace hvd::rank {

@@ -6,14 +6,14 @@
 
 namespace hvd::rank {
 
-void Feed::add(std::string_view piece) {
+void StandardInput::add(std::string_view piece) {
   ends_ = ends_ || piece.empty();
   if (!fd_) return;
   pending_.append(piece);
   if (ends_ && pending_.empty()) fd_.reset();
 }
 
-std::optional<std::uint64_t> Feed::step() {
+std::optional<std::uint64_t> StandardInput::step() {
   if (!fd_ || pending_.empty()) return {};
   const ssize_t n = write(fd_.get(), pending_.data(), pending_.size());
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};

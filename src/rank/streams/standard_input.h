@@ -9,14 +9,14 @@
 
 namespace hvd::rank {
 
-class Feed {
+class StandardInput {
  public:
   /// What feed() has taken and the rank never will: it has closed its standard input, or ended.
   static constexpr std::uint64_t closed = UINT64_MAX;
 
-  Feed() = default;
+  StandardInput() = default;
   /// @param fd  the write end, non-blocking
-  explicit Feed(Fd fd) : fd_(std::move(fd)) {}
+  explicit StandardInput(Fd fd) : fd_(std::move(fd)) {}
 
   /// An empty piece is the end.  hvdrun sends no more than a window's worth that was not taken
   /// (launcher/control/rank_input.h).

@@ -39,13 +39,13 @@ std::string text_of(const std::string& path) { return read_file(path, 1000); }
 
 std::string refusal(const std::string& path) {
   try {
-    open_own_file(path, Begin::empty, 0600);
+    open_own_file(path, WriteMode::truncate, 0600);
   } catch (const Error& e) { return e.what(); }
   return "";
 }
 
 void put(const std::string& path, std::string_view text) {
-  CHECK(write_all(open_own_file(path, Begin::empty, 0640).get(), text));
+  CHECK(write_all(open_own_file(path, WriteMode::truncate, 0640).get(), text));
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ TEST_CASE("own file: made, emptied, appended to; by links of our own, and throug
   stat(path.c_str(), &about);
   CHECK((about.st_mode & 0777) == 0640);
   put(path, "two");
-  CHECK(write_all(open_own_file(path, Begin::at_end, 0600).get(), "three"));
+  CHECK(write_all(open_own_file(path, WriteMode::append, 0600).get(), "three"));
   CHECK(text_of(path) == "twothree");
 
   fs::create_directory(shared.top + "/real");
@@ -77,7 +77,7 @@ TEST_CASE("own file: made, emptied, appended to; by links of our own, and throug
   CHECK(text_of("/proc/self/fd/" + std::to_string(memory.get())) == "inherited");
   const int out = dup(1);
   dup2(memory.get(), 1);
-  CHECK(write_all(open_own_file("/dev/stdout", Begin::at_end, 0600).get(), "!"));
+  CHECK(write_all(open_own_file("/dev/stdout", WriteMode::append, 0600).get(), "!"));
   dup2(out, 1);
   close(out);
   CHECK(text_of("/proc/self/fd/" + std::to_string(memory.get())) == "inherited!");

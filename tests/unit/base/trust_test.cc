@@ -44,7 +44,7 @@ struct Folder {
   fs::path root;
 };
 
-std::string doubt(const std::string& path, Purpose purpose = Purpose::file,
+std::string doubt(const std::string& path, PathUse purpose = PathUse::file,
                   const SoftwareOwners& software_owners = {}) {
   return look_at(path, purpose, software_owners).doubt;
 }
@@ -69,8 +69,8 @@ TEST_CASE("trust: modes of a file, its folders and the folder that modules come 
   CHECK(doubt(f.file("all/own")).starts_with("everybody may write to its folder " + f.root.string() + "/all, so"));
   f.folder("sticky", 01777);
   CHECK(doubt(f.file("sticky/own")) == "");
-  CHECK(doubt(f.root / "sticky", Purpose::modules).starts_with("everybody may write to it"));
-  CHECK(doubt(f.root, Purpose::modules) == "");
+  CHECK(doubt(f.root / "sticky", PathUse::modules).starts_with("everybody may write to it"));
+  CHECK(doubt(f.root, PathUse::modules) == "");
   fs::create_symlink("all/own", f.root / "link");
   CHECK(doubt(f.root / "link").starts_with("everybody may write to its folder"));
   fs::create_symlink(f.root / "own", f.root / "all/away");
@@ -126,12 +126,12 @@ TEST_CASE("trust: other owners and groups") {
   f.folder("kept", 0755, other);
   f.file("kept/program", 0755, other);
   CHECK(doubt(f.root / "kept/program").starts_with("its folder " + f.root.string() + "/kept belongs to another user"));
-  CHECK(doubt(f.root / "kept/program", Purpose::file, {false, {other}}) == "");
-  CHECK(look_at(f.root / "kept/program", Purpose::file, {true, {}}).software_owner == other);
-  CHECK(!look_at("/bin/sh", Purpose::file, {true, {}}).software_owner);
+  CHECK(doubt(f.root / "kept/program", PathUse::file, {false, {other}}) == "");
+  CHECK(look_at(f.root / "kept/program", PathUse::file, {true, {}}).software_owner == other);
+  CHECK(!look_at("/bin/sh", PathUse::file, {true, {}}).software_owner);
   f.set("kept/program", 0755, third, 0);
-  CHECK(doubt(f.root / "kept/program", Purpose::file, {true, {}}).starts_with("belongs to another user"));
-  CHECK(doubt(f.root / "kept", Purpose::modules).starts_with("belongs to another user"));
+  CHECK(doubt(f.root / "kept/program", PathUse::file, {true, {}}).starts_with("belongs to another user"));
+  CHECK(doubt(f.root / "kept", PathUse::modules).starts_with("belongs to another user"));
 }
 
 TEST_CASE("trust: path variables without the working folder") {

@@ -10,7 +10,7 @@ using namespace hvd::placement;
 
 TEST_CASE("ways: PCIe, by the folders of sysfs") {
   Root root;
-  std::vector<Gpu> gpus;
+  std::vector<GpuInfo> gpus;
   const auto gpu = [&](const std::string& folder, int node) {
     root.device(folder);
     gpus.push_back({folder.substr(folder.rfind('/') + 1), "", "", static_cast<int>(gpus.size()), node});

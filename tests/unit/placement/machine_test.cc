@@ -11,9 +11,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string names(const std::vector<Gpu>& gpus) {
+std::string names(const std::vector<GpuInfo>& gpus) {
   std::string out;
-  for (const Gpu& g : gpus) out += (g.uuid.empty() ? g.pci : g.uuid) + "@" + std::to_string(g.node) + " ";
+  for (const GpuInfo& g : gpus) out += (g.uuid.empty() ? g.pci : g.uuid) + "@" + std::to_string(g.node) + " ";
   return out;
 }
 
@@ -25,14 +25,14 @@ TEST_CASE("machine: GPUs are those that the driver lists and that can be opened,
   root.gpu("0000:b1:00.0", 0, 1);
   root.gpu("0000:34:00.0", 2, 0);
   root.gpu("0000:9a:00.0", 1, 1, false);  // another container's
-  const std::vector<Gpu> gpus = read_gpus(root.path);
+  const std::vector<GpuInfo> gpus = read_gpus(root.path);
   CHECK(names(gpus) == "GPU-34aa@0 GPU-b1aa@1 ");
   CHECK(gpus[0].name == "NVIDIA H100");
   CHECK(gpus[1].index == 1);
 }
 
 TEST_CASE("machine: CUDA_VISIBLE_DEVICES") {
-  const std::vector<Gpu> gpus = {{"0000:01:00.0", "GPU-aa11", "A", 0, 0}, {"0000:02:00.0", "GPU-bb22", "A", 1, 1}};
+  const std::vector<GpuInfo> gpus = {{"0000:01:00.0", "GPU-aa11", "A", 0, 0}, {"0000:02:00.0", "GPU-bb22", "A", 1, 1}};
   CHECK(names(visible_gpus(gpus, "1,0")) == "GPU-bb22@1 GPU-aa11@0 ");
   CHECK(names(visible_gpus(gpus, "GPU-bb")) == "GPU-bb22@1 ");
   CHECK(names(visible_gpus(gpus, "0,7,1")) == "GPU-aa11@0 ");  // stops where CUDA stops

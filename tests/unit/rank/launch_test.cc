@@ -12,7 +12,7 @@
 #include "rank/diagnostics/death_facts.h"
 #include "rank/diagnostics/stack_capture.h"
 #include "rank/launch/binding.h"
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 #include "rank/python/python_plan.h"
 
 using namespace hvd;

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "rank/diagnostics/oom.h"
-#include "rank/guard/descendants.h"
+#include "rank/guard/process_tree.h"
 #include "rank/launch/payload_store.h"
 
 using namespace hvd;
@@ -21,8 +21,8 @@ using namespace hvd::rank;
 
 namespace {
 
-Launch shell(const std::string& script) {
-  Launch l;
+ProcessSpec shell(const std::string& script) {
+  ProcessSpec l;
   l.program = "sh";
   l.argv = {"sh", "-c", script};
   l.env = {{"PATH", "/usr/bin:/bin"}, {"GREETING", "hello"}};
@@ -49,9 +49,9 @@ int wait_status(pid_t pid) {
   return status;
 }
 
-std::string why(const Launch& l) {
+std::string why(const ProcessSpec& l) {
   try {
-    const Spawned s = spawn(l);
+    const SpawnedProcess s = spawn(l);
     wait_status(s.pid);
   } catch (const Error& e) { return e.what(); }
   return "started";
@@ -65,11 +65,11 @@ TEST_CASE("spawn: environment, folder, session, streams, mask and descriptors ar
   sigprocmask(SIG_SETMASK, &all, &before);
   signal(SIGPIPE, SIG_IGN);
   const int leak = open("/dev/null", O_RDONLY);
-  Launch l = shell(
+  ProcessSpec l = shell(
       "echo $GREETING $PWD; echo to-err >&2; ps -o sid= -p $$ | tr -d ' '; echo $$; ls /proc/self/fd | wc -l; "
       "grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '[:space:]'");
   l.cpus = {};
-  const Spawned s = spawn(l);
+  const SpawnedProcess s = spawn(l);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   close(leak);
   const std::string pid = std::to_string(s.pid);
@@ -80,7 +80,7 @@ TEST_CASE("spawn: environment, folder, session, streams, mask and descriptors ar
 }
 
 TEST_CASE("spawn: what cannot run is named") {
-  Launch l = shell("true");
+  ProcessSpec l = shell("true");
   l.program = "no-such-program";
   CHECK(why(l) == "command not found: no-such-program");
   l.program = "/etc/passwd";
@@ -89,7 +89,7 @@ TEST_CASE("spawn: what cannot run is named") {
   l.cwd = "/no/such/folder";
   CHECK(why(l) == "cannot enter the working folder /no/such/folder: No such file or directory");
   l.fallback_cwd = "/";
-  const Spawned s = spawn(l);
+  const SpawnedProcess s = spawn(l);
   CHECK(s.used_fallback_cwd);
   CHECK(wait_status(s.pid) == 0);
   l.fallback_cwd = "/nor/this";
@@ -98,7 +98,7 @@ TEST_CASE("spawn: what cannot run is named") {
 
 TEST_CASE("descendants: setsid, double forks and an empty environment do not help") {
   become_subreaper();
-  const Spawned s = spawn(shell(
+  const SpawnedProcess s = spawn(shell(
       "(setsid sleep 300 &) ; env -i setsid sh -c 'sleep 300 & sleep 300' & nohup sleep 300 & sleep 0.3; echo ready"));
   pollfd p{s.out.get(), POLLIN, 0};
   REQUIRE(poll(&p, 1, 10000) == 1);

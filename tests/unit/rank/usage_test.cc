@@ -101,20 +101,20 @@ TEST_CASE("GPU watch: nothing is said of a GPU that is none") {
 }
 
 TEST_CASE("standing: what hvdrun has to be told of") {
-  using hvd::wire::Place;
-  StandingNews news;
+  using hvd::wire::RankPhase;
+  StatusChanges news;
   CHECK_FALSE(news.next({}));
-  CHECK(news.next({Place::init, 0.1, "", 0}));
-  CHECK_FALSE(news.next({Place::init, 5, "", 0}));
-  CHECK(news.next({Place::working, 0.1, "", 0}));
-  CHECK_FALSE(news.next({Place::working, 1, "a", 1.5}));  // not long yet
-  const auto told = news.next({Place::working, 2, "a", 2.5});
+  CHECK(news.next({RankPhase::init, 0.1, "", 0}));
+  CHECK_FALSE(news.next({RankPhase::init, 5, "", 0}));
+  CHECK(news.next({RankPhase::working, 0.1, "", 0}));
+  CHECK_FALSE(news.next({RankPhase::working, 1, "a", 1.5}));  // not long yet
+  const auto told = news.next({RankPhase::working, 2, "a", 2.5});
   REQUIRE(told);
   CHECK(told->waits_for == "a");
-  CHECK_FALSE(news.next({Place::working, 3, "a", 3.5}));
-  CHECK(news.next({Place::working, 4, "b", 2.5}));
-  CHECK(news.next({Place::working, 9, "b", 2.1}));  // another wait
-  const auto over = news.next({Place::working, 10, "b", 0.2});
+  CHECK_FALSE(news.next({RankPhase::working, 3, "a", 3.5}));
+  CHECK(news.next({RankPhase::working, 4, "b", 2.5}));
+  CHECK(news.next({RankPhase::working, 9, "b", 2.1}));  // another wait
+  const auto over = news.next({RankPhase::working, 10, "b", 0.2});
   REQUIRE(over);
   CHECK(over->waits_for.empty());
 }

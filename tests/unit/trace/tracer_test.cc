@@ -18,7 +18,7 @@ using test::MemorySink;
 namespace {
 
 const std::int64_t shape[] = {100, 3};
-const Tensor tensor_a{"a", TraceOp::allreduce, 7, shape, 0};
+const TraceTensor tensor_a{"a", TraceOp::allreduce, 7, shape, 0};
 
 void decode(const MemorySink::Store& store, Lines& lines) {
   trace::TraceDecoder decoder(lines);
@@ -87,8 +87,8 @@ TEST_CASE("tracer: what a device did is told late, in the host's time, and distu
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     tracer.batch_begin(6);
     late = monotonic_ns();
-    const Ran phases[] = {{trace::Phase::wait_for_data, begun + 1'000'000, begun + 3'000'000},
-                          {trace::Phase::nccl, begun + 3'000'000, begun + 7'000'000}};
+    const DevicePhase phases[] = {{trace::Phase::wait_for_data, begun + 1'000'000, begun + 3'000'000},
+                                  {trace::Phase::nccl, begun + 3'000'000, begun + 7'000'000}};
     tracer.ran(5, phases, begun + 8'000'000);
     tracer.batch_end(6);
     tracer.ran(7, {}, before);  // long before recording began
@@ -270,7 +270,7 @@ TEST_CASE("tracer: a sink that is gone turns recording off") {
 }
 
 TEST_CASE("ring: records stay whole where the ring wraps") {
-  Ring ring(1024, 3);
+  TraceRing ring(1024, 3);
   std::uint64_t written = 0, read = 0;
   for (int round = 0; round < 5000; ++round) {
     if (std::uint8_t* to = ring.reserve()) {
@@ -308,8 +308,8 @@ TEST_CASE("settings: what the environment says") {
     set("HVD_LINK_FD", fd);
     return settings_from_environment();
   };
-  CHECK(with(nullptr, nullptr, nullptr, nullptr).start == Settings::Start::off);
-  CHECK(with("DYNAMIC", "1", nullptr, nullptr).start == Settings::Start::later);
+  CHECK(with(nullptr, nullptr, nullptr, nullptr).start == TraceSettings::Start::off);
+  CHECK(with("DYNAMIC", "1", nullptr, nullptr).start == TraceSettings::Start::later);
   CHECK(with("DYNAMIC", "1", nullptr, nullptr).mark_cycles);
   CHECK(with("t.json", "off", nullptr, "5").path == "t.json");
   CHECK_FALSE(with("t.json", "off", nullptr, "5").collected);

@@ -44,8 +44,8 @@ struct Pair {
         connection(wire::connect({listener->addresses().at(0), server.public_key}, client)) {}
 
   // Both ends turn, as they do in their programs: what the kernel had no room for leaves then.
-  Listener::Received receive() {
-    std::optional<Listener::Received> r;
+  Listener::PeerFrame receive() {
+    std::optional<Listener::PeerFrame> r;
     REQUIRE(eventually([&] {
       if (connection) CHECK(!connection->receive());
       return (r = listener->receive()).has_value();

@@ -9,8 +9,10 @@
 #include "wire/json.h"
 #include "wire/link.h"
 #include "wire/manifest.h"
-#include "wire/small.h"
+#include "wire/payload_ready.h"
 #include "wire/stalls.h"
+#include "wire/start_report.h"
+#include "wire/stop_request.h"
 
 using namespace hvd;
 using namespace hvd::wire;
@@ -156,15 +158,15 @@ TEST_CASE("hello: another protocol is a mismatch that says what to do") {
 }
 
 TEST_CASE("small bodies come back") {
-  CHECK(stop_from_json(to_json(Stop{"rank 1 ended", 2.5})).grace_seconds == 2.5);
-  CHECK(stop_from_json(to_json(Stop{"Ctrl-C", 2.5, SIGINT})).signal == SIGINT);
-  CHECK(stop_from_json(to_json(Stop{"", 2.5, SIGSTOP})).signal == SIGTERM);
-  CHECK(stop_from_json(R"({"reason": "", "grace_seconds": 1})").signal == SIGTERM);
-  const Started s = started_from_json(to_json(Started{9, {0, 1}, 2, "", "embedded", "w"}));
+  CHECK(stop_request_from_json(to_json(StopRequest{"rank 1 ended", 2.5})).grace_seconds == 2.5);
+  CHECK(stop_request_from_json(to_json(StopRequest{"Ctrl-C", 2.5, SIGINT})).signal == SIGINT);
+  CHECK(stop_request_from_json(to_json(StopRequest{"", 2.5, SIGSTOP})).signal == SIGTERM);
+  CHECK(stop_request_from_json(R"({"reason": "", "grace_seconds": 1})").signal == SIGTERM);
+  const StartReport s = start_report_from_json(to_json(StartReport{9, {0, 1}, 2, "", "embedded", "w"}));
   CHECK(s.cpus == std::vector<int>{0, 1});
   CHECK(s.python == "embedded");
-  CHECK(unstarted_from_json(to_json(Unstarted{4, "t", "h"})).code == 4);
-  CHECK(payload_ready_from_json(payload_ready_to_json("/proc/1/fd/3")) == "/proc/1/fd/3");
+  CHECK(start_failure_from_json(to_json(StartFailure{4, "t", "h"})).code == 4);
+  CHECK(payload_ready_from_json(to_json(PayloadReady{"/proc/1/fd/3"})).path == "/proc/1/fd/3");
 }
 
 TEST_CASE("link: packets hold whole frames; anything else is refused") {

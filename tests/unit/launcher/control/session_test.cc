@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
+#include "wire/payload_ready.h"
 #include "wire/sim_channel.h"
 
 using namespace hvd;
@@ -96,7 +97,7 @@ TEST_CASE("session: a remote host gets the pickle once, in pieces; its other ran
   CHECK(w.next(0, Type::payload).value().size() == wire::max_frame_bytes);
   CHECK(w.next(0, Type::payload).value().size() == 5);
   CHECK(w.next(0, Type::payload).value().empty());
-  w.send(0, Type::payload_ready, wire::payload_ready_to_json("/proc/7/fd/8"));
+  w.send(0, Type::payload_ready, to_json(wire::PayloadReady{"/proc/7/fd/8"}));
   CHECK(wire::manifest_from_json(w.next(1, Type::manifest).value()).payload.path == "/proc/7/fd/8");
 }
 
@@ -119,7 +120,7 @@ TEST_CASE("session: who comes after the stop is told to stop") {
   World w(2);
   w.hello(0, true);
   w.session->stop_all("why", 2, SIGHUP);
-  const wire::Stop stop = wire::stop_from_json(w.next(0, Type::stop).value());
+  const wire::StopRequest stop = wire::stop_request_from_json(w.next(0, Type::stop).value());
   CHECK(stop.grace_seconds == 2);
   CHECK(stop.signal == SIGHUP);
   w.hello(1, true);

@@ -1,9 +1,14 @@
-#include "small.h"
-
+/// The small JSON bodies of messages.  One file, since every file that sees the JSON library takes seconds to compile.
 #include "base/error.h"
-#include "hello.h"
-#include "json.h"
-#include "message.h"
+#include "wire/cleanup_result.h"
+#include "wire/hello.h"
+#include "wire/json.h"
+#include "wire/message.h"
+#include "wire/payload_ready.h"
+#include "wire/stack_picture.h"
+#include "wire/start_report.h"
+#include "wire/status_report.h"
+#include "wire/stop_request.h"
 
 namespace hvd::wire {
 
@@ -36,20 +41,20 @@ Hello hello_from_json(const std::string& text) {
   return h;
 }
 
-std::string to_json(const Stop& s) {
+std::string to_json(const StopRequest& s) {
   return dump(Json{{"reason", s.reason}, {"grace_seconds", s.grace_seconds}, {"signal", s.signal}});
 }
 
-Stop stop_from_json(const std::string& text) {
+StopRequest stop_request_from_json(const std::string& text) {
   const Json json = parse_object(text, "stop");
   const Fields f(json, "stop");
-  Stop s{f.bytes("reason"), f.number("grace_seconds", 0, 86400)};
+  StopRequest s{f.bytes("reason"), f.number("grace_seconds", 0, 86400)};
   const std::int64_t signal = f.has("signal") ? f.integer("signal", 0, INT32_MAX) : SIGTERM;
   if (signal == SIGINT || signal == SIGHUP) s.signal = static_cast<int>(signal);
   return s;
 }
 
-std::string to_json(const Started& s) {
+std::string to_json(const StartReport& s) {
   return dump(Json{{"pid", s.pid},
                    {"cpus", s.cpus},
                    {"threads", s.threads},
@@ -58,10 +63,10 @@ std::string to_json(const Started& s) {
                    {"warning", s.warning}});
 }
 
-Started started_from_json(const std::string& text) {
+StartReport start_report_from_json(const std::string& text) {
   const Json json = parse_object(text, "started");
   const Fields f(json, "started");
-  Started s;
+  StartReport s;
   s.pid = f.integer("pid", 0, INT64_MAX);
   s.threads = static_cast<int>(f.integer("threads", 0, 1 << 20));
   s.gpu = f.bytes("gpu");
@@ -71,9 +76,9 @@ Started started_from_json(const std::string& text) {
   return s;
 }
 
-std::string to_json(const Unstarted& u) { return dump(Json{{"code", u.code}, {"text", u.text}, {"hint", u.hint}}); }
+std::string to_json(const StartFailure& u) { return dump(Json{{"code", u.code}, {"text", u.text}, {"hint", u.hint}}); }
 
-Unstarted unstarted_from_json(const std::string& text) {
+StartFailure start_failure_from_json(const std::string& text) {
   const Json json = parse_object(text, "unstarted");
   const Fields f(json, "unstarted");
   return {static_cast<int>(f.integer("code", 1, 255)), f.bytes("text"), f.bytes("hint")};
@@ -96,21 +101,21 @@ StackPicture stack_picture_from_json(const std::string& text) {
   return p;
 }
 
-std::string to_json(const Standing& s) {
+std::string to_json(const StatusReport& s) {
   return dump(Json{{"place", static_cast<int>(s.place)},
                    {"place_seconds", s.place_seconds},
                    {"waits_for", from_bytes(s.waits_for)},
                    {"waited_seconds", s.waited_seconds}});
 }
 
-Standing standing_from_json(const std::string& text) {
+StatusReport status_report_from_json(const std::string& text) {
   const Json json = parse_object(text, "standing");
   const Fields f(json, "standing");
-  return {static_cast<Place>(f.integer("place", 0, static_cast<int>(Place::leaving))),
+  return {static_cast<RankPhase>(f.integer("place", 0, static_cast<int>(RankPhase::leaving))),
           f.number("place_seconds", 0, 1e9), f.bytes("waits_for"), f.number("waited_seconds", 0, 1e9)};
 }
 
-std::string to_json(const Swept& s) {
+std::string to_json(const CleanupResult& s) {
   const auto list = [](const std::vector<std::string>& texts) {
     Json json = Json::array();
     for (const std::string& text : texts) json.push_back(from_bytes(text));
@@ -119,17 +124,17 @@ std::string to_json(const Swept& s) {
   return dump(Json{{"ended", list(s.ended)}, {"files", list(s.files)}, {"left", list(s.left)}});
 }
 
-Swept swept_from_json(const std::string& text) {
+CleanupResult cleanup_result_from_json(const std::string& text) {
   const Json json = parse_object(text, "swept");
   const Fields f(json, "swept");
   return {f.list("ended"), f.list("files"), f.list("left")};
 }
 
-std::string payload_ready_to_json(const std::string& path) { return dump(Json{{"path", from_bytes(path)}}); }
+std::string to_json(const PayloadReady& ready) { return dump(Json{{"path", from_bytes(ready.path)}}); }
 
-std::string payload_ready_from_json(const std::string& text) {
+PayloadReady payload_ready_from_json(const std::string& text) {
   const Json json = parse_object(text, "payload_ready");
-  return Fields(json, "payload_ready").bytes("path");
+  return {Fields(json, "payload_ready").bytes("path")};
 }
 
 }  // namespace hvd::wire

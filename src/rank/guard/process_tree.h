@@ -1,4 +1,4 @@
-/// @file descendants.h — no process that a rank started outlives its job.
+/// @file process_tree.h — no process that a rank started outlives its job.
 ///
 /// The caller must be a child subreaper: then whatever a descendant does (setsid,
 /// double fork, env -i), it is still below the caller in the tree of processes.
@@ -24,10 +24,10 @@ bool has_other_children(pid_t pid, pid_t one);
 std::vector<pid_t> descendants(pid_t root);
 
 /// Processes that had to be killed, by number: their names.
-using Killed = std::map<pid_t, std::string>;
+using KilledProcesses = std::map<pid_t, std::string>;
 
 /// Sends SIGKILL once to everything below this process; those that had not ended by themselves are added to @p killed.
-void kill_descendants_once(Killed* killed = nullptr);
+void kill_descendants_once(KilledProcesses* killed = nullptr);
 
 /// Kills and reaps until this process has no children, for at most @p limit_ms.  True when none is left.
 bool kill_descendants(int limit_ms);

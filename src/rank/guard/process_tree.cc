@@ -1,4 +1,4 @@
-#include "rank/guard/descendants.h"
+#include "rank/guard/process_tree.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -89,7 +89,7 @@ std::string name_of(pid_t pid) {
   return s.state == 'Z' ? std::string() : s.name;
 }
 
-void kill_descendants_once(Killed* killed) {
+void kill_descendants_once(KilledProcesses* killed) {
   for (const pid_t pid : descendants(getpid())) {
     if (killed)
       if (std::string name = name_of(pid); !name.empty()) killed->emplace(pid, std::move(name));

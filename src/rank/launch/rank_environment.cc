@@ -1,4 +1,4 @@
-#include "rank/launch/environment.h"
+#include "rank/launch/rank_environment.h"
 
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -61,8 +61,8 @@ void spare_shared_memory(Environment& env, const Environment& mine, int local_si
 
 }  // namespace
 
-Call take_call() {
-  Call c;
+LaunchContext take_launch_context() {
+  LaunchContext c;
   c.rank = launcher_rank();
   c.job = get("HVD_JOB");
   c.server_key = get("HVD_SERVER_KEY");

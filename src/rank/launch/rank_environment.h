@@ -1,4 +1,4 @@
-/// @file environment.h — what the guard takes from its own environment, and what the rank gets.
+/// @file rank_environment.h — what the guard takes from its own environment, and what the rank gets.
 #pragma once
 #include <map>
 #include <string>
@@ -12,7 +12,7 @@ namespace hvd::rank {
 using Environment = std::map<std::string, std::string>;
 
 /// What mpirun's environment says about this process.
-struct Call {
+struct LaunchContext {
   int rank = -1;
   std::string job;
   std::vector<std::string> addresses;  ///< where hvdrun listens; the unix socket alone on its own host
@@ -26,7 +26,7 @@ struct Binding;  // placement.h
 
 /// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, its
 /// copy in /proc/PID/environ included.  Throws Error{usage} when hvdrun did not start this process.
-Call take_call();
+LaunchContext take_launch_context();
 
 /// The rank's whole environment: manifest.env, then mpirun's own variables from @p mine, then ours.
 /// OMP_NUM_THREADS and the GPUs come from @p binding; a thread number that the user set stays.

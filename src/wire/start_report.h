@@ -1,0 +1,29 @@
+/// @file start_report.h — how the start of a rank went.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hvd::wire {
+
+/// guard → hvdrun: what the rank really got.
+struct StartReport {
+  std::int64_t pid = 0;
+  std::vector<int> cpus;  ///< empty: not bound
+  int threads = 0;        ///< OMP_NUM_THREADS, 0: as the user set it
+  std::string gpu;        ///< empty: none
+  std::string python;     ///< "embedded", "exec", or empty for a command
+  std::string warning;    ///< one line for the user, or empty
+};
+std::string to_json(const StartReport& s);
+StartReport start_report_from_json(const std::string& text);
+
+/// rank → guard: the payload could not be run; becomes Cause::unstarted.
+struct StartFailure {
+  int code = 2;
+  std::string text, hint;
+};
+std::string to_json(const StartFailure& u);
+StartFailure start_failure_from_json(const std::string& text);
+
+}  // namespace hvd::wire
