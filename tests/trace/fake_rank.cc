@@ -23,8 +23,8 @@ int number(const char* name, int otherwise) {
 }
 
 void start(Tracer& tracer) {
-  const Settings settings = settings_from_environment();
-  if (settings.start != Settings::Start::now) return;
+  const TraceSettings settings = settings_from_environment();
+  if (settings.start != TraceSettings::Start::now) return;
   if (settings.collected)
     return tracer.start(std::make_unique<LinkSink>(number("HVD_LINK_FD", -1)), settings.mark_cycles);
   tracer.start(make_file_sink({settings.path, number("HVD_RANK", 0), number("HVD_SIZE", 1), "here"}),
