@@ -28,13 +28,13 @@ LifeStage where_of(wire::RankPhase place) {
 
 }  // namespace
 
-HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<StallLimits> patience,
+HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience,
                      WatchCallbacks callbacks)
     : session_(session),
       map_(map),
       patience_(patience),
       callbacks_(std::move(callbacks)),
-      incidents_(patience.value_or(StallLimits{})),
+      incidents_(patience.value_or(HangLimits{})),
       ranks_(map.ranks.size()) {}
 
 void HangWatch::standing(int rank, const wire::StatusReport& s) {

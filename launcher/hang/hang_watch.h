@@ -23,7 +23,7 @@ class HangWatch {
     std::function<void(const std::string& why)> give_up;
   };
   /// @param patience  nothing: the user wants no word
-  HangWatch(const Session& session, const JobMap& map, std::optional<StallLimits> patience, WatchCallbacks callbacks);
+  HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, WatchCallbacks callbacks);
 
   /// Now and then.
   void turn();
@@ -46,7 +46,7 @@ class HangWatch {
   };
   const Session& session_;
   const JobMap& map_;
-  const std::optional<StallLimits> patience_;
+  const std::optional<HangLimits> patience_;
   const WatchCallbacks callbacks_;
   Incidents incidents_;
   std::vector<RankActivity> ranks_;

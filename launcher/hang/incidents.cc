@@ -19,7 +19,7 @@ constexpr double time_for_the_runtime = 3;  // to give up by itself
 /// The facts, sorted by who is where.
 struct FactsView {
   const JobFacts& facts;
-  const StallLimits& patience;
+  const HangLimits& patience;
 
   const RankActivity& rank(int r) const { return facts.ranks[static_cast<std::size_t>(r)]; }
   double age(double since) const { return facts.now - since; }
@@ -130,7 +130,7 @@ bool meet(const std::vector<int>& a, const std::vector<int>& b) {
 
 }  // namespace
 
-std::vector<Incident> incidents_now(const JobFacts& facts, const StallLimits& patience) {
+std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience) {
   const FactsView v{facts, patience};
   std::vector<Incident> found;
   if (facts.waits.empty())

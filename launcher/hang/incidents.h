@@ -38,7 +38,7 @@ struct JobFacts {
   std::vector<StalledOperation> waits;  ///< empty also when the coordinator cannot tell
 };
 
-struct StallLimits {
+struct HangLimits {
   double hang = 5;      ///< the least wait for an operation that is worth a word
   double warn = 60;     ///< HOROVOD_STALL_CHECK_TIME_SECONDS
   double shutdown = 0;  ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
@@ -64,13 +64,13 @@ struct Incident {
 };
 
 /// What is wrong now, the fewest missing ranks first.
-std::vector<Incident> incidents_now(const JobFacts& facts, const StallLimits& patience);
+std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience);
 
 enum class NoticeKind {
   opened,   ///< also: other ranks than before are missing
   again,    ///< it lasts
   closed,   ///< after it was told of: everybody goes on
-  give_up,  ///< it has lasted for StallLimits::shutdown
+  give_up,  ///< it has lasted for HangLimits::shutdown
 };
 
 /// What is to be told.
@@ -83,7 +83,7 @@ struct IncidentNotice {
 /// Follows incidents over time.
 class Incidents {
  public:
-  explicit Incidents(StallLimits patience) : patience_(patience) {}
+  explicit Incidents(HangLimits patience) : patience_(patience) {}
   std::vector<IncidentNotice> look(const JobFacts& facts);
 
  private:
@@ -99,7 +99,7 @@ class Incidents {
   void take(const Incident& incident, double now, std::vector<IncidentNotice>& events);
   void close(const JobFacts& facts, const std::vector<Incident>& current, std::vector<IncidentNotice>& events);
 
-  const StallLimits patience_;
+  const HangLimits patience_;
   std::vector<OpenIncident> open_;
   std::map<std::vector<int>, int> closings_;  ///< how often these ranks have gone on: they may just be slow
 };

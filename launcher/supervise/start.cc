@@ -142,9 +142,9 @@ void Supervisor::start() {
                                 [this](const std::string& why) { give_up(why); }});
 }
 
-std::optional<StallLimits> Supervisor::patience() const {
+std::optional<HangLimits> Supervisor::patience() const {
   if (!job_.settings.flag("stall-check")) return std::nullopt;
-  StallLimits p;
+  HangLimits p;
   p.warn = job_.settings.number("stall-check-warning-time-seconds");
   p.shutdown = job_.settings.number("stall-check-shutdown-time-seconds");
   p.hang = std::min(p.hang, p.warn);

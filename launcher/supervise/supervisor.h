@@ -58,7 +58,7 @@ class Supervisor {
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
-  std::optional<StallLimits> patience() const;
+  std::optional<HangLimits> patience() const;
   void give_up(const std::string& why);
 
   Job& job_;

@@ -6,7 +6,7 @@
 #include <csignal>
 
 #include "base/leftovers.h"
-#include "rank/guard/process_tree.h"
+#include "rank/guard/descendants.h"
 
 namespace hvd::rank {
 

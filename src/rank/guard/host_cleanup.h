@@ -6,7 +6,7 @@
 
 namespace hvd::rank {
 
-/// Kills the strays of @p job (process_tree.h), removes its files from /dev/shm (base/leftovers.h), and says what that
+/// Kills the strays of @p job (descendants.h), removes its files from /dev/shm (base/leftovers.h), and says what that
 /// was. Takes milliseconds where there is nothing, at most 1 s.
 wire::CleanupResult sweep_host(const std::string& job, double since_seconds);
 

@@ -8,8 +8,8 @@
 #include <cstdio>
 
 #include "base/leftovers.h"
+#include "rank/guard/descendants.h"
 #include "rank/guard/guard_signals.h"
-#include "rank/guard/process_tree.h"
 
 namespace hvd::rank {
 namespace {

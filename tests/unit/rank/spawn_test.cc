@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "rank/diagnostics/oom.h"
-#include "rank/guard/process_tree.h"
+#include "rank/guard/descendants.h"
 #include "rank/launch/payload_store.h"
 
 using namespace hvd;

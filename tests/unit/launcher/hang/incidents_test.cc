@@ -15,7 +15,7 @@ namespace {
 struct Job {
   JobFacts facts;
   Incidents incidents;
-  explicit Job(LifeStage where = LifeStage::working, StallLimits patience = {}) : incidents(patience) {
+  explicit Job(LifeStage where = LifeStage::working, HangLimits patience = {}) : incidents(patience) {
     facts.ranks.assign(4, RankActivity{where, 0, {}, "", 0});
   }
   RankActivity& rank(int r) { return facts.ranks[static_cast<std::size_t>(r)]; }
@@ -210,7 +210,7 @@ TEST_CASE("incidents: the end") {
 }
 
 TEST_CASE("incidents: the user's limit ends the job, wherever it hangs, but not a rank that works alone at the end") {
-  const StallLimits patience{5, 60, 90};
+  const HangLimits patience{5, 60, 90};
   SUBCASE("init") {
     Job job(LifeStage::script, patience);
     job.come(0, LifeStage::init);

@@ -1,4 +1,4 @@
-/// @file process_tree.h — no process that a rank started outlives its job.
+/// @file descendants.h — no process that a rank started outlives its job.
 ///
 /// The caller must be a child subreaper: then whatever a descendant does (setsid,
 /// double fork, env -i), it is still below the caller in the tree of processes.

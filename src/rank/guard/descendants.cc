@@ -1,4 +1,4 @@
-#include "rank/guard/process_tree.h"
+#include "rank/guard/descendants.h"
 
 #include <dirent.h>
 #include <fcntl.h>
