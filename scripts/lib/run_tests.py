@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
+import resource
 import signal
 import sys
 import time
@@ -64,14 +65,14 @@ def run(chosen: list[Part], nightly: bool, ahead: Ahead) -> int:
     built_ahead = {"asan", "tsan"} & {part.name for part in chosen}
     for part in chosen:
         print(f"== {part.name}: {part.what}", flush=True)
-        start = time.monotonic()
+        start, used = time.monotonic(), processor_seconds()
         if part.name in built_ahead:
             ahead.end()
         try:
             tally = part.run(Context(part, clean_environment(), nightly))
         except Exception as error:  # a part that breaks is a failed test, and the others still run
             tally = Tally(failed=[f"{part.name}: {type(error).__name__}: {error}"])
-        line = f"{part.name:10} {time.monotonic() - start:6.1f} s  {tally}"
+        line = f"{part.name:10} {time.monotonic() - start:6.1f} s  {processor_seconds() - used:6.1f} s of processor  {tally}"
         lines.append(line)
         for failure in tally.failed:
             print(f"   FAILED {failure}")
@@ -87,6 +88,12 @@ def run(chosen: list[Part], nightly: bool, ahead: Ahead) -> int:
         print(f"FAILED: {failure}")
     print(total, flush=True)
     return 1 if total.failed else 0
+
+
+def processor_seconds() -> float:
+    """What all processes took that this one started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":
