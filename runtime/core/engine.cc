@@ -59,8 +59,8 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   many_nodes_ = world_.nodes.size() > 1;
   std::vector<PeerProcess> processes;
   std::string overrides;  // of rank 0
-  for (const std::string& text :
-       exchange(*transport_, PeerProcess::mine().text() + "\n" + config_.text("HVD_BACKENDS"), config_.number("HVD_INIT_TIMEOUT"))) {
+  for (const std::string& text : exchange(*transport_, PeerProcess::mine().text() + "\n" + config_.text("HVD_BACKENDS"),
+                                          config_.number("HVD_INIT_TIMEOUT"))) {
     processes.push_back(PeerProcess::of(text));
     const std::string theirs = text.substr(text.find('\n') + 1);
     if (processes.size() == 1) overrides = theirs;

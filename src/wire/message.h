@@ -27,7 +27,7 @@ enum class Type : std::uint16_t {
   phase = 8,     ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
   pong = 9,      ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
   started = 10,  ///< JSON StartReport (start_report.h): what the rank really got
-  stall = 11,  ///< JSON Stall (stalls.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
+  stall = 11,    ///< JSON Stall (stalls.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
   unstarted =
       12,  ///< JSON StartFailure (start_report.h), rank → guard: the payload cannot be run; ends up in the death record
   stack = 13,    ///< JSON StackPicture (stack_picture.h): where the rank is
