@@ -58,7 +58,7 @@ MemoryGroup read_group(const std::string& mount, const std::string& path) {
 std::int64_t time_in_log(pid_t pid) {
   const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!log) return -1;
-  const std::string wanted = "KilledProcesses process " + std::to_string(pid) + " (";
+  const std::string wanted = "Killed process " + std::to_string(pid) + " (";
   char record[8192];
   for (int i = 0; i < 100000; ++i) {
     const ssize_t n = read(log.get(), record, sizeof record);
