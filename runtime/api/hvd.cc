@@ -14,9 +14,7 @@
 #include "api/runtime.h"
 #include "base/exception_barrier.h"
 #include "core/checked_request.h"
-#include "core/device.h"
-#include "gpu/cuda/gpu.h"
-#include "gpu/nccl/library.h"
+#include "gpu/device.h"
 #include "memory/arena.h"
 #include "memory/backoff.h"
 
@@ -84,8 +82,8 @@ void raise(const Operation& op) {
 
 /// What a stream was made to wait for last: the operations of a batch have one end, which a driver need be told once.
 struct Waits {
-  std::shared_ptr<hvd::core::DeviceEnd> end;
-  hvd::cuda::Stream stream = nullptr;
+  std::shared_ptr<hvd::gpu::DeviceCompletion> end;
+  hvd::gpu::StreamHandle stream = nullptr;
 };
 
 /// Waits for it.  False when it is still under way; @p failure: what its own was, unless there is one already.
@@ -96,7 +94,7 @@ bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception
   try {
     raise(*op);
     if (!op->gpu || (op->gpu->end && op->gpu->end == waits.end && op->gpu->stream == waits.stream)) return true;
-    hvd::core::hand_over(*op, op->gpu->stream);
+    op->hold(op->gpu->stream);
     waits = {op->gpu->end, op->gpu->stream};
   } catch (...) {
     if (!failure) failure = std::current_exception();
@@ -133,7 +131,7 @@ int hvd_submit(const hvd_request* request, hvd_handle* handle) {
     std::shared_ptr<const SetInfo> hold;
     ProcessSet& set = set_of(*e, request, hold);
     Operation* op = nullptr;
-    const CheckedRequest p = hvd::core::check_request(request, set.world());
+    const CheckedRequest p = hvd::core::check_request(request, set.world(), e->gpus());
     e->submit(set, {&p, 1}, &op);
     *handle = OperationTable::handle(*op);
   });
@@ -158,7 +156,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     prepared.reserve(count);
     for (size_t i = 0; i < count; ++i) {
       const hvd_request* q = i == 0 ? requests : nth(requests, i);
-      prepared.push_back(hvd::core::check_request(q, set.world()));
+      prepared.push_back(hvd::core::check_request(q, set.world(), e->gpus()));
       if (q->struct_size != requests->struct_size || q->set != requests->set)
         throw Error(Code::usage, "hvd_submit_many", "the requests are for different process sets", "one call for each");
     }
@@ -174,7 +172,7 @@ int hvd_poll(hvd_handle handle, int* done) {
     const Use e;
     if ((*done = e->operations().ended_well(handle) ? 1 : 0) != 0) return;
     const Held op(*e, handle);
-    *done = op->done() && (op->status != HVD_OK || hvd::core::arrived(*op)) ? 1 : 0;
+    *done = op->done() && (op->status != HVD_OK || op->arrived()) ? 1 : 0;
   });
 }
 
@@ -220,7 +218,7 @@ int hvd_after(hvd_handle handle, void* stream) {
     raise(*op);
     if (stream == HVD_WHOLE_CONTEXT)
       throw Error(Code::usage, "hvd_after", "HVD_WHOLE_CONTEXT is no stream that can wait", "ask hvd_poll");
-    hvd::core::hand_over(*op, stream);
+    op->hold(stream);
   });
 }
 
@@ -246,7 +244,7 @@ int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
     const bool lent = op->gpu && op->gpu->result;
     void* result = e->operations().take_result(*op);
     if (!result) throw Error(Code::usage, "hvd_take", "there is no result to take, or it was taken before");
-    if (lent) hvd::cuda::lend(result, op->gpu->stream);
+    if (lent) op->gpu->device->lend_result(result, op->gpu->stream);
     *data = result;
     *ndim = static_cast<int32_t>(op->result_shape.size());
     std::copy(op->result_shape.begin(), op->result_shape.end(), shape);
@@ -254,7 +252,7 @@ int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
 }
 
 void hvd_free(void* data) {
-  if (data && !Arena::process().free(data) && !hvd::cuda::free_anywhere(data)) std::free(data);
+  if (data && !Arena::process().free(data) && !hvd::gpu::platform().free_result(data)) std::free(data);
 }
 
 int hvd_alloc(size_t bytes, void** data) {
@@ -319,7 +317,7 @@ int hvd_run(const hvd_request* request) {
     const Use e;
     std::shared_ptr<const SetInfo> hold;
     ProcessSet& set = set_of(*e, request, hold);
-    const CheckedRequest p = hvd::core::check_request(request, set.world());
+    const CheckedRequest p = hvd::core::check_request(request, set.world(), e->gpus());
     if (p.has_result())
       throw Error(Code::usage, "hvd_run",
                   std::string("an ") + name_of(p.signature.operation()) + " has a result to take",
@@ -336,7 +334,7 @@ int hvd_run(const hvd_request* request) {
     const Held held(*e, handle);
     e->operations().release(op);
     raise(op);
-    hvd::core::hand_over(op, p.stream);
+    op.hold(p.stream);
   });
 }
 
@@ -379,14 +377,7 @@ int hvd_timeline_stop(void) {
 int hvd_built(const char* what) {
   if (!what) return 0;
   if (std::strcmp(what, "mpi") == 0) return hvd::api::mpi_available() ? 1 : 0;
-  if (std::strcmp(what, "cuda") == 0) return hvd::cuda::Driver::get() ? hvd::cuda::Driver::get()->version : 0;
-  if (std::strcmp(what, "nccl") == 0) {
-    if (!hvd::cuda::Driver::get()) return 0;
-    const auto* library = hvd::nccl::Library::get();
-    return library ? library->version : 0;
-  }
-  if (std::strcmp(what, "kernels") == 0) return hvd::cuda::kernel_image() ? 1 : 0;
-  return std::strcmp(what, "shm") == 0 ? 1 : 0;
+  return std::strcmp(what, "shm") == 0 ? 1 : hvd::gpu::platform().version(what);
 }
 
 int hvd_use_memory(const char* framework) {
@@ -395,7 +386,7 @@ int hvd_use_memory(const char* framework) {
     if (std::strcmp(framework, "torch") != 0)
       throw Error(Code::usage, "hvd_use_memory", "'" + std::string(framework) + "' is not torch");
     std::string why;
-    if (!hvd::cuda::use_torch_memory(why)) throw Error(Code::unavailable, "hvd_use_memory", why);
+    if (!hvd::gpu::platform().use_torch_memory(why)) throw Error(Code::unavailable, "hvd_use_memory", why);
   });
 }
 

@@ -11,7 +11,7 @@
 
 #include "api/mpi_plugin.h"
 #include "base/error.h"
-#include "gpu/cuda/memory.h"
+#include "gpu/device.h"
 #include "recorder/file_sink.h"
 #include "recorder/link_sink.h"
 #include "transport/loopback.h"
@@ -89,7 +89,7 @@ std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* opt
 }
 
 void start_trace(core::Engine& e, const trace::TraceSettings& settings, const std::string& path, bool mark_cycles) {
-  const core::World& w = e.world();
+  const World& w = e.world();
   const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));
   std::unique_ptr<trace::Sink> sink;
   if (settings.collected) {
@@ -140,7 +140,7 @@ void init(const hvd_init_options* options) {
                 "struct_size is " + std::to_string(options->struct_size) + ", expected " +
                     std::to_string(sizeof(hvd_init_options)));
   const core::Config config = core::Config::of_environment(options::Component::libhvd);
-  cuda::allow_torch_memory(config.flag("HVD_TORCH_MEMORY"));
+  gpu::platform().allow_torch_memory(config.flag("HVD_TORCH_MEMORY"));
   place(wire::RankPhase::init);
   try {
     engine_now.store(start(options, config).release());

@@ -20,15 +20,15 @@ constexpr std::uint32_t data = allreduce | reducescatter | moves;
 bool is_adasum(Op o) { return o.signature.reduction() == Reduce::adasum; }
 bool on_host(Op o) { return !o.on_gpu && !o.in_slots; }
 
-bool nccl_can(Op o, Set s) {
-  if (!o.on_gpu || !s.nccl || s.through_host & bit_of(o.signature.operation())) return false;
-  nccl::DeviceTensor t;
+bool gpus_can(Op o, Set s) {
+  if (!o.on_gpu || !s.device.among_gpus || s.device.through_host & bit_of(o.signature.operation())) return false;
+  gpu::DeviceTensor t;
   t.kind = o.signature.operation();
   t.dtype = o.signature.type();
   t.reduce = o.signature.reduction();
   t.before = o.signature.before;
   t.after = o.signature.after;
-  return nccl::possible(t, s.ranks, s.gpu);
+  return gpu::possible(t, s.ranks, s.device.capabilities);
 }
 
 /// A line of cost: so much at any size, and so much a byte.
@@ -42,7 +42,7 @@ double line(std::size_t bytes, Set) {
 /// place is read and written once, the rings copy it twice more, and messages come on top of the rings.
 const std::array table{
     //       name             kinds          possible                                                              cost                make
-    Backend{"nccl",           data,          nccl_can,                                                             line<20000, 20>,    Batch::make_nccl},
+    Backend{"nccl",           data,          gpus_can,                                                             line<20000, 20>,    Batch::make_on_device},
     Backend{"pinned",         data,          [](Op o, Set) { return o.on_gpu; },                          line<50000, 200>,   Batch::make_pinned},
     Backend{"shm_eager",      data,          [](Op o, Set s) { return o.in_slots && s.nodes == 1; },      line<500, 400>,     Batch::make_eager},
     Backend{"shm_direct",     allreduce,     [](Op o, Set s) { return on_host(o) && !is_adasum(o) && o.registered && s.nodes == 1; },

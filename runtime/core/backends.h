@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "common/signature.h"
-#include "gpu/nccl/device_tensor.h"
+#include "gpu/device.h"
 #include "ops/stage.h"
 
 namespace hvd::core {
@@ -23,9 +23,7 @@ class Batch;
 /// What the ranks of a process set agree on, the same for all its operations.
 struct SetFacts {
   int ranks = 1, nodes = 1;
-  bool nccl = false;               ///< NCCL works on all ranks
-  std::uint32_t through_host = 0;  ///< kinds (bit_of) whose tensors on GPUs the user wants to go through host memory
-  nccl::Capabilities gpu;
+  gpu::DeviceFacts device;
 };
 
 /// What the ranks agree on about one operation.

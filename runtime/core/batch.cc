@@ -1,9 +1,11 @@
 #include "core/batch.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/name_entry.h"
+#include "core/peers.h"
 #include "ops/adasum/adasum.h"
 #include "ops/movement/movement.h"
 #include "ops/reduce_scatter/reduce_scatter.h"
@@ -17,20 +19,21 @@ unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(
 }  // namespace
 
 Batch::Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-             trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& gpu_busy, End end)
+             trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy, End end)
     : world_(world),
       config_(config),
       node_(node),
       transport_(transport),
       tracer_(tracer),
       rows_(tracer, traced),
+      gpus_(gpus),
       gpu_busy_(gpu_busy),
       end_(std::move(end)),
       slots_(node),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank()},
       rings_(node),
       reduction_(rings_, distance_, nodes_, transport),
-      facts_{world.size, nodes_.count(), false, 0, {}},
+      facts_{world.size, nodes_.count(), {}},
       overrides_(parse_overrides(config.text("HVD_BACKENDS"), "HVD_BACKENDS")) {}
 
 trace::Phase Batch::transfer() const { return nodes_.count() > 1 ? trace::Phase::mpi : trace::Phase::shm; }
@@ -97,7 +100,7 @@ void Batch::sort_device(std::span<Operation* const> ops) {
     }
     add(*op, *backend);
     if (backend->make != make_pinned) continue;
-    device_->stage(*op);
+    stage(*op, *device_);
     sort(*op, false);
   }
 }
@@ -170,8 +173,8 @@ bool Batch::step() {
 void Batch::finish() {
   Part& p = parts_[at_];
   if (is(make_pinned)) return;  // the copies are there; the operations are in other parts too
-  if (is(make_nccl)) {
-    device_->finish();
+  if (is(make_on_device)) {
+    take_results(p.ops, device_->finish(), world_);
     rows_.queued(p.row, phase_);
     end_(p.ops);
     return;
@@ -181,7 +184,7 @@ void Batch::finish() {
   owned_.reset();
   rows_.end(p.row, phase_);
   for (Operation* op : p.ops)
-    if (op->gpu && op->gpu->staged) device_->give_back(*op);  // a tensor that came from a GPU goes back there first
+    if (op->gpu && op->gpu->staged) give_back(*op, *device_);  // a tensor that came from a GPU goes back there first
   end_(p.ops);
 }
 
@@ -211,46 +214,51 @@ void Batch::trace_allreduce() {
 /// What the device does, as a stage of the batch.
 class Batch::DeviceStage final : public ops::Stage {
  public:
-  enum class What { agree, nccl, copies };
-  DeviceStage(Device& device, What what) : device_(device), what_(what) {}
+  enum class What { agree, submitted, copies };
+  DeviceStage(gpu::SetDevice& device, What what) : device_(device), what_(what) {}
   bool step() override {
-    return what_ == What::agree ? device_.step_agreement() : what_ == What::nccl && device_.step();
+    return what_ == What::agree ? device_.step_agreement() : what_ == What::submitted && device_.step();
   }
   bool done() const override {
-    return what_ == What::agree ? device_.agreed() : what_ == What::nccl ? device_.done() : device_.staged();
+    return what_ == What::agree ? device_.agreed() : what_ == What::submitted ? device_.done() : device_.staged();
   }
 
  private:
-  Device& device_;
+  gpu::SetDevice& device_;
   const What what_;
 };
 
 void Batch::begin_agreement() {
-  auto exchange = [this](std::vector<ops::MovedTensor> tensors) {
-    return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(tensors));
+  auto exchange = [this](const void* bytes, std::size_t count) {
+    std::vector<ops::MovedTensor> row(1);
+    row.front().kind = Kind::allgather;
+    row.front().in = static_cast<const unsigned char*>(bytes);
+    row.front().row_bytes = count;
+    row.front().rows = 1;
+    return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(row));
   };
-  device_ = std::make_unique<Device>(world_, config_, gpu_busy_, tracer_, exchange, std::move(inherited_));
-  device_->begin_agreement(unagreed_);
+  device_ =
+      gpus_.open({world_, config_, gpu_busy_, tracer_, PeerProcess::mine().host, exchange}, std::move(inherited_));
+  const auto first =
+      std::find_if(unagreed_.begin(), unagreed_.end(), [](const Operation* op) { return bool(op->gpu); });
+  device_->begin_agreement(first == unagreed_.end() ? nullptr : (*first)->gpu->device);
   device_stage_ = std::make_unique<DeviceStage>(*device_, DeviceStage::What::agree);
   stage_ = device_stage_.get();
 }
 
 void Batch::end_agreement() {
-  const nccl::GpuDecision& d = device_->decision();
-  facts_.nccl = d.nccl;
-  facts_.through_host = d.through_host;
-  facts_.gpu = d.capabilities;
+  facts_.device = device_->facts();
   sort_device(std::exchange(unagreed_, {}));
   queue_rows();
 }
 
-ops::Stage* Batch::make_nccl(Batch& b) {
+ops::Stage* Batch::make_on_device(Batch& b) {
   const Part& p = b.parts_[b.at_];
   b.phase_ = trace::Phase::queue;
   if (b.device_->joins())
     b.rows_.next(p.row, std::exchange(b.phase_, trace::Phase::init_nccl), trace::Phase::init_nccl);
-  b.device_->begin(p.ops, b.tracer_.enabled() ? p.row : 0);
-  b.device_stage_ = std::make_unique<DeviceStage>(*b.device_, DeviceStage::What::nccl);
+  b.device_->submit(device_tensors(p.ops), b.tracer_.enabled() ? p.row : 0);
+  b.device_stage_ = std::make_unique<DeviceStage>(*b.device_, DeviceStage::What::submitted);
   return b.device_stage_.get();
 }
 

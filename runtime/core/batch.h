@@ -11,14 +11,14 @@
 #include <span>
 #include <vector>
 
+#include "common/world.h"
 #include "core/backends.h"
 #include "core/batch_rows.h"
 #include "core/config.h"
-#include "core/device.h"
+#include "core/device_operations.h"
 #include "core/operation.h"
 #include "core/reduction.h"
 #include "core/widened.h"
-#include "core/world.h"
 #include "ops/reduce_scatter/reduce_scatter.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/eager.h"
@@ -32,7 +32,7 @@ class Batch {
   /// They have ended well.
   using End = std::function<void(std::span<Operation* const>)>;
   Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-        trace::Tracer& tracer, std::uint32_t& traced, std::atomic<bool>& gpu_busy, End end);
+        trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy, End end);
 
   /// Makes the stage of operations that are no collectives: set_change.
   using Special =
@@ -53,16 +53,16 @@ class Batch {
     if (device_) device_->fail(code, text);
   }
   /// What process sets get of the device when they are made; nullptr: nothing.
-  Device* device() { return device_.get(); }
+  gpu::SetDevice* device() { return device_.get(); }
   /// Of the world's device, before the first batch.
-  void inherit(std::unique_ptr<InheritedGpu> inherited) { inherited_ = std::move(inherited); }
+  void inherit(std::unique_ptr<gpu::DeviceInheritance> inherited) { inherited_ = std::move(inherited); }
   /// After a lost peer: forgets everything under way, without ending operations.
   void drop();
 
   /// @name The stages of the table of backends
   /// @{
   static constexpr std::size_t num_backends = 10;
-  static ops::Stage* make_nccl(Batch& batch);
+  static ops::Stage* make_on_device(Batch& batch);
   static ops::Stage* make_pinned(Batch& batch);
   static ops::Stage* make_eager(Batch& batch);
   static ops::Stage* make_allreduce(Batch& batch);
@@ -113,6 +113,7 @@ class Batch {
   transport::Transport& transport_;
   trace::Tracer& tracer_;
   BatchRows rows_;
+  gpu::Platform& gpus_;
   std::atomic<bool>& gpu_busy_;
   End end_;
   Special special_;
@@ -121,9 +122,9 @@ class Batch {
   ops::Rings rings_;
   ops::Distance distance_;
   Reduction reduction_;
-  std::deque<WideCopy> widened_;             ///< of the reducescatters
-  std::unique_ptr<InheritedGpu> inherited_;  ///< until there is a device
-  std::unique_ptr<Device> device_;           ///< from the first tensor on a GPU on
+  std::deque<WideCopy> widened_;                       ///< of the reducescatters
+  std::unique_ptr<gpu::DeviceInheritance> inherited_;  ///< until there is a device
+  std::unique_ptr<gpu::SetDevice> device_;             ///< from the first tensor on a GPU on
   SetFacts facts_;
   std::vector<BackendOverride> overrides_;
   std::vector<Operation*> unagreed_;  ///< tensors on GPUs: the ranks have to agree first

@@ -100,7 +100,7 @@ void check_reduction(const hvd_request& q, Signature& s) {
 
 }  // namespace
 
-CheckedRequest check_request(const hvd_request* request, const World& world) {
+CheckedRequest check_request(const hvd_request* request, const World& world, gpu::Platform& gpus) {
   const hvd_request q = widen(request);
   check_kind(q);
   CheckedRequest p;
@@ -113,7 +113,7 @@ CheckedRequest check_request(const hvd_request* request, const World& world) {
   if (s.operation() == Kind::barrier || s.operation() == Kind::join) return p;
   s.dtype = static_cast<std::uint8_t>(q.dtype);
   if (q.device != HVD_HOST_DEVICE) {
-    p.gpu = &cuda::Gpu::at(q.device);
+    p.gpu = &gpus.at(q.device);
     p.stream = q.stream;
     s.device = 0;  // the same on all ranks, whose GPUs have numbers of their own
   }

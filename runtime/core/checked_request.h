@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/signature.h"
-#include "core/world.h"
-#include "gpu/cuda/gpu.h"
+#include "common/world.h"
+#include "gpu/device.h"
 #include "hvd/hvd.h"
 
 namespace hvd::core {
@@ -15,11 +15,11 @@ struct CheckedRequest {
   std::string_view name;  ///< empty: make one
   const void* in = nullptr;
   void* out = nullptr;
-  std::int64_t dim0 = 0;             ///< allgather, alltoall: this rank's own first dimension
-  std::vector<std::int64_t> splits;  ///< alltoall: [size of the set]
-  cuda::Gpu* gpu = nullptr;          ///< whose memory it is; nullptr: the host's
-  cuda::Stream stream = nullptr;     ///< with a GPU: the caller's
-  Signature signature;               ///< last: its unused dimensions are never touched
+  std::int64_t dim0 = 0;               ///< allgather, alltoall: this rank's own first dimension
+  std::vector<std::int64_t> splits;    ///< alltoall: [size of the set]
+  gpu::LocalGpu* gpu = nullptr;        ///< whose memory it is; nullptr: the host's
+  gpu::StreamHandle stream = nullptr;  ///< with a GPU: the caller's
+  Signature signature;                 ///< last: its unused dimensions are never touched
 
   /// Its size is known only when it is done: the runtime allocates it.
   bool has_result() const {
@@ -30,7 +30,7 @@ struct CheckedRequest {
 
 /// @p world: of the process set.  Throws Error{usage} that names the operation and the field.  The name in the result
 /// points into @p request.
-CheckedRequest check_request(const hvd_request* request, const World& world);
+CheckedRequest check_request(const hvd_request* request, const World& world, gpu::Platform& gpus);
 
 /// Makes @p requests one group: they become ready together.
 void make_group(std::vector<CheckedRequest>& requests);

@@ -12,11 +12,6 @@ namespace hvd::core {
 /// Read once at every init: Config::of_environment(options::Component::libhvd).
 using Config = options::Configuration;
 
-/// A bit for each Kind whose tensors on GPUs go through host memory: those for which HOROVOD_GPU_OPERATIONS,
-/// HOROVOD_GPU_ALLREDUCE and their like name MPI, which takes no device memory here; all of them where
-/// HOROVOD_CPU_OPERATIONS is set and nothing is said for GPUs.
-std::uint32_t kinds_through_host(const Config& config);
-
 /// When ranks that wait for others are told of.
 struct StallLimits {
   std::int64_t warn_ns = 0;      ///< 0: nothing is checked (HOROVOD_STALL_CHECK_DISABLE)

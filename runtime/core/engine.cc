@@ -48,8 +48,8 @@ std::vector<int> cores_named(const std::string& text) {
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config)
-    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD"))),
+Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus)
+    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), gpus),
       config_(config),
       stall_limits_(StallLimits::of(config)),
       link_(static_cast<int>(config.integer("HVD_LINK_FD"))),

@@ -19,12 +19,12 @@
 #include <string>
 #include <thread>
 
+#include "common/world.h"
 #include "core/config.h"
 #include "core/peers.h"
 #include "core/process_set.h"
 #include "core/set_change.h"
 #include "core/set_table.h"
-#include "core/world.h"
 #include "recorder/tracer.h"
 #include "transport/transport.h"
 #include "wire/failure.h"
@@ -34,7 +34,7 @@ namespace hvd::core {
 class Engine {
  public:
   /// Collective over the transport's ranks.
-  Engine(std::unique_ptr<transport::Transport> transport, const Config& config);
+  Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus = gpu::platform());
   ~Engine();
   /// Collective in spirit, but never waits for others: says goodbye, ends what is under way with peer_lost.  Threads
   /// that wait in here come out; all must have done so before the destructor, which calls this too.
@@ -44,6 +44,7 @@ class Engine {
   bool threads_multiple() const { return transport_->threads_multiple(); }
   /// The global set.
   ProcessSet& set() { return *global_; }
+  gpu::Platform& gpus() { return shared_.gpus; }
   trace::Tracer& tracer() { return shared_.tracer; }
   OperationTable& operations() { return shared_.operations; }
   /// A living set by its id, the global one too.  Throws Error{usage}.

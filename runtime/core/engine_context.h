@@ -13,7 +13,8 @@
 namespace hvd::core {
 
 struct EngineContext {
-  explicit EngineContext(int status_fd = -1) : status(status_fd) {}
+  explicit EngineContext(int status_fd, gpu::Platform& platform) : gpus(platform), status(status_fd) {}
+  gpu::Platform& gpus;
   /// The global set calls this when a rank has left, or is lost.  @p names: under way then.
   std::function<void(int rank, const std::string& text, const std::string& names)> gone;
   Batch::Special special;  ///< of the global set

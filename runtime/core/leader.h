@@ -11,9 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/world.h"
 #include "core/config.h"
 #include "core/step_clock.h"
-#include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
 #include "negotiate/coordinator.h"

@@ -9,40 +9,38 @@
 
 #include "base/error.h"
 #include "common/signature.h"
-#include "gpu/cuda/gpu.h"
+#include "gpu/local_gpu.h"
 
 namespace hvd::core {
 
-struct DeviceEnd;
 struct NameEntry;
 class ProcessSet;
 
 /// What an operation on device memory has besides.
 struct DeviceState {
-  int ordinal = -1;                   ///< the GPU
-  cuda::Stream stream = nullptr;      ///< the caller's
-  std::shared_ptr<cuda::Mark> ready;  ///< until our stream waits for it
-  std::shared_ptr<DeviceEnd> end;     ///< set when the operation has ended well
-  bool result = false;                ///< the result is device memory
-  bool staged = false;                ///< goes through host memory: in and out of the operation are there
-  void* out = nullptr;                ///< staged: the caller's
+  gpu::LocalGpu* device = nullptr;
+  gpu::StreamHandle stream = nullptr;          ///< the caller's
+  std::shared_ptr<gpu::StreamMark> ready;      ///< until our stream waits for it
+  std::shared_ptr<gpu::DeviceCompletion> end;  ///< set when the operation has ended well
+  bool result = false;                         ///< the result is device memory
+  bool staged = false;                         ///< goes through host memory: in and out of the operation are there
+  void* out = nullptr;                         ///< staged: the caller's
   void* pinned = nullptr;
 };
 
 /// That, or nothing.  Its memory stays with the operation: the next step submits as many.
 class OptionalDeviceState {
  public:
-  DeviceState& make(int ordinal, cuda::Stream stream, std::shared_ptr<cuda::Mark> ready) {
+  void make(gpu::LocalGpu& device, gpu::StreamHandle stream, std::shared_ptr<gpu::StreamMark> ready) {
     if (!part_) part_ = std::make_unique<DeviceState>();
-    part_->ordinal = ordinal;
+    part_->device = &device;
     part_->stream = stream;
     part_->ready = std::move(ready);
-    return *part_;
   }
   void reset() {
     if (*this) *part_ = {};
   }
-  explicit operator bool() const { return part_ && part_->ordinal >= 0; }
+  explicit operator bool() const { return part_ && part_->device; }
   DeviceState* operator->() const { return part_.get(); }
 
  private:
@@ -94,6 +92,17 @@ struct alignas(64) Operation {
     if (!result) throw Error(Code::unavailable, "result", "no memory for " + std::to_string(bytes) + " bytes");
   }
   bool done() const { return state.load(std::memory_order_acquire) != under_way; }
+
+  /// @name Of an operation that has ended well.  Any thread.
+  /// @{
+  /// What is put on @p stream from now on comes after it: see gpu::DeviceCompletion::hold().  Nothing to do for host
+  /// memory.
+  void hold(gpu::StreamHandle stream) const {
+    if (gpu && gpu->end) gpu->end->hold(stream);
+  }
+  /// Its result is there, or never will be.
+  bool arrived() const { return !gpu || !gpu->end || gpu->end->arrived(); }
+  /// @}
 };
 
 }  // namespace hvd::core

@@ -246,7 +246,7 @@ class OperationTable {
   }
   static void free_result(Operation& op) {
     if (op.result && op.gpu && op.gpu->result)
-      cuda::free_anywhere(op.result);
+      op.gpu->device->free_result(op.result);
     else
       std::free(op.result);
     op.result = nullptr;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/handle.h"
-#include "core/world.h"
+#include "common/world.h"
 #include "memory/arena.h"
 #include "memory/node.h"
 

@@ -22,7 +22,7 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
       announcer_(node_),
       pending_(ids_),
       commands_(node_),
-      batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpu_busy,
+      batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy,
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);

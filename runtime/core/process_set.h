@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/world.h"
 #include "core/announcer.h"
 #include "core/batch.h"
 #include "core/checked_request.h"
@@ -24,7 +25,6 @@
 #include "core/leader.h"
 #include "core/name_table.h"
 #include "core/stand_in.h"
-#include "core/world.h"
 #include "memory/node.h"
 #include "memory/queue.h"
 
@@ -80,7 +80,7 @@ class ProcessSet {
  private:
   // Submit side.
   void mark_ready(std::span<const CheckedRequest> requests);
-  std::shared_ptr<cuda::Mark> mark_ready(const CheckedRequest& p);
+  std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);
   void bind(const CheckedRequest& p, NameEntry& e, Operation& op);
   bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries);
   void trace_submitted(NameEntry& e, std::int64_t dim0);
@@ -121,12 +121,12 @@ class ProcessSet {
   NameTable names_;
   Announcer announcer_;
   GroupFailures group_failures_;
-  std::vector<Operation*> pending_;                 ///< [ids]: submitted by bit or assigned, not yet ended
-  std::vector<std::shared_ptr<cuda::Mark>> ready_;  ///< scratch of submit: [of each request on a GPU]
-  cuda::Gpu* gpu_ = nullptr;                        ///< of the first tensor on one
-  bool records_only_ = false;                       ///< from command `joining` to `joined`
-  Operation* join_op_ = nullptr;                    ///< this rank has joined, or is about to
-  int broken_code_ = 0;                             ///< of fail_all(), with its text
+  std::vector<Operation*> pending_;                      ///< [ids]: submitted by bit or assigned, not yet ended
+  std::vector<std::shared_ptr<gpu::StreamMark>> ready_;  ///< scratch of submit: [of each request on a GPU]
+  gpu::LocalGpu* gpu_ = nullptr;                         ///< of the first tensor on one
+  bool records_only_ = false;                            ///< from command `joining` to `joined`
+  Operation* join_op_ = nullptr;                         ///< this rank has joined, or is about to
+  int broken_code_ = 0;                                  ///< of fail_all(), with its text
   std::string broken_text_;
 
   std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side

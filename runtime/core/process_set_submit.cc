@@ -29,7 +29,7 @@ bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** op
   operations_.take(requests.size(), ops);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     bind(requests[i], *entries[i], *ops[i]);
-    if (requests[i].gpu) ops[i]->gpu.make(requests[i].gpu->ordinal(), requests[i].stream, std::move(ready_[i]));
+    if (requests[i].gpu) ops[i]->gpu.make(*requests[i].gpu, requests[i].stream, std::move(ready_[i]));
   }
   count(requests.size());
   return announce(requests, entries);
@@ -47,20 +47,17 @@ void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
 }
 
 /// The tensor is made of what the caller's stream has been given so far.
-std::shared_ptr<cuda::Mark> ProcessSet::mark_ready(const CheckedRequest& p) {
+std::shared_ptr<gpu::StreamMark> ProcessSet::mark_ready(const CheckedRequest& p) {
   if (gpu_ && gpu_ != p.gpu)
     throw Error(Code::usage, "cuda:" + std::to_string(p.gpu->ordinal()),
                 "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
                 "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
   gpu_ = p.gpu;
-  const cuda::CurrentContext current(gpu_->driver(), gpu_->context());
-  if (gpu_->driver().capturing(p.stream))
-    throw Error(
-        Code::usage, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
-        "the stream that makes its tensor is being captured into a CUDA graph, and other ranks cannot be part of "
-        "a graph",
-        "leave hvd out of what is captured: call it behind the graph's launch");
-  return gpu_->mark(p.stream);
+  if (auto mark = gpu_->mark_caller(p.stream)) return mark;
+  throw Error(Code::usage, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
+              "the stream that makes its tensor is being captured into a CUDA graph, and other ranks cannot be part of "
+              "a graph",
+              "leave hvd out of what is captured: call it behind the graph's launch");
 }
 
 /// @p op is the operation of @p e now.

@@ -66,7 +66,7 @@ void SetChangeStage::add() {
     fresh_ = context_.sets.next(change_->ranks, context_.world.rank, context_.transport.streams());
   } catch (const Error& e) { return refuse(static_cast<int>(e.code), e.what()); }
   if (fresh_.rank < 0) return agree();
-  if (Device* device = splitting()) {
+  if (gpu::SetDevice* device = splitting()) {
     share_ = device->share();
     mine_.blocks = share_->blocks();
   }
@@ -76,9 +76,9 @@ void SetChangeStage::add() {
   sharing_ = std::make_unique<transport::Sharing>(*transport_, world_.locals(), node_->total_bytes());
 }
 
-/// The world's NCCL, to be split for the new set; the same on all ranks.
-Device* SetChangeStage::splitting() const {
-  Device* device = context_.batch.device();
+/// The world's device, to be split for the new set; the same on all ranks.
+gpu::SetDevice* SetChangeStage::splitting() const {
+  gpu::SetDevice* device = context_.batch.device();
   return device && device->splits() ? device : nullptr;
 }
 
@@ -128,7 +128,7 @@ bool SetChangeStage::step() {
 
 /// False: the GPU is still at work for the world.
 bool SetChangeStage::finish() {
-  Device* device = splitting();
+  gpu::SetDevice* device = splitting();
   if (device && !device->quiet()) return false;
   const std::vector<ops::MovedTensor> parcels = answers_->take();
   const std::unique_ptr<void, void (*)(void*)> owned(parcels.front().result, std::free);

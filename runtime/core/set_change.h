@@ -52,7 +52,7 @@ class SetChangeStage final : public ops::Stage {
   void remove();
   void agree();
   bool finish();
-  Device* splitting() const;
+  gpu::SetDevice* splitting() const;
   void refuse(int status, const std::string& error);
 
   Context context_;
@@ -68,10 +68,10 @@ class SetChangeStage final : public ops::Stage {
   std::unique_ptr<transport::Sharing> sharing_;
   struct Answer {
     std::int32_t status;  ///< hvd_status of this rank's part
-    std::int32_t blocks;  ///< what its GPU has left for the set's NCCL, see nccl::MultiprocessorShare
+    std::int32_t blocks;  ///< what its GPU has left for the set: gpu::DeviceShare
   };
   Answer mine_{};
-  std::unique_ptr<nccl::MultiprocessorShare> share_;
+  std::unique_ptr<gpu::DeviceShare> share_;
   std::unique_ptr<ops::Movement> answers_;
 };
 

@@ -87,7 +87,7 @@ void steps(core::Engine& engine, int tensors, int count, std::vector<double>& ti
     q.name = names[i].c_str();
     q.device = HVD_HOST_DEVICE;
     q.in = q.out = &data[i];
-    prepared.push_back(core::check_request(&q, engine.world()));
+    prepared.push_back(core::check_request(&q, engine.world(), engine.gpus()));
   }
   constexpr int warm = 3;
   for (int s = 0; s < count + warm; ++s) {

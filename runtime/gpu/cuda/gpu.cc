@@ -74,12 +74,6 @@ Gpu& Gpu::at(int ordinal) {
   return *gpu;
 }
 
-void lend(void* result, Stream stream) {
-  std::lock_guard lock(gpus_mutex);
-  for (auto& gpu : gpus())
-    if (gpu) gpu->lend(reinterpret_cast<Pointer>(result), stream);
-}
-
 bool free_anywhere(void* result) {
   if (!any_gpu.load(std::memory_order_acquire)) return false;
   std::vector<Gpu*> all;  // without the lock: see MemorySource
@@ -148,6 +142,13 @@ Stream Gpu::make_stream() {
   driver_.check(driver_.stream_create(&stream, stream_non_blocking, -100), "cuStreamCreateWithPriority");
   return stream;
 }
+
+std::shared_ptr<gpu::StreamMark> Gpu::mark_caller(gpu::StreamHandle stream) {
+  const CurrentContext current(driver_, context_);
+  return driver_.capturing(stream) ? nullptr : mark(stream);
+}
+
+void Gpu::lend_result(void* result, gpu::StreamHandle stream) { lend(reinterpret_cast<Pointer>(result), stream); }
 
 std::shared_ptr<Mark> Gpu::mark(Stream stream, bool timed) {
   Event event = nullptr;

@@ -21,17 +21,18 @@
 #include "gpu/cuda/driver.h"
 #include "gpu/cuda/memory.h"
 #include "gpu/cuda/table.h"
+#include "gpu/local_gpu.h"
 
 namespace hvd::cuda {
 
 class Gpu;
 
 /// An event of ours, recorded on a stream.  Goes back to its GPU's pool, to be used again.
-class Mark {
+class Mark final : public gpu::StreamMark {
  public:
   /// To be recorded next.
   Mark(Gpu& gpu, Event event, bool timed);
-  ~Mark();
+  ~Mark() override;
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
   Event event() const { return event_; }
@@ -52,16 +53,22 @@ class Mark {
   const std::uint64_t number_;
 };
 
+/// Of a tensor that has one: all marks of callers are made by Gpu::mark_caller().
+inline const Mark& mark_of(const gpu::DeviceTensor& tensor) { return static_cast<const Mark&>(*tensor.ready); }
+
 /// Which element types a kernel that computes works on.
 enum class Number { f32, f64, f16, bf16, f8e4m3, f8e5m2 };
 
-class Gpu {
+class Gpu final : public gpu::LocalGpu {
  public:
   /// The process's object for a visible device.  Throws Error: usage for a number that is none, unavailable when the
   /// driver refuses.
   static Gpu& at(int ordinal);
 
-  int ordinal() const { return ordinal_; }
+  int ordinal() const override { return ordinal_; }
+  std::shared_ptr<gpu::StreamMark> mark_caller(gpu::StreamHandle stream) override;
+  void lend_result(void* result, gpu::StreamHandle stream) override;
+  bool free_result(void* result) override { return take_back(reinterpret_cast<Pointer>(result)); }
   const std::string& name() const { return name_; }
   /// "GPU-0123…": what nvidia-smi and the launcher's plan say.
   const std::string& uuid() const { return uuid_; }
@@ -174,9 +181,7 @@ class Gpu {
   std::vector<Leaving> leaving_;
 };
 
-/// The two ends of a result's life with the caller.  It is used again once what @p stream had been given when it came
-/// back is done.  False: no GPU's memory.
-void lend(void* result, Stream stream);
+/// A result that comes back from the caller, of whatever GPU.  False: no GPU's memory.
 bool free_anywhere(void* result);
 
 /// The kernels' image that was built in; nullptr: built without nvcc.

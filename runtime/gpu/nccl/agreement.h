@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/nccl/device_tensor.h"
+#include "gpu/nccl/scaling.h"
 
 namespace hvd::nccl {
 

@@ -10,6 +10,7 @@
 
 namespace hvd::nccl {
 
+using cuda::mark_of;
 using cuda::Pointer;
 
 namespace {
@@ -104,11 +105,11 @@ void GpuBatch::wait() {
     });
     if (same == last.end())
       last.push_back(&t);
-    else if ((*same)->ready->number() < t.ready->number())
+    else if (mark_of(**same).number() < mark_of(t).number())
       *same = &t;
   }
   for (const DeviceTensor* t : last)
-    driver.check(driver.stream_wait_event(context_.stream, t->ready->event(), 0), "cuStreamWaitEvent");
+    driver.check(driver.stream_wait_event(context_.stream, mark_of(*t).event(), 0), "cuStreamWaitEvent");
 }
 
 void GpuBatch::end() {

@@ -9,7 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "gpu/nccl/device_tensor.h"
+#include "gpu/cuda/gpu.h"
+#include "gpu/nccl/scaling.h"
 #include "ops/stage.h"
 
 namespace hvd::nccl {

@@ -9,17 +9,18 @@
 /// 33, 16, 8, …)
 #pragma once
 #include "gpu/cuda/gpu.h"
+#include "gpu/device.h"
 
 namespace hvd::nccl {
 
 /// A share of one device, until it is destroyed.  Any thread.
-class MultiprocessorShare {
+class MultiprocessorShare final : public gpu::DeviceShare {
  public:
   explicit MultiprocessorShare(cuda::Gpu& gpu) : gpu_(gpu), blocks_(gpu.reserve()) {}
-  ~MultiprocessorShare() { gpu_.unreserve(blocks_); }
+  ~MultiprocessorShare() override { gpu_.unreserve(blocks_); }
   MultiprocessorShare(const MultiprocessorShare&) = delete;
   MultiprocessorShare& operator=(const MultiprocessorShare&) = delete;
-  int blocks() const { return blocks_; }
+  int blocks() const override { return blocks_; }
   /// To no more than @p blocks: what all ranks have.
   void shrink(int blocks) {
     if (blocks >= blocks_) return;

@@ -63,14 +63,15 @@ TEST_CASE("backends: every other operation on the host") {
 }
 
 TEST_CASE("backends: tensors on GPUs") {
-  SetFacts set{.ranks = 3, .nodes = 1, .nccl = true, .through_host = 0, .gpu = {true, false, false}};
+  SetFacts set{
+      .ranks = 3, .nodes = 1, .device = {.among_gpus = true, .through_host = 0, .capabilities = {true, false, false}}};
   const Signature sum = signature_of(Kind::allreduce), small = signature_of(Kind::allreduce, DType::i16);
   CHECK(chosen({.signature = sum, .bytes = 64, .on_gpu = true}, set) == "nccl");
   CHECK(chosen({.signature = small, .bytes = 64, .on_gpu = true}, set) == "pinned");  // NCCL has no such integers
-  set.through_host = bit_of(Kind::allreduce);
+  set.device.through_host = bit_of(Kind::allreduce);
   CHECK(chosen({.signature = sum, .bytes = 64, .on_gpu = true}, set) == "pinned");
   CHECK(chosen({.signature = signature_of(Kind::broadcast), .bytes = 64, .on_gpu = true}, set) == "nccl");
-  set.nccl = false;
+  set.device.among_gpus = false;
   CHECK(chosen({.signature = signature_of(Kind::broadcast), .bytes = 64, .on_gpu = true}, set) == "pinned");
 }
 

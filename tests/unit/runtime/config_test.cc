@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "common/types.h"
+#include "gpu/nccl/through_host.h"
 
 using namespace hvd;
 
@@ -43,15 +44,15 @@ std::string refused(const Variables& variables) {
 TEST_CASE("the environment: who moves tensors on GPUs") {
   const std::uint32_t all = bit_of(Kind::allreduce) | bit_of(Kind::allgather) | bit_of(Kind::broadcast) |
                             bit_of(Kind::alltoall) | bit_of(Kind::reducescatter);
-  CHECK(core::kinds_through_host(config_with({})) == 0);
-  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "NCCL"}})) == 0);
-  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "MPI"}})) == all);
-  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "mpi"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}})) ==
+  CHECK(nccl::kinds_through_host(config_with({})) == 0);
+  CHECK(nccl::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "NCCL"}})) == 0);
+  CHECK(nccl::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "MPI"}})) == all);
+  CHECK(nccl::kinds_through_host(config_with({{"HOROVOD_GPU_OPERATIONS", "mpi"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}})) ==
         (all & ~bit_of(Kind::allreduce)));
-  CHECK(core::kinds_through_host(config_with({{"HOROVOD_GPU_ALLTOALL", "MPI"}, {"HOROVOD_GPU_BROADCAST", ""}})) ==
+  CHECK(nccl::kinds_through_host(config_with({{"HOROVOD_GPU_ALLTOALL", "MPI"}, {"HOROVOD_GPU_BROADCAST", ""}})) ==
         bit_of(Kind::alltoall));
-  CHECK(core::kinds_through_host(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}})) == all);
-  CHECK(core::kinds_through_host(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}})) ==
+  CHECK(nccl::kinds_through_host(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}})) == all);
+  CHECK(nccl::kinds_through_host(config_with({{"HOROVOD_CPU_OPERATIONS", "MPI"}, {"HOROVOD_GPU_ALLREDUCE", "NCCL"}})) ==
         0);
 }
 

@@ -50,8 +50,9 @@ inline std::vector<Split> worlds(std::vector<Split> all) {
 /// One rank: what a caller of the C interface would have.
 class Rank {
  public:
-  Rank(std::shared_ptr<transport::LoopbackWorld> world, int rank, const core::Config& config)
-      : engine_(std::make_unique<core::Engine>(world->open(rank), config)), rank_(rank) {}
+  Rank(std::shared_ptr<transport::LoopbackWorld> world, int rank, const core::Config& config,
+       gpu::Platform& gpus = gpu::platform())
+      : engine_(std::make_unique<core::Engine>(world->open(rank), config, gpus)), rank_(rank) {}
 
   int rank() const { return rank_; }
   int size() const { return engine_->world().size; }
@@ -80,7 +81,7 @@ class Rank {
     const auto known = engine_->known(q.set);
     if (!known->set) throw Error(Code::usage, "set", "not a member");
     core::Operation* op = nullptr;
-    const core::CheckedRequest p = core::check_request(&q, known->set->world());
+    const core::CheckedRequest p = core::check_request(&q, known->set->world(), engine_->gpus());
     engine_->submit(*known->set, {&p, 1}, &op);
     return *op;
   }
@@ -88,7 +89,7 @@ class Rank {
   std::vector<core::Operation*> submit_many(const std::vector<hvd_request>& qs, bool group = false) {
     std::vector<core::Operation*> ops(qs.size());
     std::vector<core::CheckedRequest> p;
-    for (const hvd_request& q : qs) p.push_back(core::check_request(&q, engine_->world()));
+    for (const hvd_request& q : qs) p.push_back(core::check_request(&q, engine_->world(), engine_->gpus()));
     if (group) core::make_group(p);
     engine_->submit(engine_->set(), p, ops.data());
     return ops;
@@ -126,7 +127,7 @@ class Rank {
 /// Runs f on every rank at once; messages between nodes take up to most_delay_ns.  f must not use doctest's macros that
 /// throw; failures are counted by EXPECT.
 inline void run_world(int size, int per_node, const std::function<void(Rank&)>& f, core::Config config = {},
-                      std::int64_t most_delay_ns = 0) {
+                      std::int64_t most_delay_ns = 0, gpu::Platform& gpus = gpu::platform()) {
   config.set("HVD_RANKS_PER_NODE", per_node);
   config.set("HVD_INIT_TIMEOUT", 120);
   auto world = transport::LoopbackWorld::make(size);
@@ -137,7 +138,7 @@ inline void run_world(int size, int per_node, const std::function<void(Rank&)>& 
   for (int r = 0; r < size; ++r)
     threads.emplace_back([&, r] {
       try {
-        Rank rank(world, r, config);
+        Rank rank(world, r, config, gpus);
         f(rank);
       } catch (const std::exception& e) {
         std::lock_guard lock(mutex);

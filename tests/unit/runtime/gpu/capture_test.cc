@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/running.h"
+#include "gpu/cuda/gpu.h"
 #include "gpu_operations.h"
 
 extern "C" int cuStreamBeginCapture_v2(void* stream, int mode);
@@ -146,7 +146,7 @@ TEST_CASE("a stream that is being captured waits for no result, which stays") {
     core::Operation& op = rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, "early", {10}, t, t)));
     EXPECT(rank.engine().wait(op, 120));
     EXPECT(cuStreamBeginCapture_v2(gpu.stream(), global) == 0);
-    const std::string text = refused([&] { core::hand_over(op, gpu.stream()); });
+    const std::string text = refused([&] { op.hold(gpu.stream()); });
     EXPECT(text.find("the stream that is to wait for the result is being captured") != std::string::npos);
     void* graph = nullptr;
     EXPECT(cuStreamEndCapture(gpu.stream(), &graph) == 0);

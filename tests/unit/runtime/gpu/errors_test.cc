@@ -23,11 +23,11 @@ int sum(Rank& rank, GpuRank& gpu, const char* name, std::string* text, float* re
     if (!rank.engine().wait(op, 120)) return HVD_TIMEOUT;
     if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!core::arrived(op)) {
+    while (!op.arrived()) {
       if (std::chrono::steady_clock::now() > end) return HVD_TIMEOUT;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    core::hand_over(op, gpu.stream());
+    op.hold(gpu.stream());
     std::memcpy(result, t, sizeof *result);
     gpu.release(op);
     return HVD_OK;

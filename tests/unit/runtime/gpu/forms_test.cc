@@ -167,7 +167,7 @@ TEST_CASE("a set whose tensor is late holds up no other, on the device either") 
     if (!held) return;
     EXPECT(rank.engine().wait(*held, 60));
     if (gate) {
-      EXPECT(!core::arrived(*held));
+      EXPECT(!held->arrived());
       gate->open();
     }
     expect_one(late, *held, h, 2);
@@ -190,7 +190,7 @@ TEST_CASE("with two streams a late batch does not hold up the next one") {
         void* t = gpu.tensor(&one, 4);
         expect_one(gpu, sum_of_one(rank, gpu, "free", t), t, 2);
         if (gate) {
-          EXPECT(!core::arrived(held));
+          EXPECT(!held.arrived());
           gate->open();
         }
         expect_one(late, held, h, 2);

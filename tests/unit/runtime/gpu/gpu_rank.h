@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/device.h"
+#include "gpu/cuda/gpu.h"
 #include "world_of_threads.h"
 
 extern "C" void fake_cuda_copy_later(void* to, const void* from, std::size_t bytes, void* stream, int delay_us);
@@ -86,16 +86,16 @@ class GpuRank {
     if (!rank_.engine().wait(op, 120)) throw std::runtime_error("no end within two minutes");
     if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
     if (!op.gpu || op.gpu->stream != cuda::whole_context) {
-      core::hand_over(op, stream_);
+      op.hold(stream_);
       cuStreamSynchronize(stream_);
       return;
     }
     const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-    while (!core::arrived(op)) {
+    while (!op.arrived()) {
       if (std::chrono::steady_clock::now() > end) throw std::runtime_error("has not arrived within two minutes");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    core::hand_over(op, op.gpu->stream);
+    op.hold(op.gpu->stream);
   }
   void release(core::Operation& op) { rank_.engine().operations().release(op); }
   void run(const hvd_request& q) {

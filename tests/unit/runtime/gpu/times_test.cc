@@ -114,7 +114,7 @@ TEST_CASE("what a GPU has begun and not ended is in the timeline as begun") {
     core::Operation& op = rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, "slow", {1}, t, t)));
     EXPECT(rank.engine().wait(op, 120));
     rank.engine().stop_timeline();
-    const bool under_way = !core::arrived(op);
+    const bool under_way = !op.arrived();
     Spans got;
     trace::TraceDecoder decoder(got);
     for (const auto& frame : store.frames) EXPECT(decoder.feed(frame));

@@ -60,7 +60,7 @@ TEST_CASE("torch: a result goes back to it when the caller's stream is through w
   const cuda::Pointer block = gpu.allocate(5000, ours);
   std::vector<char> ones(5000, 1), seen(5000, 0);
   std::memcpy(reinterpret_cast<void*>(block), ones.data(), ones.size());
-  cuda::lend(reinterpret_cast<void*>(block), callers);
+  gpu.lend_result(reinterpret_cast<void*>(block), callers);
   fake_cuda_copy_later(seen.data(), ones.data(), 1, callers, 50000);  // the stream is late
   gpu.driver().check(gpu.driver().copy_to_host(seen.data(), block, 5000, callers), "cuMemcpyDtoHAsync");
   const int live = counts().live;

@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-namespace hvd::core {
+namespace hvd {
 
 struct World {
   int rank = 0, size = 1;
@@ -30,4 +30,4 @@ struct World {
   World subset(const std::vector<int>& members) const;
 };
 
-}  // namespace hvd::core
+}  // namespace hvd

@@ -1,13 +1,13 @@
-#include "core/device_times.h"
+#include "gpu/cuda/device_times.h"
 
 #include <algorithm>
 
 #include "recorder/ticks.h"
 
-namespace hvd::core {
+namespace hvd::cuda {
 
 std::vector<std::int64_t> DeviceTimes::times(const LaunchTimes& timed, std::int64_t now_ns) {
-  const std::vector<std::shared_ptr<cuda::Mark>>& marks = timed.marks;
+  const std::vector<std::shared_ptr<Mark>>& marks = timed.marks;
   std::int64_t first = timed.recorded_ns;
   if (!timed.idle && last_) first = std::max(first, last_ns_ + marks.front()->since_ns(*last_));
   std::vector<std::int64_t> at;
@@ -33,4 +33,4 @@ void DeviceTimes::tell(trace::Tracer& tracer, const LaunchTimes& timed) {
   tracer.ran(timed.row, ran, at.back());
 }
 
-}  // namespace hvd::core
+}  // namespace hvd::cuda

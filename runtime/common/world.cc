@@ -1,9 +1,9 @@
-#include "core/world.h"
+#include "common/world.h"
 
 #include <map>
 #include <utility>
 
-namespace hvd::core {
+namespace hvd {
 
 World World::of(int rank, const std::vector<int>& hosts, int ranks_per_node) {
   World w;
@@ -56,4 +56,4 @@ int World::cross_size() const {
   return count;
 }
 
-}  // namespace hvd::core
+}  // namespace hvd

@@ -1,12 +1,11 @@
-#include "core/device.h"
+#include "gpu/nccl/nccl_device.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
-#include "core/name_entry.h"
-
-namespace hvd::core {
+namespace hvd::nccl {
 
 using cuda::CurrentContext;
 
@@ -16,19 +15,13 @@ constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is
 
 }  // namespace
 
-Device::Device(const World& world, const Config& config, std::atomic<bool>& gpu_busy, trace::Tracer& tracer,
-               Exchange exchange, std::unique_ptr<InheritedGpu> inherited)
-    : world_(world),
-      config_(config),
-      gpu_busy_(gpu_busy),
-      tracer_(tracer),
-      exchange_(std::move(exchange)),
-      inherited_(std::move(inherited)) {
-  slots_.emplace_back(gpu_busy_, tracer_);
+NcclDevice::NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> inherited)
+    : context_(std::move(context)), inherited_(std::move(inherited)) {
+  slots_.emplace_back(context_.busy, context_.tracer);
 }
 
 /// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.
-Device::~Device() {
+NcclDevice::~NcclDevice() {
   fail(HVD_PEER_LOST, "the runtime was shut down");
   while (running() && std::chrono::steady_clock::now() < end_by_) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -39,17 +32,17 @@ Device::~Device() {
   if (gpu_) gpu_->tidy();
 }
 
-bool Device::running() const {
+bool NcclDevice::running() const {
   return std::any_of(slots_.begin(), slots_.end(), [](const StreamSlot& l) { return !l.running.empty(); });
 }
 
-bool Device::quiet() {
+bool NcclDevice::quiet() {
   watch();
   const CurrentContext current(gpu_->driver(), gpu_->context());
   return !running() && communicators_->made() && communicators_->slot(0).whole->ready();
 }
 
-bool Device::reap() {
+bool NcclDevice::reap() {
   bool any = false;
   for (StreamSlot& l : slots_) any |= l.running.reap();
   if (any && gpu_) gpu_->tidy();
@@ -58,96 +51,62 @@ bool Device::reap() {
 
 // ---- through NCCL
 
-namespace {
-
-/// The operation as NCCL's stage takes it, without the mark that the stream waits for.
-nccl::DeviceTensor tensor_of(const Operation& op) {
-  const Signature& s = op.entry->signature;
-  nccl::DeviceTensor t;
-  t.kind = s.operation();
-  t.dtype = s.type();
-  t.reduce = s.reduction();
-  t.before = s.before;
-  t.after = s.after;
-  t.root = s.root;
-  t.row_bytes = static_cast<std::size_t>(s.payload_bytes());
-  t.in = op.in;
-  t.out = op.out;
-  t.absent = !op.gpu;
-  if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
-    t.rows = op.dim0;
-    t.sent = op.splits;
-  } else if (t.kind == Kind::reducescatter) {
-    t.rows = s.dims[0];
-    if (t.rows > 0) t.row_bytes /= static_cast<std::size_t>(t.rows);
-  }
-  return t;
-}
-
-}  // namespace
-
-void Device::begin(std::span<Operation* const> ops, std::uint32_t row) {
-  ops_.assign(ops.begin(), ops.end());
+void NcclDevice::submit(std::vector<DeviceTensor> tensors, std::uint32_t row) {
+  tensors_ = std::move(tensors);
   row_ = row;
   join();
-  tensors_.clear();
-  for (const Operation* op : ops_) {
-    nccl::DeviceTensor& t = tensors_.emplace_back(tensor_of(*op));
-    if (!op->gpu) continue;
-    t.ready = op->gpu->ready;
-    t.stream = op->gpu->stream;
-  }
   begin_lengths();
 }
 
 /// Rows that only the other ranks know, of all operations at once: [size of the set] numbers for an alltoall, one for
 /// an allgather.
-void Device::begin_lengths() {
+void NcclDevice::begin_lengths() {
   my_lengths_.clear();
-  for (const nccl::DeviceTensor& t : tensors_) {
+  for (const DeviceTensor& t : tensors_) {
     if (t.kind == Kind::allgather) my_lengths_.push_back(t.rows);
     if (t.kind == Kind::alltoall) my_lengths_.insert(my_lengths_.end(), t.sent.begin(), t.sent.end());
   }
   if (my_lengths_.empty())
     launch();
   else
-    delivery_ = exchange(my_lengths_.data(), my_lengths_.size() * sizeof(std::int64_t));
+    delivery_ = context_.exchange(my_lengths_.data(), my_lengths_.size() * sizeof(std::int64_t));
 }
 
-void Device::take_lengths() {
+void NcclDevice::take_lengths() {
   std::vector<ops::MovedTensor> moved_tensors = delivery_->take();
   delivery_.reset();
   const std::unique_ptr<void, void (*)(void*)> hold(moved_tensors.front().result, std::free);
   const auto* lengths = static_cast<const std::int64_t*>(hold.get());
-  const auto size = static_cast<std::size_t>(world_.size);
+  const auto size = static_cast<std::size_t>(context_.world.size);
   std::size_t column = 0;
-  for (nccl::DeviceTensor& t : tensors_) {
+  for (DeviceTensor& t : tensors_) {
     const bool all = t.kind == Kind::alltoall;
     if (!all && t.kind != Kind::allgather) continue;
     t.received.resize(size);
     for (std::size_t r = 0; r < size; ++r)
-      t.received[r] = lengths[r * my_lengths_.size() + column + (all ? static_cast<std::size_t>(world_.rank) : 0)];
+      t.received[r] =
+          lengths[r * my_lengths_.size() + column + (all ? static_cast<std::size_t>(context_.world.rank) : 0)];
     column += all ? size : 1;
   }
 }
 
-void Device::launch() {
+void NcclDevice::launch() {
   StreamSlot& l = slot();
   l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
-  const nccl::NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, decision_.capabilities, row_ != 0},
-                                      *communicators_,
-                                      turn_ % slots_.size(),
-                                      nodes_,
-                                      decision_.sums_by_nodes,
-                                      decision_.gathers_by_nodes};
-  launch_ = std::make_unique<nccl::NcclLaunch>(where, world_.size, std::move(tensors_));
+  const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, decision_.capabilities, row_ != 0},
+                                *communicators_,
+                                turn_ % slots_.size(),
+                                nodes_,
+                                decision_.sums_by_nodes,
+                                decision_.gathers_by_nodes};
+  launch_ = std::make_unique<NcclLaunch>(where, context_.world.size, std::move(tensors_));
 }
 
 /// The marks of the queued launch, for the timeline; nullptr where there is none.
-std::unique_ptr<LaunchTimes> Device::timed() {
+std::unique_ptr<cuda::LaunchTimes> NcclDevice::timed() {
   if (row_ == 0) return nullptr;
-  auto t = std::make_unique<LaunchTimes>();
+  auto t = std::make_unique<cuda::LaunchTimes>();
   t->row = row_;
   t->by = trace::Phase::nccl;
   t->packs = launch_->packs();
@@ -157,7 +116,7 @@ std::unique_ptr<LaunchTimes> Device::timed() {
   return t;
 }
 
-bool Device::step() {
+bool NcclDevice::step() {
   if (!delivery_) return launch_->step();
   if (!delivery_->done()) return delivery_->step();
   take_lengths();
@@ -165,46 +124,24 @@ bool Device::step() {
   return true;
 }
 
-bool Device::done() const { return !delivery_ && launch_ && launch_->done(); }
+bool NcclDevice::done() const { return !delivery_ && launch_ && launch_->done(); }
 
-void Device::finish() {
+gpu::SetDevice::Result NcclDevice::finish() {
   const auto end = slot().running.add(launch_->mark(), timed());
-  std::vector<nccl::DeviceTensor>& tensors = launch_->tensors();
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    Operation& op = *ops_[i];
-    nccl::DeviceTensor& t = tensors[i];
-    if (!t.absent) {
-      op.gpu->ready.reset();
-      op.gpu->end = end;
-    }
+  Result results{std::move(launch_->tensors()), end};
+  for (DeviceTensor& t : results.tensors) {
     if (!t.result) continue;
     gpu_->lend(t.result, slot().stream);  // until somebody takes it
-    const Signature& s = op.entry->signature;
-    op.result_shape.assign(s.dims, s.dims + s.ndim);
-    op.received = std::move(t.received);
-    if (t.kind == Kind::reducescatter) {
-      op.result_shape[0] = t.rows / world_.size + (world_.rank < t.rows % world_.size ? 1 : 0);
-    } else {
-      op.result_shape[0] = 0;
-      for (std::int64_t rows : op.received) op.result_shape[0] += rows;
-    }
-    if (t.absent) {
-      gpu_->free(t.result, end->mark);
-    } else {
-      op.result = reinterpret_cast<void*>(t.result);
-      op.gpu->result = true;
-    }
+    if (t.absent) gpu_->free(std::exchange(t.result, 0), end->mark);
   }
-  tensors_ = std::move(tensors);  // for their memory
-  tensors_.clear();
   launch_.reset();
-  ops_.clear();
   ++turn_;
+  return results;
 }
 
 // ---- what runs on the device
 
-bool Device::watch() {
+bool NcclDevice::watch() {
   const bool any = reap();
   if (failed_) {
     if (running() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
@@ -221,13 +158,12 @@ bool Device::watch() {
   return any;
 }
 
-void Device::fail(int code, const std::string& text) {
+void NcclDevice::fail(int code, const std::string& text) {
   const bool midway = launch_ && launch_->midway();
   forget_launch();
   delivery_.release();  // a message may still arrive in its memory
-  ops_.clear();
   try {
-    if (staging_) staging_->drop(world_.nodes.size() > 1);
+    if (staging_) staging_->drop(context_.world.nodes.size() > 1);
   } catch (const Error&) {  // the driver is gone
   }
   if (!failed_) {
@@ -243,14 +179,14 @@ void Device::fail(int code, const std::string& text) {
 }
 
 /// The memory that it had taken is given back when NCCL has been ended.
-void Device::forget_launch() {
+void NcclDevice::forget_launch() {
   if (!launch_) return;
   rest_ = launch_->take_rest();
   launch_.reset();
 }
 
 /// The callers learn that what runs has failed, and NCCL's kernels end.
-void Device::end_now(int code, const std::string& text) {
+void NcclDevice::end_now(int code, const std::string& text) {
   reap();
   for (StreamSlot& l : slots_) l.running.fail(code, text);
   if (!gpu_ || !communicators_) return;
@@ -263,7 +199,7 @@ void Device::end_now(int code, const std::string& text) {
 }
 
 /// NCCL queues nothing anymore, so a mark behind all of it can be had.
-void Device::free_rest() {
+void NcclDevice::free_rest() {
   if (rest_.empty()) return;
   const std::shared_ptr<cuda::Mark> mark = gpu_->mark(slot().stream);
   slot().buffer->last = mark;
@@ -271,4 +207,4 @@ void Device::free_rest() {
   rest_.clear();
 }
 
-}  // namespace hvd::core
+}  // namespace hvd::nccl

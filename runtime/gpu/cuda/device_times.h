@@ -13,7 +13,7 @@
 #include "gpu/cuda/gpu.h"
 #include "recorder/tracer.h"
 
-namespace hvd::core {
+namespace hvd::cuda {
 
 /// The marks of one launch, and what they lie between.
 struct LaunchTimes {
@@ -23,7 +23,7 @@ struct LaunchTimes {
   bool idle = false;                     ///< our stream was, when the first mark was recorded
   std::int64_t recorded_ns = 0;
   /// Before the wait for the tensors, before packing, before NCCL, before unpacking, at the end.
-  std::vector<std::shared_ptr<cuda::Mark>> marks;
+  std::vector<std::shared_ptr<Mark>> marks;
 };
 
 /// Of one stream.  Under the engine's drive lock.
@@ -36,8 +36,8 @@ class DeviceTimes {
  private:
   std::vector<std::int64_t> times(const LaunchTimes& timed, std::int64_t now_ns);
 
-  std::shared_ptr<cuda::Mark> last_;  ///< reached at last_ns_
+  std::shared_ptr<Mark> last_;  ///< reached at last_ns_
   std::int64_t last_ns_ = 0;
 };
 
-}  // namespace hvd::core
+}  // namespace hvd::cuda

@@ -1,4 +1,4 @@
-#include "gpu/nccl/device_tensor.h"
+#include "gpu/nccl/scaling.h"
 
 #include <cmath>
 
@@ -31,7 +31,12 @@ Scaling scaling_of(const DeviceTensor& t, int size, const Capabilities& capabili
   return {1, 1, factor};
 }
 
+}  // namespace hvd::nccl
+
+namespace hvd::gpu {
+
 bool possible(const DeviceTensor& t, int size, const Capabilities& capabilities) {
+  using namespace nccl;
   if (t.kind == Kind::broadcast || t.kind == Kind::allgather || t.kind == Kind::alltoall) return true;
   if (t.reduce == Reduce::adasum || type_of(t.dtype) < 0) return false;
   if (is_float8(t.dtype)) return reduced_in_8_bits(t, capabilities) || widened(t, capabilities);
@@ -41,4 +46,4 @@ bool possible(const DeviceTensor& t, int size, const Capabilities& capabilities)
   return scaling.none() || (capabilities.kernels && t.kind == Kind::allreduce);
 }
 
-}  // namespace hvd::nccl
+}  // namespace hvd::gpu

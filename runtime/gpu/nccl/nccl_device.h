@@ -1,0 +1,117 @@
+/// @file nccl_device.h — a process set's tensors on GPUs: those that NCCL takes, and those that go through host memory.
+///
+/// What NCCL takes of a batch runs as one launch (launch.h).  The rest is copied to pinned memory (cuda/staging.h) and
+/// back.  What is still running on the device (cuda/stream_queue.h) is watched: NCCL's asynchronous errors, and peers
+/// that are gone.
+#pragma once
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu/cuda/gpu.h"
+#include "gpu/cuda/staging.h"
+#include "gpu/cuda/stream_queue.h"
+#include "gpu/device.h"
+#include "gpu/nccl/agreement.h"
+#include "gpu/nccl/launch.h"
+#include "gpu/nccl/multiprocessor_share.h"
+
+namespace hvd::nccl {
+
+/// What a process set gets of the world's NCCL when it is made.
+struct InheritedGpu final : gpu::DeviceInheritance {
+  InheritedGpu(cuda::Gpu& of, std::unique_ptr<gpu::DeviceShare> part, int count, std::unique_ptr<Communicator> all)
+      : gpu(of), share(std::move(part)), slots(count), whole(std::move(all)) {}
+  cuda::Gpu& gpu;
+  std::unique_ptr<gpu::DeviceShare> share;
+  int slots;
+  std::unique_ptr<Communicator> whole;  ///< of the set
+};
+
+class NcclDevice final : public gpu::SetDevice {
+ public:
+  NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> inherited);
+  ~NcclDevice() override;
+
+  void begin_agreement(gpu::LocalGpu* gpu) override;
+  bool step_agreement() override;
+  bool agreed() const override { return agreed_; }
+  const gpu::DeviceFacts& facts() const override { return facts_; }
+
+  bool joins() const override { return !communicators_; }
+  void submit(std::vector<DeviceTensor> tensors, std::uint32_t row) override;
+  bool step() override;
+  bool done() const override;
+  Result finish() override;
+
+  void* stage(const DeviceTensor& tensor) override { return staging_->begin(tensor, context_.world.rank); }
+  bool staged() const override { return !staging_ || staging_->arrived(); }
+  std::shared_ptr<gpu::DeviceCompletion> give_back(DeviceTensor& tensor, void* pinned,
+                                                   std::span<const std::byte> result) override {
+    return staging_->give_back(tensor, pinned, result);
+  }
+
+  bool running() const override;
+  bool watch() override;
+  void fail(int code, const std::string& text) override;
+
+  bool splits() const override { return communicators_ && decision_.splits; }
+  std::unique_ptr<gpu::DeviceShare> share() override { return std::make_unique<MultiprocessorShare>(*gpu_); }
+  bool quiet() override;
+  std::unique_ptr<gpu::DeviceInheritance> split(int rank, int size, int blocks,
+                                                std::unique_ptr<gpu::DeviceShare> share) override;
+
+ private:
+  DeviceInfo device_info();
+  void join();
+  void begin_lengths();
+  void take_lengths();
+  void launch();
+  void forget_launch();
+  void say() const;
+  std::unique_ptr<cuda::LaunchTimes> timed();
+  void end_now(int code, const std::string& text);
+  void free_rest();
+
+  const gpu::SetContext context_;
+  /// A stream, and what is on it; see CommunicatorGroup.
+  struct StreamSlot {
+    StreamSlot(std::atomic<bool>& queued, trace::Tracer& tracer) : running(queued, tracer) {}
+    cuda::Stream stream = nullptr;
+    std::unique_ptr<FusionBuffer> buffer;
+    cuda::StreamQueue running;
+  };
+  /// Of the stage.
+  StreamSlot& slot() { return slots_[turn_ % slots_.size()]; }
+  bool reap();
+
+  cuda::Gpu* gpu_ = nullptr;
+  bool agreed_ = false;
+  GpuDecision decision_;
+  gpu::DeviceFacts facts_;  ///< of the decision, for others
+  DeviceInfo mine_;
+  std::unique_ptr<ops::Movement> delivery_;  ///< of devices, then of lengths
+  std::unique_ptr<InheritedGpu> inherited_;
+  std::unique_ptr<MultiprocessorShare> share_;
+  std::unique_ptr<CommunicatorGroup> communicators_;
+  NodeLayout nodes_;
+  std::deque<StreamSlot> slots_;  ///< the first one is there from the start; copies through host memory are on it
+  std::size_t turn_ = 0;          ///< batches that NCCL has taken
+
+  std::vector<DeviceTensor> tensors_;
+  std::vector<std::int64_t> my_lengths_;
+  std::unique_ptr<GpuBatch> launch_;
+  std::uint32_t row_ = 0;
+  bool idle_ = false;                ///< our stream was, when the launch began
+  std::vector<cuda::Pointer> rest_;  ///< of a launch that failed, until NCCL has been ended
+
+  std::unique_ptr<cuda::Staging> staging_;  ///< there when a GPU is
+  int failed_ = 0;                          ///< a status: what runs ends at end_by_
+  std::string why_failed_;
+  std::chrono::steady_clock::time_point end_by_;
+};
+
+}  // namespace hvd::nccl

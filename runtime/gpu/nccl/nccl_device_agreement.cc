@@ -1,0 +1,169 @@
+/// @file nccl_device_agreement.cc — what the ranks of a set tell each other about their GPUs, and the communicators
+/// that come of it.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/environment.h"
+#include "common/log.h"
+#include "gpu/nccl/nccl_device.h"
+#include "gpu/nccl/through_host.h"
+
+namespace hvd::nccl {
+
+using cuda::CurrentContext;
+
+namespace {
+
+bool is_set(const char* name) {
+  const char* text = environment_value(name);
+  return text && std::strcmp(text, "1") == 0;
+}
+
+/// hvdrun planned a GPU for this rank, near its cores.  Another one works, so it is no error.
+/// @param planned  a UUID, or where none was known a PCI address; empty: none was planned
+void check_plan(const cuda::Gpu& gpu, int rank, const std::string& planned) {
+  if (!planned.starts_with("GPU-") && !planned.starts_with("MIG-")) return;
+  if (gpu.uuid().compare(4, std::string::npos, planned, 4) == 0) return;
+  log_warning("rank " + std::to_string(rank) + " uses cuda:" + std::to_string(gpu.ordinal()) + ", " + gpu.uuid() +
+              ", but " + planned +
+              " was planned for it (torch.cuda.set_device(hvd.local_rank()), or hvdrun --gpus own)");
+}
+
+void copy_text(std::span<char> to, const std::string& text) {
+  const std::size_t n = std::min(text.size(), to.size() - 1);
+  std::memcpy(to.data(), text.data(), n);
+  to[n] = 0;
+}
+
+}  // namespace
+
+/// The GPU of the first tensor; a rank that has joined and never had one takes its turn's.
+void NcclDevice::begin_agreement(gpu::LocalGpu* gpu) {
+  gpu_ = static_cast<cuda::Gpu*>(gpu);
+  if (!gpu_ && cuda::Driver::get()) gpu_ = &cuda::Gpu::at(context_.world.local_rank() % cuda::Driver::get()->devices);
+  if (gpu_) check_plan(*gpu_, context_.world.world_rank(context_.world.rank), context_.config.text("HVD_GPU"));
+  if (inherited_ && gpu_ != &inherited_->gpu) inherited_.reset();
+  if (inherited_) share_.reset(static_cast<MultiprocessorShare*>(inherited_->share.release()));
+  mine_ = device_info();
+  delivery_ = context_.exchange(&mine_, sizeof mine_);
+}
+
+DeviceInfo NcclDevice::device_info() {
+  DeviceInfo c;
+  c.through_host = kinds_through_host(context_.config);
+  c.wide = context_.config.flag("HVD_NCCL_WIDE");
+  c.float8 = context_.config.flag("HVD_NCCL_FLOAT8");
+  c.host = context_.host;
+  c.shares_gpu = is_set("NCCL_MULTI_RANK_GPU_ENABLE");
+  if (!gpu_) {
+    copy_text(c.why, cuda::Driver::why_not());
+    return c;
+  }
+  c.kernels = gpu_->no_kernels().empty();
+  c.generation = gpu_->generation();
+  copy_text(c.uuid, gpu_->uuid());
+  if (c.through_host == gpu_kinds) return c;
+  const Library* library = Library::get();
+  if (!library) {
+    copy_text(c.why, Library::why_not());
+    return c;
+  }
+  c.version = library->version;
+  c.splits = library->split != nullptr;
+  c.inherited = inherited_ != nullptr;
+  c.slots = static_cast<int>(context_.config.integer("HOROVOD_NUM_NCCL_STREAMS"));
+  if (inherited_) c.slots = std::min(c.slots, inherited_->slots);
+  c.sums_by_nodes =
+      context_.config.flag("HOROVOD_HIERARCHICAL_ALLREDUCE") || context_.config.flag("HOROVOD_TORUS_ALLREDUCE");
+  c.gathers_by_nodes = context_.config.flag("HOROVOD_HIERARCHICAL_ALLGATHER");
+  if (!share_) share_ = std::make_unique<MultiprocessorShare>(*gpu_);
+  c.blocks = share_->blocks();
+  if (context_.world.rank == 0) {
+    const CurrentContext current(gpu_->driver(), gpu_->context());
+    if (const int code = library->get_unique_id(&c.id); code != success) {
+      copy_text(c.why, "ncclGetUniqueId: " + library->text(code, nullptr));
+      c.version = 0;
+    }
+  }
+  return c;
+}
+
+bool NcclDevice::step_agreement() {
+  if (!delivery_->done()) {
+    const bool moved = delivery_->step();
+    if (!delivery_->done()) return moved;
+  }
+  std::vector<ops::MovedTensor> moved_tensors = delivery_->take();
+  delivery_.reset();
+  const std::unique_ptr<void, void (*)(void*)> hold(moved_tensors.front().result, std::free);
+  const auto* received = static_cast<const DeviceInfo*>(hold.get());
+  std::vector<DeviceInfo> devices(received, received + context_.world.size);
+  std::transform(devices.begin(), devices.end(), devices.begin(), sound);
+  std::vector<std::size_t> nodes;
+  for (const std::vector<int>& n : context_.world.nodes) nodes.push_back(n.size());
+  decision_ = decide(devices, context_.world.world_ranks, nodes);
+  facts_ = {decision_.nccl, decision_.through_host, decision_.capabilities};
+  if (!decision_.nccl) share_.reset();
+  if (share_) share_->shrink(decision_.blocks * decision_.slots);
+  mine_.id = devices.front().id;
+  if (gpu_) {
+    const CurrentContext current(gpu_->driver(), gpu_->context());
+    while (slots_.size() < static_cast<std::size_t>(decision_.slots))
+      slots_.emplace_back(context_.busy, context_.tracer);
+    for (StreamSlot& l : slots_) {
+      l.stream = gpu_->make_stream();
+      l.buffer = std::make_unique<FusionBuffer>(*gpu_);
+    }
+    staging_ = std::make_unique<cuda::Staging>(*gpu_, slots_.front().stream, slots_.front().running);
+  }
+  if (context_.world.rank == 0) say();
+  agreed_ = true;
+  return true;
+}
+
+/// What is not as one would expect, and to who asks for it what is.
+void NcclDevice::say() const {
+  const GpuDecision& d = decision_;
+  const std::string way = std::string("tensors on GPUs go through ") +
+                          (d.nccl ? "NCCL " + version_text(Library::get()->version) : "host memory");
+  if (!d.nccl && !d.reason.empty())
+    log_warning(way + ": " + d.reason);
+  else
+    log_info(way + (d.nccl && d.through_host ? ", some operations through host memory" : ""));
+  for (const std::string& note : d.notes)
+    if (d.nccl) log_warning(note);
+}
+
+/// Begins the communicators: when NCCL is needed for the first time.
+void NcclDevice::join() {
+  if (communicators_) return;
+  const CurrentContext current(gpu_->driver(), gpu_->context());
+  if (decision_.sums_by_nodes || decision_.gathers_by_nodes) {
+    nodes_ = {static_cast<int>(context_.world.nodes.size()),
+              context_.world.node(),
+              context_.world.local_size(),
+              context_.world.local_rank(),
+              {}};
+    for (const std::vector<int>& n : context_.world.nodes) nodes_.of.insert(nodes_.of.end(), n.begin(), n.end());
+  }
+  std::unique_ptr<Communicator> whole;
+  if (decision_.inherits)
+    whole = std::move(inherited_->whole);
+  else
+    whole = std::make_unique<Communicator>(*Library::get(), *gpu_, mine_.id, context_.world.rank, context_.world.size,
+                                           decision_.blocks);
+  communicators_ = std::make_unique<CommunicatorGroup>(std::move(whole), decision_.slots, nodes_, decision_.blocks);
+}
+
+std::unique_ptr<gpu::DeviceInheritance> NcclDevice::split(int rank, int size, int blocks,
+                                                          std::unique_ptr<gpu::DeviceShare> share) {
+  const CurrentContext current(gpu_->driver(), gpu_->context());
+  const int slots = std::min(decision_.slots, blocks);
+  auto whole = communicators_->split(rank < 0 ? no_color : 0, rank, size, blocks / slots);
+  if (!whole) return nullptr;
+  static_cast<MultiprocessorShare&>(*share).shrink(blocks);
+  return std::make_unique<InheritedGpu>(*gpu_, std::move(share), slots, std::move(whole));
+}
+
+}  // namespace hvd::nccl
