@@ -44,13 +44,25 @@ def owners(cluster: Cluster, host: str, inode: int) -> list[str]:
     """Command lines of the processes that hold a socket."""
     lines = []
     for pid, line in cluster.processes(host).items():
-        for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                if os.readlink(fd) == f"socket:[{inode}]":
-                    lines.append(line)
-            except OSError:
-                continue
+        folder = f"/proc/{pid}/fd"
+        lines += [line for fd in entries(folder) if link(f"{folder}/{fd}") == f"socket:[{inode}]"]
     return lines
+
+
+def entries(folder: str) -> list[str]:
+    """Empty for a process that is gone."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def link(path: str) -> str:
+    """Empty where there is none any more."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def resident_bytes(pid: int) -> int:
