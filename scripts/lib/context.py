@@ -6,17 +6,27 @@ Every command runs under a limit, in a process group of its own that is killed a
 
 from __future__ import annotations
 
+import enum
 import os
 import pathlib
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tally import Tally, check
 
 LOGS = pathlib.Path(".cache/tests")
 TAIL_LINES = 60
+RUNNING: set[subprocess.Popen[bytes]] = set()  # commands of all parts
+
+
+class Order(enum.Enum):
+    """When a part runs (run_tests.py)."""
+
+    first = "alone, before all others: it is short, or makes what they need"
+    waiting = "mostly waits: for starts, for time limits, for other processes"
+    computing = "keeps its cores busy"
 
 
 @dataclass
@@ -27,6 +37,7 @@ class Part:
     what: str
     run: Callable[[Context], Tally]
     nightly: bool = False
+    order: Order = Order.waiting
 
 
 @dataclass
@@ -36,6 +47,7 @@ class Context:
     part: Part
     env: dict[str, str]
     nightly: bool
+    lines: list[str] = field(default_factory=list)  # what is to be shown of it
 
     def command(
         self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
@@ -55,26 +67,34 @@ class Context:
                 env={**self.env, **(env or {})},
                 start_new_session=True,
             )
+            RUNNING.add(process)
             try:
                 code = process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
                 code = 124
             finally:
                 kill_group(process)
+                RUNNING.discard(process)
         text = log.read_bytes()[begin:].decode(errors="replace")
         if code != 0 and not quiet:
             self.show("$ " + " ".join(argv), text)
-            print(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""))
+            self.lines.append(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""))
         return code, text
 
     def show(self, what: str, text: str) -> None:
-        """What failed, and the end of what it said."""
-        print("\n".join([f"   {what}", *("   | " + line for line in text.splitlines()[-TAIL_LINES:])]), flush=True)
+        """What failed, and the end of what it said; it is printed when the part ends."""
+        self.lines += [f"   {what}", *("   | " + line for line in text.splitlines()[-TAIL_LINES:])]
 
     def good(self, name: str, argv: Sequence[str], limit: float = 120, env: dict[str, str] | None = None) -> Tally:
         """A test that is one command."""
         code, _ = self.command(argv, limit, env)
         return check(name, code == 0, f"exit code {code}")
+
+
+def kill_all() -> None:
+    """Ends the commands of all parts."""
+    for process in RUNNING.copy():
+        kill_group(process)
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:

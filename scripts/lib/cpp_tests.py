@@ -72,15 +72,14 @@ def is_unit(test: dict[str, Any]) -> bool:
 
 
 def build_tests(
-    context: Context, build: pathlib.Path, only_units: bool, without: Sequence[str] = (), jobs: int = 0
+    context: Context, build: pathlib.Path, only_units: bool, without: Sequence[str] = ()
 ) -> list[dict[str, Any]] | None:
-    """The tests of a configured folder, built; None where that fails.  jobs: at once, 0: as many as there are cores."""
+    """The tests of a configured folder, built at a low priority; None where that fails."""
     context.command(["ninja", "-C", str(build), "build.ninja"], 120)  # so that what follows sees the options as they are now
     _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
     tests = [test for test in json.loads(listing) if (is_unit(test) or not only_units) and test["name"] not in without]
     targets = needed_by(context, build, tests) if only_units else []
-    limit = ["-j", str(jobs)] if jobs else []
-    code, _ = context.command(["ninja", "-C", str(build), *limit, *targets], 1200)
+    code, _ = context.command(["nice", "ninja", "-C", str(build), *targets], 1200)
     return tests if code == 0 else None
 
 

@@ -9,8 +9,8 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from context import LOGS, Context, Part
-from cpp_tests import build_tests, run_meson_tests, without_leaks
+from context import LOGS, Context, Order, Part
+from cpp_tests import run_meson_tests, without_leaks
 from tally import Tally, check, from_junit
 
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
@@ -93,7 +93,7 @@ def test_programs(context: Context) -> bool:
         return PROGRAMS[0]
 
 
-def sanitized(context: Context, name: str, sanitizers: str, optimization: int) -> pathlib.Path | None:
+def sanitized(context: Context, name: str, sanitizers: str, *options: str) -> pathlib.Path | None:
     """A build folder under sanitizers, made or up to date; None where meson failed.
 
     Line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.  Kernels for one
@@ -105,29 +105,23 @@ def sanitized(context: Context, name: str, sanitizers: str, optimization: int) -
         "setup",
         str(build),
         "-Dbuildtype=debug",
-        f"-Doptimization={optimization}",
         "-Dcpp_args=-g1",
         f"-Db_sanitize={sanitizers}",
         "-Db_lundef=false",
         "-Dgpus=80",
+        *options,
     ]
     code, _ = context.command([*argv, *(["--reconfigure"] if (build / "build.ninja").exists() else [])], 120)
     return build if code == 0 else None
 
 
 def configure_asan(context: Context) -> pathlib.Path | None:
-    return sanitized(context, "asan", "address,undefined", 0)
+    """File by file, unlike the wheel's build: so each must compile alone."""
+    return sanitized(context, "asan", "address,undefined", "-Doptimization=0")
 
 
 def configure_tsan(context: Context) -> pathlib.Path | None:
-    return sanitized(context, "tsan", "thread", 1)
-
-
-def build_ahead(context: Context) -> None:
-    """What asan and tsan are going to test.  Run in the background (ahead.py); what is not done by then, they build."""
-    for configure, only_units, without in ((configure_asan, False, ()), (configure_tsan, True, WITHOUT_THREADS)):
-        if build := configure(context):
-            build_tests(context, build, only_units, without, jobs=1)
+    return sanitized(context, "tsan", "thread", "-Doptimization=1", "-Dunity=on", "-Dunity_size=20")
 
 
 WITHOUT_THREADS = ("base", "placement", "fuzz parsers", "unit simulate")  # nothing for the thread sanitizer to see
@@ -296,14 +290,14 @@ def run_repeat(context: Context) -> Tally:
 
 
 PARTS = [
-    Part("format", "clang-format and ruff format", run_format),
-    Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint),
-    Part("unit", "unit tests; libhvd over MPI", run_unit),
+    Part("format", "clang-format and ruff format", run_format, order=Order.first),
+    Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint, order=Order.first),
+    Part("unit", "unit tests; libhvd over MPI", run_unit, order=Order.first),
     Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher")),
     Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
     Part("python", "the Python package", suite("tests/python")),
-    Part("property", "random operations against a model in NumPy", suite("tests/property")),
-    Part("models", "protocols in shared memory, explored by a model checker", suite("tests/models")),
+    Part("property", "random operations against a model in NumPy", suite("tests/property"), order=Order.computing),
+    Part("models", "protocols in shared memory, explored by a model checker", suite("tests/models"), order=Order.computing),
     Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
     Part("failures", "what fails, and what is said then", suite("tests/failures")),
     Part("gpu", "GPUs: over fakes, and on a real one where there is one", suite("tests/gpu")),
@@ -311,11 +305,17 @@ PARTS = [
     Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark")),
     Part("docs", "the web site in a browser; examples killed and resumed", suite("tests/docs")),
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
-    Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan),
-    Part("tsan", "thread sanitizer: units", run_tsan),
+    Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan, order=Order.computing),
+    Part("tsan", "thread sanitizer: units", run_tsan, order=Order.computing),
     Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, nightly=True),
-    Part("clang", "a second compiler", run_clang, nightly=True),
-    Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True),
-    Part("random", "operations at random on GPUs, over the fakes: 10 000 of them", run_random, nightly=True),
+    Part("clang", "a second compiler", run_clang, nightly=True, order=Order.computing),
+    Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True, order=Order.computing),
+    Part(
+        "random",
+        "operations at random on GPUs, over the fakes: 10 000 of them",
+        run_random,
+        nightly=True,
+        order=Order.computing,
+    ),
     Part("repeat", "unit tests, a hundred times", run_repeat, nightly=True),
 ]

@@ -8,11 +8,11 @@ import pathlib
 import resource
 import signal
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from ahead import Ahead
-from context import Context, Part
+from context import Context, Order, Part, kill_all
 from parts import PARTS
 from tally import Tally
 
@@ -52,48 +52,82 @@ def main() -> int:
     chosen = [p for p in PARTS if (p.name in arguments.parts if arguments.parts else arguments.nightly or not p.nightly)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
-    ahead = Ahead()
     try:
-        return run(chosen, arguments.nightly, ahead)
+        return run(chosen, arguments.nightly)
     finally:
-        ahead.end()
+        kill_all()
 
 
-def run(chosen: list[Part], nightly: bool, ahead: Ahead) -> int:
-    """One part after the other, then the sum; the exit code."""
-    total, lines = Tally(), []
-    built_ahead = {"asan", "tsan"} & {part.name for part in chosen}
+def run(chosen: list[Part], nightly: bool) -> int:
+    """Runs the parts, adds up, and returns the exit code.
+
+    Those that come first run alone.  The others run in two lanes: one takes what waits, the other what computes, and the
+    one that has nothing left of its kind helps the other.
+    """
+    begin = time.monotonic()
+    report = Report(nightly)
     for part in chosen:
+        if part.order is Order.first:
+            report.run(part)
+    left = [part for part in chosen if part.order is not Order.first]
+    lanes = [
+        threading.Thread(target=run_lane, args=(left, kind, report), daemon=True) for kind in (Order.waiting, Order.computing)
+    ]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return report.end(time.monotonic() - begin, usage.ru_utime + usage.ru_stime)
+
+
+def run_lane(left: list[Part], kind: Order, report: Report) -> None:
+    """Takes parts until there are none."""
+    while left:
+        with report.lock:
+            if not left:
+                return
+            part = next((part for part in left if part.order is kind), left[0])
+            left.remove(part)
+        report.run(part)
+
+
+class Report:
+    """What the parts found, printed part by part.  Threads: any."""
+
+    def __init__(self, nightly: bool) -> None:
+        self.lock = threading.Lock()
+        self._nightly = nightly
+        self._total = Tally()
+        self._lines: list[str] = []
+
+    def run(self, part: Part) -> None:
+        """Runs a part and prints its result."""
         print(f"== {part.name}: {part.what}", flush=True)
-        start, used = time.monotonic(), processor_seconds()
-        if part.name in built_ahead:
-            ahead.end()
+        start = time.monotonic()
+        context = Context(part, clean_environment(), self._nightly)
         try:
-            tally = part.run(Context(part, clean_environment(), nightly))
+            tally = part.run(context)
         except Exception as error:  # a part that breaks is a failed test, and the others still run
             tally = Tally(failed=[f"{part.name}: {type(error).__name__}: {error}"])
-        line = f"{part.name:10} {time.monotonic() - start:6.1f} s  {processor_seconds() - used:6.1f} s of processor  {tally}"
-        lines.append(line)
-        for failure in tally.failed:
-            print(f"   FAILED {failure}")
-        print(f"   {line}", flush=True)
-        total += tally
-        if part.name == "unit" and built_ahead:  # from here on most suites wait more than they compute
-            ahead.start(clean_environment())
-    print("\n== all parts")
-    print("\n".join(lines))
-    for skip in total.skipped:
-        print(f"skipped: {skip}")
-    for failure in total.failed:
-        print(f"FAILED: {failure}")
-    print(total, flush=True)
-    return 1 if total.failed else 0
+        line = f"{part.name:10} {time.monotonic() - start:6.1f} s  {tally}"
+        with self.lock:
+            shown = [*context.lines, *(f"   FAILED {failure}" for failure in tally.failed), f"   {line}"]
+            print("\n".join(shown), flush=True)
+            self._lines.append(line)
+            self._total += tally
 
-
-def processor_seconds() -> float:
-    """What all processes took that this one started and that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    def end(self, seconds: float, processor_seconds: float) -> int:
+        """Prints the sum; the exit code."""
+        total = self._total
+        print(f"\n== all parts: {seconds:.0f} s, {processor_seconds:.0f} s of processor")
+        print("\n".join(self._lines))
+        for skip in total.skipped:
+            print(f"skipped: {skip}")
+        for failure in total.failed:
+            print(f"FAILED: {failure}")
+        print(total, flush=True)
+        return 1 if total.failed else 0
 
 
 if __name__ == "__main__":
