@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 
 namespace {
@@ -27,12 +28,22 @@ bool is_scarce(int fd) {
   return static_cast<rlim_t>(fd) >= limit.rlim_cur - std::min(held_back, limit.rlim_cur / 2);
 }
 
+std::atomic<bool (*)(int)> accept_check{nullptr};
+
 }  // namespace
 
 namespace hvd::wire {
 
+void set_accept_check(bool (*check)(int connection)) { accept_check = check; }
+
 int bounded_accept(int door, sockaddr* address, socklen_t* size, int flags) {
   const auto fd = static_cast<int>(::syscall(SYS_accept4, door, address, size, flags));
+  bool (*const check)(int) = accept_check;
+  if (fd >= 0 && check && !check(fd)) {
+    ::close(fd);
+    errno = EAGAIN;
+    return -1;
+  }
   if (fd >= 0 && !is_scarce(fd)) return fd;
   if (fd >= 0) ::close(fd);
   // What both of libzmq's listeners take for a connection that went away.

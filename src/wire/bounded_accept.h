@@ -7,4 +7,8 @@ namespace hvd::wire {
 /// As accept4(2); ECONNABORTED where descriptors are scarce, and the connection is closed.
 int bounded_accept(int door, sockaddr* address, socklen_t* size, int flags);
 
+/// From now on accept() and accept4() close a connection of which @p check says no, with EAGAIN.  Of this process, for
+/// listeners of libraries; called by whichever thread accepts.
+void set_accept_check(bool (*check)(int connection));
+
 }  // namespace hvd::wire

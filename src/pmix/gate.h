@@ -1,0 +1,30 @@
+/// @file gate.h — who may speak to the PMIx server of a job: the job's own processes, and nobody else.
+///
+/// libpmix listens on a port of the loopback address.  It crashes on a stranger's bytes, waits for one that says
+/// nothing, and believes the user id that a client claims (found with 4.2.2 and 5.0.11).  So a connection is looked at
+/// before libpmix is given it: the other end must be a socket that a process below this one holds open.
+///
+/// libpmix calls accept(), which it finds in this program before the C library's (wire/bounded_accept.cc).
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace hvd::pmix {
+
+/// The inode of the socket at the other end of a TCP connection over loopback, by the kernel's word; 0: there is none
+/// any more, it is another user's, or it is no such connection.
+/// Source: sock_diag(7).
+std::uint64_t peer_inode(int connection);
+
+/// Whether a process below @p root has the socket @p inode open.
+bool is_held_below(pid_t root, std::uint64_t inode);
+
+/// From now on accept() closes what does not come from below this process, and says EAGAIN.  (Any other error would
+/// make libpmix 5 give up listening.)  For the whole process, once; the process must listen for nobody else.
+void guard_accept();
+
+/// Nobody can connect to this process's listening sockets any more; standing connections stay.  @return how many.
+int shut_listeners();
+
+}  // namespace hvd::pmix

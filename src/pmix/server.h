@@ -1,0 +1,69 @@
+/// @file server.h — the PMIx server of one host's ranks: what mpirun's daemon is for Open MPI's processes.
+///
+/// libpmix runs a thread of its own and calls us back there; what it says becomes an Event, taken by the owner's
+/// thread. Nothing here blocks, nothing here talks to other hosts: the owner carries fences and requests between the
+/// hosts.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pmix/pmix_job.h"
+
+namespace hvd::pmix {
+
+struct Event {
+  enum class Kind {
+    connected,  ///< a rank has called MPI_Init, or another user of PMIx
+    fence,      ///< all local participants have come: gather `data` of all hosts, then finish_fence()
+    request,    ///< a rank here needs what `rank`, on another host, has published: then answer()
+    published,  ///< the reply to ask(): `data` of a rank here, or none with `failed`
+    abort,      ///< MPI_Abort: `status` is what the program said
+    spawn,      ///< MPI_Comm_spawn, which was refused
+  };
+  Kind kind;
+  int rank = -1;
+  std::uint64_t token = 0;  ///< fence, request, published: which one
+  std::vector<int> ranks;   ///< fence: who takes part, ascending; empty: all
+  std::string data;
+  int status = 0;
+  bool failed = false;
+};
+
+class Server {
+ public:
+  /// Listens.  One for each process, ever: libpmix has one state.  No PMIX_* of an outer launcher may be left in this
+  /// process's environment.
+  /// @param folder  of this host and job; only we can enter it
+  /// @param host    this host's name in the job
+  /// Throws Error{unavailable}.
+  Server(const PmixLibrary& library, const std::string& folder, const std::string& host);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Makes the job's processes of this host known.  Throws Error{unavailable}.
+  void add(const PmixJob& job);
+  /// What a rank's environment needs for PMIx: NAME=value, of this job's rank @p rank here.
+  std::vector<std::string> environment(int rank) const;
+
+  /// Readable while events wait.
+  int fd() const;
+  std::optional<Event> next();
+
+  /// All hosts' data of that fence, in any order of the hosts.  @p failed: one of them will never come.
+  void finish_fence(std::uint64_t token, std::string data, bool failed = false);
+  /// What another host's rank has published, or that it will never come.
+  void answer(std::uint64_t token, std::string data, bool failed = false);
+  /// Asks for what the local @p rank publishes; the reply is the event `published` with @p token.
+  void ask(int rank, std::uint64_t token);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hvd::pmix

@@ -1,0 +1,24 @@
+#include "pmix/library_paths.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+using namespace hvd;
+
+TEST_CASE("library paths: Open MPI's own comes before the system's") {
+  char name[] = "/tmp/hvd-pmix-paths-XXXXXX";
+  const std::filesystem::path folder = ::mkdtemp(name);
+  std::filesystem::create_directory(folder / "openmpi");
+  std::ofstream(folder / "openmpi/libpmix.so.2") << "no library";
+  const std::vector<std::string> paths = pmix::library_paths(folder);
+  CHECK(paths == std::vector<std::string>{folder / "openmpi/libpmix.so.2", "libpmix.so.2"});
+  CHECK(pmix::library_paths("") == std::vector<std::string>{"libpmix.so.2"});
+  const std::string problem = pmix::library_problem({paths[0], "/nowhere/libpmix.so.2"});
+  CHECK(problem.starts_with("no libpmix to start the ranks with: "));
+  CHECK(problem.find("/nowhere/libpmix.so.2") != std::string::npos);
+  CHECK(pmix::library_problem({"libc.so.6"}).find("has no PMIx server in it") != std::string::npos);
+  std::filesystem::remove_all(folder);
+}
