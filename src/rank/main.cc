@@ -11,9 +11,11 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/own_folder.h"
+#include "base/text.h"
 #include "rank/diagnostics/stack_capture.h"
 #include "rank/guard/guard.h"
 #include "rank/guard/watchdog.h"
+#include "rank/host/host_daemon.h"
 #include "rank/launch/rank_environment.h"
 #include "rank/machine_report.h"
 
@@ -42,6 +44,17 @@ std::optional<int> run_helper(const std::string& what, const std::string& value)
   return std::nullopt;
 }
 
+/// @param list  the ranks of this host: "0,1,2"
+int run_daemon(const std::string& list) {
+  std::vector<int> ranks;
+  for (const std::string& one : hvd::split(list, ','))
+    if (const auto rank = hvd::to_integer(one); rank && *rank >= 0)
+      ranks.push_back(static_cast<int>(*rank));
+    else
+      throw hvd::Error(hvd::Code::usage, "--daemon", "takes the ranks of this host, such as 0,1,2");
+  return hvd::rank::run_host_daemon(hvd::rank::take_daemon_context(), ranks);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,6 +68,7 @@ int main(int argc, char** argv) {
   try {
     if (argc > 2)
       if (const auto code = run_helper(argv[1], argv[2])) return *code;
+    if (argc > 2 && std::strcmp(argv[1], "--daemon") == 0) return run_daemon(argv[2]);
     const hvd::rank::LaunchContext call = hvd::rank::take_launch_context();
     return hvd::rank::watch_guard([&call] { return hvd::rank::run_guard(call); });
   } catch (const hvd::Error& e) {

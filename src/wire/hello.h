@@ -1,4 +1,4 @@
-/// @file hello.h — the first message of a guard.
+/// @file hello.h — the first message of a guard or a host daemon.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,6 +13,7 @@ struct Hello {
   bool local = false;        ///< on hvdrun's own host (reached through its unix socket)
   std::string version;       ///< of hvdrank
   std::int64_t mono_ns = 0;  ///< CLOCK_MONOTONIC when it was sent
+  bool daemon = false;       ///< of the host daemon: `rank` is the first of its ranks
 };
 
 std::string to_json(const Hello& h);

@@ -36,17 +36,19 @@ enum class Type : std::uint16_t {
   paused = 17,   ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
   failure = 19,  ///< Failure (failure.h), rank → guard: why operations have failed; ends up in the death record
   standing =
-      18,  ///< JSON StatusReport (status_report.h): where the rank is in its life, and what it has long waited for
+      18,     ///< JSON StatusReport (status_report.h): where the rank is in its life, and what it has long waited for
+  pmix = 20,  ///< pmix_message.h, between hvdrun and a host daemon, both ways
   // hvdrun → guard
-  manifest = 32,  ///< JSON RankManifest (manifest.h)
-  payload = 33,   ///< a piece of the payload, in order; an empty piece ends it
-  stop = 34,      ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after grace
-  signal = 35,    ///< i32 signal number to pass on; SIGTSTP stops also ranks that have no handler for it
-  release = 36,   ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
-  ping = 37,      ///< i64 hvdrun CLOCK_MONOTONIC ns
-  stacks = 39,    ///< asks for a stack: "native", or empty for Python frames only
-  input = 40,     ///< a piece of the rank's standard input; an empty piece ends it
-  complete = 41,  ///< all ranks have come: nobody else is to connect to the daemon of this host
+  manifest = 32,         ///< JSON RankManifest (manifest.h)
+  payload = 33,          ///< a piece of the payload, in order; an empty piece ends it
+  stop = 34,             ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after grace
+  signal = 35,           ///< i32 signal number to pass on; SIGTSTP stops also ranks that have no handler for it
+  release = 36,          ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
+  ping = 37,             ///< i64 hvdrun CLOCK_MONOTONIC ns
+  stacks = 39,           ///< asks for a stack: "native", or empty for Python frames only
+  input = 40,            ///< a piece of the rank's standard input; an empty piece ends it
+  complete = 41,         ///< all ranks have come: nobody else is to connect to the daemon of this host
+  daemon_manifest = 42,  ///< JSON DaemonManifest (daemon_manifest.h), to a host daemon: the answer to its hello
 };
 
 }  // namespace hvd::wire

@@ -18,6 +18,7 @@ std::string to_json(const Hello& h) {
                    {"pid", h.pid},
                    {"host", from_bytes(h.host)},
                    {"local", h.local},
+                   {"daemon", h.daemon},
                    {"version", h.version},
                    {"mono_ns", h.mono_ns}});
 }
@@ -37,6 +38,7 @@ Hello hello_from_json(const std::string& text) {
   h.pid = f.integer("pid", 0, INT64_MAX);
   h.host = f.bytes("host");
   h.local = f.boolean("local");
+  h.daemon = f.boolean("daemon");
   h.mono_ns = f.integer("mono_ns", 0, INT64_MAX);
   return h;
 }

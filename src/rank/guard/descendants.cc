@@ -71,14 +71,18 @@ bool has_other_children(pid_t pid, pid_t one) {
   return found;
 }
 
-std::vector<pid_t> descendants(pid_t root) {
+std::vector<pid_t> descendants(pid_t root) { return descendants_but(root, {}); }
+
+std::vector<pid_t> descendants_but(pid_t root, const std::vector<pid_t>& spared) {
   std::multimap<pid_t, pid_t> children;
   each_process([&](pid_t pid) { children.emplace(status_of(pid).parent, pid); });
   std::vector<pid_t> found{root};
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto [first, last] = children.equal_range(found[i]);
     for (auto it = first; it != last; ++it)
-      if (std::find(found.begin(), found.end(), it->second) == found.end()) found.push_back(it->second);
+      if (std::find(found.begin(), found.end(), it->second) == found.end() &&
+          std::find(spared.begin(), spared.end(), it->second) == spared.end())
+        found.push_back(it->second);
   }
   found.erase(found.begin());
   return found;
@@ -109,6 +113,10 @@ std::vector<pid_t> strays(const std::string& job) {
       found.push_back(pid);
   });
   return found;
+}
+
+void kill_descendants_but(const std::vector<pid_t>& spared) {
+  for (const pid_t pid : descendants_but(getpid(), spared)) kill(pid, SIGKILL);
 }
 
 bool kill_descendants(int limit_ms) {

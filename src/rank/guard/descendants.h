@@ -22,12 +22,17 @@ bool has_other_children(pid_t pid, pid_t one);
 
 /// All processes below @p root, from one walk over /proc.  Others may have come since.
 std::vector<pid_t> descendants(pid_t root);
+/// The same without @p spared and what is below those.
+std::vector<pid_t> descendants_but(pid_t root, const std::vector<pid_t>& spared);
 
 /// Processes that had to be killed, by number: their names.
 using KilledProcesses = std::map<pid_t, std::string>;
 
 /// Sends SIGKILL once to everything below this process; those that had not ended by themselves are added to @p killed.
 void kill_descendants_once(KilledProcesses* killed = nullptr);
+
+/// Sends SIGKILL once to everything below this process, but for @p spared and what is below those.
+void kill_descendants_but(const std::vector<pid_t>& spared);
 
 /// Kills and reaps until this process has no children, for at most @p limit_ms.  True when none is left.
 bool kill_descendants(int limit_ms);

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -51,6 +54,7 @@ class Guard {
   explicit Guard(const LaunchContext& call) : call_(call), environment_(current_environment()) {
     const sigset_t set = awaited_signals();
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    environment_source_ = Fd(call.environment_fd);
     for (const std::string& address : call.addresses)
       candidates_.push_back(wire::connect({address, call.server_key}, call.client));
   }
@@ -62,6 +66,7 @@ class Guard {
       if (state_ == State::connecting) try_connect();
       if (connection_) exchange();
       watch_connection();
+      if (environment_source_) take_environment();
       if (process_) follow_rank();
       if (process_ && process_->shooting()) process_->step_stack(outbox_);
       if (connection_) {
@@ -82,6 +87,7 @@ class Guard {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
     if (connection_) fds.push_back({connection_->fd(), POLLIN, 0});
     for (const auto& candidate : candidates_) fds.push_back({candidate->fd(), POLLIN, 0});
+    if (environment_source_) fds.push_back({environment_source_.get(), POLLIN, 0});
     if (process_ && !outbox_.is_full())
       for (const int fd : {process_->out_fd(), process_->err_fd(), process_->link_fd()})
         if (fd >= 0) fds.push_back({fd, POLLIN, 0});
@@ -238,9 +244,29 @@ class Guard {
     start(payload_copy_ ? payload_copy_.get() : payload_->fd());
   }
 
+  /// The host daemon's variables for the rank; the end of the stream ends them.
+  void take_environment() {
+    std::array<char, 4096> piece;
+    ssize_t n;
+    while ((n = recv(environment_source_.get(), piece.data(), piece.size(), MSG_DONTWAIT)) > 0)
+      environment_text_.append(piece.data(), static_cast<std::size_t>(n));
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    environment_source_.reset();
+    for (std::size_t at = 0, end; (end = environment_text_.find('\0', at)) != std::string::npos; at = end + 1) {
+      const std::string line = environment_text_.substr(at, end - at);
+      if (const std::size_t equals = line.find('='); equals != std::string::npos)
+        environment_[line.substr(0, equals)] = line.substr(equals + 1);
+    }
+    if (ready_payload_fd_) try {
+        start(*ready_payload_fd_);
+      } catch (const Error& e) { cannot_start(e); }
+  }
+
   // ---- the rank ----
   void start(int payload_fd) {
     if (stopped_) return cannot_start(Error(Code::usage, "", "stopped before it started"));
+    ready_payload_fd_ = payload_fd;
+    if (environment_source_) return;  // the host daemon's part follows
     process_ = std::make_unique<RankProcess>(manifest_, environment_, payload_fd);
     state_ = State::running;
     outbox_.add(Type::started, to_json(process_->started()));
@@ -345,7 +371,10 @@ class Guard {
   }
 
   const LaunchContext& call_;
-  const Environment environment_;
+  Environment environment_;
+  Fd environment_source_;  ///< open until the host daemon has said all
+  std::string environment_text_;
+  std::optional<int> ready_payload_fd_;  ///< what start() was called with
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - others_come_before;
   State state_ = State::connecting;

@@ -62,16 +62,21 @@ void spare_shared_memory(Environment& env, const Environment& mine, int local_si
 }  // namespace
 
 LaunchContext take_launch_context() {
-  LaunchContext c;
+  LaunchContext c = take_daemon_context();
   c.rank = launcher_rank();
+  if (c.rank < 0)
+    throw Error(Code::usage, "hvdrank", "mpirun set none of OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID");
+  return c;
+}
+
+LaunchContext take_daemon_context() {
+  LaunchContext c;
   c.job = get("HVD_JOB");
   c.server_key = get("HVD_SERVER_KEY");
   const std::string keys = get("HVD_JOB_KEYS");
   scrub("HVD_JOB_KEYS");
   if (keys.size() != 81 || /* public:secret; Z85 may hold ':' too */ c.server_key.size() != 40)
     throw Error(Code::usage, "hvdrank", "is started by hvdrun, not by hand", "run: hvdrun -np 2 train.py");
-  if (c.rank < 0)
-    throw Error(Code::usage, "hvdrank", "mpirun set none of OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID");
   c.client = {keys.substr(0, 40), keys.substr(41)};
   c.host = get("HVD_HOST");
   if (c.host.empty()) {

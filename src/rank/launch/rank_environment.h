@@ -20,6 +20,7 @@ struct LaunchContext {
   std::string server_key;
   std::string host;  ///< as hvdrun calls this host, if it said; else the machine's own name
   wire::KeyPair client;
+  int environment_fd = -1;  ///< NAME=value texts for the rank come here, from the host daemon; -1: mpirun gave them
 };
 
 struct Binding;  // placement.h
@@ -27,6 +28,8 @@ struct Binding;  // placement.h
 /// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, its
 /// copy in /proc/PID/environ included.  Throws Error{usage} when hvdrun did not start this process.
 LaunchContext take_launch_context();
+/// The same for a host daemon, which has no rank.
+LaunchContext take_daemon_context();
 
 /// The rank's whole environment: manifest.env, then mpirun's own variables from @p mine, then ours.
 /// OMP_NUM_THREADS and the GPUs come from @p binding; a thread number that the user set stays.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "wire/daemon_manifest.h"
 #include "wire/death.h"
 #include "wire/failure.h"
 #include "wire/hello.h"
@@ -10,6 +11,7 @@
 #include "wire/link.h"
 #include "wire/manifest.h"
 #include "wire/payload_ready.h"
+#include "wire/pmix_message.h"
 #include "wire/stalls.h"
 #include "wire/start_report.h"
 #include "wire/stop_request.h"
@@ -247,4 +249,47 @@ TEST_CASE("formats: stalls, which come from the rank itself, are checked") {
   CHECK(error_of([&] { read(R"({"waits":[1]})"); }).starts_with("stall.waits"));
   CHECK(error_of([&] { read(R"({"waits":{}})"); }).starts_with("stall.waits"));
   CHECK(error_of([&] { read("[]"); }).starts_with("stall"));
+}
+
+TEST_CASE("daemon manifest: comes back as it went; one without ranks is refused") {
+  DaemonManifest m;
+  m.job = "k3f9";
+  m.pmix_namespace = "hvd-secret";
+  m.hosts = {{"a", {0, 2}}, {"b\xff", {1}}};
+  m.host = 1;
+  m.mpi_folder = "/opt/openmpi/lib";
+  m.oversubscribed = true;
+  const DaemonManifest r = daemon_manifest_from_json(to_json(m));
+  CHECK(r.hosts[0].ranks == std::vector<int>{0, 2});
+  CHECK(r.hosts[1].name == "b\xff");
+  CHECK(r.host == 1);
+  CHECK(r.pmix_namespace == "hvd-secret");
+  CHECK(r.mpi_folder == m.mpi_folder);
+  CHECK(r.oversubscribed);
+  m.hosts[1].ranks.clear();
+  CHECK_THROWS_AS(daemon_manifest_from_json(to_json(m)), Error);
+}
+
+TEST_CASE("PMIx message: comes back as it went; what is cut short or unknown is refused") {
+  const PmixMessage m{.kind = PmixMessage::Kind::fence,
+                      .failed = true,
+                      .rank = 3,
+                      .status = -25,
+                      .token = 1ull << 40,
+                      .ranks = {1, 3},
+                      .data = std::string("a\0b", 3)};
+  const std::string bytes = encode(m);
+  const PmixMessage r = decode_pmix_message(bytes);
+  CHECK(r.kind == m.kind);
+  CHECK(r.failed);
+  CHECK(r.rank == 3);
+  CHECK(r.status == -25);
+  CHECK(r.token == m.token);
+  CHECK(r.ranks == m.ranks);
+  CHECK(r.data == m.data);
+  CHECK_THROWS_AS(decode_pmix_message(bytes.substr(0, 10)), Error);
+  CHECK_THROWS_AS(decode_pmix_message(bytes.substr(0, 28)), Error);  // says two ranks, has one
+  std::string unknown = bytes;
+  unknown[0] = 0;
+  CHECK_THROWS_AS(decode_pmix_message(unknown), Error);
 }

@@ -1,0 +1,340 @@
+#include "rank/host/host_daemon.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/leftovers.h"
+#include "base/text.h"
+#include "pmix/gate.h"
+#include "pmix/library_paths.h"
+#include "pmix/server.h"
+#include "rank/guard/descendants.h"
+#include "rank/guard/guard.h"
+#include "rank/guard/guard_signals.h"
+#include "rank/streams/outbox.h"
+#include "wire/daemon_manifest.h"
+#include "wire/hello.h"
+#include "wire/pmix_message.h"
+
+namespace hvd::rank {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+using wire::PmixMessage;
+using wire::Type;
+
+constexpr auto first_contact = milliseconds(15000);  ///< to reach hvdrun at all
+constexpr auto last_chance = milliseconds(1500);     ///< for the guards, when our parent has died
+constexpr int clean_up_ms = 2500;
+
+struct GuardProcess {
+  int rank = -1;
+  pid_t pid = 0;   ///< 0: has ended
+  Fd environment;  ///< its rank's variables go in here, once
+};
+
+/// What an outer launcher told the processes it started is not for our ranks.  Where that launcher's software lies is.
+void forget_outer_launcher() {
+  std::vector<std::string> names;
+  for (char** entry = environment_block(); *entry; ++entry) {
+    const std::string_view line = *entry, name = line.substr(0, line.find('='));
+    if (name.ends_with("_PREFIX") || (name.starts_with("OMPI_MCA_") && name != "OMPI_MCA_ess")) continue;
+    for (const char* prefix : {"PMIX_", "PMI_", "OMPI_", "OPAL_", "ORTE_", "PRTE_"})
+      if (name.starts_with(prefix)) names.emplace_back(name);
+  }
+  for (const std::string& name : names) ::unsetenv(name.c_str());
+}
+
+class HostDaemon {
+ public:
+  HostDaemon(const LaunchContext& call, const std::vector<int>& ranks) : call_(call) {
+    const sigset_t set = awaited_signals();
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    become_subreaper();
+    forget_outer_launcher();
+    for (const int rank : ranks) start_guard(rank);
+    signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    for (const std::string& address : call.addresses)
+      candidates_.push_back(wire::connect({address, call.server_key}, call.client));
+  }
+
+  int run() {
+    while (std::any_of(guards_.begin(), guards_.end(), [](const GuardProcess& g) { return g.pid != 0; })) {
+      wait();
+      take_signals();
+      reap();
+      if (!connection_) connect();
+      if (server_) take_events();
+      if (connection_) {
+        outbox_.flush(*connection_);
+        take_messages();
+      }
+      if (kill_at_ && Clock::now() > *kill_at_) signal_guards(SIGKILL);
+    }
+    const bool clean = kill_descendants(clean_up_ms);
+    if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
+    return clean ? 0 : 1;
+  }
+
+ private:
+  // ---- guards ----
+  void start_guard(int rank) {
+    int pair[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+      throw Error(Code::unavailable, "socketpair", errno_text(errno));
+    Fd ours(pair[0]);
+    const Fd theirs(pair[1]);
+    const pid_t daemon = ::getpid(), pid = ::fork();
+    if (pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno));
+    if (pid == 0) {
+      ours.reset();
+      guards_.clear();
+      LaunchContext call = call_;
+      call.rank = rank;
+      call.environment_fd = theirs.get();
+      ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
+      if (::getppid() != daemon) ::_exit(1);  // it died before the line above
+      ::setpgid(0, 0);
+      become_subreaper();
+      ::_exit(run_guard(call));
+    }
+    guards_.push_back({rank, pid, std::move(ours)});
+  }
+
+  void signal_guards(int number) {
+    for (const GuardProcess& g : guards_)
+      if (g.pid != 0) ::kill(g.pid, number);
+  }
+
+  void reap() {
+    int status = 0;
+    bool killed = false;
+    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
+      for (GuardProcess& g : guards_)
+        if (g.pid == pid) {
+          g.pid = 0;
+          g.environment.reset();
+          killed |= WIFSIGNALED(status);
+        }
+    guard_was_killed_ |= killed;
+    if (killed || guard_was_killed_) kill_orphans();
+  }
+
+  /// What a guard that was killed had below it is below us now.
+  void kill_orphans() {
+    std::vector<pid_t> spared;
+    for (const GuardProcess& g : guards_)
+      if (g.pid != 0) spared.push_back(g.pid);
+    kill_descendants_but(spared);
+  }
+
+  // ---- waiting ----
+  void wait() {
+    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
+    if (connection_) fds.push_back({connection_->fd(), POLLIN, 0});
+    for (const auto& candidate : candidates_) fds.push_back({candidate->fd(), POLLIN, 0});
+    if (server_) fds.push_back({server_->fd(), POLLIN, 0});
+    int patience = -1;
+    if (!connection_ && !candidates_.empty()) patience = 2;  // the handshake of a candidate wakes nobody
+    if (!outbox_.empty()) patience = 20;
+    if (kill_at_ || guard_was_killed_) patience = 20;
+    ::poll(fds.data(), fds.size(), patience);
+  }
+
+  void take_signals() {
+    signalfd_siginfo info;
+    while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int number = static_cast<int>(info.ssi_signo);
+      if (number == parent_died_signal() || number == SIGHUP) {
+        kill_at_ = Clock::now() + last_chance;
+        signal_guards(parent_died_signal());
+      } else if (number != SIGCHLD && number != SIGCONT && number != SIGPIPE && number != SIGTSTP) {
+        signal_guards(number);
+      }
+    }
+  }
+
+  // ---- hvdrun ----
+  void connect() {
+    for (auto& candidate : candidates_)
+      if (candidate->connected()) {
+        connection_ = std::move(candidate);
+        candidates_.clear();
+        return say_hello();
+      }
+    // The guards tell of an hvdrun that cannot be reached, and end.
+    if (!candidates_.empty() && Clock::now() - born_ > first_contact) candidates_.clear();
+  }
+
+  void say_hello() {
+    wire::Hello h;
+    h.protocol = wire::protocol_version;
+    h.rank = guards_.front().rank;
+    h.daemon = true;
+    h.pid = ::getpid();
+    h.host = call_.host;
+    h.local = call_.local;
+    h.version = HVD_VERSION;
+    h.mono_ns = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+    outbox_.add(Type::hello, to_json(h));
+  }
+
+  void take_messages() {
+    while (auto frame = connection_->receive()) {
+      const auto type = static_cast<Type>(frame->type);
+      if (type == Type::daemon_manifest && !manifest_) start_ranks(frame->body);
+      if (type == Type::pmix && server_) take_pmix(wire::decode_pmix_message(frame->body));
+    }
+  }
+
+  void start_ranks(const std::string& body) {
+    manifest_ = wire::daemon_manifest_from_json(body);
+    try {
+      start_server();
+    } catch (const Error& e) {
+      outbox_.add(Type::pmix,
+                  encode(PmixMessage{.kind = PmixMessage::Kind::broken,
+                                     .rank = guards_.front().rank,
+                                     .data = std::string(e.what()) + (e.hint.empty() ? "" : "\n" + e.hint)}));
+      return;  // hvdrun ends the guards
+    }
+    for (std::size_t i = 0; i < guards_.size(); ++i) {
+      GuardProcess& g = guards_[i];
+      std::vector<std::string> lines = rank_variables(static_cast<int>(i), g.rank);
+      for (std::string& line : server_->environment(g.rank)) lines.push_back(std::move(line));
+      std::string text;
+      for (const std::string& line : lines) text += line + '\0';
+      if (g.pid != 0) write_all(g.environment.get(), text);
+      g.environment.reset();  // its end is the end of the text
+    }
+  }
+
+  /// What mpirun says to its ranks besides PMIx, and scripts read.
+  std::vector<std::string> rank_variables(int local_rank, int rank) const {
+    std::size_t size = 0;
+    for (const auto& host : manifest_->hosts) size += host.ranks.size();
+    const std::string all = std::to_string(size), here = std::to_string(guards_.size());
+    std::vector<std::string> lines{"OMPI_COMM_WORLD_SIZE=" + all, "OMPI_UNIVERSE_SIZE=" + all,
+                                   "OMPI_COMM_WORLD_LOCAL_SIZE=" + here, "OMPI_COMM_WORLD_RANK=" + std::to_string(rank),
+                                   "OMPI_COMM_WORLD_LOCAL_RANK=" + std::to_string(local_rank),
+                                   "OMPI_COMM_WORLD_NODE_RANK=" + std::to_string(local_rank),
+                                   // Without these two, 4.1 makes each process a world of its own, in silence.
+                                   "OMPI_MCA_schizo=ompi", "OMPI_MCA_ess=pmi"};
+    if (manifest_->oversubscribed) lines.emplace_back("OMPI_MCA_mpi_oversubscribe=1");
+    return lines;
+  }
+
+  void start_server() {
+    const char* const temporary = environment_value("TMPDIR");
+    const pmix::PmixLibrary& library = pmix::open_library(pmix::library_paths(manifest_->mpi_folder));
+    pmix::PmixJob job;
+    job.name = manifest_->pmix_namespace;
+    for (const auto& host : manifest_->hosts) job.hosts.push_back({host.name, host.ranks});
+    job.host = manifest_->host;
+    job.folder = temporary && *temporary == '/' ? temporary : "/tmp";
+    job.oversubscribed = manifest_->oversubscribed;
+    auto server =
+        std::make_unique<pmix::Server>(library, job.folder, job.hosts[static_cast<std::size_t>(job.host)].host);
+    server->add(job);
+    server_ = std::move(server);
+  }
+
+  // ---- PMIx ----
+  void take_events() {
+    using Kind = pmix::Event::Kind;
+    while (auto event = server_->next()) {
+      PmixMessage m{.failed = event->failed, .rank = event->rank, .status = event->status, .token = event->token};
+      m.ranks.assign(event->ranks.begin(), event->ranks.end());
+      m.data = std::move(event->data);
+      switch (event->kind) {
+        case Kind::connected:
+          if (++connected_ == guards_.size()) pmix::shut_listeners();
+          continue;
+        case Kind::fence:
+          if (is_only_host()) {
+            server_->finish_fence(event->token, std::move(m.data));
+            continue;
+          }
+          m.kind = PmixMessage::Kind::fence;
+          break;
+        case Kind::request:
+          m.kind = PmixMessage::Kind::request;
+          break;
+        case Kind::published:
+          m.kind = PmixMessage::Kind::published;
+          break;
+        case Kind::abort:
+          m.kind = PmixMessage::Kind::abort;
+          break;
+        case Kind::spawn:
+          m.kind = PmixMessage::Kind::spawn;
+          break;
+      }
+      outbox_.add(Type::pmix, encode(m));
+    }
+  }
+
+  void take_pmix(PmixMessage m) {
+    switch (m.kind) {
+      case PmixMessage::Kind::fence_data:
+        return server_->finish_fence(m.token, std::move(m.data), m.failed);
+      case PmixMessage::Kind::answer:
+        return server_->answer(m.token, std::move(m.data), m.failed);
+      case PmixMessage::Kind::ask:
+        return server_->ask(m.rank, m.token);
+      default:
+        return;
+    }
+  }
+
+  bool is_only_host() const { return manifest_->hosts.size() == 1; }
+
+  const LaunchContext& call_;
+  const Clock::time_point born_ = Clock::now();
+  const double born_wall_seconds_ = wall_seconds() - 10;
+  std::vector<GuardProcess> guards_;  ///< by local rank
+  Fd signals_;
+  std::vector<std::unique_ptr<wire::Connection>> candidates_;
+  std::unique_ptr<wire::Connection> connection_;
+  Outbox outbox_;
+  std::optional<wire::DaemonManifest> manifest_;
+  std::unique_ptr<pmix::Server> server_;
+  std::size_t connected_ = 0;  ///< ranks that PMIx knows
+  bool guard_was_killed_ = false;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+}  // namespace
+
+int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks) {
+  const pid_t parent = ::getppid();
+  ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
+  if (::getppid() != parent || parent == 1) return 1;
+  try {
+    return HostDaemon(call, ranks).run();
+  } catch (const Error& e) {
+    std::fprintf(stderr, "hvdrank: host daemon: %s\n", e.what());
+    kill_descendants(clean_up_ms);
+    return static_cast<int>(e.code);
+  }
+}
+
+}  // namespace hvd::rank

@@ -1,0 +1,21 @@
+/// @file host_daemon.h — hvdrank --daemon: one process a host, the parent of its guards and the PMIx server of its
+/// ranks.
+///
+///   hvdrun ─ host daemon ─ guard ─ rank
+///
+/// It forks the guards at once, so that they reach hvdrun while libpmix starts; a guard starts its rank when it has
+/// both hvdrun's manifest and, from here, the variables by which MPI finds its world.  Whatever a guard that was killed
+/// leaves behind comes to this process, which ends it.
+#pragma once
+#include <vector>
+
+#include "rank/launch/rank_environment.h"
+
+namespace hvd::rank {
+
+/// The process's exit code: 0 once all guards have ended.
+/// @param call   as take_daemon_context() read it, without a rank
+/// @param ranks  of this host, by local rank
+int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks);
+
+}  // namespace hvd::rank

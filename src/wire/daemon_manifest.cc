@@ -1,0 +1,43 @@
+#include "daemon_manifest.h"
+
+#include "base/error.h"
+#include "json.h"
+
+namespace hvd::wire {
+namespace {
+
+constexpr int most_ranks = 1 << 24;
+
+}  // namespace
+
+std::string to_json(const DaemonManifest& m) {
+  Json hosts = Json::array();
+  for (const DaemonManifest::Host& h : m.hosts) hosts.push_back({{"name", from_bytes(h.name)}, {"ranks", h.ranks}});
+  return dump(Json{{"job", m.job},
+                   {"pmix_namespace", m.pmix_namespace},
+                   {"hosts", std::move(hosts)},
+                   {"host", m.host},
+                   {"mpi_folder", from_bytes(m.mpi_folder)},
+                   {"oversubscribed", m.oversubscribed}});
+}
+
+DaemonManifest daemon_manifest_from_json(const std::string& text) {
+  const Json json = parse_object(text, "daemon manifest");
+  const Fields f(json, "daemon manifest");
+  DaemonManifest m;
+  m.job = f.bytes("job");
+  m.pmix_namespace = f.bytes("pmix_namespace");
+  m.mpi_folder = f.bytes("mpi_folder");
+  m.oversubscribed = f.boolean("oversubscribed");
+  const Json& hosts = f.at("hosts");
+  if (!hosts.is_array()) f.bad("hosts", "is no list");
+  for (const Json& host : hosts) {
+    const Fields h(host, "daemon manifest.hosts");
+    m.hosts.push_back({h.bytes("name"), h.integers("ranks", 0, most_ranks)});
+    if (m.hosts.back().ranks.empty()) h.bad("ranks", "is empty");
+  }
+  m.host = static_cast<int>(f.integer("host", 0, static_cast<std::int64_t>(m.hosts.size()) - 1));
+  return m;
+}
+
+}  // namespace hvd::wire

@@ -1,0 +1,25 @@
+/// @file daemon_manifest.h — what hvdrun tells the daemon of one host about the job.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace hvd::wire {
+
+struct DaemonManifest {
+  struct Host {
+    std::string name;        ///< as hvdrun calls it
+    std::vector<int> ranks;  ///< by local rank
+  };
+  std::string job;              ///< as in HVD_JOB
+  std::string pmix_namespace;   ///< random: no stranger can name it
+  std::vector<Host> hosts;      ///< of the whole job
+  int host = 0;                 ///< index of this one
+  std::string mpi_folder;       ///< of the libmpi.so.40 that hvdrun found; empty: the loader's own folders
+  bool oversubscribed = false;  ///< more ranks than cores on some host
+};
+
+std::string to_json(const DaemonManifest& m);
+/// Throws Error{usage} naming the field.
+DaemonManifest daemon_manifest_from_json(const std::string& text);
+
+}  // namespace hvd::wire
