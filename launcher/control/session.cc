@@ -1,6 +1,7 @@
 #include "launcher/control/session.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <ctime>
 
@@ -72,6 +73,7 @@ Session::Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::Ran
 
 void Session::pump(const std::function<bool()>& keep_receiving) {
   for (std::size_t r = 0; r < ranks_.size(); ++r) flush(static_cast<int>(r));
+  if (daemons_) daemons_->flush(*listener_);
   while (!keep_receiving || keep_receiving()) {
     const auto received = listener_->receive();
     if (!received) return;
@@ -81,6 +83,7 @@ void Session::pump(const std::function<bool()>& keep_receiving) {
 
 void Session::tick() {
   while (const auto peer = listener_->gone()) {
+    if (daemons_) daemons_->lose(*listener_, *peer);
     const auto it = rank_of_.find(*peer);
     if (it != rank_of_.end() && at(it->second).peer == *peer) vanish(it->second, lost_text(at(it->second)));
   }
@@ -94,6 +97,7 @@ void Session::tick() {
 void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
   const auto type = static_cast<Type>(frame.type);
   if (type == Type::hello) return greet(from, frame);
+  if (daemons_ && daemons_->receive(*listener_, from, frame)) return;
   const auto it = rank_of_.find(from);
   if (it == rank_of_.end()) return;  // was refused
   const int rank = it->second;
@@ -165,6 +169,11 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
 
 void Session::greet(const wire::PeerId& from, const wire::Frame& frame) {
   const wire::Hello hello = wire::hello_from_json(frame.body);
+  if (hello.daemon) {
+    const bool known = daemons_ && daemons_->greet(*listener_, from, hello);
+    if (!known && events_.note) events_.note("refused a host daemon for rank " + std::to_string(hello.rank));
+    return;
+  }
   if (hello.rank < 0 || hello.rank >= static_cast<int>(ranks_.size()) || at(hello.rank).stage != RankStage::absent) {
     if (events_.note) events_.note("refused a guard that calls itself rank " + std::to_string(hello.rank));
     return;
@@ -230,6 +239,12 @@ void Session::died(int rank, wire::DeathRecord record) {
     if (record.code > 128) record.code -= 128;
   }
   if (record.phase.empty()) record.phase = state.phase;
+  if (state.aborted && record.cause != wire::Cause::finished) {  // however it was ended for that
+    record.cause = wire::Cause::exited;
+    record.code = state.aborted->status;
+    record.text = state.aborted->text;
+    record.time_ns = std::min(record.time_ns, state.aborted->time_ns);
+  }
   state.stage = std::max(state.stage, RankStage::ended);
   state.death = std::move(record);
   if (events_.death) events_.death(*state.death);
@@ -291,6 +306,14 @@ void Session::stop_all(const std::string& reason, double grace_seconds, int sign
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == RankStage::greeted || ranks_[r].stage == RankStage::running)
       send(static_cast<int>(r), Type::stop, to_json(*stopping_));
+}
+
+void Session::abort(int rank, int status, const std::string& text) {
+  constexpr double grace_seconds = 0.3;  // 4.1's process waits to be killed, 5.0's is about to exit
+  RankState& state = at(rank);
+  if (state.aborted || state.death || stopping_) return;
+  state.aborted = RankState::AbortCall{status, text, monotonic_ns()};
+  send(rank, Type::stop, to_json(wire::StopRequest{text, grace_seconds, SIGTERM}));
 }
 
 void Session::signal_all(int number) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "launcher/control/clock.h"
+#include "launcher/start/daemon_links.h"
 #include "wire/channel.h"
 #include "wire/cleanup_result.h"
 #include "wire/death.h"
@@ -58,6 +59,12 @@ struct RankState {
   ClockEstimate clock;
   std::string phase;
   std::optional<wire::DeathRecord> death;
+  struct AbortCall {
+    int status = 0;
+    std::string text;
+    std::int64_t time_ns = 0;
+  };
+  std::optional<AbortCall> aborted;
   std::deque<wire::Frame> queue;                  ///< what the channel did not take yet
   std::optional<std::size_t> payload_sent_bytes;  ///< delivery under way
 };
@@ -68,6 +75,9 @@ class Session {
   /// @param local_payload_path  where this machine's ranks can read the payload
   Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests, std::string payload,
           std::string local_payload_path, SessionEvents events);
+
+  /// Host daemons come over the same channel, and are @p links'.  Call it before the first pump().
+  void serve(std::unique_ptr<DaemonLinks> links) { daemons_ = std::move(links); }
 
   int fd() const { return listener_->fd(); }
   std::vector<std::string> addresses() const { return listener_->addresses(); }
@@ -82,6 +92,9 @@ class Session {
   /// @p signal  as in wire::StopRequest
   void stop_all(const std::string& reason, double grace_seconds, int signal);
   void signal_all(int number);
+  /// @p rank has asked for the end of the job, as MPI_Abort does.  It is ended; its death record then has the exit code
+  /// @p status, and @p text.
+  void abort(int rank, int status, const std::string& text);
   /// A piece of the rank's standard input; the empty one ends it.
   void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }
   /// Once all ranks have come: one guard of each other host closes its daemon's listening sockets
@@ -116,6 +129,7 @@ class Session {
   const wire::RankManifest& manifest(int rank) const { return manifests_[static_cast<std::size_t>(rank)]; }
 
   std::unique_ptr<wire::Listener> listener_;
+  std::unique_ptr<DaemonLinks> daemons_;  ///< null: mpirun starts the guards
   std::vector<wire::RankManifest> manifests_;
   std::string payload_, local_payload_path_;
   SessionEvents events_;

@@ -60,7 +60,9 @@ std::string dry_run_text(const Job& job) {
   payload.push_back(job.payload.wire.name);
   payload.insert(payload.end(), job.payload.wire.args.begin(), job.payload.wire.args.end());
   out += std::string("runs  (") + kind_name(job.payload.wire.kind) + ")\n  " + quoted(payload) + "\n";
-  out += std::string("mpirun  (Open MPI ") + (job.mpirun.flavour == Flavour::openmpi4 ? "4" : "5") + ")\n  ";
+  const bool daemons = job.launcher.kind == LauncherKind::daemons;
+  out += std::string(daemons ? "host daemon" : "mpirun") + "  (Open MPI " +
+         (job.mpirun.flavour == Flavour::openmpi4 ? "4" : "5") + "; " + job.launcher.why + ")\n  ";
   return out + quoted(job.command) + "\n";
 }
 
@@ -78,6 +80,7 @@ std::string dry_run_json(const Job& job) {
                      {"cpus", p.share ? p.share->cpus : std::vector<int>{}},
                      {"gpu", p.share && p.share->gpu ? p.share->gpu->pci : ""}});
   const wire::Payload& payload = job.payload.wire;
+  const bool daemons = job.launcher.kind == LauncherKind::daemons;
   const ordered_json document = {
       {"np", job.map.ranks.size()},
       {"source", job.map.source},
@@ -87,7 +90,10 @@ std::string dry_run_json(const Job& job) {
       {"ranks", ranks},
       {"payload",
        {{"kind", kind_name(payload.kind)}, {"name", payload.name}, {"args", payload.args}, {"python", job.python}}},
-      {"mpirun", {{"open_mpi", job.mpirun.flavour == Flavour::openmpi4 ? 4 : 5}, {"command", job.command}}},
+      {"mpirun",
+       {{"open_mpi", job.mpirun.flavour == Flavour::openmpi4 ? 4 : 5},
+        {"command", daemons ? std::vector<std::string>{} : job.command}}},
+      {"launcher", {{"name", daemons ? "hvdrun" : "mpirun"}, {"why", job.launcher.why}, {"command", job.command}}},
       {"rank_variables", job.settings.rank_variables()}};
   return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

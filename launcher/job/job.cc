@@ -17,6 +17,8 @@
 #include "launcher/hosts/resource_manager.h"
 #include "launcher/mapping/topology.h"
 #include "launcher/process/capture.h"
+#include "launcher/start/host_daemons.h"
+#include "pmix/library_paths.h"
 
 namespace hvd::launcher {
 
@@ -203,6 +205,23 @@ void find_programs(Job& job, bool with_python, const Environment& environment) {
   job.rank_program = find_rank_program(environment);
 }
 
+void choose_command(Job& job) {
+  const Settings& settings = job.settings;
+  LauncherFacts facts;
+  facts.wants_mpirun = settings.text("launcher") == "mpirun";
+  facts.all_local = job.map.all_local();
+  facts.has_mpirun_arguments = !settings.text("mpi-args").empty() || !settings.text("binding-args").empty();
+  job.launcher =
+      choose_launcher(facts, [&] { return pmix::library_problem(pmix::library_paths(job.mpirun.library_folder)); });
+  if (job.launcher.kind == LauncherKind::mpirun) {
+    job.command = mpirun_command(job.mpirun, job.map, mpirun_options(settings, job.rank_program));
+    return;
+  }
+  std::vector<int> ranks;
+  for (const MappedRank& r : job.map.ranks) ranks.push_back(r.rank);
+  job.command = daemon_command(job.rank_program, ranks);
+}
+
 Job prepare(CommandLine line, const Environment& environment) {
   Job job;
   job.settings = std::move(line.settings);
@@ -223,7 +242,7 @@ Job prepare(CommandLine line, const Environment& environment) {
   job.payload = load_payload(std::move(payload), job.map.all_local(), folders, settings.flag("allow-writable"));
   if (!needs_python) need_trusted_program(job, place_of(job.payload.wire.name, environment), job.payload.wire.name);
   find_programs(job, needs_python, environment);
-  job.command = mpirun_command(job.mpirun, job.map, mpirun_options(settings, job.rank_program));
+  choose_command(job);
   return job;
 }
 

@@ -10,6 +10,7 @@
 #include "launcher/mapping/show_map.h"
 #include "launcher/mpirun/mpirun.h"
 #include "launcher/options/settings.h"
+#include "launcher/start/choose_launcher.h"
 
 namespace hvd::launcher {
 
@@ -24,8 +25,9 @@ struct Job {
   std::string why;                        ///< why this allocation
   std::vector<std::string> launch_agent;  ///< runs a shell on a host; empty: ssh
   Mpirun mpirun;
-  std::string rank_program;          ///< hvdrank
-  std::vector<std::string> command;  ///< mpirun's
+  std::string rank_program;  ///< hvdrank
+  LauncherChoice launcher;
+  std::vector<std::string> command;  ///< mpirun's, or the host daemon's
   std::string cwd;
   std::vector<uid_t> software_owners;  ///< other users whose programs this job runs: base/trust.h
 };
@@ -43,6 +45,9 @@ std::string current_folder();
 
 /// Python, mpirun and hvdrank, before any of them is run.  Throws Error{usage, unavailable}.
 void find_programs(Job& job, bool with_python, const Environment& environment);
+
+/// job.launcher and job.command.
+void choose_command(Job& job);
 
 /// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
 Job prepare(CommandLine line, const Environment& environment);

@@ -89,8 +89,7 @@ std::string ChildProcess::read_output() {
 
 std::optional<int> ChildProcess::status() {
   int status = 0;
-  for (pid_t pid = 0; !status_ && (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
-    if (pid == pid_) status_ = status;
+  if (!status_ && pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
   return status_;
 }
 

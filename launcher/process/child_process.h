@@ -29,7 +29,7 @@ class ChildProcess {
   std::string read_output();
   const std::string& output() const { return text_; }
 
-  /// What waitpid() said; nothing while it runs.  Reaps other orphans that became our children, too.
+  /// What waitpid() said; nothing while it runs.
   std::optional<int> status();
   /// To its process group.
   void signal(int number);

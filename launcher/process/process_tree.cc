@@ -62,6 +62,15 @@ std::map<pid_t, ProcessEntry> processes() {
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
+void reap_orphans(const std::vector<pid_t>& own) {
+  for (;;) {
+    siginfo_t ended{};
+    if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
+    if (std::find(own.begin(), own.end(), ended.si_pid) != own.end()) return;  // its turn comes first
+    ::waitpid(ended.si_pid, nullptr, WNOHANG);
+  }
+}
+
 bool kill_descendants(int limit_ms, std::vector<std::string>* ended) {
   std::map<pid_t, std::string> names;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);

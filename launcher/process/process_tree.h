@@ -1,5 +1,7 @@
 /// @file process_tree.h — no process of a job outlives its hvdrun, and hvdrun does not outlive who started it.
 #pragma once
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -7,6 +9,9 @@ namespace hvd::launcher {
 
 /// Orphans below us become our children instead of init's.
 void become_subreaper();
+
+/// Orphans that became our children and have ended.  @p own  children whose end somebody else waits for
+void reap_orphans(const std::vector<pid_t>& own);
 
 /// Kills every descendant of this process again and again until there is none, for at most @p limit_ms.  The names of
 /// those that had not ended by themselves are added to @p ended.

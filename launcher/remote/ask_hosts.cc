@@ -50,7 +50,7 @@ Error no_answer(const MappedHost& host, const CaptureResult& done) {
   facts.ssh_logs[host.name] = done.started ? done.err : "hvdrun: cannot run the way to it: " + done.err;
   facts.timed_out = done.timed_out;
   facts.waited_seconds = static_cast<double>(most_time_to_answer.count());
-  facts.mpirun_end = "gave no whole answer";
+  facts.starter_end = "gave no whole answer";
   return start_failure(facts);
 }
 

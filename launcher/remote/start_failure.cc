@@ -66,7 +66,8 @@ std::string said(const StartFailureFacts& facts) {
   std::string out;
   for (const auto& [host, log] : facts.ssh_logs)
     for (const std::string& line : telling_lines(log, 5)) out += "\n        " + host + ": " + line;
-  for (const std::string& line : telling_lines(facts.mpirun_output, 12)) out += "\n        mpirun: " + line;
+  for (const std::string& line : telling_lines(facts.starter_output, 12))
+    out += "\n        " + facts.starter + ": " + line;
   return out;
 }
 
@@ -141,11 +142,12 @@ Error start_failure(const StartFailureFacts& facts) {
     return Error(Code::timeout, "start", who + " did not come up within " + seconds + " s" + said(facts),
                  "give more time with --start-timeout, or look there: ssh " + facts.absent_hosts.front() + " true");
   }
-  if (facts.mpirun_output.find("hvdrank") != std::string::npos)
+  if (facts.starter_output.find("hvdrank") != std::string::npos)
     return Error(Code::unavailable, "start", "hvdrank could not be started on " + hosts + said(facts),
                  "hvdrun must be installed in the same folder on every host");
-  return Error(Code::unavailable, "start", "mpirun " + facts.mpirun_end + " before " + who + " came up" + said(facts),
-               "run again with --verbose to see all that mpirun says");
+  return Error(Code::unavailable, "start",
+               facts.starter + " " + facts.starter_end + " before " + who + " came up" + said(facts),
+               "run again with --verbose to see all that " + facts.starter + " says");
 }
 
 std::map<std::string, std::string> read_ssh_logs(const std::string& folder) {

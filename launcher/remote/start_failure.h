@@ -12,10 +12,11 @@ struct StartFailureFacts {
   std::vector<std::string> absent_hosts;  ///< hosts with ranks that did not report, each once
   std::vector<int> absent_ranks;
   std::map<std::string, std::string> ssh_logs;  ///< host → what ssh and the daemon said
-  std::string mpirun_output;
+  std::string starter = "mpirun";               ///< as messages have it
+  std::string starter_output;
   double waited_seconds = 0;
-  bool timed_out = false;  ///< else mpirun ended by itself
-  std::string mpirun_end;  ///< "ended with exit code 213"
+  bool timed_out = false;   ///< else the starter ended by itself
+  std::string starter_end;  ///< "ended with exit code 213"
 };
 
 /// The error to end with: Code::timeout or Code::unavailable, naming the host where one is to blame.

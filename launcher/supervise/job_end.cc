@@ -9,11 +9,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto guards_report_deaths = 1s;  // once they have killed their ranks
-constexpr auto mpirun_may_end = 3000ms;    // after release
-constexpr auto mpirun_may_act = 1s;        // on SIGTERM
+constexpr auto starter_may_end = 3000ms;   // after release
+constexpr auto starter_may_act = 1s;       // on SIGTERM
 constexpr auto cut_short_to = 300ms;
-constexpr auto hosts_may_tell = 500ms;      // what was left on them, after mpirun's end
-constexpr auto guards_may_report = 1500ms;  // after mpirun's end
+constexpr auto hosts_may_tell = 500ms;      // what was left on them, after the starter's end
+constexpr auto guards_may_report = 1500ms;  // after the starter's end
 
 }  // namespace
 
@@ -30,24 +30,24 @@ void JobEnd::drain(Time now, bool cut_off, bool failed) {
   phase_ = JobPhase::draining;
   // mpirun waits for a daemon on a host that is cut off; after a failure it may hang in its own clean-up (4.1 does,
   // over two hosts), and all that counts has been said by then.
-  const Time limit = now + mpirun_may_end / (cut_off ? 6 : failed ? 3 : 1);
+  const Time limit = now + starter_may_end / (cut_off ? 6 : failed ? 3 : 1);
   if (!deadline_ || *deadline_ > limit) deadline_ = limit;
 }
 
 bool JobEnd::guards_are_late(Time now) const {
-  return mpirun_ended_at_ && phase_ < JobPhase::draining && now - *mpirun_ended_at_ > guards_may_report;
+  return starter_ended_at_ && phase_ < JobPhase::draining && now - *starter_ended_at_ > guards_may_report;
 }
 
 int JobEnd::due_signal(Time now) {
   if (!is_late(now)) return 0;
-  deadline_ = now + mpirun_may_act;
+  deadline_ = now + starter_may_act;
   ++signals_sent_;
   return signals_sent_ == 1 ? SIGTERM : signals_sent_ == 2 ? SIGKILL : 0;
 }
 
 bool JobEnd::is_over(Time now, int hosts_open) const {
-  return phase_ == JobPhase::draining && mpirun_ended_at_ &&
-         (hosts_open == 0 || now - *mpirun_ended_at_ > hosts_may_tell);
+  return phase_ == JobPhase::draining && starter_ended_at_ &&
+         (hosts_open == 0 || now - *starter_ended_at_ > hosts_may_tell);
 }
 
 }  // namespace hvd::launcher

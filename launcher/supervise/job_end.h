@@ -1,7 +1,7 @@
 /// @file job_end.h — how far a job has come, and what is due when it ends.  Pure: the caller's clock comes in.
 ///
-/// Ranks come up; they work; they end, within a deadline; mpirun ends, within a deadline.  After a deadline mpirun gets
-/// SIGTERM, then SIGKILL, each with a second to act.
+/// Ranks come up; they work; they end, within a deadline; their starter ends, within a deadline.  After a deadline that
+/// gets SIGTERM, then SIGKILL, each with a second to act.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -21,20 +21,20 @@ class JobEnd {
   bool goes_on() const { return phase_ < JobPhase::stopping; }
 
   void all_have_come() { phase_ = JobPhase::running; }
-  /// The ranks are told to end.  @p all_have_guards  else mpirun ends those without one, at once
+  /// The ranks are told to end.  @p all_have_guards  else the starter ends those without one, at once
   void stop(Time now, bool all_have_guards, double grace_seconds);
   /// The user asks for the second time: the grace period is cut short.
   void stop_at_once(Time now);
   /// All ranks have ended.  @p cut_off  a host whose daemon cannot end is among them; @p failed  a rank has failed
   void drain(Time now, bool cut_off, bool failed);
-  void mpirun_has_ended(Time now) { mpirun_ended_at_ = now; }
+  void starter_has_ended(Time now) { starter_ended_at_ = now; }
 
-  bool mpirun_ended() const { return mpirun_ended_at_.has_value(); }
-  /// mpirun's end may be our doing.
-  bool mpirun_was_signalled() const { return signals_sent_ > 0; }
-  /// mpirun has gone, and the guards that have not reported since will not.
+  bool starter_ended() const { return starter_ended_at_.has_value(); }
+  /// The starter's end may be our doing.
+  bool starter_was_signalled() const { return signals_sent_ > 0; }
+  /// The starter has gone, and the guards that have not reported since will not.
   bool guards_are_late(Time now) const;
-  /// The signal that mpirun is to get now: SIGTERM, then SIGKILL; 0: none.  Counts it as sent.
+  /// The signal that the starter is to get now: SIGTERM, then SIGKILL; 0: none.  Counts it as sent.
   int due_signal(Time now);
   /// Whether due_signal() would act.
   bool is_late(Time now) const { return deadline_ && now >= *deadline_; }
@@ -43,8 +43,8 @@ class JobEnd {
 
  private:
   JobPhase phase_ = JobPhase::starting;
-  std::optional<Time> deadline_, mpirun_ended_at_;
-  int signals_sent_ = 0;  ///< to mpirun
+  std::optional<Time> deadline_, starter_ended_at_;
+  int signals_sent_ = 0;  ///< to the starter
 };
 
 }  // namespace hvd::launcher

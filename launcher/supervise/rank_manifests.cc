@@ -1,6 +1,22 @@
 #include "launcher/supervise/rank_manifests.h"
 
+#include <unistd.h>
+
+#include <random>
+
 namespace hvd::launcher {
+
+namespace {
+
+std::string machine_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+std::size_t cores_of(const placement::Machine& machine) { return machine.cores.size(); }
+
+}  // namespace
 
 std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts) {
   std::vector<wire::RankManifest> all;
@@ -33,6 +49,22 @@ std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFac
     all.push_back(std::move(m));
   }
   return all;
+}
+
+std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::string& job_id) {
+  wire::DaemonManifest all;
+  all.job = job_id;
+  std::random_device random;
+  all.pmix_namespace = "hvd-";
+  for (int i = 0; i < 26; ++i) all.pmix_namespace += "abcdefghijklmnopqrstuvwxyz234567"[random() & 31];
+  all.mpi_folder = job.mpirun.library_folder;
+  for (const MappedHost& h : job.map.hosts) all.hosts.push_back({h.local ? machine_name() : h.name, {}});
+  for (const MappedRank& r : job.map.ranks) all.hosts[static_cast<std::size_t>(r.host)].ranks.push_back(r.rank);
+  for (std::size_t h = 0; h < job.map.hosts.size(); ++h)
+    if (job.machines[h] && all.hosts[h].ranks.size() > cores_of(*job.machines[h])) all.oversubscribed = true;
+  std::vector<wire::DaemonManifest> manifests(job.map.hosts.size(), all);
+  for (std::size_t h = 0; h < manifests.size(); ++h) manifests[h].host = static_cast<int>(h);
+  return manifests;
 }
 
 }  // namespace hvd::launcher

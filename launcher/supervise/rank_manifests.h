@@ -1,9 +1,10 @@
-/// @file rank_manifests.h — what each rank's guard is told to start.  Pure.
+/// @file rank_manifests.h — what each rank's guard is told to start, and each host's daemon to serve.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "launcher/job/job.h"
+#include "wire/daemon_manifest.h"
 #include "wire/manifest.h"
 
 namespace hvd::launcher {
@@ -15,7 +16,10 @@ struct ManifestFacts {
   bool timeline = false;                 ///< hvdrun writes the job's timeline
 };
 
-/// [np], by rank.  The shares of @p job are known where its machines are (share_out()).
+/// [np], by rank.  Pure.  The shares of @p job are known where its machines are (share_out()).
 std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts);
+
+/// [hosts], for our own daemons: the map of ranks, under a name that no stranger can guess.
+std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::string& job_id);
 
 }  // namespace hvd::launcher

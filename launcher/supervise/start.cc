@@ -1,4 +1,4 @@
-/// The first half of a job's life: keys, channel, manifests, mpirun.
+/// The first half of a job's life: keys, channel, manifests, the ranks' starter.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -14,10 +14,12 @@
 #include "base/error.h"
 #include "base/leftovers.h"
 #include "base/text.h"
+#include "launcher/mpirun/mpirun_starter.h"
 #include "launcher/process/process_tree.h"
+#include "launcher/start/host_daemons.h"
 #include "launcher/supervise/job_environment.h"
-#include "launcher/supervise/mpirun_environment.h"
 #include "launcher/supervise/rank_manifests.h"
+#include "launcher/supervise/starter_environment.h"
 #include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {
@@ -107,20 +109,27 @@ void Supervisor::start() {
     if (here) payload = {};  // nobody needs it over the channel
   }
   auto listener = wire::listen(bind, server, client.public_key);
-  std::map<std::string, std::string> environment = mpirun_environment(job_, folder_.path(), server, client);
+  const bool daemons = job_.launcher.kind == LauncherKind::daemons;
+  const auto environment_of = daemons ? daemon_environment : mpirun_environment;
+  std::map<std::string, std::string> environment = environment_of(job_, folder_.path(), server, client);
   std::vector<std::string> tcp;
   for (const std::string& address : listener->addresses())
     if (address.starts_with("tcp://")) tcp.push_back(address);
   environment["HVD_CONTROL"] = join(tcp, " ");
   environment["HVD_JOB"] = job_id;
-  mpirun_ = std::make_unique<ChildProcess>(job_.command, environment);
-  detail("started " + job_.mpirun.program + " as process " + std::to_string(mpirun_->pid()));
+  if (daemons)
+    starter_ = std::make_unique<HostDaemons>(job_.command, environment);
+  else
+    starter_ = std::make_unique<MpirunStarter>(job_.command, environment);
+  detail("started " + starter_->name() + " (" + job_.launcher.why + "): " + job_.command[0] + ", process " +
+         std::to_string(starter_->children().front()));
 
-  // While mpirun starts: what only the manifests need.
+  // While it starts: what only the manifests need.
   share_out(job_, environment_value);
   std::vector<wire::RankManifest> all =
       rank_manifests(job_, {job_id, job_environment(), results_ != nullptr, timeline_ != nullptr});
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
+  if (daemons) session_->serve(std::make_unique<DaemonLinks>(daemon_manifests(job_, job_id), daemon_events()));
   if (const auto rank = job_.settings.integer("stdin"))
     input_ = std::make_unique<Input>(0, *rank, [this, r = *rank](std::string piece) {
       if (std::ranges::count(piece, '\n') > 0) printer_.line_was_typed();

@@ -94,6 +94,24 @@ SessionEvents Supervisor::events() {
   return e;
 }
 
+DaemonEvents Supervisor::daemon_events() {
+  DaemonEvents e;
+  e.abort = [this](int rank, int status) { session_->abort(rank, status, "it called MPI_Abort"); };
+  e.spawn = [this](int rank) {
+    session_->abort(
+        rank, static_cast<int>(Code::usage),
+        "it called MPI_Comm_spawn, which hvdrun does not serve: start all ranks with -np, or use --launcher "
+        "mpirun");
+  };
+  e.no_server = [this](int host, const std::string& why) {
+    const std::size_t end_of_line = std::min(why.find('\n'), why.size());
+    throw Error(Code::unavailable, job_.map.hosts[static_cast<std::size_t>(host)].name,
+                "the ranks' PMIx server does not start: " + why.substr(0, end_of_line),
+                why.substr(std::min(end_of_line + 1, why.size())) + "  Or use --launcher mpirun");
+  };
+  return e;
+}
+
 void Supervisor::detail(const std::string& line) {
   if (verbose_) say("hvdrun: " + line);
 }
@@ -102,7 +120,7 @@ void Supervisor::loop() {
   for (;;) {
     wait_for_events();
     while (const auto number = signals_.next()) on_signal(*number);
-    on_mpirun_output();
+    on_starter_output();
     session_->pump([&] { return may_receive(); });
     session_->tick();
     if (input_) input_->turn();
@@ -116,7 +134,7 @@ void Supervisor::loop() {
       (why == EPIPE ? ended_.signal : ended_.output_errno) = why == EPIPE ? SIGPIPE : why;
       stop("the output cannot be written: " + errno_text(why));
     }
-    if (mpirun_->status() && !end_.mpirun_ended()) on_mpirun_end();
+    if (starter_->status() && !end_.starter_ended()) on_starter_end();
     if (end_.phase() == JobPhase::starting) check_start();
     if (end_.phase() < JobPhase::draining && session_->all_clean()) drain();
     check_deadlines();
@@ -127,7 +145,8 @@ void Supervisor::loop() {
 void Supervisor::wait_for_events() {
   std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
   if (may_receive()) fds.push_back({session_->fd(), POLLIN, 0});
-  if (mpirun_->output_fd() >= 0) fds.push_back({mpirun_->output_fd(), POLLIN, 0});
+  for (const int fd : starter_->output_fds())
+    if (fd >= 0) fds.push_back({fd, POLLIN, 0});
   if (input_ && input_->fd() >= 0) fds.push_back({input_->fd(), POLLIN, 0});
   for (const Outlet* o : {&printer_.stdout_outlet(), &printer_.stderr_outlet()})
     if (o->pending_bytes()) fds.push_back({o->fd(), POLLOUT, 0});
@@ -142,7 +161,7 @@ bool Supervisor::may_receive() const {
 }
 
 void Supervisor::on_signal(int number) {
-  if (number == SIGCHLD) return;  // status() looks every time round
+  if (number == SIGCHLD) return reap_orphans(starter_->children());  // status() looks every time round
   if (number == SIGUSR1 || number == SIGUSR2) return session_->signal_all(number);
   // The ranks stop and go on; hvdrun itself stays awake, or their guards would take it for dead.
   if (number == SIGTSTP) {
@@ -162,26 +181,25 @@ void Supervisor::on_signal(int number) {
   end_.stop_at_once(Clock::now());
 }
 
-void Supervisor::on_mpirun_output() {
-  if (mpirun_->output_fd() < 0) return;
-  const std::string fresh = mpirun_->read_output();
+void Supervisor::on_starter_output() {
+  const std::string fresh = starter_->read_output();
   if (!verbose_ || fresh.empty()) return;
-  for (const std::string& line : telling_lines(fresh, 1000)) say("mpirun: " + line);
+  for (const std::string& line : telling_lines(fresh, 1000)) say(starter_->name() + ": " + line);
 }
 
-/// mpirun is gone.  Before everybody has come: the job failed to start.  Later: ranks may still report why.
-void Supervisor::on_mpirun_end() {
-  end_.mpirun_has_ended(Clock::now());
-  on_mpirun_output();
-  const int status = *mpirun_->status();
-  detail("mpirun has ended, " +
+/// The starter is gone.  Before everybody has come: the job failed to start.  Later: ranks may still report why.
+void Supervisor::on_starter_end() {
+  end_.starter_has_ended(Clock::now());
+  on_starter_output();
+  const int status = *starter_->status();
+  detail(starter_->name() + " has ended, " +
          (WIFSIGNALED(status) ? signal_text(WTERMSIG(status)) : "code " + std::to_string(WEXITSTATUS(status))));
   if (end_.phase() == JobPhase::draining || session_->all_clean()) return;
-  if (WIFSIGNALED(status) && !end_.mpirun_was_signalled()) {
-    ended_.mpirun_fault = "was killed by " + signal_text(WTERMSIG(status));
-    ended_.mpirun_code = 128 + WTERMSIG(status);
+  if (WIFSIGNALED(status) && !end_.starter_was_signalled()) {
+    ended_.starter_fault = "was killed by " + signal_text(WTERMSIG(status));
+    ended_.starter_code = 128 + WTERMSIG(status);
   }
-  if (end_.phase() == JobPhase::starting && ended_.mpirun_fault.empty()) fail_start(false);
+  if (end_.phase() == JobPhase::starting && ended_.starter_fault.empty()) fail_start(false);
 }
 
 void Supervisor::on_death(const wire::DeathRecord& d) {
@@ -197,12 +215,12 @@ void Supervisor::check_start() {
   const std::vector<int> absent = session_->in_stage(RankStage::absent);
   if (absent.empty()) {  // nobody is to come any more
     close_listeners(::getpid());
-    close_listeners(mpirun_->pid());
+    starter_->close_to_strangers(true);
     session_->tell_complete();
     end_.all_have_come();
     return;
   }
-  if (job_.map.all_local() && !mpirun_is_closed_) mpirun_is_closed_ = close_listeners(mpirun_->pid()) > 0;
+  if (job_.map.all_local()) starter_->close_to_strangers(false);
   const auto now = Clock::now();
   if (now >= next_progress_) tell_progress(absent);
   if (now - started_at_ > ms(job_.settings.number("start-timeout"))) fail_start(true);
@@ -220,7 +238,7 @@ void Supervisor::tell_progress(const std::vector<int>& absent) {
       join(hosts, ", "));
 }
 
-/// Grace is over, or mpirun does not end: first politely, then not.
+/// Grace is over, or the starter does not end: first politely, then not.
 void Supervisor::check_deadlines() {
   const auto now = Clock::now();
   const double limit = job_.settings.number("time-limit");
@@ -231,13 +249,13 @@ void Supervisor::check_deadlines() {
   if (end_.guards_are_late(now)) {
     for (std::size_t r = 0; r < session_->ranks().size(); ++r)
       if (session_->ranks()[r].stage != RankStage::clean)
-        session_->vanish(static_cast<int>(r), "it ended together with mpirun");
+        session_->vanish(static_cast<int>(r), "it ended together with " + starter_->name());
     return;  // all are clean now; the next turn drains
   }
   // What it says later, our signal may be the reason of.
-  if (end_.is_late(now) && !end_.mpirun_was_signalled() && !ended_.signal && ended_.mpirun_fault.empty())
-    look_for_lost_daemon();
-  if (const int number = end_.due_signal(now)) mpirun_->signal(number);
+  if (end_.is_late(now) && !end_.starter_was_signalled() && !ended_.signal && ended_.starter_fault.empty())
+    look_for_lost_host();
+  if (const int number = end_.due_signal(now)) starter_->signal(number);
 }
 
 void Supervisor::stop(const std::string& reason, int signal) {
@@ -273,12 +291,13 @@ void Supervisor::fail_start(bool timed_out) {
         facts.absent_hosts.empty() || facts.absent_hosts.back() != host)
       facts.absent_hosts.push_back(host);
   facts.ssh_logs = read_ssh_logs(folder_.path());
-  facts.mpirun_output = mpirun_->output();
+  facts.starter = starter_->name();
+  facts.starter_output = starter_->output();
   facts.timed_out = timed_out;
   facts.waited_seconds = job_.settings.number("start-timeout");
-  if (const auto status = mpirun_->status())
-    facts.mpirun_end = WIFSIGNALED(*status) ? "was killed by " + signal_text(WTERMSIG(*status))
-                                            : "ended with exit code " + std::to_string(WEXITSTATUS(*status));
+  if (const auto status = starter_->status())
+    facts.starter_end = WIFSIGNALED(*status) ? "was killed by " + signal_text(WTERMSIG(*status))
+                                             : "ended with exit code " + std::to_string(WEXITSTATUS(*status));
   throw start_failure(facts);
 }
 
@@ -289,12 +308,12 @@ void Supervisor::abandon() noexcept {
       session_->stop_all("the job failed to start", 0, SIGTERM);
       session_->release_all();
     }
-    if (mpirun_) mpirun_->signal(SIGTERM);
-    for (int i = 0; mpirun_ && !mpirun_->status() && i < 10; ++i) {
+    if (starter_) starter_->signal(SIGTERM);
+    for (int i = 0; starter_ && !starter_->status() && i < 10; ++i) {
       if (session_) session_->pump({});
       ::poll(nullptr, 0, 30);
     }
-    if (mpirun_) mpirun_->signal(SIGKILL);
+    if (starter_) starter_->signal(SIGKILL);
     kill_descendants(2000);
     remove_shared_memory_leftovers(started_wall_seconds_ - 1);
     printer_.flush_all(500);
@@ -302,8 +321,8 @@ void Supervisor::abandon() noexcept {
 }
 
 /// mpirun ends all ranks when the way to one of its daemons breaks, and only its words tell why.
-void Supervisor::look_for_lost_daemon() {
-  const std::string& words = mpirun_->output();
+void Supervisor::look_for_lost_host() {
+  const std::string& words = starter_->output();
   if (job_.map.all_local() || words.find("daemon") == std::string::npos) return;
   std::vector<std::string> named, remote;
   for (const MappedHost& h : job_.map.hosts) {
@@ -312,8 +331,8 @@ void Supervisor::look_for_lost_daemon() {
     if (words.find(h.name) != std::string::npos) named.push_back(h.name);
   }
   if (remote.size() > 4) remote = {"a remote host"};
-  ended_.mpirun_fault = "lost its connection to " + join(named.empty() ? remote : named, " or ");
-  ended_.mpirun_code = static_cast<int>(Code::peer_lost);
+  ended_.starter_fault = "lost its connection to " + join(named.empty() ? remote : named, " or ");
+  ended_.starter_code = static_cast<int>(Code::peer_lost);
 }
 
 int Supervisor::conclude() {
@@ -324,8 +343,9 @@ int Supervisor::conclude() {
   for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));
   if (timeline_)
     if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
-  if (ended_.mpirun_fault.empty() && !end_.mpirun_was_signalled()) look_for_lost_daemon();
-  if (mpirun_) ended_.mpirun_said = first_words(mpirun_->output());
+  if (ended_.starter_fault.empty() && !end_.starter_was_signalled()) look_for_lost_host();
+  if (starter_) ended_.mpirun_said = first_words(starter_->output());
+  if (starter_) ended_.starter = starter_->name();
   outcome.verdict = judge(outcome.deaths, static_cast<int>(job_.map.ranks.size()), ended_);
   outcome.interrupted = ended_.signal == SIGINT;
   outcome.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();

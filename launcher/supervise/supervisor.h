@@ -1,6 +1,6 @@
 /// @file supervisor.h — the life of one job.  One thread, one loop.
 ///
-/// The parts decide, each by itself: rank_manifests and mpirun_environment (starting), hang/ (watching), job_end
+/// The parts decide, each by itself: rank_manifests and starter_environment (starting), hang/ (watching), job_end
 /// (ending), job_cleanup (cleaning up), final_words and verdict/ (reporting).  The supervisor gives them what happens
 /// and carries out what they decide.
 #pragma once
@@ -19,8 +19,8 @@
 #include "launcher/hang/hang_watch.h"
 #include "launcher/job/job.h"
 #include "launcher/output/printer.h"
-#include "launcher/process/child_process.h"
 #include "launcher/process/signal_queue.h"
+#include "launcher/start/rank_starter.h"
 #include "launcher/supervise/job_cleanup.h"
 #include "launcher/supervise/job_end.h"
 #include "launcher/supervise/job_server.h"
@@ -38,13 +38,14 @@ class Supervisor {
   using Clock = std::chrono::steady_clock;
   void start();
   SessionEvents events();
+  DaemonEvents daemon_events();
 
   void loop();
   void wait_for_events();
   bool may_receive() const;
   void on_signal(int number);
-  void on_mpirun_output();
-  void on_mpirun_end();
+  void on_starter_output();
+  void on_starter_end();
   void on_death(const wire::DeathRecord& record);
   void check_start();
   void tell_progress(const std::vector<int>& absent);
@@ -54,7 +55,7 @@ class Supervisor {
   void drain();
   [[noreturn]] void fail_start(bool timed_out);
   void abandon() noexcept;
-  void look_for_lost_daemon();
+  void look_for_lost_host();
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
@@ -70,15 +71,14 @@ class Supervisor {
   Fd payload_;  ///< sealed memory with the pickle, for the ranks of this machine
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
-  std::unique_ptr<ChildProcess> mpirun_;
+  std::unique_ptr<RankStarter> starter_;
   std::unique_ptr<Input> input_;      ///< --stdin
   std::unique_ptr<Results> results_;  ///< --results
   std::unique_ptr<JobServer> live_;   ///< from the moment there is a session
   std::unique_ptr<HangWatch> watch_;  ///< likewise
 
   JobEnd end_;
-  std::string warned_host_;        ///< which has another version
-  bool mpirun_is_closed_ = false;  ///< to other machines, before all ranks have come
+  std::string warned_host_;  ///< which has another version
   Clock::time_point started_at_, next_progress_;
   double started_wall_seconds_ = 0;
   EndReason ended_;

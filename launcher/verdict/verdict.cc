@@ -155,9 +155,9 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason&
     verdict.lines.push_back("hvdrun: " + ended.hang + "; all ranks have ended (--stall-check-shutdown-time-seconds)");
     return verdict;
   }
-  if (!ended.mpirun_fault.empty() && (!first || first->cause == Cause::vanished)) {
-    verdict.exit_code = ended.mpirun_code;
-    verdict.lines.push_back("hvdrun: mpirun " + ended.mpirun_fault +
+  if (!ended.starter_fault.empty() && (!first || first->cause == Cause::vanished)) {
+    verdict.exit_code = ended.starter_code;
+    verdict.lines.push_back("hvdrun: " + ended.starter + " " + ended.starter_fault +
                             " while the job was running; all ranks have ended");
     return verdict;
   }

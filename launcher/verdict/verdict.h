@@ -14,8 +14,9 @@ struct EndReason {
   int output_errno = 0;                  ///< why standard output could not be written
   double time_limit_seconds = 0;         ///< > 0: it was reached
   std::string hang;                      ///< it went on for longer than the user allows: who waited for whom
-  std::string mpirun_fault;              ///< mpirun died under the ranks: "was killed by signal 9 (SIGKILL)"
-  int mpirun_code = 0;                   ///< exit code for that
+  std::string starter = "mpirun";        ///< through which the ranks came up, as messages have it
+  std::string starter_fault;             ///< it died under the ranks: "was killed by signal 9 (SIGKILL)"
+  int starter_code = 0;                  ///< exit code for that
   std::vector<std::string> mpirun_said;  ///< of MPI in the ranks (first_words); shown when the culprit wrote nothing
 };
 

@@ -34,6 +34,7 @@ return std::to_array<Option>({
     {.id = "ssh-program", .spellings = "--ssh-program", .type = text, .section = network, .metavar = "COMMAND", .variable = "HVD_SSH", .fallback = "ssh", .yaml = "ssh.program", .help = "the ssh to run, with its own options"},
     {.id = "network-interfaces", .spellings = "--network-interfaces,--network-interface,--nics", .type = text, .section = network, .metavar = "a,b", .yaml = "hosts.network_interfaces", .keyword = "network_interfaces,network_interface", .help = "interfaces that may be used between hosts (default: those that reach them)"},
     {.id = "mpirun", .spellings = "--mpirun", .type = text, .section = network, .metavar = "PATH", .variable = "HVD_MPIRUN", .help = "the mpirun of Open MPI 4.1 or 5 (default: the first in PATH)"},
+    {.id = "launcher", .spellings = "--launcher", .type = text, .section = network, .metavar = "WHO", .variable = "HVD_LAUNCHER", .fallback = "mpirun", .help = "who starts the ranks: hvdrun itself, where all run on this host, or mpirun", .choices = "hvdrun,mpirun"},
     {.id = "mpi-args", .spellings = "--mpi-args", .type = text, .section = network, .metavar = "ARGS", .keyword = "mpi_args", .help = "more arguments for mpirun, quoted as for a shell"},
     {.id = "binding-args", .spellings = "--binding-args", .type = text, .section = network, .metavar = "ARGS", .help = "arguments for mpirun in place of its part about mapping and binding"},
     {.id = "tcp", .spellings = "--tcp", .type = flag, .section = network, .help = "MPI uses TCP only"},

@@ -21,9 +21,9 @@ TEST_CASE("job end: ranks get their grace period, then mpirun SIGTERM and SIGKIL
   end.stop(start, true, 5);
   CHECK_FALSE(end.goes_on());
   CHECK(end.due_signal(start + 5900ms) == 0);
-  CHECK_FALSE(end.mpirun_was_signalled());
+  CHECK_FALSE(end.starter_was_signalled());
   CHECK(end.due_signal(start + 6s) == SIGTERM);
-  CHECK(end.mpirun_was_signalled());
+  CHECK(end.starter_was_signalled());
   CHECK(end.due_signal(start + 6900ms) == 0);
   CHECK(end.due_signal(start + 7s) == SIGKILL);
   CHECK(end.due_signal(start + 8s) == 0);
@@ -56,7 +56,7 @@ TEST_CASE("job end: mpirun has less time where it may hang") {
 TEST_CASE("job end: over when mpirun has ended and all hosts have told, or could have") {
   JobEnd end;
   end.all_have_come();
-  end.mpirun_has_ended(start);
+  end.starter_has_ended(start);
   CHECK_FALSE(end.is_over(start, 0));  // ranks may still report why
   CHECK_FALSE(end.guards_are_late(start + 1500ms));
   CHECK(end.guards_are_late(start + 1501ms));

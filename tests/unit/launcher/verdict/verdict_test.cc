@@ -85,7 +85,7 @@ TEST_CASE("verdict: interruption and mpirun's death") {
   CHECK(text(judge({death(0, Cause::stopped, 130, 1)}, 1, {.signal = SIGINT})) ==
         "130\nhvdrun: interrupted; all ranks have ended");
   CHECK(text(judge({death(0, Cause::vanished, 0, 1)}, 1,
-                   {.mpirun_fault = "was killed by signal 9 (SIGKILL)", .mpirun_code = 137})) ==
+                   {.starter_fault = "was killed by signal 9 (SIGKILL)", .starter_code = 137})) ==
         "137\nhvdrun: mpirun was killed by signal 9 (SIGKILL) while the job was running; all ranks have ended");
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("start: what ssh says is told with the host and the way out") {
   StartFailureFacts facts;
   facts.absent_hosts = {"n2"};
   facts.absent_ranks = {2, 3};
-  facts.mpirun_end = "ended with exit code 213";
+  facts.starter_end = "ended with exit code 213";
   auto said = [&](const char* log) {
     facts.ssh_logs["n2"] = log;
     const Error e = start_failure(facts);
@@ -125,12 +125,12 @@ TEST_CASE("start: what ssh says is told with the host and the way out") {
   CHECK(said("root@n2: Permission denied (publickey).\n").starts_with("n2 refused the ssh login"));
   CHECK(said("sh: 1: orted: not found").starts_with("Open MPI is not installed on n2"));
   facts.ssh_logs.clear();
-  facts.mpirun_output = "-----\n  strange words\n-----\n";
+  facts.starter_output = "-----\n  strange words\n-----\n";
   CHECK(std::string(start_failure(facts).what()) ==
         "start: mpirun ended with exit code 213 before ranks 2-3 on n2 came up\n        mpirun: strange words");
   facts.timed_out = true;
   facts.waited_seconds = 30;
-  facts.mpirun_output.clear();
+  facts.starter_output.clear();
   CHECK(std::string(start_failure(facts).what()) == "start: ranks 2-3 on n2 did not come up within 30 s");
   CHECK(start_failure(facts).code == Code::timeout);
 }

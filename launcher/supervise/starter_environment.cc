@@ -1,4 +1,4 @@
-#include "launcher/supervise/mpirun_environment.h"
+#include "launcher/supervise/starter_environment.h"
 
 #include <algorithm>
 #include <optional>
@@ -22,10 +22,8 @@ void add_quick_start(const Job& job, std::map<std::string, std::string>* env) {
   (*env)[own_variables] = join(ours, " ");
 }
 
-}  // namespace
-
-std::map<std::string, std::string> mpirun_environment(const Job& job, const std::string& folder,
-                                                      const wire::KeyPair& server, const wire::KeyPair& client) {
+std::map<std::string, std::string> common_environment(const std::string& folder, const wire::KeyPair& server,
+                                                      const wire::KeyPair& client) {
   std::map<std::string, std::string> env;
   for (const std::string& line : job_environment())
     if (const std::size_t equals = line.find('=');
@@ -34,7 +32,29 @@ std::map<std::string, std::string> mpirun_environment(const Job& job, const std:
   env["HVD_SERVER_KEY"] = server.public_key;
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
   env["HVD_JOB_DIR"] = folder;
-  env["TMPDIR"] = folder;  // mpirun's own session folder goes with the job's, however the job ends
+  env["TMPDIR"] = folder;  // the starter's own session folder goes with the job's, however the job ends
+  return env;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> daemon_environment(const Job& job, const std::string& folder,
+                                                      const wire::KeyPair& server, const wire::KeyPair& client) {
+  std::map<std::string, std::string> env = common_environment(folder, server, client);
+  if (job.settings.flag("tcp")) {
+    env["OMPI_MCA_pml"] = "ob1";
+    env["OMPI_MCA_btl"] = job.mpirun.flavour == Flavour::openmpi4 ? "tcp,self,vader" : "tcp,self,sm";
+  } else if (job.map.all_local()) {
+    env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
+  }
+  if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty())
+    env["OMPI_MCA_btl_tcp_if_include"] = nics;
+  return env;
+}
+
+std::map<std::string, std::string> mpirun_environment(const Job& job, const std::string& folder,
+                                                      const wire::KeyPair& server, const wire::KeyPair& client) {
+  std::map<std::string, std::string> env = common_environment(folder, server, client);
   if (job.map.all_local()) {
     env.try_emplace("HWLOC_PLUGINS_PATH",
                     folder);  // no plugins: they only find devices, and loading them takes 5 ms

@@ -1,0 +1,104 @@
+#include "launcher/start/daemon_links.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "wire/message.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using wire::PmixMessage;
+using wire::Type;
+
+std::vector<int> hosts_of_ranks(const std::vector<wire::DaemonManifest>& manifests) {
+  std::vector<int> hosts;
+  if (manifests.empty()) return hosts;
+  for (std::size_t h = 0; h < manifests.size(); ++h)
+    for (const int rank : manifests[0].hosts[h].ranks) {
+      const auto at = static_cast<std::size_t>(rank);
+      if (at >= hosts.size()) hosts.resize(at + 1);
+      hosts[at] = static_cast<int>(h);
+    }
+  return hosts;
+}
+
+}  // namespace
+
+DaemonLinks::DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEvents events)
+    : manifests_(std::move(manifests)),
+      events_(std::move(events)),
+      host_of_rank_(hosts_of_ranks(manifests_)),
+      links_(manifests_.size()),
+      hub_(host_of_rank_, static_cast<int>(manifests_.size())) {}
+
+bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello) {
+  const auto rank = static_cast<std::size_t>(hello.rank);
+  if (hello.rank < 0 || rank >= host_of_rank_.size()) return false;
+  const auto host = static_cast<std::size_t>(host_of_rank_[rank]);
+  DaemonLink& link = links_[host];
+  if (!link.peer.empty()) return false;
+  link.peer = from;
+  link.queue.push_back({static_cast<std::uint16_t>(Type::daemon_manifest), to_json(manifests_[host])});
+  flush(listener, link);
+  return true;
+}
+
+int DaemonLinks::host_of(const wire::PeerId& peer) const {
+  for (std::size_t h = 0; h < links_.size(); ++h)
+    if (!links_[h].peer.empty() && links_[h].peer == peer) return static_cast<int>(h);
+  return -1;
+}
+
+bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame) {
+  const int host = host_of(from);
+  if (host < 0) return false;
+  if (static_cast<Type>(frame.type) != Type::pmix) return true;
+  const PmixMessage message = wire::decode_pmix_message(frame.body);
+  const auto rank = static_cast<std::size_t>(message.rank);
+  const bool is_its_own = message.rank >= 0 && rank < host_of_rank_.size() && host_of_rank_[rank] == host;
+  if (message.kind == PmixMessage::Kind::abort && is_its_own)
+    events_.abort(message.rank, message.status);
+  else if (message.kind == PmixMessage::Kind::spawn && is_its_own)
+    events_.spawn(message.rank);
+  else if (message.kind == PmixMessage::Kind::broken)
+    events_.no_server(host, message.data);
+  else
+    send(listener, hub_.receive(host, message));
+  return true;
+}
+
+void DaemonLinks::send(wire::Listener& listener, const PmixHub::Outgoing& messages) {
+  for (const auto& [host, message] : messages) {
+    DaemonLink& link = links_[static_cast<std::size_t>(host)];
+    if (link.peer.empty() || link.gone) continue;
+    link.queue.push_back({static_cast<std::uint16_t>(Type::pmix), encode(message)});
+    flush(listener, link);
+  }
+}
+
+void DaemonLinks::flush(wire::Listener& listener) {
+  for (DaemonLink& link : links_) flush(listener, link);
+}
+
+void DaemonLinks::flush(wire::Listener& listener, DaemonLink& link) {
+  if (link.gone) return;
+  try {
+    while (!link.queue.empty() && listener.send(link.peer, link.queue.front())) link.queue.pop_front();
+  } catch (const Error& e) {
+    if (e.code != Code::peer_lost) throw;
+    link.gone = true;  // lose() follows
+  }
+}
+
+void DaemonLinks::lose(wire::Listener& listener, const wire::PeerId& peer) {
+  const int host = host_of(peer);
+  if (host < 0) return;
+  DaemonLink& link = links_[static_cast<std::size_t>(host)];
+  link.gone = true;
+  link.queue.clear();
+  send(listener, hub_.lose(host));
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,54 @@
+/// @file daemon_links.h — hvdrun's conversation with the host daemons: who is there, what each host's PMIx server is
+/// told, and PMIx's words between hosts (pmix_hub.h).
+#pragma once
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/start/pmix_hub.h"
+#include "wire/channel.h"
+#include "wire/daemon_manifest.h"
+#include "wire/hello.h"
+
+namespace hvd::launcher {
+
+/// What the daemons report.  All are called from receive().
+struct DaemonEvents {
+  std::function<void(int rank, int status)> abort;           ///< that rank has called MPI_Abort
+  std::function<void(int rank)> spawn;                       ///< that rank has called MPI_Comm_spawn, which was refused
+  std::function<void(int host, std::string why)> no_server;  ///< no PMIx server there: none of its ranks is started
+};
+
+class DaemonLinks {
+ public:
+  /// @param manifests  [hosts], each with its own index
+  DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEvents events);
+
+  /// A daemon's hello: it gets its manifest.  False where there is no such host, or its daemon has come before.
+  bool greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello);
+  /// False when @p from is no daemon's.
+  bool receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame);
+  /// Sends what the channel did not take yet.
+  void flush(wire::Listener& listener);
+  /// That connection has ended for good.  Other hosts that wait for this one are told.
+  void lose(wire::Listener& listener, const wire::PeerId& peer);
+
+ private:
+  struct DaemonLink {
+    wire::PeerId peer;  ///< empty: has not come
+    bool gone = false;
+    std::deque<wire::Frame> queue{};
+  };
+  int host_of(const wire::PeerId& peer) const;
+  void send(wire::Listener& listener, const PmixHub::Outgoing& messages);
+  void flush(wire::Listener& listener, DaemonLink& link);
+
+  const std::vector<wire::DaemonManifest> manifests_;
+  const DaemonEvents events_;
+  std::vector<int> host_of_rank_;
+  std::vector<DaemonLink> links_;  ///< [hosts]
+  PmixHub hub_;
+};
+
+}  // namespace hvd::launcher

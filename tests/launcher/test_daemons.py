@@ -1,0 +1,229 @@
+"""Ranks that hvdrun starts itself, through its own host daemon: plain MPI programs, and who may reach what listens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from support import hvdrun
+
+SOURCE = pathlib.Path(__file__).parent / "mpi_program.c"
+OURS = ["--launcher", "hvdrun"]
+mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """mpirun → the program, compiled by the mpicc beside it."""
+    made = {}
+    for row in hvdrun.mpiruns():
+        path = row.values[0]
+        if row.marks or not path:
+            continue
+        program = tmp_path_factory.mktemp("mpi") / "program"
+        compiler = pathlib.Path(path).parent / "mpicc"
+        subprocess.run([compiler, SOURCE, "-o", program], check=True, timeout=120)
+        made[path] = str(program)
+    return made
+
+
+@mpirun
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_plain_mpi_program(mpirun: str, size: int, programs: dict[str, str]) -> None:
+    """One world, one node; more ranks than cores among them."""
+    done = hvdrun.run(*OURS, "-np", str(size), "--mpirun", mpirun, "--", programs[mpirun])
+    assert done.returncode == 0, done.stderr
+    lines = sorted(re.sub(r"^\[\d+ localhost\] ", "", line) for line in done.stdout.splitlines())
+    big = sum(range(size))
+    assert lines == [f"rank {r} of {size} sum {size} big {big} node {size} thread 3" for r in range(size)]
+    assert done.stderr == ""
+
+
+@mpirun
+def test_mpi_uses_tcp_where_asked(mpirun: str, programs: dict[str, str]) -> None:
+    """--tcp: the same result."""
+    done = hvdrun.run(*OURS, "-np", "2", "--tcp", "--mpirun", mpirun, "--", programs[mpirun])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("of 2 sum 2") == 2
+
+
+@mpirun
+def test_mpi_abort(mpirun: str, programs: dict[str, str]) -> None:
+    """Its code is the job's, and the rank that called it is named."""
+    done = hvdrun.run(*OURS, "-np", "3", "--mpirun", mpirun, "--", programs[mpirun], "abort")
+    assert done.returncode == 7, done.stderr
+    assert re.search(r"^hvdrun: rank 1 on localhost ended with exit code 7", done.stderr, re.M), done.stderr
+
+
+@mpirun
+def test_mpi_comm_spawn_is_refused(mpirun: str, programs: dict[str, str]) -> None:
+    """4.1's other ranks would wait for ever."""
+    done = hvdrun.run(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun], "spawn")
+    assert done.returncode == 2, done.stderr
+    assert "it called MPI_Comm_spawn, which hvdrun does not serve" in done.stderr
+
+
+@mpirun
+def test_the_exit_code_after_mpi_finalize(mpirun: str, programs: dict[str, str]) -> None:
+    done = hvdrun.run(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun], "fail")
+    assert done.returncode == 9, done.stderr
+    assert done.stderr.startswith("hvdrun: rank 1 on localhost ended with exit code 9\n")
+
+
+def test_mpi4py() -> None:
+    """Python without hvd."""
+    pytest.importorskip("mpi4py")
+    code = "from mpi4py import MPI; c = MPI.COMM_WORLD; print('sum', c.allreduce(c.rank + 1), 'of', c.size)"
+    done = hvdrun.run(*OURS, "-np", "2", "--", sys.executable, "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sum 3 of 2") == 2
+
+
+def test_who_starts_the_ranks_is_told() -> None:
+    """By --dry-run and --verbose; mpirun's own arguments need mpirun."""
+    told = hvdrun.run(*OURS, "-np", "2", "--dry-run", "--", "true").stdout
+    assert "host daemon  (Open MPI" in told
+    assert told.rstrip().endswith("hvdrank --daemon 0,1")
+    told = hvdrun.run("--launcher", "mpirun", "-np", "2", "--dry-run", "--", "true").stdout
+    assert "; --launcher mpirun)" in told
+    told = hvdrun.run(*OURS, "--mpi-args", "--mca x y", "-np", "2", "--dry-run", "--", "true").stdout
+    assert "; --mpi-args and --binding-args are for mpirun)" in told
+    told = hvdrun.run(*OURS, "--verbose", "-np", "1", "--", "true").stderr
+    assert "hvdrun: started the host daemon (all ranks run on this host): " in told
+
+
+def tree(root: int) -> list[int]:
+    """A process and all below it."""
+    found = [root]
+    for pid in found:
+        found += hvdrun.children(pid)
+    return found
+
+
+def listening(pids: list[int]) -> dict[int, tuple[str, int]]:
+    """TCP sockets on which they listen: port → (address in hex, process)."""
+    inodes = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    inodes[os.readlink(entry)] = pid
+    found = {}
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            words = line.split()
+            pid = inodes.get(f"socket:[{words[9]}]")
+            if words[3] == "0A" and pid:
+                address, port = words[1].split(":")
+                found[int(port, 16)] = (address, pid)
+    return found
+
+
+@contextlib.contextmanager
+def running(*args: str) -> Iterator[subprocess.Popen[str]]:
+    """A job whose two ranks have said a line."""
+    with hvdrun.started(*OURS, "-np", "2", *args) as job:
+        assert job.stdout is not None
+        for _ in range(2):
+            assert hvdrun.next_line(job.stdout)
+        yield job
+
+
+def tries(port: int) -> bytes:
+    """What a stranger's connection is answered; b"" where it is closed or times out, at once or at the first words."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 2) as stranger:
+        stranger.settimeout(2)
+        stranger.sendall(bytes(60))
+        return stranger.recv(100)
+    return b""
+
+
+@mpirun
+def test_nothing_listens_for_strangers(mpirun: str, programs: dict[str, str]) -> None:
+    """No TCP port but PMIx's, on loopback, which answers the job's own processes alone; the job does not notice."""
+    code = "import time; print('up', flush=True); time.sleep(60)"  # before MPI_Init: PMIx still waits for its ranks
+    with running("--mpirun", mpirun, "--", sys.executable, "-c", code) as job:
+        doors = hvdrun.wait_until(lambda: listening(tree(job.pid)), "PMIx's port")
+        assert len(doors) == 1, doors
+        assert all(address == "0100007F" for address, _ in doors.values()), doors
+        assert tries(next(iter(doors))) == b""
+        assert job.poll() is None
+        daemon = hvdrun.children(job.pid)[0]
+        assert hvdrun.state(daemon) in "SR"
+    with running("--mpirun", mpirun, "--", programs[mpirun], "wait") as job:
+        doors = listening(tree(job.pid))
+        assert len(doors) == 1, doors
+        assert tries(next(iter(doors))) == b""
+        assert job.poll() is None
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 143
+
+
+@mpirun
+def test_random_bytes_at_the_start(mpirun: str, programs: dict[str, str]) -> None:
+    """Strangers who shout at the port from the first moment on: the ranks find their world."""
+    with hvdrun.started(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun]) as job:
+        shouted = 0
+        noise = random.Random(1)
+        while job.poll() is None:
+            for port in listening(tree(job.pid)):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as stranger:
+                    stranger.sendall(noise.randbytes(4000))
+                    shouted += 1
+            time.sleep(0.002)
+        assert job.stdout is not None
+        assert job.stdout.read().count("of 2 sum 2") == 2
+        assert job.returncode == 0
+    assert shouted > 0
+
+
+def descendant(root: int, generation: int) -> int | None:
+    """The last process of that generation below it; the root itself is generation 0."""
+    level = [root]
+    for _ in range(generation):
+        level = [child for pid in level for child in hvdrun.children(pid)]
+    return level[-1] if level else None
+
+
+@mpirun
+@pytest.mark.parametrize("who", ["hvdrun", "daemon", "guard", "rank"])
+@pytest.mark.parametrize("seed", hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 20))
+def test_kill_9_at_any_moment_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
+    """While the job starts, or when all runs; children that ran away included."""
+    sleepers = hvdrun.Sleepers()
+    moment = random.Random(f"{who}{seed}").uniform(0.0, 0.1) if seed else None
+    try:
+        with hvdrun.started(*OURS, "-np", "2", "--mpirun", mpirun, "--", *sleepers.command()) as job:
+            victim = hvdrun.wait_until(lambda: descendant(job.pid, ["hvdrun", "daemon", "guard", "rank"].index(who)), who)
+            if moment is None:
+                sleepers.wait_for(6)
+            else:
+                time.sleep(moment)
+            os.kill(victim, signal.SIGKILL)
+            assert job.wait(60) != 0
+            sleepers.wait_for(0, 10 * hvdrun.patience())
+    finally:
+        sleepers.kill()
+
+
+@mpirun
+def test_no_file_is_left(mpirun: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Neither of the job's folder, nor of Open MPI's in TMPDIR or /dev/shm."""
+    shm = pathlib.Path("/dev/shm")
+    before = set(shm.iterdir())
+    done = hvdrun.run(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun], env={"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir())
+    new = [path for path in set(shm.iterdir()) - before if path.name.startswith(("sm_segment", "vader_segment"))]
+    assert not new

@@ -1,0 +1,124 @@
+#include "launcher/start/daemon_links.h"
+
+#include <doctest/doctest.h>
+
+#include "launcher/control/session.h"
+#include "wire/message.h"
+#include "wire/sim_channel.h"
+
+using namespace hvd;
+using namespace hvd::launcher;
+using wire::PmixMessage;
+using wire::Type;
+
+namespace {
+
+/// Two hosts with a rank each: a daemon and a guard on each, played by the test.
+struct Hosts {
+  wire::SimNet net;
+  std::unique_ptr<Session> session;
+  std::vector<std::unique_ptr<wire::Connection>> daemons, guards;
+  std::vector<wire::DeathRecord> deaths;
+  std::vector<std::string> notes;
+  int broken_host = -1;
+
+  Hosts() {
+    std::vector<wire::RankManifest> ranks(2);
+    for (int r = 0; r < 2; ++r) ranks[static_cast<std::size_t>(r)].rank = r;
+    SessionEvents events;
+    events.death = [this](const wire::DeathRecord& d) { deaths.push_back(d); };
+    events.note = [this](const std::string& line) { notes.push_back(line); };
+    session = std::make_unique<Session>(net.listen(), ranks, "", "", events);
+    wire::DaemonManifest all;
+    all.pmix_namespace = "secret";
+    all.hosts = {{"a", {0}}, {"b", {1}}};
+    std::vector<wire::DaemonManifest> manifests(2, all);
+    manifests[1].host = 1;
+    DaemonEvents happens;
+    happens.abort = [this](int rank, int status) { session->abort(rank, status, "aborted"); };
+    happens.spawn = [this](int rank) { session->abort(rank, 2, "spawned"); };
+    happens.no_server = [this](int host, const std::string&) { broken_host = host; };
+    session->serve(std::make_unique<DaemonLinks>(manifests, happens));
+    for (int h = 0; h < 2; ++h) {
+      daemons.push_back(net.connect());
+      guards.push_back(net.connect());
+    }
+  }
+  void hello(wire::Connection& from, int rank, bool daemon) {
+    wire::Hello h;
+    h.rank = rank;
+    h.local = true;
+    h.daemon = daemon;
+    send(from, Type::hello, to_json(h));
+  }
+  void send(wire::Connection& from, Type type, std::string body) {
+    CHECK(from.send({static_cast<std::uint16_t>(type), std::move(body)}));
+    session->pump({});
+  }
+  void say(int host, const PmixMessage& message) {
+    send(*daemons[static_cast<std::size_t>(host)], Type::pmix, encode(message));
+  }
+  std::optional<PmixMessage> heard(int host) {
+    while (const auto f = daemons[static_cast<std::size_t>(host)]->receive())
+      if (f->type == static_cast<std::uint16_t>(Type::pmix)) return wire::decode_pmix_message(f->body);
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("daemon links: each daemon gets its host's manifest, once") {
+  Hosts h;
+  h.hello(*h.daemons[1], 1, true);
+  const auto frame = h.daemons[1]->receive();
+  REQUIRE(frame);
+  const wire::DaemonManifest got = wire::daemon_manifest_from_json(frame->body);
+  CHECK(got.host == 1);
+  CHECK(got.pmix_namespace == "secret");
+  CHECK(h.session->in_stage(RankStage::absent).size() == 2);  // a daemon is no rank
+  h.hello(*h.daemons[0], 1, true);
+  CHECK_FALSE(h.daemons[0]->receive());
+  h.hello(*h.daemons[0], 7, true);
+  CHECK(h.notes.size() == 2);
+}
+
+TEST_CASE("daemon links: a fence goes through; a host that is gone fails it") {
+  Hosts h;
+  for (int i = 0; i < 2; ++i) h.hello(*h.daemons[static_cast<std::size_t>(i)], i, true);
+  h.say(0, {.kind = PmixMessage::Kind::fence, .token = 5, .data = "zero"});
+  CHECK_FALSE(h.heard(0));
+  h.say(1, {.kind = PmixMessage::Kind::fence, .token = 9, .data = "one"});
+  CHECK(h.heard(0).value().data == "zeroone");
+  CHECK(h.heard(1).value().token == 9);
+
+  h.say(0, {.kind = PmixMessage::Kind::fence, .token = 6, .data = "zero"});
+  h.daemons[1].reset();
+  h.session->tick();
+  CHECK(h.heard(0).value().failed);
+}
+
+TEST_CASE("daemon links: MPI_Abort ends that rank, whose record has its status then") {
+  Hosts h;
+  for (int i = 0; i < 2; ++i) h.hello(*h.daemons[static_cast<std::size_t>(i)], i, true);
+  h.hello(*h.guards[1], 1, false);
+  h.say(0, {.kind = PmixMessage::Kind::abort, .rank = 1, .status = 7});  // not its rank
+  h.say(1, {.kind = PmixMessage::Kind::abort, .rank = 1, .status = 7});
+  bool stopped = false;
+  while (const auto f = h.guards[1]->receive()) stopped |= f->type == static_cast<std::uint16_t>(Type::stop);
+  CHECK(stopped);
+  wire::DeathRecord d;
+  d.rank = 1;
+  d.cause = wire::Cause::stopped;
+  h.send(*h.guards[1], Type::death, to_json(d));
+  REQUIRE(h.deaths.size() == 1);
+  CHECK(h.deaths[0].cause == wire::Cause::exited);
+  CHECK(h.deaths[0].code == 7);
+  CHECK(h.deaths[0].text == "aborted");
+}
+
+TEST_CASE("daemon links: a server that does not start is told with its host") {
+  Hosts h;
+  h.hello(*h.daemons[1], 1, true);
+  h.say(1, {.kind = PmixMessage::Kind::broken, .rank = 1, .data = "no library"});
+  CHECK(h.broken_host == 1);
+}
