@@ -10,14 +10,18 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "wire/bounded_accept.h"
 
 namespace hvd::pmix {
@@ -36,8 +40,30 @@ bool holds(pid_t pid, const std::string& target) {
   return found;
 }
 
-/// The children of all threads of @p pid.  Needs CONFIG_PROC_CHILDREN, which every distribution's kernel has.
+/// The same where the kernel keeps no lists of children (CONFIG_PROC_CHILDREN): from a walk over all processes.
+std::vector<pid_t> children_by_walk(pid_t pid) {
+  std::vector<pid_t> found;
+  DIR* const entries = ::opendir("/proc");
+  if (!entries) return found;
+  while (const dirent* entry = ::readdir(entries)) {
+    const auto candidate = to_integer(entry->d_name);
+    if (!candidate) continue;
+    std::ifstream file("/proc/" + std::string(entry->d_name) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    const std::size_t name_end = line.rfind(')');  // the name may hold anything
+    if (name_end == std::string::npos) continue;
+    const std::vector<std::string> fields = words(std::string_view(line).substr(name_end + 1));
+    if (fields.size() > 1 && fields[1] == std::to_string(pid)) found.push_back(static_cast<pid_t>(*candidate));
+  }
+  ::closedir(entries);
+  return found;
+}
+
+/// The children of all threads of @p pid.
 std::vector<pid_t> children_of(pid_t pid) {
+  static const bool has_lists = ::access("/proc/thread-self/children", R_OK) == 0;
+  if (!has_lists) return children_by_walk(pid);
   std::vector<pid_t> found;
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   DIR* const entries = ::opendir(tasks.c_str());
@@ -72,22 +98,25 @@ Side side_of(const sockaddr_storage& storage) {
   return side;
 }
 
-bool allow_descendants(int connection) {
-  const std::uint64_t inode = peer_inode(connection);
-  return inode != 0 && is_held_below(::getpid(), inode);
-}
+struct Ends {
+  Side peer, here;
+};
 
-}  // namespace
-
-std::uint64_t peer_inode(int connection) {
+/// Nothing where it is no TCP connection, or the other end has gone.
+std::optional<Ends> ends_of(int connection) {
   sockaddr_storage theirs{}, ours{};
   socklen_t n = sizeof theirs, m = sizeof ours;
   if (::getpeername(connection, reinterpret_cast<sockaddr*>(&theirs), &n) != 0 ||
       ::getsockname(connection, reinterpret_cast<sockaddr*>(&ours), &m) != 0)
-    return 0;
-  const Side peer = side_of(theirs), here = side_of(ours);
-  if (peer.family != AF_INET && peer.family != AF_INET6) return 0;
+    return std::nullopt;
+  const Ends ends{side_of(theirs), side_of(ours)};
+  if (ends.peer.family != AF_INET && ends.peer.family != AF_INET6) return std::nullopt;
+  return ends;
+}
 
+/// The inode of our user's socket @p peer that is connected to @p here, as sock_diag(7) says; 0 also where the kernel
+/// has no sock_diag.
+std::uint64_t inode_by_diag(const Side& peer, const Side& here) {
   struct {
     nlmsghdr header;
     inet_diag_req_v2 request;
@@ -113,6 +142,51 @@ std::uint64_t peer_inode(int connection) {
   if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY) return 0;
   const auto* const socket = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
   return socket->idiag_uid == ::geteuid() ? socket->idiag_inode : 0;
+}
+
+std::string table_text(const Side& side) {
+  std::array<char, 64> text{};
+  std::size_t at = 0;
+  for (int i = 0; i < (side.family == AF_INET ? 1 : 4); ++i)
+    at += static_cast<std::size_t>(std::snprintf(text.data() + at, text.size() - at, "%08X", side.address[i]));
+  std::snprintf(text.data() + at, text.size() - at, ":%04X", static_cast<unsigned>(ntohs(side.port)));
+  return text.data();
+}
+
+/// The same from the kernel's table in text.
+std::uint64_t inode_by_table(const Side& peer, const Side& here) {
+  std::ifstream table(peer.family == AF_INET ? "/proc/net/tcp" : "/proc/net/tcp6");
+  const std::string local = table_text(peer), remote = table_text(here), user = std::to_string(::geteuid());
+  for (std::string line; std::getline(table, line);) {
+    const std::vector<std::string> fields = words(line);
+    if (fields.size() > 9 && fields[1] == local && fields[2] == remote && fields[7] == user)
+      return static_cast<std::uint64_t>(to_integer(fields[9]).value_or(0));
+  }
+  return 0;
+}
+
+bool allow_descendants(int connection) {
+  const std::uint64_t inode = peer_inode(connection);
+  if (inode == 0) return false;
+  const bool allowed = is_held_below(::getpid(), inode);
+  if (!allowed) std::fputs("hvdrank: refused a connection to PMIx from a process that is none of the job's\n", stderr);
+  return allowed;
+}
+
+}  // namespace
+
+std::uint64_t peer_inode(int connection) {
+  static std::atomic<bool> has_diag = false;
+  const auto ends = ends_of(connection);
+  if (!ends) return 0;
+  const std::uint64_t inode = inode_by_diag(ends->peer, ends->here);
+  if (inode != 0) has_diag = true;
+  return inode != 0 || has_diag ? inode : inode_by_table(ends->peer, ends->here);
+}
+
+std::uint64_t peer_inode_by_table(int connection) {
+  const auto ends = ends_of(connection);
+  return ends ? inode_by_table(ends->peer, ends->here) : 0;
 }
 
 bool is_held_below(pid_t root, std::uint64_t inode) {

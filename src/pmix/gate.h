@@ -14,8 +14,10 @@ namespace hvd::pmix {
 
 /// The inode of the socket at the other end of a TCP connection over loopback, by the kernel's word; 0: there is none
 /// any more, it is another user's, or it is no such connection.
-/// Source: sock_diag(7).
+/// Source: sock_diag(7); where the kernel lacks that, the table in /proc/net.
 std::uint64_t peer_inode(int connection);
+/// The same from the table, which is slow where there are many connections.
+std::uint64_t peer_inode_by_table(int connection);
 
 /// Whether a process below @p root has the socket @p inode open.
 bool is_held_below(pid_t root, std::uint64_t inode);

@@ -98,7 +98,8 @@ class Case:
 
     right: Judge
     hang: bool = False  # ended by us once hvdrun has told
-    kills: str = ""  # whom planted.py kills: mpirun, watchdog, guard
+    kills: str = ""  # whom planted.py kills: mpirun, daemon, watchdog, guard
+    launcher: str = "hvdrun"  # who starts the ranks
     needs: str = ""  # a place made for it: group, inner group, shm, disk
     alike: bool = False  # another one is much like it: in the long form only
 
@@ -136,8 +137,9 @@ CASES: dict[str, Case] = {
     "other branch": Case(hangs(r"is in planted_rank.py:\d+ \(other_branch\)"), hang=True),
     "waits elsewhere": Case(hangs(r"is in planted_rank.py:\d+ \(nap\)"), hang=True, alike=True),
     "ended early": Case(lambda s, p: f"hvdrun: rank {p.culprit} on localhost left the job while " in s.stderr),
-    "mpirun killed": Case(says("^hvdrun: mpirun was killed by signal 9", 137), kills="mpirun"),
-    "watchdog killed": Case(died("vanished", None, "was killed"), kills="watchdog"),
+    "mpirun killed": Case(says("^hvdrun: mpirun was killed by signal 9", 137), kills="mpirun", launcher="mpirun"),
+    "daemon killed": Case(says("^hvdrun: the host daemon was killed by signal 9", 137), kills="daemon"),
+    "watchdog killed": Case(died("vanished", None, "was killed"), kills="watchdog", launcher="mpirun"),
     "guard killed": Case(died("vanished", None, "its guard ended without a word"), kills="guard"),
 }
 
@@ -209,7 +211,7 @@ def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
         lines.append(line)
         if found := re.search(r"victim (\d+)", line):
             guard = parent(int(found[1]))
-            target = {"guard": guard, "watchdog": parent(guard), "mpirun": parent(parent(guard))}[whom]
+            target = {"guard": guard, "daemon": parent(guard), "watchdog": parent(guard), "mpirun": parent(parent(guard))}[whom]
             os.kill(target, signal.SIGKILL)
             return
 
@@ -233,7 +235,17 @@ def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
     with place(case.needs) as (around, variables), tempfile.TemporaryDirectory(prefix="hvd-planted-") as folder:
         results = pathlib.Path(folder) / "results"
         results.touch(0o600)
-        options = ["-np", str(SIZE), "--grace", "1", "--results", str(results), *hvdrun.python_args()]
+        options = [
+            "-np",
+            str(SIZE),
+            "--launcher",
+            case.launcher,
+            "--grace",
+            "1",
+            "--results",
+            str(results),
+            *hvdrun.python_args(),
+        ]
         if case.hang:
             options += ["--stall-check-warning-time-seconds", str(max(2, round(hvdrun.patience())))]
         command = [*around, hvdrun.program(), *options, str(RANK_SCRIPT), cause, str(seed)]

@@ -167,6 +167,7 @@ DEEDS: dict[str, Callable[[], None]] = {
     "waits elsewhere": nap,
     "ended early": lambda: sys.exit(0),
     "mpirun killed": tell_and_nap,
+    "daemon killed": tell_and_nap,
     "watchdog killed": tell_and_nap,
     "guard killed": tell_and_nap,
     "link cut": tell_and_nap,

@@ -189,11 +189,12 @@ def find(who: str, job: int) -> int | None:
 @pytest.mark.parametrize("who", ["hvdrun", "mpirun", "watchdog", "guard"])
 @pytest.mark.parametrize("seed", hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 4))
 def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
-    """At any moment, before all ranks are there too; children that ran away included."""
+    """At any moment, before all ranks are there too; children that ran away included.  Without mpirun: tests/launcher."""
     sleepers = hvdrun.Sleepers()
     moment = random.Random(f"{who}{seed}").uniform(0.02, 0.6) if seed else None
     try:
-        with hvdrun.started("-np", "2", "--mpirun", mpirun, "--", *sleepers.command()) as job:
+        args = ["--launcher", "mpirun", "-np", "2", "--mpirun", mpirun, "--", *sleepers.command()]
+        with hvdrun.started(*args) as job:
             if moment is None:
                 sleepers.wait_for(6)
             else:
@@ -219,7 +220,7 @@ def test_start_timeout_names_who_did_not_come(tmp_path: pathlib.Path) -> None:
     fake.write_text("#!/bin/sh\ntrap '' TERM\nsleep 100\n")
     fake.chmod(0o755)
     at = time.monotonic()
-    argv = [hvdrun.program(), "-np", "2", "--mpirun", str(fake), "--start-timeout", "2.5", "--", "true"]
+    argv = [hvdrun.program(), "--launcher", "mpirun", "-np", "2", "--mpirun", str(fake), "--start-timeout", "2.5", "--", "true"]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=hvdrun.environment())
     assert done.returncode == 6
     assert time.monotonic() - at < 2.5 + 1 + slack()
@@ -234,7 +235,7 @@ def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho ------; echo it is broken >&2; exit 9\n")
     fake.chmod(0o755)
-    done = hvdrun.run("-np", "2", "--mpirun", str(fake), "--", "true")
+    done = hvdrun.run("--launcher", "mpirun", "-np", "2", "--mpirun", str(fake), "--", "true")
     assert done.returncode == 4
     assert done.stderr.startswith(
         "hvdrun: start: mpirun ended with exit code 9 before ranks 0-1 on localhost came up\n        mpirun: it is broken\n"

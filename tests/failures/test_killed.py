@@ -122,21 +122,34 @@ def test_hvdrank_alone(victim: str, round_: int, mark: str, tmp_path: Path) -> N
         sockets.cleanup()
 
 
-def start_job(mark: str, payload: list[str], tmp_path: Path) -> subprocess.Popen:
+def start_job(mark: str, payload: list[str], tmp_path: Path, launcher: str) -> subprocess.Popen:
     env = {**os.environ, "MARK": mark, "HVD_RANK_PROGRAM": str(HVDRANK)}
     log = (tmp_path / "log").open("w")
     return subprocess.Popen(
-        [HVDRUN, "-np", "2", *payload], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=tmp_path
+        [HVDRUN, "--launcher", launcher, "-np", "2", *payload],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd=tmp_path,
     )
+
+
+def launcher_of(victim: str) -> str:
+    """The launcher that has such a process; hvdrun itself is killed in both."""
+    return "hvdrun" if "daemon" in victim else "mpirun"
 
 
 def pick(victim: str, job: int) -> int:
     """The pid of that process of the job, as soon as it is there."""
     if victim == "hvdrun":
         return job
-    names = {"mpirun": ("mpirun", "orterun", "prterun", "prte")}.get(victim, ("hvdrank",))
 
     def look() -> int:
+        if "daemon" in victim:
+            daemons = named(children(job), "hvdrank")
+            found = daemons if victim == "daemon" else [p for d in daemons for p in named(children(d), "hvdrank")]
+            return found[-1] if found else 0
         mpiruns = [p for name in ("mpirun", "orterun", "prterun", "prte") for p in named(tree(job), name)]
         if victim == "mpirun":
             return mpiruns[0] if mpiruns else 0
@@ -146,15 +159,14 @@ def pick(victim: str, job: int) -> int:
         guards = [p for k in watchdogs for p in named(children(k), "hvdrank")]
         return guards[-1] if guards else 0
 
-    assert names
     return int(hvdrun.wait_until(look, victim))
 
 
 @pytest.mark.skipif(not HVDRUN.exists(), reason="hvdrun is not built here")
-@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "watchdog", "guard"])
+@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "watchdog", "guard", "daemon", "guard of a daemon"])
 @pytest.mark.parametrize("round_", ROUNDS)
 def test_a_whole_job(victim: str, round_: int, mark: str, tmp_path: Path) -> None:
-    job = start_job(mark, ["--", "sh", "-c", family(mark)], tmp_path)
+    job = start_job(mark, ["--", "sh", "-c", family(mark)], tmp_path, launcher_of(victim))
     moment = random.Random(f"{victim}{round_}").choice([0, 0.01, 0.03, 0.1, 0.2, 0.6])
     try:
         pid = pick(victim, job.pid)
@@ -177,11 +189,11 @@ time.sleep(60)
 
 
 @pytest.mark.skipif(not HVDRUN.exists(), reason="hvdrun is not built here")
-@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "guard"])
+@pytest.mark.parametrize("victim", ["hvdrun", "mpirun", "guard", "daemon", "guard of a daemon"])
 def test_before_mpi_init(victim: str, mark: str, tmp_path: Path) -> None:
     """A rank that is still importing: mpirun alone would leave it alive."""
     (tmp_path / "slow.py").write_text(SLOW_IMPORT)
-    job = start_job(mark, ["--python", sys.executable, "slow.py"], tmp_path)
+    job = start_job(mark, ["--python", sys.executable, "slow.py"], tmp_path, launcher_of(victim))
     try:
         hvdrun.wait_until(lambda: (tmp_path / "log").read_text().count("importing") == 2, "both ranks")
         os.kill(pick(victim, job.pid), signal.SIGKILL)

@@ -49,6 +49,7 @@ def test_a_job_runs_with_a_small_shm(mpirun: str, size: str, tmp_path: pathlib.P
 def test_what_mpi_says_is_shown(tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
     """MPI tells its errors to mpirun alone: the rank itself wrote nothing."""
     (tmp_path / "train.py").write_text("import hvd.numpy as hvd\nhvd.init()\n")
-    done = hvdrun.run("-np", "2", *hvdrun.python_args(), "train.py", cwd=tmp_path, env={**with_package, "OMPI_MCA_btl": "self"})
+    args = ["--launcher", "mpirun", "-np", "2", *hvdrun.python_args(), "train.py"]
+    done = hvdrun.run(*args, cwd=tmp_path, env={**with_package, "OMPI_MCA_btl": "self"})
     assert done.returncode != 0
     assert "it wrote nothing, but mpirun said:" in done.stderr, done.stderr

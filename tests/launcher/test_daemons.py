@@ -171,21 +171,23 @@ def test_nothing_listens_for_strangers(mpirun: str, programs: dict[str, str]) ->
 
 
 @mpirun
-def test_random_bytes_at_the_start(mpirun: str, programs: dict[str, str]) -> None:
-    """Strangers who shout at the port from the first moment on: the ranks find their world."""
-    with hvdrun.started(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun]) as job:
-        shouted = 0
+def test_random_bytes_at_the_start(mpirun: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Strangers who shout at the port before MPI_Init and all through it: the ranks find their world."""
+    wait = f"while [ ! -e {tmp_path}/over ]; do sleep 0.01; done; exec {programs[mpirun]}"
+    with hvdrun.started(*OURS, "-np", "2", "--mpirun", mpirun, "--", "sh", "-c", wait) as job:
+        shouted, limit = 0, time.monotonic() + 60
         noise = random.Random(1)
         while job.poll() is None:
+            assert time.monotonic() < limit
             for port in listening(tree(job.pid)):
-                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as stranger:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 0.1) as stranger:
                     stranger.sendall(noise.randbytes(4000))
                     shouted += 1
-            time.sleep(0.002)
+            if shouted >= 10:
+                (tmp_path / "over").touch()
         assert job.stdout is not None
         assert job.stdout.read().count("of 2 sum 2") == 2
         assert job.returncode == 0
-    assert shouted > 0
 
 
 def descendant(root: int, generation: int) -> int | None:

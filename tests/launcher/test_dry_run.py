@@ -40,6 +40,7 @@ def test_text(tmp_path: pathlib.Path, version: int) -> None:
         "/bin/sh",
         "--mpirun",
         fake_mpirun(tmp_path, version),
+        *["--launcher", "mpirun"],
         "--dry-run",
         "train.py",
         "--lr",
@@ -63,8 +64,12 @@ def test_json_and_variables(tmp_path: pathlib.Path) -> None:
     assert document["np"] == 3
     assert [r["local_rank"] for r in document["ranks"]] == [0, 1, 2]
     assert document["payload"] == {"kind": "command", "name": "echo", "args": ["x"], "python": ""}
-    assert document["mpirun"]["open_mpi"] == 5
-    assert document["mpirun"]["command"][-1] == "/opt/hvdrank"
+    assert document["mpirun"] == {"open_mpi": 5, "command": []}
+    assert document["launcher"] == {
+        "name": "hvdrun",
+        "why": "all ranks run on this host",
+        "command": ["/opt/hvdrank", "--daemon", "0,1,2"],
+    }
     assert document["rank_variables"] == {"HOROVOD_FUSION_THRESHOLD": "1048576", "HOROVOD_STALL_CHECK_DISABLE": "1"}
     assert "secret" not in done.stdout.lower()
 

@@ -61,19 +61,19 @@ def counts(rows: list[list[Any]]) -> dict[str, int]:
 
 
 def victim(job: Job, kind: str) -> int:
-    """The process to kill: hvdrun, mpirun, rank 1's or its guard's."""
+    """The process to kill: hvdrun, the host daemon, rank 1's or its guard's."""
     if kind == "hvdrun":
         return job.process.pid
     processes = job.processes()
     names = {pid: name for pid, _, name in processes}
     parents = {pid: parent for pid, parent, _ in processes}
-    if kind == "mpirun":
-        return next(pid for pid, name in names.items() if name in ("mpirun", "orterun", "prterun"))
+    if kind == "daemon":
+        return next(pid for pid, parent, _ in processes if parent == job.process.pid)
     rank = [pid for pid, name in names.items() if name == "fake_rank"][-1]
     return rank if kind == "rank" else parents[rank]
 
 
-@pytest.mark.parametrize("kind", ["rank", "guard", "mpirun", "hvdrun"])
+@pytest.mark.parametrize("kind", ["rank", "guard", "daemon", "hvdrun"])
 def test_opens_after_kill(kind: str, start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
     job = start_job(FAKE_RANK, 20, 100000, 2000)
     job.wait_for_events()

@@ -46,6 +46,7 @@ struct Pair {
 TEST_CASE("gate: the kernel names the socket at the other end") {
   const Pair pair;
   CHECK(pmix::peer_inode(pair.server.get()) == inode_of(pair.client.get()));
+  CHECK(pmix::peer_inode_by_table(pair.server.get()) == inode_of(pair.client.get()));
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
   const Fd one(ends[0]), other(ends[1]);
