@@ -1,13 +1,13 @@
-/// @file clock.h — how far a guard's clock is from ours, from pings and pongs.
+/// @file clock.h — the difference between a guard's clock and hvdrun's, estimated from pings and their answers.
 #pragma once
 #include <cstdint>
 #include <optional>
 
 namespace hvd::launcher {
 
-/// Assumes that a ping takes between nothing and the whole round trip to arrive: the estimate is its middle, the
-/// uncertainty half the round trip, and the fastest round trip counts.  Clocks drift by up to 50 µs a second, so an
-/// old estimate grows worse until a newer one is better.
+/// A ping reaches the guard at an unknown moment of its round trip.  The estimate takes the middle of the round trip,
+/// with half of the round trip as its uncertainty; of several pings the fastest counts.  Clocks drift by up to 50 µs a
+/// second, so the uncertainty of an estimate grows with its age, until a newer ping gives a better one.
 class ClockEstimate {
  public:
   /// A guard that shares our clock (the same host): exact.
@@ -18,7 +18,7 @@ class ClockEstimate {
     return estimate;
   }
 
-  /// All in ns of CLOCK_MONOTONIC: ours when the ping left and when the pong came, the guard's in between.
+  /// All in ns of CLOCK_MONOTONIC: ours when the ping left and when its answer came, the guard's in between.
   /// True when this sample is now the estimate.
   bool add(std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
     constexpr std::int64_t latest = INT64_MAX / 4;  // what a guard says may be anything

@@ -1,4 +1,4 @@
-/// @file job_folder.h — the job's own folder: a private place for its unix socket and ssh's messages.
+/// @file job_folder.h — a job's private folder: for its unix sockets and for the messages of ssh.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace hvd::launcher {
 
-/// Under $XDG_RUNTIME_DIR, else $TMPDIR, else /tmp; removed with its files by the destructor.  What a SIGKILLed hvdrun
-/// left there is removed by the next one.
+/// Made under $XDG_RUNTIME_DIR, else $TMPDIR, else /tmp.  The destructor removes the folder and its files.  The folder
+/// of an hvdrun that was killed by SIGKILL is removed by the next hvdrun.
 class JobFolder {
  public:
   JobFolder();
 
   const std::string& path() const { return folder_->path(); }
-  /// Where a job of this host alone listens; one over several hosts listens at control_address() as well as on the
-  /// network.
+  /// A job of this host alone listens at local_address().  A job of several hosts listens at control_address(), and on
+  /// the network.
   std::string local_address() const { return "unix://" + path() + "/local.sock"; }
   std::string control_address() const { return "ipc://" + path() + "/control.sock"; }
 
@@ -24,7 +24,7 @@ class JobFolder {
   std::unique_ptr<OwnFolder> folder_;
 };
 
-/// Those of this user's jobs that run here, wherever they may be.
+/// The folders of all of this user's jobs that run on this host, in every place where such a folder may be.
 std::vector<LivingFolder> folders_of_jobs();
 
 }  // namespace hvd::launcher

@@ -1,7 +1,7 @@
-/// @file jobs.h — this user's jobs on this host, as others of his processes see them: hvdrun ps, stacks and kill.
+/// @file jobs.h — this user's jobs on this host, seen from other processes of the user: hvdrun ps, stacks and kill.
 ///
-/// A job is known by its folder and the process that owns it, so that one which is stopped, or too busy to answer, is
-/// seen and can be ended all the same.
+/// A job is found by its folder and by the process that owns the folder.  So a job that is stopped, or too busy to
+/// answer, is listed too, and can be ended.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,13 +14,13 @@ struct RunningJob {
   std::string folder;
   Maker owner;
   std::string state;   ///< "runs"; "stopped" by a signal; "silent": it gave no answer
-  std::string status;  ///< JSON; where it does not run, as it was at the job's beginning
+  std::string status;  ///< JSON; of a job that does not run: the status at its beginning
 };
 
-/// Leaves @p status in the job's folder, for when it cannot answer.
+/// Writes @p status into the job's folder: the answer for times when the job itself gives none.
 void leave_status(const std::string& folder, const std::string& status);
 
-/// Those that are past their first moments.  Takes 2 s for each that is silent.
+/// All jobs that have left their status.  Takes 2 s for each job that is silent.
 std::vector<RunningJob> running_jobs();
 
 /// hvdrun ps [--json], stacks [JOB], kill [JOB].  @param words  the command and its arguments.  Returns the exit code.

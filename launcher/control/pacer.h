@@ -1,6 +1,7 @@
-/// @file pacer.h — how much processor time a background thread may take without the ranks feeling it.
+/// @file pacer.h — the processor time that a background thread may take without slowing the ranks down.
 ///
-/// Niceness does not do it: with autogroups it counts only within one session, and each rank has its own.
+/// nice(2) is not enough: with the kernel's autogroups it counts within one session only, and each rank has its own
+/// session.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,7 +9,7 @@
 
 namespace hvd::launcher {
 
-/// Ticks that all processors together spent idle, and in all, since the machine started.
+/// Ticks since the machine started, of all processors together: idle, and in total.
 struct CpuTimes {
   std::uint64_t idle = 0, total = 0;
   int processors = 0;
@@ -16,8 +17,8 @@ struct CpuTimes {
 /// From the text of /proc/stat.
 std::optional<CpuTimes> parse_cpu_times(std::string_view stat);
 
-/// The share of one core that may be used: all of it when another whole core's worth of time is unused (or nothing is
-/// known), a hundredth when the processors are busy.
+/// The share of one core that may be used: 1 when the time of another whole core is unused or nothing is known, 0.01
+/// when the processors are busy.
 double allowed_share(const CpuTimes& before, const CpuTimes& now);
 
 }  // namespace hvd::launcher

@@ -1,6 +1,7 @@
-/// @file query_server.h — what other hvdrun processes of this user may ask a running job: one line in, one text out.
+/// @file query_server.h — a running job answers questions of other hvdrun processes of this user: one line in, one text
+/// out.
 ///
-/// A unix socket in the job's folder (mode 0700), and the caller's user id is checked besides.
+/// The questions come through a unix socket in the job's folder (mode 0700); the caller's user id is checked as well.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace hvd::launcher {
 
-/// The job's side.  Never blocks.  Thread: the event loop's.
+/// The end of the job.  Never blocks.  Thread: the event loop's.
 class QueryServer {
  public:
   static constexpr const char* socket_name = "/commands.sock";
@@ -25,11 +26,11 @@ class QueryServer {
     int id = 0;
     std::string line;
   };
-  /// Takes new callers, reads and writes what can be; the next whole line, or nothing.
+  /// Accepts callers, reads and writes without waiting.  Returns the next whole line, or nothing.
   std::optional<Query> next();
-  /// Answers a call and ends the connection once it is written.
+  /// Answers a query; the connection ends once the answer is written.
   void answer(int id, std::string text);
-  /// Bytes that callers have not taken yet.
+  /// Bytes of answers that callers have not read yet.
   std::size_t pending_bytes() const;
 
  private:
@@ -48,7 +49,7 @@ class QueryServer {
   int next_id_ = 1;
 };
 
-/// Sends one line to the job in @p folder; its answer.  Throws Error{unavailable}, Error{timeout}.
+/// Sends one line to the job in @p folder and returns the answer.  Throws Error{unavailable}, Error{timeout}.
 std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit);
 
 }  // namespace hvd::launcher

@@ -1,6 +1,7 @@
 /// @file rank_input.h — hvdrun's standard input on its way to one rank (--stdin).
 ///
-/// No more than a window is under way that the rank has not taken: what feeds hvdrun waits when the rank does.
+/// At most window_bytes are on their way before the rank has taken them.  So a program that writes to hvdrun waits for
+/// as long as the rank does not read.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,17 +13,17 @@ class Input {
  public:
   static constexpr std::uint64_t window_bytes = 1u << 20;
 
-  /// @param send  takes a piece; the empty one is the end
+  /// @param send  sends a piece to the rank; an empty piece is the end of the input
   Input(int fd, int rank, std::function<void(std::string)> send) : fd_(fd), rank_(rank), send_(std::move(send)) {}
 
   int rank() const { return rank_; }
-  /// The rank is there.
+  /// The rank has started.
   void begin() { begun_ = true; }
-  /// The rank has taken so many bytes in all; UINT64_MAX: it takes no more.
+  /// The rank has taken @p bytes in all; UINT64_MAX: the rank takes no more.
   void taken(std::uint64_t bytes);
-  /// To poll for reading; -1 when nothing is to be read now.
+  /// The descriptor to poll for reading; -1 when nothing is to be read now.
   int fd() const;
-  /// Reads what is there and sends it on.
+  /// Reads without waiting, and sends what was read.
   void turn();
 
  private:

@@ -1,4 +1,4 @@
-/// @file result_stream.h — the ranks' results, on their way to who asked for them: hvd.run(), hvd.spark.
+/// @file result_stream.h — the ranks' results, on their way to the program that asked for them: hvd.run(), hvd.spark.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,24 +10,25 @@
 
 namespace hvd::launcher {
 
-/// Passes pieces on as they come, so that no result is held here.  What is written, little endian, is records: u32
-/// rank, u32 zero, u64 length, bytes.  First one of rank 0xfffffffe without bytes: hvdrun has read its files.  Then the
-/// ranks' pieces, mixed; a rank's result is its pieces one behind the other.  After a failure last one of rank
-/// 0xffffffff, whose bytes are the first cause as JSON (death.h).
+/// Pieces are passed on as they come: hvdrun holds no result.  The output is a sequence of records, little endian: u32
+/// rank, u32 zero, u64 length, bytes.
+/// - The first record has rank 0xfffffffe and no bytes: hvdrun has read its files.
+/// - Then come the pieces of all ranks, in any order between ranks.  The pieces of one rank, joined, are its result.
+/// - After a failure the last record has rank 0xffffffff; its bytes are the first cause as JSON (wire/death.h).
 class Results {
  public:
-  /// @param where  a file to append to, or the number of a descriptor that we inherited.  Throws Error{unavailable}.
+  /// @param where  a file to append to, or the number of an inherited descriptor.  Throws Error{unavailable}.
   explicit Results(const std::string& where);
 
-  /// A program waits for them, and will tell its user how the first rank failed.
+  /// A program reads the results, and tells its user how the first rank failed.
   bool for_program() const { return for_program_; }
   void put(int rank, std::string_view piece) { record(static_cast<std::uint32_t>(rank), piece); }
-  /// What waits for a pipe's reader.
+  /// Bytes that wait for the reader of a pipe.
   std::size_t pending_bytes() const { return pending_.size() - written_; }
   int fd() const { return fd_.get(); }
   /// Writes what can be written without waiting.
   void flush_ready();
-  /// The rest, while somebody reads.  Throws Error{unavailable} where not all could be written.
+  /// Writes the rest, for as long as somebody reads.  Throws Error{unavailable} when not all could be written.
   void finish(const std::optional<wire::DeathRecord>& first_cause);
 
  private:

@@ -1,6 +1,7 @@
-/// @file session.h — the conversation with all guards: who is there, what each runs, how each ended.
+/// @file session.h — hvdrun's conversation with all guards: which have come, what each runs, how each rank ended.
 ///
-/// Knows nothing of processes, terminals or time-outs: the supervisor decides, the session tells and asks.
+/// The session knows nothing of processes, terminals or time-outs: the supervisor decides, the session sends and
+/// receives.
 #pragma once
 #include <deque>
 #include <functional>
@@ -28,7 +29,7 @@
 
 namespace hvd::launcher {
 
-/// What the session reports, in the order in which it happens.  Empty functions are not called.
+/// What the session reports, in the order of the messages.  Empty functions are not called.
 struct SessionEvents {
   std::function<void(const wire::Hello&)> hello;
   std::function<void(int rank, const wire::StartReport&)> started;
@@ -43,7 +44,7 @@ struct SessionEvents {
   std::function<void(const std::string& host, const wire::CleanupResult&)> swept;
   std::function<void(int rank, std::uint64_t bytes)> taken;
   std::function<void(int rank, bool paused)> paused;
-  std::function<void(const std::string& line)> note;  ///< something odd, for --verbose
+  std::function<void(const std::string& line)> note;  ///< something unusual, for --verbose
 };
 
 /// How far a rank has come.
@@ -83,10 +84,10 @@ class Session {
   std::vector<std::string> addresses() const { return listener_->addresses(); }
   const std::vector<RankState>& ranks() const { return ranks_; }
 
-  /// Sends what waits; receives until nothing waits or @p keep_receiving says no (output has nowhere to go).
+  /// Sends what waits; receives until nothing waits or @p keep_receiving returns false (output has nowhere to go).
   /// Throws Error{mismatch} when a guard speaks another protocol.
   void pump(const std::function<bool()>& keep_receiving);
-  /// Now and then: who is gone, and another sample of the clocks.
+  /// One turn of the event loop: finds guards that are gone, and takes another sample of the clocks.
   void tick();
 
   /// @p signal  as in wire::StopRequest
@@ -95,22 +96,22 @@ class Session {
   /// @p rank has asked for the end of the job, as MPI_Abort does.  It is ended; its death record then has the exit code
   /// @p status, and @p text.
   void abort(int rank, int status, const std::string& text);
-  /// A piece of the rank's standard input; the empty one ends it.
+  /// A piece of the rank's standard input; an empty piece ends it.
   void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }
   /// Once all ranks have come: one guard of each other host closes its daemon's listening sockets
   /// (base/listen_filter.h).
   void tell_complete();
-  /// Asks a rank where it is; the answer is the event `stack`.  False when its guard is not there to ask.
+  /// Asks where a rank is; the answer is the event `stack`.  False when the rank's guard is gone.
   bool ask_stack(int rank, bool native);
-  /// The guards may exit.  One on each host but this looks over it first, and tells in the event `swept`.
+  /// Lets the guards exit.  On each host but this one a guard first looks over its host: the event `swept`.
   void release_all();
-  /// Hosts whose answer is still to come.
+  /// How many hosts have not answered release_all() yet.
   int sweeps_open() const { return sweeps_open_; }
-  /// The rank's guard is gone without a word; @p code is the signal, if known.
+  /// Records that the rank's guard is gone without a message.  @p code  the signal, if known
   void vanish(int rank, const std::string& text, int code = 0);
 
   std::vector<int> in_stage(RankStage stage) const;
-  /// Every rank has ended and its guard has nothing left below it, or is gone.
+  /// True when every rank has ended, and each guard has nothing left below it or is gone.
   bool all_clean() const;
 
  private:

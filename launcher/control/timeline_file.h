@@ -1,8 +1,8 @@
 /// @file timeline_file.h — the one timeline of a job.
 ///
-/// Appended only, whole events at a time, so that it opens in Perfetto whenever the job or hvdrun ends, however it
-/// ends.  A thread of its own turns records into text; it yields to the ranks: while the machine's cores are busy it
-/// takes a hundredth of one, and catches up when they rest or at close().
+/// Whole events are appended, and nothing else is ever changed: the file opens in Perfetto however the job or hvdrun
+/// ends.  A thread of its own turns records into text.  The thread yields to the ranks: while the cores of the machine
+/// are busy it takes a hundredth of one core; it catches up when they are idle, or in close().
 /// Thread: the public functions belong to one thread and never block, but for close().
 #pragma once
 #include <chrono>
@@ -25,20 +25,20 @@ class TimelineFile {
 
   /// Creates or empties the file.  Throws Error{usage} when it cannot be written: call it before anything is launched.
   explicit TimelineFile(TimelineFileOptions options);
-  ~TimelineFile();  ///< as close(), without waiting for what was not written yet
+  ~TimelineFile();  ///< as close(), but drops records that are not written yet
   TimelineFile(const TimelineFile&) = delete;
   TimelineFile& operator=(const TimelineFile&) = delete;
 
   /// @param host  as the user named it
-  /// @param same_clock  its guard runs on this host; otherwise clock_sample() tells
+  /// @param same_clock  the guard runs on this host; else clock_sample() gives the difference of the clocks
   void rank_started(int rank, std::string host, bool same_clock);
-  /// One ping and its pong (clock.h).
+  /// One ping and its answer (clock.h).
   void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
   /// The body of a Type::trace frame, as it came.
   void append(int rank, std::string body);
-  /// @p text says how, and becomes a mark in the rank's first row: "killed by SIGKILL"; empty: no mark.
+  /// @p text  how the rank ended ("killed by SIGKILL"), for a mark in the rank's first row; empty: no mark
   void rank_ended(int rank, std::string text);
-  /// Writes what is left (as long as @p limit allows), closes the array, syncs.  Returns a warning for the user, or "".
+  /// Writes the rest within @p limit, closes the array and syncs.  Returns a warning for the user, or "".
   std::string close(std::chrono::milliseconds limit);
 
  private:

@@ -1,4 +1,4 @@
-/// @file checkup.h — what hvdrun doctor asks of a host, and what it makes of the answers.  Pure.
+/// @file checkup.h — the questions of hvdrun doctor to a host, and the problems that follow from the answers.  Pure.
 #pragma once
 #include <map>
 #include <optional>
@@ -36,10 +36,10 @@ struct Answers {
 /// Empty where it was not answered.
 std::string value(const Answers& answers, const char* key);
 
-/// Reads what the script printed.  False when its end is not there.
+/// Reads the output of the script.  False when the output is cut off.
 bool read_answers(const std::string& text, Answers& answers);
 
-/// Something to be done, on one host or between hosts.
+/// Something that the user has to repair, on one host or between hosts.
 struct Problem {
   std::string host, what, hint;
   bool fatal = true;  ///< false: worth knowing only

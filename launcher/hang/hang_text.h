@@ -1,4 +1,4 @@
-/// @file hang_text.h — who is missing, where, and who waits for it: words for incidents.  Pure.
+/// @file hang_text.h — incidents in words: which ranks are missing, where they are, and which ranks wait.  Pure.
 #pragma once
 #include <map>
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace hvd::launcher {
 
-/// Where a rank was when asked; nothing known of those that are not in the map.
+/// Where each rank was when it was asked.  A rank that is not in the map has not answered.
 using Pictures = std::map<int, wire::StackPicture>;
 
-/// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3", one line for each missing
-/// rank, at most four, ranks at the same place together; and which hosts do not hear each other.
+/// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3".  At most four lines; missing
+/// ranks that are at the same place share one.  After them: which hosts do not reach each other.
 /// @param ended  ranks that have ended
 std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
                                     const Pictures& pictures, const std::vector<int>& ended);
@@ -25,7 +25,7 @@ std::string closed_line(const Incident& incident, double seconds, const JobMap& 
 /// "rank 5 on host2 has not come to hvd.init() for 120 s": why a job is ended.
 std::string given_up(const Incident& incident, double seconds, const JobMap& map);
 
-/// Hosts of which the one gets no answer from the other, as names: "beta gets no answer from gamma".  Empty: none.
+/// "beta gets no answer from gamma", where the network between two hosts is cut.  Empty: no such pair is known.
 std::string broken_link(const JobMap& map, const Pictures& pictures);
 
 /// The main thread's innermost line of the user's own code in faulthandler's text: "loss.py:88 (forward)"; empty when

@@ -1,5 +1,6 @@
-/// @file hang_watch.h — says by itself what keeps the job from going on: gathers the facts for incidents.h, asks ranks
-/// where they are, and says it.
+/// @file hang_watch.h — tells the user, unasked, what keeps the job from going on.
+///
+/// Gathers the facts for incidents.h, asks ranks where they are, and prints the lines of hang_text.h.
 #pragma once
 #include <functional>
 #include <set>
@@ -17,21 +18,21 @@ class HangWatch {
  public:
   struct WatchCallbacks {
     std::function<void(const std::string& line)> say;
-    /// Asks ranks where they are, then calls @p done, soon or late.
+    /// Asks ranks where they are; @p done is called later, with the answers.
     std::function<void(const std::vector<int>& ranks, std::function<void(const Pictures&)> done)> ask;
-    /// HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is over.
+    /// Called when an incident has lasted for HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
     std::function<void(const std::string& why)> give_up;
   };
-  /// @param patience  nothing: the user wants no word
+  /// @param patience  nothing: the user wants no messages about hangs
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, WatchCallbacks callbacks);
 
-  /// Now and then.
+  /// One turn of the event loop.
   void turn();
   /// Events of the session.
   void standing(int rank, const wire::StatusReport& standing);
   void stall(int rank, std::vector<wire::Stall> stalls);
   void paused(int rank, bool paused);
-  /// hvdrun itself stops them all, or lets them go on.
+  /// hvdrun itself stops all ranks, or lets them go on.
   void all_paused(bool paused);
 
  private:
@@ -53,7 +54,7 @@ class HangWatch {
   std::map<int, CoordinatorReport> said_;
   double next_look_ = 0;
   bool all_paused_ = false;
-  double resumed_ = 0;  ///< nothing that was waited for before counts
+  double resumed_ = 0;  ///< waits that began before this moment do not count
 };
 
 }  // namespace hvd::launcher

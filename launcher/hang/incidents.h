@@ -1,9 +1,11 @@
 /// @file incidents.h — what keeps a job from going on, from the first instruction of its ranks to the last.  Pure.
 ///
-/// Facts go in: where each rank is in its life, what it has long waited for (its guard reads that, also while the rank
-/// is stopped), and who has not submitted what (the coordinator in rank 0 tells, if it can).  Incidents come out: they
-/// open, are told again ever more rarely, and close.  What is waited for by the same ranks is one incident.  The clock
-/// is the caller's, in seconds.
+/// Facts go in:
+/// - where each rank is in its life, and the operation for which it has long waited.  The rank's guard reads both, even
+///   while the rank is stopped;
+/// - the operations that some ranks have not submitted.  The coordinator in rank 0 tells them, if it can.
+/// Incidents come out.  An incident opens, is told again ever more rarely, and closes.  Operations for which the same
+/// ranks are missing are one incident.  Times are seconds of the caller's clock.
 #pragma once
 #include <map>
 #include <optional>
@@ -14,19 +16,19 @@
 
 namespace hvd::launcher {
 
-/// Where a rank is in its life; as wire::RankPhase, with the two ends.
+/// Where a rank is in its life: wire::RankPhase, with a stage before it and one after it.
 enum class LifeStage { absent, script, init, working, leaving, ended };
 
 /// One rank.
 struct RankActivity {
   LifeStage where = LifeStage::absent;
-  double since = 0;                     ///< when it came there
+  double since = 0;                     ///< when the rank came there
   std::optional<double> stopped_since;  ///< by a signal
-  std::string waits_for;                ///< nothing of what it has submitted moves: the first of it by name; or empty
+  std::string waits_for;                ///< of the operations that do not move: the first by name; empty: none
   double waits_since = 0;
 };
 
-/// What the coordinator says: operations that the same ranks have not submitted.
+/// The coordinator's report on operations that the same ranks have not submitted.
 struct StalledOperation {
   wire::Stall stall;
   double since = 0;  ///< when the longest of them began to wait
@@ -45,12 +47,12 @@ struct HangLimits {
 };
 
 enum class IncidentKind {
-  init,       ///< some wait in hvd.init(), `missing` have not come to it (empty: all have)
-  operation,  ///< some wait for an operation that `missing` have not submitted
-  stuck,      ///< all have submitted it and it does not end: the network?
-  end,        ///< the others are through; `missing` work on
-  leaving,    ///< the scripts of `missing` have ended, all others are through, and they do not end
-  stopped,    ///< `missing` are stopped by a signal, and nobody has waited for them yet
+  init,       ///< some ranks wait in hvd.init(), `missing` have not called it (empty: all have)
+  operation,  ///< some ranks wait for an operation that `missing` have not submitted
+  stuck,      ///< all ranks have submitted an operation, and it does not end: the network?
+  end,        ///< the other ranks have finished; `missing` still work
+  leaving,    ///< all other ranks have ended; the scripts of `missing` have ended too, but not their processes
+  stopped,    ///< `missing` are stopped by a signal, and no rank has waited for them yet
 };
 
 struct Incident {
@@ -63,21 +65,21 @@ struct Incident {
   int tensors = 0;
 };
 
-/// What is wrong now, the fewest missing ranks first.
+/// The incidents of this moment, those with the fewest missing ranks first.
 std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience);
 
 enum class NoticeKind {
-  opened,   ///< also: other ranks than before are missing
-  again,    ///< it lasts
-  closed,   ///< after it was told of: everybody goes on
-  give_up,  ///< it has lasted for HangLimits::shutdown
+  opened,   ///< also when other ranks are missing than before
+  again,    ///< the incident lasts
+  closed,   ///< an incident that was told is over: all ranks go on
+  give_up,  ///< the incident has lasted for HangLimits::shutdown
 };
 
-/// What is to be told.
+/// What the user is to be told.
 struct IncidentNotice {
   NoticeKind kind = NoticeKind::opened;
   Incident incident;
-  double seconds = 0;  ///< that it has lasted
+  double seconds = 0;  ///< how long the incident has lasted
 };
 
 /// Follows incidents over time.
@@ -101,7 +103,7 @@ class Incidents {
 
   const HangLimits patience_;
   std::vector<OpenIncident> open_;
-  std::map<std::vector<int>, int> closings_;  ///< how often these ranks have gone on: they may just be slow
+  std::map<std::vector<int>, int> closings_;  ///< by ranks: how often they went on; such ranks may just be slow
 };
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-/// @file allocation.h — which hosts take part and how many ranks each may take.
+/// @file allocation.h — the hosts of a job, and how many ranks each may take.
 ///
 /// Every reader (parse_hosts.h, resource_manager.h, host_manifest.h) makes one Allocation and is pure; only resolve.h
 /// touches the network.
@@ -19,7 +19,7 @@ struct HostSlots {
 struct Allocation {
   std::vector<HostSlots> hosts;  ///< in the given order, each name once
   std::string source;            ///< "-H", "hostfile hosts", "Slurm job 17", "localhost (default)"
-  /// Words that run a shell on a host, "{host}" in one of them; empty: ssh.
+  /// The command that runs a shell on a host, as words; "{host}" stands for the host.  Empty: ssh.
   std::vector<std::string> launch_agent;
 
   // add_host()'s own:

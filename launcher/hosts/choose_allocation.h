@@ -1,4 +1,5 @@
-/// @file choose_allocation.h — which of the hosts that were given or found a job gets, and how many ranks it has.
+/// @file choose_allocation.h — chooses a job's hosts among those that the user gave and those that were found, and its
+/// number of ranks.
 #pragma once
 #include <optional>
 #include <string>
@@ -7,14 +8,14 @@
 
 namespace hvd::launcher {
 
-/// Where a job may run, as asked for and as found.
+/// Where a job may run: what the user asked for, and what was found.
 struct AllocationSources {
   std::optional<int> np;
   std::string hosts, hostfile;           ///< -H and --hostfile; explicit, at most one of them and of `explicitly`
   std::optional<Allocation> explicitly;  ///< --manifest, --host-discovery-script
   std::optional<Allocation> found;       ///< of a resource manager
   int gpus = 0;                          ///< of this machine, for a job that names neither np nor hosts
-  bool by_anybody = false;               ///< --allow-writable: others may have written the hostfile
+  bool by_anybody = false;               ///< --allow-writable: other users may have written the hostfile
 };
 
 /// Allocation and number of ranks: explicit beats found, found beats localhost.  -np may be left out but for nothing.

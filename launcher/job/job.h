@@ -36,9 +36,9 @@ struct Job {
 std::string own_folder();
 /// hvdrank, beside it.  Throws Error{unavailable}.
 std::string find_rank_program(const Environment& environment);
-/// Throws Error{usage} when others could have chosen the program at @p path, unless --allow-writable says that they
-/// may. A cluster's software may belong to a user of its own, for all but root, where it is found in PATH or named by
-/// its whole path.  @p typed  what the user named
+/// Throws Error{usage} when other users could have chosen the program at @p path, unless --allow-writable allows that.
+/// A cluster's software may belong to a user of its own: if hvdrun does not run as root, and the program was found in
+/// PATH or named by its whole path.  @p typed  the name as the user typed it
 void need_trusted_program(Job& job, const std::string& path, const std::string& typed);
 /// Throws Error{usage} when it does not exist any more.
 std::string current_folder();
@@ -49,12 +49,12 @@ void find_programs(Job& job, bool with_python, const Environment& environment);
 /// job.launcher and job.command.
 void choose_command(Job& job);
 
-/// Allocation, placement without cores, payload, mpirun: in the order in which a user wants to hear of errors.
+/// Allocation, ranks, payload, mpirun: in the order in which a user wants to hear of errors.
 Job prepare(CommandLine line, const Environment& environment);
 
-/// The first part of it: hosts and ranks, without a payload.  Unknown hosts are the caller's to refuse (require_known).
+/// The first part of prepare(): hosts and ranks, no payload.  The caller refuses unknown hosts (require_known).
 void place_ranks(Job& job, const Environment& environment);
-/// The second: cores and GPUs, for the hosts that can be looked at from here.  Throws Error{usage} for too few GPUs.
+/// The second part: cores and GPUs, for the hosts whose machine is known here.  Throws Error{usage} for too few GPUs.
 void share_out(Job& job, const Environment& environment);
 
 /// Who runs where and the exact command, for people or as JSON.

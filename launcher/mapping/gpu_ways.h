@@ -14,8 +14,8 @@ std::string versions_text(const placement::Machine& machine);
 /// "28 pairs by NVLink, 18 links; 2 pairs by one PCIe switch", the most first.  @p names: the way of each pair.
 std::string count_ways(const std::vector<std::string>& names);
 
-/// Lines below a host's table, indented as it is: versions, and a way for all pairs, or who reaches whom how, with what
-/// the words mean.  Empty where there are no GPUs, or nothing is known of them.
+/// Lines for below a host's table, indented like it: the versions; then the one way between any two GPUs, or a matrix
+/// of the ways and the meaning of their names.  Empty where the host has no GPUs, or nothing is known of them.
 std::string ways_text(const placement::Machine& machine);
 
 /// Adds "driver" and "nccl", where known, and "gpus" with their "ways" to each other: [{"to": 1, "way": "NV6"}, …].

@@ -38,14 +38,15 @@ class Settings {
   /// Variables that these settings give the ranks: name → value.  Those that came from the environment are there
   /// already.
   std::map<std::string, std::string> rank_variables() const;
-  /// Lines to print once for options that are accepted and change nothing.
+  /// Lines to print once, for options that are accepted but have no effect.
   std::vector<std::string> remarks() const;
 
  private:
   std::map<std::string, Setting, std::less<>> values_;
 };
 
-/// What stands before the payload on the command line: nothing since there is no payload, nothing, -m, or --.
+/// What stands before the payload on the command line: module: -m; dashes: --; plain: nothing.  none: there is no
+/// payload.
 enum class PayloadPrefix { none, plain, module, dashes };
 
 struct CommandLine {

@@ -1,4 +1,4 @@
-/// @file collapse.h — lines that many ranks print alike become one.  Pure: time comes in as an argument.
+/// @file collapse.h — equal lines of many ranks become one line.  Pure: time is an argument.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -9,11 +9,11 @@
 
 namespace hvd::launcher {
 
-/// Holds each line for a moment in case other ranks print it too.  Each rank's lines stay in order.
+/// Holds each line for a moment, because other ranks may print the same.  The lines of each rank stay in order.
 class Collapser {
  public:
   using Clock = std::chrono::steady_clock;
-  /// @param ranks  who printed it, sorted
+  /// @param ranks  that printed the line, sorted
   using Take = std::function<void(const std::vector<int>& ranks, int stream, const std::string& line)>;
 
   static constexpr auto longest_hold = std::chrono::milliseconds(150);
@@ -22,7 +22,7 @@ class Collapser {
   explicit Collapser(int size) : size_(static_cast<std::size_t>(size)) {}
 
   void add(int rank, int stream, std::string_view line, Clock::time_point now, const Take& take);
-  /// Lets go what has been held long enough; with @p all everything.
+  /// Passes on the lines that were held for long enough; with @p all every line.
   void flush(Clock::time_point now, bool all, const Take& take);
   bool empty() const { return groups_.empty(); }
 

@@ -7,9 +7,9 @@
 
 namespace hvd::launcher {
 
-/// One stream of one rank.  '\n' ends a line.  '\r' alone ends the state of a progress bar: of the states of one line
-/// at most one a second is passed on, and always the last; "\r\n" is a line end.  Where somebody draws the unended line
-/// in place (live_area.h), no state but the last is passed on.
+/// One stream of one rank.  '\n' and "\r\n" end a line.  '\r' alone ends one state of a progress bar: of the states of
+/// a line at most one a second is passed on, and always the last.  Where the unended line is drawn in place
+/// (live_area.h), only the last state is passed on.
 class Lines {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,11 +19,11 @@ class Lines {
   static constexpr auto progress_interval = std::chrono::seconds(1);
 
   void add(std::string_view bytes, Clock::time_point now, const Take& take);
-  /// The stream has ended: what is left becomes a line.
+  /// The stream has ended: an unended line is passed on.
   void end(const Take& take);
-  /// The states of progress bars are drawn by whoever asks for unended().
+  /// From now on the caller draws progress bars himself, from unended().
   void draw_in_place() { in_place_ = true; }
-  /// What has come of a line whose end has not.
+  /// The beginning of a line whose end has not come yet.
   std::string_view unended() const { return line_.empty() ? skipped_ : line_; }
   /// Whether a line was passed on in pieces.
   bool was_cut() const { return was_cut_; }

@@ -1,5 +1,5 @@
-/// @file live_area.h — on a terminal: what ranks show without ending the line (progress bars, prompts), a row each
-/// below all other output, redrawn in place.
+/// @file live_area.h — the lowest rows of a terminal: lines that ranks have not ended (progress bars, prompts), one row
+/// for each rank, redrawn in place below all other output.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace hvd::launcher {
 /// @p text as one row of at most @p columns: no control characters, no escapes; UTF-8 is cut between characters.
 std::string row_text(std::string_view text, std::size_t columns);
 
-/// Thread: the event loop's.  Whoever writes anything else to the terminal calls erase() first.
+/// Thread: the event loop's.  Call erase() before anything else is written to the terminal.
 class LiveArea {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,15 +27,16 @@ class LiveArea {
   LiveArea(std::function<void(std::string_view)> put, std::function<TerminalSize()> size)
       : put_(std::move(put)), size_(std::move(size)) {}
 
-  /// What @p rank shows; empty: nothing.  @p tag  as it is printed, escapes of its colour included.
+  /// @param text  the unended line of @p rank; empty: none
+  /// @param tag   as it is printed, escapes of its colour included
   void set(int rank, const std::string& tag, std::string_view text);
-  /// The rank that hears the keyboard: its row is the lowest, and the cursor stays behind it.
+  /// The rank that reads the keyboard: its row is the lowest, and the cursor stays at the end of it.
   void set_reader(int rank) { reader_ = rank; }
-  /// The user has ended a line: what is on the screen scrolls away, and the prompt is answered.
+  /// The user has typed a line: the rows on the screen scroll up, and the prompt counts as answered.
   void line_was_typed();
 
   void erase();
-  /// Draws where something has changed, and not too often.
+  /// Draws if something has changed and `interval` is over.
   void draw(Clock::time_point now);
 
  private:

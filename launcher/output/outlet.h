@@ -1,4 +1,4 @@
-/// @file outlet.h — hvdrun's own stdout or stderr, written to without ever blocking the event loop.
+/// @file outlet.h — hvdrun's stdout or stderr: writing to it never blocks the event loop.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace hvd::launcher {
 
-/// Keeps what cannot be written yet.  The descriptor stays blocking (it is shared with our parent): after poll() says
-/// writable, a pipe or terminal takes at least one small piece at once.
+/// Keeps the bytes that cannot be written yet.  The descriptor stays blocking, because our parent shares it; but once
+/// poll() says writable, a pipe or terminal takes at least one small piece at once.
 class Outlet {
  public:
   explicit Outlet(int fd);
@@ -16,12 +16,12 @@ class Outlet {
   bool is_terminal() const { return terminal_; }
   void put(std::string_view bytes);
   std::size_t pending_bytes() const { return pending_.size() - written_; }
-  /// Writes what can be written without waiting.
+  /// Writes as much as is possible without waiting.
   void flush_ready();
-  /// Writes everything, waiting at most @p limit_ms for a reader that does not read.
+  /// Writes everything; waits at most @p limit_ms for a reader that does not read.
   void flush_all(int limit_ms);
-  /// Why nothing can be written any more: EPIPE, the reader has gone; ENOSPC; what is put from then on is dropped.
-  /// 0: it can.
+  /// The errno after which nothing can be written any more, and new bytes are dropped: EPIPE (the reader has gone),
+  /// ENOSPC.  0: none.
   int closed_by() const { return closed_by_; }
 
  private:

@@ -1,4 +1,4 @@
-/// @file printer.h — what the ranks print, as the user sees it: whole lines with [rank host] in front.
+/// @file printer.h — the ranks' output as the user sees it: whole lines, each with [rank host] in front.
 #pragma once
 #include <array>
 #include <optional>
@@ -19,17 +19,17 @@ struct PrinterOptions {
   std::vector<std::string> hosts;  ///< [np], by rank
   std::string folder;              ///< --output-filename; empty: none
   bool timestamps = false;
-  std::optional<bool> collapse;  ///< nothing: where stdout is a terminal
+  std::optional<bool> collapse;  ///< nothing: only where stdout is a terminal
   bool may_colour = true;        ///< false for NO_COLOR and TERM=dumb; a pipe never gets an escape byte anyway
   bool may_redraw = true;        ///< false for TERM=dumb
-  int reader = -1;               ///< the rank that hears the keyboard (--stdin)
+  int reader = -1;               ///< the rank that reads the keyboard (--stdin)
 };
 
-/// Tag as it is printed, colour included when @p colour.  Pure.
+/// "[3 beta]", with the escapes of its colour when @p colour.  Pure.
 std::string tag_of(int rank, const std::string& host, bool colour);
 
-/// What hvdrun says at its end: the error behind "hvdrun: ", its other lines and the hint indented below it.  Others'
-/// words, which are in it, can begin no line of their own.  Pure.
+/// An error as hvdrun's last words: "hvdrun: " and the error, then its other lines and the hint, indented.  Text of
+/// other programs in the error is escaped, so that it cannot begin a line of its own.  Pure.
 std::string spoken(const Error& error);
 
 /// Thread: the event loop's.
@@ -41,19 +41,19 @@ class Printer {
   explicit Printer(PrinterOptions options);
 
   void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
-  /// Now and then: lets go what was held for the sake of collapsing, draws unended lines on a terminal.
+  /// One turn of the event loop: prints lines that were held to be collapsed, draws unended lines on a terminal.
   void turn();
-  /// Lines of other ranks since the last one of @p rank.
+  /// How many lines of other ranks were printed since the last line of @p rank.
   long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
   /// Both streams of the rank have ended.
   void rank_ended(int rank);
-  /// Text of rank @p rank on our stderr now, each line tagged and escaped; also into its stderr file when @p to_file.
+  /// Prints @p text of a rank to stderr at once, each line tagged and escaped; with @p to_file also to the rank's file.
   void rank_text(int rank, std::string_view text, bool to_file);
-  /// Text of a rank for its stderr file only.
+  /// Writes @p text to the rank's stderr file only.
   void rank_file(int rank, std::string_view text) { to_file(rank, err, text); }
-  /// A line of hvdrun's own words to stderr.  Whatever of others' words is in it is escaped: it stays one line.
+  /// Prints a line of hvdrun's own to stderr.  Text of other programs in it is escaped: it stays one line.
   void say(std::string_view line);
-  /// The user has ended a line at the keyboard.
+  /// The user has typed a line at the keyboard.
   void line_was_typed() {
     if (live_) live_->line_was_typed();
   }
@@ -81,7 +81,7 @@ class Printer {
   std::array<Outlet, 2> outlets_;
   std::vector<std::array<RankStream, 2>> ranks_;
   bool file_failed_ = false, cut_told_ = false;
-  std::optional<LiveArea> live_;  ///< where both outlets are the same terminal
+  std::optional<LiveArea> live_;  ///< only where both outlets are the same terminal
   std::optional<Collapser> collapser_;
   Collapser::Take take_;
   long long lines_ = 0;

@@ -1,4 +1,4 @@
-/// @file capture.h — a helper program run to its end, within a limit.
+/// @file capture.h — runs a helper program to its end, within a time limit, and captures its output.
 #pragma once
 #include <chrono>
 #include <string>

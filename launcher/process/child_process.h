@@ -11,7 +11,7 @@
 
 namespace hvd::launcher {
 
-/// From fork to wait.
+/// One child, from fork() to waitpid().
 class ChildProcess {
  public:
   /// stdin is /dev/null; stdout and stderr come out of output_fd().  The child gets its own session (the terminal's
@@ -23,9 +23,9 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Non-blocking; -1 after its end was read.
+  /// Non-blocking; -1 after the end of the output was read.
   int output_fd() const { return output_.get(); }
-  /// Reads what is there; keeps the last 64 KiB.  Returns what is new.
+  /// Reads without waiting and returns what was read; output() keeps the last 64 KiB.
   std::string read_output();
   const std::string& output() const { return text_; }
 

@@ -1,4 +1,4 @@
-/// @file ask_hosts.h — a question, as shell text, to all hosts of a job at once.
+/// @file ask_hosts.h — runs shell text on all hosts of a job at once, and brings back what each printed.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -10,27 +10,27 @@
 
 namespace hvd::launcher {
 
-/// How long a host may take, the way to it included.
+/// How long a host may take to answer, connecting included.
 constexpr auto most_time_to_answer = std::chrono::seconds(15);
 
-/// Runs @p script in /bin/sh on @p host: by the job's launch agent or ssh, here without either.
+/// Runs @p script in /bin/sh on @p host, through the job's launch agent or ssh; on this host without either.
 CaptureResult ask(const MappedHost& host, const Job& job, const std::string& script);
 
-/// Why there is no answer, for what ask() brought back instead of one.
+/// The error for a host whose ask() ended without an answer.
 Error no_answer(const MappedHost& host, const CaptureResult& done);
 
-/// Calls @p work(i) for each host of the map, some dozens at a time in threads of their own.  It must not throw.
+/// Calls @p work(i) for each host of the map, in some dozens of threads.  @p work must not throw.
 void for_each_host(const Job& job, const std::function<void(std::size_t)>& work);
 
-/// Fills in job.machines by what hvdrank says there: of the remote hosts, and of this one where it has GPUs.  Throws
-/// Error for the first other host that does not answer.
-/// @param python  asked there for NCCL's version; empty: nobody is
+/// Fills in job.machines with what hvdrank reports: for the remote hosts, and for this one if it has GPUs.  Throws
+/// Error for the first remote host that does not answer.
+/// @param python  the interpreter to ask for NCCL's version; empty: the version is not asked for
 void look_at_machines(Job& job, const std::string& python);
 
-/// Python text: "nccl 2.30.7", the wheel that torch brings.
+/// Python text that prints "nccl 2.30.7": the version of the wheel that torch brings.
 std::string nccl_question();
-/// Shell words behind an interpreter: runs its stdin.  Not "-", which would import from the working folder, where
-/// others may have put modules.
+/// Shell words after an interpreter: Python runs its stdin.  Not "-", which would import from the working folder, where
+/// other users may have put modules.
 inline constexpr const char* run_stdin =
     " -c 'import sys;sys.path[:1]==[\"\"]and sys.path.pop(0);exec(sys.stdin.read())'";
 

@@ -1,7 +1,7 @@
-/// @file preflight.h — the few things that are looked at on every remote host each time a job starts.
+/// @file preflight.h — the checks that each remote host makes every time a job starts.
 ///
-/// They travel with the shell text that starts the daemon there: no connection of their own, and all hosts at once.
-/// hvdrun doctor asks far more.
+/// The checks are shell text in front of the text that starts the host's daemon: they need no connection of their own,
+/// and all hosts make them at once.  hvdrun doctor checks far more.
 #pragma once
 #include <sys/types.h>
 
@@ -13,14 +13,14 @@
 
 namespace hvd::launcher {
 
-/// What this host has, and every other is to have.  An empty one is not asked for.
+/// What this host has, and each remote host must have.  An empty field is not checked.
 struct Preflight {
   std::string rank_program;    ///< hvdrank's path
   std::string mpirun;          ///< path
   std::string mpirun_version;  ///< first line of its --version
   std::string python;          ///< absolute path
-  std::string python_version;  ///< "3.11"; only where another would not do
-  /// Whose programs are run there, besides this user's and root's; none: anybody's.
+  std::string python_version;  ///< "3.11"; empty where any version will do
+  /// The users whose programs may be run there, besides this user and root; nothing: everybody's may.
   std::optional<std::vector<uid_t>> software_owners{};
 };
 
@@ -29,14 +29,14 @@ struct Preflight {
 Preflight look_here(const std::string& rank_program, const std::string& mpirun, const std::string& python,
                     bool pickled);
 
-/// Text for /bin/sh, to go before all else.  What is wrong goes to stderr as one line, and the shell ends with 4.
-/// Fails only for what cannot be right: a program that does not answer is not blamed, it may lack a variable here.
+/// Text for /bin/sh, to stand in front.  When a check fails the shell writes one line to stderr and exits with 4.  A
+/// check fails only when something is certainly wrong: a program that does not answer may just lack a variable here.
 std::string preflight_script(const Preflight& here);
 
-/// The part of it that looks whether others could have put programs there.
+/// The part of the text that checks whether other users could have put these programs there.
 std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& software_owners);
 
-/// What that said, if it did, as the error to end with.  @param log  what ssh and the host's shell printed
+/// The line of a failed check in @p log (all that ssh and the host's shell printed), as the error to end with.
 std::optional<Error> preflight_problem(const std::string& host, const std::string& log);
 
 }  // namespace hvd::launcher

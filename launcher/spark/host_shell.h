@@ -1,15 +1,15 @@
-/// @file host_shell.h — what a Spark task of a host runs: the shell that starts the host's daemon, and the end of it
-/// all.
+/// @file host_shell.h — runs in a Spark task of each host: the shell that starts the host's daemon, and the clean-up
+/// after it.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hvd::launcher {
 
-/// `hvdrun --host-shell PID`: /bin/sh with the script that stands on stdin (it holds the job's secret, so it is in no
-/// argument vector), until it ends.  When the process PID, our parent, ends first, the job has a few seconds to end by
-/// itself.  Whatever is below us then is killed: nothing outlives this process.
-/// Returns the shell's exit code, 128 + signal where it was killed.  stdout: what the shell and the daemon say.
+/// `hvdrun --host-shell PID`: runs /bin/sh on the script from stdin, to its end.  (The script holds the job's secret,
+/// so it is in no argument vector.)  When our parent, the process PID, ends first, the job has a few seconds to end by
+/// itself.  Then every process below this one is killed: nothing outlives it.
+/// Returns the shell's exit code, 128 + signal where it was killed.  stdout: the output of the shell and the daemon.
 int host_shell(const std::vector<std::string>& args);
 
 }  // namespace hvd::launcher

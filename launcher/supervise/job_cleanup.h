@@ -1,4 +1,4 @@
-/// @file job_cleanup.h — the proof that nothing of a job is left on any of its hosts.
+/// @file job_cleanup.h — removes what is left of a job, and knows for each host what that was.
 #pragma once
 #include <map>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace hvd::launcher {
 
-/// This host is looked at by hvdrun itself; each other one by a guard, whose answer is an event of the session.
+/// hvdrun itself looks over this host; on each other host a guard does, and its answer is an event of the session.
 class JobCleanup {
  public:
   /// A guard has looked over its host.

@@ -1,4 +1,5 @@
-/// @file cleanup_report.h — what was left on each host when the ranks had ended, and became of it, in words.  Pure.
+/// @file cleanup_report.h — in words: what a job had left on each host when its ranks had ended, and whether it could
+/// be removed.  Pure.
 #pragma once
 #include <map>
 #include <string>
@@ -10,7 +11,7 @@ namespace hvd::launcher {
 
 /// One host after the job.
 struct HostCleanup {
-  bool looked_at = false;  ///< by this process on its own host, by a guard elsewhere
+  bool looked_at = false;  ///< by hvdrun on its own host, by a guard on others
   wire::CleanupResult swept;
 };
 

@@ -1,4 +1,4 @@
-/// @file verdict.h — what a finished job is told to the user: the first cause, the rest in one line.  Pure.
+/// @file verdict.h — the verdict on a job: which rank failed first and why, and all other ranks in one line.  Pure.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 /// @file error.h — the one error type of the project.
 ///
-/// Inside C++ we throw Error.  At three borders (C API, background thread,
-/// process exit) it is caught and turned into a status, see guard.h.
+/// Our C++ throws Error.  Three places catch it and turn it into a status: the C interface (runtime/api/hvd.cc), the
+/// engine's thread (runtime/core/engine.cc), and the main() of each program.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace hvd {
 
-/// Who has to act.  The numeric value is both the C API status and the exit
-/// code of every program we ship (sysexits-free, documented in hvdrun(1)).
+/// Who has to act.  The number is the status in the C interface and the exit code of every program we ship
+/// (hvdrun(1) lists them).
 enum class Code : int {
   ok = 0,
   usage = 2,        ///< the caller passed something wrong; retrying is useless
@@ -18,7 +18,7 @@ enum class Code : int {
   unavailable = 4,  ///< library, device or host is not there
   peer_lost = 5,    ///< a rank died; elastic callers may restore and retry
   timeout = 6,      ///< nothing happened for longer than allowed
-  internal = 70,    ///< our bug
+  internal = 70,    ///< a bug of ours
 };
 
 class Error : public std::runtime_error {

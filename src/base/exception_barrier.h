@@ -14,7 +14,7 @@ inline std::string& last_error() {
   return s;
 }
 
-/// Sets it; one line, whatever a tensor's name holds.
+/// Sets last_error(), as one line: control characters (a tensor's name may hold some) become blanks.
 inline void fail_with(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ') c = ' ';

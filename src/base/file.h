@@ -22,7 +22,7 @@ std::string read_file(const std::string& path, std::size_t limit_bytes);
 /// The first line, without blanks at its ends; empty when there is none.  For the small files of /sys and /proc.
 std::string first_line(const std::string& path);
 
-/// All of such a file; empty when it cannot be read.
+/// The whole text of a small file of /sys or /proc; empty when it cannot be read.
 std::string whole_text(const std::string& path);
 
 /// Writes all of @p bytes to @p fd, waiting as needed; false when the other end is gone or the disk is full (errno

@@ -1,13 +1,13 @@
-/// @file leftovers.h — files in shared memory that killed processes left behind.
+/// @file leftovers.h — removes the files that killed processes left in shared memory.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hvd {
 
-/// Removes from @p folder what was made after @p since_seconds (of the wall clock): libhvd's files whose maker, which
-/// their names tell, is gone; and Open MPI's of this user on this host that no process has open or mapped.
-/// Returns the names of what was removed.
+/// Removes two kinds of files from @p folder, if made after @p since_seconds of the wall clock: libhvd's, when the
+/// process that the name tells is gone; and Open MPI's of this user on this host, when no process has them open or
+/// mapped.  Returns the names of the removed files.
 std::vector<std::string> remove_shared_memory_leftovers(double since_seconds, const std::string& folder = "/dev/shm");
 
 /// Seconds of the wall clock.

@@ -1,5 +1,5 @@
-/// @file listen_filter_program.h — the packet filter behind listen_filter.h, as classic BPF: a header of its own for
-/// its test.
+/// @file listen_filter_program.h — the packet filter of listen_filter.h, as classic BPF; a header of its own for its
+/// test.
 #pragma once
 #include <linux/filter.h>
 
@@ -9,8 +9,9 @@
 
 namespace hvd {
 
-/// Lets in what this machine sends to itself and what comes from one of `from`.  Where there are any, packets of others
-/// pass too if they open no connection: accepted sockets inherit the filter, and each of their packets goes through it.
+/// Lets in the packets that this machine sends to itself, and those of the addresses in @p from.  If @p from is not
+/// empty, packets of others that open no connection pass too: accepted sockets inherit the filter, and all their
+/// packets go through it.
 std::vector<sock_filter> let_in(const std::vector<Address>& from);
 
 }  // namespace hvd

@@ -8,7 +8,8 @@
 
 namespace hvd {
 
-/// A process as no other ever is: process ids come again, and mean others where /proc belongs to another container.
+/// Identifies one process for ever.  A process id alone does not: ids are used again, and in another container's /proc
+/// the same id is another process.
 struct Maker {
   long long pid = 0;
   long long start_ticks = 0;    ///< since this host's boot
@@ -22,7 +23,8 @@ std::optional<Maker> maker_of(pid_t pid);
 std::string to_text(const Maker& maker);
 std::optional<Maker> maker_from(std::string_view text);
 
-/// True only where it is proved: a process of this process's own namespace that is not there any more.  Of one boot.
+/// True only when it is certain that the process has ended: it was of this namespace, and is not in /proc any more.
+/// For processes of this boot only.
 bool is_gone(const Maker& maker);
 
 bool is_in_this_namespace(const Maker& maker);

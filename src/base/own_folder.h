@@ -1,8 +1,8 @@
-/// @file own_folder.h — a folder for one process's own files, and the removal of those whose process is gone.
+/// @file own_folder.h — a private folder of one process, and the removal of such folders once their process is gone.
 ///
-/// Nothing is removed for its name alone.  A folder holds a link `.owner` that was made with it and leads nowhere; its
-/// text says which process of which boot made which inode.  Only a folder of this user with such a link that fits, in
-/// the very folder looked at, is ever emptied: no links are followed, no mounts entered.
+/// Nothing is removed for its name alone.  Each folder holds a link `.owner` that leads nowhere; the text of the link
+/// says which process made the folder, in which boot, and the folder's inode.  A folder is emptied only if it belongs
+/// to this user and its link fits the inode.  No other links are followed and no mounts entered.
 #pragma once
 #include <sys/types.h>
 
@@ -26,15 +26,16 @@ class OwnFolder {
   ~OwnFolder();
 
   const std::string& path() const { return path_; }
-  /// Leaves it to its owner.
+  /// Gives the folder up: the destructor leaves it to its owner.  Returns its path.
   std::string release();
 
  private:
   std::string path_;
-  Fd lock_;  ///< for as long as it lives: who shares this file system from another host cannot look for the process
+  Fd lock_;  ///< held for life: another host that shares this file system sees the lock, but not the process
 };
 
-/// Removes a folder of this user's that has the mark, whoever its owner is.  False when it is none, or not all went.
+/// Removes a folder of this user that has the mark, whichever process owns it.  False when it has no mark, or could not
+/// be removed whole.
 bool remove_own_folder(const std::string& path);
 
 /// Removes this user's folders PARENT/PREFIX… whose owner is gone: it has ended, or its host was booted since.

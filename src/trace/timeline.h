@@ -1,9 +1,9 @@
-/// @file timeline.h — records of all ranks in, Chrome trace events out.
+/// @file timeline.h — turns the records of all ranks into Chrome trace events.
 ///
-/// A process of the trace is a rank, a thread of it a tensor; thread 0 holds what belongs to no tensor.  One event a
-/// line, each ending in ",\n", so that a file of them is readable wherever it stops: Timeline::opening() starts it and
-/// ending() closes it.  Finished operations are complete events (ph X); what is under way for longer than a second is
-/// written as begun (ph B) and ended later, so that a hang can be seen.
+/// In the trace a process is a rank, and a thread is a tensor; thread 0 holds the events that belong to no tensor. Each
+/// event is one line that ends in ",\n", so a file is readable wherever it stops.  Timeline::opening() begins a file,
+/// ending() closes it.  A finished operation is a complete event (ph X).  An operation that has lasted for a second is
+/// written as begun (ph B) and ended later: so a hang is visible.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace hvd::trace {
 
-/// How a rank's clock is turned into the timeline's.
+/// The difference between a rank's clock and the timeline's.
 struct TraceClock {
   std::int64_t offset_ns = 0;       ///< added to the rank's times
   std::int64_t uncertainty_ns = 0;  ///< ± around offset_ns
@@ -36,21 +36,22 @@ class Timeline {
   /// The last line, with @p text, and the closing bracket.
   static std::string ending(std::string_view text);
 
-  /// A process row; @p host as the user knows it.  Ranks appear by themselves when not named before.
+  /// Names a rank's row; @p host as the user wrote it.  A rank that was not named gets a row with its first record.
   void name_rank(int rank, std::string_view host);
   void set_clock(int rank, const TraceClock& clock);
-  /// One frame body.  False: malformed, the rank's further records are ignored; why() says it.
+  /// Takes the body of one frame.  False: it is malformed, and all further records of the rank are ignored; why() says
+  /// why.
   bool feed(int rank, std::span<const std::uint8_t> body);
   std::string why(int rank) const;
   /// A mark in the rank's row 0, now_ns in the timeline's clock.
   void mark(int rank, std::string_view text, std::int64_t now_ns);
-  /// Shows what has been under way for longer than a second; INT64_MAX: everything.  Call it about once a second.
+  /// Writes the beginning of operations that have lasted for a second; INT64_MAX: of all.  Call it about once a second.
   void show_pending(std::int64_t now_ns);
-  /// Shows everything that rank has under way: it has ended.
+  /// The rank has ended: writes all that it has under way.
   void rank_ended(int rank, std::string_view text, std::int64_t now_ns);
-  /// Shows and hands out everything under way: nothing comes any more.
+  /// No more records will come: writes all that is under way, and flushes.
   void show_all();
-  /// Hands out what was rendered so far.
+  /// Passes all finished lines to `emit`.
   void flush();
 
   std::uint64_t events() const { return events_; }

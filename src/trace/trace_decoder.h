@@ -1,4 +1,4 @@
-/// @file trace_decoder.h — from the bytes of trace_record.h to calls with times.
+/// @file trace_decoder.h — decodes the bytes of trace_record.h into calls, with times.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,8 +20,8 @@ struct TraceTrack {
   std::vector<std::uint64_t> shape;
 };
 
-/// Who listens to a decoder.  Tracks are numbered from 1 without gaps.  Times: CLOCK_MONOTONIC of the rank's host in
-/// ns, never decreasing within a stream; but what a device did is told late.
+/// Receives what a decoder reads.  Tracks are numbered from 1 without gaps.  Times are ns of CLOCK_MONOTONIC of the
+/// rank's host; within a stream they never decrease, but for the work of devices, which is recorded late.
 class TraceListener {
  public:
   virtual ~TraceListener() = default;
@@ -39,8 +39,8 @@ class TraceListener {
   virtual void on_lost(bool engine, std::uint64_t records) = 0;
 };
 
-/// One rank's streams.  Bytes may be hostile: memory is bounded by max_tracks and max_name_bytes, and the first thing
-/// that is no record ends the rank's part of the timeline.
+/// The streams of one rank.  Bytes may be hostile: max_tracks and max_name_bytes bound the memory, and after the first
+/// bytes that are no record nothing more of the rank is read.
 class TraceDecoder {
  public:
   static constexpr std::uint32_t max_tracks = 1u << 20;
@@ -49,7 +49,7 @@ class TraceDecoder {
 
   explicit TraceDecoder(TraceListener& listener) : listener_(listener) {}
 
-  /// @p body of one trace frame.  False: malformed, now or before; error() says what.
+  /// Takes the body of one trace frame.  False: this or an earlier one is malformed; error() says why.
   bool feed(std::span<const std::uint8_t> body);
   const std::string& error() const { return error_; }
 

@@ -1,4 +1,4 @@
-/// @file trace_file.h — a timeline on disk: appended only, limited in size.
+/// @file trace_file.h — a timeline on disk: only appended to, and limited in size.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@ class TraceFile {
   /// Creates or empties @p path and writes the array's beginning.  Throws Error{usage}, its where @p option.
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
-  /// Whole lines.  Past the limit nothing more is written, but for a mark that says so.  What finds no room on the disk
-  /// is left out, and the next is tried again.
+  /// Writes whole lines.  At the size limit writes a mark that says so, and from then on nothing.  Lines for which the
+  /// disk has no room are left out; the next are tried again.
   void write(std::string_view lines);
-  /// The last lines, limit or not; syncs.
+  /// Writes the last lines, even past the limit, and syncs.
   void write_end(std::string_view lines);
 
   bool full() const { return full_; }
   bool usable() const { return !full_ && !cut_; }
-  /// One line for the user when the file is not what it should be; "" otherwise.
+  /// One line for the user when something is missing in the file; else "".
   std::string warning() const;
 
  private:
@@ -34,10 +34,10 @@ class TraceFile {
   Fd file_;
   std::uint64_t written_bytes_ = 0;
   bool regular_ = false;
-  std::string recent_;         ///< the last whole lines of the file: more than the end needs
+  std::string recent_;         ///< the last whole lines of the file, longer than the file's end needs
   std::uint64_t dropped_ = 0;  ///< lines
   int error_ = 0;              ///< errno
-  bool cut_ = false;           ///< ends within a line: a pipe, say, whose reader is gone
+  bool cut_ = false;           ///< the file ends within a line: a pipe whose reader is gone, say
   bool full_ = false;
 };
 

@@ -1,4 +1,4 @@
-/// @file trace_names.h — the words that stand in a timeline; tools look for them, so they are Horovod's.
+/// @file trace_names.h — the names of events in a timeline.  They are Horovod's, because tools look for them.
 #pragma once
 #include <string>
 #include <string_view>

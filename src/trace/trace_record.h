@@ -1,11 +1,11 @@
-/// @file trace_record.h — what a rank says about its collectives, in as few bytes as we can.
+/// @file trace_record.h — the records of a rank's collectives, in as few bytes as possible.
 ///
 /// The body of a Type::trace frame (message.h): u8 version, u8 zero, then sections {u16 stream, u32 bytes, bytes}.
-/// A stream is an endless sequence of records, written by one thread (or under one lock); a section may end in the
-/// middle of a record, the next section of that stream goes on.  Times and track numbers are differences to the
-/// stream's previous ones (the first: to zero), so a tensor costs about six bytes an operation: the ranks are busy, and
-/// every byte passes three processes.  Streams: 0 names and clocks, 1 the engine, 2 and up submitting threads.  A
-/// writer sends what others refer to first: names, submissions, engine.
+/// A stream is an endless sequence of records, written by one thread (or under one lock).  A section may end in the
+/// middle of a record; the next section of that stream continues it.  Times and track numbers are differences to the
+/// previous ones of the stream (the first: to zero).  So a tensor costs about six bytes an operation; each byte passes
+/// three processes, and the ranks are busy.  Streams: 0 names and clocks, 1 the engine, 2 and up submitting threads.  A
+/// writer sends names first, then submissions, then the engine: a record refers to earlier ones only.
 ///
 /// Integers are LEB128 varints unless marked; "track" fields are zig-zag differences.
 #pragma once

@@ -1,11 +1,10 @@
 /// @file channel.h — the authenticated, encrypted path between hvdrun and the guards.
 ///
-/// A seam: between hosts zmq_channel.cc (ZeroMQ with CURVE) is what runs, in a job of one host local_channel.cc (a unix
-/// socket), sim_channel.cc is their twin for tests, and nothing else in the tree names the library.
-/// Thread: a channel belongs to one thread.  fd() lets that thread poll() it
-/// together with its other descriptors.  It may be edge-triggered and serves both
-/// directions: after poll() said so, and after every send(), receive until empty (what the kernel had no room for
-/// leaves then, where no thread of a library sees to it).
+/// Three implementations: zmq_channel.cc (ZeroMQ with CURVE) between hosts, local_channel.cc (a unix socket) in a job
+/// of one host, sim_channel.cc in tests.  Only src/wire names ZeroMQ. Thread: a channel belongs to one thread, which
+/// polls fd() together with its other descriptors.  fd() may be edge-triggered, and stands for both directions: after
+/// poll() reports it, and after every send(), call receive() until nothing comes.  receive() also sends what the kernel
+/// had no room for earlier.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -22,7 +21,7 @@ namespace hvd::wire {
 struct KeyPair {
   std::string public_key, secret_key;
   static KeyPair generate();
-  /// Random words that look alike, for unix:// addresses only: made without loading ZeroMQ.
+  /// Random text of the same form, for unix:// addresses only: made without loading ZeroMQ.
   static KeyPair for_this_host();
 };
 
@@ -49,15 +48,15 @@ class Listener {
     Frame frame;
   };
   virtual ~Listener() = default;
-  /// Addresses really bound, with ports filled in.
+  /// The addresses that are bound, with their ports.
   virtual std::vector<std::string> addresses() const = 0;
   virtual int fd() const = 0;
   /// Next frame from an authenticated peer, or nothing if none waits.
   virtual std::optional<PeerFrame> receive() = 0;
   /// False when the peer's queue is full: keep the frame and try again.  Throws when the peer is gone.
   virtual bool send(const PeerId& to, const Frame& frame) = 0;
-  /// The next peer whose connection has ended for good (its guard is gone), or nothing.  Every peer once.
-  /// Costs no wake-up of fd(): ask now and then.
+  /// The next peer whose connection has ended for good (its guard is gone), or nothing.  Each peer is returned once.
+  /// fd() does not report it: call gone() from time to time.
   virtual std::optional<PeerId> gone() = 0;
 };
 
@@ -69,21 +68,21 @@ class Connection {
   virtual std::optional<Frame> receive() = 0;
   /// False when the queue is full.
   virtual bool send(const Frame& frame) = 0;
-  /// True once the other end has let us in; it stays true when the connection is lost later.
+  /// True once the other end has accepted the key; stays true when the connection is lost later.
   virtual bool connected() = 0;
-  /// How long the other end has been known to be gone; nothing while it is there.  Before the first
-  /// contact: how long ago connect() was called.
+  /// How long the other end has been gone; nothing while it is there.  Before the first contact: the time since
+  /// connect().
   virtual std::optional<std::chrono::milliseconds> lost_for() = 0;
 };
 
 inline constexpr std::size_t max_frame_bytes = 4u << 20;  ///< larger bodies (payload, results) travel in chunks
 
-/// Binds every address in @p bind ("ipc:///path", "tcp://ip:*"; or "unix:///path" alone).  Only @p client_public_key is
-/// let in.
+/// Binds every address in @p bind: "ipc:///path" and "tcp://ip:*", or "unix:///path" alone.  Accepts the holder of
+/// @p client_public_key only.
 std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
                                  const std::string& client_public_key);
-/// Both ends, when destroyed, wait at most a second for what has been sent to leave.
-/// Connects; returns at once, the handshake goes on in the background.
+/// Returns at once; the handshake goes on in the background.
+/// The destructors of both ends wait at most a second until all sent frames have left.
 std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client);
 
 }  // namespace hvd::wire

@@ -1,4 +1,4 @@
-/// @file death.h — how a rank ended, as its guard saw it.
+/// @file death.h — the death record: how a rank ended, written by its guard.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@ enum class Cause : std::uint8_t {
   exited,     ///< exit code ≠ 0
   signalled,  ///< signal, not by us
   oom,        ///< SIGKILL by the kernel's out-of-memory killer (cgroup or host)
-  stopped,    ///< by hvdrun's own stop or signal; code as a shell would tell it (128 + signal)
+  stopped,    ///< by a stop or signal of hvdrun; code as in a shell (128 + signal)
   unstarted,  ///< could not be started: payload, interpreter, working folder
   vanished,   ///< the guard itself was killed or its host is gone (made by hvdrun)
 };
@@ -30,17 +30,17 @@ struct DeathRecord {
   std::string text;                 ///< for unstarted, oom: one line that explains
   std::string hint;                 ///< what to do next
   std::string phase;                ///< last phase message
-  std::optional<Failure> failure;   ///< the last that its libhvd told of
+  std::optional<Failure> failure;   ///< the last failure that the rank's libhvd reported
   std::string traceback;            ///< last Python traceback on stderr, whole; empty: none
-  bool traceback_shown = false;     ///< it has also gone out as output (the rank lived on for seconds after it)
+  bool traceback_shown = false;     ///< the traceback was printed too (the rank lived on for seconds after it)
   double cpu_seconds = 0;           ///< of the rank and its children that it waited for
   std::int64_t peak_bytes = 0;      ///< largest resident memory of one of its processes
-  std::int64_t steps = 0;           ///< rounds of the same operations that it went through (status_page.h)
-  double step_seconds = 0;          ///< the mean of those that were timed; 0: none
-  double waited_seconds = 0;        ///< of each of these, in which it waited for operations, hence for others
-  double gpu_busy_percent = -1;     ///< of its GPU, as NVML tells; -1: not known
-  std::int64_t gpu_peak_bytes = 0;  ///< memory in use on its GPU, by anybody; 0: not known
-  std::vector<std::string> ended;   ///< names of its processes that lived on and were killed
+  std::int64_t steps = 0;           ///< how often the rank repeated its round of operations (status_page.h)
+  double step_seconds = 0;          ///< mean of the steps that were timed; 0: none
+  double waited_seconds = 0;        ///< of step_seconds: time in which the rank only waited for operations
+  double gpu_busy_percent = -1;     ///< of the rank's GPU, by NVML; -1: not known
+  std::int64_t gpu_peak_bytes = 0;  ///< memory in use on the rank's GPU, by all processes; 0: not known
+  std::vector<std::string> ended;   ///< names of the rank's processes that did not end by themselves and were killed
   std::vector<std::string> tail;    ///< last 20 lines of output (both streams)
 };
 

@@ -1,9 +1,8 @@
 /// @file json.h — reading and writing the wire's JSON: bounded, and safe for any bytes.
 ///
-/// Strings of the user (environment, arguments, output) are bytes, JSON's are Unicode.
-/// Where bytes matter (environment, arguments, paths) from_bytes() sends what is not
-/// UTF-8, or mostly control characters, as {"bytes": "<hex>"}: never more than twice
-/// as long.  In text for people dump() replaces what is not UTF-8 by U+FFFD.
+/// Strings of the user (environment, arguments, output) are bytes; JSON's strings are Unicode.  Where each byte matters
+/// (environment, arguments, paths), from_bytes() writes a string that is not UTF-8, or mostly control characters, as
+/// {"bytes": "<hex>"}, at most twice as long.  In text for people dump() replaces bytes that are not UTF-8 by U+FFFD.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -1,9 +1,8 @@
 /// @file link.h — frames between a guard and its rank process.
 ///
-/// Header only, no ZeroMQ, no JSON, no exceptions: libhvd and the Python host link
-/// it too.  The link is a SOCK_SEQPACKET socket pair, so that one send() is one
-/// packet that no other thread or forked child can split; a packet holds whole
-/// frames.  What was written survives the SIGKILL of the writer.
+/// Header only, without ZeroMQ, JSON and exceptions: libhvd and the Python host include it too.  The link is a socket
+/// pair of SOCK_SEQPACKET: one send() is one packet, which no other thread or forked child can split.  A packet holds
+/// whole frames.  Packets that were sent survive the SIGKILL of the sender.
 ///
 /// Frame: u32 body length, u16 type (message.h), u16 zero, body; little endian.
 #pragma once

@@ -13,32 +13,32 @@
 
 namespace hvd::wire {
 
-/// Both directions of one connection.  Its descriptor is watched by @p epoll for as long as the other end is there, so
-/// that a poll() of that one wakes for what can be read, and for room where a frame waits for it.
+/// Both directions of one connection.  An epoll descriptor watches the socket for as long as the other end is there: it
+/// wakes when something can be read, and, while a frame waits, when there is room to write.
 class LocalSocket {
  public:
-  /// @p id  what epoll says of this socket's events
+  /// @p id  the data of this socket's epoll events
   LocalSocket(Fd socket, int epoll, std::uint64_t id);
   LocalSocket(const LocalSocket&) = delete;
   LocalSocket& operator=(const LocalSocket&) = delete;
 
-  /// False while an earlier frame is not in the kernel's buffer: this one was not taken.
+  /// False while an earlier frame waits for the kernel's buffer: this frame was not taken.
   bool send(const Frame& frame);
-  /// Bytes before all frames: the key.
+  /// Sends the key: bytes before all frames.
   void send_key(const std::string& key) { write(key); }
-  /// Writes what the kernel takes.
+  /// Writes as much as the kernel takes.
   void flush();
-  /// Reads once; what came is given by take().
+  /// Reads once; take() returns the frames.
   void read();
-  /// The first @p bytes of what came, or nothing before so many are there.
+  /// The first @p bytes that were read; nothing while fewer have come.
   std::optional<std::string> take_key(std::size_t bytes);
-  /// The next frame that is there as a whole.
+  /// The next whole frame, or nothing.
   std::optional<Frame> take();
   bool has_frame() const;
-  /// Waits until all is written or nobody is there to read it, until @p limit at most.
+  /// Waits until all is written or the other end is gone, at most until @p limit.
   void linger(std::chrono::steady_clock::time_point limit);
 
-  /// Nothing will come any more: the other end is closed, or said what no frame is.
+  /// Nothing more will come: the other end is closed, or has sent bytes that are no frame.
   bool ended() const { return ended_; }
 
  private:
@@ -52,7 +52,7 @@ class LocalSocket {
   std::uint32_t watched_ = 0;
   std::string out_, in_;
   std::size_t written_ = 0, taken_ = 0;
-  bool deaf_ = false;  ///< the other end reads no more
+  bool deaf_ = false;  ///< the other end does not read any more
   bool ended_ = false;
 };
 

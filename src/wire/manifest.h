@@ -15,10 +15,10 @@ struct Payload {
   PayloadKind kind = PayloadKind::command;
   std::string name;               ///< path as typed, module name, or program
   std::vector<std::string> args;  ///< what follows it on the command line
-  std::string sha256;             ///< pickle, script that hvdrun read: hex digest, checked before it is loaded
-  std::uint64_t bytes = 0;        ///< pickle: length
-  bool deliver = false;           ///< pickle: this guard receives the bytes and shares them on its host
-  std::string path;  ///< pickle and not deliver: where the host's copy is; empty: wait for another manifest
+  std::string sha256;       ///< of a pickle, or a script that hvdrun read: hex digest, checked before it is loaded
+  std::uint64_t bytes = 0;  ///< pickle: length
+  bool deliver = false;     ///< pickle: this guard receives the bytes and shares them on its host
+  std::string path;         ///< pickle, not deliver: the host's copy; empty: not there yet, wait for another manifest
 };
 
 /// Where the rank runs: planned by hvdrun, or by the guard (remote host) with the same function,
@@ -47,8 +47,8 @@ struct RankManifest {
   bool collect_results = false;
   bool timeline = false;
   bool input = false;                  ///< its standard input comes over the channel; else /dev/null
-  bool trusted_only = false;           ///< what others could have chosen is not run: base/trust.h
-  std::vector<int> software_owners{};  ///< users whose programs are run nevertheless, as they are on hvdrun's host
+  bool trusted_only = false;           ///< run no program that other users could have chosen: base/trust.h
+  std::vector<int> software_owners{};  ///< users whose programs may be run all the same, as on hvdrun's host
 };
 
 /// The Python file that a payload runs, a path as typed: train.py itself, or that of `python -u train.py`; or empty.

@@ -4,8 +4,8 @@
 ///   channel   hvdrun ↔ guard, channel.h.
 ///   link      guard ↔ rank process: the socket (SOCK_SEQPACKET) whose descriptor is in HVD_LINK_FD.
 ///             Each frame: u32 body length, u16 type, u16 zero, body (little endian); link.h.
-/// JSON bodies are small and are parsed with a depth and size limit; everything
-/// from user code (results, output, exception text) is opaque bytes.
+/// JSON bodies are small, and parsed with a limit on depth and size.  Everything that comes from user code (results,
+/// output, exception text) is opaque bytes.
 #pragma once
 #include <cstdint>
 
@@ -19,15 +19,16 @@ enum class Type : std::uint16_t {
   output =
       2,  ///< u8 stream (1 stdout, 2 stderr), then bytes as read; never split inside a UTF-8 sequence is NOT promised
   death = 3,  ///< JSON DeathRecord (death.h): the rank has ended, well or not
-  clean = 4,  ///< the rank's descendants are gone; the guard waits for release
+  clean = 4,  ///< the rank and all its descendants have ended; the guard waits for release
   payload_ready =
       5,  ///< JSON PayloadReady (payload_ready.h): this host's copy of the payload can be read there by the same user
   trace = 6,     ///< trace_record.h bytes, from the rank
   result = 7,    ///< a piece of the rank's result
   phase = 8,     ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
   pong = 9,      ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
-  started = 10,  ///< JSON StartReport (start_report.h): what the rank really got
-  stall = 11,    ///< JSON Stall (stalls.h), from the rank's libhvd: who waits for whom now; empty: nobody any more
+  started = 10,  ///< JSON StartReport (start_report.h): the cores, GPU and Python that the rank got
+  stall =
+      11,  ///< JSON Stall (stalls.h), from the rank's libhvd: operations that wait, and for which ranks; may be none
   unstarted =
       12,  ///< JSON StartFailure (start_report.h), rank → guard: the payload cannot be run; ends up in the death record
   stack = 13,    ///< JSON StackPicture (stack_picture.h): where the rank is

@@ -1,7 +1,7 @@
-/// @file sim_channel.h — the channel's twin for tests: no sockets, no keys, no threads.
+/// @file sim_channel.h — a channel for tests: no sockets, no keys, no threads.
 ///
-/// Everything happens at once and in order; queues have the length that the test
-/// gives, and the test cuts connections when it likes.  One thread only.
+/// Frames arrive at once and in order.  The test chooses the length of the queues, and cuts connections.  One thread
+/// only.
 #pragma once
 #include <memory>
 

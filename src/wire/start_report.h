@@ -6,7 +6,7 @@
 
 namespace hvd::wire {
 
-/// guard → hvdrun: what the rank really got.
+/// guard → hvdrun: the cores, GPU and Python that the rank got.
 struct StartReport {
   std::int64_t pid = 0;
   std::vector<int> cpus;  ///< empty: not bound

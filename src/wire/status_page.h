@@ -1,8 +1,8 @@
-/// @file status_page.h — what a rank tells of itself, where its guard can read it even while it is stopped or after its
-/// end.
+/// @file status_page.h — the status page: where a rank is, and what it waits for.
 ///
-/// One page of sealed memory, made by the guard and inherited by the rank; the descriptor's number is in HVD_STATUS_FD.
-/// The rank's libhvd writes, the guard reads.  Header only: libhvd and hvdrank share it.
+/// The guard can read the page even while the rank is stopped, and after its end.  One page of sealed memory, made by
+/// the guard and inherited by the rank; the descriptor's number is in HVD_STATUS_FD.  The rank's libhvd writes, the
+/// guard reads.  Header only: libhvd and hvdrank share it.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -18,24 +18,24 @@ inline constexpr std::uint64_t status_page_mark =
 /// Where a rank is in its life with libhvd.
 enum class RankPhase : std::uint32_t {
   script,   ///< before hvd.init(), or after hvd.shutdown()
-  init,     ///< in hvd.init(), which waits for the others
+  init,     ///< in hvd.init(), which waits for the other ranks
   working,  ///< initialised
-  leaving,  ///< its script has ended well; MPI's end may wait for the others
+  leaving,  ///< the script has ended well; MPI_Finalize may wait for the other ranks
 };
 
 struct StatusPage {
   std::uint64_t mark = 0;              ///< status_page_mark, from the guard
-  std::atomic<std::int64_t> steps{0};  ///< rounds of the same operations
+  std::atomic<std::int64_t> steps{0};  ///< how often the same round of operations was repeated
   // Since the first of the rounds that were timed:
   std::atomic<std::int64_t> timed_steps{0};
   std::atomic<std::int64_t> first_ns{0}, last_ns{0};  ///< CLOCK_MONOTONIC_COARSE
-  std::atomic<std::int64_t> waited_ns{0};             ///< in which the rank had nothing to do but wait for operations
-  // Where it is now, in CLOCK_MONOTONIC:
+  std::atomic<std::int64_t> waited_ns{0};             ///< time in which the rank only waited for operations
+  // Where the rank is now; times in CLOCK_MONOTONIC:
   std::atomic<RankPhase> place{RankPhase::script};
   std::atomic<std::int64_t> place_ns{0};  ///< since when; 0: libhvd was never asked for anything
-  std::atomic<std::int64_t> waits_ns{0};  ///< nothing of what it has submitted has moved since then; 0: it does
+  std::atomic<std::int64_t> waits_ns{0};  ///< since when none of its operations has moved; 0: they move, or none
   std::atomic<std::uint32_t> turn{0};     ///< odd while waits_for changes
-  std::atomic<char> waits_for[200] = {};  ///< the first by name of what it has submitted; ends with a zero
+  std::atomic<char> waits_for[200] = {};  ///< of the submitted operations: the first by name; zero-terminated
 };
 static_assert(sizeof(StatusPage) <= status_page_bytes && std::atomic<std::int64_t>::is_always_lock_free);
 

@@ -1,4 +1,4 @@
-/// @file status_report.h — what a rank is doing, and for how long.
+/// @file status_report.h — where a rank is in its life, the operation for which it waits, and since when.
 #pragma once
 #include <string>
 
@@ -6,12 +6,12 @@
 
 namespace hvd::wire {
 
-/// guard → hvdrun: what the rank is about.  Told when it has changed; waits once they have lasted two seconds.
+/// guard → hvdrun: sent when something has changed; a wait is told once it has lasted for two seconds.
 struct StatusReport {
   RankPhase place = RankPhase::script;
-  double place_seconds = 0;   ///< since it came there
-  std::string waits_for;      ///< the first by name of the operations that it has submitted and that do not end
-  double waited_seconds = 0;  ///< since none of them moves
+  double place_seconds = 0;   ///< since the rank came there
+  std::string waits_for;      ///< of the submitted operations that do not end: the first by name
+  double waited_seconds = 0;  ///< since one of them last moved
 };
 std::string to_json(const StatusReport& s);
 StatusReport status_report_from_json(const std::string& text);

@@ -1,9 +1,8 @@
-/// @file zap.h — who may speak to a listener: exactly one CURVE key.
+/// @file zap.h — admits exactly one CURVE key to a listener.
 ///
-/// ZeroMQ asks the handler (its RFC 27, ZAP) on a socket of its own before any
-/// message of a new peer reaches the application, so nothing is interpreted before
-/// the peer is authenticated.  The handler is a thread: it must answer while the
-/// listener's owner is busy.
+/// ZeroMQ asks the handler (ZeroMQ's RFC 27, ZAP) on a socket of its own before any message of a new peer reaches the
+/// application: nothing is interpreted before the peer is authenticated.  The handler is a thread, because it must
+/// answer while the listener's owner is busy.
 #pragma once
 #include <string>
 #include <thread>

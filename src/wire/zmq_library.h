@@ -1,13 +1,13 @@
-/// @file zmq_library.h — libzmq's functions, found when the first channel over a network is made.
+/// @file zmq_library.h — the functions of libzmq, loaded when the first channel over a network is made.
 ///
-/// A job of one host needs none of them, and loading the library with the twenty that it brings (Kerberos, PGM, NORM)
-/// takes a millisecond in hvdrun and in every guard.
+/// A job of one host needs none of them.  Loading libzmq, with the twenty libraries on which it depends (Kerberos, PGM,
+/// NORM), takes a millisecond in hvdrun and in every guard.
 #pragma once
 #include <zmq.h>
 
 namespace hvd::wire::zmq {
 
-/// Each as in zmq.h, without its zmq_.
+/// The functions of zmq.h, without the prefix zmq_.
 struct ZmqLibrary {
   decltype(&::zmq_bind) bind;
   decltype(&::zmq_close) close;

@@ -36,8 +36,8 @@ double flag_round_trip();
 struct BenchRow {
   std::string key, title;
   std::vector<std::pair<std::string, Stats>> times;
-  std::string value;  ///< instead of times: what was found, in words
-  double number = 0;  ///< the same as a number
+  std::string value;  ///< instead of times: the result in words
+  double number = 0;  ///< the result as a number
   std::string unit;   ///< of number
 };
 

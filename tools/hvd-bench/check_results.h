@@ -1,4 +1,4 @@
-/// @file check_results.h — are the results right?  Quick, for sanitizer builds and fresh installations.
+/// @file check_results.h — checks that results are right.  Quick, for sanitizer builds and fresh installations.
 #pragma once
 
 namespace hvd::bench {

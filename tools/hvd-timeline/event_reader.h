@@ -1,6 +1,6 @@
 /// @file event_reader.h — reads a Chrome trace of one event a line, whole or cut off anywhere.
 ///
-/// That is how hvdrun, libhvd and Horovod write theirs.  A file made by another tool, on one line or as an object with
+/// hvdrun, libhvd and Horovod write one event a line.  A file of another tool, on one line or as an object with
 /// "traceEvents", is refused with a message.
 #pragma once
 #include <simdjson.h>
@@ -12,7 +12,7 @@
 
 namespace hvd::timeline {
 
-/// What the tools look at; views hold until the next event is read.
+/// The fields that the tools use.  Views are valid until the next event is read.
 struct TimelineEvent {
   std::string_view line;  ///< the event's text, without the comma behind it
   char phase = 0;         ///< X B E i M …

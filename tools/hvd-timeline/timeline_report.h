@@ -1,4 +1,4 @@
-/// @file timeline_report.h — what a timeline says in numbers.
+/// @file timeline_report.h — a timeline in numbers: times by kind of event, and which ranks the others waited for.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,11 +14,11 @@ struct EventSummary {
   double total_us = 0, mean_us = 0, p99_us = 0, max_us = 0;
 };
 
-/// How a rank came to the operations in which all ranks' arrivals are known.
+/// How late a rank came to the operations in which the arrivals of all ranks are known.
 struct ArrivalSummary {
   std::int64_t rank = 0;
   std::uint64_t last = 0;  ///< operations for which it was the last
-  double waited_us = 0;    ///< how long the one before it had then been waiting, in all
+  double waited_us = 0;    ///< in total, how long the second-last rank had waited by then
 };
 
 struct TimelineReport {

@@ -1,4 +1,4 @@
-/// @file death_facts.h — what the host knows about a rank's death besides its status.
+/// @file death_facts.h — facts of the host about a rank's death, besides the exit status.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace hvd::rank {
 
-/// "/dev/shm is full (64 MiB)" when less than 1 % or 1 MiB of it is free: why a SIGBUS comes.  Else empty.
+/// "/dev/shm is full (64 MiB)" when less than 1 % or 1 MiB of it is free: a usual cause of SIGBUS.  Else empty.
 std::string full_shared_memory(const std::string& folder = "/dev/shm");
 
-/// Of the rank's last lines, what libstdc++ says of a C++ exception that nobody caught: "C++ exception
-/// std::runtime_error: no such layer".  Empty: nothing.
+/// A C++ exception that nobody caught, from the message of libstdc++ in the rank's last lines: "C++ exception
+/// std::runtime_error: no such layer".  Empty: none.
 std::string thrown_exception(const std::vector<std::string>& tail);
 
-/// The limit (ulimit) whose crossing this signal tells, as this process has it too; empty: none.
+/// The limit (ulimit) of which this signal tells that it was reached; this process has the same limits.  Empty: none.
 std::string reached_limit(const wire::DeathRecord& r);
 
-/// "/tmp is full (64 MiB) on this host" for those of the rank's usual folders that are; empty where none is.
+/// "/tmp is full (64 MiB) on this host", for the full ones among the rank's usual folders; empty: none is full.
 std::string full_folders(const std::string& cwd, const std::string& temporary);
 
 /// Where the kernel puts core files, by its core_pattern: "core in /work" or "piped to /usr/share/apport".

@@ -1,5 +1,7 @@
-/// @file nvml.h — the part of NVIDIA's management library that hvdrank asks, by dlopen of libnvidia-ml.so.1.
-/// Any call may take its time, or for ever where a GPU has fallen off the bus: only from threads that nobody waits for.
+/// @file nvml.h — the part of NVIDIA's management library that hvdrank uses, by dlopen() of libnvidia-ml.so.1.
+///
+/// Any call may take long, and never returns where a GPU has fallen off the bus: call only from threads for which
+/// nobody waits.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -25,12 +27,12 @@ class Nvml {
     std::string pci;  ///< of what is there; empty: not told
   };
 
-  /// Loads and starts the library; false where there is none.  Never unloaded: other threads of it may run.
+  /// Loads and starts the library; false where there is none.  Never unloads it: threads of the library may run.
   bool open();
   /// By UUID ("GPU-…", "MIG-…") or PCI address; nothing where it is not known.
   std::optional<Device> device(const std::string& name) const;
 
-  // Nothing, or none, where this device (a part of one, say), or this version of the library, does not tell.
+  // Nothing, or an empty list, where this device (a MIG part, say) or this version of the library does not tell.
   std::optional<unsigned> busy_percent(Device device) const;
   std::optional<MemoryUse> memory(Device device) const;
   /// Those that compute on it.
@@ -39,9 +41,9 @@ class Nvml {
   std::optional<std::int64_t> lost_words(Device device) const;
   std::vector<Link> links(Device device) const;
 
-  /// From now on the driver's Xid events of @p device are kept.
+  /// From now on the driver's Xid events of @p device are recorded.
   bool watch_xids(Device device);
-  /// The next that is kept, without waiting.
+  /// The next recorded event, or nothing; never waits.
   std::optional<std::uint64_t> next_xid() const;
 
  private:

@@ -1,7 +1,7 @@
 /// @file oom.h — did the kernel's out-of-memory killer end the rank?
 ///
-/// SIGKILL alone does not tell.  The memory cgroup counts its kills (v1
-/// memory.oom_control, v2 memory.events), and the kernel's log names the process.
+/// SIGKILL alone does not tell.  The memory cgroup counts its kills (v1 memory.oom_control, v2 memory.events), and the
+/// kernel's log names the process.
 #pragma once
 #include <sys/types.h>
 
@@ -19,9 +19,9 @@ struct MemoryGroup {
 /// The memory cgroup of @p pid as it stands now.  Not for a zombie: under v1 it is in the root group already.
 MemoryGroup memory_group(pid_t pid);
 
-/// What the kernel did to a process.
+/// A kill by the kernel's out-of-memory killer.
 struct OomKill {
-  std::string text;  ///< one line that says so; empty: it did not, as far as is known
+  std::string text;  ///< one line for the user; empty: no kill is known
   std::int64_t at_us =
       -1;  ///< when, by the kernel's log, which also makes it certain; -1: only the group's counter says it
 };
@@ -32,8 +32,8 @@ struct OomKill {
 /// counts processes as this one does (not in a process namespace).
 OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
 
-/// For a rank that ended by itself: that the kernel killed others of its memory group meanwhile, as it does with the
-/// workers of a data loader.  Empty: it did not, as far as is counted.
+/// For a rank that ended by itself: a line that says how many other processes of its memory group the kernel killed
+/// meanwhile (the workers of a data loader, say).  Empty: none was counted.
 std::string killed_workers(const MemoryGroup& before);
 
 }  // namespace hvd::rank

@@ -1,9 +1,10 @@
-/// @file stack_capture.h — where the rank is right now: its Python lines and, on request, its native frames.
+/// @file stack_capture.h — where the rank is now: its Python frames and, on request, its native frames.
 ///
-/// Python: `import hvd` (or the bootstrap of a pickle) lets faulthandler write all threads' frames to a memory file
-/// when the rank gets stack_signal; that works also while it holds the GIL or sits in C.  The signal is sent only to a
-/// process that catches it, for its default is to kill.  Native: hvdrank itself, started anew with --native-stack,
-/// reads the threads through libdw, so that a fault in there hurts nobody.
+/// Python: `import hvd` (or the bootstrap of a pickle) tells faulthandler to write the frames of all threads to a
+/// memory file when the rank gets stack_signal.  That works even while the rank holds the GIL or runs C code.  The
+/// signal is sent only to a process that catches it, because by default it kills.
+/// Native: a second process, `hvdrank --native-stack`, reads the threads through libdw; a crash in there does not end
+/// the guard.
 #pragma once
 #include <sys/types.h>
 
@@ -23,16 +24,16 @@ inline constexpr const char* stack_fd_variable = "HVD_STACK_FD";
 char process_state(pid_t pid);
 bool catches_signal(pid_t pid, int number);
 
-/// Takes one picture at a time, in steps, for the guard's loop.
+/// Takes one picture at a time, in steps, called from the guard's loop.
 class StackCapture {
  public:
   using Clock = std::chrono::steady_clock;
 
   StackCapture();
-  /// For the rank to inherit; -1 where it could not be made.
+  /// The descriptor that the rank inherits; -1 where it could not be made.
   int fd() const { return file_.get(); }
   bool under_way() const { return step_ != Step::idle; }
-  /// Where the rank was when a signal like SIGSEGV killed it: "in train.py:12 (step)"; empty where nothing was written.
+  /// Where the rank was when a signal like SIGSEGV killed it: "in train.py:12 (step)"; empty: not known.
   std::string fatal() const;
   void begin(pid_t pid, bool native);
   /// The picture (wire::StackPicture), when it is done.  Call every few milliseconds while under way.
@@ -55,7 +56,7 @@ class StackCapture {
   std::string python_, native_text_;
 };
 
-/// The same from what faulthandler wrote, which may hold pictures of before.  Pure.
+/// fatal() for the text that faulthandler wrote; earlier pictures may precede it.  Pure.
 std::string fatal_place(const std::string& written);
 
 /// hvdrank --native-stack PID: prints the native frames of all threads of a process.  Returns the exit code.

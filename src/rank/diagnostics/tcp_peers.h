@@ -1,7 +1,7 @@
-/// @file tcp_peers.h — which other hosts do not answer the rank: for a network that is cut between two hosts, but to
-/// hvdrun from neither.
+/// @file tcp_peers.h — the hosts that do not answer a rank: finds a network that is cut between two hosts while hvdrun
+/// still reaches both.
 ///
-/// Nothing is sent: the kernel knows how often it has repeated what was not acknowledged (/proc/net/tcp).
+/// Nothing is sent: /proc/net/tcp tells how often the kernel has repeated a segment that was not acknowledged.
 #pragma once
 #include <sys/types.h>
 
@@ -14,11 +14,11 @@ namespace hvd::rank {
 /// Of this host's network cards.
 std::vector<std::string> own_addresses();
 
-/// Peers of the TCP connections of @p pid that have not acknowledged what was sent three times and more.
+/// The addresses to which a TCP connection of @p pid has repeated a segment at least three times in vain.
 std::vector<std::string> unanswered(pid_t pid);
 
-/// The same from the text of /proc/net/tcp or tcp6.  Pure.
-/// @param inodes  of the sockets that count
+/// The same for the text of /proc/net/tcp or tcp6.  Pure.
+/// @param inodes  of the sockets to look at
 std::set<std::string> unanswered_in(const std::string& table, const std::set<std::string>& inodes);
 
 }  // namespace hvd::rank

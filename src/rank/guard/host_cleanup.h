@@ -1,4 +1,4 @@
-/// @file host_cleanup.h — what is left of a job on this host once all its ranks here have ended.
+/// @file host_cleanup.h — removes what is left of a job on this host, once all its ranks here have ended.
 #pragma once
 #include <string>
 
@@ -6,8 +6,8 @@
 
 namespace hvd::rank {
 
-/// Kills the strays of @p job (descendants.h), removes its files from /dev/shm (base/leftovers.h), and says what that
-/// was. Takes milliseconds where there is nothing, at most 1 s.
+/// Kills the strays of @p job (descendants.h) and removes its files from /dev/shm (base/leftovers.h).  Returns what was
+/// killed and removed.  Takes milliseconds where there is nothing to do, at most 1 s.
 wire::CleanupResult sweep_host(const std::string& job, double since_seconds);
 
 }  // namespace hvd::rank

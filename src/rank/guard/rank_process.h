@@ -1,4 +1,4 @@
-/// @file rank_process.h — the running rank as its guard holds it: streams, link, signals, end.
+/// @file rank_process.h — the guard's side of a running rank: its streams, link, signals and end.
 #pragma once
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -35,21 +35,21 @@ class RankProcess {
   bool has_ended() const { return status_.has_value(); }
   std::int64_t ended_ns() const { return ended_ns_; }
 
-  /// Reads what waits on all three, once, into @p outbox.  True when something came.
+  /// Reads once from each of the three, into @p outbox.  True when something came.
   bool pump(Outbox& outbox, Clock::time_point now);
-  /// When expire() has something to do.
+  /// The time at which to call expire().
   Clock::time_point deadline() const { return err_.deadline(); }
-  /// Lets a traceback go that has been held for too long.
+  /// Passes on a traceback that was held for too long.
   void expire(Outbox& outbox, Clock::time_point now);
 
-  /// Where it is in its life, when hvdrun has to be told anew.
+  /// Where the rank is in its life, if that is news for hvdrun.
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
-  /// Asks for a picture of its stack; step_stack() gives it as Type::stack, call that while shooting().
+  /// Asks for a picture of the rank's stack.  Call step_stack() while shooting(): it sends the picture as Type::stack.
   void begin_stack(bool native) { stack_.begin(pid_, native); }
   bool shooting() const { return stack_.under_way(); }
   void step_stack(Outbox& outbox);
 
-  /// Looks whether it has ended, and reaps whatever else has.  True once, when it has.
+  /// Reaps all children that have ended.  True once: when the rank has ended.
   bool reap();
   /// True when this process has no children left, hence (it is a subreaper) no descendants.
   bool alone() const;
@@ -59,14 +59,15 @@ class RankProcess {
   std::optional<bool> paused() const;
   /// To the rank's process group; nothing once it has been reaped.
   void signal(int number) const;
-  /// SIGTSTP where the rank has a plan of its own for it, else SIGSTOP: its session has no terminal, and there the
-  /// kernel drops a SIGTSTP whose default action would stop.
+  /// Sends SIGTSTP where the rank handles it, else SIGSTOP: the rank's session has no terminal, and in such a session
+  /// the kernel ignores a SIGTSTP that has its default action.
   void suspend() const;
-  /// SIGCONT, so that what was stopped can heed another signal; not for a rank that runs and would take it for a word.
+  /// Sends SIGCONT to a rank that is stopped, so that it can react to another signal.  A rank that runs does not get
+  /// it: it may handle SIGCONT.
   void wake() const;
 
-  /// After the end, when pump() has found the end of all streams: what is still held goes out, and the record.
-  /// @p stopped  hvdrun had asked for the end.
+  /// The death record.  Call it after the end, when pump() has found the end of all streams; text that is still held
+  /// goes to @p outbox first.  @p stopped  hvdrun had asked for the end
   wire::DeathRecord record(Outbox& outbox, bool stopped);
 
  private:

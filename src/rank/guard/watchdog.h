@@ -1,9 +1,8 @@
 /// @file watchdog.h — the process that mpirun starts: it only waits.
 ///
-/// The watchdog forks the guard and does nothing but pass on signals and reap.  It
-/// exists so that a SIGKILLed guard leaves nothing: as a subreaper it inherits
-/// whatever the guard had below it, kills that, and ends.  It holds no channel, no
-/// threads and no memory worth killing it for.
+/// The watchdog forks the guard; then it only passes on signals and reaps.  It is there for a guard that is killed by
+/// SIGKILL: as a subreaper the watchdog inherits all processes below the guard, kills them, and ends.  It holds no
+/// channel and no threads, and so little memory that the out-of-memory killer spares it.
 #pragma once
 #include <functional>
 

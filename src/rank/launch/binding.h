@@ -1,7 +1,7 @@
-/// @file binding.h — what this rank is bound to, and its GPU, when hvdrun did not say.
+/// @file binding.h — the cores and the GPU of this rank, where hvdrun has not planned them.
 ///
-/// Read from the affinity mask, sysfs and the driver's files rather than through hwloc, whose discovery
-/// costs more than everything else that the guard does before the rank runs.
+/// They are read from the affinity mask, sysfs and the driver's files, not through hwloc: its discovery takes longer
+/// than everything else that the guard does before the rank runs.
 #pragma once
 #include <optional>
 #include <string>
@@ -21,10 +21,10 @@ struct Binding {
   std::string gpu_pci{};                    ///< of the same GPU, for the driver's messages; empty: not known
 };
 
-/// This host, its GPUs as CUDA_VISIBLE_DEVICES leaves them.
+/// This host, with the GPUs that CUDA_VISIBLE_DEVICES leaves visible.
 placement::Machine visible_machine(const Environment& mine);
 
-/// hvdrun's plan, else this host's own by the same function.
+/// hvdrun's plan if there is one, else a plan of this host's own, by the same function.
 /// @param mine  the guard's environment, for CUDA_VISIBLE_DEVICES
 /// Throws Error{usage} when there are more ranks than GPUs here.
 Binding plan_binding(const wire::RankManifest& m, const Environment& mine);

@@ -1,4 +1,4 @@
-/// @file launch_plan.h — from a manifest to the process that it asks for.
+/// @file launch_plan.h — plans the process that a manifest asks for.
 #pragma once
 #include <string>
 
@@ -10,16 +10,16 @@ namespace hvd::rank {
 
 struct LaunchPlan {
   ProcessSpec launch;
-  Fd boot;               ///< the .pkl bootstrap's text, kept until the rank has it
+  Fd boot;               ///< the bootstrap's text for a .pkl, held until the rank has inherited it
   std::string python;    ///< "embedded", "exec", or "" for a command
   std::string kept_out;  ///< why imports do not look beside the payload; empty: they do
 };
 
-/// What the rank inherits; -1: it has none of that.
+/// Descriptors that the rank inherits; -1: none.
 struct InheritedFds {
   int link = -1;         ///< the rank's end of the link
   int payload = -1;      ///< the .pkl's bytes
-  int stack = -1;        ///< where it writes its Python frames when asked
+  int stack = -1;        ///< the file for its Python frames (stack_capture.h)
   int status_page = -1;  ///< wire/status_page.h
 };
 

@@ -7,14 +7,14 @@
 
 namespace hvd::rank {
 
-/// Collects the pieces that hvdrun sends; then it is this host's copy.
+/// Collects the pieces that hvdrun sends; once sealed, it is this host's copy.
 class PayloadStore {
  public:
   /// Throws Error{unavailable}.
   PayloadStore();
   /// Throws Error{unavailable} when memory is full.
   void add(std::string_view piece);
-  /// No more pieces: from now on nobody can change it.
+  /// Ends the payload: from now on nobody can change the bytes.
   void seal();
   std::size_t bytes() const { return bytes_; }
   /// "/proc/PID/fd/N": the same user's processes can open it while this guard lives.

@@ -1,4 +1,4 @@
-/// @file rank_environment.h — what the guard takes from its own environment, and what the rank gets.
+/// @file rank_environment.h — what the guard reads from its own environment, and the environment that the rank gets.
 #pragma once
 #include <map>
 #include <string>
@@ -11,12 +11,12 @@ namespace hvd::rank {
 
 using Environment = std::map<std::string, std::string>;
 
-/// What mpirun's environment says about this process.
+/// What the environment from mpirun says about this process.
 struct LaunchContext {
   int rank = -1;
   std::string job;
   std::vector<std::string> addresses;  ///< where hvdrun listens; the unix socket alone on its own host
-  bool local = false;                  ///< addresses is the unix socket
+  bool local = false;                  ///< on hvdrun's own host: addresses is the unix socket
   std::string server_key;
   std::string host;  ///< as hvdrun calls this host, if it said; else the machine's own name
   wire::KeyPair client;
@@ -25,8 +25,8 @@ struct LaunchContext {
 
 struct Binding;  // placement.h
 
-/// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, its
-/// copy in /proc/PID/environ included.  Throws Error{usage} when hvdrun did not start this process.
+/// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, and from
+/// /proc/PID/environ.  Throws Error{usage} when hvdrun did not start this process.
 LaunchContext take_launch_context();
 /// The same for a host daemon, which has no rank.
 LaunchContext take_daemon_context();

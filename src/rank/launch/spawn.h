@@ -1,4 +1,4 @@
-/// @file spawn.h — the rank's process: forked, cleaned up, bound, and turned into the payload.
+/// @file spawn.h — starts the rank's process: fork, clean-up, binding, exec of the payload.
 #pragma once
 #include <sys/types.h>
 
@@ -10,7 +10,7 @@
 
 namespace hvd::rank {
 
-/// Everything is decided before the fork, so that the child only makes system calls.
+/// All is decided before the fork: the child makes system calls only.
 struct ProcessSpec {
   std::string program;  ///< a path, or a name to look up in env's PATH
   std::vector<std::string> argv;
@@ -27,7 +27,7 @@ struct SpawnedProcess {
   Fd out, err;  ///< read ends, non-blocking
   Fd in;        ///< write end, non-blocking; none unless asked for
   bool used_fallback_cwd = false;
-  bool bound_otherwise = false;  ///< the kernel gave other CPUs than asked for
+  bool bound_otherwise = false;  ///< the kernel gave other CPUs than those asked for
 };
 
 /// Starts the rank in a session of its own; it is killed when this process dies.  Returns after its exec.

@@ -1,4 +1,5 @@
-/// @file trust_checks.h — looks at what a rank would run on this host, before it is run: base/trust.h.
+/// @file trust_checks.h — checks, before a rank starts, whether other users could have chosen what it runs
+/// (base/trust.h).
 #pragma once
 #include <string>
 
@@ -7,23 +8,24 @@
 
 namespace hvd::rank {
 
-/// Where Python looks for a payload's modules before all else.
+/// The folder in which Python looks for a payload's modules first.
 struct Imports {
-  std::string folder;    ///< the script's, or the working folder; empty: it is no Python, or hvdrun does not ask
+  std::string folder;    ///< the script's, or the working folder; empty: no Python, or hvdrun does not ask for checks
   std::string kept_out;  ///< why imports must not look there, as a sentence; empty: they may
 };
 
-/// Throws Error{usage} when others could have chosen the payload's Python file, or it is not the one that hvdrun read.
+/// Throws Error{usage} when other users could have chosen the payload's Python file, or when it is not the file that
+/// hvdrun read.
 /// @param cwd  absolute
 Imports imports_of(const wire::RankManifest& m, const std::string& cwd);
 
-/// @param path  absolute.  Throws Error{usage} when others could have chosen that program.
+/// Throws Error{usage} when other users could have chosen that program.  @param path  absolute
 void need_trusted_program(const wire::RankManifest& m, const std::string& path);
 
-/// Where others may write to the working folder, PATH and its like must not lead there.
+/// Removes the working folder from PATH and similar variables, if other users may write to it.
 void leave_folder_out(Environment& env, const std::string& cwd);
 
-/// @p name as the kernel will look for it: absolute; empty when it is not there.
+/// The absolute path of the program @p name; empty when it does not exist.
 std::string program_path(const std::string& name, const std::string& search_path, const std::string& cwd);
 
 }  // namespace hvd::rank

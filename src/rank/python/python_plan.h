@@ -1,8 +1,8 @@
-/// @file python_plan.h — how to become Python, found out without running it.
+/// @file python_plan.h — how to become a given Python, found without running it.
 ///
-/// Embedded: hvdrank-python loads the interpreter's own libpython and calls
-/// Py_BytesMain with the interpreter's path as argv[0], so that venvs, options and
-/// exit codes are Python's.  Where there is no shared libpython: the interpreter itself.
+/// Embedded: hvdrank-python loads the interpreter's own libpython and calls Py_BytesMain with the interpreter's path as
+/// argv[0]; so venvs, options and exit codes are Python's.  Where there is no shared libpython, the interpreter itself
+/// is run.
 #pragma once
 #include <string>
 
@@ -18,7 +18,7 @@ struct PythonPlan {
 /// Throws Error{unavailable} when there is no such program.
 PythonPlan plan_python(const std::string& python, const std::string& search_path, const std::string& cwd);
 
-/// "3.11", by the names of files and by pyvenv.cfg; empty when they do not tell.
+/// "3.11", from the names of files and from pyvenv.cfg; empty when they do not tell.
 std::string python_version(const std::string& interpreter);
 /// Whether such a Python has the option -P, which keeps the script's or the working folder out of sys.path.
 bool knows_safe_path(const std::string& version);

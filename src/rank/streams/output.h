@@ -1,9 +1,8 @@
-/// @file output.h — one output stream of the rank on its way to hvdrun.
+/// @file output.h — one output stream of the rank, on its way to hvdrun.
 ///
-/// Bytes pass as they come, but for one thing: a Python traceback on stderr is held
-/// back for a moment.  If the rank dies of it, it belongs into the death record, so
-/// that hvdrun prints it last and once; if the rank lives on, it goes out in order.
-/// Pure: time comes in as an argument, nothing is read or written here.
+/// Bytes pass as they come, with one exception: a Python traceback on stderr is held for a moment.  If the rank dies of
+/// the exception, the traceback goes into the death record, and hvdrun prints it last and once.  If the rank lives on,
+/// the traceback is passed on in its place. Pure: time is an argument, nothing is read or written here.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -37,16 +36,16 @@ class Output {
   /// @p tail is shared by both streams and outlives this.  @p hold: look for tracebacks (stderr).
   Output(Tail& tail, bool hold) : tail_(tail), hold_(hold) {}
 
-  /// Takes what was read; returns what may go out now.
+  /// Takes bytes that were read; returns the bytes to pass on now.
   std::string take(std::string_view bytes, Clock::time_point now);
-  /// What has been held for too long at @p now.
+  /// Returns the bytes that were held for too long at @p now.
   std::string expire(Clock::time_point now);
-  /// When expire() has something to do; time_point::max() when nothing is held.
+  /// The time at which to call expire(); time_point::max() when nothing is held.
   Clock::time_point deadline() const;
-  /// The rank is dead and nothing follows: the traceback and what came after it, "" when none is held.
-  /// Other bytes still held are in *rest, to go out as usual.
+  /// The stream has ended.  Returns the held traceback and the text after it, "" when none is held.  Other bytes that
+  /// are still held go to *rest, to be passed on as usual.
   std::string finish(std::string* rest);
-  /// The last traceback, when it went out before the rank died; else "".
+  /// The last traceback, if it was passed on before the rank died; else "".
   const std::string& shown_traceback() const { return shown_; }
 
  private:

@@ -1,4 +1,4 @@
-/// @file standard_input.h — the rank's standard input, from hvdrun: bytes that wait until the rank takes them.
+/// @file standard_input.h — the rank's standard input: bytes from hvdrun that wait until the rank reads them.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,19 +11,19 @@ namespace hvd::rank {
 
 class StandardInput {
  public:
-  /// What feed() has taken and the rank never will: it has closed its standard input, or ended.
+  /// The value of step() once the rank takes nothing more: it has closed its standard input, or ended.
   static constexpr std::uint64_t closed = UINT64_MAX;
 
   StandardInput() = default;
   /// @param fd  the write end, non-blocking
   explicit StandardInput(Fd fd) : fd_(std::move(fd)) {}
 
-  /// An empty piece is the end.  hvdrun sends no more than a window's worth that was not taken
+  /// Adds a piece; an empty piece is the end.  hvdrun sends at most a window of bytes that the rank has not taken
   /// (launcher/control/rank_input.h).
   void add(std::string_view piece);
-  /// To poll for writing; -1 when nothing waits.
+  /// The descriptor to poll for writing; -1 when nothing waits.
   int fd() const { return pending_.empty() ? -1 : fd_.get(); }
-  /// Writes what the rank takes.  Bytes taken so far, or `closed`, when that has changed.
+  /// Writes as much as the rank takes.  Returns the bytes taken so far, or `closed`, if that has changed.
   std::optional<std::uint64_t> step();
 
  private:
