@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hvd.spark._runner import HorovodRunner
-from hvd.spark.ml.any import HorovodEstimator
+from hvd.spark.ml.horovod_estimator import HorovodEstimator
 
 __all__ = ["HorovodEstimator", "HorovodRunner"]

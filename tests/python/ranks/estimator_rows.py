@@ -1,4 +1,4 @@
-"""The estimators' tables on the ranks' side, without Spark: shares, their order, their memory, their errors."""
+"""The estimators' tables on the ranks' side, without Spark: shards, their order, their memory, their errors."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from estimator_tables import new_folder, remove_folders
 
 import hvd.numpy as hvd
-from hvd.spark.ml.share import Share
+from hvd.spark.ml.shard import Shard
 from hvd.spark.ml.tables import count_rows
 from hvd.spark.ml.training import Training, steps_of
 from hvd.spark.store import LocalStore
@@ -35,9 +35,9 @@ def table(rows, files=1, group=10, width=0, **more):
     return store, str(path)
 
 
-def share(made, *names, pool=None, transformation=None, size=None):
+def shard(made, *names, pool=None, transformation=None, size=None):
     store, path = made
-    return Share(store, path, list(names) or ["id"], RANK % (size or SIZE), size or SIZE, pool, transformation)
+    return Shard(store, path, list(names) or ["id"], RANK % (size or SIZE), size or SIZE, pool, transformation)
 
 
 def ids(batches):
@@ -56,7 +56,7 @@ def raises(kind, text, call):
 def check_shares_are_equal_and_cover_the_table():
     made = table(103, files=4, group=7)
     assert count_rows(*made) == 103
-    own = ids(share(made).batches(10))
+    own = ids(shard(made).batches(10))
     everybody = hvd.allgather_object(own)
     assert {len(other) for other in everybody} == {52}
     assert set().union(*everybody) == set(range(103)) and own == sorted(own)
@@ -64,13 +64,13 @@ def check_shares_are_equal_and_cover_the_table():
 
 def check_more_ranks_than_row_groups_and_files_without_rows():
     made = table(5, files=8, group=100)  # three of the files are empty
-    assert ids(share(made, size=5).batches(2)) == [RANK]
-    raises(ValueError, "has 5 rows for 6 ranks", lambda: share(made, size=6))
+    assert ids(shard(made, size=5).batches(2)) == [RANK]
+    raises(ValueError, "has 5 rows for 6 ranks", lambda: shard(made, size=6))
 
 
 def check_the_order_is_drawn_and_can_be_repeated():
     for pool in (None, 8):  # kept, and streamed
-        mine = share(table(100, files=2, group=10), pool=pool)
+        mine = shard(table(100, files=2, group=10), pool=pool)
         natural = ids(mine.batches(8))
         one, other, again = (ids(mine.batches(8, np.random.default_rng(seed))) for seed in (1, 2, 1))
         assert one == again and one != other and one != natural
@@ -78,16 +78,16 @@ def check_the_order_is_drawn_and_can_be_repeated():
 
 
 def check_rows_of_distant_groups_meet_as_far_as_the_pool_reaches():
-    mine = share(table(2000, group=10), pool=400)
+    mine = shard(table(2000, group=10), pool=400)
     first = next(mine.batches(50, np.random.default_rng(0)))["id"]
     assert len(set((first // 10).tolist())) > 15  # of at least that many of the 40 groups in the pool
 
 
 def check_memory_is_bounded_by_the_pool():
-    """A share of 64 MB, a pool of 1 MB: what NumPy and Arrow hold at most."""
+    """A shard of 64 MB, a pool of 1 MB: what NumPy and Arrow hold at most."""
     rows, width = 32_000, 1000
     made = table(rows, files=4, group=500, width=width)
-    mine = share(made, "id", "x", pool=250, size=2)
+    mine = shard(made, "id", "x", pool=250, size=2)
     assert mine.rows * width * 4 >= 64e6
     pool = pa.default_memory_pool()
     before, seen = pool.bytes_allocated(), 0
@@ -105,7 +105,7 @@ def check_memory_is_bounded_by_the_pool():
 
 def check_a_share_that_fits_is_read_once():
     made = table(40)
-    mine = share(made)
+    mine = shard(made)
     first = ids(mine.batches(7))
     hvd.barrier()
     if RANK == 0:
@@ -119,15 +119,15 @@ def check_the_transformation_sees_pieces_and_may_filter():
         frame = frame[frame["id"] % 2 == 0]
         return frame.assign(id=frame["id"] * 2)
 
-    mine = share(table(100, group=10), transformation=even_twice)
+    mine = shard(table(100, group=10), transformation=even_twice)
     assert mine.count() == 25 and ids(mine.batches(6)) == list(range(100 * RANK, 100 * RANK + 100, 4))
-    raises(ValueError, "left a rank none of its 50 rows", lambda: share(table(100), transformation=lambda f: f[f["id"] < 0]))
-    raises(ValueError, "without id", lambda: share(table(100), transformation=lambda f: f.drop(columns="id")))
+    raises(ValueError, "left a rank none of its 50 rows", lambda: shard(table(100), transformation=lambda f: f[f["id"] < 0]))
+    raises(ValueError, "without id", lambda: shard(table(100), transformation=lambda f: f.drop(columns="id")))
 
 
 def check_ranks_take_the_same_steps_after_a_filter():
     """Rank 0 keeps ten rows, rank 1 all fifty: both take ten batches of five, rank 0 its rows five times."""
-    mine = share(table(100, group=10), transformation=lambda f: f[(f["id"] >= 50) | (f["id"] < 10)])
+    mine = shard(table(100, group=10), transformation=lambda f: f[(f["id"] >= 50) | (f["id"] < 10)])
     assert steps_of(mine, 5, None, hvd) == 10 and steps_of(mine, 5, 3, hvd) == 3
     batches = mine.cycle(5)
     taken = [next(batches) for _ in range(10)]
@@ -139,7 +139,7 @@ def check_names_with_points_and_backticks():
     values = np.arange(20.0)
     made = table(20, **{"a.b": values, "a.b.c": -values, "x`y": 2 * values, "a": 3 * values})
     for names in (["a.b"], ["a"], ["a.b", "x`y", "a.b.c"]):
-        (batch,) = share(made, *names, size=1).batches(20)
+        (batch,) = shard(made, *names, size=1).batches(20)
         assert list(batch) == names and (batch[names[0]] == (values if names[0] == "a.b" else 3 * values)).all(), names
 
 
@@ -149,13 +149,13 @@ def check_cells_that_do_not_serve():
         path = pathlib.Path(made[1]) / "1.parquet"
         pq.write_table(pa.table({"id": [7], "v": pa.array([None], pa.list_(pa.float64()))}), path)
     hvd.barrier()
-    raises(ValueError, "column 'v' has arrays of different lengths (1 to 2)", lambda: list(share(made, "v", size=1).batches(4)))
+    raises(ValueError, "column 'v' has arrays of different lengths (1 to 2)", lambda: list(shard(made, "v", size=1).batches(4)))
     hvd.barrier()
     if RANK == 0:
         (pathlib.Path(made[1]) / "0.parquet").unlink()
     hvd.barrier()
-    raises(ValueError, "column 'v' has 1 nulls: drop or fill", lambda: list(share(made, "v", size=1).batches(4)))
-    raises(ValueError, "has no column w; it has id, v", lambda: share(made, "w", size=1))
+    raises(ValueError, "column 'v' has 1 nulls: drop or fill", lambda: list(shard(made, "v", size=1).batches(4)))
+    raises(ValueError, "has no column w; it has id, v", lambda: shard(made, "w", size=1))
 
 
 def check_files_that_the_driver_listed_count():
@@ -164,7 +164,7 @@ def check_files_that_the_driver_listed_count():
     if RANK == 0:
         store.write(f"{path}/_hvd_files.json", json.dumps([f"{path}/0.parquet", f"{path}/2.parquet"]).encode())
     hvd.barrier()
-    assert count_rows(store, path) == 20 and set(ids(share((store, path)).batches(5))) <= {*range(10), *range(20, 30)}
+    assert count_rows(store, path) == 20 and set(ids(shard((store, path)).batches(5))) <= {*range(10), *range(20, 30)}
 
 
 def check_orders_follow_seed_rank_and_epoch():

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import hvd.numpy as hvd
 from hvd.data import petastorm_reader
-from hvd.spark.ml.share import Share
+from hvd.spark.ml.shard import Shard
 from hvd.spark.store import LocalStore
 
 warnings.simplefilter("ignore")  # Petastorm's, of names that pyarrow will take away
@@ -76,8 +76,8 @@ def check_with_the_package():
 
 
 def check_with_pyarrow_alone():
-    share = Share(LocalStore(str(FOLDER)), str(FOLDER), ["id", "image", "packed"], RANK, SIZE)
-    (batch,) = share.batches(100)
+    shard = Shard(LocalStore(str(FOLDER)), str(FOLDER), ["id", "image", "packed"], RANK, SIZE)
+    (batch,) = shard.batches(100)
     assert np.array_equal(batch["image"], IMAGES[batch["id"]]) and np.array_equal(batch["packed"], batch["image"])
     total = hvd.allreduce(np.array([batch["image"].sum()], "float64"), op=hvd.Sum, name="sum")
     assert total[0] == SUM
@@ -85,10 +85,10 @@ def check_with_pyarrow_alone():
 
 READS = """
 import sys
-from hvd.spark.ml.share import Share
+from hvd.spark.ml.shard import Shard
 from hvd.spark.store import LocalStore
-share = Share(LocalStore(sys.argv[1]), sys.argv[1], ["image", "packed"], 0, 1)
-print(sum(float(batch["image"].sum() + batch["packed"].sum()) for batch in share.batches(7)))
+shard = Shard(LocalStore(sys.argv[1]), sys.argv[1], ["image", "packed"], 0, 1)
+print(sum(float(batch["image"].sum() + batch["packed"].sum()) for batch in shard.batches(7)))
 """
 
 
@@ -105,7 +105,7 @@ def check_other_codecs_are_refused():
     if RANK == 0:
         pq.write_table(pa.table({"image": [b"\x89PNG...."]}), FOLDER / "picture.parquet")
         try:
-            Share(LocalStore(str(FOLDER)), str(FOLDER / "picture.parquet"), ["image"], 0, 1)
+            Shard(LocalStore(str(FOLDER)), str(FOLDER / "picture.parquet"), ["image"], 0, 1)
         except ValueError as error:
             assert "column 'image' holds a picture, not NumPy arrays" in str(error), str(error)
         else:

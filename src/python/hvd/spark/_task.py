@@ -1,8 +1,8 @@
 """What each task of the barrier stage does.
 
-Task 0 runs hvdrun with the manifest of the cluster.  hvdrun starts mpirun, whose launch agent (_handover.py) gives it each
+Task 0 runs hvdrun with the manifest of the cluster.  hvdrun starts mpirun, whose launch agent (_launch_agent.py) gives it each
 host's daemon command; one allGather hands them to the first task of each host, which runs its own.  The other tasks of
-the host wait for that one (_turn.py), so that their slots stay taken while ranks run.  An allGather costs a second, so
+the host wait for that one (_host_lock.py), so that their slots stay taken while ranks run.  An allGather costs a second, so
 there is one, and none on a single host; with GPUs one more, before, since hvdrun plans with them.
 """
 
@@ -29,9 +29,9 @@ from typing import Any
 
 from hvd import _environment
 from hvd._run import hvdrun_program, ranks_environment, write_private
+from hvd.spark._host_lock import HostLock, wait_for_release
 from hvd.spark._manifest import by_host, manifest, natural
 from hvd.spark._relay import Sender
-from hvd.spark._turn import Turn, wait_for_first
 
 _SECRETS = re.compile(r"^(_SPARK_AUTH_SECRET|PYTHON_WORKER_FACTORY_.*|.*SPARK.*(SECRET|PASSWORD).*)$")
 # How long hvdrun may take to call its agent for all hosts: it gives up on its start after this by itself.
@@ -85,15 +85,15 @@ def run_task(spec: Spec, _rows: Any) -> Iterator[Outcome]:
     if hosts[own][0] != me:
         if not alone:
             context.allGather(json.dumps({"facts": _facts()}))
-        wait_for_first(spec.job, may_be_over=not alone)
+        wait_for_release(spec.job, may_be_released=not alone)
         if alone:
             context.barrier()  # a second, in which the first task keeps its turn for those that come late
         return
-    turn = Turn(spec.job)
+    lock = HostLock(spec.job)
     try:
         if me == 0:
             outcome = _lead(spec, context, hosts, gpus)
-            turn.over()
+            lock.release()
             if alone and len(hosts[own]) > 1:
                 context.barrier()
             yield outcome
@@ -102,7 +102,7 @@ def run_task(spec: Spec, _rows: Any) -> Iterator[Outcome]:
             if own in scripts:
                 _run_daemon(scripts[own], gpus.get(own))
     finally:
-        turn.forget()
+        lock.close()
 
 
 def _gather_gpus(context: Any, hosts: dict[str, list[int]]) -> dict[str, list[str]]:
@@ -281,7 +281,7 @@ class _Hvdrun:
         self.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.link.bind(str(folder / "agent"))
         self.link.listen(64)
-        agent = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_handover.py")), str(folder / "agent"), "{host}"]
+        agent = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch_agent.py")), str(folder / "agent"), "{host}"]
         described = manifest(spec.application, slots, gpus, agent)
         write_private(folder / "manifest.json", json.dumps(described).encode())
         self.files = [payload, folder / "manifest.json"]  # hvdrun reads them at once

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from hvd.spark.ml.prepared import prepare_data
+from hvd.spark.ml.dataset import prepare_data
 
 __all__ = ["prepare_data"]

@@ -12,10 +12,10 @@ from pyspark.ml import Estimator, Model
 from hvd.spark._session import spark_context
 from hvd.spark.backend import Backend, SparkBackend
 from hvd.spark.ml import columns as c
+from hvd.spark.ml.dataset import Dataset, enough
 from hvd.spark.ml.defaults import ACCEPTED, COUNTS, PARAMS
 from hvd.spark.ml.params import EstimatorParams
 from hvd.spark.ml.persistence import Persistent
-from hvd.spark.ml.prepared import Table, enough
 from hvd.spark.ml.tables import count_rows
 from hvd.spark.ml.training import Training
 from hvd.spark.store import Store
@@ -68,11 +68,11 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
         part = uuid.uuid4().hex[:12]
         training.train_path = training.store.get_train_data_path(part)
         training.val_path = training.store.get_val_data_path(part)
-        table = Table(dataset, features, labels, training.weight, self.value("validation"), self.value("random_seed"))
+        data = Dataset(dataset, features, labels, training.weight, self.value("validation"), self.value("random_seed"))
         # A function may fill nulls, or pad arrays, and a module may read anything.
         strict = self.value("transformation_fn") is None and self.value("data_module") is None
         try:
-            table.write(training.store, training.train_path, training.val_path, ranks, self.value("rows_per_group"), strict)
+            data.write(training.store, training.train_path, training.val_path, ranks, self.value("rows_per_group"), strict)
             return self._train(training)
         finally:
             training.store.delete(training.train_path)

@@ -14,8 +14,8 @@ from typing import Any, Callable
 import numpy
 
 from hvd.spark.ml.events import EventFile
-from hvd.spark.ml.reading import ModuleRows, rows_of
-from hvd.spark.ml.share import Share
+from hvd.spark.ml.readers import DataModuleReader, open_reader
+from hvd.spark.ml.shard import Shard
 from hvd.spark.ml.training import Training, begin, of_rows
 
 
@@ -97,17 +97,17 @@ def _fit(run: _Run, model: Any, first: int) -> None:
         *run.best_keeper(),
         run.keeper(),
     ]
-    with rows_of(training, hvd) as rows:
+    with open_reader(training, hvd) as rows:
         options = {"epochs": settings["epochs"], "initial_epoch": first, "steps_per_epoch": rows.steps, "verbose": 0}
-        if isinstance(rows, ModuleRows):
+        if isinstance(rows, DataModuleReader):
             if rows.val_steps:
                 options |= {"validation_data": rows.module.val_data(), "validation_steps": rows.val_steps}
             model.fit(rows.module.train_data(), callbacks=callbacks, **options)
             return
-        run.share = rows.share
+        run.shard = rows.shard
         validation = [run.validator(lambda: run.batches(rows.validate()), rows.val_steps)] if rows.val_steps else []
         epochs = itertools.chain.from_iterable(rows.train(epoch) for epoch in itertools.count(first))
-        # shuffle: which share.py does
+        # shuffle: which shard.py does
         model.fit(run.batches(epochs), shuffle=False, callbacks=[*validation, *callbacks], **options)
 
 
@@ -184,7 +184,7 @@ class _Run:
         self.path = training.store.get_checkpoint_path(training.run_id)
         self.history: dict[str, list[float]] = {}
         self.folder: Any = None  # where rank 0 keeps the best model so far
-        self.share: Share | None = None
+        self.shard: Shard | None = None
         self.logs = training.store.get_logs_path(training.run_id)
         self.events: list[EventFile] = []  # training's and validation's, on rank 0
         self.board: Any = None  # where the user's TensorBoard writes
@@ -250,9 +250,9 @@ class _Run:
 
     def widths(self) -> list[int]:
         """How many values each output has; 0 where a data_module alone knows."""
-        if self.share is None:
+        if self.shard is None:
             return [0 if None in spec.shape[1:] else math.prod(spec.shape[1:]) for spec in self.model.outputs]
-        outputs = self.model.predict(self.inputs(self.share.first), verbose=0)
+        outputs = self.model.predict(self.inputs(self.shard.first), verbose=0)
         return [int(numpy.size(value)) for value in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
     def checkpoint(self) -> Any:

@@ -1,7 +1,7 @@
 """The training table on its way to the ranks: Parquet files written by executors through the store.
 
 Each partition is one file, written under a name of its own; the driver lists those whose task succeeded in a file
-`_hvd_files.json`, so that a second attempt of a task does no harm.  share.py reads them.
+`_hvd_files.json`, so that a second attempt of a task does no harm.  shard.py reads them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from hvd.spark.ml.events import EventFile
-from hvd.spark.ml.reading import rows_of
+from hvd.spark.ml.readers import open_reader
 from hvd.spark.ml.training import Training, begin, of_rows
 
 
@@ -48,7 +48,7 @@ class _Trainer:
         )
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
-        self.rows = rows_of(training, hvd)
+        self.rows = open_reader(training, hvd)
         self.sample: list[Any] = []  # one row's inputs
         kept = hvd.rank() == 0 and training.store.saving_runs()
         self.events = EventFile(training.store, training.store.get_logs_path(training.run_id)) if kept else None
@@ -119,7 +119,7 @@ class _Trainer:
         return self.torch.as_tensor(values).to(self.device)
 
     def _tensors(self, batch: Any) -> tuple[list[Any], list[Any], Any]:
-        """(inputs, labels, the rows' weights or None).  batch: of a share, or of a data_module."""
+        """(inputs, labels, the rows' weights or None).  batch: of a shard, or of a data_module."""
         features, labels = batch if isinstance(batch, (tuple, list)) else (batch, batch)
         if isinstance(labels, Mapping):
             labels = [labels[name] for name in self.t.labels]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hvd.spark.ml.share import Share
+from hvd.spark.ml.shard import Shard
 from hvd.spark.store import Store
 
 
@@ -28,11 +28,11 @@ class Training:
         """All that a rank reads, each once."""
         return list(dict.fromkeys([*self.features, *self.labels, *([self.weight] if self.weight else [])]))
 
-    def shares(self, hvd: Any) -> tuple[Share, Share | None]:
+    def shards(self, hvd: Any) -> tuple[Shard, Shard | None]:
         """This rank's rows for training, and for validation where there is one."""
 
-        def share(path: str) -> Share:
-            return Share(
+        def shard(path: str) -> Shard:
+            return Shard(
                 self.store,
                 path,
                 self.columns(),
@@ -42,7 +42,7 @@ class Training:
                 self.settings["transformation_fn"],
             )
 
-        return share(self.train_path), share(self.val_path) if self.validates else None
+        return shard(self.train_path), shard(self.val_path) if self.validates else None
 
     def shuffles(self) -> bool:
         """Whether ranks draw their rows' order."""
@@ -69,12 +69,12 @@ def of_rows(shape: Any) -> tuple[int, ...]:
     return tuple(shape) if -1 in shape else (-1, *shape)
 
 
-def steps_of(share: Share, batch_size: int, asked: int | None, hvd: Any) -> int:
+def steps_of(shard: Shard, batch_size: int, asked: int | None, hvd: Any) -> int:
     """Steps of an epoch, the same on all ranks: `asked`, else as many as the rank with most rows needs.
 
     Without a transformation all ranks have the same number of rows; one may leave ranks different numbers.
     """
     if asked is not None:
         return asked
-    rows = share.rows if share.transformation is None else max(hvd.allgather_object(share.count(), name="hvd.spark.rows"))
+    rows = shard.rows if shard.transformation is None else max(hvd.allgather_object(shard.count(), name="hvd.spark.rows"))
     return max(1, -(-rows // batch_size))

@@ -19,32 +19,32 @@ def _name(job: str) -> bytes:
     return f"\0hvd-spark-{os.geteuid()}-{job}".encode()
 
 
-class Turn:
+class HostLock:
     """Held by the first task of a host until its part of the job has ended."""
 
     def __init__(self, job: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.bind(_name(job))
         self.socket.listen(4096)
-        self.done = threading.Event()
+        self.released = threading.Event()
         threading.Thread(target=self._answer, daemon=True).start()
 
     def _answer(self) -> None:
-        """Once all is over: ends every connection, also of those that come later, until forget()."""
-        self.done.wait()
+        """Once the lock is released: ends every connection, also of those that come later, until close()."""
+        self.released.wait()
         try:
             while True:
                 self.socket.accept()[0].close()
         except OSError:
             pass
 
-    def over(self) -> None:
+    def release(self) -> None:
         """Lets the others go on."""
-        self.done.set()
+        self.released.set()
 
-    def forget(self) -> None:
+    def close(self) -> None:
         """Nobody will come any more."""
-        self.over()
+        self.release()
         try:
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         except OSError:
@@ -52,10 +52,10 @@ class Turn:
         self.socket.close()
 
 
-def wait_for_first(job: str, may_be_over: bool) -> None:
-    """Returns when the host's first task has called over(), or is gone.
+def wait_for_release(job: str, may_be_released: bool) -> None:
+    """Returns when the host's first task has released its lock, or is gone.
 
-    may_be_over: it held its turn at some moment before this call, so that where there is none all is over.
+    may_be_released: the lock was held at some moment before this call, so that where there is none now it was released.
     """
     deadline = time.monotonic() + _APPEAR_SECONDS
     while True:
@@ -65,7 +65,7 @@ def wait_for_first(job: str, may_be_over: bool) -> None:
                 link.recv(1)
                 return
             except ConnectionRefusedError:
-                if may_be_over or time.monotonic() > deadline:
+                if may_be_released or time.monotonic() > deadline:
                     return
             except OSError:
                 return  # reset: the first task is gone

@@ -1,4 +1,4 @@
-"""Where a rank's batches come from: its share of the table, or the estimator's data_module."""
+"""Where a rank's batches come from: its shard of the table, or the estimator's data_module."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from hvd.spark.ml.share import Share
+from hvd.spark.ml.shard import Shard
 from hvd.spark.ml.tables import count_rows
 from hvd.spark.ml.training import Training, steps_of
 
 
-class SharedRows:
-    """Batches of this rank's share.  steps, val_steps (0 without validation): of an epoch, the same on all ranks."""
+class ShardReader:
+    """Batches of this rank's shard.  steps, val_steps (0 without validation): of an epoch, the same on all ranks."""
 
     def __init__(self, training: Training, hvd: Any) -> None:
         settings = training.settings
         self.t, self.rank = training, hvd.rank()
-        self.share, self.val = training.shares(hvd)
+        self.shard, self.val = training.shards(hvd)
         self.size, self.val_size = settings["batch_size"], settings["val_batch_size"] or settings["batch_size"]
-        self.steps = steps_of(self.share, self.size, settings["train_steps_per_epoch"], hvd)
+        self.steps = steps_of(self.shard, self.size, settings["train_steps_per_epoch"], hvd)
         asked = settings["validation_steps_per_epoch"]
         self.val_steps = steps_of(self.val, self.val_size, asked, hvd) if self.val is not None else 0
 
-    def __enter__(self) -> SharedRows:
+    def __enter__(self) -> ShardReader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -32,16 +32,16 @@ class SharedRows:
     def train(self, epoch: int) -> Iterator[Any]:
         """An epoch's batches, in its order."""
         order = self.t.order(self.rank, epoch) if self.t.shuffles() else None
-        return islice(self.share.cycle(self.size, order), self.steps)
+        return islice(self.shard.cycle(self.size, order), self.steps)
 
     def validate(self) -> Iterator[Any]:
         """A validation's batches, as the rows lie."""
-        share: Share | None = self.val
-        assert share is not None
-        return islice(share.cycle(self.val_size), self.val_steps)
+        shard: Shard | None = self.val
+        assert shard is not None
+        return islice(shard.cycle(self.val_size), self.val_steps)
 
 
-class ModuleRows:
+class DataModuleReader:
     """Batches of a data_module, which is made with Horovod's arguments and read on and on; begun anew where it ends."""
 
     def __init__(self, training: Training, hvd: Any) -> None:
@@ -79,7 +79,7 @@ class ModuleRows:
         self._train: Iterator[Any] | None = None
         self._val: Iterator[Any] | None = None
 
-    def __enter__(self) -> ModuleRows:
+    def __enter__(self) -> DataModuleReader:
         self.module = self.module.__enter__()
         return self
 
@@ -99,9 +99,9 @@ class ModuleRows:
         return islice(self._val, self.val_steps)
 
 
-def rows_of(training: Training, hvd: Any) -> SharedRows | ModuleRows:
+def open_reader(training: Training, hvd: Any) -> ShardReader | DataModuleReader:
     """What the estimator was asked for."""
-    return (ModuleRows if training.settings["data_module"] else SharedRows)(training, hvd)
+    return (DataModuleReader if training.settings["data_module"] else ShardReader)(training, hvd)
 
 
 def _steps(training: Training, path: str, batch_size: int, hvd: Any) -> int:

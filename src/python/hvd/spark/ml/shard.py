@@ -1,8 +1,8 @@
 """A rank's rows of a training table, as batches, in bounded memory.
 
-The table's rows are numbered through its files and row groups; a rank has those from rank * share on.  Row groups are read
+The table's rows are numbered through its files and row groups; a rank has those from rank * rows on.  Row groups are read
 piece by piece, in an order of the epoch's, into a pool from which batches are drawn at random: rows that lie far apart in
-the table may meet in a batch as far as the pool reaches, as in Petastorm's shuffling queue.  A share that fits into the
+the table may meet in a batch as far as the pool reaches, as in Petastorm's shuffling queue.  A shard that fits into the
 pool is read once and kept, and its order is then wholly random.
 """
 
@@ -36,7 +36,7 @@ class _Group:
     row_bytes: float  # as stored
 
 
-class Share:
+class Shard:
     """This rank's rows.  Batches are dictionaries of arrays by column, [rows] or [rows, length].
 
     Every rank gets the same number of rows, the last ones a few of the next rank's besides, since ranks must take the

@@ -11,11 +11,11 @@ from hvd.spark.ml import columns as c
 from hvd.spark.ml.tables import remove_table, write_table
 from hvd.spark.store import Store
 
-__all__ = ["Table", "enough", "prepare_data"]
+__all__ = ["Dataset", "enough", "prepare_data"]
 
 
 @dataclass
-class Table:
+class Dataset:
     """What to train on.  validation: a part of the rows, a column that is true for validation rows, or nothing."""
 
     df: Any
@@ -98,7 +98,7 @@ def prepare_data(
     _in_use.add(train)
     try:
         remove_table(store, val)  # of another time: fit_on_parquet would take it for this one's
-        Table(df, features, label_columns, sample_weight_col, validation).write(store, train, val, num_processes, None, True)
+        Dataset(df, features, label_columns, sample_weight_col, validation).write(store, train, val, num_processes, None, True)
         if verbose:
             print(f"wrote {train}" + (f" and {val}" if validation else ""), flush=True)
         yield index
