@@ -1,4 +1,4 @@
-"""What every framework's package offers besides its own operations: the queries, process sets, should_stop, the error.
+"""What every framework's package offers besides its own operations: queries, reduce ops, process sets, should_stop, the error.
 
 A package re-exports it with a star and names only what is its own:
 
@@ -9,6 +9,12 @@ A package re-exports it with a star and names only what is its own:
 The list is not called __all__: type checkers read no lists put together from others, and would see half of it.
 """
 
+from hvd._native import Adasum as Adasum
+from hvd._native import Average as Average
+from hvd._native import Max as Max
+from hvd._native import Min as Min
+from hvd._native import Product as Product
+from hvd._native import Sum as Sum
 from hvd._should_stop import should_stop as should_stop
 from hvd._world import *  # noqa: F403 -- the queries that it lists
 from hvd._world import __all__ as _queries
@@ -20,8 +26,14 @@ from hvd.process_sets import remove_process_set as remove_process_set
 
 _names = [
     *_queries,
+    "Adasum",
+    "Average",
     "HorovodInternalError",
+    "Max",
+    "Min",
     "ProcessSet",
+    "Product",
+    "Sum",
     "add_process_set",
     "global_process_set",
     "remove_process_set",

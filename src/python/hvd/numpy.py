@@ -14,7 +14,6 @@ from typing import Any
 from hvd._collectives import Collectives
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
-from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd._numpy_adapter import NumpyAdapter
 from hvd._objects import allgather_object, broadcast_object
 
@@ -52,12 +51,6 @@ synchronize = _collectives.synchronize
 
 __all__ = [
     *_shared,
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
     "allgather",
     "allgather_async",
     "allgather_object",

@@ -6,24 +6,23 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from hvd._compression import Compressor, NoneCompressor
+from hvd._compression import CastCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class _CastCompressor(Compressor):
-    wire: Any
+class _CastCompressor(CastCompressor):
+    @staticmethod
+    def is_floating(tensor: Any) -> bool:
+        return bool(jnp.issubdtype(tensor.dtype, jnp.floating))
+
+    @staticmethod
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tensor.astype(dtype)
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:  # type: ignore[override]
-        dtype = jnp.asarray(tensor).dtype
-        if jnp.issubdtype(dtype, jnp.floating) and dtype != cls.wire:
-            return jnp.asarray(tensor).astype(cls.wire), dtype
-        return tensor, None
-
-    @classmethod
-    def decompress(cls, tensor: Any, ctx: Any) -> Any:  # type: ignore[override]
-        return tensor if ctx is None else tensor.astype(ctx)
+        return super().compress(tensor if hasattr(tensor, "dtype") else jnp.asarray(tensor))
 
 
 class FP16Compressor(_CastCompressor):

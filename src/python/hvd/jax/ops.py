@@ -29,12 +29,7 @@ from hvd._native import (
     BARRIER,
     BROADCAST,
     REDUCESCATTER,
-    Adasum,
     Average,
-    Max,
-    Min,
-    Product,
-    Sum,
 )
 from hvd.jax import _arrays, _primitive
 from hvd.jax._primitive import Operation
@@ -42,12 +37,6 @@ from hvd.jax.compression import Compression, Compressor
 from hvd.process_sets import ProcessSet, global_process_set, root_of
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
     "allgather",
     "allgather_async",
     "allreduce",

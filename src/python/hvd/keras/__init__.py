@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
-from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd._objects import allgather_object, broadcast_object
 from hvd.keras import callbacks, elastic
 from hvd.keras._backend import Compression
@@ -20,15 +19,9 @@ from hvd.keras.optimizer import DistributedOptimizer, PartialDistributedOptimize
 
 __all__ = [
     *_shared,
-    "Adasum",
-    "Average",
     "Compression",
     "DistributedOptimizer",
-    "Max",
-    "Min",
     "PartialDistributedOptimizer",
-    "Product",
-    "Sum",
     "allgather",
     "allgather_object",
     "allreduce",

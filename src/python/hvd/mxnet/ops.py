@@ -13,17 +13,11 @@ from typing import Any
 from mxnet.base import MXNetError
 
 from hvd._collectives import Collectives
-from hvd._native import Adasum, Average, Max, Min, Product, Sum
+from hvd._native import Average
 from hvd.mxnet._adapter import MxnetAdapter
 from hvd.process_sets import ProcessSet, global_process_set
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
     "allgather",
     "allreduce",
     "allreduce_",

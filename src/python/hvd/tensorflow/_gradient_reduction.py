@@ -15,10 +15,11 @@ import tensorflow as tf
 
 from hvd import _environment, _world
 from hvd._arguments import checked_predivide
+from hvd._native import Adasum, Average, Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.tensorflow import _library
 from hvd.tensorflow.compression import Compression, Compressor
-from hvd.tensorflow.ops import Adasum, Average, Sum, allreduce, grouped_allreduce, many_allreduce
+from hvd.tensorflow.ops import allreduce, grouped_allreduce, many_allreduce
 
 BATCH_BYTES = _environment.integer("HVD_TENSORFLOW_BATCH_BYTES")
 

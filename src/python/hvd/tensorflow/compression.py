@@ -6,23 +6,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd._compression import Compressor, NoneCompressor
+from hvd._compression import CastCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class _CastCompressor(Compressor):
-    wire: Any
+class _CastCompressor(CastCompressor):
+    @staticmethod
+    def is_floating(tensor: tf.Tensor) -> bool:
+        return bool(tensor.dtype.is_floating)
 
-    @classmethod
-    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:  # type: ignore[override]
-        if tensor.dtype.is_floating and tensor.dtype != cls.wire:
-            return tf.cast(tensor, cls.wire), tensor.dtype
-        return tensor, None
-
-    @classmethod
-    def decompress(cls, tensor: tf.Tensor, ctx: Any) -> tf.Tensor:  # type: ignore[override]
-        return tensor if ctx is None else tf.cast(tensor, ctx)
+    @staticmethod
+    def cast(tensor: tf.Tensor, dtype: Any) -> tf.Tensor:
+        return tf.cast(tensor, dtype)
 
 
 class FP16Compressor(_CastCompressor):

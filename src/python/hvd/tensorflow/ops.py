@@ -12,19 +12,13 @@ import numpy as np
 import tensorflow as tf
 
 from hvd._arguments import checked_factor, reduce_op
-from hvd._native import DTYPES, Adasum, Average, Max, Min, Product, Sum
+from hvd._native import DTYPES, Average, Sum
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow import _library
 from hvd.tensorflow._library import unconverted
 from hvd.tensorflow.compression import Compression, Compressor
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
     "allgather",
     "allreduce",
     "alltoall",

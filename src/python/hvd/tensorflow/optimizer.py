@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd._native import Adasum, Average
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._gradient_reduction import Aggregation, Settings, checked_groups, key, reduce_gradients
 from hvd.tensorflow._library import unconverted
 from hvd.tensorflow.compression import Compression, Compressor
-from hvd.tensorflow.ops import Adasum, Average
 
 __all__ = ["DistributedOptimizer"]
 

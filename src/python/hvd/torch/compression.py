@@ -6,23 +6,19 @@ from typing import Any
 
 import torch
 
-from hvd._compression import Compressor, NoneCompressor
+from hvd._compression import CastCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "PowerSGD"]
 
 
-class _CastCompressor(Compressor):
-    wire: torch.dtype
+class _CastCompressor(CastCompressor):
+    @staticmethod
+    def is_floating(tensor: torch.Tensor) -> bool:
+        return tensor.dtype.is_floating_point
 
-    @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
-        if tensor.dtype.is_floating_point and tensor.dtype is not cls.wire:
-            return tensor.to(cls.wire), tensor.dtype
-        return tensor, None
-
-    @classmethod
-    def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # type: ignore[override]
-        return tensor if ctx is None else tensor.to(ctx)
+    @staticmethod
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return tensor.to(dtype)
 
 
 class FP16Compressor(_CastCompressor):

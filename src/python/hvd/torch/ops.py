@@ -22,12 +22,6 @@ from hvd.torch._adapter import TorchAdapter
 from hvd.torch.compression import Compression, Compressor
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
     "allgather",
     "allgather_async",
     "allreduce",

@@ -12,6 +12,7 @@ import torch
 
 from hvd import _world
 from hvd._arguments import reduce_op
+from hvd._native import Adasum, Average
 from hvd._objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adasum_update import AdasumUpdateReducer
@@ -19,7 +20,7 @@ from hvd.torch._grad_scaler import GradScalerSupport
 from hvd.torch._powersgd import LowRankReducer
 from hvd.torch._reducer import Reducer, Settings
 from hvd.torch.compression import Compression, Compressor, PowerSGD
-from hvd.torch.ops import Adasum, Average, allreduce
+from hvd.torch.ops import allreduce
 
 __all__ = ["DistributedOptimizer"]
 

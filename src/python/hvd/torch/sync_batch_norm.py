@@ -14,8 +14,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hvd import _world
+from hvd._native import Sum
 from hvd.process_sets import ProcessSet, global_process_set
-from hvd.torch.ops import Sum, collectives
+from hvd.torch.ops import collectives
 
 __all__ = ["SyncBatchNorm"]
 
