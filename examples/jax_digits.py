@@ -1,6 +1,6 @@
 """Handwritten digits on several ranks with JAX and optax: one compiled step, gradients averaged inside it.
 
-    hvdrun -np 2 python examples/jax_digits.py
+    hvdrun -np 2 examples/jax_digits.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
 What makes it distributed is marked [1] to [5]; without hvdrun it runs alone.

@@ -1,6 +1,6 @@
 """Gradients of three precisions in one model: what exchanging them together gains over one by one.
 
-    hvdrun -np 2 python examples/jax_mixed_precision.py
+    hvdrun -np 2 examples/jax_mixed_precision.py
 
 A model with bfloat16 weights, float16 adapters and float32 norms hands over its gradients in mixed order. Given to one
 call, all that are ready travel in one batch, whatever their dtypes and order: the runtime looks ahead, past arrays of

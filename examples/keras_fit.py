@@ -1,7 +1,7 @@
 """Handwritten digits on several ranks with Keras 3: model.fit(), on TensorFlow, torch or JAX.
 
-    hvdrun -np 2 python examples/keras_fit.py
-    KERAS_BACKEND=torch hvdrun -np 2 python examples/keras_fit.py
+    hvdrun -np 2 examples/keras_fit.py
+    KERAS_BACKEND=torch hvdrun -np 2 examples/keras_fit.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
 What makes it distributed is marked [1] to [5]; without hvdrun it runs alone.

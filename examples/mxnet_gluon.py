@@ -1,6 +1,6 @@
 """Handwritten digits on several ranks with MXNet's gluon: its training loop, with a distributed trainer.
 
-    hvdrun -np 2 python examples/mxnet_gluon.py
+    hvdrun -np 2 examples/mxnet_gluon.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
 What makes it distributed is marked [1] to [4]; without hvdrun it runs alone.

@@ -1,6 +1,6 @@
 """Training from Parquet files: each rank reads its share of the rows, a thread ahead of the training.
 
-    hvdrun -np 2 python examples/parquet_digits.py
+    hvdrun -np 2 examples/parquet_digits.py
 
 Rank 0 writes scikit-learn's digits as a folder of Parquet files first, as a data pipeline would have. Every rank then reads
 only the row groups of which it has rows, and all ranks get the same number of batches. Needs pyarrow.

@@ -1,6 +1,6 @@
 """Training from a Parquet data set through Petastorm, which deals its row groups to the ranks. No framework but NumPy.
 
-    hvdrun -np 2 python examples/petastorm_digits.py
+    hvdrun -np 2 examples/petastorm_digits.py
 
 Rank 0 writes scikit-learn's digits as a Parquet data set first. Needs Petastorm (0.13, which wants numpy<1.24, pyarrow<15 and
 pyspark<3.6). Row groups do not divide evenly, so ranks have different numbers of batches: all take as many steps as the one

@@ -1,6 +1,6 @@
 """Handwritten digits on several ranks in the style of TensorFlow 1: a graph, placeholders, a MonitoredTrainingSession.
 
-    hvdrun -np 2 python examples/tensorflow_session.py
+    hvdrun -np 2 examples/tensorflow_session.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
 What makes it distributed is marked [1] to [4]; without hvdrun it runs alone.

@@ -1,6 +1,6 @@
 """Handwritten digits on several ranks with TensorFlow 2: a training loop of one's own, over a gradient tape.
 
-    hvdrun -np 2 python examples/tensorflow_tape.py
+    hvdrun -np 2 examples/tensorflow_tape.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
 What makes it distributed is marked [1] to [5]; without hvdrun it runs alone.

@@ -1,6 +1,6 @@
 """Adasum: ranks' steps are combined by how much they agree, so the learning rate need not be scaled with the ranks.
 
-    hvdrun -np 2 python examples/torch_adasum.py
+    hvdrun -np 2 examples/torch_adasum.py
 
 Trains a classifier of digits (scikit-learn's) twice at the learning rate of one rank: averaging gradients, and with
 op=hvd.Adasum, where steps that point the same way are averaged and steps at right angles are added. Prints both losses by

@@ -1,6 +1,6 @@
 """Handwritten digits on several ranks: the smallest complete training script.
 
-    hvdrun -np 2 python examples/torch_digits.py
+    hvdrun -np 2 examples/torch_digits.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
 What makes it distributed is marked [1] to [6]; without hvdrun it runs alone.

@@ -1,6 +1,6 @@
 """Embeddings with sparse gradients: only the rows that a batch used travel; all tables together, against one by one.
 
-    hvdrun -np 2 python examples/torch_embedding.py
+    hvdrun -np 2 examples/torch_embedding.py
 
 Each of the 64 pixels of a digit (0 to 16, scikit-learn's digits) picks a row of a table of its own, so a step has 64 sparse
 gradients. DistributedOptimizer submits them as they appear, and they travel together; the example also exchanges them one

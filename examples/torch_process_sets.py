@@ -1,7 +1,7 @@
 """Process sets: two models train at the same time, each on its half of the ranks, one fed by the other.
 
-    hvdrun -np 2 python examples/torch_process_sets.py
-    hvdrun -np 4 python examples/torch_process_sets.py
+    hvdrun -np 2 examples/torch_process_sets.py
+    hvdrun -np 4 examples/torch_process_sets.py
 
 The first half trains an encoder of digits (scikit-learn's) by reconstructing them. The second half trains a classifier on
 what the encoder of the last epoch makes of them. Each half averages its gradients in its own process set, and neither waits

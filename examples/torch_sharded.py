@@ -1,6 +1,6 @@
 """An optimizer whose state is divided among the ranks: the same training, a part of the memory.
 
-    hvdrun -np 2 python examples/torch_sharded.py
+    hvdrun -np 2 examples/torch_sharded.py
 
 Trains a classifier of wines (scikit-learn's) with Adam in hvd.DistributedOptimizer, which keeps all of Adam's state on every
 rank, and in hvd.ShardedOptimizer, which keeps this rank's part of it. Prints both accuracies and what the state takes.

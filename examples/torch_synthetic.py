@@ -1,7 +1,7 @@
 """How many images a second all ranks train, on made-up images: the benchmark that posts about Horovod print.
 
-    hvdrun -np 2 python examples/torch_synthetic.py
-    hvdrun -np 2 python examples/torch_synthetic.py --batch-size 64 --compression bf16
+    hvdrun -np 2 examples/torch_synthetic.py
+    hvdrun -np 2 examples/torch_synthetic.py --batch-size 64 --compression bf16
 
 Prints images a second of one rank and of all, and the scaling efficiency: what all ranks together train, against as many
 ranks that each train alone, without exchanging anything, at the same time on the same machine.
