@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../temp_folder.h"
 #include "base/maker.h"
 
 using namespace hvd;
@@ -17,18 +18,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct SharedMemoryFolder {
-  SharedMemoryFolder() {
-    char pattern[] = "/dev/shm/hvd-leftovers-XXXXXX";
-    path = mkdtemp(pattern);
-  }
-  ~SharedMemoryFolder() { fs::remove_all(path); }
+struct SharedMemoryFolder : test::TempFolder {
+  SharedMemoryFolder() : TempFolder("/dev/shm/hvd-leftovers-") {}
   std::vector<std::string> sweep(double since_seconds) const {
     std::vector<std::string> removed = remove_shared_memory_leftovers(since_seconds, path);
     std::sort(removed.begin(), removed.end());
     return removed;
   }
-  fs::path path;
 };
 
 std::string owner() {
@@ -44,9 +40,9 @@ TEST_CASE("leftovers: what somebody has open or mapped, or others made, stays") 
   const std::string left = "vader_segment." + owner() + ".abc0001.0", mapped = "sm_segment." + owner() + ".abc0001.1";
   for (const std::string& name :
        {left, mapped, std::string("vader_segment.elsewhere.1.2"), std::string("hvd.something"), std::string("mine")})
-    std::ofstream(folder.path / name) << "0123456789";
-  fs::create_symlink(folder.path / "mine", folder.path / ("vader_segment." + owner() + ".abc0001.2"));
-  int fd = open((folder.path / mapped).c_str(), O_RDWR);
+    std::ofstream(folder.root / name) << "0123456789";
+  fs::create_symlink(folder.root / "mine", folder.root / ("vader_segment." + owner() + ".abc0001.2"));
+  int fd = open((folder.root / mapped).c_str(), O_RDWR);
 
   CHECK(folder.sweep(wall_seconds() + 60).empty());  // all are older
   CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{left});
@@ -56,7 +52,7 @@ TEST_CASE("leftovers: what somebody has open or mapped, or others made, stays") 
   CHECK(folder.sweep(wall_seconds() - 60).empty());
   munmap(memory, 10);
   CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{mapped});
-  CHECK(fs::exists(folder.path / "mine"));
+  CHECK(fs::exists(folder.root / "mine"));
 }
 
 TEST_CASE("leftovers: a rank's file stays while the rank lives, mapped or not") {
@@ -69,6 +65,6 @@ TEST_CASE("leftovers: a rank's file stays while the rank lives, mapped or not") 
   for (const std::string& name :
        {"hvd." + to_text(self) + ".0123456789abcdef", "hvd." + to_text(elsewhere) + ".0123456789abcdef", dead,
         "hvd." + to_text(gone) + ".short", std::string("hvd.12.0123456789abcdef")})
-    std::ofstream(folder.path / name) << "0123456789";
+    std::ofstream(folder.root / name) << "0123456789";
   CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{dead});
 }

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "../temp_folder.h"
 #include "base/error.h"
 
 using namespace hvd;
@@ -23,16 +24,13 @@ constexpr uid_t somebody = 54321;
 /// A folder that everybody may write to, and a file of ours beside it.
 struct Shared {
   Shared() {
-    char name[] = "/tmp/own-file-test-XXXXXX";
-    top = mkdtemp(name);
     chmod(top.c_str(), 0755);
-    path = top + "/shared";
     fs::create_directory(path);
     chmod(path.c_str(), 01777);
     std::ofstream(top + "/mine") << "precious\n";
   }
-  ~Shared() { fs::remove_all(top); }
-  std::string top, path;
+  const test::TempFolder folder;
+  const std::string &top = folder.path, path = top + "/shared";
 };
 
 std::string text_of(const std::string& path) { return read_file(path, 1000); }

@@ -11,21 +11,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../temp_folder.h"
 #include "base/maker.h"
 
 using namespace hvd;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct Parent {
-  Parent() {
-    char name[] = "/tmp/own-folder-test-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Parent() { fs::remove_all(path); }
-  std::string path;
-};
 
 /// A process id that was somebody's a moment ago, with the folder that it made.
 std::string folder_of_a_dead_process(const std::string& parent) {
@@ -50,7 +42,7 @@ void write(const fs::path& path) { std::ofstream(path) << "kept\n"; }
 }  // namespace
 
 TEST_CASE("own folder: made for its owner alone whatever the umask, removed with all in it") {
-  const Parent parent;
+  const test::TempFolder parent;
   const mode_t before = umask(0777);
   std::string path;
   {
@@ -69,7 +61,7 @@ TEST_CASE("own folder: made for its owner alone whatever the umask, removed with
 }
 
 TEST_CASE("own folder: links in it are removed, not followed") {
-  const Parent parent;
+  const test::TempFolder parent;
   fs::create_directory(parent.path + "/mine");
   write(parent.path + "/mine/file");
   {
@@ -81,7 +73,7 @@ TEST_CASE("own folder: links in it are removed, not followed") {
 }
 
 TEST_CASE("own folder: the sweep takes those of dead processes, and nothing that others made") {
-  const Parent parent;
+  const test::TempFolder parent;
   const std::string dead = folder_of_a_dead_process(parent.path), other = folder_of_a_dead_process(parent.path);
   const OwnFolder living(parent.path, "job-", getpid());
   for (const char* name : {"job-0.1.0", "job-results", "job-aaaaaaaa", "jobs"}) {
@@ -112,7 +104,7 @@ TEST_CASE("own folder: the sweep takes those of dead processes, and nothing that
 }
 
 TEST_CASE("own folder: after a reboot") {
-  const Parent parent;
+  const test::TempFolder parent;
   const std::string path = parent.path + "/job-aaaaaaaa";
   char host[256] = {};
   gethostname(host, sizeof host - 1);

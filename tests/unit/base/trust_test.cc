@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../temp_folder.h"
 #include "base/error.h"
 
 using namespace hvd;
@@ -20,12 +21,7 @@ namespace {
 
 constexpr uid_t other = 54321, third = 54322;
 
-struct Folder {
-  Folder() {
-    char path[] = "/tmp/hvd-trust-XXXXXX";
-    root = ::mkdtemp(path);
-  }
-  ~Folder() { fs::remove_all(root); }
+struct Folder : test::TempFolder {
   std::string file(const std::string& name, mode_t mode = 0644, uid_t uid = ::geteuid(),
                    gid_t gid = ::getegid()) const {
     std::ofstream(root / name) << "text";
@@ -41,7 +37,6 @@ struct Folder {
     CHECK(::chmod((root / name).c_str(), mode) == 0);
     return root / name;
   }
-  fs::path root;
 };
 
 std::string doubt(const std::string& path, PathUse purpose = PathUse::file,

@@ -1,17 +1,12 @@
 /// @file root.h — a root folder of files, as /proc and /sys have them.
 #pragma once
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-struct Root {
-  Root() {
-    char name[] = "/tmp/hvd-machine-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Root() { std::filesystem::remove_all(path); }
+#include "../temp_folder.h"
+
+struct Root : hvd::test::TempFolder {
   void file(const std::string& name, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(path + name).parent_path());
     std::ofstream(path + name) << text;
@@ -30,5 +25,4 @@ struct Root {
     std::filesystem::create_directory_symlink("../../../devices/" + folder,
                                               path + "/sys/bus/pci/devices/" + folder.substr(folder.rfind('/') + 1));
   }
-  std::string path;
 };

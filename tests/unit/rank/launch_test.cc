@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../temp_folder.h"
 #include "base/error.h"
 #include "rank/diagnostics/death_facts.h"
 #include "rank/diagnostics/stack_capture.h"
@@ -21,19 +22,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  Folder() {
-    char path[] = "/tmp/hvd-plan-XXXXXX";
-    root = mkdtemp(path);
-  }
-  ~Folder() { fs::remove_all(root); }
+struct Folder : test::TempFolder {
   fs::path file(const std::string& name, const std::string& text = "", int mode = 0755) const {
     fs::create_directories((root / name).parent_path());
     std::ofstream(root / name) << text;
     chmod((root / name).c_str(), static_cast<mode_t>(mode));
     return root / name;
   }
-  fs::path root;
 };
 
 const std::string elf =

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "../temp_folder.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "collect.h"
@@ -24,15 +25,6 @@ using namespace hvd::launcher;
 using std::chrono::milliseconds;
 
 namespace {
-
-struct Folder {
-  Folder() {
-    char name[] = "/tmp/timeline-test-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 /// Until a file that is being written holds @p part, half a minute at most; @p text is what it held then, whole lines.
 void wait_for(const std::string& path, std::string_view part, std::string& text) {
@@ -65,7 +57,7 @@ std::string body(const std::vector<std::uint8_t>& frame) { return {frame.begin()
 }  // namespace
 
 TEST_CASE("timeline file: all ranks in one valid array") {
-  const Folder folder;
+  const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
   TimelineFile file({path, 2});
   for (int rank = 0; rank < 2; ++rank) {
@@ -85,7 +77,7 @@ TEST_CASE("timeline file: all ranks in one valid array") {
 }
 
 TEST_CASE("timeline file: readable while the job runs, without a close") {
-  const Folder folder;
+  const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
   TimelineFile file({path, 1});
   file.rank_started(0, "host", true);
@@ -98,7 +90,7 @@ TEST_CASE("timeline file: readable while the job runs, without a close") {
 }
 
 TEST_CASE("timeline file: stops at its limit and says so") {
-  const Folder folder;
+  const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
   TimelineFile file({path, 1, 200'000});
   file.rank_started(0, "host", true);
@@ -122,7 +114,7 @@ TEST_CASE("timeline file: cannot be written") {
 }
 
 TEST_CASE("timeline file: on a full disk whole events are left out, and the end is there") {
-  const Folder folder;
+  const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
   struct rlimit before {};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -159,7 +151,7 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
 }
 
 TEST_CASE("timeline file: bad records cost one rank, not the file") {
-  const Folder folder;
+  const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
   TimelineFile file({path, 2});
   file.append(0, "nonsense");
@@ -213,7 +205,7 @@ TEST_CASE("pacer: idle processors may be used, busy ones hardly") {
 }
 
 TEST_CASE("file sink: a rank alone writes its own file, which may be cut anywhere") {
-  const Folder folder;
+  const test::TempFolder folder;
   trace::Tracer tracer(trace::Tracer::Options{1u << 16, 10});
   tracer.start(trace::make_file_sink({folder.path + "/t.json", 1, 2, "host"}), false);
   trace::Track track;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../../temp_folder.h"
 #include "launcher/process/capture.h"
 
 namespace hvd::launcher {
@@ -18,20 +19,15 @@ namespace fs = std::filesystem;
 /// A host in a folder: programs that print something.
 class Host {
  public:
-  Host() {
-    char name[] = "/tmp/preflight-test-XXXXXX";
-    folder_ = ::mkdtemp(name);
-  }
-  ~Host() { fs::remove_all(folder_); }
   std::string program(const char* name, const std::string& prints, int code = 0) const {
-    const fs::path path = folder_ / name;
+    const fs::path path = folder_.root / name;
     std::ofstream(path) << "#!/bin/sh\necho '" << prints << "'\nexit " << code << "\n";
     fs::permissions(path, fs::perms::owner_all);
     return path;
   }
 
  private:
-  fs::path folder_;
+  test::TempFolder folder_;
 };
 
 /// What the job would end with on a host that runs the script; empty: it goes on.
