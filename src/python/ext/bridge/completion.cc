@@ -13,6 +13,28 @@ namespace {
 
 constexpr std::chrono::milliseconds patience{20};
 
+/// First in, first out; linked through Completion::next.
+class CompletionQueue {
+ public:
+  bool empty() const { return !first_; }
+  void push(Completion* ended) {
+    ended->next = nullptr;
+    (last_ ? last_->next : first_) = ended;
+    last_ = ended;
+  }
+  /// The first; not empty.
+  Completion* pop() {
+    Completion* const ended = first_;
+    first_ = ended->next;
+    if (!first_) last_ = nullptr;
+    return ended;
+  }
+
+ private:
+  Completion* first_ = nullptr;
+  Completion* last_ = nullptr;
+};
+
 class CompletionThreads {
  public:
   void post(Completion* ended) {
@@ -23,9 +45,7 @@ class CompletionThreads {
       ++idle_;
       std::thread([this] { run(); }).detach();
     }
-    ended->next = nullptr;
-    (last_ ? last_->next : first_) = ended;
-    last_ = ended;
+    queue_.push(ended);
     if (idle_ > 0)
       some_.notify_one();
     else
@@ -58,11 +78,11 @@ class CompletionThreads {
       std::this_thread::sleep_for(patience);
       lock.lock();
       if (stopped_) return;
-      if (first_ && taken_ == before) {
+      if (!queue_.empty() && taken_ == before) {
         ++idle_;
         std::thread([this] { run(); }).detach();
       }
-      watched_ = first_ != nullptr;
+      watched_ = !queue_.empty();
     }
   }
 
@@ -70,15 +90,13 @@ class CompletionThreads {
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      some_.wait(lock, [this] { return first_ != nullptr; });
+      some_.wait(lock, [this] { return !queue_.empty(); });
       if (stopped_) return;
       --idle_;
-      while (first_ && !stopped_) {
-        Completion* now = first_;
-        first_ = now->next;
-        if (!first_) last_ = nullptr;
+      while (!queue_.empty() && !stopped_) {
+        Completion* const now = queue_.pop();
         ++taken_;
-        if (first_ && idle_ == 0) relieve();
+        if (!queue_.empty() && idle_ == 0) relieve();
         lock.unlock();
         now->finish();
         lock.lock();
@@ -89,8 +107,7 @@ class CompletionThreads {
 
   std::mutex mutex_;
   std::condition_variable some_, stuck_;
-  Completion* first_ = nullptr;
-  Completion* last_ = nullptr;
+  CompletionQueue queue_;
   std::uint64_t taken_ = 0;
   int idle_ = 0;
   bool started_ = false, stopped_ = false;
@@ -114,9 +131,7 @@ class ReadinessPoller {
       started_ = true;
       std::thread([this] { run(); }).detach();
     }
-    ended->next = nullptr;
-    (last_ ? last_->next : first_) = ended;
-    last_ = ended;
+    queue_.push(ended);
     some_.notify_one();
   }
 
@@ -134,11 +149,10 @@ class ReadinessPoller {
     for (;;) {
       {
         std::unique_lock lock(mutex_);
-        if (waiting.empty()) some_.wait(lock, [this] { return stopped_ || first_; });
+        if (waiting.empty()) some_.wait(lock, [this] { return stopped_ || !queue_.empty(); });
         if (stopped_) return;
-        if (first_) pause = shortest;
-        for (; first_; first_ = first_->next) waiting.push_back(first_);
-        last_ = nullptr;
+        if (!queue_.empty()) pause = shortest;
+        while (!queue_.empty()) waiting.push_back(queue_.pop());
       }
       const std::size_t before = waiting.size();
       std::erase_if(waiting, [](Completion* ended) {
@@ -153,8 +167,7 @@ class ReadinessPoller {
 
   std::mutex mutex_;
   std::condition_variable some_;
-  Completion* first_ = nullptr;
-  Completion* last_ = nullptr;
+  CompletionQueue queue_;
   bool started_ = false, stopped_ = false;
 };
 
