@@ -47,7 +47,7 @@ CaptureResult ask(const MappedHost& host, const Job& job, const std::string& scr
 Error no_answer(const MappedHost& host, const CaptureResult& done) {
   StartFailureFacts facts;
   facts.absent_hosts = {host.name};
-  facts.ssh_logs[host.name] = done.started ? done.err : "hvdrun: cannot run the way to it: " + done.err;
+  facts.ssh_logs[host.name] = done.started ? done.err : std::string(cannot_run_mark) + "the way to it: " + done.err;
   facts.timed_out = done.timed_out;
   facts.waited_seconds = static_cast<double>(most_time_to_answer.count());
   facts.starter_end = "gave no whole answer";

@@ -112,7 +112,7 @@ int remote_agent(const std::vector<std::string>& args) {
   argv.push_back(nullptr);
   for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR"}) ::unsetenv(name);  // ssh has no need of them (SendEnv)
   ::execvp(argv[0], argv.data());
-  std::fprintf(stderr, "hvdrun: cannot run %s: %s\n", argv[0], errno_text(errno).c_str());
+  std::fprintf(stderr, "%s%s: %s\n", cannot_run_mark, argv[0], errno_text(errno).c_str());
   return 127;
 }
 

@@ -16,6 +16,9 @@ struct AgentVariables {
   static constexpr const char* log_folder = "HVD_AGENT_LOGS";      ///< one file a host: what ssh and the daemon said
 };
 
+/// What a line begins with that says that the program of the way to a host could not be run at all.
+inline constexpr const char* cannot_run_mark = "hvdrun: cannot run ";
+
 /// Becomes ssh; returns only on failure.
 /// @param args  the host, then the daemon's command as pieces of shell text
 int remote_agent(const std::vector<std::string>& args);

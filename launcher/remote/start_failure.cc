@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "launcher/remote/preflight.h"
+#include "launcher/remote/remote_agent.h"
 
 namespace hvd::launcher {
 
@@ -36,7 +37,7 @@ constexpr SshSymptom ssh_signs[] = {
     {"orted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
     {"prted: not found", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
     {"prted: No such file", "Open MPI is not installed on %H", "install the same Open MPI there, in the same folder"},
-    {"hvdrun: cannot run", "ssh cannot be run here", "apt install openssh-client, or correct --ssh-program"},
+    {cannot_run_mark, "ssh cannot be run here", "apt install openssh-client, or correct --ssh-program"},
 };
 
 std::string with_host(std::string_view text, const std::string& host) {
