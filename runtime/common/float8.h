@@ -9,17 +9,12 @@
 /// when they cast; torch 2.12 and later, and NVIDIA's conversions, make 448 of it.  An average of finite numbers always
 /// fits.
 ///
-/// Compiled for each instruction set of the host, and for the GPU; all is static, so that no code for one is picked for
-/// another.  Without branches, so that a loop becomes vectors, and without f32's subnormals, which a thread may flush.
+/// Without branches, so that a loop becomes vectors, and without f32's subnormals, which a thread may flush.
 #pragma once
 #include <cstdint>
-#include <cstring>
 
-#if defined(__CUDACC__)
-#define HVD_FLOAT8 static __host__ __device__ inline
-#else
-#define HVD_FLOAT8 static inline
-#endif
+#include "common/float16.h"
+#include "common/host_device.h"
 
 namespace hvd {
 
@@ -51,23 +46,13 @@ struct Layout<f8e5m2> {
   static constexpr std::uint32_t first_nan = 0x7d;
 };
 
-HVD_FLOAT8 float as_float(std::uint32_t bits) {
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return f;
-}
-HVD_FLOAT8 std::uint32_t as_bits(float f) {
-  std::uint32_t bits;
-  memcpy(&bits, &f, sizeof bits);
-  return bits;
-}
 /// Of a power of two, as f32.
-HVD_FLOAT8 constexpr std::uint32_t power(int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; }
+HVD_BOTH constexpr std::uint32_t power(int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; }
 
 }  // namespace float8
 
 template <class F8>
-HVD_FLOAT8 float from_float8(F8 x) {
+HVD_BOTH float from_float8(F8 x) {
   using namespace float8;
   using L = Layout<F8>;
   const std::uint32_t sign = (x.bits & 0x80u) << 24, size = x.bits & 0x7fu;
@@ -81,7 +66,7 @@ HVD_FLOAT8 float from_float8(F8 x) {
 }
 
 template <class F8>
-HVD_FLOAT8 F8 to_float8(float f) {
+HVD_BOTH F8 to_float8(float f) {
   using namespace float8;
   using L = Layout<F8>;
   const std::uint32_t bits = as_bits(f), sign = bits >> 24 & 0x80u, size = bits & 0x7fffffffu;

@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
+#include "common/element_types.h"
 #include "hvd/hvd.h"
 
 namespace hvd {
@@ -20,6 +22,19 @@ inline constexpr int num_kinds = 0 HVD_KINDS(HVD_ONE);  ///< of requests
 /// In a set of kinds.
 inline constexpr std::uint32_t bit_of(Kind k) { return 1u << static_cast<int>(k); }
 
+/// @name What kinds are like: sets of bit_of()
+/// @{
+inline constexpr std::uint32_t reducing_kinds = bit_of(Kind::allreduce) | bit_of(Kind::reducescatter);
+/// A rank's first dimension is its own.
+inline constexpr std::uint32_t own_rows_kinds = bit_of(Kind::allgather) | bit_of(Kind::alltoall);
+/// The runtime allocates the result: its size is known only when the operation runs.
+inline constexpr std::uint32_t taken_kinds = own_rows_kinds | bit_of(Kind::reducescatter);
+inline constexpr std::uint32_t moving_kinds = own_rows_kinds | bit_of(Kind::broadcast);
+/// All that have a tensor.
+inline constexpr std::uint32_t tensor_kinds = reducing_kinds | moving_kinds;
+inline constexpr bool is_among(Kind k, std::uint32_t kinds) { return kinds & bit_of(k); }
+/// @}
+
 enum class DType : std::uint8_t { HVD_DTYPES(HVD_WORD) };
 inline constexpr int num_dtypes = 0 HVD_DTYPES(HVD_ONE);
 
@@ -29,6 +44,17 @@ inline constexpr int num_reduces = 0 HVD_REDUCES(HVD_ONE);
 #undef HVD_WORD
 #undef HVD_ONE
 
+/// What @p f returns for an element of the dtype's C++ type: f(element::f16{}).  One type of result for all.
+template <class F>
+constexpr auto with_type(DType d, F&& f) {
+#define HVD_CASE(enumerator, number, word, ...) \
+  case DType::word:                             \
+    return f(element::word{});
+  switch (d) { HVD_DTYPES(HVD_CASE) }
+#undef HVD_CASE
+  return f(element::u8{});  // never
+}
+
 inline constexpr std::size_t element_bytes(DType d) {
 #define HVD_BYTES(enumerator, number, word, name, bytes) bytes,
   constexpr std::uint8_t table[] = {HVD_DTYPES(HVD_BYTES)};
@@ -36,10 +62,12 @@ inline constexpr std::size_t element_bytes(DType d) {
   return table[static_cast<int>(d)];
 }
 
-inline constexpr bool is_float8(DType d) { return d == DType::f8e4m3 || d == DType::f8e5m2; }
+inline constexpr bool is_floating(DType d) {
+  return with_type(d, [](auto x) { return std::is_floating_point_v<Wide<decltype(x)>>; });
+}
 /// Sums of it are made in f32.
-inline constexpr bool is_narrow_float(DType d) { return d == DType::f16 || d == DType::bf16 || is_float8(d); }
-inline constexpr bool is_floating(DType d) { return d == DType::f32 || d == DType::f64 || is_narrow_float(d); }
+inline constexpr bool is_narrow_float(DType d) { return is_floating(d) && element_bytes(d) < sizeof(float); }
+inline constexpr bool is_float8(DType d) { return is_floating(d) && element_bytes(d) == 1; }
 
 #define HVD_NAME(enumerator, number, word, name, ...) name,
 inline const char* name_of(DType d) {

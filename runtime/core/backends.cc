@@ -14,8 +14,7 @@ using Op = const OperationFacts&;
 using Set = const SetFacts&;
 
 constexpr std::uint32_t allreduce = bit_of(Kind::allreduce), reducescatter = bit_of(Kind::reducescatter);
-constexpr std::uint32_t moves = bit_of(Kind::allgather) | bit_of(Kind::broadcast) | bit_of(Kind::alltoall);
-constexpr std::uint32_t data = allreduce | reducescatter | moves;
+constexpr std::uint32_t moves = moving_kinds, data = tensor_kinds;
 
 bool is_adasum(Op o) { return o.signature.reduction() == Reduce::adasum; }
 bool on_host(Op o) { return !o.on_gpu && !o.in_slots; }

@@ -22,10 +22,7 @@ struct CheckedRequest {
   Signature signature;                 ///< last: its unused dimensions are never touched
 
   /// Its size is known only when it is done: the runtime allocates it.
-  bool has_result() const {
-    const Kind k = signature.operation();
-    return k == Kind::allgather || k == Kind::alltoall || k == Kind::reducescatter;
-  }
+  bool has_result() const { return is_among(signature.operation(), taken_kinds); }
 };
 
 /// @p world: of the process set.  Throws Error{usage} that names the operation and the field.  The name in the result

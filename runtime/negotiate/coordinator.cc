@@ -139,7 +139,7 @@ std::string Coordinator::cannot_stand_in(const std::string& name, const Signatur
   const std::string what = std::string(name_of(s.operation())) + " '" + name + "': " + who + " joined";
   if (s.operation() == Kind::broadcast && absent.contains(s.root)) return what + ", the root among them";
   if (s.operation() == Kind::set_change) return what + ", and process sets change only while all take part";
-  const bool reduces = s.operation() == Kind::allreduce || s.operation() == Kind::reducescatter;
+  const bool reduces = is_among(s.operation(), reducing_kinds);
   if (reduces && (s.reduction() == Reduce::min || s.reduction() == Reduce::max || s.reduction() == Reduce::product))
     return what + ", and a zero in place of their data would change the result of " + name_of(s.reduction());
   return {};

@@ -1,13 +1,12 @@
 #include "check_results.h"
 
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "common/float8.h"
+#include "common/types.h"
 #include "hvd/hvd.h"
 
 namespace hvd::bench {
@@ -23,83 +22,18 @@ constexpr TestedType types[] = {HVD_DTYPES(HVD_TYPE)};
 #undef HVD_TYPE
 
 // Only small whole numbers are used, which every type but bool and the 8-bit floats holds exactly.
-std::uint16_t half_of(int v) {
-  if (v == 0) return 0;
-  int e = 0;
-  while ((v >> (e + 1)) != 0) ++e;
-  return static_cast<std::uint16_t>((e + 15) << 10 | ((v << (10 - e)) & 0x3ff));
-}
-int of_half(std::uint16_t h) {
-  return h == 0 ? 0 : static_cast<int>(std::ldexp(1.0 + (h & 0x3ff) / 1024.0, (h >> 10) - 15));
-}
-
 void put(const TestedType& t, void* base, std::size_t i, int v) {
-  char* p = static_cast<char*>(base) + i * t.bytes;
-  auto set = [p](auto x) { std::memcpy(p, &x, sizeof x); };
-  switch (t.dtype) {
-    case HVD_F16:
-      return set(half_of(v));
-    case HVD_BF16: {
-      const float f = static_cast<float>(v);
-      std::uint32_t u;
-      std::memcpy(&u, &f, 4);
-      return set(static_cast<std::uint16_t>(u >> 16));
-    }
-    case HVD_F8E4M3:
-      return set(to_float8<f8e4m3>(static_cast<float>(v)));
-    case HVD_F8E5M2:
-      return set(to_float8<f8e5m2>(static_cast<float>(v)));
-    case HVD_F32:
-      return set(static_cast<float>(v));
-    case HVD_F64:
-      return set(static_cast<double>(v));
-    case HVD_I64:
-      return set(static_cast<std::int64_t>(v));
-    case HVD_I32:
-      return set(static_cast<std::int32_t>(v));
-    case HVD_U16:
-    case HVD_I16:
-      return set(static_cast<std::int16_t>(v));
-    case HVD_BOOL:
-      return set(static_cast<std::uint8_t>(v != 0));
-    default:
-      return set(static_cast<std::uint8_t>(v));
-  }
+  with_type(static_cast<DType>(t.dtype), [&](auto x) {
+    narrow(static_cast<Wide<decltype(x)>>(v), x);
+    std::memcpy(static_cast<char*>(base) + i * sizeof x, &x, sizeof x);
+  });
 }
 
 int get(const TestedType& t, const void* base, std::size_t i) {
-  const char* p = static_cast<const char*>(base) + i * t.bytes;
-  auto as = [p](auto x) {
-    std::memcpy(&x, p, sizeof x);
-    return x;
-  };
-  switch (t.dtype) {
-    case HVD_F16:
-      return of_half(as(std::uint16_t{}));
-    case HVD_BF16: {
-      const std::uint32_t u = static_cast<std::uint32_t>(as(std::uint16_t{})) << 16;
-      float f;
-      std::memcpy(&f, &u, 4);
-      return static_cast<int>(f);
-    }
-    case HVD_F8E4M3:
-      return static_cast<int>(from_float8(as(f8e4m3{})));
-    case HVD_F8E5M2:
-      return static_cast<int>(from_float8(as(f8e5m2{})));
-    case HVD_F32:
-      return static_cast<int>(as(float{}));
-    case HVD_F64:
-      return static_cast<int>(as(double{}));
-    case HVD_I64:
-      return static_cast<int>(as(std::int64_t{}));
-    case HVD_I32:
-      return as(std::int32_t{});
-    case HVD_U16:
-    case HVD_I16:
-      return as(std::int16_t{});
-    default:
-      return as(std::uint8_t{});
-  }
+  return with_type(static_cast<DType>(t.dtype), [&](auto x) {
+    std::memcpy(&x, static_cast<const char*>(base) + i * sizeof x, sizeof x);
+    return static_cast<int>(wide(x));
+  });
 }
 
 /// What rank r has at place i: 1 or 2, and 0 sometimes for bool.

@@ -119,7 +119,7 @@ void Gpu::load_kernels() {
 void Gpu::load_all(Module module) {
   copies_ = {load(module, "hvd_scatter"), load(module, "hvd_gather")};
   std::size_t i = 0;
-#define HVD_LOAD(T, B, name) scales_[i++] = {load(module, "hvd_scatter_" #name), load(module, "hvd_gather_" #name)};
+#define HVD_LOAD(T, B) scales_[i++] = {load(module, "hvd_scatter_" #T "_" #B), load(module, "hvd_gather_" #T "_" #B)};
   HVD_SCALE_KERNELS(HVD_LOAD)
 #undef HVD_LOAD
 }
@@ -216,10 +216,9 @@ void Gpu::copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Strea
   launch(copies_[gather], pieces, byte_units, buffer, 1, stream);
 }
 
-void Gpu::scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
+void Gpu::scale(bool gather, DType dtype, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
                 Stream stream) {
-  const auto row =
-      static_cast<std::size_t>(number) + (wide ? 2 : 0);  // f16_f32 and what follows stand behind bf16_bf16
+  const std::size_t row = scale_row(dtype, wide ? DType::f32 : dtype);
   launch(scales_[row][gather], pieces, scale_units[row], buffer, factor, stream);
 }
 

@@ -56,9 +56,6 @@ class Mark final : public gpu::StreamMark {
 /// Of a tensor that has one: all marks of callers are made by Gpu::mark_caller().
 inline const Mark& mark_of(const gpu::DeviceTensor& tensor) { return static_cast<const Mark&>(*tensor.ready); }
 
-/// Which element types a kernel that computes works on.
-enum class Number { f32, f64, f16, bf16, f8e4m3, f8e5m2 };
-
 class Gpu final : public gpu::LocalGpu {
  public:
   /// The process's object for a visible device.  Throws Error: usage for a number that is none, unavailable when the
@@ -93,8 +90,8 @@ class Gpu final : public gpu::LocalGpu {
   /// Copies all @p pieces into or out of @p buffer, in one launch for every Table::most; units are bytes.
   void copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Stream stream);
   /// The same, times @p factor; units are elements.  wide: the buffer is of f32, and the tensors of
-  /// narrower floats; 8-bit ones only so.
-  void scale(bool gather, Number number, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
+  /// narrower floats; 8-bit ones only so.  Error{internal}: HVD_SCALE_KERNELS has no kernel for it.
+  void scale(bool gather, DType dtype, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
              Stream stream);
   /// @}
 

@@ -21,15 +21,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "common/float8.h"
-
-#if defined(__CUDACC__)
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#define HVD_BOTH __host__ __device__ inline
-#else
-#define HVD_BOTH inline
-#endif
+#include "common/element_types.h"
+#include "common/host_device.h"
 
 namespace hvd::cuda {
 
@@ -143,73 +136,6 @@ HVD_BOTH void copy_tiles(const Table& table, unsigned char* buffer, unsigned blo
 
 // ---- numbers
 
-struct f16 {
-  std::uint16_t bits;
-};
-struct bf16 {
-  std::uint16_t bits;
-};
-using hvd::f8e4m3, hvd::f8e5m2;
-
-template <class To, class From>
-HVD_BOTH To bits_as(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  memcpy(&to, &from, sizeof to);
-  return to;
-}
-
-HVD_BOTH float wide(float x) { return x; }
-HVD_BOTH double wide(double x) { return x; }
-HVD_BOTH float wide(bf16 x) { return bits_as<float>(static_cast<std::uint32_t>(x.bits) << 16); }
-HVD_BOTH float wide(f8e4m3 x) { return from_float8(x); }
-HVD_BOTH float wide(f8e5m2 x) { return from_float8(x); }
-HVD_BOTH float wide(f16 x) {
-#if defined(__CUDA_ARCH__)
-  return __half2float(bits_as<__half>(x.bits));
-#else
-  const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
-  const std::uint32_t exponent = x.bits >> 10 & 31u, fraction = x.bits & 1023u;
-  if (exponent == 31) return bits_as<float>(sign | 0x7f800000u | fraction << 13);
-  if (exponent != 0) return bits_as<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  const float tiny = static_cast<float>(fraction) * 0x1p-24f;  // subnormal, or zero
-  return sign ? -tiny : tiny;
-#endif
-}
-
-HVD_BOTH void narrow(float x, float& to) { to = x; }
-HVD_BOTH void narrow(double x, double& to) { to = x; }
-HVD_BOTH void narrow(float x, f8e4m3& to) { to = to_float8<f8e4m3>(x); }
-HVD_BOTH void narrow(float x, f8e5m2& to) { to = to_float8<f8e5m2>(x); }
-/// Rounds to the nearest, ties to even; a NaN stays one.
-HVD_BOTH void narrow(float x, bf16& to) {
-  const auto bits = bits_as<std::uint32_t>(x);
-  if ((bits & 0x7fffffffu) > 0x7f800000u)
-    to.bits = static_cast<std::uint16_t>(bits >> 16 | 64u);
-  else
-    to.bits = static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
-HVD_BOTH void narrow(float x, f16& to) {
-#if defined(__CUDA_ARCH__)
-  to.bits = bits_as<std::uint16_t>(__float2half_rn(x));
-#else
-  const auto bits = bits_as<std::uint32_t>(x);
-  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
-  const std::uint32_t size = bits & 0x7fffffffu;
-  if (size > 0x7f800000u) {
-    to.bits = sign | 0x7e00u;
-  } else if (size >= 0x47800000u) {  // 65536 and more
-    to.bits = sign | 0x7c00u;
-  } else if (size < 0x38800000u) {  // below the smallest normal number: adding aligns the fraction, and rounds
-    const float shifted = bits_as<float>(size) + 0.5f;
-    to.bits = static_cast<std::uint16_t>(sign | (bits_as<std::uint32_t>(shifted) - 0x3f000000u));
-  } else {
-    const std::uint32_t rounded = size + 0xfffu + (size >> 13 & 1u);
-    to.bits = static_cast<std::uint16_t>(sign | (rounded - 0x38000000u) >> 13);
-  }
-#endif
-}
-
 template <class T, int n>
 struct alignas(sizeof(T) * n) Pack {
   T x[n];
@@ -219,15 +145,14 @@ struct alignas(sizeof(T) * n) Pack {
 template <int n, class To, class From>
 HVD_BOTH void scale_packs(To* to, const From* from, std::uint32_t packs, double factor, unsigned thread,
                           unsigned threads) {
-  using Wide = decltype(wide(From{}));
   // One third, in f32, would turn many of 8-bit floats' ties into what is no tie.
-  using Factor = std::conditional_t<sizeof(To) == 1, double, Wide>;
+  using Factor = std::conditional_t<sizeof(To) == 1, double, Wide<From>>;
   const auto f = static_cast<Factor>(factor);
   auto* out = reinterpret_cast<Pack<To, n>*>(to);
   const auto* in = reinterpret_cast<const Pack<From, n>*>(from);
   auto scaled = [f](const Pack<From, n>& x) {
     Pack<To, n> y;
-    for (int k = 0; k < n; ++k) narrow(static_cast<Wide>(static_cast<Factor>(wide(x.x[k])) * f), y.x[k]);
+    for (int k = 0; k < n; ++k) narrow(static_cast<Wide<From>>(static_cast<Factor>(wide(x.x[k])) * f), y.x[k]);
     return y;
   };
   std::uint32_t i = thread;
@@ -268,15 +193,15 @@ HVD_BOTH void scale_tiles(const Table& table, unsigned char* buffer, double fact
   }
 }
 
-/// The kernels that compute: X(tensors' type, buffer's type).  Their names: hvd_gather_f16_f32, hvd_scatter_f16_f32.
-#define HVD_SCALE_KERNELS(X)   \
-  X(float, float, f32_f32)     \
-  X(double, double, f64_f64)   \
-  X(f16, f16, f16_f16)         \
-  X(bf16, bf16, bf16_bf16)     \
-  X(f16, float, f16_f32)       \
-  X(bf16, float, bf16_f32)     \
-  X(f8e4m3, float, f8e4m3_f32) \
-  X(f8e5m2, float, f8e5m2_f32)
+/// The kernels that compute: X(tensors' dtype, buffer's dtype).  Their names: hvd_gather_f16_f32, hvd_scatter_f16_f32.
+#define HVD_SCALE_KERNELS(X) \
+  X(f32, f32)                \
+  X(f64, f64)                \
+  X(f16, f16)                \
+  X(bf16, bf16)              \
+  X(f16, f32)                \
+  X(bf16, f32)               \
+  X(f8e4m3, f32)             \
+  X(f8e5m2, f32)
 
 }  // namespace hvd::cuda

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/error.h"
+#include "common/types.h"
 #include "gpu/cuda/kernels.h"
 
 namespace hvd::cuda {
@@ -23,9 +25,18 @@ struct Units {
 };
 inline constexpr Units byte_units{1, 1, tile_bytes};
 /// In the order of HVD_SCALE_KERNELS.
-#define HVD_UNITS(T, B, name) {sizeof(T), sizeof(B), tile_elements},
+#define HVD_UNITS(T, B) {sizeof(element::T), sizeof(element::B), tile_elements},
 inline constexpr Units scale_units[] = {HVD_SCALE_KERNELS(HVD_UNITS)};
 #undef HVD_UNITS
+/// The row of the kernel for tensors and a buffer of these dtypes.
+inline std::size_t scale_row(DType tensor, DType buffer) {
+#define HVD_ROW(T, B) {DType::T, DType::B},
+  static constexpr struct { DType tensor, buffer; } rows[] = {HVD_SCALE_KERNELS(HVD_ROW)};
+#undef HVD_ROW
+  for (std::size_t i = 0; i < std::size(rows); ++i)
+    if (rows[i].tensor == tensor && rows[i].buffer == buffer) return i;
+  throw Error(Code::internal, name_of(tensor), std::string("no kernel scales it into ") + name_of(buffer));
+}
 
 /// How far the pieces have gone into tables.
 struct Filled {

@@ -12,9 +12,7 @@
 
 namespace hvd::nccl {
 
-/// All kinds that move tensors.
-inline constexpr std::uint32_t gpu_kinds = bit_of(Kind::allreduce) | bit_of(Kind::allgather) | bit_of(Kind::broadcast) |
-                                           bit_of(Kind::alltoall) | bit_of(Kind::reducescatter);
+inline constexpr std::uint32_t gpu_kinds = tensor_kinds;
 
 /// Sent as it is: the ranks run the same build.
 struct DeviceInfo {

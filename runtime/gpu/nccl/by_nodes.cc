@@ -30,10 +30,9 @@ bool NcclLaunch::by_nodes(const DeviceTensor& t) const {
 void NcclLaunch::prepare_by_nodes() {
   // The factor comes in with the first sum; the second adds up what has it.
   auto add = [&](const DeviceTensor& t, const void* in, void* out, std::size_t bytes, DType dtype, double factor) {
-    const int type = type_of(dtype);
-    by_nodes_.push_back({in, out, bytes / element_bytes(dtype), element_bytes(dtype), type,
-                         operation(t, type, factor, *slot().inside), operation(t, type, 1, *slot().across), nullptr, 0,
-                         0});
+    by_nodes_.push_back({in, out, bytes / element_bytes(dtype), element_bytes(dtype), type_of(dtype),
+                         operation(t, dtype, factor, *slot().inside), operation(t, dtype, 1, *slot().across), nullptr,
+                         0, 0});
   };
   for (const FusedGroup& f : fused_) {
     const DeviceTensor& t = tensors_[f.tensors.front()];

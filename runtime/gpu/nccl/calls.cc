@@ -21,7 +21,7 @@ std::int64_t total(const std::vector<std::int64_t>& rows) {
 
 }  // namespace
 
-RedOp NcclLaunch::operation(const DeviceTensor& t, int type, double inside, Communicator& c) {
+RedOp NcclLaunch::operation(const DeviceTensor& t, DType dtype, double inside, Communicator& c) {
   switch (t.reduce) {
     case Reduce::min:
       return min;
@@ -30,7 +30,7 @@ RedOp NcclLaunch::operation(const DeviceTensor& t, int type, double inside, Comm
     case Reduce::product:
       return product;
     default:
-      return inside == 1 ? sum : c.premultiplied(type, inside);
+      return inside == 1 ? sum : c.premultiplied(dtype, inside);
   }
 }
 
@@ -44,7 +44,7 @@ void NcclLaunch::prepare() {
     const DeviceTensor& t = tensors_[f.tensors.front()];
     if (by_nodes(t)) continue;
     all = true;
-    operation(t, type_of(f.wide ? DType::f32 : t.dtype), f.scaling.inside, *slot().whole);
+    operation(t, f.wide ? DType::f32 : t.dtype, f.scaling.inside, *slot().whole);
   }
   for (std::size_t i = 0; i < tensors_.size(); ++i) all |= alone_[i] && !by_nodes(tensors_[i]);
   if (all || by_nodes_.empty()) groups_.push_back(Group::all);
@@ -70,7 +70,7 @@ void NcclLaunch::prepare(DeviceTensor& t) {
   if (t.kind == Kind::reducescatter && widened(t, where_.capabilities))
     widen(t, static_cast<std::size_t>(rows) * t.row_bytes / element_bytes(t.dtype));
   else if (t.kind != Kind::broadcast && !by_nodes(t))
-    operation(t, type_of(t.dtype), scaling_of(t, size(), where_.capabilities, false).inside, *slot().whole);
+    operation(t, t.dtype, scaling_of(t, size(), where_.capabilities, false).inside, *slot().whole);
 }
 
 /// @param elements  of this rank's part
@@ -78,7 +78,7 @@ void NcclLaunch::widen(DeviceTensor& t, std::size_t elements) {
   const Scaling scaling = scaling_of(t, size(), where_.capabilities, false);
   const Pointer whole = scratch(t.elements() * sizeof(float)), part = scratch(elements * sizeof(float));
   convert(true, t, const_cast<void*>(t.in), t.elements(), whole, scaling.gather);
-  operation(t, type_of(DType::f32), scaling.inside, *slot().whole);
+  operation(t, DType::f32, scaling.inside, *slot().whole);
   wider_.push_back({&t, whole, part, elements, scaling});
 }
 
@@ -105,7 +105,7 @@ void NcclLaunch::call(const FusedGroup& f) {
   const DType dtype = f.wide ? DType::f32 : t.dtype;
   void* buffer = at(buffer_, f.begin);
   c.check(c.library().all_reduce(buffer, buffer, f.bytes / element_bytes(dtype), type_of(dtype),
-                                 operation(t, type_of(dtype), f.scaling.inside, c), c.comm(), where_.stream),
+                                 operation(t, dtype, f.scaling.inside, c), c.comm(), where_.stream),
           "ncclAllReduce");
 }
 
@@ -130,11 +130,9 @@ void NcclLaunch::call(DeviceTensor& t) {
             "ncclBroadcast");
     return;
   }
-  const int type = type_of(t.dtype);
-  const double inside = scaling_of(t, size(), where_.capabilities, false).inside;
-  c.check(
-      c.library().all_reduce(t.in, t.out, t.elements(), type, operation(t, type, inside, c), c.comm(), where_.stream),
-      "ncclAllReduce");
+  const RedOp op = operation(t, t.dtype, scaling_of(t, size(), where_.capabilities, false).inside, c);
+  c.check(c.library().all_reduce(t.in, t.out, t.elements(), type_of(t.dtype), op, c.comm(), where_.stream),
+          "ncclAllReduce");
 }
 
 void NcclLaunch::call_gather(DeviceTensor& t) {
@@ -184,7 +182,7 @@ void NcclLaunch::call_reducescatter(DeviceTensor& t) {
   auto begin = [&](int r) { return each * r + std::min<std::int64_t>(r, more); };
   auto elements = [&](int r) { return static_cast<std::size_t>(begin(r + 1) - begin(r)) * row; };
   const int type = type_of(dtype);
-  const RedOp op = operation(t, type, scaling_of(t, size(), where_.capabilities, false).inside, c);
+  const RedOp op = operation(t, dtype, scaling_of(t, size(), where_.capabilities, false).inside, c);
   if (more == 0) {
     c.check(c.library().reduce_scatter(in, out, elements(0), type, op, c.comm(), where_.stream), "ncclReduceScatter");
     return;

@@ -99,24 +99,15 @@ void Communicator::settle() noexcept {
   part_.reset();
 }
 
-RedOp Communicator::premultiplied(int type, double factor) {
+RedOp Communicator::premultiplied(DType dtype, double factor) {
+  const int type = type_of(dtype);
   const auto known = factors_.find({type, factor});
   if (known != factors_.end()) return known->second;
   unsigned char scalar[8] = {};
-  const auto narrow = static_cast<float>(factor);
-  if (type == type_of(DType::f64)) {
-    std::memcpy(scalar, &factor, sizeof factor);
-  } else if (type == type_of(DType::f16)) {
-    cuda::f16 x;
-    cuda::narrow(narrow, x);
+  with_type(dtype, [&](auto x) {
+    narrow(static_cast<Wide<decltype(x)>>(factor), x);
     std::memcpy(scalar, &x, sizeof x);
-  } else if (type == type_of(DType::bf16)) {
-    cuda::bf16 x;
-    cuda::narrow(narrow, x);
-    std::memcpy(scalar, &x, sizeof x);
-  } else {
-    std::memcpy(scalar, &narrow, sizeof narrow);
-  }
+  });
   constexpr int read_now = 1;  // ncclScalarHostImmediate
   RedOp op = sum;
   check(library_.make_premul(&op, scalar, type, read_now, comm_), "ncclRedOpCreatePreMulSum");

@@ -35,7 +35,7 @@ class Communicator {
   /// also for what goes wrong on the device later.
   bool ready();
   /// A sum of what is multiplied by @p factor first.  Made once for each type and factor.  Only while ready().
-  RedOp premultiplied(int type, double factor);
+  RedOp premultiplied(DType dtype, double factor);
   /// Begins to end everything under way here, kernels on the device too; ended() waits for that.  Local.
   void abort() noexcept;
   /// False: it is still at it.

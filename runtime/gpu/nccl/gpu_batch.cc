@@ -13,27 +13,6 @@ namespace hvd::nccl {
 using cuda::mark_of;
 using cuda::Pointer;
 
-namespace {
-
-cuda::Number number_of(DType d) {
-  switch (d) {
-    case DType::f64:
-      return cuda::Number::f64;
-    case DType::f16:
-      return cuda::Number::f16;
-    case DType::bf16:
-      return cuda::Number::bf16;
-    case DType::f8e4m3:
-      return cuda::Number::f8e4m3;
-    case DType::f8e5m2:
-      return cuda::Number::f8e5m2;
-    default:
-      return cuda::Number::f32;
-  }
-}
-
-}  // namespace
-
 Pointer FusionBuffer::of(std::size_t bytes, cuda::Stream stream, bool kernels) {
   if (bytes > bytes_) {
     release();
@@ -128,7 +107,7 @@ Pointer GpuBatch::scratch(std::size_t bytes) {
 void GpuBatch::convert(bool gather, const DeviceTensor& t, void* memory, std::size_t elements, Pointer wide,
                        double factor) {
   const cuda::Piece piece{memory, 0, elements};
-  context_.gpu.scale(gather, number_of(t.dtype), true, {&piece, 1}, wide, factor, context_.stream);
+  context_.gpu.scale(gather, t.dtype, true, {&piece, 1}, wide, factor, context_.stream);
 }
 
 void GpuBatch::pack(const FusedGroup& f) {
@@ -168,7 +147,7 @@ void GpuBatch::move(const std::vector<Slice>& slices, const Change& change, bool
   if (change.none())
     context_.gpu.copy(gather, pieces, buffer_, context_.stream);
   else
-    context_.gpu.scale(gather, number_of(change.dtype), change.wide, pieces, buffer_, change.factor, context_.stream);
+    context_.gpu.scale(gather, change.dtype, change.wide, pieces, buffer_, change.factor, context_.stream);
 }
 
 }  // namespace hvd::nccl

@@ -69,7 +69,7 @@ class NcclLaunch final : public GpuBatch {
   void prepare_by_nodes();
   void call(const ByNodes& n, Group group);
   void put_in_order(const ByNodes& n);
-  RedOp operation(const DeviceTensor& t, int type, double inside, Communicator& c);
+  RedOp operation(const DeviceTensor& t, DType dtype, double inside, Communicator& c);
   CommunicatorGroup::Slot slot() const { return where_.communicators.slot(where_.slot); }
   Communicator& communicator() const;
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/dtype_numbers.h"
 #include "base/error.h"
 #include "options/variable.h"
 
@@ -94,30 +95,10 @@ void Library::check(int code, const char* what, Comm comm) const {
 }
 
 int type_of(DType dtype) {
-  switch (dtype) {
-    case DType::i8:
-      return 0;
-    case DType::u8:
-      return 1;
-    case DType::i32:
-      return 2;
-    case DType::i64:
-      return 4;
-    case DType::f16:
-      return 6;
-    case DType::f32:
-      return 7;
-    case DType::f64:
-      return 8;
-    case DType::bf16:
-      return 9;
-    case DType::f8e4m3:
-      return 10;
-    case DType::f8e5m2:
-      return 11;
-    default:
-      return -1;
-  }
+#define HVD_NUMBER(enumerator, word, nccl, ...) nccl,
+  constexpr int numbers[] = {HVD_DTYPE_NUMBERS(HVD_NUMBER)};
+#undef HVD_NUMBER
+  return numbers[static_cast<int>(dtype)];
 }
 
 }  // namespace hvd::nccl

@@ -431,8 +431,9 @@ struct Entry {
   Kernel kernel;
   bool scales;
 };
-#define FAKE_ENTRY(T, B, name) \
-  {"hvd_gather_" #name, &scale_tiles<true, T, B>, true}, {"hvd_scatter_" #name, &scale_tiles<false, T, B>, true},
+#define FAKE_ENTRY(T, B)                                                                 \
+  {"hvd_gather_" #T "_" #B, &scale_tiles<true, hvd::element::T, hvd::element::B>, true}, \
+      {"hvd_scatter_" #T "_" #B, &scale_tiles<false, hvd::element::T, hvd::element::B>, true},
 const Entry kernels[] = {
     {"hvd_gather", &plain<true>, false}, {"hvd_scatter", &plain<false>, false}, HVD_SCALE_KERNELS(FAKE_ENTRY)};
 

@@ -247,12 +247,12 @@ FAKE int ncclRedOpCreatePreMulSum(RedOp* op, void* scalar, int type, int, Comm c
   }
   double factor = 0;
   float f = 0;
-  hvd::cuda::f16 half;
-  hvd::cuda::bf16 brain;
+  hvd::f16 half;
+  hvd::bf16 brain;
   switch (type) {
     case 6:
       std::memcpy(&half, scalar, sizeof half);
-      factor = static_cast<double>(hvd::cuda::wide(half));
+      factor = static_cast<double>(hvd::wide(half));
       break;
     case 7:
       std::memcpy(&f, scalar, sizeof f);
@@ -263,7 +263,7 @@ FAKE int ncclRedOpCreatePreMulSum(RedOp* op, void* scalar, int type, int, Comm c
       break;
     case 9:
       std::memcpy(&brain, scalar, sizeof brain);
-      factor = static_cast<double>(hvd::cuda::wide(brain));
+      factor = static_cast<double>(hvd::wide(brain));
       break;
     default:
       return invalid_usage;

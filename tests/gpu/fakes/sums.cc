@@ -20,11 +20,11 @@ namespace {
 
 template <class T>
 double read(T x) {
-  return static_cast<double>(hvd::cuda::wide(x));
+  return static_cast<double>(hvd::wide(x));
 }
 template <class T>
 void write(T& to, double x) {
-  hvd::cuda::narrow(static_cast<decltype(hvd::cuda::wide(to))>(x), to);
+  hvd::narrow(static_cast<decltype(hvd::wide(to))>(x), to);
 }
 
 template <class W>
@@ -77,13 +77,13 @@ void reduce(const std::vector<const void*>& from, void* to, std::size_t count, i
     case 4:
       return reduce_integers<std::int64_t>(from, to, count, op);
     case 6:
-      return reduce_floats<hvd::cuda::f16>(from, to, count, op, factor);
+      return reduce_floats<hvd::f16>(from, to, count, op, factor);
     case 7:
       return reduce_floats<float>(from, to, count, op, factor);
     case 8:
       return reduce_floats<double>(from, to, count, op, factor);
     case 9:
-      return reduce_floats<hvd::cuda::bf16>(from, to, count, op, factor);
+      return reduce_floats<hvd::bf16>(from, to, count, op, factor);
     case 10:
       return reduce_floats<hvd::f8e4m3>(from, to, count, op, factor);
     case 11:

@@ -132,7 +132,7 @@ TEST_CASE("8-bit floats: rounded to the nearest, ties to even, and what is too l
                           std::numeric_limits<float>::min(), std::nanf("1")})
       check(x), check(-x);
     std::mt19937 random(5);
-    for (int i = 0; i < 20000; ++i) check(float8::as_float(static_cast<std::uint32_t>(random())));
+    for (int i = 0; i < 20000; ++i) check(as_float(static_cast<std::uint32_t>(random())));
     for (int i = 0; i < 20000; ++i)
       check(std::ldexp(static_cast<float>(random()), static_cast<int>(random() % 36) - 52));
   }

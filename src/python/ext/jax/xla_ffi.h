@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/dtype_numbers.h"
+
 namespace hvd::jax {
 
 struct XlaError;
@@ -38,21 +40,6 @@ struct XlaMetadataExtension {
   XlaMetadata* metadata;
 };
 
-/// XLA's PrimitiveType, those that we exchange: X(name, number, hvd_dtype).  Frozen by serialised programs.
-#define HVD_XLA_TYPES(X)        \
-  X(xla_pred, 1, HVD_BOOL)      \
-  X(xla_s8, 2, HVD_I8)          \
-  X(xla_s16, 3, HVD_I16)        \
-  X(xla_s32, 4, HVD_I32)        \
-  X(xla_s64, 5, HVD_I64)        \
-  X(xla_u8, 6, HVD_U8)          \
-  X(xla_u16, 7, HVD_U16)        \
-  X(xla_f16, 10, HVD_F16)       \
-  X(xla_f32, 11, HVD_F32)       \
-  X(xla_f64, 12, HVD_F64)       \
-  X(xla_bf16, 16, HVD_BF16)     \
-  X(xla_f8e5m2, 19, HVD_F8E5M2) \
-  X(xla_f8e4m3fn, 20, HVD_F8E4M3)
 /// Those that only move: X(name, number, bytes of one element).
 #define HVD_XLA_MOVED(X) \
   X(xla_u32, 8, 4)       \
@@ -60,8 +47,11 @@ struct XlaMetadataExtension {
   X(xla_c64, 15, 8)      \
   X(xla_c128, 18, 16)
 
-#define HVD_XLA_ENUMERATOR(name, number, ...) name = number,
-enum XlaType : int { HVD_XLA_TYPES(HVD_XLA_ENUMERATOR) HVD_XLA_MOVED(HVD_XLA_ENUMERATOR) xla_token = 17 };
+/// XLA's PrimitiveType, of the types that we exchange: xla_f32 and its like.
+#define HVD_XLA_ENUMERATOR(enumerator, word, nccl, tensorflow, name, number) xla_##word = number,
+#define HVD_XLA_MOVED_ENUMERATOR(name, number, ...) name = number,
+enum XlaType : int { HVD_DTYPE_NUMBERS(HVD_XLA_ENUMERATOR) HVD_XLA_MOVED(HVD_XLA_MOVED_ENUMERATOR) xla_token = 17 };
+#undef HVD_XLA_MOVED_ENUMERATOR
 #undef HVD_XLA_ENUMERATOR
 
 struct XlaBuffer {

@@ -13,9 +13,9 @@ namespace hvd::tensorflow {
 
 namespace {
 
-#define HVD_TF_SAME(name, number, text, dtype) bridge::same(name, dtype),
+#define HVD_TF_SAME(dtype, word, ...) bridge::same(tf_##word, dtype),
 #define HVD_TF_MOVED_ROW(name, number, text, bytes) bridge::moved(name, bytes),
-const std::array tf_types{HVD_TF_TYPES(HVD_TF_SAME) HVD_TF_MOVED(HVD_TF_MOVED_ROW) bridge::TypeRow{}};
+const std::array tf_types{HVD_DTYPE_NUMBERS(HVD_TF_SAME) HVD_TF_MOVED(HVD_TF_MOVED_ROW) bridge::TypeRow{}};
 
 }  // namespace
 
@@ -115,7 +115,7 @@ void KernelCall::collect_splits() {
     return fail(got, runtime.last_error());
   OwnedStatus status;
   const std::int64_t shape = members;
-  TF_Tensor* out = tf.AllocateOutput(context_, 1, tf_int32, &shape, 1, rows.size() * sizeof(std::int32_t), status);
+  TF_Tensor* out = tf.AllocateOutput(context_, 1, tf_i32, &shape, 1, rows.size() * sizeof(std::int32_t), status);
   if (!status.ok()) return fail(HVD_INTERNAL, status.text());
   auto* to = static_cast<std::int32_t*>(tf.TensorData(out));
   std::transform(rows.begin(), rows.end(), to, [](std::int64_t n) { return static_cast<std::int32_t>(n); });

@@ -16,7 +16,7 @@ namespace hvd::tensorflow {
 namespace {
 
 /// They came with TensorFlow 2.11 or so.
-bool has_float8() { return tf.DataTypeSize(tf_float8_e4m3fn) == 1 && tf.DataTypeSize(tf_float8_e5m2) == 1; }
+bool has_float8() { return tf.DataTypeSize(tf_f8e4m3) == 1 && tf.DataTypeSize(tf_f8e5m2) == 1; }
 
 /// The types that an op takes, as its definition lists them.  Attributes cannot name 8-bit floats (a name ends at its
 /// underscore there): where there are some, ops take every type, and Call says no.
@@ -26,9 +26,11 @@ std::string types(bool moved) {
   const auto add = [&list](const char* name) {
     if (*name) list += (list.empty() ? "" : ", ") + std::string(name);
   };
-#define HVD_TF_NAME(name, number, text, ...) add(text);
-  HVD_TF_TYPES(HVD_TF_NAME)
-  if (moved) { HVD_TF_MOVED(HVD_TF_NAME) }
+#define HVD_TF_NAME(enumerator, word, nccl, number, name, ...) add(name);
+#define HVD_TF_MOVED_NAME(enumerator, number, name, ...) add(name);
+  HVD_DTYPE_NUMBERS(HVD_TF_NAME)
+  if (moved) { HVD_TF_MOVED(HVD_TF_MOVED_NAME) }
+#undef HVD_TF_MOVED_NAME
 #undef HVD_TF_NAME
   return "{" + list + "}";
 }
@@ -218,7 +220,7 @@ void compute_world(void* kernel, TF_OpKernelContext* context) {
     status.set(canonical_code(got), runtime.last_error());
     return tf.OpKernelContext_Failure(context, status);
   }
-  TF_Tensor* out = tf.AllocateOutput(context, 0, tf_int32, nullptr, 0, sizeof answer, status);
+  TF_Tensor* out = tf.AllocateOutput(context, 0, tf_i32, nullptr, 0, sizeof answer, status);
   if (!status.ok()) return tf.OpKernelContext_Failure(context, status);
   std::memcpy(tf.TensorData(out), &answer, sizeof answer);
   tf.DeleteTensor(out);
@@ -265,7 +267,7 @@ std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
 /// list of several stays with the CPU.
 std::string add_gpu_kernels(const OpDefinition& d, const std::string& name) {
   const std::string device = gpu_type();
-  for (const TensorFlowType type : {tf_half, tf_bfloat16, tf_float, tf_double, tf_int64}) {
+  for (const TensorFlowType type : {tf_f16, tf_bf16, tf_f32, tf_f64, tf_i64}) {
     TF_KernelBuilder* builder =
         tf.NewAsyncKernelBuilder(name.c_str(), device.c_str(), d.create_function, compute<TensorPlace::gpu>, remove);
     OwnedStatus status;

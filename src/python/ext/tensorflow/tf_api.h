@@ -9,6 +9,8 @@
 #include <functional>
 #include <string>
 
+#include "base/dtype_numbers.h"
+
 extern "C" {
 struct TF_Status;
 struct TF_Tensor;
@@ -23,22 +25,6 @@ struct TF_AsyncOpKernelDoneCallback;
 
 namespace hvd::tensorflow {
 
-/// TF_DataType, those that we exchange: X(name, number, name in an op's definition, hvd_dtype).  Frozen by TensorFlow's
-/// saved files.
-#define HVD_TF_TYPES(X)                    \
-  X(tf_uint8, 4, "uint8", HVD_U8)          \
-  X(tf_int8, 6, "int8", HVD_I8)            \
-  X(tf_uint16, 17, "uint16", HVD_U16)      \
-  X(tf_int16, 5, "int16", HVD_I16)         \
-  X(tf_int32, 3, "int32", HVD_I32)         \
-  X(tf_int64, 9, "int64", HVD_I64)         \
-  X(tf_half, 19, "half", HVD_F16)          \
-  X(tf_bfloat16, 14, "bfloat16", HVD_BF16) \
-  X(tf_float, 1, "float", HVD_F32)         \
-  X(tf_double, 2, "double", HVD_F64)       \
-  X(tf_bool, 10, "bool", HVD_BOOL)         \
-  X(tf_float8_e4m3fn, 25, "", HVD_F8E4M3)  \
-  X(tf_float8_e5m2, 24, "", HVD_F8E5M2)
 /// Those that only move: X(name, number, name in an op's definition, bytes of one element).
 #define HVD_TF_MOVED(X)              \
   X(tf_uint32, 22, "uint32", 4)      \
@@ -46,8 +32,11 @@ namespace hvd::tensorflow {
   X(tf_complex64, 8, "complex64", 8) \
   X(tf_complex128, 18, "complex128", 16)
 
-#define HVD_TF_ENUMERATOR(name, number, ...) name = number,
-enum TensorFlowType : int { HVD_TF_TYPES(HVD_TF_ENUMERATOR) HVD_TF_MOVED(HVD_TF_ENUMERATOR) };
+/// TF_DataType, of the types that we exchange: tf_f32 and its like.
+#define HVD_TF_ENUMERATOR(enumerator, word, nccl, number, ...) tf_##word = number,
+#define HVD_TF_MOVED_ENUMERATOR(name, number, ...) name = number,
+enum TensorFlowType : int { HVD_DTYPE_NUMBERS(HVD_TF_ENUMERATOR) HVD_TF_MOVED(HVD_TF_MOVED_ENUMERATOR) };
+#undef HVD_TF_MOVED_ENUMERATOR
 #undef HVD_TF_ENUMERATOR
 
 constexpr int tf_ok = 0;  // of TF_Code; the others: hvd::bridge::canonical_code

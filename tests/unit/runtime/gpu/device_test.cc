@@ -49,9 +49,9 @@ TEST_CASE("sums of 16-bit floats, also in f32") {
             std::vector<std::uint16_t> v(300);
             for (std::size_t i = 0; i < v.size(); ++i) {
               const auto x = static_cast<float>(i % 50) + static_cast<float>(rank.rank());
-              cuda::f16 h;
-              cuda::bf16 b;
-              cuda::narrow(x, h), cuda::narrow(x, b);
+              hvd::f16 h;
+              hvd::bf16 b;
+              hvd::narrow(x, h), hvd::narrow(x, b);
               v[i] = dtype == HVD_F16 ? h.bits : b.bits;
             }
             void* t = gpu.tensor(v.data(), 600);
@@ -59,7 +59,7 @@ TEST_CASE("sums of 16-bit floats, also in f32") {
             gpu.run(Rank::request(HVD_ALLREDUCE, name.c_str(), {300}, t, t, dtype, HVD_AVERAGE));
             for (std::size_t i = 0; i < v.size(); ++i) {
               const auto bits = static_cast<std::uint16_t*>(t)[i];
-              const float y = dtype == HVD_F16 ? cuda::wide(cuda::f16{bits}) : cuda::wide(cuda::bf16{bits});
+              const float y = dtype == HVD_F16 ? hvd::wide(hvd::f16{bits}) : hvd::wide(hvd::bf16{bits});
               EXPECT(std::abs(y - (static_cast<float>(i % 50) + 1)) <= 0.02f * (1 + y));
             }
           }

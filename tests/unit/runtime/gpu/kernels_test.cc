@@ -13,6 +13,7 @@
 #include "world_of_threads.h"
 
 using namespace hvd::cuda;
+using hvd::f16, hvd::bf16, hvd::f8e4m3, hvd::f8e5m2, hvd::narrow, hvd::wide;
 using hvd::testing::slower;
 
 namespace {

@@ -1,0 +1,66 @@
+/// @file element_types.h — the C++ type of each dtype, and the wider one that is worked in.
+///
+/// A dtype of HVD_DTYPES has its type in namespace element, under the dtype's word.  Everything that differs by dtype
+/// is a template over that type; with_type() in types.h finds it.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+#include "common/float16.h"
+#include "common/float8.h"
+#include "common/host_device.h"
+
+namespace hvd {
+
+/// Any element that is not 0 counts as 1.
+struct Truth {
+  std::uint8_t bits;
+};
+
+namespace element {
+using u8 = std::uint8_t;
+using i8 = std::int8_t;
+using u16 = std::uint16_t;
+using i16 = std::int16_t;
+using i32 = std::int32_t;
+using i64 = std::int64_t;
+using f16 = hvd::f16;
+using f32 = float;
+using f64 = double;
+using boolean = Truth;
+using bf16 = hvd::bf16;
+using f8e4m3 = hvd::f8e4m3;
+using f8e5m2 = hvd::f8e5m2;
+}  // namespace element
+
+/// @name x in the type that it is worked in: narrow floats in f32, integers in twice their width and at least 32 bits
+/// @{
+HVD_BOTH float wide(f16 x) { return from_f16(x); }
+HVD_BOTH float wide(bf16 x) { return from_bf16(x); }
+HVD_BOTH float wide(f8e4m3 x) { return from_float8(x); }
+HVD_BOTH float wide(f8e5m2 x) { return from_float8(x); }
+HVD_BOTH std::int32_t wide(Truth x) { return x.bits != 0; }
+HVD_BOTH float wide(float x) { return x; }
+HVD_BOTH double wide(double x) { return x; }
+template <class T, class = std::enable_if_t<std::is_integral_v<T>>>
+HVD_BOTH auto wide(T x) {
+  return static_cast<std::conditional_t<(sizeof(T) < 4), std::int32_t, std::int64_t>>(x);
+}
+/// @}
+template <class T>
+using Wide = decltype(wide(T{}));
+
+/// @name Back: rounded to the nearest, ties to even; integers wrap
+/// @{
+HVD_BOTH void narrow(float x, f16& to) { to = to_f16(x); }
+HVD_BOTH void narrow(float x, bf16& to) { to = to_bf16(x); }
+HVD_BOTH void narrow(float x, f8e4m3& to) { to = to_float8<f8e4m3>(x); }
+HVD_BOTH void narrow(float x, f8e5m2& to) { to = to_float8<f8e5m2>(x); }
+HVD_BOTH void narrow(std::int32_t x, Truth& to) { to.bits = x != 0; }
+template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+HVD_BOTH void narrow(Wide<T> x, T& to) {
+  to = static_cast<T>(x);
+}
+/// @}
+
+}  // namespace hvd

@@ -1,0 +1,41 @@
+/// @file dtype_numbers.h — how NCCL, TensorFlow and XLA number our dtypes.
+///
+/// The numbers are frozen there: NCCL's by its binary interface, TensorFlow's by saved files, XLA's by serialised
+/// programs.  A dtype that one of them lacks has -1 there: NCCL then moves it and does not add it up, and TensorFlow
+/// and JAX cannot hand it over.
+#pragma once
+#include <cstddef>
+
+#include "hvd/hvd.h"
+
+/// In the order of HVD_DTYPES: X(enumerator, word, ncclDataType_t, TF_DataType, TensorFlow's name, PrimitiveType).
+/// TensorFlow's name is the one in an op's definition; "": a definition cannot name it.
+#define HVD_DTYPE_NUMBERS(X)               \
+  X(HVD_U8, u8, 1, 4, "uint8", 6)          \
+  X(HVD_I8, i8, 0, 6, "int8", 2)           \
+  X(HVD_U16, u16, -1, 17, "uint16", 7)     \
+  X(HVD_I16, i16, -1, 5, "int16", 3)       \
+  X(HVD_I32, i32, 2, 3, "int32", 4)        \
+  X(HVD_I64, i64, 4, 9, "int64", 5)        \
+  X(HVD_F16, f16, 6, 19, "half", 10)       \
+  X(HVD_F32, f32, 7, 1, "float", 11)       \
+  X(HVD_F64, f64, 8, 2, "double", 12)      \
+  X(HVD_BOOL, boolean, -1, 10, "bool", 1)  \
+  X(HVD_BF16, bf16, 9, 14, "bfloat16", 16) \
+  X(HVD_F8E4M3, f8e4m3, 10, 25, "", 20)    \
+  X(HVD_F8E5M2, f8e5m2, 11, 24, "", 19)
+
+namespace hvd {
+#define HVD_ENUMERATOR(enumerator, ...) enumerator,
+inline constexpr hvd_dtype all_dtypes[] = {HVD_DTYPES(HVD_ENUMERATOR)};
+inline constexpr hvd_dtype numbered_dtypes[] = {HVD_DTYPE_NUMBERS(HVD_ENUMERATOR)};
+#undef HVD_ENUMERATOR
+static_assert(
+    [] {
+      bool same = sizeof all_dtypes == sizeof numbered_dtypes;
+      for (std::size_t i = 0; same && i < sizeof all_dtypes / sizeof *all_dtypes; ++i)
+        same = all_dtypes[i] == numbered_dtypes[i];
+      return same;
+    }(),
+    "HVD_DTYPE_NUMBERS has a row for each of HVD_DTYPES, in their order");
+}  // namespace hvd
