@@ -41,12 +41,13 @@ int children_of(const Config& config) {
 
 }  // namespace
 
-Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node)
+Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
+               const RankStatus& status)
     : world_(world),
       stall_limits_(StallLimits::of(config)),
-      guarded_(config.integer("HVD_LINK_FD") >= 0),
       transport_(transport),
       node_(node),
+      status_(status),
       gather_(node),
       writer_(node) {
   if (world.nodes.size() > 1)
@@ -78,7 +79,6 @@ void Leader::command(Command type, std::string_view body) {
 /// Every command, in sequence.
 void Leader::publish(std::uint32_t type, std::string_view body) {
   if (!stalls_.empty()) settled(static_cast<Command>(type), body);
-  if (coordinator_ && guarded_ && static_cast<Command>(type) == Command::batch) note_step(body);
   if (tree_) tree_->passing(static_cast<Command>(type), body);
   if (!backlog_.empty() || !write_command(type, body)) backlog_.emplace_back(type, body);
 }

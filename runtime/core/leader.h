@@ -13,7 +13,7 @@
 
 #include "common/world.h"
 #include "core/config.h"
-#include "core/step_clock.h"
+#include "core/rank_status.h"
 #include "memory/node.h"
 #include "memory/queue.h"
 #include "negotiate/coordinator.h"
@@ -37,7 +37,9 @@ std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports);
 
 class Leader {
  public:
-  Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node);
+  /// @p status  of this rank; must outlive this object
+  Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
+         const RankStatus& status);
   ~Leader();
   bool step();
   /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us:
@@ -86,15 +88,14 @@ class Leader {
   bool warn_of_stalls(std::int64_t now_ns);
   void refuse_crossed(std::int64_t now_ns);
   void settled(negotiate::Command type, std::string_view body);
-  void note_step(std::string_view batch);
   std::int64_t worth_telling_ns() const;
   const std::string* name(std::uint32_t id) const;
 
   const World& world_;
   const StallLimits stall_limits_;
-  const bool guarded_;  ///< there is a guard, so hvdrun hears of waits
   transport::Transport& transport_;
   const memory::Node& node_;
+  const RankStatus& status_;
   negotiate::Gather gather_;
   memory::CommandWriter writer_;
   std::unique_ptr<negotiate::Coordinator> coordinator_;
@@ -104,7 +105,6 @@ class Leader {
   std::deque<Send> sends_;
   int next_doorbell_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
   std::unordered_map<std::string, Stall> stalls_;
-  StepClock steps_;  ///< on the coordinator, when hvdrun listens
   struct StallNotice {
     std::int64_t at_ns;
     negotiate::RankSet here;

@@ -4,7 +4,9 @@
 /// spin.  The slowest rank is the one that waits least, since the others wait for it.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -67,7 +69,30 @@ class RoundCounter {
   int rival_rounds_ = 0, age_ = 0, patience_ = 1;
 };
 
-/// Of a whole rank.  Thread-safe but for steps(), which the drive side calls.
+/// How long the last steps took.  Pure.
+class StepDurations {
+ public:
+  /// @p fresh  steps have ended since the last call.
+  void add(std::int64_t now_ns, int fresh) {
+    if (last_ns_ != 0) times_[count_++ % times_.size()] = (now_ns - last_ns_) / fresh;
+    last_ns_ = now_ns;
+  }
+  /// 0 before the second step: an evaluation, or a checkpoint, does not make it longer.
+  std::int64_t median_ns() const {
+    const std::size_t n = std::min(count_, times_.size());
+    if (n == 0) return 0;
+    auto sorted = times_;
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(n));
+    return sorted[n / 2];
+  }
+
+ private:
+  std::array<std::int64_t, 9> times_{};
+  std::size_t count_ = 0;
+  std::int64_t last_ns_ = 0;
+};
+
+/// Of a whole rank.  Thread-safe but for steps() and median_step_ns(), which the drive side calls.
 class RankStatus {
  public:
   RankStatus() = default;
@@ -81,6 +106,7 @@ class RankStatus {
   void steps(int fresh, std::int64_t all) {
     if (before_ + all <= page_->steps.load(std::memory_order_relaxed)) return;
     const std::int64_t now = coarse_ns();
+    durations_.add(now, fresh);
     page_->steps.store(before_ + all, std::memory_order_relaxed);
     if (page_->first_ns.load(std::memory_order_relaxed) == 0) {
       page_->first_ns.store(now, std::memory_order_relaxed);
@@ -89,6 +115,8 @@ class RankStatus {
       page_->last_ns.store(now, std::memory_order_relaxed);
     }
   }
+
+  std::int64_t median_step_ns() const { return durations_.median_ns(); }
 
   /// Somebody could not go on, from @p since_ns to @p now_ns.  What was before the first timed step does not count: the
   /// ranks do not start together.
@@ -127,6 +155,7 @@ class RankStatus {
   wire::StatusPage own_;
   wire::StatusPage* page_ = &own_;
   std::int64_t before_ = 0;  ///< steps of an earlier init
+  StepDurations durations_;
   std::atomic<int> asked_{0};
   std::atomic<std::int64_t> asked_ns_{0};
 };

@@ -116,20 +116,10 @@ void Leader::settled(Command type, std::string_view body) {
     forget(std::string(r.rest()));
 }
 
-/// A batch is published: perhaps the end of a step.
-void Leader::note_step(std::string_view batch) {
-  const std::int64_t now = memory::now_ns();
-  if (!steps_.due(now)) return;
-  negotiate::ByteReader r(batch);
-  r.get<std::uint32_t>();
-  r.get<std::uint32_t>();
-  steps_.batch(now, [&](auto&& take) { negotiate::get_ids(r, node_.geometry.words * 64, take); });
-}
-
 /// hvdrun is told of a wait that is longer than config's limit and than three steps: while one rank evaluates or writes
 /// a checkpoint, the others rightly wait about that long.  But it is told no later than the warning.
 std::int64_t Leader::worth_telling_ns() const {
-  return std::min(std::max(stall_limits_.tell_ns, 3 * steps_.median_ns()), stall_limits_.warn_ns);
+  return std::min(std::max(stall_limits_.tell_ns, 3 * status_.median_step_ns()), stall_limits_.warn_ns);
 }
 
 /// Some ranks wait in one operation and all others in an operation of another kind under the same name, as in

@@ -86,6 +86,18 @@ TEST_CASE("rounds: another phase is found, and the way back") {
   CHECK(all <= 1500);
 }
 
+TEST_CASE("step durations: the median of the last ones, which one long step does not move") {
+  hvd::core::StepDurations times;
+  CHECK(times.median_ns() == 0);
+  std::int64_t now = 1;
+  times.add(now, 1);
+  CHECK(times.median_ns() == 0);
+  for (const std::int64_t step : {20, 20, 600, 20, 30}) times.add(now += step, 1);  // one with an evaluation in it
+  CHECK(times.median_ns() == 20);
+  for (int i = 0; i < 9; ++i) times.add(now += 10, 2);  // two steps at once
+  CHECK(times.median_ns() == 5);
+}
+
 TEST_CASE("rank status: only a guard's page is written to") {
   const int good = page(both);
   {
