@@ -252,6 +252,10 @@ HVD_API int hvd_built(const char* what);
  *  where it is not in this process, offers none, or HVD_TORCH_MEMORY=0: then they come from the driver, as before. */
 HVD_API int hvd_use_memory(const char* framework);
 
+/** After HVD_PEER_LOST: 1 when whoever left the world did so by hvd_shutdown, and no rank is known to have died, so
+ * that all can call hvd_init again.  Also 1 outside a world, which this rank itself has left then. */
+HVD_API int hvd_departed(void);
+
 /** Text of the last failure on this thread; "" when none.  Valid until the thread's next call. */
 HVD_API const char* hvd_last_error(void);
 

@@ -390,5 +390,14 @@ int hvd_use_memory(const char* framework) {
   });
 }
 
+int hvd_departed(void) {
+  bool departed = true;
+  const int status = exception_barrier([&] {
+    const Use e;
+    departed = e->departed();
+  });
+  return status != HVD_OK || departed ? 1 : 0;
+}
+
 const char* hvd_last_error(void) { return hvd::last_error().c_str(); }
 const char* hvd_version(void) { return HVD_VERSION; }

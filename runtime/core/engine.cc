@@ -77,7 +77,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   crowded_ = world_.local_size() > cores();
   spare_ = 2 * world_.local_size() <= cores();
   shared_.gone = [this](int rank, const std::string& text, const std::string& names) {
-    lost_.emplace(rank, RankLoss{text, 0});
+    lost_.emplace(rank, RankLoss{text, true});
     report_failure({HVD_PEER_LOST, rank, names});
   };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
@@ -406,7 +406,7 @@ void Engine::watch() {
   for (auto& s : mine_)
     if (s->stuck()) stuck.push_back(s);
   if (stuck.empty()) return;
-  for (Peers::PeerExit& g : peers_->find(set().node())) lost_.emplace(g.rank, RankLoss{std::move(g.text), 0});
+  for (Peers::PeerExit& g : peers_->find(set().node())) lost_.emplace(g.rank, RankLoss{std::move(g.text), g.departed});
   for (auto& [rank, lost] : lost_) ++lost.looks;
   for (auto& s : stuck) {
     s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
@@ -449,6 +449,7 @@ void Engine::fail_if_lost(ProcessSet& set) {
       continue;
     }
     const std::string names = set.names_under_way();
+    (lost->second.departed ? shared_.departed : shared_.died).store(true);
     set.fail_all(HVD_PEER_LOST, lost->second.text + "; under way: " + names);
     report_failure({HVD_PEER_LOST, lost->first, names});
     return;

@@ -41,6 +41,8 @@ class Engine {
   void leave();
 
   const World& world() const { return world_; }
+  /// See hvd_departed.  Any thread.
+  bool departed() const { return shared_.departed.load() && !shared_.died.load(); }
   bool threads_multiple() const { return transport_->threads_multiple(); }
   /// The global set.
   ProcessSet& set() { return *global_; }
@@ -104,7 +106,8 @@ class Engine {
   std::unique_ptr<Peers> peers_;
   struct RankLoss {
     std::string text;
-    int looks = 0;  ///< while somebody waits
+    bool departed = false;  ///< in order, else it died
+    int looks = 0;          ///< while somebody waits
   };
   std::map<int, RankLoss> lost_;  ///< by world rank; under drive_
   memory::Doorbell* doorbell_ = nullptr;

@@ -15,13 +15,15 @@ namespace hvd::core {
 struct EngineContext {
   explicit EngineContext(int status_fd, gpu::Platform& platform) : gpus(platform), status(status_fd) {}
   gpu::Platform& gpus;
-  /// The global set calls this when a rank has left, or is lost.  @p names: under way then.
+  /// The global set calls this when a rank of another node has left the world.  @p names: under way then.
   std::function<void(int rank, const std::string& text, const std::string& names)> gone;
   Batch::Special special;  ///< of the global set
   RankStatus status;
   OperationTable operations{status};
   trace::Tracer tracer;
   std::uint32_t traced = 0;           ///< parts of batches numbered for the timeline so far
+  std::atomic<bool> departed{false};  ///< operations failed because a rank left the world in order
+  std::atomic<bool> died{false};      ///< … or because one died
   std::atomic<bool> gpu_busy{false};  ///< a GPU is at work for operations that have ended on the host
   std::atomic<int> outstanding{0};    ///< operations of this rank that have not ended, in all sets
 };

@@ -129,6 +129,7 @@ void ProcessSet::gone(ByteReader& r) {
   const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
   const std::string text(r.rest());
   const std::string names = names_under_way();
+  if (code == HVD_PEER_LOST) shared_.departed.store(true);  // before the callers hear of it
   fail_all(code, text);
   if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text, names);
 }

@@ -220,6 +220,7 @@ void ask(Bytes& b) {
   CALL(hvd_get_world, b.rarely() ? nullptr : &world);
   const char* what[] = {nullptr, "", "mpi", "shm", "cuda", "nccl", "?"};
   hvd_built(what[b.below(std::size(what))]);
+  (void)hvd_departed();
   CALL(hvd_use_memory, b.below(2) ? nullptr : "torch");
   hvd_free(nullptr);
   if (!hvd_version()) std::abort();

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
-from hvd import _environment, _objects, _world
+from hvd import _environment, _native, _objects, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
@@ -165,7 +165,7 @@ def rejoin() -> None:
 
 def _can_go_on(error: HorovodInternalError) -> bool:
     """Whether every rank still lives: they disagreed, or one has left the world and will come back."""
-    return error.code != "peer_lost" or "shut down" in str(error)
+    return error.code != "peer_lost" or _native.departed()
 
 
 def _unrecoverable(error: HorovodInternalError, why: str) -> HorovodInternalError:

@@ -121,6 +121,11 @@ static PyObject* py_use_memory(PyObject* self, PyObject* arg) {
   return framework ? PyBool_FromLong(lib.use_memory(framework) == HVD_OK) : NULL;
 }
 
+static PyObject* py_departed(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  return PyBool_FromLong(lib.departed());
+}
+
 static PyObject* py_version(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   return PyUnicode_FromString(lib.version());
@@ -144,6 +149,7 @@ static PyMethodDef world_methods[] = {
     {"timeline_stop", py_timeline_stop, METH_NOARGS, NULL},
     {"built", py_built, METH_O, "built(what) -> int"},
     {"use_memory", py_use_memory, METH_O, "use_memory(framework) -> bool: device memory comes from it"},
+    {"departed", py_departed, METH_NOARGS, "departed() -> bool: who left the world did so by shutdown()"},
     {"version", py_version, METH_NOARGS, NULL},
     {"leak", py_leak, METH_O, "leak(object): never frees it"},
     {NULL, NULL, 0, NULL}};

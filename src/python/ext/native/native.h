@@ -58,6 +58,7 @@ typedef struct hvd_functions {
   int (*timeline_stop)(void);
   int (*built)(const char*);
   int (*use_memory)(const char*);
+  int (*departed)(void);
   const char* (*last_error)(void);
   const char* (*version)(void);
 } hvd_functions;
