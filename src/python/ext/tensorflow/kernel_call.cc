@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -17,7 +18,15 @@ namespace {
 #define HVD_TF_MOVED_ROW(name, number, text, bytes) bridge::moved(name, bytes),
 const std::array tf_types{HVD_DTYPE_NUMBERS(HVD_TF_SAME) HVD_TF_MOVED(HVD_TF_MOVED_ROW) bridge::TypeRow{}};
 
+std::mutex failure_mutex;
+std::string failure_text;
+
 }  // namespace
+
+std::string last_failure() {
+  const std::lock_guard lock(failure_mutex);
+  return failure_text;
+}
 
 KernelCall::KernelCall(const bridge::CallOperation& operation, TensorPlace place, TF_OpKernelContext* context,
                        Done done)
@@ -128,6 +137,10 @@ void KernelCall::finish() {
   for (std::size_t i = 0; !operation_.sized() && !failed() && i < tensors_.size(); ++i) collect(i);
   release_all();
   if (failed()) {
+    {
+      const std::lock_guard lock(failure_mutex);
+      failure_text = why_;
+    }
     OwnedStatus status;
     status.set(canonical_code(status_), why_);
     tf.OpKernelContext_Failure(context_, status);

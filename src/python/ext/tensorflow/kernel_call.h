@@ -1,5 +1,6 @@
 /// @file kernel_call.h — one execution of one of our asynchronous kernels in TensorFlow.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "../bridge/call.h"
@@ -19,6 +20,9 @@ struct KernelAttributes : bridge::CallOperation {
 
 /// Where a kernel's tensors lie.
 enum class TensorPlace { host, gpu };
+
+/// The text of the last failure that a kernel gave TensorFlow; "" when none.  Any thread.
+std::string last_failure();
 
 /// Owned by itself: deleted by finish(), which runs once, when all its operations have ended, and the GPU, where it is
 /// one's tensors, is through with them.

@@ -3,6 +3,7 @@
 /// All are stateful: none may be folded, merged with its like or left out, or the ranks would no longer do the same.
 /// hvd/tensorflow/_library.py keeps tf.function from running them one after the other for that; those with InOrder in
 /// their names, for loops, do run so.
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -400,6 +401,11 @@ __attribute__((visibility("default"))) int hvd_tensorflow_asynchronous() {
 
 /// Whether there are 8-bit floats.
 __attribute__((visibility("default"))) int hvd_tensorflow_float8() { return hvd::tensorflow::has_float8(); }
+
+/// The text of the last failure of a kernel, cut to @p room bytes with its NUL.
+__attribute__((visibility("default"))) void hvd_tensorflow_failure(char* text, std::size_t room) {
+  std::snprintf(text, room, "%s", hvd::tensorflow::last_failure().c_str());
+}
 
 __attribute__((visibility("default"))) void hvd_tensorflow_exiting() { hvd::bridge::stop_completions(); }
 }

@@ -47,6 +47,13 @@ def _on_gpus(library: ctypes.CDLL) -> frozenset[str]:
     return frozenset({"allreduce", "broadcast"})
 
 
+def last_failure() -> str:
+    """What the last kernel of ours to fail told TensorFlow, which puts its own words around it; "" when none has failed."""
+    text = ctypes.create_string_buffer(4096)
+    ctypes.CDLL(str(_path)).hvd_tensorflow_failure(text, ctypes.c_size_t(len(text)))
+    return text.value.decode(errors="replace")
+
+
 def _load() -> tuple[Any, bool, bool, frozenset[str]]:
     ops = tf.load_op_library(str(_path))
     library = ctypes.CDLL(str(_path))

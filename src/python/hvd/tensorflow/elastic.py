@@ -13,6 +13,7 @@ from hvd import _world
 from hvd import elastic as _elastic
 from hvd.elastic import ObjectState, broadcast_from_rank_0
 from hvd.exceptions import HorovodInternalError
+from hvd.tensorflow import _library
 from hvd.tensorflow.functions import broadcast_variables
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
@@ -123,9 +124,13 @@ class TensorFlowKerasState(_VariablesState):
 
 
 def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:
-    """The error that a graph reports in TensorFlow's own types, if it is one of ours."""
+    """The error that a graph reports in TensorFlow's own types, if it is one of ours.
+
+    It is when it holds what a kernel of ours has said, or is one of ours that a Python function of the graph has raised.
+    """
     text = str(error)
-    if "Hvd" not in text and "HorovodInternalError" not in text:
+    ours = _library.last_failure()
+    if not (ours and ours in text) and HorovodInternalError.__name__ not in text:
         return None
     found = HorovodInternalError(text)
     found.code = "mismatch" if isinstance(error, tf.errors.FailedPreconditionError) else "peer_lost"
