@@ -7,7 +7,7 @@
 
 #include "common/signature.h"
 #include "negotiate/command.h"
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/cpu_kernels.h"
 #include "recorder/tracer.h"
 
 namespace hvd::core {

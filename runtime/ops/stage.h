@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/cpu_kernels.h"
 
 namespace hvd::ops {
 

@@ -84,7 +84,7 @@ def test_the_other_programs_variables_are_known() -> None:
     """One list of all that is read by name and is not ours."""
     pattern = re.compile(r'(?:environment_value\(|whole\.get\()\s*[fr]?["\']([A-Z0-9_]+)["\']')
     found = {name for text in sources().values() for name in pattern.findall(text)}
-    found.discard("HVD_LIBRARY")  # native/library.c is C: the typed reader is C++
+    found.discard("HVD_LIBRARY")  # native/open_libhvd.c is C: the typed reader is C++
     assert found <= FOREIGN, found - FOREIGN
 
 

@@ -23,7 +23,6 @@ def load(name: str) -> types.ModuleType:
 
 
 includes, names = load("check-includes"), load("check-names")
-names.TYPES_LEFT.clear(), names.FILES_LEFT.clear()  # of this tree, not of the planted ones
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ namespace {
 constexpr int oldest_version = 11040;  ///< cuDeviceGetUuid_v2
 constexpr int no_device = 100;
 
-struct Opened {
+struct DriverLookup {
   std::unique_ptr<Driver> driver;
   std::string why;
 };
@@ -36,7 +36,7 @@ std::string find_symbols(Driver& d, void* library) {
   return {};
 }
 
-Opened open() {
+DriverLookup open() {
   const char* named = options::value_of("HVD_CUDA_LIBRARY");
   const char* path = named ? named : "libcuda.so.1";
   void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -57,9 +57,9 @@ Opened open() {
   return {std::move(d), {}};
 }
 
-const Opened& opened() {
+const DriverLookup& opened() {
   // Never destroyed: the runtime is left at exit, after the destructors of what was made later than its hook.
-  static const Opened& once = *new Opened(open());
+  static const DriverLookup& once = *new DriverLookup(open());
   return once;
 }
 

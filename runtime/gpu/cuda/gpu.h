@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/cuda/copy_table.h"
 #include "gpu/cuda/driver.h"
 #include "gpu/cuda/memory.h"
-#include "gpu/cuda/table.h"
 #include "gpu/local_gpu.h"
 
 namespace hvd::cuda {

@@ -17,7 +17,7 @@ std::string version_text(int v) {
 
 namespace {
 
-struct Opened {
+struct NcclLookup {
   std::unique_ptr<Library> library;
   std::string why;
 };
@@ -55,7 +55,7 @@ void* find_library(std::string& why) {
   return handle;
 }
 
-Opened open() {
+NcclLookup open() {
   std::string why;
   void* handle = find_library(why);
   if (!handle) return {nullptr, why};
@@ -68,9 +68,9 @@ Opened open() {
   return {std::move(l), {}};
 }
 
-const Opened& opened() {
+const NcclLookup& opened() {
   // Never destroyed: the runtime is left at exit, after the destructors of what was made later than its hook.
-  static const Opened& once = *new Opened(open());
+  static const NcclLookup& once = *new NcclLookup(open());
   return once;
 }
 

@@ -27,7 +27,7 @@
 
 namespace hvd::ops {
 
-/// The factor of each of @p n inputs.  dots: [n * (n + 1) / 2], pairs as in kernels.h.
+/// The factor of each of @p n inputs.  dots: [n * (n + 1) / 2], pairs as in cpu_kernels.h.
 std::vector<double> adasum_factors(const double* dots, int n);
 
 /// A floating-point tensor; item.reduce adds.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "memory/node.h"
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/cpu_kernels.h"
 
 namespace hvd::ops {
 

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "memory/node.h"
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/cpu_kernels.h"
 
 namespace hvd::ops {
 

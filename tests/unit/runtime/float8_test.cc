@@ -10,10 +10,10 @@
 #include <random>
 #include <vector>
 
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/cpu_kernels.h"
 
 namespace hvd::ops {
-ReduceFn reducer_baseline(DType, Reduce);  // kernels.cc's, for CPUs without AVX2
+ReduceFn reducer_baseline(DType, Reduce);  // cpu_kernels.cc's, for CPUs without AVX2
 }
 
 using namespace hvd;

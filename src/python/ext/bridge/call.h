@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "completion.h"
-#include "runtime.h"
+#include "libhvd_functions.h"
 
 namespace hvd::bridge {
 

@@ -33,7 +33,7 @@ PyAPI_FUNC(const char*) PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*);
 #define FAST(function) ((PyCFunction)(void (*)(void))function)
 #define MAX_DIMS 64
 
-/* library.c: the functions of libhvd. */
+/* open_libhvd.c: the functions of libhvd. */
 typedef struct hvd_functions {
   void* library;
   int (*init)(const hvd_init_options*);

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "../bridge/runtime.h"
+#include "../bridge/libhvd_functions.h"
 #include "gpu_kernels.h"
 #include "kernel_call.h"
 #include "tf_api.h"

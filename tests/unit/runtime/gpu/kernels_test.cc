@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "gpu/cuda/table.h"
+#include "gpu/cuda/copy_table.h"
 #include "world_of_threads.h"
 
 using namespace hvd::cuda;

@@ -1,4 +1,4 @@
-#include "runtime.h"
+#include "libhvd_functions.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-/* library.c — opens libhvd, and turns its failures into exceptions. */
+/* open_libhvd.c — opens libhvd, and turns its failures into exceptions. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>

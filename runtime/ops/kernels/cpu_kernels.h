@@ -1,4 +1,4 @@
-/// @file kernels.h — arithmetic on memory: reduce, scale, copy.  Picked once per CPU.
+/// @file cpu_kernels.h — arithmetic on memory: reduce, scale, copy.  Picked once per CPU.
 #pragma once
 #include <cstddef>
 

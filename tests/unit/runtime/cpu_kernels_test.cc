@@ -1,5 +1,5 @@
 /// The reductions: 16-bit floats against arithmetic in double, every length around a block's end.
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/cpu_kernels.h"
 
 #include <doctest/doctest.h>
 

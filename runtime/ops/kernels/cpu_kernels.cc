@@ -1,5 +1,5 @@
 /// @file kernels.cc — which instruction set this process uses, and copies past the caches.
-#include "ops/kernels/kernels.h"
+#include "ops/kernels/cpu_kernels.h"
 
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-/// @file runtime.h — libhvd as the libraries inside TensorFlow and JAX see it: the libhvd.so beside them, the same that
-/// hvd._native has opened.
+/// @file libhvd_functions.h — libhvd as the libraries inside TensorFlow and JAX see it: the libhvd.so beside them, the
+/// same that hvd._native has opened.
 #pragma once
 #include <string>
 

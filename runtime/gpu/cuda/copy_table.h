@@ -1,4 +1,5 @@
-/// @file table.h — the host's side of a batched copy: pieces of any number and size, as the tables that kernels take.
+/// @file copy_table.h — the host's side of a batched copy: pieces of any number and size, as the tables that kernels
+/// take.
 #pragma once
 #include <algorithm>
 #include <cstddef>
