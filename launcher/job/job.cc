@@ -15,6 +15,7 @@
 #include "launcher/hosts/parse_hosts.h"
 #include "launcher/hosts/resolve.h"
 #include "launcher/hosts/resource_manager.h"
+#include "launcher/job/launch_variables.h"
 #include "launcher/mapping/topology.h"
 #include "launcher/process/capture.h"
 #include "launcher/start/host_daemons.h"
@@ -261,17 +262,10 @@ std::map<std::string, std::string> rank_environment(const Job& job, const Mapped
   for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
   if (!host.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = join(host.gpus, ",");
   if (job.settings.flag("verbose")) env.try_emplace("HOROVOD_LOG_LEVEL", "info");
-  if (job.settings.flag("gloo")) {  // Horovod's launch of that kind, which scripts tell by these
-    const std::pair<const char*, int> numbers[] = {{"HOROVOD_RANK", place.rank},
-                                                   {"HOROVOD_SIZE", static_cast<int>(job.map.ranks.size())},
-                                                   {"HOROVOD_LOCAL_RANK", place.local_rank},
-                                                   {"HOROVOD_LOCAL_SIZE", place.local_size},
-                                                   {"HOROVOD_CROSS_RANK", place.cross_rank},
-                                                   {"HOROVOD_CROSS_SIZE", place.cross_size}};
-    for (const auto& [name, number] : numbers) env[name] = std::to_string(number);
-    env["HOROVOD_HOSTNAME"] = host.name;
-  }
-  if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty()) env["NCCL_SOCKET_IFNAME"] = nics;
+  for (auto& [name, value] : horovodrun_variables(job.map, place)) env[name] = std::move(value);
+  if (job.settings.flag("gloo")) env["HOROVOD_CONTROLLER"] = "gloo";  // hvd.gloo_enabled()
+  if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty())
+    env["NCCL_SOCKET_IFNAME"] = env["GLOO_SOCKET_IFNAME"] = nics;
   env.try_emplace("PYTHONUNBUFFERED", "1");  // output is a pipe; people want to see it as it comes
   if (!job.mpirun.library_folder.empty()) {
     std::string& folders = env["LD_LIBRARY_PATH"];

@@ -15,22 +15,44 @@ bool is_one_of(std::string_view name, auto&& names) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-/// Set for each rank by mpirun, srun or hvdrank.
+/// Set for each rank by mpirun, srun, hvdrank or torchrun.
 bool marks_a_rank(std::string_view name) {
-  static constexpr std::string_view names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HVD_LINK_FD"};
+  static constexpr std::string_view names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HVD_LINK_FD",
+                                               "TORCHELASTIC_RUN_ID"};
   return is_one_of(name, names);
 }
 
 bool of_a_rank(std::string_view name) {
   static constexpr std::string_view places[] = {"OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"};  // of the installation
   if (is_one_of(name, places)) return false;
-  for (const std::string_view prefix : {"OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"})
+  for (const std::string_view prefix : {"OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_", "TORCHELASTIC_"})
     if (name.starts_with(prefix)) return true;
-  static constexpr std::string_view ours[] = {
-      "HVD_JOB",        "HVD_RANK",       "HVD_SIZE", "HVD_LOCAL_RANK",   "HVD_LOCAL_SIZE",
-      "HVD_CROSS_RANK", "HVD_CROSS_SIZE", "HVD_HOST", "HVD_LINK_FD",      "HVD_STACK_FD",
-      "HVD_STATUS_FD",  "HVD_GPU",        "HVD_INIT", "HVD_STACK_SIGNAL", "HVD_TIMELINE_COLLECT"};
-  return is_one_of(name, ours);
+  static constexpr std::string_view ours[] = {"HVD_JOB",
+                                              "HVD_RANK",
+                                              "HVD_SIZE",
+                                              "HVD_LOCAL_RANK",
+                                              "HVD_LOCAL_SIZE",
+                                              "HVD_CROSS_RANK",
+                                              "HVD_CROSS_SIZE",
+                                              "HVD_HOST",
+                                              "HVD_LINK_FD",
+                                              "HVD_STACK_FD",
+                                              "HVD_STATUS_FD",
+                                              "HVD_GPU",
+                                              "HVD_INIT",
+                                              "HVD_STACK_SIGNAL",
+                                              "HVD_TIMELINE_COLLECT",
+                                              "HOROVOD_RANK",
+                                              "HOROVOD_SIZE",
+                                              "HOROVOD_LOCAL_RANK",
+                                              "HOROVOD_LOCAL_SIZE",
+                                              "HOROVOD_CROSS_RANK",
+                                              "HOROVOD_CROSS_SIZE",
+                                              "HOROVOD_HOSTNAME"};
+  static constexpr std::string_view torchruns[] = {
+      "RANK",      "WORLD_SIZE", "LOCAL_RANK",      "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+      "ROLE_NAME", "ROLE_RANK",  "ROLE_WORLD_SIZE", "MASTER_ADDR",      "MASTER_PORT"};
+  return is_one_of(name, ours) || is_one_of(name, torchruns);
 }
 
 std::string_view name_in(std::string_view line) { return line.substr(0, line.find('=')); }

@@ -5,6 +5,18 @@
 #include <random>
 
 namespace hvd::launcher {
+namespace {
+
+/// A rank's numbers are always its own; where ranks meet may be the user's choice.
+void add_torchrun_variables(std::map<std::string, std::string>& env, std::map<std::string, std::string> ours) {
+  for (auto& [name, value] : ours)
+    if (name.starts_with("MASTER_"))
+      env.try_emplace(name, std::move(value));
+    else
+      env[name] = std::move(value);
+}
+
+}  // namespace
 
 namespace {
 
@@ -30,6 +42,7 @@ std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFac
     m.cwd = job.cwd;
     m.python = job.python;
     m.env = rank_environment(job, p, facts.environment);
+    add_torchrun_variables(m.env, torchrun_variables(job.map, p, facts.meeting, facts.job_id));
     m.payload = job.payload.wire;
     if (p.share) {
       const placement::RankResources& share = *p.share;

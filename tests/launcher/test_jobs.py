@@ -92,7 +92,7 @@ def test_the_environment_travels(mpirun: str) -> None:
     assert got["HOROVOD_CYCLE_TIME"] == "5"
     assert got["HOROVOD_CACHE_CAPACITY"] == "7"
     assert got["CUDA_VISIBLE_DEVICES"] == "3"  # this machine's own
-    for name in ("BASH_FUNC_f%%", "OLDPWD", "HVD_JOB_KEYS", "HOROVOD_RANK"):
+    for name in ("BASH_FUNC_f%%", "OLDPWD", "HVD_JOB_KEYS", "HOROVOD_CONTROLLER"):
         assert name not in got
     assert got["HVD_RANK"] == "0"
 

@@ -215,8 +215,8 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Whether the launch was Horovod's gloo kind, which scripts tell by HOROVOD_RANK."""
-    return _environment.given("HOROVOD_RANK")
+    """Whether hvdrun was started with --gloo."""
+    return _environment.text("HOROVOD_CONTROLLER") == "gloo"
 
 
 def gloo_built(verbose: bool = False) -> bool:

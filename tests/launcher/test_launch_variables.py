@@ -1,0 +1,99 @@
+"""Scripts that were written for torchrun, or for Horovod's own launcher: they find the variables that those set."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+from support import hvdrun
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+SHOW = "import json, os; print('#' + json.dumps(dict(os.environ)))"
+
+
+def environments(*args: str, ranks: int = 2, env: dict[str, str] | None = None) -> list[dict[str, str]]:
+    """Each rank's environment."""
+    done = hvdrun.run("-np", str(ranks), *args, "--", sys.executable, "-c", SHOW, env=env)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line.partition("#")[2]) for line in done.stdout.splitlines()]
+    return sorted(found, key=lambda variables: int(variables["HVD_RANK"]))
+
+
+def test_torchruns() -> None:
+    for rank, got in enumerate(both := environments()):
+        for name, value in {
+            "RANK": rank,
+            "WORLD_SIZE": 2,
+            "LOCAL_RANK": rank,
+            "LOCAL_WORLD_SIZE": 2,
+            "GROUP_RANK": 0,
+            "GROUP_WORLD_SIZE": 1,
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": 2,
+            "MASTER_ADDR": "127.0.0.1",
+            "TORCHELASTIC_RUN_ID": got["HVD_JOB"],
+            "TORCHELASTIC_RESTART_COUNT": 0,
+        }.items():
+            assert got[name] == str(value), name
+    assert both[0]["MASTER_PORT"] == both[1]["MASTER_PORT"]
+    assert 1024 <= int(both[0]["MASTER_PORT"]) < 65536
+
+
+def test_horovodruns() -> None:
+    for rank, got in enumerate(environments()):
+        assert [got["HOROVOD_" + name] for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")] == [str(rank), "2"] * 2
+        assert "HOROVOD_CONTROLLER" not in got
+    assert environments("--gloo", ranks=1)[0]["HOROVOD_CONTROLLER"] == "gloo"
+
+
+def test_where_ranks_meet_may_be_the_users_choice_and_their_numbers_not() -> None:
+    env = hvdrun.environment(MASTER_ADDR="127.0.0.2", MASTER_PORT="29511", RANK="7", WORLD_SIZE="9")
+    for rank, got in enumerate(environments(env=env)):
+        assert (got["MASTER_ADDR"], got["MASTER_PORT"]) == ("127.0.0.2", "29511")
+        assert (got["RANK"], got["WORLD_SIZE"]) == (str(rank), "2")
+
+
+def test_a_job_inside_a_rank_of_torchrun_meets_at_a_place_of_its_own() -> None:
+    outer = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "10.9.9.9", "MASTER_PORT": "1", "RANK": "3", "LOCAL_RANK": "3"}
+    got = environments(ranks=1, env=hvdrun.environment(**outer))[0]
+    assert got["MASTER_ADDR"] == "127.0.0.1" and got["MASTER_PORT"] != "1"
+    assert got["TORCHELASTIC_RUN_ID"] == got["HVD_JOB"]
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_a_script_of_torch_distributed_runs_unchanged(mpirun: str) -> None:
+    pytest.importorskip("torch")
+    done = hvdrun.run("-np", "2", "--mpirun", mpirun, *hvdrun.python_args(), str(EXAMPLES / "torch_ddp.py"), "--epochs", "2")
+    assert done.returncode == 0, done.stderr
+    assert "[0 localhost] epoch 2/2  right " in done.stdout
+
+
+SHARDED = """
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+fully_shard(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+rows = [p.to_local().shape[0] for p in model.parameters()]
+print("rows", rows, torch.distributed.is_torchelastic_launched(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_fsdp2(tmp_path: pathlib.Path) -> None:
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("fully_shard came with torch 2.6")
+    (tmp_path / "sharded.py").write_text(SHARDED)
+    done = hvdrun.run("-np", "2", *hvdrun.python_args(), "sharded.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[0 localhost] rows [4, 4, 1, 1] True" in done.stdout

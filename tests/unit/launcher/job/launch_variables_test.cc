@@ -1,0 +1,78 @@
+#include "launcher/job/launch_variables.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <set>
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+namespace {
+
+JobMap two_hosts() {
+  Allocation allocation;
+  allocation.hosts = {{"a", 2}, {"b", 1}};
+  return map_ranks(allocation, {true, false}, 3);
+}
+
+/// As servers do: SO_REUSEADDR, bind, listen.
+bool can_listen(int port, int family) {
+  const Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  sockaddr_in four{};
+  four.sin_family = AF_INET, four.sin_port = htons(static_cast<std::uint16_t>(port));
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6, six.sin6_port = four.sin_port;
+  const bool bound = family == AF_INET ? ::bind(socket.get(), reinterpret_cast<sockaddr*>(&four), sizeof four) == 0
+                                       : ::bind(socket.get(), reinterpret_cast<sockaddr*>(&six), sizeof six) == 0;
+  return bound && ::listen(socket.get(), 8) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("launch variables: torchrun's, with a host for a node") {
+  const JobMap map = two_hosts();
+  const auto of_2 = torchrun_variables(map, map.ranks[2], {"10.0.0.1", 29500}, "job");
+  CHECK(of_2.at("RANK") == "2");
+  CHECK(of_2.at("WORLD_SIZE") == "3");
+  CHECK(of_2.at("LOCAL_RANK") == "0");
+  CHECK(of_2.at("LOCAL_WORLD_SIZE") == "1");
+  CHECK(of_2.at("GROUP_RANK") == "1");
+  CHECK(of_2.at("GROUP_WORLD_SIZE") == "2");
+  CHECK(of_2.at("MASTER_ADDR") == "10.0.0.1");
+  CHECK(of_2.at("MASTER_PORT") == "29500");
+  CHECK(of_2.at("TORCHELASTIC_USE_AGENT_STORE") == "False");
+  CHECK(torchrun_variables(map, map.ranks[1], {}, "job").at("LOCAL_WORLD_SIZE") == "2");
+}
+
+TEST_CASE("launch variables: Horovod's") {
+  const JobMap map = two_hosts();
+  const auto of_1 = horovodrun_variables(map, map.ranks[1]);
+  CHECK(of_1.at("HOROVOD_RANK") == "1");
+  CHECK(of_1.at("HOROVOD_LOCAL_SIZE") == "2");
+  CHECK(of_1.at("HOROVOD_CROSS_SIZE") == "1");
+  CHECK(of_1.at("HOROVOD_HOSTNAME") == "a");
+}
+
+TEST_CASE("launch variables: the kernel gives a held port to nobody, and a server may take it") {
+  const HeldPort held, other;
+  CHECK(held.number() != other.number());
+  CHECK(can_listen(held.number(), AF_INET));
+  CHECK(can_listen(held.number(), AF_INET));  // and once more after the first has gone
+  CHECK(can_listen(held.number(), AF_INET6));
+}
+
+TEST_CASE("launch variables: jobs on another host have different ports, which the kernel does not give away") {
+  std::set<int> ports;
+  for (const char* job : {"abcdefgh", "abcdefgi", "bbcdefgh", "7q2xkzvd"}) {
+    const int port = port_on_another_host(job);
+    CHECK(port >= 20000);
+    CHECK(port < 32768);
+    ports.insert(port);
+  }
+  CHECK(ports.size() == 4);
+}
