@@ -12,7 +12,6 @@ namespace {
 #define HVD_UPPER(enumerator, ...) std::string_view(#enumerator).substr(4),
 constexpr std::array<std::string_view, trace_ops> ops = {HVD_KINDS(HVD_UPPER) "ADASUM"};
 #undef HVD_UPPER
-static_assert(HVD_JOIN + 1 == static_cast<int>(TraceOp::adasum));
 
 /// As backends spell the operation behind their prefix.
 std::string_view backend_op(TraceOp op) {

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hvd/hvd.h"
+
 namespace hvd::trace {
 
 inline constexpr std::uint8_t trace_version = 2;
@@ -43,18 +45,11 @@ enum class TraceTag : std::uint8_t {
                  ///< In the control stream: recording starts (again), all streams and tracks begin anew
 };
 
-/// The operation that a track shows.  The first seven are hvd_kind's numbers.
-enum class TraceOp : std::uint8_t {
-  allreduce = 0,
-  allgather = 1,
-  broadcast = 2,
-  alltoall = 3,
-  reducescatter = 4,
-  barrier = 5,
-  join = 6,
-  adasum = 7,
-};
-inline constexpr std::uint8_t trace_ops = 8;
+/// The operation that a track shows: hvd_kind's numbers, and one more.  A new kind moves it: raise trace_version then.
+#define HVD_WORD(enumerator, number, word, ...) word = number,
+enum class TraceOp : std::uint8_t { HVD_KINDS(HVD_WORD) adasum };
+#undef HVD_WORD
+inline constexpr std::uint8_t trace_ops = static_cast<std::uint8_t>(TraceOp::adasum) + 1;
 
 /// What happens inside an operation; names in trace_names.h.  Append only.
 enum class Phase : std::uint8_t {

@@ -132,7 +132,7 @@ static int fill_operation(hvd_request* r, PyObject* operation) {
   r->kind = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, KIND));
   r->reduce = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, REDUCE));
   if (PyErr_Occurred()) return -1;
-  if (r->kind < 0 || r->kind > HVD_JOIN) {
+  if (r->kind < 0 || r->kind >= (int32_t)(sizeof kind_names / sizeof *kind_names)) {
     PyErr_SetString(PyExc_ValueError, "no such operation");
     return -1;
   }
