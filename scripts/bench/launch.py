@@ -1,0 +1,75 @@
+"""How long a launch takes: python scripts/bench/launch.py [--build FOLDER] [--ranks N] [--runs N]; an idle machine.
+
+`true` on N ranks, from the first exec to the last wait: hvdrun as it is, hvdrun over each mpirun, and each mpirun alone.  The
+launchers take turns, so that a busy moment meets all of them; the table has medians, least values, processor time, and each
+median against that of hvdrun.  FOLDER is a build with -Doptimization=3 (default build).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPENMPI5 = os.environ.get("HVD_TEST_OPENMPI5", str(ROOT / ".cache/openmpi5/bin/mpirun"))
+
+
+def commands(hvdrun: str, ranks: int) -> dict[str, list[str]]:
+    """Name → command, for what there is on this machine."""
+    found = {}
+    for version, path in (("4.1", shutil.which("mpirun", path="/usr/bin")), ("5.0", OPENMPI5)):
+        if not path or not os.access(path, os.X_OK):
+            print(f"no Open MPI {version}: {path}", file=sys.stderr)
+            continue
+        ours = [hvdrun, "-np", str(ranks), "--mpirun", path]
+        as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        found[f"hvdrun, libpmix of {version}"] = [*ours, "--", "true"]
+        found[f"hvdrun --launcher mpirun {version}"] = [*ours, "--launcher", "mpirun", "--", "true"]
+        found[f"mpirun {version}"] = [path, *as_root, "--oversubscribe", "-np", str(ranks), "true"]
+    return found
+
+
+def timed(command: list[str]) -> tuple[float, float]:
+    """(milliseconds until it has ended, milliseconds of processor time of it and all that it waited for)."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr}")
+    return wall * 1e3, (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=25)
+    options = parser.parse_args()
+    table = commands(str(options.build / "launcher/hvdrun"), options.ranks)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in table}
+    for turn in range(options.runs + 1):
+        for name, command in table.items():
+            taken = timed(command)
+            if turn:  # the first fills caches
+                times[name].append(taken)
+    medians = {name: statistics.median(wall for wall, _ in runs) for name, runs in times.items()}
+    ours = next(iter(medians.values()))
+    print(f"`true` on {options.ranks} ranks, {options.runs} runs in turn, load {os.getloadavg()[0]:.1f}")
+    print(f"{'':30} {'median':>9} {'least':>9} {'processor':>10} {'hvdrun is':>10}")
+    for name, runs in times.items():
+        least, cpu = min(wall for wall, _ in runs), statistics.median(cpu for _, cpu in runs)
+        print(f"{name:30} {medians[name]:6.1f} ms {least:6.1f} ms {cpu:7.1f} ms {ours / medians[name]:8.2f} x")
+
+
+if __name__ == "__main__":
+    main()
