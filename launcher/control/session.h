@@ -111,6 +111,8 @@ class Session {
   void vanish(int rank, const std::string& text, int code = 0);
 
   std::vector<int> in_stage(RankStage stage) const;
+  /// True also where there are none to come.
+  bool daemons_have_come() const { return !daemons_ || daemons_->all_have_come(); }
   /// True when every rank has ended, and each guard has nothing left below it or is gone.
   bool all_clean() const;
 

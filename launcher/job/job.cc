@@ -210,6 +210,8 @@ void choose_command(Job& job) {
   const Settings& settings = job.settings;
   LauncherFacts facts;
   facts.wants_mpirun = settings.text("launcher") == "mpirun";
+  facts.wants_daemons = settings.has("launcher") && !facts.wants_mpirun;
+  facts.has_agent = !job.launch_agent.empty();
   facts.all_local = job.map.all_local();
   facts.has_mpirun_arguments = !settings.text("mpi-args").empty() || !settings.text("binding-args").empty();
   job.launcher =
@@ -219,7 +221,8 @@ void choose_command(Job& job) {
     return;
   }
   std::vector<int> ranks;
-  for (const MappedRank& r : job.map.ranks) ranks.push_back(r.rank);
+  for (const MappedRank& r : job.map.ranks)
+    if (r.host == job.map.ranks[0].host) ranks.push_back(r.rank);
   job.command = daemon_command(job.rank_program, ranks);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,10 +18,10 @@ namespace {
 constexpr std::size_t most_output_bytes = 64u << 10;
 
 /// In the child: only system calls from here to exec.
-[[noreturn]] void become(char** argv, char** envp, pid_t parent, int output, int report) {
+[[noreturn]] void become(char** argv, char** envp, pid_t parent, int input, int output, int report) {
   set_up_child(parent);
-  const int null = ::open("/dev/null", O_RDONLY);
-  if (null >= 0) ::dup2(null, 0);
+  const int source = input >= 0 ? input : ::open("/dev/null", O_RDONLY);
+  if (source >= 0) ::dup2(source, 0);
   ::dup2(output, 1);
   ::dup2(output, 2);
   ::execve(argv[0], argv, envp);
@@ -32,7 +33,7 @@ constexpr std::size_t most_output_bytes = 64u << 10;
 }  // namespace
 
 ChildProcess::ChildProcess(const std::vector<std::string>& command,
-                           const std::map<std::string, std::string>& environment) {
+                           const std::map<std::string, std::string>& environment, const std::string& input) {
   std::vector<std::string> words = command, lines;
   for (const auto& [name, value] : environment) lines.push_back(name + "=" + value);
   std::vector<char*> argv, envp;
@@ -47,10 +48,16 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
   output_ = Fd(output[0]);
   Fd output_end(output[1]), report_read(report[0]), report_end(report[1]);
   ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
+  Fd source;
+  if (!input.empty()) {
+    source = Fd(::memfd_create("hvdrun-input", MFD_CLOEXEC));
+    if (!source || !write_all(source.get(), input) || ::lseek(source.get(), 0, SEEK_SET) != 0)
+      throw Error(Code::unavailable, command[0], "cannot be given its input: " + errno_text(errno));
+  }
   const pid_t self = ::getpid();
   pid_ = ::fork();
   if (pid_ < 0) throw Error(Code::unavailable, "fork", errno_text(errno), "too many processes? see ulimit -u");
-  if (pid_ == 0) become(argv.data(), envp.data(), self, output_end.get(), report_end.get());
+  if (pid_ == 0) become(argv.data(), envp.data(), self, source.get(), output_end.get(), report_end.get());
   report_end.reset();
   int number = 0;
   ssize_t n = 0;

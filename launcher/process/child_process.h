@@ -14,10 +14,11 @@ namespace hvd::launcher {
 /// One child, from fork() to waitpid().
 class ChildProcess {
  public:
-  /// stdin is /dev/null; stdout and stderr come out of output_fd().  The child gets its own session (the terminal's
-  /// Ctrl-C is ours alone), no blocked or ignored signal, and SIGKILL when we die.
+  /// stdin is @p input, or /dev/null where that is empty; stdout and stderr come out of output_fd().  The child gets
+  /// its own session (the terminal's Ctrl-C is ours alone), no blocked or ignored signal, and SIGKILL when we die.
   /// Throws Error{unavailable} when it cannot be executed.
-  ChildProcess(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment);
+  ChildProcess(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment,
+               const std::string& input = {});
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

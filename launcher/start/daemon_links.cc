@@ -1,5 +1,6 @@
 #include "launcher/start/daemon_links.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -43,6 +44,10 @@ bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, cons
   link.queue.push_back({static_cast<std::uint16_t>(Type::daemon_manifest), to_json(manifests_[host])});
   flush(listener, link);
   return true;
+}
+
+bool DaemonLinks::all_have_come() const {
+  return std::none_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.peer.empty(); });
 }
 
 int DaemonLinks::host_of(const wire::PeerId& peer) const {

@@ -27,6 +27,7 @@ class DaemonLinks {
 
   /// A daemon's hello: it gets its manifest.  False where there is no such host, or its daemon has come before.
   bool greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello);
+  bool all_have_come() const;
   /// False when @p from is no daemon's.
   bool receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame);
   /// Sends what the channel did not take yet.

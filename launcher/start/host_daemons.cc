@@ -1,13 +1,80 @@
 #include "launcher/start/host_daemons.h"
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
+
+namespace {
+
+constexpr std::size_t most_output_bytes = 64u << 10;
+
+}  // namespace
 
 std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks) {
   std::vector<std::string> texts;
   for (const int rank : ranks) texts.push_back(std::to_string(rank));
   return {rank_program, "--daemon", join(texts, ",")};
+}
+
+HostDaemons::HostDaemons(const std::vector<DaemonStart>& starts) {
+  for (const DaemonStart& s : starts) try {
+      daemons_.push_back({s.host, std::make_unique<ChildProcess>(s.command, s.environment, s.input)});
+    } catch (const Error& e) {
+      if (s.input.empty()) throw;
+      throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),
+                  "apt install openssh-client, or correct --ssh-program");
+    }
+}
+
+std::vector<pid_t> HostDaemons::children() const {
+  std::vector<pid_t> pids;
+  for (const StartedDaemon& d : daemons_) pids.push_back(d.process->pid());
+  return pids;
+}
+
+std::vector<int> HostDaemons::output_fds() const {
+  std::vector<int> fds;
+  for (const StartedDaemon& d : daemons_) fds.push_back(d.process->output_fd());
+  return fds;
+}
+
+std::string HostDaemons::read_output() {
+  std::string fresh;
+  for (const StartedDaemon& d : daemons_) fresh += d.process->read_output();
+  output_ += fresh;
+  if (output_.size() > most_output_bytes) output_.erase(0, output_.size() - most_output_bytes);
+  return fresh;
+}
+
+std::optional<int> HostDaemons::status() {
+  int worst = 0;
+  for (const StartedDaemon& d : daemons_) {
+    const auto status = d.process->status();
+    if (!status) return std::nullopt;
+    if (worst == 0) worst = *status;
+  }
+  return worst;
+}
+
+void HostDaemons::signal(int number) {
+  for (const StartedDaemon& d : daemons_) d.process->signal(number);
+}
+
+std::map<std::string, std::string> HostDaemons::host_logs() const {
+  std::map<std::string, std::string> logs;
+  for (const StartedDaemon& d : daemons_)
+    if (!d.process->output().empty()) logs[d.host] = d.process->output();
+  return logs;
+}
+
+std::map<std::string, int> HostDaemons::ended_hosts() {
+  std::map<std::string, int> ended;
+  for (const StartedDaemon& d : daemons_)
+    if (const auto status = d.process->status()) ended[d.host] = *status;
+  return ended;
 }
 
 }  // namespace hvd::launcher

@@ -1,7 +1,8 @@
 /// @file host_daemons.h — hvdrank's daemon on each host of a job: our own starter of ranks.
 ///
 /// This machine's daemon is a child, which forks the guards and is the PMIx server of their ranks
-/// (src/rank/host/host_daemon.h).
+/// (src/rank/host/host_daemon.h).  Another host's is reached by a shell there (ssh), which gets its script on standard
+/// input: the job's secret is in no argument.
 #pragma once
 #include <map>
 #include <memory>
@@ -16,26 +17,38 @@ namespace hvd::launcher {
 /// The daemon's command for a host.  Pure.  @param ranks  of that host, by local rank
 std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks);
 
+/// How one host's daemon is started.
+struct DaemonStart {
+  std::string host;
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;
+  std::string input;  ///< the script of a shell on another host; empty: the daemon itself is started
+};
+
 class HostDaemons : public RankStarter {
  public:
-  /// Throws Error{unavailable} when hvdrank cannot be executed.
-  /// @param command      daemon_command() of this host
-  /// @param environment  with the job's keys
-  HostDaemons(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment)
-      : local_(command, environment) {}
+  /// Throws Error{unavailable} when one cannot be executed.
+  explicit HostDaemons(const std::vector<DaemonStart>& starts);
 
   std::string name() const override { return "the host daemon"; }
-  std::vector<pid_t> children() const override { return {local_.pid()}; }
-  std::vector<int> output_fds() const override { return {local_.output_fd()}; }
-  std::string read_output() override { return local_.read_output(); }
-  const std::string& output() const override { return local_.output(); }
-  std::optional<int> status() override { return local_.status(); }
-  void signal(int number) override { local_.signal(number); }
-  /// The daemon closes PMIx's port itself, when the ranks have connected (src/pmix/gate.h).
+  std::vector<pid_t> children() const override;
+  std::vector<int> output_fds() const override;
+  std::string read_output() override;
+  const std::string& output() const override { return output_; }
+  std::optional<int> status() override;
+  void signal(int number) override;
+  std::map<std::string, std::string> host_logs() const override;
+  std::map<std::string, int> ended_hosts() override;
+  /// Each daemon closes its PMIx port itself, when its ranks have connected (src/pmix/gate.h).
   void close_to_strangers(bool) override {}
 
  private:
-  ChildProcess local_;
+  struct StartedDaemon {
+    std::string host;
+    std::unique_ptr<ChildProcess> process;
+  };
+  std::vector<StartedDaemon> daemons_;
+  std::string output_;
 };
 
 }  // namespace hvd::launcher

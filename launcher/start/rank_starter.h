@@ -4,6 +4,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ class RankStarter {
   /// What waitpid(2) said, once all have ended: of one that ended badly, if there is one.
   virtual std::optional<int> status() = 0;
   virtual void signal(int number) = 0;
+  /// What each host's shell and daemon have written, where that is known by host.
+  virtual std::map<std::string, std::string> host_logs() const { return {}; }
+  /// Hosts whose process has ended, where that is known: whoever has not come from there will not come.
+  virtual std::map<std::string, int> ended_hosts() { return {}; }
   /// Closes to strangers what listens for guards and for each other.  @p complete  all ranks have come; else only what
   /// no other host needs may be closed.
   virtual void close_to_strangers(bool complete) = 0;

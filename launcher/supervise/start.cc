@@ -127,7 +127,7 @@ void Supervisor::start() {
   environment["HVD_CONTROL"] = join(tcp, " ");
   environment["HVD_JOB"] = job_id;
   if (daemons)
-    starter_ = std::make_unique<HostDaemons>(job_.command, environment);
+    starter_ = std::make_unique<HostDaemons>(daemon_starts(job_, environment));
   else
     starter_ = std::make_unique<MpirunStarter>(job_.command, environment);
   detail("started " + starter_->name() + " (" + job_.launcher.why + "): " + job_.command[0] + ", process " +

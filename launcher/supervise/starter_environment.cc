@@ -22,6 +22,20 @@ void add_quick_start(const Job& job, std::map<std::string, std::string>* env) {
   (*env)[own_variables] = join(ours, " ");
 }
 
+std::string preflight_text(const Job& job) {
+  Preflight here =
+      look_here(job.rank_program, job.mpirun.program, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
+  if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
+  return preflight_script(here);
+}
+
+std::vector<std::string> ssh_words(const Job& job) {
+  const std::optional<int> port = job.settings.integer("ssh-port");
+  const int timeout = std::clamp(static_cast<int>(job.settings.number("start-timeout")) - 2, 1, 20);
+  return ssh_command(job.settings.text("ssh-program"), port ? std::to_string(*port) : "",
+                     job.settings.text("ssh-identity-file"), timeout);
+}
+
 std::map<std::string, std::string> common_environment(const std::string& folder, const wire::KeyPair& server,
                                                       const wire::KeyPair& client) {
   std::map<std::string, std::string> env;
@@ -67,10 +81,7 @@ std::map<std::string, std::string> mpirun_environment(const Job& job, const std:
 
   env[AgentVariables::cwd] = job.cwd;
   env[AgentVariables::log_folder] = folder;
-  Preflight here =
-      look_here(job.rank_program, job.mpirun.program, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
-  if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
-  env[AgentVariables::preflight] = preflight_script(here);
+  env[AgentVariables::preflight] = preflight_text(job);
   if (!job.launch_agent.empty()) {
     std::vector<std::string> agent;
     for (const std::string& w : job.launch_agent) agent.push_back(shell_quote(w));
@@ -78,14 +89,45 @@ std::map<std::string, std::string> mpirun_environment(const Job& job, const std:
     if (job.launch_agent[0] == "srun") env[AgentVariables::seal] = "munge";  // srun carries stdin in clear
     return env;
   }
-  const std::optional<int> port = job.settings.integer("ssh-port");
-  const int timeout = std::clamp(static_cast<int>(job.settings.number("start-timeout")) - 2, 1, 20);
   std::vector<std::string> quoted;
-  for (const std::string& w : ssh_command(job.settings.text("ssh-program"), port ? std::to_string(*port) : "",
-                                          job.settings.text("ssh-identity-file"), timeout))
-    quoted.push_back(shell_quote(w));
+  for (const std::string& w : ssh_words(job)) quoted.push_back(shell_quote(w));
   env[AgentVariables::ssh] = join(quoted, " ");
   return env;
+}
+
+/// The shell text for a remote host's daemon.
+static std::string daemon_script(const Job& job, const std::map<std::string, std::string>& environment,
+                                 const std::string& preflight, const std::string& host, const std::vector<int>& ranks) {
+  std::string exports;
+  for (const auto& [name, value] : environment)
+    if (name == "HVD_CONTROL" || name == "HVD_SERVER_KEY" || name == "HVD_JOB" || name.starts_with("OMPI_MCA_"))
+      exports += "export " + name + "=" + shell_quote(value) + "\n";
+  std::vector<std::string> command = daemon_command("", ranks);
+  command[0] = "\"$hvd_rank\"";
+  return exports + remote_script(preflight, host, job.cwd, shell_quote(environment.at("HVD_JOB_KEYS")), command);
+}
+
+std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment) {
+  std::vector<std::vector<int>> ranks(job.map.hosts.size());
+  for (const MappedRank& r : job.map.ranks) ranks[static_cast<std::size_t>(r.host)].push_back(r.rank);
+  const std::string preflight = job.map.all_local() ? "" : preflight_text(job);
+  std::map<std::string, std::string> of_ssh = environment;  // which has no need of the job's (SendEnv)
+  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) of_ssh.erase(name);
+  std::vector<DaemonStart> starts;
+  for (std::size_t h = 0; h < ranks.size(); ++h) {
+    const MappedHost& host = job.map.hosts[h];
+    if (host.local) {
+      starts.push_back({host.name, daemon_command(job.rank_program, ranks[h]), environment, ""});
+      continue;
+    }
+    std::vector<std::string> command = shell_on(ssh_words(job), host.name);
+    const auto path = environment.find("PATH");
+    if (command[0].find('/') == std::string::npos && path != environment.end())
+      if (const std::string found = find_program(command[0], path->second); !found.empty()) command[0] = found;
+    starts.push_back(
+        {host.name, std::move(command), of_ssh, daemon_script(job, environment, preflight, host.name, ranks[h])});
+  }
+  return starts;
 }
 
 }  // namespace hvd::launcher

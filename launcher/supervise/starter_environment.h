@@ -3,8 +3,10 @@
 #pragma once
 #include <map>
 #include <string>
+#include <vector>
 
 #include "launcher/job/job.h"
+#include "launcher/start/host_daemons.h"
 #include "wire/channel.h"
 
 namespace hvd::launcher {
@@ -18,5 +20,9 @@ std::map<std::string, std::string> mpirun_environment(const Job& job, const std:
 /// The same for this host's daemon.  Its OMPI_* variables reach the ranks.
 std::map<std::string, std::string> daemon_environment(const Job& job, const std::string& folder,
                                                       const wire::KeyPair& server, const wire::KeyPair& client);
+
+/// For each host of the job, how its daemon is started.
+/// @param environment  daemon_environment(), with what the listener added
+std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment);
 
 }  // namespace hvd::launcher

@@ -213,7 +213,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
 
 void Supervisor::check_start() {
   const std::vector<int> absent = session_->in_stage(RankStage::absent);
-  if (absent.empty()) {  // nobody is to come any more
+  if (absent.empty() && session_->daemons_have_come()) {  // nobody is to come any more
     close_listeners(::getpid());
     starter_->close_to_strangers(true);
     session_->tell_complete();
@@ -221,8 +221,11 @@ void Supervisor::check_start() {
     return;
   }
   if (job_.map.all_local()) starter_->close_to_strangers(false);
+  const auto ended = starter_->ended_hosts();
+  if (std::any_of(absent.begin(), absent.end(), [&](int r) { return ended.contains(job_.map.host_of(r).name); }))
+    fail_start(false);
   const auto now = Clock::now();
-  if (now >= next_progress_) tell_progress(absent);
+  if (now >= next_progress_ && !absent.empty()) tell_progress(absent);
   if (now - started_at_ > ms(job_.settings.number("start-timeout"))) fail_start(true);
 }
 
@@ -260,8 +263,9 @@ void Supervisor::check_deadlines() {
 
 void Supervisor::stop(const std::string& reason, int signal) {
   detail("ending the job: " + reason);
-  // Ranks that have not come yet have no guard to tell.
-  const bool all_have_guards = session_->in_stage(RankStage::absent).empty();
+  // Ranks that have not come yet have no guard to tell.  Our own daemons' come soon, and are told then.
+  const bool all_have_guards =
+      job_.launcher.kind == LauncherKind::daemons || session_->in_stage(RankStage::absent).empty();
   end_.stop(Clock::now(), all_have_guards, grace_seconds_);
   session_->stop_all(reason, grace_seconds_, signal);
 }
@@ -290,12 +294,17 @@ void Supervisor::fail_start(bool timed_out) {
     if (const std::string& host = job_.map.host_of(rank).name;
         facts.absent_hosts.empty() || facts.absent_hosts.back() != host)
       facts.absent_hosts.push_back(host);
+  on_starter_output();
   facts.ssh_logs = read_ssh_logs(folder_.path());
+  facts.ssh_logs.merge(starter_->host_logs());
   facts.starter = starter_->name();
   facts.starter_output = starter_->output();
   facts.timed_out = timed_out;
   facts.waited_seconds = job_.settings.number("start-timeout");
-  if (const auto status = starter_->status())
+  std::optional<int> status = starter_->status();
+  for (const auto& [host, code] : starter_->ended_hosts())
+    if (!status && code != 0) status = code;
+  if (status)
     facts.starter_end = WIFSIGNALED(*status) ? "was killed by " + signal_text(WTERMSIG(*status))
                                              : "ended with exit code " + std::to_string(WEXITSTATUS(*status));
   throw start_failure(facts);

@@ -18,6 +18,15 @@ from netns.cluster import Cluster
 from support import hvdrun
 
 mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+
+
+@pytest.fixture(autouse=True, params=["mpirun", "hvdrun"])
+def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who starts the ranks; the hosts pass the variable on."""
+    monkeypatch.setenv("HVD_LAUNCHER", request.param)
+    return str(request.param)
+
+
 WHO = "echo $HVD_RANK $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $HVD_CROSS_RANK/$HVD_CROSS_SIZE $OMPI_COMM_WORLD_RANK $(hostname)"
 
 
@@ -132,8 +141,12 @@ def test_a_host_that_never_answers(two_hosts: Cluster, mpirun: str) -> None:
 
 @mpirun
 @pytest.mark.parametrize("who", ["hvdrun", "mpirun", "ssh", "daemon"])
-def test_kill_9_leaves_nothing_on_any_host(two_hosts: Cluster, mpirun: str, who: str, tmp_path: pathlib.Path) -> None:
+def test_kill_9_leaves_nothing_on_any_host(
+    two_hosts: Cluster, mpirun: str, who: str, launcher: str, tmp_path: pathlib.Path
+) -> None:
     """Children that ran away included."""
+    if launcher == "hvdrun" and who == "mpirun":
+        who = "daemon here"
     runaways = "setsid sleep 778 & env -i setsid sleep 778 & sleep 778"
     argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:1,beta:2", "--", "sh", "-c", runaways]
     with (tmp_path / "err").open("w") as err, two_hosts.popen("alpha", argv, stdin=subprocess.DEVNULL, stderr=err) as job:
@@ -144,8 +157,9 @@ def test_kill_9_leaves_nothing_on_any_host(two_hosts: Cluster, mpirun: str, who:
         pattern = {
             "hvdrun": re.escape(hvdrun.program()),
             "mpirun": ".*allow-run-as-root",
-            "ssh": "ssh ",
-            "daemon": r"\S*\b(orted|prted) ",
+            "ssh": r"(\S*/)?ssh ",
+            "daemon": r"\S*\b(orted |prted |hvdrank --daemon )",
+            "daemon here": r"\S*hvdrank --daemon ",
         }
         host = "beta" if who == "daemon" else "alpha"
         victims = [p for p, line in two_hosts.processes(host).items() if re.match(pattern[who], line)]

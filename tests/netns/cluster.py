@@ -113,7 +113,8 @@ class Cluster:
 
     def command(self, host: str, argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: str = "/tmp") -> list[str]:
         """The argv that runs `argv` on the host with a login-like environment plus `env`."""
-        variables = {"PATH": DEFAULT_PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", **(env or {})}
+        chosen = {name: os.environ[name] for name in ("HVD_LAUNCHER",) if name in os.environ}
+        variables = {"PATH": DEFAULT_PATH, "HOME": "/root", "USER": "root", "LANG": "C.UTF-8", **chosen, **(env or {})}
         return [
             "nsenter",
             f"--target={self.init_pid(host)}",

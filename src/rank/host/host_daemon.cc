@@ -148,7 +148,8 @@ class HostDaemon {
 
   // ---- waiting ----
   void wait() {
-    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
+    // Nobody reads our words any more: hvdrun, or the shell between us and it, has gone.
+    std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {cut_off_ ? -1 : STDOUT_FILENO, 0, 0}};
     if (connection_) fds.push_back({connection_->fd(), POLLIN, 0});
     for (const auto& candidate : candidates_) fds.push_back({candidate->fd(), POLLIN, 0});
     if (server_) fds.push_back({server_->fd(), POLLIN, 0});
@@ -157,6 +158,15 @@ class HostDaemon {
     if (!outbox_.empty()) patience = 20;
     if (kill_at_ || guard_was_killed_) patience = 20;
     ::poll(fds.data(), fds.size(), patience);
+    if ((fds[1].revents & (POLLERR | POLLHUP)) != 0) {
+      cut_off_ = true;
+      end_alone();
+    }
+  }
+
+  void end_alone() {
+    kill_at_ = Clock::now() + last_chance;
+    signal_guards(parent_died_signal());
   }
 
   void take_signals() {
@@ -164,8 +174,7 @@ class HostDaemon {
     while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
       const int number = static_cast<int>(info.ssi_signo);
       if (number == parent_died_signal() || number == SIGHUP) {
-        kill_at_ = Clock::now() + last_chance;
-        signal_guards(parent_died_signal());
+        end_alone();
       } else if (number != SIGCHLD && number != SIGCONT && number != SIGPIPE && number != SIGTSTP) {
         signal_guards(number);
       }
@@ -319,6 +328,7 @@ class HostDaemon {
   std::unique_ptr<pmix::Server> server_;
   std::size_t connected_ = 0;  ///< ranks that PMIx knows
   bool guard_was_killed_ = false;
+  bool cut_off_ = false;
   std::optional<Clock::time_point> kill_at_;
 };
 

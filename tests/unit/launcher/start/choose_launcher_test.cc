@@ -11,6 +11,9 @@ TEST_CASE(
   CHECK(choose_launcher({}, there).kind == LauncherKind::daemons);
   CHECK(choose_launcher({.wants_mpirun = true}, there).why == "--launcher mpirun");
   CHECK(choose_launcher({.all_local = false}, there).kind == LauncherKind::mpirun);
+  CHECK(choose_launcher({.wants_daemons = true, .all_local = false}, there).kind == LauncherKind::daemons);
+  CHECK(choose_launcher({.wants_daemons = true, .all_local = false, .has_agent = true}, there).kind ==
+        LauncherKind::mpirun);
   CHECK(choose_launcher({.has_mpirun_arguments = true}, there).kind == LauncherKind::mpirun);
   CHECK(choose_launcher({}, absent).why == "no libpmix");
   bool asked = false;
