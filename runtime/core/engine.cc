@@ -2,21 +2,18 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
-#include "base/text.h"
+#include "core/thread_cores.h"
 #include "memory/backoff.h"
 #include "memory/doorbell.h"
 #include "transport/share.h"
-#include "wire/link.h"
 
 namespace hvd::core {
 namespace {
@@ -33,34 +30,12 @@ int cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/// HOROVOD_THREAD_AFFINITY, as "0,2,4,6".  Throws Error{usage}.
-std::vector<int> cores_named(const std::string& text) {
-  std::vector<int> cores;
-  for (const std::string& word : split(text, ',')) {
-    const auto core = to_integer(std::string(trim(word)));
-    if (!core || *core < 0 || *core >= CPU_SETSIZE)
-      throw Error(Code::usage, "HOROVOD_THREAD_AFFINITY", "'" + text + "' is not a list of cores",
-                  "write for example 0,2,4,6");
-    cores.push_back(static_cast<int>(*core));
-  }
-  return cores;
-}
-
-}  // namespace
-
-Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus)
-    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), gpus),
-      config_(config),
-      stall_limits_(StallLimits::of(config)),
-      link_(static_cast<int>(config.integer("HVD_LINK_FD"))),
-      transport_(std::move(transport)) {
-  world_ =
-      World::of(transport_->rank(), transport_->host_of(), static_cast<int>(config_.integer("HVD_RANKS_PER_NODE")));
-  many_nodes_ = world_.nodes.size() > 1;
+/// What the ranks tell each other first.  [size]  Throws Error{usage} where they are not configured alike.
+std::vector<PeerProcess> meet(transport::Transport& transport, const Config& config) {
   std::vector<PeerProcess> processes;
   std::string overrides;  // of rank 0
-  for (const std::string& text : exchange(*transport_, PeerProcess::mine().text() + "\n" + config_.text("HVD_BACKENDS"),
-                                          config_.number("HVD_INIT_TIMEOUT"))) {
+  for (const std::string& text : exchange(transport, PeerProcess::mine().text() + "\n" + config.text("HVD_BACKENDS"),
+                                          config.number("HVD_INIT_TIMEOUT"))) {
     processes.push_back(PeerProcess::of(text));
     const std::string theirs = text.substr(text.find('\n') + 1);
     if (processes.size() == 1) overrides = theirs;
@@ -70,6 +45,21 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
           "rank " + std::to_string(processes.size() - 1) + " has '" + theirs + "', rank 0 has '" + overrides + "'",
           "set it alike on all ranks");
   }
+  return processes;
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus)
+    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), gpus),
+      config_(config),
+      checks_stalls_(StallLimits::of(config).warn_ns > 0),
+      reports_(static_cast<int>(config.integer("HVD_LINK_FD")), shared_.status),
+      transport_(std::move(transport)) {
+  world_ =
+      World::of(transport_->rank(), transport_->host_of(), static_cast<int>(config_.integer("HVD_RANKS_PER_NODE")));
+  many_nodes_ = world_.nodes.size() > 1;
+  std::vector<PeerProcess> processes = meet(*transport_, config_);
   for (int r : world_.locals()) arenas_.push_back(memory::map_arena(processes[static_cast<std::size_t>(r)].arena));
   memory::Node node(geometry_of(world_.local_size(), true, config_), world_.local_rank());
   node.attach_arenas(arenas_);
@@ -77,8 +67,8 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   crowded_ = world_.local_size() > cores();
   spare_ = 2 * world_.local_size() <= cores();
   shared_.gone = [this](int rank, const std::string& text, const std::string& names) {
-    lost_.emplace(rank, RankLoss{text, true});
-    report_failure({HVD_PEER_LOST, rank, names});
+    lost_->add(rank, text);
+    reports_.failure({HVD_PEER_LOST, rank, names});
   };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
     SetChangeStage::Context c{world_,  config_,       *transport_, set().node(), arenas_,
@@ -90,34 +80,15 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
     for (const Operation* op : operations) changes.push_back(static_cast<SetChange*>(const_cast<void*>(op->in)));
     return std::make_unique<SetChangeStage>(std::move(c), std::move(changes), rings, nodes);
   };
-  report_failure({});  // of a world before this one
+  lost_ = std::make_unique<LostRanks>(world_, std::move(processes), shared_, reports_);
+  reports_.failure({});  // of a world before this one
   global_ = std::make_shared<ProcessSet>(world_, config_, transport_, std::move(node), shared_);
   mine_.push_back(global_);
   listen();
   doorbell_ = &set().node().doorbell(world_.local_rank());
-  peers_ = std::make_unique<Peers>(world_, std::move(processes));
-  const cpu_set_t cores = cores_of_thread();
+  const std::optional<cpu_set_t> cores = thread_cores(config_, world_);
   thread_ = std::thread([this] { run(); });
-  if (config_.given("HOROVOD_THREAD_AFFINITY")) pthread_setaffinity_np(thread_.native_handle(), sizeof cores, &cores);
-}
-
-/// By HOROVOD_THREAD_AFFINITY.  Throws Error{usage} where that has no core for this rank, or one that is not there.
-cpu_set_t Engine::cores_of_thread() const {
-  cpu_set_t wanted;
-  CPU_ZERO(&wanted);
-  if (!config_.given("HOROVOD_THREAD_AFFINITY")) return wanted;
-  const std::vector<int> named = cores_named(config_.text("HOROVOD_THREAD_AFFINITY"));
-  const auto local = static_cast<std::size_t>(world_.local_rank());
-  const char* const name = "HOROVOD_THREAD_AFFINITY";
-  if (local >= named.size())
-    throw Error(Code::usage, name,
-                std::to_string(named.size()) + " cores for " + std::to_string(world_.local_size()) + " ranks of a host",
-                "name one for each, as --thread-affinity 0,2,4,6");
-  const int core = named[local];
-  if (core >= sysconf(_SC_NPROCESSORS_CONF))
-    throw Error(Code::usage, name, "there is no core " + std::to_string(core) + " on this host");
-  CPU_SET(static_cast<std::size_t>(core), &wanted);
-  return wanted;
+  if (cores) pthread_setaffinity_np(thread_.native_handle(), sizeof *cores, &*cores);
 }
 
 Engine::~Engine() { leave(); }
@@ -142,7 +113,7 @@ void Engine::finish_devices() {
   const std::int64_t end = now_ns() + 5'000'000'000;
   for (;;) {
     watch_devices();
-    if (!shared_.gpu_busy.load() || !lost_.empty() || now_ns() > end) return;
+    if (!shared_.gpu_busy.load() || lost_->any() || now_ns() > end) return;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }
@@ -377,41 +348,52 @@ bool Engine::sleep() {
 
 /// A leader's thread, whenever it is awake or rung because somebody waits.
 void Engine::check_stalls() {
-  if (stall_limits_.warn_ns <= 0) return;
+  if (!checks_stalls_) return;
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;
   const std::lock_guard lock(drive_);
   stalls_ = false;
-  for (auto& s : mine_)
-    if (s->leader()) stalls_ |= s->leader()->check_stalls(now);
-  if (link_ >= 0) tell_hvdrun(now);
+  std::vector<StallReport> waits;
+  for (auto& s : mine_) {
+    if (!s->leader()) continue;
+    stalls_ |= s->leader()->stalls().check(now);
+    s->leader()->stalls().long_waits(now, waits);
+  }
+  reports_.stalls(std::move(waits), now);
 }
 
 /// While operations wait and nothing moves in their set: are the others still there?
 void Engine::watch() {
   const bool waits = shared_.outstanding.load(std::memory_order_relaxed) != 0;
   if (!waits) {
-    waits_since_ns_ = 0;
-    shared_.status.goes_on();
+    reports_.goes_on();
     if (!shared_.gpu_busy.load()) return;
   }
   const std::int64_t now = now_ns();
   if (now - watched_ns_ < watch_after_ns) return;
   watched_ns_ = now;
   const std::lock_guard lock(drive_);
-  if (waits) tell_guard(now);
+  if (waits) report_wait(now);
   watch_devices();
   std::vector<std::shared_ptr<ProcessSet>> stuck;
   for (auto& s : mine_)
     if (s->stuck()) stuck.push_back(s);
   if (stuck.empty()) return;
-  for (Peers::PeerExit& g : peers_->find(set().node())) lost_.emplace(g.rank, RankLoss{std::move(g.text), g.departed});
-  for (auto& [rank, lost] : lost_) ++lost.looks;
-  for (auto& s : stuck) {
-    s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
-    fail_if_lost(*s);
-  }
+  for (auto& s : stuck) s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
+  lost_->look(stuck, set().node());
+}
+
+/// The page that the guard reads says since when nothing moves, and what waits.  Under drive_.
+void Engine::report_wait(std::int64_t now) {
+  std::uint64_t progress = 0;
+  for (auto& s : mine_) progress += s->progress();
+  if (!reports_.waits(progress, now)) return;
+  std::string first;
+  for (auto& s : mine_)
+    if (const std::string name = s->first_name_under_way(); !name.empty() && (first.empty() || name < first))
+      first = name;
+  if (!first.empty()) reports_.waits_for(first);
 }
 
 /// What the GPUs still do for operations that have ended here.  Under drive_.
@@ -432,39 +414,6 @@ void Engine::stop_timeline() {
     watch_devices();
   }
   shared_.tracer.stop();
-}
-
-/// Whether @p set, in which nothing moves, waits for a rank that is gone.
-void Engine::fail_if_lost(ProcessSet& set) {
-  const World& w = set.world();
-  for (int r = 0; r < w.size; ++r) {
-    const auto lost = lost_.find(w.world_rank(r));
-    if (lost == lost_.end()) continue;
-    // All is queued, by that rank too: its part may be done, and ours about to be.
-    if (set.outstanding() == 0 && lost->second.looks < 20) continue;
-    // How far a rank of another node came is not known here: give what it sent a second to arrive.
-    if (w.node_of[static_cast<std::size_t>(r)] != w.node()) {
-      if (lost->second.looks < 10) continue;
-    } else if (set.can_end_without(set.node().board(w.local_of[static_cast<std::size_t>(r)]).executed.load())) {
-      continue;
-    }
-    const std::string names = set.names_under_way();
-    (lost->second.departed ? shared_.departed : shared_.died).store(true);
-    set.fail_all(HVD_PEER_LOST, lost->second.text + "; under way: " + names);
-    report_failure({HVD_PEER_LOST, lost->first, names});
-    return;
-  }
-}
-
-/// The guard hears of it too: hvdrun's verdict names the rank that left.  After the callers, whom a slow guard must not
-/// hold up.
-void Engine::report_failure(const wire::Failure& failure) {
-  if (link_ < 0) return;
-  const std::string body = wire::pack(failure);
-  for (int tries = 0; tries < 50; ++tries) {
-    if (wire::link::send(link_, wire::Type::failure, body.data(), body.size(), false) != EAGAIN) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
 }
 
 }  // namespace hvd::core

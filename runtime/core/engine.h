@@ -10,10 +10,7 @@
 /// it is free; otherwise the engine's own thread does, which sleeps on its doorbell
 /// while there is nothing to do (memory/doorbell.h).  An idle rank uses no CPU.
 #pragma once
-#include <sched.h>
-
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,13 +18,13 @@
 
 #include "common/world.h"
 #include "core/config.h"
-#include "core/peers.h"
+#include "core/guard_reports.h"
+#include "core/lost_ranks.h"
 #include "core/process_set.h"
 #include "core/set_change.h"
 #include "core/set_table.h"
 #include "recorder/tracer.h"
 #include "transport/transport.h"
-#include "wire/failure.h"
 
 namespace hvd::core {
 
@@ -86,30 +83,21 @@ class Engine {
   void watch();
   void watch_devices();
   void finish_devices();
-  void fail_if_lost(ProcessSet& set);
-  void report_failure(const wire::Failure& failure);
   void check_stalls();
-  void tell_hvdrun(std::int64_t now_ns);
-  void tell_guard(std::int64_t now_ns);
+  void report_wait(std::int64_t now_ns);
   void leave_message();
 
   EngineContext shared_;
   World world_;
   const Config config_;
-  const StallLimits stall_limits_;
-  const int link_;  ///< HVD_LINK_FD: the socket to the guard; -1: there is none
+  const bool checks_stalls_;
+  GuardReports reports_;
   std::shared_ptr<transport::Transport> transport_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;  ///< of this node's ranks; nullptr: cannot be mapped
   SetTable sets_;
   std::shared_ptr<ProcessSet> global_;
   std::vector<std::shared_ptr<ProcessSet>> mine_;  ///< sets that this rank is in, the global one first; under drive_
-  std::unique_ptr<Peers> peers_;
-  struct RankLoss {
-    std::string text;
-    bool departed = false;  ///< in order, else it died
-    int looks = 0;          ///< while somebody waits
-  };
-  std::map<int, RankLoss> lost_;  ///< by world rank; under drive_
+  std::unique_ptr<LostRanks> lost_;
   memory::Doorbell* doorbell_ = nullptr;
   bool crowded_ = false;  ///< more ranks than cores on this node
   bool spare_ = false;    ///< two cores a rank
@@ -120,15 +108,10 @@ class Engine {
   std::atomic<bool> stop_{false};
   bool left_ = false;
   std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
-  bool stalls_ = false;                                   ///< something is incomplete: look again soon
-  std::int64_t waits_told_ns_ = 0;                        ///< when hvdrun was told of long waits; 0: it knows of none
-  std::uint64_t progress_ = 0;                            ///< of all sets, when it was looked at
-  std::int64_t waits_since_ns_ = 0, waits_noted_ns_ = 0;  ///< nothing has moved since then; when the guard was told
+  bool stalls_ = false;  ///< something is incomplete: look again soon
   int naps_ = 0, idle_sleeps_ = 0;
   std::atomic<bool> deep_{false};  ///< the thread sleeps until somebody rings: it is not watching anybody
   std::thread thread_;
-
-  cpu_set_t cores_of_thread() const;
 };
 
 }  // namespace hvd::core

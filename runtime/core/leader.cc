@@ -43,20 +43,16 @@ int children_of(const Config& config) {
 
 Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
                const RankStatus& status)
-    : world_(world),
-      stall_limits_(StallLimits::of(config)),
-      transport_(transport),
-      node_(node),
-      status_(status),
-      gather_(node),
-      writer_(node) {
+    : world_(world), transport_(transport), node_(node), gather_(node), writer_(node) {
   if (world.nodes.size() > 1)
     tree_ = std::make_unique<negotiate::TreeNode>(
         negotiate::TreeShape{static_cast<int>(world.nodes.size()), children_of(config)}, world.node(), world.nodes,
         node.geometry.words * 64);
-  if (world.rank != 0) return;
-  coordinator_ = std::make_unique<negotiate::Coordinator>(
-      options_of(world, config, node.geometry), [this](Command type, std::string_view body) { command(type, body); });
+  if (world.rank == 0)
+    coordinator_ = std::make_unique<negotiate::Coordinator>(
+        options_of(world, config, node.geometry), [this](Command type, std::string_view body) { command(type, body); });
+  stalls_ = std::make_unique<StallCheck>(
+      StallCheck::Sources{world_, gather_, tree_.get(), coordinator_.get(), status, node.geometry.words * 64}, config);
 }
 
 Leader::~Leader() {
@@ -78,7 +74,7 @@ void Leader::command(Command type, std::string_view body) {
 
 /// Every command, in sequence.
 void Leader::publish(std::uint32_t type, std::string_view body) {
-  if (!stalls_.empty()) settled(static_cast<Command>(type), body);
+  stalls_->published(static_cast<Command>(type), body);
   if (tree_) tree_->passing(static_cast<Command>(type), body);
   if (!backlog_.empty() || !write_command(type, body)) backlog_.emplace_back(type, body);
 }

@@ -68,6 +68,7 @@ class ProcessSet {
   bool can_end_without(std::uint64_t commands) const;
   Leader* leader() { return leader_.get(); }
   memory::Node& node() { return node_; }
+  const memory::Node& node() const { return node_; }
   /// Names under way here, a few of them, for messages.
   std::string names_under_way();
   /// The first of them by the alphabet, the same on all ranks that wait for the same.
