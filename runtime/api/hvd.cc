@@ -201,8 +201,7 @@ int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_second
         limited ? hvd::memory::now_ns() + static_cast<std::int64_t>(std::min(timeout_seconds, 1e9) * 1e9) : 0;
     std::exception_ptr first;
     Waits waits;
-    for (size_t i = 0; i < count; ++i) {
-      if (operations.ended_well(handles[i])) continue;
+    for (size_t i = 0; (i += operations.ended_well({handles + i, count - i})) < count; ++i) {
       const double left = limited ? std::max(1e-9 * static_cast<double>(end - hvd::memory::now_ns()), 0.0) : -1;
       if (!end_of(*e, handles[i], left, first, waits)) throw Error(Code::timeout, "", "operations are still under way");
     }

@@ -21,7 +21,14 @@ void check_kind(const hvd_request& q) {
   if (q.kind < 0 || q.kind >= num_kinds) refuse(q, "unknown kind " + std::to_string(q.kind));
   if (q.device < HVD_HOST_DEVICE) refuse(q, "unknown device " + std::to_string(q.device));
   if (q.dtype < 0 || q.dtype >= num_dtypes) refuse(q, "unknown dtype " + std::to_string(q.dtype));
-  if (q.name && strnlen(q.name, longest_name + 1) > longest_name) refuse(q, "the name is longer than 4096 bytes");
+}
+
+/// Empty where the caller has none.
+std::string_view name_in(const hvd_request& q) {
+  if (!q.name) return {};
+  const std::size_t length = strnlen(q.name, longest_name + 1);
+  if (length > longest_name) refuse(q, "the name is longer than 4096 bytes");
+  return {q.name, length};
 }
 
 void copy_shape(const hvd_request& q, CheckedRequest& p) {
@@ -36,22 +43,23 @@ void copy_shape(const hvd_request& q, CheckedRequest& p) {
     s.dims[i] = q.shape[i];
     // A dimension of 0 anywhere makes the tensor empty, but the others must still make sense by themselves.
     const std::int64_t d = q.shape[i] > 0 ? q.shape[i] : 1;
-    if (bytes > INT64_MAX / 2 / d) refuse(q, "the shape has more bytes than an address can count");
-    bytes *= d;
+    if (__builtin_mul_overflow(bytes, d, &bytes) || bytes > INT64_MAX / 2)
+      refuse(q, "the shape has more bytes than an address can count");
   }
 }
 
-/// The request in today's layout, whatever the caller was compiled with.
-hvd_request widen(const hvd_request* request) {
+/// The request in today's layout, whatever the caller was compiled with; a shorter one is copied to @p widened.
+const hvd_request& widen(const hvd_request* request, hvd_request& widened) {
   if (!request) throw Error(Code::usage, "request", "is NULL");
   const std::uint32_t size = request->struct_size;
-  if (size != sizeof(hvd_request) && size != offsetof(hvd_request, stream) && size != offsetof(hvd_request, splits))
+  if (size == sizeof(hvd_request)) return *request;
+  if (size != offsetof(hvd_request, stream) && size != offsetof(hvd_request, splits))
     throw Error(Code::usage, "request",
                 "struct_size is " + std::to_string(size) + ", expected " + std::to_string(sizeof(hvd_request)),
                 "set it to sizeof(hvd_request)");
-  hvd_request q{};
-  std::memcpy(&q, request, size);
-  return q;
+  widened = {};
+  std::memcpy(&widened, request, size);
+  return widened;
 }
 
 /// Each rank has its own first dimension: it is no part of what ranks agree on.
@@ -101,11 +109,12 @@ void check_reduction(const hvd_request& q, Signature& s) {
 }  // namespace
 
 CheckedRequest check_request(const hvd_request* request, const World& world, gpu::Platform& gpus) {
-  const hvd_request q = widen(request);
+  hvd_request widened;
+  const hvd_request& q = widen(request, widened);
   check_kind(q);
   CheckedRequest p;
   Signature& s = p.signature;
-  if (q.name) p.name = q.name;
+  p.name = name_in(q);
   p.in = q.in;
   p.out = q.out;
   s.kind = static_cast<std::uint8_t>(q.kind);

@@ -53,30 +53,25 @@ struct alignas(64) Operation {
   /// queued: ended on the host, and well; what becomes of it on the GPU is another matter.
   enum State : std::uint32_t { under_way = 0, ended = 1, failed = 2, queued = 3 };
   std::atomic<std::uint32_t> state{under_way};
-  std::atomic<std::uint32_t> sleepers{0};
-  /// Generation << 32 | `claimed` | holders.  The generation is part of the handle, and odd while there is one.  The
-  /// handle holds an operation, and each call that uses it.  Who finds it ended and held by nobody claims it, once, and
-  /// recycles it.
-  std::atomic<std::uint64_t> life{0};
+  /// Part of the handle, and odd while there is one.  Written under the table's lock; so are holders, sleepers and
+  /// listener.
+  std::atomic<std::uint32_t> generation{0};
+  std::uint32_t holders = 0;   ///< the handle, and each call that uses it
+  std::uint32_t sleepers = 0;  ///< threads that wait for its end
   std::uint32_t index = 0;
   int status = 0;              ///< hvd_status; written before state becomes ended, like all below
   NameEntry* entry = nullptr;  ///< while under way; like of_set
   const void* in = nullptr;
   void* out = nullptr;
-  union {
-    ProcessSet* of_set = nullptr;  ///< valid while under way
-    Operation* next_free;          ///< while nobody holds it
-  };
-  std::uint8_t parity = 0;  ///< which of its two slots an eager tensor is in
-  bool by_bit = false;      ///< announced by its ready bit, not by a record
-  bool more = false;        ///< some of what follows dim0 has been written
-  /// Who wants to be told of the end.  The two words are written before listener becomes `set`.
-  enum ListenerState : std::uint32_t { none = 0, set = 1, told = 2 };
-  std::atomic<std::uint32_t> listener{none};
+  ProcessSet* of_set = nullptr;  ///< valid while under way
+  std::uint8_t parity = 0;       ///< which of its two slots an eager tensor is in
+  bool by_bit = false;           ///< announced by its ready bit, not by a record
+  bool more = false;             ///< some of what follows dim0 has been written
 
   // A second line, not touched by most.
-  void (*tell)(void*) = nullptr;
-  void* tell_context = nullptr;
+  /// Who wants to be told of the end.
+  void (*listener)(void*) = nullptr;
+  void* listener_context = nullptr;
   std::int64_t dim0 = 0;        ///< allgather, alltoall: this rank's own first dimension
   void* result = nullptr;       ///< malloc'd; owned until taken
   std::int32_t last_rank = -1;  ///< join: the world rank that came last
