@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/format.h"
 
 namespace hvd::launcher {
 
@@ -35,7 +36,7 @@ JobFolder::JobFolder() {
 }
 
 std::vector<LivingFolder> folders_of_jobs() {
-  std::vector<std::string> usual{"/tmp", "/run/user/" + std::to_string(::geteuid())};
+  std::vector<std::string> usual{"/tmp", formatted("/run/user/{}", ::geteuid())};
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"})
     if (const char* value = environment_value(name); value && value[0] == '/') usual.emplace_back(value);
   std::set<std::string> parents;

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/own_file.h"
 #include "base/text.h"
 #include "launcher/control/job_folder.h"
@@ -84,13 +85,12 @@ int list_jobs() {
   std::printf("%-8s  %8s  %5s  %8s  %-7s  %-20s  %s\n", "JOB", "PID", "RANKS", "TIME", "STATE", "HOSTS", "RUNS");
   for (const JobMatch& f : jobs) {
     const auto seconds = static_cast<long>(static_cast<double>(std::time(nullptr)) - f.status.value("started", 0.0));
-    char time[32];
-    std::snprintf(time, sizeof time, "%ld:%02ld:%02ld", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    const std::string time = formatted("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     std::vector<std::string> hosts;
     for (const Json& h : f.status["hosts"]) hosts.push_back(h.get<std::string>());
-    if (hosts.size() > 3) hosts = {hosts[0], hosts[1], "and " + std::to_string(hosts.size() - 2) + " more"};
+    if (hosts.size() > 3) hosts = {hosts[0], hosts[1], formatted("and {} more", hosts.size() - 2)};
     std::printf("%-8s  %8d  %5d  %8s  %-7s  %-20s  %s\n", f.name().c_str(), f.status.value("pid", 0),
-                f.status.value("np", 0), time, f.job.state.c_str(), printable(join(hosts, ",")).c_str(),
+                f.status.value("np", 0), time.c_str(), f.job.state.c_str(), printable(join(hosts, ",")).c_str(),
                 printable(f.status.value("payload", "")).c_str());
   }
   return 0;
@@ -106,13 +106,13 @@ JobMatch choose(const std::string& name) {
   if (fitting.empty())
     throw Error(Code::usage, name, name.empty() ? "no job of yours runs here" : "no such job of yours runs here",
                 "hvdrun ps lists them; a job that another TMPDIR was set for is found with that");
-  throw Error(Code::usage, name, std::to_string(fitting.size()) + " jobs run here", "name one: hvdrun ps lists them");
+  throw Error(Code::usage, name, formatted("{} jobs run here", fitting.size()), "name one: hvdrun ps lists them");
 }
 
 int print_stacks(const JobMatch& found) {
   if (found.job.state == "stopped")
     throw Error(Code::unavailable, found.name(), "is stopped and cannot answer",
-                "kill -CONT " + std::to_string(found.job.owner.pid) + " lets it go on");
+                formatted("kill -CONT {} lets it go on", found.job.owner.pid));
   return std::fputs(ask_job(found.job.folder, "stacks", stacks_limit).c_str(), stdout) < 0;
 }
 
@@ -189,7 +189,8 @@ int job_command(const std::vector<std::string>& words) {
   std::string name;
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--help" || words[i] == "-h") return std::fputs(usages.at(command).c_str(), stdout) < 0;
-    const std::string hint = "hvdrun " + command + " --help; to run a program of that name: hvdrun -- " + command;
+    const std::string hint =
+        formatted("hvdrun {} --help; to run a program of that name: hvdrun -- {}", command, command);
     if (command == "ps" && words[i] == "--json")
       json = true;
     else if (words[i].starts_with('-'))

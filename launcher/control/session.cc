@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "wire/payload_ready.h"
 
@@ -42,11 +43,10 @@ Error too_long(const wire::RankManifest& m, std::size_t bytes) {
     if (value.size() > longest_bytes) longest = name, longest_bytes = value.size();
   }
   return {Code::usage, "the ranks' environment and arguments",
-          "are " + std::to_string(bytes >> 10) + " KiB as they are sent, of 4 MiB that they may be",
+          formatted("are {} KiB as they are sent, of 4 MiB that they may be", bytes >> 10),
           arguments > variables
-              ? "give the ranks a file instead of " + std::to_string(arguments >> 10) + " KiB of arguments"
-              : "unset what the ranks do not need; the longest is " + longest + ", " +
-                    std::to_string(longest_bytes >> 10) + " KiB"};
+              ? formatted("give the ranks a file instead of {} KiB of arguments", arguments >> 10)
+              : formatted("unset what the ranks do not need; the longest is {}, {} KiB", longest, longest_bytes >> 10)};
 }
 
 const char* lost_text(const RankState& state) {
@@ -175,7 +175,7 @@ void Session::greet(const wire::PeerId& from, const wire::Frame& frame) {
     return;
   }
   if (hello.rank < 0 || hello.rank >= static_cast<int>(ranks_.size()) || at(hello.rank).stage != RankStage::absent) {
-    if (events_.note) events_.note("refused a guard that calls itself rank " + std::to_string(hello.rank));
+    if (events_.note) events_.note(formatted("refused a guard that calls itself rank {}", hello.rank));
     return;
   }
   RankState& state = at(hello.rank);

@@ -17,6 +17,7 @@
 #include <variant>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
 #include "options/configuration.h"
@@ -145,10 +146,9 @@ std::string TimelineFile::Writer::close(milliseconds limit) {
   if (const std::string warning = file_.warning(); !warning.empty()) return warning;
   if (cut_short_) return options_.path + ": the end of the timeline was not written in time";
   if (const std::uint64_t lost = timeline_.lost() + dropped_)
-    return options_.path + ": " + std::to_string(lost) +
-           " records were dropped, the ranks made more than could be written";
+    return formatted("{}: {} records were dropped, the ranks made more than could be written", options_.path, lost);
   for (const auto& [rank, bad] : malformed_)
-    if (bad) return options_.path + ": rank " + std::to_string(rank) + " is incomplete: " + timeline_.why(rank);
+    if (bad) return formatted("{}: rank {} is incomplete: {}", options_.path, rank, timeline_.why(rank));
   return {};
 }
 

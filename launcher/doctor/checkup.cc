@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/doctor/gpus.h"
 #include "launcher/remote/ask_hosts.h"
@@ -25,18 +25,9 @@ constexpr long long least_files = 1024;
 
 long long number_of(const Answers& a, const char* key) { return to_integer(value(a, key)).value_or(0); }
 
-std::string kib_text(long long kib) {
-  char text[32];
-  const double mib = static_cast<double>(kib) / 1024;
-  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
-  return text;
-}
-
 std::string skew_text(const Answers& a) {
   if (std::abs(a.clock_skew_seconds) <= a.clock_error_seconds) return "same";
-  char text[32];
-  std::snprintf(text, sizeof text, "%+.1f s", a.clock_skew_seconds);
-  return text;
+  return formatted("{:+.1f} s", a.clock_skew_seconds);
 }
 
 std::string python_list(const std::vector<std::string>& words) {
@@ -47,8 +38,8 @@ std::string python_list(const std::vector<std::string>& words) {
 
 /// For the host's Python: doctor/host_python.py, and the call of it.
 std::string python_text(const Questions& q) {
-  return nccl_question() + host_python_text + "report(" + python_list(q.modules) + "," + python_list(q.addresses) +
-         "," + python_list(q.peers) + ")\n";
+  return formatted("{}{}report({},{},{})\n", nccl_question(), host_python_text, python_list(q.modules),
+                   python_list(q.addresses), python_list(q.peers));
 }
 
 /// A value that most hosts share; empty when none has one.
@@ -72,20 +63,20 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
     return;
   }
   if (const std::string usual_python = usual(all, "python"); value(a, "python") != usual_python)
-    out.push_back({a.host, "has Python " + value(a, "python") + ", others have " + usual_python,
+    out.push_back({a.host, formatted("has Python {}, others have {}", value(a, "python"), usual_python),
                    "a .pkl needs the same minor version everywhere: --python PATH"});
   if (!value(a, "hvd_error").empty())
     out.push_back({a.host, "import hvd fails: " + value(a, "hvd_error"),
                    "there: " + q.python + " -m pip install the wheel of hvdrun"});
   else if (const std::string usual_hvd = usual(all, "hvd"); value(a, "hvd") != usual_hvd)
-    out.push_back(
-        {a.host, "has hvd " + value(a, "hvd") + ", others have " + usual_hvd, "install the same wheel everywhere"});
+    out.push_back({a.host, formatted("has hvd {}, others have {}", value(a, "hvd"), usual_hvd),
+                   "install the same wheel everywhere"});
   if (!value(a, "horovod").empty())  // a file that only Horovod's own package has
     out.push_back({a.host, "has Horovod itself in " + value(a, "horovod") + ", which import horovod may load",
                    "there: " + q.python + " -m pip uninstall horovod, then install the wheel of hvdrun again", false});
   if (!value(a, "absent").empty())
     out.push_back({a.host, "lacks " + join(words(value(a, "absent")), ", "),
-                   "there: " + q.python + " -m pip install " + value(a, "absent")});
+                   formatted("there: {} -m pip install {}", q.python, value(a, "absent"))});
   if (!a.local && !q.addresses.empty() && value(a, "reached").empty())
     out.push_back({a.host, "cannot reach this host at " + join(q.addresses, " or "),
                    "a firewall? ranks must reach hvdrun and one another by TCP; --network-interfaces chooses the way"});
@@ -113,8 +104,9 @@ std::string checkup_script(const Questions& q) {
                        "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
                        "echo files $(ulimit -n)\n";
   if (!q.python.empty())
-    script += (q.python_path.empty() ? "" : "PYTHONPATH=" + shell_quote(q.python_path) + " ") + shell_quote(q.python) +
-              run_stdin + " 2>/dev/null <<'END_OF_PYTHON'\n" + python_text(q) + "END_OF_PYTHON\n";
+    script += formatted("{}{}{} 2>/dev/null <<'END_OF_PYTHON'\n{}END_OF_PYTHON\n",
+                        q.python_path.empty() ? "" : "PYTHONPATH=" + shell_quote(q.python_path) + " ",
+                        shell_quote(q.python), run_stdin, python_text(q));
   return script + "echo end\n";
 }
 
@@ -139,13 +131,13 @@ std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questi
     if (value(a, "rank").empty())
       out.push_back({a.host, q.rank_program + " does not run there", "install hvdrun there under the same path"});
     else if (value(a, "rank") != usual_rank)
-      out.push_back(
-          {a.host, "has " + value(a, "rank") + ", others have " + usual_rank, "install the same version everywhere"});
+      out.push_back({a.host, formatted("has {}, others have {}", value(a, "rank"), usual_rank),
+                     "install the same version everywhere"});
     if (value(a, "mpi").empty())
       out.push_back({a.host, q.mpirun + " does not run there", "install the same Open MPI there under the same path"});
     else if (value(a, "mpi") != usual_mpi)
-      out.push_back(
-          {a.host, "has " + value(a, "mpi") + ", others have " + usual_mpi, "install the same Open MPI everywhere"});
+      out.push_back({a.host, formatted("has {}, others have {}", value(a, "mpi"), usual_mpi),
+                     "install the same Open MPI everywhere"});
     check_python(a, all, q, out);
     if (std::abs(a.clock_skew_seconds) - a.clock_error_seconds > most_skew_seconds)
       out.push_back(
@@ -155,16 +147,18 @@ std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questi
           {a.host, "has no folder " + q.cwd, "scripts would run in the home folder there; share or copy it", false});
     const std::vector<std::string> shm = words(value(a, "shm"));
     if (!shm.empty() && to_integer(shm[0]).value_or(0) <= least_shm_kib)
-      out.push_back({a.host, "/dev/shm holds only " + kib_text(to_integer(shm[0]).value_or(0)),
+      out.push_back({a.host, "/dev/shm holds only " + human_bytes(to_integer(shm[0]).value_or(0) << 10),
                      "mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g", false});
     if (value(a, "files") != "unlimited" && number_of(a, "files") < least_files)
       out.push_back(
           {a.host, "a process may open only " + value(a, "files") + " files", "raise it: ulimit -n 65536", false});
     if (value(a, "gpus") != usual(all, "gpus"))
-      out.push_back({a.host, "has " + count_of(number_of(a, "gpus"), "GPU") + ", others have " + usual(all, "gpus"),
+      out.push_back({a.host,
+                     formatted("has {}, others have {}", count_of(number_of(a, "gpus"), "GPU"), usual(all, "gpus")),
                      "if that is not meant: nvidia-smi there", false});
     if (value(a, "driver") != usual(all, "driver") && number_of(a, "gpus") > 0)
-      out.push_back({a.host, "has NVIDIA driver " + value(a, "driver") + ", others have " + usual(all, "driver"),
+      out.push_back({a.host,
+                     formatted("has NVIDIA driver {}, others have {}", value(a, "driver"), usual(all, "driver")),
                      "NCCL works best with one version everywhere", false});
     check_gpus(a, usual(all, "nccl"), out);
   }
@@ -184,10 +178,10 @@ std::string matrix(const std::vector<Answers>& all, const Questions& q) {
     auto last = [](const std::vector<std::string>& w) { return w.empty() ? std::string("none") : w.back(); };
     const std::string python = q.python.empty() ? "-" : value(a, "python").empty() ? "none" : value(a, "python");
     const std::string hvd = q.python.empty() ? "-" : value(a, "hvd").empty() ? "none" : value(a, "hvd");
-    rows.push_back({a.host, a.local ? "here" : "yes", a.local ? "same" : skew_text(a), last(rank), last(mpi), python,
-                    hvd,
-                    value(a, "driver").empty() ? value(a, "gpus") : value(a, "gpus") + " (" + value(a, "driver") + ")",
-                    shm.empty() ? "none" : kib_text(to_integer(shm[0]).value_or(0)), value(a, "files")});
+    rows.push_back(
+        {a.host, a.local ? "here" : "yes", a.local ? "same" : skew_text(a), last(rank), last(mpi), python, hvd,
+         value(a, "driver").empty() ? value(a, "gpus") : formatted("{} ({})", value(a, "gpus"), value(a, "driver")),
+         shm.empty() ? "none" : human_bytes(to_integer(shm[0]).value_or(0) << 10), value(a, "files")});
   }
   std::vector<std::size_t> width(rows[0].size());
   for (const auto& row : rows)

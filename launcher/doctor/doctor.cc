@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "base/trust.h"
 #include "launcher/doctor/as_json.h"
@@ -47,7 +48,7 @@ Fd listen_at(const std::string& ip, std::string* address) {
   ::freeaddrinfo(found);
   if (!good) return {};
   const int port = ntohs(reinterpret_cast<sockaddr_in*>(&own)->sin_port);  // same place in sockaddr_in6
-  *address = (ip.find(':') == std::string::npos ? ip : "[" + ip + "]") + ":" + std::to_string(port);
+  *address = formatted("{}:{}", ip.find(':') == std::string::npos ? ip : "[" + ip + "]", port);
   return fd;
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/mapping/gpu_ways.h"
 
@@ -50,7 +51,7 @@ std::string gpu_lines(const std::vector<Answers>& all) {
     machine.driver = value(a, "driver"), machine.nccl = value(a, "nccl");
     std::string text = versions_text(machine);
     if (const std::string aware = value(a, "aware"); !aware.empty())
-      text += std::string(text.empty() ? "" : "; ") + "MPI takes " + (aware == "yes" ? "" : "no ") + "device memory";
+      text += formatted("{}MPI takes {}device memory", text.empty() ? "" : "; ", aware == "yes" ? "" : "no ");
     if (!names.empty()) text += (text.empty() ? "" : "; ") + count_ways(names);
     if (text.empty()) continue;
     const auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == text; });
@@ -60,14 +61,14 @@ std::string gpu_lines(const std::vector<Answers>& all) {
       known->second += ", " + a.host;
   }
   std::string out;
-  for (const auto& [text, hosts] : lines) out += "GPUs of " + hosts + ": " + text + "\n";
+  for (const auto& [text, hosts] : lines) out += formatted("GPUs of {}: {}\n", hosts, text);
   return out;
 }
 
 void check_gpus(const Answers& a, const std::string& usual_nccl, std::vector<Problem>& out) {
   const std::string nccl = value(a, "nccl");
   if (nccl == usual_nccl || nccl.empty() || value(a, "gpus") == "0") return;
-  out.push_back({a.host, "has NCCL " + nccl + ", others have " + usual_nccl,
+  out.push_back({a.host, formatted("has NCCL {}, others have {}", nccl, usual_nccl),
                  "tensors on GPUs would go through host memory: install the same torch everywhere", false});
 }
 

@@ -1,8 +1,8 @@
 #include "launcher/hang/hang_text.h"
 
 #include <algorithm>
-#include <cstdio>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -53,11 +53,7 @@ std::string named(const std::vector<int>& ranks, const JobMap& map) {
   return one_host ? text + " on " + host : text;
 }
 
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.0f s", seconds);
-  return text;
-}
+std::string seconds_text(double seconds) { return formatted("{:.0f} s", seconds); }
 
 /// "3 ranks have waited 5 s for grad and 2 more tensors".
 std::string who_waits(const Incident& i, double seconds) {
@@ -68,7 +64,8 @@ std::string who_waits(const Incident& i, double seconds) {
       return waited + " in hvd.init()";
     case IncidentKind::operation:
     case IncidentKind::stuck:
-      return waited + " for " + i.tensor + (i.tensors > 1 ? " and " + count_of(i.tensors - 1, "more tensor") : "");
+      return formatted("{} for {}{}", waited, i.tensor,
+                       i.tensors > 1 ? " and " + count_of(i.tensors - 1, "more tensor") : "");
     case IncidentKind::end:
       return i.waiting > 0 ? waited + " at the end of the job" : "the others are through since " + time;
     case IncidentKind::leaving:
@@ -94,7 +91,7 @@ std::string user_line(const std::string& python) {
   auto own = std::find_if(frames.begin(), frames.end(), [](const PythonFrame& f) { return !is_library(f.file); });
   if (own == frames.end()) own = frames.begin();
   const std::string name = own->file.substr(own->file.rfind('/') + 1) + ":" + own->line;
-  return own->function == "<module>" ? name : name + " (" + own->function + ")";
+  return own->function == "<module>" ? name : formatted("{} ({})", name, own->function);
 }
 
 std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
@@ -123,8 +120,8 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
     std::string text = place;
     if (ranks.size() > 1 && text.starts_with("is ")) text.replace(0, 2, "are");
     if (ranks.size() > 1 && text.starts_with("has ")) text.replace(0, 3, "have");
-    lines.push_back((lines.empty() ? "hvdrun: " : "        ") + named(ranks, map) + " " + text +
-                    (lines.empty() ? "; " + wait : ""));
+    lines.push_back(formatted("{}{} {}{}", lines.empty() ? "hvdrun: " : "        ", named(ranks, map), text,
+                              lines.empty() ? "; " + wait : ""));
   }
   if (incident.more) lines.push_back("        and " + count_of(incident.more, "more rank"));
   if (!link.empty()) lines.push_back("        " + link + ": the network between them is down");
@@ -134,7 +131,8 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
 std::string closed_line(const Incident& incident, double seconds, const JobMap& map) {
   const bool one = incident.missing.size() == 1;
   const std::string who = incident.missing.empty() ? "the job" : named(incident.missing, map);
-  return "hvdrun: " + who + (one || incident.missing.empty() ? " goes" : " go") + " on after " + seconds_text(seconds);
+  return formatted("hvdrun: {}{} on after {}", who, one || incident.missing.empty() ? " goes" : " go",
+                   seconds_text(seconds));
 }
 
 std::string given_up(const Incident& incident, double seconds, const JobMap& map) {

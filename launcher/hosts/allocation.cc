@@ -1,6 +1,7 @@
 #include "launcher/hosts/allocation.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "launcher/hosts/host_reader.h"
 
 namespace hvd::launcher {
@@ -19,11 +20,11 @@ long long Allocation::total_slots() const {
 
 void add_host(Allocation& allocation, const std::string& host, int slots, const std::string& where) {
   if (++allocation.named > most_names)
-    throw Error(Code::usage, where, "hosts are named more than " + std::to_string(most_names) + " times");
+    throw Error(Code::usage, where, formatted("hosts are named more than {} times", most_names));
   const auto [place, is_new] = allocation.places.try_emplace(host, allocation.hosts.size());
   if (is_new) {
     if (allocation.hosts.size() == most_hosts)
-      throw Error(Code::usage, where, "there are more than " + std::to_string(most_hosts) + " hosts");
+      throw Error(Code::usage, where, formatted("there are more than {} hosts", most_hosts));
     allocation.hosts.push_back({host, slots, where});
     return;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "base/trust.h"
 #include "launcher/hosts/parse_hosts.h"
@@ -17,7 +18,7 @@ constexpr std::size_t most_hostfile_bytes = 16u << 20;
 
 AllocationChoice choose_allocation(const AllocationSources& from) {
   if (from.np && *from.np < 1)
-    throw Error(Code::usage, "-np", "there must be at least 1 rank, not " + std::to_string(*from.np),
+    throw Error(Code::usage, "-np", formatted("there must be at least 1 rank, not {}", *from.np),
                 "write for example -np 2");
   AllocationChoice choice;
   const bool given = !from.hosts.empty() || !from.hostfile.empty() || from.explicitly;
@@ -43,9 +44,9 @@ AllocationChoice choose_allocation(const AllocationSources& from) {
   choice.np = from.np.value_or(static_cast<int>(std::min(slots, 1LL << 20)));
   if (choice.np > slots)
     throw Error(Code::usage, "-np",
-                count_of(choice.np, "rank") + " asked for, but " + choice.allocation.source + " has only " +
-                    count_of(slots, "slot"),
-                given ? "give more slots (host:" + std::to_string(choice.np) + ") or a smaller -np"
+                formatted("{} asked for, but {} has only {}", count_of(choice.np, "rank"), choice.allocation.source,
+                          count_of(slots, "slot")),
+                given ? formatted("give more slots (host:{}) or a smaller -np", choice.np)
                       : "ask for more there, or give a smaller -np or hosts of your own (-H)");
   return choice;
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/hosts/host_reader.h"
 
@@ -22,7 +23,7 @@ class ManifestReader {
 
   std::string at(const YAML::Mark& mark) const {
     if (mark.is_null()) return name_;
-    return name_ + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+    return formatted("{}:{}:{}", name_, mark.line + 1, mark.column + 1);
   }
   [[noreturn]] void fail(const YAML::Node& node, const std::string& what) const {
     throw Error(Code::usage, at(node.Mark()), what, see);
@@ -54,7 +55,7 @@ class ManifestReader {
     if (text.empty()) return otherwise;
     const auto n = to_integer(text);
     if (!n || *n < least || *n > 1 << 20)
-      fail(map[key], std::string("'") + key + "' must be a whole number, at least " + std::to_string(least));
+      fail(map[key], formatted("'{}' must be a whole number, at least {}", key, least));
     return static_cast<int>(*n);
   }
 
@@ -64,8 +65,7 @@ class ManifestReader {
     const YAML::Node node = host["gpus"];
     if (!node || !node.IsSequence()) return out;
     if (node.size() == 0) fail(node, "'gpus' must be a number or a list of at least one GPU");
-    if (node.size() > most_gpus)
-      fail(node, "'gpus' lists more than " + std::to_string(most_gpus));  // aliases repeat it
+    if (node.size() > most_gpus) fail(node, formatted("'gpus' lists more than {}", most_gpus));  // aliases repeat it
     for (const auto& gpu : node) {
       if (!gpu.IsScalar() || gpu.Scalar().empty() || gpu.Scalar().find_first_of(", \t\n") != std::string::npos)
         fail(gpu, "'gpus' must list GPUs as CUDA_VISIBLE_DEVICES names them");
@@ -98,7 +98,7 @@ Allocation parse_manifest(const std::string& text, const std::string& name) {
     if (reader.number(root, "version", 1, 0) != 1)
       reader.fail(root["version"] ? root["version"] : root, "'version' must be 1, the one that this hvdrun knows");
     Allocation a;
-    a.source = "manifest " + name + " of " + reader.word(root, "source", true);
+    a.source = formatted("manifest {} of {}", name, reader.word(root, "source", true));
     if (const std::string application = reader.word(root, "application", false); !application.empty())
       a.source += " " + application;
     const YAML::Node hosts = root["hosts"];

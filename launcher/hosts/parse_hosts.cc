@@ -1,6 +1,7 @@
 #include "launcher/hosts/parse_hosts.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/hosts/host_reader.h"
 
@@ -29,8 +30,7 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
       slots = n, have_slots = true;
     }
     if (max_slots && slots > max_slots)
-      line.fail(value_column,
-                "slots=" + std::to_string(slots) + " is more than max_slots=" + std::to_string(max_slots));
+      line.fail(value_column, formatted("slots={} is more than max_slots={}", slots, max_slots));
   }
   return slots;
 }
@@ -40,7 +40,7 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
 Allocation parse_hosts(std::string_view text) {
   Allocation allocation;
   allocation.source = "-H";
-  HostReader reader(text, [](std::size_t column) { return "-H:" + std::to_string(column); });
+  HostReader reader(text, [](std::size_t column) { return formatted("-H:{}", column); });
   do {
     reader.skip_blanks();
     const std::string where = reader.place(reader.column());
@@ -61,8 +61,7 @@ Allocation parse_hostfile(std::string_view text, const std::string& name) {
   std::size_t number = 0;
   for (const std::string& line : split(text, '\n')) {
     ++number;
-    HostReader reader(
-        line, [&](std::size_t column) { return name + ":" + std::to_string(number) + ":" + std::to_string(column); });
+    HostReader reader(line, [&](std::size_t column) { return formatted("{}:{}:{}", name, number, column); });
     reader.skip_blanks();
     if (reader.at_end() || reader.peek() == '#') continue;
     const std::string where = reader.place(reader.column());
@@ -83,8 +82,7 @@ Allocation parse_discovered(std::string_view text, int slots, const std::string&
   for (const std::string& line : split(text, '\n')) {
     ++number;
     if (trim(line).empty()) continue;
-    HostReader reader(
-        line, [&](std::size_t column) { return name + ":" + std::to_string(number) + ":" + std::to_string(column); });
+    HostReader reader(line, [&](std::size_t column) { return formatted("{}:{}:{}", name, number, column); });
     reader.skip_blanks();
     const std::string where = reader.place(reader.column());
     const std::vector<std::string> names = reader.hosts();

@@ -1,6 +1,7 @@
 #include "launcher/hosts/resource_manager.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/hosts/host_reader.h"
 #include "launcher/hosts/parse_hosts.h"
@@ -123,7 +124,7 @@ std::optional<Allocation> find_kubernetes(const Environment& env, const FileRead
 
 Allocation parse_slurm(std::string_view nodes, std::string_view tasks) {
   Allocation a;
-  HostReader reader(nodes, [](std::size_t column) { return "SLURM_JOB_NODELIST:" + std::to_string(column); });
+  HostReader reader(nodes, [](std::size_t column) { return formatted("SLURM_JOB_NODELIST:{}", column); });
   std::vector<std::string> names;
   do {
     for (std::string& name : reader.hosts()) names.push_back(std::move(name));
@@ -134,8 +135,8 @@ Allocation parse_slurm(std::string_view nodes, std::string_view tasks) {
   std::vector<int> slots(names.size(), 1);
   if (!tasks.empty()) slots = repeated(tasks, "SLURM_TASKS_PER_NODE");
   if (slots.size() != names.size())
-    wrong("SLURM_TASKS_PER_NODE", "counts " + count_of(static_cast<long long>(slots.size()), "node") +
-                                      ", but there are " + std::to_string(names.size()) + " in SLURM_JOB_NODELIST");
+    wrong("SLURM_TASKS_PER_NODE", formatted("counts {}, but there are {} in SLURM_JOB_NODELIST",
+                                            count_of(static_cast<long long>(slots.size()), "node"), names.size()));
   for (std::size_t i = 0; i < names.size(); ++i) add_host(a, names[i], slots[i], "SLURM_JOB_NODELIST");
   return a;
 }
@@ -156,7 +157,7 @@ Allocation parse_slot_list(std::string_view text, const std::string& name) {
   for (const std::string& line : split(text, '\n')) {
     ++number;
     for (const std::string& word : words(trim(line))) {
-      const std::string where = name + ":" + std::to_string(number);
+      const std::string where = formatted("{}:{}", name, number);
       add_host(a, one_host(word, where), 1, where);
     }
   }
@@ -171,7 +172,7 @@ Allocation parse_grid_engine(std::string_view text, const std::string& name) {
     ++number;
     const std::vector<std::string> fields = words(trim(line));
     if (fields.empty()) continue;
-    const std::string where = name + ":" + std::to_string(number);
+    const std::string where = formatted("{}:{}", name, number);
     if (fields.size() < 2) wrong(where, "must hold host and slots");
     add_host(a, one_host(fields[0], where), positive(fields[1], where), where);
   }

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "base/trust.h"
@@ -93,7 +94,7 @@ PickleFault pickle_fault(const std::string& bytes, std::uint64_t size) {
   if (first == 0x80) {
     const int protocol = bytes.size() > 1 ? static_cast<unsigned char>(bytes[1]) : 0;
     if (protocol > newest_pickle_protocol)
-      return {"uses pickle protocol " + std::to_string(protocol) + ", which this version does not know",
+      return {formatted("uses pickle protocol {}, which this version does not know", protocol),
               "write it with protocol=5"};
     if (bytes.back() != '.') return {"is cut off: a pickle ends with a full stop", "copy or write it again"};
     // From protocol 4 on all lies in frames: opcode, u64 length, as many bytes.

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "placement/gpu_paths.h"
 
@@ -46,7 +47,7 @@ std::string matrix_of(const placement::Machine& machine) {
   };
   std::string out = row("between GPUs", [](const placement::GpuInfo& to) { return std::to_string(to.index); });
   for (const placement::GpuInfo& from : machine.gpus)
-    out += row("           " + std::to_string(from.index), [&](const placement::GpuInfo& to) {
+    out += row(formatted("           {}", from.index), [&](const placement::GpuInfo& to) {
       return &from == &to ? "X" : placement::gpu_path_between(machine, from, to);
     });
   return out;
@@ -64,7 +65,8 @@ std::string versions_text(const placement::Machine& machine) {
 std::string count_ways(const std::vector<std::string>& names) {
   std::string out;
   for (const auto& [name, count] : counted(names))
-    out += (out.empty() ? "" : "; ") + count_of(count, "pair") + " by " + placement::gpu_path_in_words(name);
+    out +=
+        formatted("{}{} by {}", out.empty() ? "" : "; ", count_of(count, "pair"), placement::gpu_path_in_words(name));
   return out;
 }
 
@@ -75,11 +77,11 @@ std::string ways_text(const placement::Machine& machine) {
   const auto ways = counted(names_of(machine));
   if (ways.empty()) return out;
   if (ways.size() == 1)
-    return out + "  between any two GPUs: " + placement::gpu_path_in_words(ways[0].first) + " (" + ways[0].first +
-           ")\n";
+    return formatted("{}  between any two GPUs: {} ({})\n", out, placement::gpu_path_in_words(ways[0].first),
+                     ways[0].first);
   std::vector<std::string> legend;
   for (const auto& [name, count] : ways) legend.push_back(name + ": " + placement::gpu_path_in_words(name));
-  return out + matrix_of(machine) + "  " + join(legend, "; ") + "\n";
+  return formatted("{}{}  {}\n", out, matrix_of(machine), join(legend, "; "));
 }
 
 void add_gpus(nlohmann::ordered_json& host, const placement::Machine& machine) {

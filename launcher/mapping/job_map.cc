@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace hvd::launcher {
 
@@ -35,8 +36,7 @@ JobMap map_ranks(const Allocation& allocation, const std::vector<bool>& local, i
   for (const MappedHost& host : map.hosts)
     if (host.ranks > most_ranks_of_host)
       throw Error(Code::usage, host.name,
-                  "a host can have " + std::to_string(most_ranks_of_host) + " ranks of a job at most, not " +
-                      std::to_string(host.ranks),
+                  formatted("a host can have {} ranks of a job at most, not {}", most_ranks_of_host, host.ranks),
                   "start fewer ranks, or name more hosts");
   int rank = 0;
   for (std::size_t h = 0; h < map.hosts.size(); ++h)

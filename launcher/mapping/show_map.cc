@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/mapping/gpu_ways.h"
 
@@ -21,7 +22,7 @@ std::string gpu_text(const placement::GpuInfo& gpu) {
 std::string node_text(int node) { return node < 0 ? "-" : std::to_string(node); }
 
 Row row_of(const MappedRank& p) {
-  Row row{std::to_string(p.rank), std::to_string(p.local_rank) + "/" + std::to_string(p.local_size)};
+  Row row{std::to_string(p.rank), formatted("{}/{}", p.local_rank, p.local_size)};
   if (!p.share) {
     row.insert(row.end(), {"?", "?", "its share", "?", "?"});
     return row;
@@ -67,8 +68,8 @@ std::string machine_text(const placement::Machine& machine) {
 std::string map_text(const JobMap& map, const Machines& machines) {
   std::string out;
   for (std::size_t h = 0; h < map.hosts.size(); ++h) {
-    out += map.hosts[h].name + ": " +
-           (machines[h] ? machine_text(*machines[h]) : "not looked at; it decides by itself") + "\n";
+    out += formatted("{}: {}\n", map.hosts[h].name,
+                     machines[h] ? machine_text(*machines[h]) : "not looked at; it decides by itself");
     std::vector<Row> rows{{"rank", "local", "GPU", "node", "cores", "threads", "NIC"}};
     for (const MappedRank& p : map.ranks)
       if (p.host == static_cast<int>(h)) rows.push_back(row_of(p));

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/mapping/gpu_ways.h"
 #include "launcher/mapping/show_map.h"
@@ -54,18 +55,18 @@ const char* colour_of_way(const std::string& way) {
 }
 
 std::string words_at(int x, int y, const std::string& text, const char* more = "") {
-  return "<text x=\"" + digits(x) + "\" y=\"" + digits(y) + "\"" + more + ">" + escaped(text) + "</text>\n";
+  return formatted("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", digits(x), digits(y), more, escaped(text));
 }
 
 /// A box with a word in it; the whole story shows when the mouse rests on it.
 std::string box(int x, int y, int width, const std::string& fill, const std::string& word, const std::string& story,
                 int size = 11) {
-  std::string out = "<g><title>" + escaped(story) + "</title><rect x=\"" + digits(x) + "\" y=\"" + digits(y) +
-                    "\" width=\"" + digits(width) + "\" height=\"" + digits(cell) + "\" rx=\"3\" fill=\"" + fill +
-                    "\"/>";
+  std::string out =
+      formatted("<g><title>{}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"3\" fill=\"{}\"/>",
+                escaped(story), digits(x), digits(y), digits(width), digits(cell), fill);
   if (!word.empty())
-    out += "<text x=\"" + digits(x + width / 2) + "\" y=\"" + digits(y + 15) +
-           "\" text-anchor=\"middle\" font-size=\"" + digits(size) + "\">" + escaped(word) + "</text>";
+    out += formatted("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"{}\">{}</text>", digits(x + width / 2),
+                     digits(y + 15), digits(size), escaped(word));
   return out + "</g>\n";
 }
 
@@ -84,7 +85,7 @@ std::string legend(const JobMap& map, int y) {
     x += wide + gap;
   };
   const std::size_t shown = std::min(map.ranks.size(), std::size(fills));
-  for (std::size_t rank = 0; rank < shown; ++rank) entry(fills[rank], "rank " + std::to_string(rank));
+  for (std::size_t rank = 0; rank < shown; ++rank) entry(fills[rank], formatted("rank {}", rank));
   entry(nobody, "free");
   out += words_at(margin, y + cell + line_height,
                   "A box is a core; below it GPUs and network cards." +
@@ -135,7 +136,8 @@ class HostPicture {
         if (const auto owners = ranks_of_cpu_.find(cpu); owners != ranks_of_cpu_.end())
           ranks.insert(owners->second.begin(), owners->second.end());
       const std::string words = ranks_in_words(ranks);
-      place_box(column, 1, colour_of(ranks), words, "CPUs " + ranges(c.cpus) + ", " + (words.empty() ? "free" : words));
+      place_box(column, 1, colour_of(ranks), words,
+                formatted("CPUs {}, {}", ranges(c.cpus), words.empty() ? "free" : words));
     }
     if (column) y_ += cell + gap;
     column = 0;
@@ -167,8 +169,8 @@ class HostPicture {
       for (const placement::GpuInfo& to : machine_.gpus) {
         const std::string way = &from == &to ? digits(from.index) : placement::gpu_path_between(machine_, from, to);
         const std::string story = &from == &to ? "GPU " + way
-                                               : "GPU " + digits(from.index) + " and GPU " + digits(to.index) + ": " +
-                                                     placement::gpu_path_in_words(way);
+                                               : formatted("GPU {} and GPU {}: {}", digits(from.index),
+                                                           digits(to.index), placement::gpu_path_in_words(way));
         out_ += box(x, y_, cell, &from == &to ? "#ffffff" : colour_of_way(way), way, story, 8);
         x += cell + gap;
       }
@@ -205,9 +207,9 @@ int first_rank(const JobMap& map, std::size_t host) {
 
 /// How a host looks, whatever its name and the numbers of its ranks: hosts of one look share a picture.
 std::string look_of(const JobMap& map, const Machines& machines, std::size_t host) {
-  if (!machines[host]) return "unknown " + std::to_string(map.hosts[host].ranks);
-  return machine_text(*machines[host]) + " " + std::to_string(map.hosts[host].ranks) +
-         HostPicture(map, static_cast<int>(host), *machines[host], first_rank(map, host)).draw(0);
+  if (!machines[host]) return formatted("unknown {}", map.hosts[host].ranks);
+  return formatted("{} {}{}", machine_text(*machines[host]), map.hosts[host].ranks,
+                   HostPicture(map, static_cast<int>(host), *machines[host], first_rank(map, host)).draw(0));
 }
 
 std::string what_it_is(const JobMap& map, const Machines& machines, std::size_t host, std::size_t alike) {
@@ -215,8 +217,8 @@ std::string what_it_is(const JobMap& map, const Machines& machines, std::size_t 
                      (machines[host] ? machine_text(*machines[host]) : "not looked at; it decides by itself");
   if (machines[host] && machines[host]->gpus.empty()) text += " (ranks run on CPUs)";
   if (alike > 1 && map.hosts[host].ranks > 0)
-    text += "; drawn with the ranks of " + map.hosts[host].name + ", those of each next host are " +
-            std::to_string(map.hosts[host].ranks) + " higher";
+    text += formatted("; drawn with the ranks of {}, those of each next host are {} higher", map.hosts[host].name,
+                      map.hosts[host].ranks);
   return text;
 }
 
@@ -230,9 +232,9 @@ std::string map_svg(const JobMap& map, const Machines& machines) {
     const std::string look = look_of(map, machines, h);
     std::size_t end = h + 1;
     while (end < map.hosts.size() && look_of(map, machines, end) == look) ++end;
-    const std::string name =
-        end - h == 1 ? map.hosts[h].name
-                     : map.hosts[h].name + " … " + map.hosts[end - 1].name + " (" + std::to_string(end - h) + " hosts)";
+    const std::string name = end - h == 1
+                                 ? map.hosts[h].name
+                                 : formatted("{} … {} ({} hosts)", map.hosts[h].name, map.hosts[end - 1].name, end - h);
     const int top = y;
     std::string inside = words_at(margin * 2, top + line_height + 2, name, " font-weight=\"bold\"") +
                          words_at(margin * 2, top + 2 * line_height, what_it_is(map, machines, h, end - h));
@@ -242,13 +244,16 @@ std::string map_svg(const JobMap& map, const Machines& machines) {
       inside += picture.draw(bottom);
       bottom = picture.bottom();
     }
-    body += "<rect x=\"" + digits(margin) + "\" y=\"" + digits(top) + "\" width=\"" + digits(width - 2 * margin) +
-            "\" height=\"" + digits(bottom - top) + "\" rx=\"6\" fill=\"#fafafa\" stroke=\"#888888\"/>\n" + inside;
+    body += formatted(
+        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"6\" fill=\"#fafafa\" stroke=\"#888888\"/>\n{}",
+        digits(margin), digits(top), digits(width - 2 * margin), digits(bottom - top), inside);
     y = bottom + margin;
     h = end;
   }
-  return "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + digits(width) + "\" height=\"" + digits(y) +
-         "\" font-family=\"sans-serif\" font-size=\"13\">\n" + body + "</svg>\n";
+  return formatted(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
+      "font-size=\"13\">\n{}</svg>\n",
+      digits(width), digits(y), body);
 }
 
 }  // namespace hvd::launcher

@@ -1,3 +1,4 @@
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/mpirun/mpirun.h"
 
@@ -24,7 +25,7 @@ std::string host_list(const JobMap& map, bool sequence) {
     for (const MappedRank& p : map.ranks) hosts.push_back(map.host_of(p.rank).name);
     return join(hosts, ",");
   }
-  for (const MappedHost& h : map.hosts) hosts.push_back(h.name + ":" + std::to_string(h.ranks));
+  for (const MappedHost& h : map.hosts) hosts.push_back(formatted("{}:{}", h.name, h.ranks));
   return join(hosts, ",");
 }
 

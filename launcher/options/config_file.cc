@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/options/settings.h"
 
@@ -20,7 +21,7 @@ struct ConfigReader {
 
   std::string at(const YAML::Mark& mark) const {
     if (mark.is_null()) return name;
-    return name + ":" + std::to_string(mark.line + 1) + ":" + std::to_string(mark.column + 1);
+    return formatted("{}:{}:{}", name, mark.line + 1, mark.column + 1);
   }
 
   static const Option* row_of(const std::string& key) {
@@ -31,7 +32,7 @@ struct ConfigReader {
 
   void count(const YAML::Node& node) {
     if (++values > most_values)
-      throw Error(Code::usage, at(node.Mark()), "more than " + std::to_string(most_values) + " values",
+      throw Error(Code::usage, at(node.Mark()), formatted("more than {} values", most_values),
                   "are there aliases (*name) of aliases?");
   }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/own_file.h"
 #include "base/text.h"
 
@@ -58,7 +59,7 @@ LiveArea::TerminalSize size_of_terminal(int fd) {
 }  // namespace
 
 std::string tag_of(int rank, const std::string& host, bool colour) {
-  const std::string tag = "[" + std::to_string(rank) + " " + host + "]";
+  const std::string tag = formatted("[{} {}]", rank, host);
   if (!colour) return tag + " ";
   return std::string("\x1b[") + colours[static_cast<std::size_t>(rank) % std::size(colours)] + "m" + tag + "\x1b[0m ";
 }
@@ -117,7 +118,7 @@ void Printer::to_file(int rank, OutputStream stream, std::string_view bytes) {
   const Fd& file = at(rank, stream).file;
   if (!file || write_all(file.get(), bytes) || file_failed_) return;
   file_failed_ = true;
-  say("hvdrun: " + options_.folder + ": " + errno_text(errno) + "; the ranks' files are not complete");
+  say(formatted("hvdrun: {}: {}; the ranks' files are not complete", options_.folder, errno_text(errno)));
 }
 
 void Printer::rank_bytes(int rank, OutputStream stream, std::string_view bytes) {
@@ -125,9 +126,10 @@ void Printer::rank_bytes(int rank, OutputStream stream, std::string_view bytes) 
   RankStream& s = at(rank, stream);
   s.lines.add(bytes, Lines::Clock::now(), [&](std::string_view line) { rank_line(rank, stream, line); });
   if (s.lines.was_cut() && !std::exchange(cut_told_, true))
-    say("hvdrun: a line of rank " + std::to_string(rank) + " is longer than " +
-        std::to_string(Lines::most_line_bytes >> 10) +
-        " KiB and shown in pieces (the files of --output-filename have it whole)");
+    say(
+        formatted("hvdrun: a line of rank {} is longer than {} KiB and shown in pieces (the files of --output-filename "
+                  "have it whole)",
+                  rank, Lines::most_line_bytes >> 10));
 }
 
 void Printer::rank_line(int rank, OutputStream stream, std::string_view line) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <string_view>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/process/capture.h"
 
@@ -22,7 +23,7 @@ std::string first_line(const std::vector<std::string>& command) {
 
 /// `what` may hold $v; the hint is taken as it is.
 std::string fail(const std::string& what, const std::string& hint) {
-  return "hvd_fail \"" + what + "\" " + shell_quote(hint);
+  return formatted("hvd_fail \"{}\" {}", what, shell_quote(hint));
 }
 
 /// Defines a function that tells what is wrong and ends the script.
@@ -33,7 +34,7 @@ constexpr std::string_view fail_function =
 /// is and without links.  Groups are left to hvdrank (base/trust.h), which is looked at by this before it is run.
 std::string trust_function(const std::vector<uid_t>& software_owners) {
   std::string known;
-  for (const uid_t uid : software_owners) known += " " + std::to_string(uid);
+  for (const uid_t uid : software_owners) known += formatted(" {}", uid);
   const std::string fault = fail("has a $n that others could have put there",
                                  "look at the owners and modes of its path there, or --allow-writable");
   return R"sh(hvd_trust() {
@@ -87,11 +88,10 @@ std::string preflight_script(const Preflight& here) {
             " --version 2>/dev/null </dev/null)\ncase $v in \"hvdrank " HVD_VERSION "\" | \"\") ;; *) " +
             fail("has $v, this is hvdrun " HVD_VERSION, "install the same wheel on all hosts") + ";; esac\n";
   if (here.mpirun_version.find("Open MPI") != std::string::npos)
-    script +=
-        "v=$(" + shell_quote(here.mpirun) + " --version 2>/dev/null </dev/null | head -n 1)\ncase $v in " +
-        shell_quote(here.mpirun_version) + ") ;; *'Open MPI'*) h=" + shell_quote(here.mpirun_version) + "; " +
-        fail("has $v, this host has $h", "install the same Open MPI on all hosts, or name one with --mpirun PATH") +
-        ";; esac\n";
+    script += formatted(
+        "v=$({} --version 2>/dev/null </dev/null | head -n 1)\ncase $v in {}) ;; *'Open MPI'*) h={}; {};; esac\n",
+        shell_quote(here.mpirun), shell_quote(here.mpirun_version), shell_quote(here.mpirun_version),
+        fail("has $v, this host has $h", "install the same Open MPI on all hosts, or name one with --mpirun PATH"));
   if (!here.python.empty()) {
     const std::string python = shell_quote(here.python);
     script += "[ -x " + python + " ] || { v=" + python + "; " +
@@ -99,11 +99,10 @@ std::string preflight_script(const Preflight& here) {
                    "install it there under the same path, or name one that all hosts have: --python PATH") +
               "; }\n";
     if (!here.python_version.empty())
-      script += "v=$(" + python + " -ISc " + shell_quote(tell_python_version) +
-                " 2>/dev/null </dev/null)\ncase $v in " + here.python_version + " | \"\") ;; *) " +
-                fail("has Python $v under that path, this host has " + here.python_version,
-                     "a .pkl needs the same version on all hosts: --python PATH") +
-                ";; esac\n";
+      script += formatted("v=$({} -ISc {} 2>/dev/null </dev/null)\ncase $v in {} | \"\") ;; *) {};; esac\n", python,
+                          shell_quote(tell_python_version), here.python_version,
+                          fail("has Python $v under that path, this host has " + here.python_version,
+                               "a .pkl needs the same version on all hosts: --python PATH"));
   }
   script += "[ -w /dev/shm ] || " +
             fail("has no /dev/shm that can be written to", "mount -t tmpfs tmpfs /dev/shm there") + "\n";

@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/options/settings.h"
 #include "launcher/process/capture.h"
@@ -71,7 +72,7 @@ std::vector<std::string> ssh_command(const std::string& program, const std::stri
                                      int connect_timeout_seconds) {
   std::vector<std::string> words = shell_words(program, "HVD_SSH");
   for (const char* w : {"-x", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o"}) words.emplace_back(w);
-  words.push_back("ConnectTimeout=" + std::to_string(connect_timeout_seconds));
+  words.push_back(formatted("ConnectTimeout={}", connect_timeout_seconds));
   if (!port.empty()) words.insert(words.end(), {"-p", port});
   if (!identity.empty()) words.insert(words.end(), {"-i", identity});
   return words;
@@ -91,7 +92,7 @@ int remote_agent(const std::vector<std::string>& args) {
   }
   std::string keys = shell_quote(variable("HVD_JOB_KEYS"));
   if (variable(AgentVariables::seal) == "munge") {
-    const CaptureResult sealed = capture({"munge", "--restrict-uid=" + std::to_string(::getuid()), "--ttl=300"},
+    const CaptureResult sealed = capture({"munge", formatted("--restrict-uid={}", ::getuid()), "--ttl=300"},
                                          variable("HVD_JOB_KEYS"), munge_limit);
     if (!sealed.ok()) {
       std::fprintf(stderr, "hvdrun: munge cannot seal the job's key: %s\n", sealed.err.c_str());

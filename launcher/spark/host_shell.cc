@@ -15,6 +15,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/format.h"
 #include "base/own_folder.h"
 #include "base/text.h"
 #include "launcher/process/child_process.h"
@@ -77,7 +78,7 @@ int host_shell(const std::vector<std::string>& args) {
   // The child inherits this descriptor: its shell reads the script from there and closes it first.
   const Fd script(::memfd_create("hvdrun-script", 0));
   const std::string number = std::to_string(script.get());
-  if (!script || !write_all(script.get(), "exec " + number + "<&-\n" + all_of_stdin()) ||
+  if (!script || !write_all(script.get(), formatted("exec {}<&-\n{}", number, all_of_stdin())) ||
       ::lseek(script.get(), 0, SEEK_SET) != 0)
     throw Error(Code::unavailable, "--host-shell", "cannot hold the script: " + errno_text(errno));
   const char* const named = environment_value("TMPDIR");

@@ -1,5 +1,6 @@
 #include "launcher/verdict/cleanup_report.h"
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -14,7 +15,7 @@ std::string counts_text(const std::vector<std::string>& names) {
   for (const std::string& name : names) ++counts[name];
   std::vector<std::string> parts;
   for (const auto& [name, count] : counts)
-    parts.push_back(count == 1 ? name : name + " (" + std::to_string(count) + " processes)");
+    parts.push_back(count == 1 ? name : formatted("{} ({} processes)", name, count));
   if (parts.size() > most_shown) parts.resize(most_shown), parts.push_back("…");
   return join(parts, ", ");
 }
@@ -28,8 +29,8 @@ std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>&
       lines.push_back("hvdrun: nobody could look whether something of the job is left on " + host +
                       "; its ranks end by themselves when they lose hvdrun");
     if (!after.swept.left.empty())
-      lines.push_back("hvdrun: on " + host +
-                      " processes of the job could not be ended: " + join(after.swept.left, ", "));
+      lines.push_back(
+          formatted("hvdrun: on {} processes of the job could not be ended: {}", host, join(after.swept.left, ", ")));
   }
   return lines;
 }
@@ -43,7 +44,7 @@ std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>&
     if (const std::size_t n = after.swept.files.size(); n > 0)
       parts.push_back(count_of(static_cast<long long>(n), "file") + (n == 1 ? " was" : " were") +
                       " removed from /dev/shm");
-    if (!parts.empty()) lines.push_back("hvdrun: on " + host + " " + join(parts, "; "));
+    if (!parts.empty()) lines.push_back(formatted("hvdrun: on {} {}", host, join(parts, "; ")));
   }
   if (clean.size() > most_shown) clean = {count_of(static_cast<long long>(clean.size()), "host")};
   if (!clean.empty()) lines.push_back("hvdrun: nothing of the job is left on " + join(clean, ", "));

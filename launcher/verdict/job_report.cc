@@ -1,9 +1,9 @@
 #include "launcher/verdict/job_report.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "launcher/verdict/verdict.h"
 
@@ -12,26 +12,13 @@ namespace hvd::launcher {
 namespace {
 
 std::string time_text(double seconds) {
-  char text[48];
   const auto whole = static_cast<long>(seconds);
-  if (seconds < 60)
-    std::snprintf(text, sizeof text, "%.1f s", seconds);
-  else
-    std::snprintf(text, sizeof text, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
-  return text;
-}
-
-std::string memory_text(std::int64_t bytes) {
-  char text[32];
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
-  return text;
+  return seconds < 60 ? formatted("{:.1f} s", seconds)
+                      : formatted("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
 std::string short_time_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 1 ? "%.3g ms" : "%.3g s", seconds < 1 ? seconds * 1000 : seconds);
-  return text;
+  return seconds < 1 ? formatted("{:.3g} ms", seconds * 1000) : formatted("{:.3g} s", seconds);
 }
 
 struct StepSummary {
@@ -61,8 +48,8 @@ std::string ends_text(const std::vector<wire::DeathRecord>& deaths) {
   const auto size = static_cast<long long>(deaths.size());
   if (finished == size) return {};
   std::vector<std::string> parts;
-  if (finished) parts.push_back(std::to_string(finished) + " finished");
-  if (const long long failed = size - finished - stopped) parts.push_back(std::to_string(failed) + " failed");
+  if (finished) parts.push_back(formatted("{} finished", finished));
+  if (const long long failed = size - finished - stopped) parts.push_back(formatted("{} failed", failed));
   if (stopped) parts.push_back(std::to_string(stopped) + (stopped == 1 ? " was stopped" : " were stopped"));
   return join(parts, ", ");
 }
@@ -80,15 +67,10 @@ std::string gpu_text(const std::vector<wire::DeathRecord>& deaths) {
     ++known;
     if (!least || d.gpu_busy_percent < least->gpu_busy_percent) least = &d;
   }
-  if (!known) return peak ? "GPU memory peak " + memory_text(peak) : std::string();
-  char text[64];
-  std::snprintf(text, sizeof text, "GPUs %.0f %% busy on average", sum / known);
-  std::string line = text;
-  if (known > 1) {
-    std::snprintf(text, sizeof text, ", least %.0f %% (", least->gpu_busy_percent);
-    line += text + rank_text(*least) + ")";
-  }
-  return line + (peak ? "; memory peak " + memory_text(peak) : "");
+  if (!known) return peak ? "GPU memory peak " + human_bytes(peak) : std::string();
+  std::string line = formatted("GPUs {:.0f} % busy on average", sum / known);
+  if (known > 1) line += formatted(", least {:.0f} % ({})", least->gpu_busy_percent, rank_text(*least));
+  return line + (peak ? "; memory peak " + human_bytes(peak) : "");
 }
 
 }  // namespace
@@ -111,27 +93,24 @@ std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& de
 }
 
 std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deaths, double wall_seconds) {
-  std::vector<std::string> lines{"hvdrun: " + count_of(static_cast<long long>(deaths.size()), "rank") + ", " +
-                                 time_text(wall_seconds)};
+  std::vector<std::string> lines{
+      formatted("hvdrun: {}, {}", count_of(static_cast<long long>(deaths.size()), "rank"), time_text(wall_seconds))};
   if (deaths.empty()) return lines;
   double cpu = 0;
   for (const wire::DeathRecord& d : deaths) cpu += d.cpu_seconds;
-  char text[64];
-  std::snprintf(text, sizeof text, "; %.1f cores in use on average", wall_seconds > 0 ? cpu / wall_seconds : 0);
-  lines[0] += text;
+  lines[0] += formatted("; {:.1f} cores in use on average", wall_seconds > 0 ? cpu / wall_seconds : 0);
   if (const StepSummary steps = steps_of(deaths); steps.count > 1)
     lines.push_back("        " + count_of(steps.count, "step") +
                     (steps.seconds > 0 ? ", " + short_time_text(steps.seconds) + " each" : ""));
   if (const auto slow = slowest_rank(deaths))
-    lines.push_back("        " + rank_text(*slow->rank) + " was the slowest: " + short_time_text(slow->work_seconds) +
-                    " of work in each step, for which the others waited " +
-                    short_time_text(slow->others_waited_seconds));
+    lines.push_back(formatted("        {} was the slowest: {} of work in each step, for which the others waited {}",
+                              rank_text(*slow->rank), short_time_text(slow->work_seconds),
+                              short_time_text(slow->others_waited_seconds)));
   const auto [least, most] = std::minmax_element(
       deaths.begin(), deaths.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
-  std::string memory = "        memory peak " + memory_text(most->peak_bytes) + " (rank " + std::to_string(most->rank) +
-                       " on " + most->host + ")";
-  if (deaths.size() > 1)
-    memory += ", least " + memory_text(least->peak_bytes) + " (rank " + std::to_string(least->rank) + ")";
+  std::string memory =
+      formatted("        memory peak {} (rank {} on {})", human_bytes(most->peak_bytes), most->rank, most->host);
+  if (deaths.size() > 1) memory += formatted(", least {} (rank {})", human_bytes(least->peak_bytes), least->rank);
   lines.push_back(std::move(memory));
   if (const std::string gpus = gpu_text(deaths); !gpus.empty()) lines.push_back("        " + gpus);
   if (const std::string ends = ends_text(deaths); !ends.empty()) lines.push_back("        " + ends);
@@ -139,8 +118,8 @@ std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deat
                                                  [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
   const double apart = static_cast<double>(last->time_ns - first->time_ns) / 1e9;
   if (apart > 1)
-    lines.push_back("        rank " + std::to_string(last->rank) + " on " + last->host + " was the last to end, " +
-                    time_text(apart) + " after rank " + std::to_string(first->rank));
+    lines.push_back(formatted("        rank {} on {} was the last to end, {} after rank {}", last->rank, last->host,
+                              time_text(apart), first->rank));
   return lines;
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd {
@@ -46,8 +47,7 @@ std::string read_file(const std::string& path, std::size_t limit_bytes) {
     if (n < 0) throw Error(Code::usage, path, errno_text(errno));
     if (n == 0) return bytes;
     bytes.append(piece, static_cast<std::size_t>(n));
-    if (bytes.size() > limit_bytes)
-      throw Error(Code::usage, path, "larger than " + std::to_string(limit_bytes) + " bytes");
+    if (bytes.size() > limit_bytes) throw Error(Code::usage, path, formatted("larger than {} bytes", limit_bytes));
   }
 }
 

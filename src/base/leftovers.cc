@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/maker.h"
 
 namespace hvd {
@@ -26,7 +27,7 @@ bool is_of_mpi(const std::string& name) {
   for (const std::string_view prefix : {"vader_segment.", "sm_segment."})
     if (name.starts_with(prefix))
       return name.substr(prefix.size()).starts_with(owner) &&
-             name.find("." + std::to_string(::geteuid()) + ".") != std::string::npos;
+             name.find(formatted(".{}.", ::geteuid())) != std::string::npos;
   return false;
 }
 

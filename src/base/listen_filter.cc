@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/listen_filter_program.h"
 
 namespace hvd {
@@ -51,7 +52,7 @@ struct Socket {
 /// The descriptors of a process that are sockets; empty also where they may not be looked at.
 std::vector<Socket> sockets_of(pid_t pid) {
   std::vector<Socket> found;
-  DIR* const entries = ::opendir(("/proc/" + std::to_string(pid) + "/fd").c_str());
+  DIR* const entries = ::opendir(formatted("/proc/{}/fd", pid).c_str());
   if (!entries) return found;
   while (const dirent* entry = ::readdir(entries)) {
     char target[40] = {};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd {
@@ -20,7 +21,7 @@ struct Stat {
 
 /// From /proc/PID/stat; the command name in it may hold blanks and brackets.
 std::optional<Stat> stat_of(long long pid) {
-  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
+  const std::string line = first_line(formatted("/proc/{}/stat", pid));
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return std::nullopt;
   const std::vector<std::string> fields = words(line.substr(name_end + 1));  // from the third on
@@ -44,8 +45,7 @@ std::optional<Maker> maker_of(pid_t pid) {
 }
 
 std::string to_text(const Maker& maker) {
-  return std::to_string(maker.pid) + "." + std::to_string(maker.start_ticks) + "." +
-         std::to_string(maker.pid_namespace);
+  return formatted("{}.{}.{}", maker.pid, maker.start_ticks, maker.pid_namespace);
 }
 
 std::optional<Maker> maker_from(std::string_view text) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd {
@@ -93,8 +94,7 @@ class OwnPathWalk {
 
   void follow(const Fd& link) {
     if (const uid_t owner = about(link, path_).st_uid; !is_trusted(owner))
-      throw Error(Code::unavailable, path_,
-                  "leads through a link of another user's (uid " + std::to_string(owner) + ")",
+      throw Error(Code::unavailable, path_, formatted("leads through a link of another user's (uid {})", owner),
                   "name the place that is meant, without the link");
     char target[PATH_MAX];
     const ssize_t size = ::readlinkat(link.get(), "", target, sizeof target);
@@ -117,7 +117,7 @@ void check(const PathEnd& spot, const std::string& path) {
   if (spot.inherited || S_ISCHR(file.st_mode)) return;
   const char* const hint = "remove it, or name another file";
   if (!is_trusted(file.st_uid))
-    throw Error(Code::unavailable, path, "belongs to another user (uid " + std::to_string(file.st_uid) + ")", hint);
+    throw Error(Code::unavailable, path, formatted("belongs to another user (uid {})", file.st_uid), hint);
   const struct stat folder = about(spot.folder, path);
   const bool shared = !is_trusted(folder.st_uid) || (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
   if (S_ISREG(file.st_mode) && file.st_nlink > 1 && shared)
@@ -133,7 +133,7 @@ Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode
     OwnPathWalk walk(path);
     const PathEnd spot = walk.run(false);
     if (spot.there) check(spot, path);
-    Fd file(spot.there ? ::open(("/proc/self/fd/" + std::to_string(spot.there.get())).c_str(),
+    Fd file(spot.there ? ::open(formatted("/proc/self/fd/{}", spot.there.get()).c_str(),
                                 flags | (mode_of_writing == WriteMode::truncate ? O_TRUNC : 0))
                        : ::openat(spot.folder.get(), spot.name.c_str(), flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     if (file) return file;

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/maker.h"
 #include "base/text.h"
 
@@ -40,7 +41,7 @@ bool is_name(std::string_view name, std::string_view prefix) {
          name.find_first_not_of(letters, prefix.size()) == std::string_view::npos;
 }
 
-std::string in_proc(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+std::string in_proc(int fd) { return formatted("/proc/self/fd/{}", fd); }
 
 std::string host_name() {
   char name[256] = {};
@@ -50,7 +51,7 @@ std::string host_name() {
 
 /// Also tells bind mounts of one file system apart; 0: cannot be told.
 long long mount_of(int fd) {
-  const std::string text = read_file("/proc/self/fdinfo/" + std::to_string(fd), 1u << 16);
+  const std::string text = read_file(formatted("/proc/self/fdinfo/{}", fd), 1u << 16);
   constexpr std::string_view key = "mnt_id:";
   const std::size_t at = text.find(key);
   if (at == std::string::npos) return 0;
@@ -155,11 +156,11 @@ void each_marked(const std::string& parent, std::string_view prefix, F what) {
 
 OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t owner) {
   const auto maker = maker_of(owner);
-  if (!maker) throw Error(Code::unavailable, "/proc", "process " + std::to_string(owner) + " is not there");
+  if (!maker) throw Error(Code::unavailable, "/proc", formatted("process {} is not there", owner));
   std::string path;
   int made = -1;
   for (int tries = 0; made != 0 && tries < 100; ++tries) {
-    path = parent + "/" + std::string(prefix) + random_text();
+    path = formatted("{}/{}{}", parent, prefix, random_text());
     made = ::mkdir(path.c_str(), S_IRWXU);
     if (made != 0 && errno != EEXIST) break;
   }
@@ -169,7 +170,7 @@ OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t o
   lock_ = enter(entry.parent.get(), entry.name.c_str(), true);
   struct stat about {};
   const bool entered = lock_ && ::fstat(lock_.get(), &about) == 0;
-  const std::string mark = to_text(*maker) + " " + std::to_string(about.st_ino) + " " + boot_id() + " " + host_name();
+  const std::string mark = formatted("{} {} {} {}", to_text(*maker), about.st_ino, boot_id(), host_name());
   if (!entered || ::symlinkat(mark.c_str(), lock_.get(), mark_name) != 0) {
     const int number = errno;
     ::rmdir(path_.c_str());

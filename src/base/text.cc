@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+
+#include "base/format.h"
 
 namespace hvd {
 
@@ -142,7 +143,12 @@ std::string printable_lines(std::string_view s) {
 }
 
 std::string count_of(long long n, std::string_view singular) {
-  return std::to_string(n) + " " + std::string(singular) + (n == 1 ? "" : "s");
+  return formatted("{} {}{}", n, singular, n == 1 ? "" : "s");
+}
+
+std::string human_bytes(std::int64_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  return mib < 1024 ? formatted("{:.0f} MiB", mib) : formatted("{:.1f} GiB", mib / 1024);
 }
 
 std::string ranges(const std::vector<int>& sorted) {
@@ -152,7 +158,7 @@ std::string ranges(const std::vector<int>& sorted) {
     while (last + 1 < sorted.size() && sorted[last + 1] == sorted[last] + 1) ++last;
     if (!out.empty()) out += ',';
     out += std::to_string(sorted[i]);
-    if (last > i) out += "-" + std::to_string(sorted[last]);
+    if (last > i) out += formatted("-{}", sorted[last]);
     i = last + 1;
   }
   return out;

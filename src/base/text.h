@@ -1,5 +1,6 @@
 /// @file text.h — small functions on strings that the standard library lacks.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,9 @@ std::string printable_lines(std::string_view s);
 
 /// "1 rank", "2 ranks".
 std::string count_of(long long n, std::string_view singular);
+
+/// "512 MiB", "1.5 GiB".
+std::string human_bytes(std::int64_t bytes);
 
 /// Numbers as short ranges: {0,1,2,5} → "0-2,5".
 std::string ranges(const std::vector<int>& sorted);

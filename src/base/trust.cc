@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd {
@@ -27,11 +28,11 @@ namespace {
 constexpr int most_links = 40;  // the kernel's own limit
 constexpr const char* allow = ", or --allow-writable";
 
-std::string through_proc(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+std::string through_proc(int fd) { return formatted("/proc/self/fd/{}", fd); }
 
 std::string user_name(uid_t uid) {
   const passwd* user = getpwuid(uid);
-  return user ? user->pw_name : "user " + std::to_string(uid);
+  return user ? user->pw_name : formatted("user {}", uid);
 }
 
 std::string group_name(gid_t gid) {
@@ -163,13 +164,14 @@ class TrustWalk {
     fstat(at_.get(), &about);
     if (!S_ISDIR(about.st_mode)) return;  // openat() will say so
     if (!is_trusted(about.st_uid))
-      doubt("its folder " + here() + " belongs to another user (" + user_name(about.st_uid) +
-                "), who could choose what runs",
+      doubt(formatted("its folder {} belongs to another user ({}), who could choose what runs", here(),
+                      user_name(about.st_uid)),
             std::string("use a folder of your own") + allow);
     const std::string writers = other_writers(at_.get(), about);
     sticky_ = !writers.empty() && (about.st_mode & S_ISVTX);
     if (!writers.empty() && !sticky_ && !holds_program(about))
-      doubt(writers + " may write to its folder " + here() + ", " + could_choose(writers), closing(writers, here()));
+      doubt(formatted("{} may write to its folder {}, {}", writers, here(), could_choose(writers)),
+            closing(writers, here()));
   }
 
   /// From the folder at_ to what is called @p name there; a link's text is put ahead instead.
@@ -182,8 +184,8 @@ class TrustWalk {
       return true;
     }
     if (sticky_ && !is_trusted(about.st_uid))
-      doubt("on the way to it, the link " + here() + "/" + name + " belongs to another user (" +
-                user_name(about.st_uid) + "), who could choose what runs",
+      doubt(formatted("on the way to it, the link {}/{} belongs to another user ({}), who could choose what runs",
+                      here(), name, user_name(about.st_uid)),
             std::string("use a folder of your own") + allow);
     struct statfs system {};
     if (fstatfs(at_.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC) {  // a descriptor: it has no path

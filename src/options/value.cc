@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::options {
@@ -17,7 +18,7 @@ namespace {
 constexpr double mebibyte = 1024.0 * 1024.0;
 
 [[noreturn]] void reject(const std::string& where, const std::string& value, const std::string& wanted) {
-  throw Error(Code::usage, where, "'" + value + "' is not " + wanted);
+  throw Error(Code::usage, where, formatted("'{}' is not {}", value, wanted));
 }
 
 std::string short_number(double v) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::placement {
@@ -70,7 +71,7 @@ std::string read_driver(const std::string& root) {
 void add_nvlinks(Machine& machine, const std::string& a, const std::string& b, int links) {
   if (links <= 0) return;
   std::erase_if(machine.ways, [&](const GpuPath& way) { return joins(way, a, b); });
-  machine.ways.push_back({a, b, "NV" + std::to_string(links)});
+  machine.ways.push_back({a, b, formatted("NV{}", links)});
 }
 
 std::string gpu_path_between(const Machine& machine, const GpuInfo& a, const GpuInfo& b) {

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::placement {
@@ -70,7 +71,7 @@ std::vector<Core> read_cores(const std::string& root) { return read_cores(root, 
 std::vector<Core> read_cores(const std::string& root, const std::vector<int>& allowed) {
   std::map<std::tuple<int, int, int>, Core> cores;  // by package, node and core id: neighbours share caches and memory
   for (const int cpu : allowed) {
-    const std::string folder = root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
+    const std::string folder = formatted("{}/sys/devices/system/cpu/cpu{}", root, cpu);
     const int node = node_of_cpu(folder);
     Core& core = cores[{number_in(folder + "/topology/physical_package_id", 0), node,
                         number_in(folder + "/topology/core_id", cpu)}];
@@ -86,13 +87,13 @@ std::vector<GpuInfo> read_gpus(const std::string& root) {
   std::vector<GpuInfo> gpus;
   const std::string driver = root + "/proc/driver/nvidia/gpus";
   for (const std::string& pci : entries(driver)) {  // sorted: by PCI address
-    std::map<std::string, std::string> keys = keys_of(driver + "/" + pci + "/information");
+    std::map<std::string, std::string> keys = keys_of(formatted("{}/{}/information", driver, pci));
     const std::string minor = keys["Device Minor"];
     const int index = static_cast<int>(gpus.size());
     if (!minor.empty() && ::access((root + "/dev/nvidia" + minor).c_str(), R_OK | W_OK) != 0) continue;
     const std::string uuid = keys["GPU UUID"];
     gpus.push_back({pci, uuid.find('?') == std::string::npos ? uuid : "", keys["Model"], index,
-                    number_in(root + "/sys/bus/pci/devices/" + pci + "/numa_node", -1)});
+                    number_in(formatted("{}/sys/bus/pci/devices/{}/numa_node", root, pci), -1)});
   }
   return gpus;
 }
@@ -101,10 +102,10 @@ std::vector<Nic> read_nics(const std::string& root) {
   std::vector<Nic> nics;
   const std::string infiniband = root + "/sys/class/infiniband", network = root + "/sys/class/net";
   for (const std::string& name : entries(infiniband))
-    nics.push_back({name, number_in(infiniband + "/" + name + "/device/numa_node", -1), true});
+    nics.push_back({name, number_in(formatted("{}/{}/device/numa_node", infiniband, name), -1), true});
   for (const std::string& name : entries(network))
-    if (name != "lo" && first_line(network + "/" + name + "/operstate") == "up")
-      nics.push_back({name, number_in(network + "/" + name + "/device/numa_node", -1), false});
+    if (name != "lo" && first_line(formatted("{}/{}/operstate", network, name)) == "up")
+      nics.push_back({name, number_in(formatted("{}/{}/device/numa_node", network, name), -1), false});
   return nics;
 }
 

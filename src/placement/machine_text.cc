@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::placement {
@@ -47,16 +48,15 @@ bool read_line(const std::vector<std::string>& w, Machine& machine) {
 std::string machine_to_text(const Machine& machine) {
   std::string out = std::string(first) + "\n";
   for (const Core& c : machine.cores) {
-    out += "core " + std::to_string(c.node);
-    for (const int cpu : c.cpus) out += " " + std::to_string(cpu);
+    out += formatted("core {}", c.node);
+    for (const int cpu : c.cpus) out += formatted(" {}", cpu);
     out += "\n";
   }
   for (const GpuInfo& g : machine.gpus)
-    out += "gpu " + std::to_string(g.index) + " " + std::to_string(g.node) + " " + word(g.pci) + " " + word(g.uuid) +
-           " " + word(g.name, true) + "\n";
+    out += formatted("gpu {} {} {} {} {}\n", g.index, g.node, word(g.pci), word(g.uuid), word(g.name, true));
   for (const Nic& n : machine.nics)
-    out += "nic " + std::to_string(n.node) + (n.infiniband ? " 1 " : " 0 ") + word(n.name) + "\n";
-  for (const GpuPath& way : machine.ways) out += "way " + word(way.a) + " " + word(way.b) + " " + word(way.name) + "\n";
+    out += formatted("nic {}{}{}\n", n.node, n.infiniband ? " 1 " : " 0 ", word(n.name));
+  for (const GpuPath& way : machine.ways) out += formatted("way {} {} {}\n", word(way.a), word(way.b), word(way.name));
   if (!machine.driver.empty()) out += "driver " + word(machine.driver) + "\n";
   if (!machine.nccl.empty()) out += "nccl " + word(machine.nccl) + "\n";
   return out + std::string(last) + "\n";

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/own_file.h"
 #include "base/text.h"
 #include "trace/timeline.h"
@@ -33,7 +34,7 @@ TraceFile::TraceFile(std::string path, std::uint64_t max_bytes, const std::strin
   struct stat about {};
   regular_ = fstat(file_.get(), &about) == 0 && S_ISREG(about.st_mode);
   put(Timeline::opening());
-  if (error_ != 0) throw Error(Code::usage, option, "cannot write '" + path_ + "': " + errno_text(error_));
+  if (error_ != 0) throw Error(Code::usage, option, formatted("cannot write '{}': {}", path_, errno_text(error_)));
   recent_.clear();
 }
 
@@ -82,12 +83,11 @@ void TraceFile::write_end(std::string_view lines) {
 
 std::string TraceFile::warning() const {
   if (dropped_ > 0 && !cut_)
-    return path_ + ": " + errno_text(error_) + ": " + count_of(static_cast<long long>(dropped_), "event") +
-           " did not fit; the others can be read";
+    return formatted("{}: {}: {} did not fit; the others can be read", path_, errno_text(error_),
+                     count_of(static_cast<long long>(dropped_), "event"));
   if (error_ != 0) return path_ + ": the timeline is incomplete: " + errno_text(error_);
   if (full_)
-    return path_ + ": the timeline stops at " + std::to_string(max_bytes_ >> 20) +
-           " MB (HVD_TIMELINE_MAX_MB sets the limit)";
+    return formatted("{}: the timeline stops at {} MB (HVD_TIMELINE_MAX_MB sets the limit)", path_, max_bytes_ >> 20);
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/format.h"
 #include "hvd/hvd.h"
 
 namespace hvd::trace {
@@ -48,7 +49,7 @@ std::string phase_name(Phase phase, TraceOp op) {
 std::string dtype_name(int dtype) {
   if (dtype >= 0 && static_cast<std::size_t>(dtype) < std::size(dtypes))
     return std::string(dtypes[static_cast<std::size_t>(dtype)]);
-  return "dtype" + std::to_string(dtype);
+  return formatted("dtype{}", dtype);
 }
 
 }  // namespace hvd::trace

@@ -1,5 +1,6 @@
 /// The small JSON bodies of messages.  One file, since every file that sees the JSON library takes seconds to compile.
 #include "base/error.h"
+#include "base/format.h"
 #include "wire/cleanup_result.h"
 #include "wire/hello.h"
 #include "wire/json.h"
@@ -31,8 +32,7 @@ Hello hello_from_json(const std::string& text) {
   h.protocol = static_cast<int>(f.integer("protocol", 0, INT32_MAX));
   if (h.protocol != protocol_version)
     throw Error(Code::mismatch, "hello",
-                "hvdrank " + h.version + " speaks protocol " + std::to_string(h.protocol) + ", hvdrun speaks " +
-                    std::to_string(protocol_version),
+                formatted("hvdrank {} speaks protocol {}, hvdrun speaks {}", h.version, h.protocol, protocol_version),
                 "install the same version on every host");
   h.rank = static_cast<int>(f.integer("rank", 0, INT32_MAX));
   h.pid = f.integer("pid", 0, INT64_MAX);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/format.h"
 #include "bench.h"
 
 namespace hvd::bench {
@@ -49,7 +50,7 @@ class AllreduceBench {
       buffers_.push_back(make(c.bytes, c.memory));
       outs_.push_back(c.in_place ? buffers_.back() : make(c.bytes, c.memory));
     }
-    for (int t = 0; t < c.tensors; ++t) names_.push_back(c.key + "." + std::to_string(t));
+    for (int t = 0; t < c.tensors; ++t) names_.push_back(formatted("{}.{}", c.key, t));
     requests_.resize(tensors);
     handles_.resize(tensors);
     if (c.copies) copy_ = {make(c.bytes, BufferMemory::plain), make(c.bytes, BufferMemory::plain)};

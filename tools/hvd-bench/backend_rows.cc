@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/format.h"
 #include "bench.h"
 #include "memory/backoff.h"
 #include "ops/allreduce/shm.h"
@@ -92,9 +93,9 @@ class ShmBackend {
 };
 
 std::string size_name(std::size_t bytes) {
-  if (bytes >= 1 << 20) return std::to_string(bytes >> 20) + " MiB";
-  if (bytes >= 1 << 10) return std::to_string(bytes >> 10) + " KiB";
-  return std::to_string(bytes) + " B";
+  if (bytes >= 1 << 20) return formatted("{} MiB", bytes >> 20);
+  if (bytes >= 1 << 10) return formatted("{} KiB", bytes >> 10);
+  return formatted("{} B", bytes);
 }
 
 BenchRow compare(ShmBackend& backend, std::size_t bytes) {
@@ -144,9 +145,7 @@ void backend_rows(BenchReport& report, const std::string& only) {
     if (ratio < least) least = ratio, least_at = size_name(bytes);
   }
   const double mean = std::exp(log_sum / count);
-  char text[160];
-  std::snprintf(text, sizeof text, "MPI / backend: geometric mean %.2f, least %.2f at %s", mean, least,
-                least_at.c_str());
+  const std::string text = formatted("MPI / backend: geometric mean {:.2f}, least {:.2f} at {}", mean, least, least_at);
   report.add({"backend", "backend alone, 8 B-64 MiB", {}, text, mean, "geometric mean"});
   report.add({"backend", "backend alone, least", {}, text, least, "least ratio"});
 }

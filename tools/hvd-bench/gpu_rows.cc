@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "base/format.h"
 #include "bench.h"
 #include "options/variable.h"
 
@@ -107,7 +108,7 @@ struct StepTimes {
 class GpuSteps {
  public:
   explicit GpuSteps(const BenchGpu& card) : card_(card), elements_(resnet50()), handles_(elements_.size()) {
-    for (std::size_t i = 0; i < elements_.size(); ++i) names_.push_back("gradient." + std::to_string(i));
+    for (std::size_t i = 0; i < elements_.size(); ++i) names_.push_back(formatted("gradient.{}", i));
     for (std::size_t i = 0; i < elements_.size(); ++i) {
       unsigned long long at = 0;
       if (card.allocate(&at, static_cast<std::size_t>(elements_[i]) * sizeof(float)) != 0) stop("GPU memory");
@@ -169,9 +170,12 @@ void tell(BenchReport& report, const BenchGpu& card, GpuSteps& steps, bool group
   if (!card.calls) return;
   if (after[1] == before[1]) stop("NCCL was not called");
   auto each = [&](int which) { return static_cast<double>(after[which] - before[which]) / (rounds + 5); };
-  char text[100];
-  std::snprintf(text, sizeof text, "%.1f of the driver, %.1f of NCCL a step, by rank 0", each(0), each(1));
-  report.add({"gpu", what + "calls", {}, text, each(0), "calls of the driver"});
+  report.add({"gpu",
+              what + "calls",
+              {},
+              formatted("{:.1f} of the driver, {:.1f} of NCCL a step, by rank 0", each(0), each(1)),
+              each(0),
+              "calls of the driver"});
 }
 
 }  // namespace

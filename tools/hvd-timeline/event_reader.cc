@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace hvd::timeline {
 
@@ -40,8 +41,8 @@ bool EventReader::next(TimelineEvent& event) {
     ++number_;
     const bool last = file_.eof() || file_.peek() == std::ifstream::traits_type::eof();
     if (line_.size() > longest_line_bytes)
-      throw Error(Code::usage, path_ + ":" + std::to_string(number_),
-                  "a line of " + std::to_string(line_.size()) + " bytes", "this reads timelines with one event a line");
+      throw Error(Code::usage, formatted("{}:{}", path_, number_), formatted("a line of {} bytes", line_.size()),
+                  "this reads timelines with one event a line");
     std::string_view text = line_;
     if (number_ == 1 && text.starts_with('[')) text.remove_prefix(1);
     text = trimmed(text);
@@ -52,7 +53,7 @@ bool EventReader::next(TimelineEvent& event) {
     }
     if (text.empty() || text == "]" || text == "{}") continue;
     if (parse(text, event)) return true;
-    if (!last) throw Error(Code::usage, path_ + ":" + std::to_string(number_), "is no event of a timeline");
+    if (!last) throw Error(Code::usage, formatted("{}:{}", path_, number_), "is no event of a timeline");
   }
   return false;
 }

@@ -7,19 +7,12 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::rank {
-
-std::string human_bytes(std::int64_t bytes) {
-  char text[32];
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
-  return text;
-}
 
 std::string full_shared_memory(const std::string& folder) {
   struct statvfs about {};
@@ -27,7 +20,7 @@ std::string full_shared_memory(const std::string& folder) {
   const auto size = static_cast<std::int64_t>(about.f_blocks) * static_cast<std::int64_t>(about.f_frsize);
   const auto left = static_cast<std::int64_t>(about.f_bavail) * static_cast<std::int64_t>(about.f_frsize);
   if (left > size / 100 && left > 1 << 20) return {};
-  return folder + " is full (" + human_bytes(size) + ")";
+  return formatted("{} is full ({})", folder, human_bytes(size));
 }
 
 std::string thrown_exception(const std::vector<std::string>& tail) {
@@ -49,7 +42,7 @@ std::string reached_limit(const wire::DeathRecord& r) {
   rlimit limit{};
   if (r.code != SIGKILL || getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return {};
   const bool used_up = r.cpu_seconds + 1 >= static_cast<double>(limit.rlim_max);
-  return used_up ? "it used up its processor time, " + std::to_string(limit.rlim_max) + " s (ulimit -t)" : "";
+  return used_up ? formatted("it used up its processor time, {} s (ulimit -t)", limit.rlim_max) : "";
 }
 
 std::string full_folders(const std::string& cwd, const std::string& temporary) {

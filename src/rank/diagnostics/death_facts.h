@@ -32,7 +32,4 @@ std::string xid_of(const std::string& pci, std::int64_t since_us);
 /// The same in one record of /dev/kmsg.  Pure.
 std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us);
 
-/// A number of bytes for people: "512 MiB", "1.5 GiB".
-std::string human_bytes(std::int64_t bytes);
-
 }  // namespace hvd::rank

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/format.h"
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
 
@@ -63,8 +64,8 @@ std::string free_text(std::string_view said, const GpuFacts& facts) {
 }
 
 std::string process_text(const GpuFacts::GpuProcess& p) {
-  return (p.name.empty() ? "a process not seen from here" : p.name) + " (pid " + std::to_string(p.pid) + ")" +
-         (p.bytes > 0 ? " " + human_bytes(p.bytes) : "");
+  return formatted("{} (pid {}){}", p.name.empty() ? "a process not seen from here" : p.name, p.pid,
+                   p.bytes > 0 ? " " + human_bytes(p.bytes) : "");
 }
 
 }  // namespace
@@ -111,8 +112,7 @@ GpuVerdict gpu_errors(const GpuFacts& facts) {
     told.push_back(xid);
     const auto* word =
         std::find_if(std::begin(known), std::end(known), [xid](const auto& k) { return k.first == xid; });
-    parts.push_back("Xid " + std::to_string(xid) +
-                    (word == std::end(known) ? "" : " (" + std::string(word->second) + ")"));
+    parts.push_back(formatted("Xid {}{}", xid, word == std::end(known) ? "" : " (" + std::string(word->second) + ")"));
   }
   if (facts.lost_words > 0) parts.push_back(count_of(facts.lost_words, "memory error") + " that ECC could not correct");
   if (parts.empty()) return {};

@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 
+#include "base/format.h"
 #include "rank/diagnostics/stack_capture.h"
 
 namespace hvd::rank {
@@ -125,7 +126,7 @@ constexpr SystemCall calls[] = {
 
 /// What a thread is doing in the kernel, by /proc/PID/task/TID/syscall: "reads from /data/part-3"; empty: not known.
 std::string waits_for(pid_t pid, pid_t thread) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(thread) + "/syscall");
+  std::ifstream file(formatted("/proc/{}/task/{}/syscall", pid, thread));
   std::string number, first;
   file >> number >> first;
   if (number == "running") return "runs";
@@ -133,8 +134,7 @@ std::string waits_for(pid_t pid, pid_t thread) {
     if (std::to_string(call.number) != number) continue;
     if (!call.of_file) return call.words;
     char target[512];
-    const std::string link =
-        "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(std::strtol(first.c_str(), nullptr, 16));
+    const std::string link = formatted("/proc/{}/fd/{}", pid, std::strtol(first.c_str(), nullptr, 16));
     const ssize_t size = readlink(link.c_str(), target, sizeof target);
     return call.words + (size > 0 ? std::string(target, static_cast<std::size_t>(size)) : "a file");
   }
@@ -161,7 +161,7 @@ int one_frame(Frame* frame, void* data) {
 int one_thread(Thread* thread, void* data) {
   StackWalk& walk = *static_cast<StackWalk*>(data);
   const pid_t id = walk.library.thread_id(thread);
-  std::ifstream file("/proc/" + std::to_string(walk.pid) + "/task/" + std::to_string(id) + "/comm");
+  std::ifstream file(formatted("/proc/{}/task/{}/comm", walk.pid, id));
   std::string name;
   std::getline(file, name);
   const std::string doing = walk.doing[id];
@@ -181,7 +181,7 @@ int print_native_stack(pid_t pid) {
     return 1;
   }
   std::error_code ignored;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", ignored)) {
+  for (const auto& task : std::filesystem::directory_iterator(formatted("/proc/{}/task", pid), ignored)) {
     const pid_t id = std::atoi(task.path().filename().c_str());
     walk.doing[id] = waits_for(pid, id);
   }

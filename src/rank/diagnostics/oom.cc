@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
 
@@ -58,7 +59,7 @@ MemoryGroup read_group(const std::string& mount, const std::string& path) {
 std::int64_t time_in_log(pid_t pid) {
   const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!log) return -1;
-  const std::string wanted = "Killed process " + std::to_string(pid) + " (";
+  const std::string wanted = formatted("Killed process {} (", pid);
   char record[8192];
   for (int i = 0; i < 100000; ++i) {
     const ssize_t n = read(log.get(), record, sizeof record);
@@ -75,7 +76,7 @@ std::int64_t time_in_log(pid_t pid) {
 }  // namespace
 
 MemoryGroup memory_group(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/cgroup");
+  std::ifstream file(formatted("/proc/{}/cgroup", pid));
   std::string line;
   MemoryGroup found;
   while (std::getline(file, line)) {

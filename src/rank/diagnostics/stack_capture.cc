@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "rank/diagnostics/tcp_peers.h"
 #include "wire/stack_picture.h"
@@ -29,13 +30,13 @@ constexpr std::size_t most_text_bytes = 256u << 10;  // two of them fit a messag
 }  // namespace
 
 char process_state(pid_t pid) {
-  const std::string stat = whole_text("/proc/" + std::to_string(pid) + "/stat");
+  const std::string stat = whole_text(formatted("/proc/{}/stat", pid));
   const std::size_t name_end = stat.rfind(')');
   return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
 }
 
 bool catches_signal(pid_t pid, int number) {
-  std::istringstream lines(whole_text("/proc/" + std::to_string(pid) + "/status"));
+  std::istringstream lines(whole_text(formatted("/proc/{}/status", pid)));
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with("SigCgt:")) continue;
     unsigned long long mask = 0;
@@ -67,7 +68,7 @@ void StackCapture::begin(pid_t pid, bool native) {
 }
 
 std::string StackCapture::fatal() const {
-  return file_ ? fatal_place(whole_text("/proc/self/fd/" + std::to_string(file_.get()))) : std::string();
+  return file_ ? fatal_place(whole_text(formatted("/proc/self/fd/{}", file_.get()))) : std::string();
 }
 
 namespace {
@@ -79,8 +80,8 @@ std::string frame_in_words(const std::string& line) {
   const std::size_t end = line.find('"', before.size());
   const std::size_t number = line.find(", line ", end), where = line.find(" in ", number);
   if (end == std::string::npos || number == std::string::npos || where == std::string::npos) return {};
-  return line.substr(before.size(), end - before.size()) + ":" + line.substr(number + 7, where - number - 7) + " (" +
-         line.substr(where + 4) + ")";
+  return formatted("{}:{} ({})", line.substr(before.size(), end - before.size()),
+                   line.substr(number + 7, where - number - 7), line.substr(where + 4));
 }
 
 }  // namespace

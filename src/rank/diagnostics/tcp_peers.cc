@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::rank {
@@ -50,8 +51,8 @@ std::set<std::string> socket_inodes(pid_t pid) {
   constexpr std::string_view begin = "socket:[";
   std::set<std::string> inodes;
   std::error_code error;
-  for (std::filesystem::directory_iterator fds("/proc/" + std::to_string(pid) + "/fd", error), end;
-       !error && fds != end; fds.increment(error)) {
+  for (std::filesystem::directory_iterator fds(formatted("/proc/{}/fd", pid), error), end; !error && fds != end;
+       fds.increment(error)) {
     std::error_code gone;
     const std::string to = std::filesystem::read_symlink(fds->path(), gone).string();
     if (!gone && to.starts_with(begin)) inodes.insert(to.substr(begin.size(), to.size() - begin.size() - 1));
@@ -94,7 +95,7 @@ std::set<std::string> unanswered_in(const std::string& table, const std::set<std
 std::vector<std::string> unanswered(pid_t pid) {
   const std::set<std::string> inodes = socket_inodes(pid);
   if (inodes.empty()) return {};
-  const std::string folder = "/proc/" + std::to_string(pid) + "/net/";
+  const std::string folder = formatted("/proc/{}/net/", pid);
   std::set<std::string> found = unanswered_in(whole_text(folder + "tcp"), inodes);
   found.merge(unanswered_in(whole_text(folder + "tcp6"), inodes));
   return {found.begin(), found.end()};

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "rank/diagnostics/nvml.h"
 
@@ -90,7 +91,7 @@ constexpr int most_generations = 64;
 
 /// The parent of @p pid; 0 when nobody knows.
 pid_t parent_of(pid_t pid) {
-  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
+  const std::string line = first_line(formatted("/proc/{}/stat", pid));
   const std::size_t name_ends = line.rfind(')');  // the name may hold anything
   const std::vector<std::string> rest = words(name_ends == std::string::npos ? "" : line.substr(name_ends + 1));
   return rest.size() < 2 ? 0 : static_cast<pid_t>(to_integer(rest[1]).value_or(0));
@@ -102,7 +103,7 @@ bool is_below(pid_t pid, pid_t rank) {
   return false;
 }
 
-std::string command_of(pid_t pid) { return first_line("/proc/" + std::to_string(pid) + "/comm"); }
+std::string command_of(pid_t pid) { return first_line(formatted("/proc/{}/comm", pid)); }
 
 }  // namespace
 

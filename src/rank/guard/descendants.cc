@@ -17,6 +17,8 @@
 #include <iterator>
 #include <map>
 
+#include "base/format.h"
+
 namespace hvd::rank {
 namespace {
 
@@ -105,7 +107,7 @@ std::vector<pid_t> strays(const std::string& job) {
   std::vector<pid_t> found;
   const std::string mark = '\0' + ("HVD_JOB=" + job) + '\0', rank_mark = std::string(1, '\0') + "HVD_LINK_FD=";
   each_process([&](pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+    std::ifstream file(formatted("/proc/{}/environ", pid), std::ios::binary);
     if (!file) return;
     const std::string text = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
     // Watchdogs, guards and mpirun's daemon have no link to a rank.

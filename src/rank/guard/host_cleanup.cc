@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "base/format.h"
 #include "base/leftovers.h"
 #include "rank/guard/descendants.h"
 
@@ -21,7 +22,7 @@ wire::CleanupResult sweep_host(const std::string& job, double since_seconds) {
   }
   wire::CleanupResult swept;
   for (const auto& [pid, name] : killed) swept.ended.push_back(name);
-  for (const pid_t pid : left) swept.left.push_back(std::to_string(pid) + " " + name_of(pid));
+  for (const pid_t pid : left) swept.left.push_back(formatted("{} {}", pid, name_of(pid)));
   swept.files = remove_shared_memory_leftovers(since_seconds);
   return swept;
 }

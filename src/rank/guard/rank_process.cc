@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
 #include "wire/link.h"
@@ -64,7 +65,8 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
     started_.warning = "it could not be bound to the cores planned for it (" + ranges(binding.cpus) +
                        "): does a cgroup or --mpi-args keep it elsewhere?";
   if (s.used_fallback_cwd)
-    started_.warning = "the working folder " + m.cwd + " is not on " + m.host + ": running in " + p.launch.fallback_cwd;
+    started_.warning =
+        formatted("the working folder {} is not on {}: running in {}", m.cwd, m.host, p.launch.fallback_cwd);
 }
 
 bool RankProcess::pump(Outbox& outbox, Clock::time_point now) {

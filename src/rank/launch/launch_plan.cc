@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "rank/diagnostics/stack_capture.h"
 #include "rank/launch/payload_store.h"
 #include "rank/launch/trust_checks.h"
@@ -69,7 +70,7 @@ void check_script(const wire::RankManifest& m, const std::string& cwd) {
   const fs::path path = fs::path(cwd) / m.payload.name;
   std::error_code ec;
   if (!fs::exists(path, ec))
-    throw Error(Code::usage, "", m.payload.name + " does not exist on this host (looked in " + cwd + ")",
+    throw Error(Code::usage, "", formatted("{} does not exist on this host (looked in {})", m.payload.name, cwd),
                 "copy it there, or run a .pkl, which needs to exist only where hvdrun starts");
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace hvd::rank {
 
@@ -22,9 +23,7 @@ void PayloadStore::add(std::string_view piece) {
 
 void PayloadStore::seal() { fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL); }
 
-std::string PayloadStore::path() const {
-  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(fd_.get());
-}
+std::string PayloadStore::path() const { return formatted("/proc/{}/fd/{}", getpid(), fd_.get()); }
 
 Fd text_in_memory(const char* name, std::string_view text) {
   Fd fd(memfd_create(name, MFD_CLOEXEC));

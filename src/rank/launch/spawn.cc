@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "base/error.h"
+#include "base/format.h"
 
 namespace hvd::rank {
 namespace {
@@ -124,11 +125,12 @@ class Child {
 
 [[noreturn]] void fail(const ProcessSpec& launch, const ChildError& note) {
   if (note.stage == SpawnStage::cwd)
-    throw Error(Code::unavailable, "", "cannot enter the working folder " + launch.cwd + ": " + errno_text(note.error));
+    throw Error(Code::unavailable, "",
+                formatted("cannot enter the working folder {}: {}", launch.cwd, errno_text(note.error)));
   if (note.error == ENOENT)
     throw Error(Code::unavailable, "", "command not found: " + launch.program,
                 "is it installed on this host, and in PATH?");
-  throw Error(Code::unavailable, "", "cannot run " + launch.program + ": " + errno_text(note.error),
+  throw Error(Code::unavailable, "", formatted("cannot run {}: {}", launch.program, errno_text(note.error)),
               note.error == EACCES ? "make it executable (chmod +x), or write: -- sh " + launch.program : "");
 }
 

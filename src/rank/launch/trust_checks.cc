@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "base/trust.h"
@@ -31,8 +32,8 @@ std::string look_at_file(const wire::RankManifest& m, const std::string& file, c
   const std::string sha256 = sha256_hex(read_found(found, file, most_script_bytes));
   if (!m.payload.sha256.empty() && sha256 != m.payload.sha256)
     throw Error(Code::usage, "",
-                file + " on " + m.host + " is not the script that hvdrun read: its SHA-256 is " +
-                    sha256.substr(0, shown_digits) + "…, expected " + m.payload.sha256.substr(0, shown_digits) + "…",
+                formatted("{} on {} is not the script that hvdrun read: its SHA-256 is {}…, expected {}…", file, m.host,
+                          sha256.substr(0, shown_digits), m.payload.sha256.substr(0, shown_digits)),
                 "copy it to " + m.host + ", or --allow-writable to run what is there");
   return fs::path(found.real_path()).parent_path();
 }
@@ -49,7 +50,7 @@ Imports imports_of(const wire::RankManifest& m, const std::string& cwd) {
     out.folder = cwd;
   if (out.folder.empty()) return out;
   const std::string doubt = look_at(out.folder, PathUse::modules).doubt;
-  if (!doubt.empty()) out.kept_out = "imports do not look in " + out.folder + ": " + doubt;
+  if (!doubt.empty()) out.kept_out = formatted("imports do not look in {}: {}", out.folder, doubt);
   return out;
 }
 

@@ -61,3 +61,9 @@ TEST_CASE("text: what others wrote is one line, and readable") {
   CHECK(printable_lines("a\n\x1b"
                         "b\n") == "a\n\\x1bb\n");
 }
+
+TEST_CASE("text: amounts of memory for people") {
+  CHECK(human_bytes(0) == "0 MiB");
+  CHECK(human_bytes(512ll << 20) == "512 MiB");
+  CHECK(human_bytes(1536ll << 20) == "1.5 GiB");
+}
