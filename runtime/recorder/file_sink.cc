@@ -2,12 +2,12 @@
 
 #include <fstream>
 
+#include "base/json_text.h"
 #include "common/log.h"
 #include "options/configuration.h"
 #include "recorder/ticks.h"
 #include "trace/timeline.h"
 #include "trace/trace_file.h"
-#include "trace/trace_json.h"
 
 namespace hvd::trace {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trace/trace_json.h"
+#include "base/json_text.h"
 #include "trace/trace_names.h"
 
 namespace hvd::trace {

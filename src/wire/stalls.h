@@ -1,11 +1,13 @@
 /// @file stalls.h — operations that some ranks have submitted and others have not, as the coordinator tells hvdrun.
 ///
-/// The writer is header only and needs no JSON library: libhvd links it.  The reader is in hvd_wire.
+/// The writer is header only: libhvd includes it without linking hvd_wire.  The reader is in hvd_wire.
 #pragma once
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/json_text.h"
 
 namespace hvd::wire {
 
@@ -24,25 +26,26 @@ inline constexpr std::size_t most_missing_ranks = 64;  ///< in the list of one
 
 /// Body of Type::stall: {"waits": [{tensor, tensors, waited_seconds, missing, more, size}]}.
 inline std::string to_json(const std::vector<Stall>& stalls) {
-  const auto quoted = [](std::string_view name) {
-    std::string out = "\"";
-    for (const char c : name.substr(0, 400)) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += static_cast<unsigned char>(c) < 32 ? ' ' : c;
-    }
-    return out + "\"";
-  };
-  std::string json;
+  constexpr std::size_t most_name_bytes = 400;
+  std::string json = R"({"waits":[)";
   for (std::size_t i = 0; i < std::min(stalls.size(), most_stalls); ++i) {
     const Stall& s = stalls[i];
-    std::string missing;
-    for (const int rank : s.missing) missing += (missing.empty() ? "" : ",") + std::to_string(rank);
-    json += std::string(json.empty() ? "" : ",") + "{\"tensor\":" + quoted(s.tensor) +
-            ",\"tensors\":" + std::to_string(s.tensors) + ",\"waited_seconds\":" + std::to_string(s.waited_seconds) +
-            ",\"missing\":[" + missing + "],\"more\":" + std::to_string(s.more) +
-            ",\"size\":" + std::to_string(s.size) + "}";
+    json += i > 0 ? R"(,{"tensor":)" : R"({"tensor":)";
+    append_json_string(json, std::string_view(s.tensor).substr(0, most_name_bytes));
+    json += R"(,"tensors":)";
+    append_number(json, s.tensors);
+    json += R"(,"waited_seconds":)" + std::to_string(s.waited_seconds) + R"(,"missing":[)";
+    for (const int rank : s.missing) {
+      if (json.back() != '[') json += ',';
+      append_number(json, rank);
+    }
+    json += R"(],"more":)";
+    append_number(json, s.more);
+    json += R"(,"size":)";
+    append_number(json, s.size);
+    json += '}';
   }
-  return "{\"waits\":[" + json + "]}";
+  return json += "]}";
 }
 
 /// Throws Error{usage} for what is no such message of a job of @p ranks ranks.  It comes from the rank itself, which

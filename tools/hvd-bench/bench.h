@@ -51,7 +51,7 @@ class BenchReport {
 
  private:
   const bool json_;
-  std::string rows_;
+  std::vector<BenchRow> rows_;  ///< for the object
   double before_ = 0;
 };
 

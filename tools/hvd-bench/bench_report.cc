@@ -1,18 +1,29 @@
+#include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "bench.h"
 
 namespace hvd::bench {
 namespace {
 
-std::string quoted(const std::string& text) {  // our own words: nothing in them needs escaping
-  return "\"" + text + "\"";
-}
+using Json = nlohmann::ordered_json;
 
-std::string text_of(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f", x);
-  return text;
+double rounded(double value) { return std::round(value * 1e3) / 1e3; }
+
+Json to_json(const BenchRow& row) {
+  Json json{{"row", row.key}, {"title", row.title}};
+  for (const auto& [who, stats] : row.times)
+    json[who] = {{"min", rounded(stats.min())},
+                 {"median", rounded(stats.median())},
+                 {"p90", rounded(stats.p90())},
+                 {"p99", rounded(stats.p99())}};
+  if (!row.value.empty()) {
+    json["value"] = row.value;
+    json["number"] = rounded(row.number);
+    json["unit"] = row.unit;
+  }
+  return json;
 }
 
 }  // namespace
@@ -29,15 +40,7 @@ void BenchReport::begin(double flag_ns) {
 void BenchReport::add(const BenchRow& row) {
   if (rank != 0) return;
   if (json_) {
-    rows_ += rows_.empty() ? "" : ", ";
-    rows_ += "{\"row\": " + quoted(row.key) + ", \"title\": " + quoted(row.title);
-    for (const auto& [who, stats] : row.times)
-      rows_ += ", " + quoted(who) + ": {\"min\": " + text_of(stats.min()) + ", \"median\": " + text_of(stats.median()) +
-               ", \"p90\": " + text_of(stats.p90()) + ", \"p99\": " + text_of(stats.p99()) + "}";
-    if (!row.value.empty())
-      rows_ += ", \"value\": " + quoted(row.value) + ", \"number\": " + text_of(row.number) +
-               ", \"unit\": " + quoted(row.unit);
-    rows_ += "}";
+    rows_.push_back(row);
     return;
   }
   if (!row.value.empty()) std::printf("%-26s %s\n", row.title.c_str(), row.value.c_str());
@@ -54,11 +57,15 @@ void BenchReport::add(const BenchRow& row) {
 
 void BenchReport::end(double flag_ns) {
   if (rank != 0) return;
-  if (json_)
-    std::printf("FIGURES {\"ranks\": %d, \"flag_ns\": [%.0f, %.0f], \"rows\": [%s]}\n", size, before_, flag_ns,
-                rows_.c_str());
-  else
+  if (json_) {
+    Json rows = Json::array();
+    for (const BenchRow& row : rows_) rows.push_back(to_json(row));
+    const Json json{
+        {"ranks", size}, {"flag_ns", {std::round(before_), std::round(flag_ns)}}, {"rows", std::move(rows)}};
+    std::printf("FIGURES %s\n", json.dump().c_str());
+  } else {
     std::printf("flag round trip after: %.0f ns\n", flag_ns);
+  }
   std::fflush(stdout);
 }
 

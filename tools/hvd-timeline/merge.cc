@@ -4,18 +4,22 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "base/error.h"
+#include "base/format.h"
+#include "base/json_text.h"
 #include "base/own_file.h"
 #include "event_reader.h"
 #include "trace/timeline.h"
-#include "trace/trace_json.h"
 
 namespace hvd::timeline {
 
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 /// The first event of a rank's own file: whose it is and which clock it uses.
 struct FileOrigin {
@@ -86,7 +90,7 @@ class Copier {
       changes[event.tid_text.data()] = {event.tid_text.size(), std::to_string(row->second)};
     if (!event.ts_text.empty()) {
       std::string ts;
-      trace::append_us(ts, std::llround(event.ts_us * 1000) + shift_ns_);
+      append_us(ts, std::llround(event.ts_us * 1000) + shift_ns_);
       changes[event.ts_text.data()] = {event.ts_text.size(), ts};
     }
     const char* at = event.line.data();
@@ -125,14 +129,13 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
     FileOrigin origin = read_origin(path);
     const auto rank = origin.rank;
     const auto [place, fresh] = files.try_emplace(rank, path, std::move(origin));
-    if (!fresh)
-      throw Error(Code::usage, path, "is of rank " + std::to_string(rank) + ", and so is " + place->second.first);
+    if (!fresh) throw Error(Code::usage, path, formatted("is of rank {}, and so is {}", rank, place->second.first));
     std::error_code not_there;
     if (std::filesystem::equivalent(path, output, not_there))
       throw Error(Code::usage, "-o", output + " is also an input");
   }
   const Fd opened = create(output);
-  std::ofstream to("/proc/self/fd/" + std::to_string(opened.get()), std::ios::binary | std::ios::app);
+  std::ofstream to(formatted("/proc/self/fd/{}", opened.get()), std::ios::binary | std::ios::app);
   to << trace::Timeline::opening();
 
   const FileOrigin& first = files.begin()->second.second;
@@ -144,11 +147,14 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
     const bool same_clock = origin.boot_id == first.boot_id;
     if (!same_clock) {
       shift_ns += origin.realtime_minus_monotonic_ns - first.realtime_minus_monotonic_ns;
-      warnings.push_back(path + ": aligned by the wall clocks of " + origin.host + " and " + first.host +
-                         ", which may differ by milliseconds");
+      warnings.push_back(formatted("{}: aligned by the wall clocks of {} and {}, which may differ by milliseconds",
+                                   path, origin.host, first.host));
     }
-    to << R"({"ph":"M","name":"hvd_clock","pid":)" << rank << R"(,"args":{"offset_ns":)" << shift_ns
-       << R"(,"aligned_by":")" << (same_clock ? "same clock" : "wall clock") << "\"}},\n";
+    const Json clock{{"ph", "M"},
+                     {"name", "hvd_clock"},
+                     {"pid", rank},
+                     {"args", {{"offset_ns", shift_ns}, {"aligned_by", same_clock ? "same clock" : "wall clock"}}}};
+    to << clock.dump() << ",\n";
     Copier copier(path, shift_ns, rows, to);
     copier.run();
     if (copier.cut_off()) warnings.push_back(path + ": ends early, its rank was killed");

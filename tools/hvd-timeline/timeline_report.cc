@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/text.h"
 #include "event_reader.h"
-#include "trace/trace_json.h"
 #include "trace/trace_names.h"
 
 namespace hvd::timeline {
@@ -166,7 +167,7 @@ class ReportBuilder {
 };
 
 template <class... Values>
-std::string formatted(const char* format, Values... values) {
+std::string printed(const char* format, Values... values) {
   char text[512];
   const int length = std::snprintf(text, sizeof text, format, values...);
   return {text, std::min(static_cast<std::size_t>(std::max(length, 0)), sizeof text - 1)};
@@ -204,45 +205,48 @@ TimelineReport make_report(const std::string& path) {
 
 std::string to_text(const TimelineReport& report) {
   std::string text =
-      formatted("%s: %llu rank(s), %.3f s%s\n", report.file.c_str(), static_cast<unsigned long long>(report.ranks),
-                report.span_us / 1e6, report.cut_off ? ", ends early: its writer was killed" : "");
+      printed("%s: %llu rank(s), %.3f s%s\n", report.file.c_str(), static_cast<unsigned long long>(report.ranks),
+              report.span_us / 1e6, report.cut_off ? ", ends early: its writer was killed" : "");
   if (report.unfinished > 0)
-    text += formatted("%llu operations began and never ended\n", static_cast<unsigned long long>(report.unfinished));
-  text += formatted("\n%-32s %10s %12s %12s %12s %12s %14s\n", "event", "count", "total ms", "mean us", "p99 us",
-                    "max us", "bytes");
+    text += printed("%llu operations began and never ended\n", static_cast<unsigned long long>(report.unfinished));
+  text += printed("\n%-32s %10s %12s %12s %12s %12s %14s\n", "event", "count", "total ms", "mean us", "p99 us",
+                  "max us", "bytes");
   for (const EventSummary& kind : report.kinds)
-    text += formatted("%-32.64s %10llu %12.3f %12.3f %12.3f %12.3f %14llu\n", printable(kind.name).c_str(),
-                      static_cast<unsigned long long>(kind.count), kind.total_us / 1e3, kind.mean_us, kind.p99_us,
-                      kind.max_us, static_cast<unsigned long long>(kind.bytes));
+    text += printed("%-32.64s %10llu %12.3f %12.3f %12.3f %12.3f %14llu\n", printable(kind.name).c_str(),
+                    static_cast<unsigned long long>(kind.count), kind.total_us / 1e3, kind.mean_us, kind.p99_us,
+                    kind.max_us, static_cast<unsigned long long>(kind.bytes));
   if (report.arrivals.empty()) return text + "\nNo operation shows the arrivals of several ranks.\n";
-  text += formatted("\n%-10s %16s %24s   (of %llu operations)\n", "rank", "arrived last", "others waited ms",
-                    static_cast<unsigned long long>(report.operations_compared));
+  text += printed("\n%-10s %16s %24s   (of %llu operations)\n", "rank", "arrived last", "others waited ms",
+                  static_cast<unsigned long long>(report.operations_compared));
   for (const ArrivalSummary& arrival : report.arrivals)
-    text += formatted("%-10lld %16llu %24.3f\n", static_cast<long long>(arrival.rank),
-                      static_cast<unsigned long long>(arrival.last), arrival.waited_us / 1e3);
+    text += printed("%-10lld %16llu %24.3f\n", static_cast<long long>(arrival.rank),
+                    static_cast<unsigned long long>(arrival.last), arrival.waited_us / 1e3);
   return text;
 }
 
 std::string to_json(const TimelineReport& report) {
-  std::string text = R"({"file":)";
-  trace::append_json_string(text, report.file);
-  text += formatted(R"(,"ranks":%llu,"span_us":%.3f,"cut_off":%s,"unfinished":%llu,"events":[)",
-                    static_cast<unsigned long long>(report.ranks), report.span_us, report.cut_off ? "true" : "false",
-                    static_cast<unsigned long long>(report.unfinished));
-  for (const EventSummary& kind : report.kinds) {
-    text += &kind == report.kinds.data() ? R"({"name":)" : R"(,{"name":)";
-    trace::append_json_string(text, kind.name);
-    text += formatted(R"(,"count":%llu,"total_us":%.3f,"mean_us":%.3f,"p99_us":%.3f,"max_us":%.3f,"bytes":%llu})",
-                      static_cast<unsigned long long>(kind.count), kind.total_us, kind.mean_us, kind.p99_us,
-                      kind.max_us, static_cast<unsigned long long>(kind.bytes));
-  }
-  text += formatted(R"(],"operations_compared":%llu,"arrivals":[)",
-                    static_cast<unsigned long long>(report.operations_compared));
+  using Json = nlohmann::ordered_json;
+  const auto us = [](double value) { return std::round(value * 1e3) / 1e3; };
+  Json events = Json::array(), arrivals = Json::array();
+  for (const EventSummary& kind : report.kinds)
+    events.push_back({{"name", kind.name},
+                      {"count", kind.count},
+                      {"total_us", us(kind.total_us)},
+                      {"mean_us", us(kind.mean_us)},
+                      {"p99_us", us(kind.p99_us)},
+                      {"max_us", us(kind.max_us)},
+                      {"bytes", kind.bytes}});
   for (const ArrivalSummary& arrival : report.arrivals)
-    text += formatted(R"(%s{"rank":%lld,"last":%llu,"others_waited_us":%.3f})",
-                      &arrival == report.arrivals.data() ? "" : ",", static_cast<long long>(arrival.rank),
-                      static_cast<unsigned long long>(arrival.last), arrival.waited_us);
-  return text + "]}\n";
+    arrivals.push_back({{"rank", arrival.rank}, {"last", arrival.last}, {"others_waited_us", us(arrival.waited_us)}});
+  const Json json{{"file", report.file},
+                  {"ranks", report.ranks},
+                  {"span_us", us(report.span_us)},
+                  {"cut_off", report.cut_off},
+                  {"unfinished", report.unfinished},
+                  {"events", std::move(events)},
+                  {"operations_compared", report.operations_compared},
+                  {"arrivals", std::move(arrivals)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
 }  // namespace hvd::timeline

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "collect.h"
-#include "trace/trace_json.h"
 #include "trace/trace_names.h"
 
 using namespace hvd;
@@ -15,13 +15,13 @@ namespace {
 
 std::string json_text(std::string_view text) {
   std::string to;
-  trace::append_json_string(to, text);
+  append_json_string(to, text);
   return to;
 }
 
 std::string us(std::int64_t ns) {
   std::string to;
-  trace::append_us(to, ns);
+  append_us(to, ns);
   return to;
 }
 

@@ -1,6 +1,6 @@
-#include "trace/trace_json.h"
+#include "base/json_text.h"
 
-namespace hvd::trace {
+namespace hvd {
 
 namespace {
 
@@ -50,4 +50,4 @@ void append_json_string(std::string& to, std::string_view text) {
   to += '"';
 }
 
-}  // namespace hvd::trace
+}  // namespace hvd
