@@ -15,8 +15,6 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_output_bytes = 64u << 10;
-
 /// In the child: only system calls from here to exec.
 [[noreturn]] void become(char** argv, char** envp, pid_t parent, int input, int output, int report) {
   set_up_child(parent);

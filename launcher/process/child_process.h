@@ -2,6 +2,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include "base/file.h"
 
 namespace hvd::launcher {
+
+inline constexpr std::size_t most_output_bytes = 64u << 10;  ///< of a child's output that are kept: the last
 
 /// One child, from fork() to waitpid().
 class ChildProcess {
@@ -26,7 +29,7 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   /// Non-blocking; -1 after the end of the output was read.
   int output_fd() const { return output_.get(); }
-  /// Reads without waiting and returns what was read; output() keeps the last 64 KiB.
+  /// Reads without waiting and returns what was read; output() keeps most_output_bytes.
   std::string read_output();
   const std::string& output() const { return text_; }
 

@@ -7,12 +7,6 @@
 
 namespace hvd::launcher {
 
-namespace {
-
-constexpr std::size_t most_output_bytes = 64u << 10;
-
-}  // namespace
-
 std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks) {
   std::vector<std::string> texts;
   for (const int rank : ranks) texts.push_back(std::to_string(rank));

@@ -2,14 +2,9 @@
 
 #include "base/error.h"
 #include "json.h"
+#include "manifest.h"
 
 namespace hvd::wire {
-namespace {
-
-constexpr int most_ranks = 1 << 24;
-
-}  // namespace
-
 std::string to_json(const DaemonManifest& m) {
   Json hosts = Json::array();
   for (const DaemonManifest::Host& h : m.hosts) hosts.push_back({{"name", from_bytes(h.name)}, {"ranks", h.ranks}});

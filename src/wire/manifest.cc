@@ -8,7 +8,6 @@ namespace hvd::wire {
 namespace {
 
 constexpr const char* kind_names[] = {"pickle", "script", "module", "command"};
-constexpr int most_ranks = 1 << 24;
 
 Json list_to_json(const std::vector<std::string>& list) {
   Json out = Json::array();

@@ -9,6 +9,8 @@
 
 namespace hvd::wire {
 
+inline constexpr int most_ranks = 1 << 24;  ///< of a job
+
 enum class PayloadKind : std::uint8_t { pickle, script, module, command };
 
 struct Payload {

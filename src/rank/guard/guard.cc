@@ -23,6 +23,7 @@
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/host_cleanup.h"
 #include "rank/guard/rank_process.h"
+#include "rank/guard/time_limits.h"
 #include "rank/launch/payload_store.h"
 #include "wire/hello.h"
 #include "wire/payload_ready.h"
@@ -35,7 +36,6 @@ namespace {
 using std::chrono::milliseconds;
 using wire::Type;
 
-constexpr auto first_contact = milliseconds(15000);  ///< to reach hvdrun at all
 constexpr auto longest_loss = milliseconds(1500);    ///< without hvdrun, once it was there
 constexpr auto grace_when_lost = milliseconds(400);  ///< hvdrun or mpirun is gone: nothing may live 3 s later
 constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants to disappear

@@ -10,14 +10,12 @@
 #include "base/leftovers.h"
 #include "rank/guard/descendants.h"
 #include "rank/guard/guard_signals.h"
+#include "rank/guard/time_limits.h"
 
 namespace hvd::rank {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr int clean_up_ms = 2500;
-constexpr auto last_chance = std::chrono::milliseconds(1500);  ///< for the guard, when mpirun has died
 
 /// Reaps what has ended.  True when @p guard was among it; *status is then its status.
 bool reap(pid_t guard, int* status) {

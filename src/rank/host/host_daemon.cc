@@ -28,6 +28,7 @@
 #include "rank/guard/descendants.h"
 #include "rank/guard/guard.h"
 #include "rank/guard/guard_signals.h"
+#include "rank/guard/time_limits.h"
 #include "rank/streams/outbox.h"
 #include "wire/daemon_manifest.h"
 #include "wire/hello.h"
@@ -40,10 +41,6 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using wire::PmixMessage;
 using wire::Type;
-
-constexpr auto first_contact = milliseconds(15000);  ///< to reach hvdrun at all
-constexpr auto last_chance = milliseconds(1500);     ///< for the guards, when our parent has died
-constexpr int clean_up_ms = 2500;
 
 struct GuardProcess {
   int rank = -1;
