@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs/speed.json"
 BEGIN, END = "<!-- speed: made by scripts/bench/picture.py -->\n", "<!-- end of speed -->\n"
-COMMAND = "scripts/compare --only small sizes torch train launch --json"
+COMMAND = "scripts/compare --rounds 5 --only small sizes torch train launch --json"
 
 # A row of scripts/compare, what README calls it, and what a figure is divided by for README's unit.
 ROWS = (

@@ -1,4 +1,4 @@
-/// @file main.cc — hvdrank: what mpirun starts for every rank.
+/// @file main.cc — hvdrank: the host daemon, or what mpirun starts for every rank.
 #include <fcntl.h>
 #include <unistd.h>
 
