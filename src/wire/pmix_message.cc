@@ -43,7 +43,7 @@ PmixMessage decode_pmix_message(std::string_view bytes) {
                 .token = head.token};
   if (bytes.size() / sizeof m.ranks[0] < head.ranks) throw bad("has fewer ranks than it says");
   m.ranks.resize(head.ranks);
-  std::memcpy(m.ranks.data(), bytes.data(), head.ranks * sizeof m.ranks[0]);
+  if (head.ranks != 0) std::memcpy(m.ranks.data(), bytes.data(), head.ranks * sizeof m.ranks[0]);
   m.data = bytes.substr(head.ranks * sizeof m.ranks[0]);
   return m;
 }

@@ -253,14 +253,17 @@ def test_the_doctor(two_hosts: Cluster) -> None:
 def test_the_doctor_over_three_hosts(three_hosts: Cluster) -> None:
     """Who cannot reach whom; with a module that only this user's PYTHONPATH has.  About 2 s on an idle machine."""
     for host in three_hosts.names:
-        (three_hosts.tmp(host) / "own").mkdir()
+        (three_hosts.tmp(host) / "own").mkdir(exist_ok=True)
         (three_hosts.tmp(host) / "own/of_mine.py").touch()
     (three_hosts.tmp("alpha") / "job.py").write_text("import of_mine\n")
     cut = ["ip", "route", "add", "unreachable", "10.77.0.3/32"]
     assert three_hosts.run("beta", cut).returncode == 0
     argv = ["doctor", "--python", sys.executable, "-H", "alpha:1,beta:1,gamma:1", "/tmp/job.py"]
     begin = time.monotonic()
-    done = run(three_hosts, *argv, env={"PYTHONPATH": "/tmp/own"})
+    try:
+        done = run(three_hosts, *argv, env={"PYTHONPATH": "/tmp/own"})
+    finally:
+        assert three_hosts.run("beta", ["ip", "route", "del", "unreachable", "10.77.0.3/32"]).returncode == 0
     print(f"the doctor took {time.monotonic() - begin:.1f} s")
     assert "note    beta: cannot reach gamma\n" in done.stdout, done.stdout
     assert "lacks" not in done.stdout

@@ -22,11 +22,13 @@
 #include "placement/rank_resources.h"
 #include "rank/diagnostics/gpu_death.h"
 #include "trace/trace_decoder.h"
+#include "wire/daemon_manifest.h"
 #include "wire/death.h"
 #include "wire/hello.h"
 #include "wire/link.h"
 #include "wire/manifest.h"
 #include "wire/payload_ready.h"
+#include "wire/pmix_message.h"
 #include "wire/sim_channel.h"
 #include "wire/stack_picture.h"
 #include "wire/start_report.h"
@@ -92,6 +94,11 @@ void yaml(const std::string& s) {
 
 void words_of_a_shell(const std::string& s) { shell_words(s, "w"); }
 
+void pmix(const std::string& s) {
+  const std::string bytes = encode(wire::decode_pmix_message(s));
+  hold(encode(wire::decode_pmix_message(bytes)) == bytes);
+}
+
 void death(const std::string& s) { there_and_back(wire::death_from_json, s); }
 
 /// Any body of the channel: the first line is the message's type.
@@ -104,6 +111,7 @@ void bodies(const std::string& s) {
   if (kind == "unstarted") return there_and_back(wire::start_failure_from_json, text);
   if (kind == "stack") return there_and_back(wire::stack_picture_from_json, text);
   if (kind == "standing") return there_and_back(wire::status_report_from_json, text);
+  if (kind == "daemon") return there_and_back(wire::daemon_manifest_from_json, text);
   if (kind == "stall") return static_cast<void>(wire::stalls_from_json(text, 4));
   wire::payload_ready_from_json(text);
 }
@@ -222,6 +230,11 @@ std::vector<std::string> death_samples() {
   return {to_json(wire::DeathRecord{}), to_json(full)};
 }
 
+std::vector<std::string> pmix_samples() {
+  return {encode(wire::PmixMessage{}),
+          encode(wire::PmixMessage{.rank = 1, .token = 2, .ranks = {0, 1}, .data = "abc"})};
+}
+
 std::vector<std::string> body_samples() {
   wire::RankManifest m;
   m.host = "h", m.cwd = "/", m.env = {{"A", "b"}}, m.payload.args = {"x"}, m.placement.cpus = {0, 1};
@@ -233,6 +246,7 @@ std::vector<std::string> body_samples() {
           "stack\n" + to_json(wire::StackPicture{"S", "p", "n"}),
           "stall\n{\"waits\":[{\"tensor\":\"t\",\"tensors\":2,\"waited_seconds\":5,\"missing\":[1,2],\"size\":4,"
           "\"more\":1}]}",
+          "daemon\n" + to_json(wire::DaemonManifest{"j", "n", {{"h", {0, 1}}}, 0, "", false}),
           "standing\n" + to_json(wire::StatusReport{wire::RankPhase::working, 3, "t", 2}),
           "ready\n" + to_json(wire::PayloadReady{"/p"})};
 }
@@ -291,6 +305,7 @@ const std::vector<Parser>& parsers() {
                                  {"yaml", yaml},
                                  {"shell", words_of_a_shell},
                                  {"death", death, death_samples},
+                                 {"pmix", pmix, pmix_samples},
                                  {"bodies", bodies, body_samples},
                                  {"frames", frames, frame_samples},
                                  {"link", link_packets, link_samples},
