@@ -2,15 +2,16 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "../temp_folder.h"
 
 using namespace hvd;
 
 TEST_CASE("library paths: Open MPI's own comes before the system's") {
-  char name[] = "/tmp/hvd-pmix-paths-XXXXXX";
-  const std::filesystem::path folder = ::mkdtemp(name);
+  const test::TempFolder made;
+  const std::filesystem::path& folder = made.root;
   std::filesystem::create_directory(folder / "openmpi");
   std::ofstream(folder / "openmpi/libpmix.so.2") << "no library";
   const std::vector<std::string> paths = pmix::library_paths(folder);
@@ -20,5 +21,4 @@ TEST_CASE("library paths: Open MPI's own comes before the system's") {
   CHECK(problem.starts_with("no libpmix to start the ranks with: "));
   CHECK(problem.find("/nowhere/libpmix.so.2") != std::string::npos);
   CHECK(pmix::library_problem({"libc.so.6"}).find("has no PMIx server in it") != std::string::npos);
-  std::filesystem::remove_all(folder);
 }
