@@ -19,6 +19,7 @@ struct FakeDeviceScript {
   bool among_gpus = true;              ///< else all goes through host memory
   bool captured = false;               ///< the callers' streams are being captured
   std::atomic<bool> finished{true};    ///< what has been queued is done on the device
+  std::atomic<bool> broken{false};     ///< the engine's next look at the device throws
   std::atomic<int> submitted{0};       ///< tensors that travelled among the GPUs
   std::atomic<int> staged{0};          ///< tensors that went to host memory
   std::atomic<int> given_back{0};      ///< and back
@@ -114,6 +115,7 @@ class FakeDevice final : public gpu::SetDevice {
 
   bool running() const override { return !ends_.empty() && !script_.finished; }
   bool watch() override {
+    if (script_.broken) throw Error(Code::peer_lost, "", "rank 1 is gone");
     if (ends_.empty() || !script_.finished) return false;
     ends_.clear();
     return true;
