@@ -37,6 +37,7 @@ bool of_a_rank(std::string_view name) {
                                               "HVD_HOST",
                                               "HVD_LINK_FD",
                                               "HVD_STACK_FD",
+                                              "HVD_KEY_FD",
                                               "HVD_STATUS_FD",
                                               "HVD_GPU",
                                               "HVD_INIT",

@@ -87,6 +87,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   listen();
   doorbell_ = &set().node().doorbell(world_.local_rank());
   const std::optional<cpu_set_t> cores = thread_cores(config_, world_);
+  if (many_nodes_) wakes_ = transport_->watch([this] { arrived(); });
   thread_ = std::thread([this] { run(); });
   if (cores) pthread_setaffinity_np(thread_.native_handle(), sizeof *cores, &*cores);
 }
@@ -96,6 +97,7 @@ Engine::~Engine() { leave(); }
 void Engine::leave() {
   if (std::exchange(left_, true)) return;
   stop_.store(true, std::memory_order_seq_cst);
+  if (wakes_) transport_->watch({});
   doorbell_->ring_always();
   thread_.join();
   const std::lock_guard lock(drive_);
@@ -145,9 +147,10 @@ void Engine::leave_message() {
 bool Engine::step(ProcessSet& set, ProcessSet::StepLimit limit) {
   try {
     return set.step(limit);
-  } catch (const Error& e) { set.fail_all(static_cast<int>(e.code), e.what()); } catch (const std::exception& e) {
-    set.fail_all(HVD_INTERNAL, e.what());
-  }
+  } catch (const Error& e) {
+    if (wakes_ && e.code == Code::peer_lost) (transport_->lost().empty() ? shared_.departed : shared_.died).store(true);
+    set.fail_all(static_cast<int>(e.code), e.what());
+  } catch (const std::exception& e) { set.fail_all(HVD_INTERNAL, e.what()); }
   return true;
 }
 
@@ -184,11 +187,43 @@ void Engine::listen() {
       std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->leader() && s->world().nodes.size() > 1; });
 }
 
-void Engine::begin_polling() { doorbell_->polling.fetch_add(1, std::memory_order_seq_cst); }
+void Engine::begin_polling() {
+  if (doorbell_->polling.fetch_add(1, std::memory_order_seq_cst) == 0) arm(false);
+}
+
+/// Whether a message from another node wakes: while the thread sleeps, and nobody polls.  Of the thread that goes to
+/// sleep and the caller that ends polling, the second one sees the other, and arms.
+void Engine::arm(bool on) {
+  if (wakes_ && listens_ && doorbell_->sleeping.load(std::memory_order_seq_cst) != 0) transport_->arm(on);
+}
+
+/// On a thread of the transport's: a message has come while nobody polled.  This thread drives, so that nobody else
+/// need be woken first.
+void Engine::arrived() {
+  if (stop_.load(std::memory_order_seq_cst) || doorbell_->polling.load(std::memory_order_seq_cst) > 0) return;
+  std::unique_lock lock(drive_, std::try_to_lock);
+  if (!lock) {  // who drives may have looked already
+    doorbell_->ring_always();
+    return;
+  }
+  bool moved = false;
+  for (Backoff backoff = Backoff::of_engine(spare_); backoff.spin();)
+    if (step()) {
+      moved = true;
+      backoff.reset();
+    }
+  const bool more = busy();
+  lock.unlock();
+  if (moved) end_deep_sleep();  // somebody may wait for others now
+  if (more)
+    doorbell_->ring_always();
+  else
+    arm(true);
+}
 
 /// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
 void Engine::end_polling() {
-  doorbell_->polling.fetch_sub(1, std::memory_order_seq_cst);
+  if (doorbell_->polling.fetch_sub(1, std::memory_order_seq_cst) == 1) arm(true);
   if (shared_.gpu_busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
   if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
   std::unique_lock lock(drive_, std::try_to_lock);
@@ -306,7 +341,7 @@ void Engine::run() {
         more = busy();
       }
       if (more) {  // in the midst of something, and nobody rings for that
-        if (!backoff.pause()) memory::futex_wait(doorbell_->sleeping, 0, std::min(++naps_, 10) * 50'000);
+        if (!backoff.pause()) nap();
         continue;
       }
     } else {
@@ -314,6 +349,12 @@ void Engine::run() {
     }
     if (sleep()) backoff.reset();  // only a ring promises work; a time-out is no reason to spin
   }
+}
+
+/// In the midst of a batch: looks again soon, and at once when a message wakes.
+void Engine::nap() {
+  const std::int64_t limit = std::min(++naps_, 10) * 50'000;
+  if (!many_nodes_ || !transport_->nap(limit)) memory::futex_wait(doorbell_->sleeping, 0, limit);
 }
 
 /// True when somebody rang.
@@ -334,12 +375,15 @@ bool Engine::sleep() {
       waits = under_way();  // what came before that was to be seen
     }
     std::int64_t limit = deep_.load(std::memory_order_relaxed) && !waits ? -1 : watch_after_ns;
-    if (listens_) {
+    if (listens_ && wakes_) {
+      if (doorbell_->polling.load(std::memory_order_seq_cst) == 0) arm(true);
+    } else if (listens_) {
       naps_ = std::min(naps_ + 1, 200);
       limit = std::min<std::int64_t>(naps_ * 50'000, waits ? 1'000'000 : farthest_poll_ns);
     }
     if (!moved && !stop_.load(std::memory_order_seq_cst)) memory::futex_wait(doorbell_->sleeping, 1, limit);
   }
+  if (wakes_ && listens_) transport_->arm(false);  // who rang has taken sleeping: arm() would not
   deep_.store(false, std::memory_order_seq_cst);
   const bool rung = doorbell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0;
   if (rung) idle_sleeps_ = 0;
@@ -381,6 +425,7 @@ void Engine::watch() {
     if (s->stuck()) stuck.push_back(s);
   if (stuck.empty()) return;
   for (auto& s : stuck) s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
+  for (const transport::LostPeer& l : transport_->lost()) lost_->add(l.rank, l.text, false);
   lost_->look(stuck, set().node());
 }
 

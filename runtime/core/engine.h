@@ -70,6 +70,9 @@ class Engine {
   bool poll_for(Operation& op, WaitTimer& waited);
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();
+  void arm(bool on);
+  void arrived();
+  void nap();
   void end_polling();
   bool drive(const Operation* op, bool& moved);
   bool step();
@@ -102,7 +105,8 @@ class Engine {
   bool crowded_ = false;  ///< more ranks than cores on this node
   bool spare_ = false;    ///< two cores a rank
   bool many_nodes_ = false;
-  std::atomic<bool> listens_{false};  ///< messages from other nodes may come any time, and nobody rings for them
+  std::atomic<bool> listens_{false};  ///< messages from other nodes may come any time, and no rank rings for them
+  bool wakes_ = false;                ///< the transport calls arrived() for them
   unsigned turns_ = 0;
   std::mutex drive_;
   std::atomic<bool> stop_{false};

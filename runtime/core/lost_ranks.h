@@ -21,8 +21,8 @@ class LostRanks {
   LostRanks(const World& world, std::vector<PeerProcess> processes, EngineContext& shared, const GuardReports& reports)
       : peers_(world, std::move(processes)), shared_(shared), reports_(reports) {}
 
-  /// The coordinator, or another rank, has said so.
-  void add(int rank, const std::string& text) { lost_.emplace(rank, RankLoss{text, true}); }
+  /// The coordinator, another rank or the transport has said so.  @p departed: in order, else it died.
+  void add(int rank, const std::string& text, bool departed = true) { lost_.emplace(rank, RankLoss{text, departed}); }
   bool any() const { return !lost_.empty(); }
   /// Nothing moves in these sets, though something waits there.  @p node: of the global set.  Fails those of them that
   /// wait for a rank that is gone.

@@ -9,6 +9,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,12 @@ enum class Tag : int { exchange = 1, share = 2, up = 3, down = 4, data = 5, seco
 struct Message {
   int from = 0;
   std::string body;
+};
+
+/// A rank whose connection has ended without a goodbye.
+struct LostPeer {
+  int rank = 0;
+  std::string text;  ///< one line, with its name
 };
 
 /// Names a send or receive under way; 0 is none.
@@ -53,6 +60,26 @@ class Transport {
   /// not outlive this transport.
   virtual std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) = 0;
   virtual int streams() const = 0;
+
+  /// @name Sleeping
+  /// For transports whose messages can wake a thread.  The others are looked at now and then.
+  /// @{
+  /// False where messages wake nobody.  @p arrived is called, on a thread of the transport's, once for each arm(true)
+  /// after which something has arrived; empty: no more, and no call is under way on return.
+  virtual bool watch(std::function<void()> arrived) {
+    (void)arrived;
+    return false;
+  }
+  /// Any thread.
+  virtual void arm(bool on) { (void)on; }
+  /// Any thread.  Sleeps until something arrives, or so long; false where messages wake nobody.
+  virtual bool nap(std::int64_t ns) {
+    (void)ns;
+    return false;
+  }
+  /// @}
+  /// Ranks that are gone, as far as the transport has seen.
+  virtual std::vector<LostPeer> lost() const { return {}; }
 
   /// Zeroed memory that all of @p members (this rank too, same order everywhere) see, when the
   /// transport has a way of its own; nullptr: use a shared-memory file.

@@ -117,6 +117,11 @@ std::vector<std::uint64_t> open_listeners() {
   return inodes;
 }
 
+bool restrict_listener(int fd, const std::vector<Address>& from) {
+  std::vector<sock_filter> code = let_in(from);
+  return attach(fd, code);
+}
+
 int restrict_listeners(const std::vector<std::uint64_t>& but, const std::vector<Address>& from) {
   std::vector<sock_filter> code = let_in(from);
   int narrowed = 0;

@@ -29,6 +29,9 @@ std::optional<std::vector<Address>> own_addresses();
 /// The inodes of this process's listening TCP sockets that other machines could reach, ascending.
 std::vector<std::uint64_t> open_listeners();
 
+/// Lets only @p from and this machine itself connect to one listening socket.  False where that cannot be done.
+bool restrict_listener(int fd, const std::vector<Address>& from);
+
 /// Lets only @p from and this machine itself connect to this process's listening sockets, except the sockets in @p but.
 /// Where there are too many addresses for a filter, neighbours are joined to a range with all addresses between them:
 /// no address of @p from is ever shut out, but some others may be let in.

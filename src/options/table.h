@@ -37,6 +37,7 @@ return std::to_array<Option>({
     {.id = "launcher", .spellings = "--launcher", .type = text, .section = network, .metavar = "WHO", .variable = "HVD_LAUNCHER", .fallback = "hvdrun", .help = "who starts the ranks: hvdrun itself, or mpirun, which ranks on other hosts have unless this is given", .choices = "hvdrun,mpirun"},
     {.id = "mpi-args", .spellings = "--mpi-args", .type = text, .section = network, .metavar = "ARGS", .keyword = "mpi_args", .help = "more arguments for mpirun, quoted as for a shell"},
     {.id = "binding-args", .spellings = "--binding-args", .type = text, .section = network, .metavar = "ARGS", .help = "arguments for mpirun in place of its part about mapping and binding"},
+    {.id = "transport", .spellings = "--transport", .type = text, .section = network, .metavar = "mpi|tcp|auto", .variable = "HVD_TRANSPORT", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "auto", .yaml = "hosts.transport", .help = "what tensors travel by between hosts: MPI, or TCP of our own (auto: MPI)", .choices = "mpi,tcp,auto"},
     {.id = "tcp", .spellings = "--tcp", .type = flag, .section = network, .help = "MPI uses TCP only"},
     // what
     {.id = "python", .spellings = "--python", .type = text, .section = what, .metavar = "PATH", .variable = "HVD_PYTHON", .keyword = "executable", .help = "interpreter (default: $VIRTUAL_ENV, hvdrun's own venv, python3)"},
@@ -182,6 +183,7 @@ return std::to_array<Option>({
     {.type = text, .section = internal, .variable = "HVD_RELAY_SERVER_KEY", .readers = hvdrun, .help = "The public key of the listener."},
     // from the guard to its rank
     {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = integer, .section = internal, .variable = "HVD_KEY_FD", .readers = libhvd, .fallback = "-1", .help = "Memory with the key by which ranks know each other; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_STATUS_FD", .readers = libhvd, .fallback = "-1", .help = "The page in which a rank shows its guard what it does; -1: there is none.", .least = -1, .most = 1048576},
     {.type = flag, .section = internal, .variable = "HVD_TIMELINE_COLLECT", .readers = libhvd, .fallback = "0", .help = "1: hvdrun collects the timeline."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_SIGNAL", .readers = python | guard, .help = "The signal that makes a rank write its Python stacks."},

@@ -45,6 +45,7 @@ def test_the_table_of_options_is_complete() -> None:
         "-H": "",
         "-hostfile": "",
         "--network-interface": "",
+        "--transport": "HVD_TRANSPORT",
         "--start-timeout": "HOROVOD_START_TIMEOUT",
         "--fusion-threshold-mb": "HOROVOD_FUSION_THRESHOLD",
         "--cycle-time-ms": "HOROVOD_CYCLE_TIME",

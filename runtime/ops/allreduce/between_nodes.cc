@@ -7,6 +7,7 @@ namespace hvd::ops {
 namespace {
 
 constexpr std::size_t two_rounds_from = 32 << 10;
+constexpr std::size_t most_kept_bytes = 4 << 20;  ///< of a slice that is over
 
 }  // namespace
 
@@ -51,8 +52,18 @@ void BetweenNodes::lay_out(Slice& s) const {
   s.part_bytes = s.wire[static_cast<std::size_t>(nodes_.node) + 1] - s.wire[static_cast<std::size_t>(nodes_.node)];
 }
 
+/// New memory costs a page fault for each 4 KiB: slices are used again.
+std::unique_ptr<BetweenNodes::Slice> BetweenNodes::fresh() {
+  if (spare_.empty()) return std::make_unique<Slice>(transport_);
+  auto s = std::move(spare_.back());
+  spare_.pop_back();
+  s->reduced = false;
+  s->wire.clear();
+  return s;
+}
+
 void BetweenNodes::start(std::uint64_t, unsigned char* data, std::size_t begin, std::size_t end) {
-  auto s = std::make_unique<Slice>(transport_);
+  auto s = fresh();
   s->data = data;
   s->begin = begin;
   s->end = end;
@@ -60,7 +71,8 @@ void BetweenNodes::start(std::uint64_t, unsigned char* data, std::size_t begin, 
   // Two nodes: one round carries no more than two, unless it carries it wide.
   s->whole = (nodes_.count() == 2 && s->wide.empty()) || end - begin < two_rounds_from;
   lay_out(*s);
-  s->from.resize(s->part_bytes * static_cast<std::size_t>(nodes_.count()));
+  const std::size_t room = s->part_bytes * static_cast<std::size_t>(nodes_.count());
+  if (s->from.size() < room) s->from.resize(room);
   const unsigned char* mine = s->wide.empty() ? data : s->wide.data();
   for (int n = 0; n < nodes_.count() && end > begin; ++n) {
     if (n == nodes_.node) continue;
@@ -114,6 +126,7 @@ bool BetweenNodes::finished() {
     if (!s->whole) send_round(*s);
   }
   if (!slices_.front()->reduced || !slices_.front()->second.done()) return false;
+  if (slices_.front()->from.size() <= most_kept_bytes) spare_.push_back(std::move(slices_.front()));
   slices_.pop_front();
   return true;
 }

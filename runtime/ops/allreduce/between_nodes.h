@@ -42,10 +42,11 @@ class BetweenNodes final : public SliceHook {
     std::vector<unsigned char> wide;  ///< the slice as it travels; empty: as it lies in the result ring
     std::vector<std::size_t> wire;    ///< [nodes + 1] where each node's part begins as it travels
     std::size_t part_bytes = 0;       ///< of the part that this rank reduces, as it travels
-    std::vector<unsigned char> from;  ///< [nodes][part_bytes]: what the others sent
+    std::vector<unsigned char> from;  ///< [nodes][part_bytes], or longer: what the others sent
     /// Rounds have tags of their own: a later slice may be in its first while this one is in its second.
     Messages first, second;
   };
+  std::unique_ptr<Slice> fresh();
   /// Where node n's part of a slice begins, relative to it.  In one round everything is everybody's.
   std::size_t part(const Slice& s, int n) const;
   std::size_t part_end(const Slice& s, int n) const { return s.whole ? s.end - s.begin : part(s, n + 1); }
@@ -59,6 +60,7 @@ class BetweenNodes final : public SliceHook {
   const Stream* stream_ = nullptr;
   std::vector<unsigned char> wide_;  ///< of the slice that is being reduced within the node
   std::deque<std::unique_ptr<Slice>> slices_;
+  std::vector<std::unique_ptr<Slice>> spare_;  ///< over, with memory that has been touched before
 };
 
 }  // namespace hvd::ops

@@ -267,7 +267,7 @@ class Guard {
     if (stopped_) return cannot_start(Error(Code::usage, "", "stopped before it started"));
     ready_payload_fd_ = payload_fd;
     if (environment_source_) return;  // the host daemon's part follows
-    process_ = std::make_unique<RankProcess>(manifest_, environment_, payload_fd);
+    process_ = std::make_unique<RankProcess>(manifest_, environment_, payload_fd, call_.client.secret_key);
     state_ = State::running;
     outbox_.add(Type::started, to_json(process_->started()));
     if (!process_->started().python.empty()) outbox_.add(Type::phase, "python");

@@ -13,8 +13,10 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
+#include "rank/launch/payload_store.h"
 #include "wire/link.h"
 
 namespace hvd::rank {
@@ -38,7 +40,8 @@ double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + sta
 
 std::int64_t mono_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 
-RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd)
+RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd,
+                         const std::string& secret)
     : rank_(m.rank), host_(m.host), memory_(memory_group(getpid())) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
@@ -46,7 +49,11 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   link_fd_ = Fd(pair[0]);
   const Fd theirs(pair[1]);
   const Binding binding = plan_binding(m, mine);
-  const LaunchPlan p = plan_launch(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), status_page_.fd()});
+  // Another key than the guards': a rank that gives its own away gives nobody hvdrun's.
+  const bool many_hosts = m.local_size < m.size;
+  const Fd key = many_hosts ? text_in_memory("hvd-key", sha256_hex("hvd: ranks of the job\n" + secret)) : Fd();
+  const LaunchPlan p =
+      plan_launch(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), status_page_.fd(), key.get()});
   cwd_ = p.launch.cwd;
   const auto temporary = p.launch.env.find("TMPDIR");
   temporary_folder_ = temporary == p.launch.env.end() ? "/tmp" : temporary->second;

@@ -117,6 +117,11 @@ LaunchPlan plan_launch(const wire::RankManifest& m, const Environment& mine, con
     l.keep_fds.push_back(fds.status_page);
     l.env[wire::status_page_fd_variable] = std::to_string(fds.status_page);
   }
+  l.env.erase("HVD_KEY_FD");
+  if (fds.key >= 0) {
+    l.keep_fds.push_back(fds.key);
+    l.env["HVD_KEY_FD"] = std::to_string(fds.key);
+  }
   const std::string cwd = l.fallback_cwd.empty() ? l.cwd : l.fallback_cwd;
   if (m.trusted_only) leave_folder_out(l.env, cwd);
   const std::string path = value_in(l.env, "PATH", "/usr/local/bin:/usr/bin:/bin");

@@ -21,6 +21,7 @@ struct InheritedFds {
   int payload = -1;      ///< the .pkl's bytes
   int stack = -1;        ///< the file for its Python frames (stack_capture.h)
   int status_page = -1;  ///< wire/status_page.h
+  int key = -1;          ///< the key by which ranks know each other
 };
 
 /// @p mine  the guard's own environment.

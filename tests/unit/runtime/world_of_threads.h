@@ -52,7 +52,10 @@ class Rank {
  public:
   Rank(std::shared_ptr<transport::LoopbackWorld> world, int rank, const core::Config& config,
        gpu::Platform& gpus = gpu::platform())
-      : engine_(std::make_unique<core::Engine>(world->open(rank), config, gpus)), rank_(rank) {}
+      : Rank(world->open(rank), rank, config, gpus) {}
+  Rank(std::unique_ptr<transport::Transport> transport, int rank, const core::Config& config,
+       gpu::Platform& gpus = gpu::platform())
+      : engine_(std::make_unique<core::Engine>(std::move(transport), config, gpus)), rank_(rank) {}
 
   int rank() const { return rank_; }
   int size() const { return engine_->world().size; }

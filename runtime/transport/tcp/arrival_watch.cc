@@ -1,0 +1,54 @@
+#include "transport/tcp/arrival_watch.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+
+namespace hvd::transport::tcp {
+
+ArrivalWatch::ArrivalWatch(int fd, std::function<void()> arrived)
+    : fd_(fd), arrived_(std::move(arrived)), epoll_(epoll_create1(EPOLL_CLOEXEC)), stop_(eventfd(0, EFD_CLOEXEC)) {
+  epoll_event event{};
+  event.data.fd = fd_;
+  epoll_event stop{};
+  stop.events = EPOLLIN;
+  stop.data.fd = stop_.get();
+  if (!epoll_ || !stop_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd_, &event) != 0 ||
+      epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), &stop) != 0)
+    throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
+  // The user's signals are not for this thread.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ArrivalWatch::stop() {
+  if (!thread_.joinable()) return;
+  eventfd_write(stop_.get(), 1);
+  thread_.join();
+}
+
+void ArrivalWatch::arm(bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN | EPOLLONESHOT : 0u;
+  event.data.fd = fd_;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd_, &event);
+}
+
+void ArrivalWatch::run() {
+  for (;;) {
+    epoll_event event{};
+    if (epoll_wait(epoll_.get(), &event, 1, -1) != 1) continue;
+    if (event.data.fd == stop_.get()) return;
+    arrived_();
+  }
+}
+
+}  // namespace hvd::transport::tcp

@@ -1,0 +1,142 @@
+#include "transport/tcp/connecting.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+
+#include <cerrno>
+
+namespace hvd::transport::tcp {
+namespace {
+
+constexpr std::int64_t one_address_ns = 2'000'000'000;
+
+void set(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof value); }
+
+/// Small messages at once; a host that is gone without a word is noticed after 15 s, a link that is gone for less is
+/// not.
+void set_options(int fd) {
+  set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, 5);
+  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 15'000);
+}
+
+}  // namespace
+
+Connecting::Connecting(SocketCalls& calls, const KeyContext& context, const Caller& caller,
+                       std::vector<Address> addresses, std::uint16_t port, std::int64_t now_ns)
+    : calls_(calls),
+      context_(context),
+      calls_peer_(true),
+      caller_(caller),
+      addresses_(std::move(addresses)),
+      port_(port),
+      at_(addresses_.size() - 1) {
+  next(now_ns);
+}
+
+Connecting::Connecting(SocketCalls& calls, const KeyContext& context, Fd fd)
+    : calls_(calls), context_(context), calls_peer_(false), fd_(std::move(fd)) {
+  set_options(fd_.get());
+  handshake_ = std::make_unique<Handshake>(context_);
+}
+
+void Connecting::next(std::int64_t now_ns) {
+  at_ = (at_ + 1) % addresses_.size();
+  handshake_.reset();
+  out_.clear();
+  refused_ = false;
+  connecting_ = true;
+  slow_ns_ = now_ns + one_address_ns;
+  sockaddr_storage to{};
+  const socklen_t bytes = to_sockaddr(addresses_[at_], port_, &to);
+  fd_ = Fd(calls_.socket(to.ss_family));
+  if (!fd_) {
+    refused_ = true;
+    why_ = errno_text(errno);
+    return;
+  }
+  set_options(fd_.get());
+  if (calls_.connect(fd_.get(), reinterpret_cast<sockaddr*>(&to), bytes) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    refused_ = true;
+    why_ = errno_text(errno);
+  }
+}
+
+std::uint32_t Connecting::events() const { return EPOLLIN | (connecting_ || !out_.empty() ? EPOLLOUT : 0u); }
+
+Connecting::State Connecting::fail(const std::string& why) {
+  fd_.reset();
+  why_ = calls_peer_ ? to_text(addresses_[at_]) + ": " + why : why;
+  return State::failed;
+}
+
+Connecting::State Connecting::step() {
+  if (refused_) return fail(why_);
+  if (connecting_) {
+    if (const int error = calls_.connect_error(fd_.get())) return fail(errno_text(error));
+    sockaddr_storage peer{};
+    socklen_t bytes = sizeof peer;
+    if (::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return State::under_way;
+    connecting_ = false;
+    handshake_ = std::make_unique<Handshake>(context_, caller_);
+  }
+  if (answered_ == Welcome::none) {
+    const int ended = receive();
+    if (ended == EPROTO) return fail("it does not know the job's key");
+    if (ended != 0 && !(calls_peer_ && handshake_->welcome() != Welcome::none))
+      return fail(ended < 0 ? "it closed the connection" : errno_text(ended));
+  }
+  out_ += handshake_->give();
+  if (!send()) return fail("it closed the connection");
+  if (calls_peer_) switch (handshake_->welcome()) {
+      case Welcome::none:
+        return State::under_way;
+      case Welcome::yes:
+        return State::welcome;
+      case Welcome::duplicate:
+        return State::duplicate;
+      case Welcome::stranger:
+        return fail("another process listens there");
+    }
+  if (answered_ != Welcome::none) {
+    if (!out_.empty()) return State::under_way;
+    return answered_ == Welcome::yes ? State::welcome : fail("it was not let in");
+  }
+  return handshake_->introduced() ? State::introduced : State::under_way;
+}
+
+bool Connecting::send() {
+  while (!out_.empty()) {
+    const iovec part{out_.data(), out_.size()};
+    const ssize_t sent = calls_.send(fd_.get(), &part, 1);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK;
+    }
+    out_.erase(0, static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+int Connecting::receive() {
+  char data[4096];
+  for (;;) {
+    // Once the other end may send frames they must not be taken for TLS.
+    if (calls_peer_ ? handshake_->welcome() != Welcome::none : handshake_->introduced()) return 0;
+    const iovec part{data, sizeof data};
+    const ssize_t got = calls_.receive(fd_.get(), &part, 1);
+    if (got == 0) return -1;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+    }
+    if (!handshake_->take(data, static_cast<std::size_t>(got))) return EPROTO;
+  }
+}
+
+}  // namespace hvd::transport::tcp

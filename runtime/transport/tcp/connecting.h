@@ -1,0 +1,71 @@
+/// @file connecting.h — a connection until both ends have proved the job's key.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/listen_address.h"
+#include "transport/tcp/socket_calls.h"
+
+namespace hvd::transport::tcp {
+
+/// Called or calling.  Nothing blocks.
+class Connecting {
+ public:
+  /// Calls the peer at one address after the other.
+  Connecting(SocketCalls& calls, const KeyContext& context, const Caller& caller, std::vector<Address> addresses,
+             std::uint16_t port, std::int64_t now_ns);
+  /// Somebody has called.
+  Connecting(SocketCalls& calls, const KeyContext& context, Fd fd);
+
+  enum class State {
+    under_way,
+    introduced,  ///< called: the caller says who it is, and waits for answer()
+    welcome,     ///< both ends may use the socket; called: what answer() said has left
+    duplicate,   ///< calling: the peer has a connection, or is calling us
+    failed,      ///< calling: at this address; else for good
+  };
+  /// Does what can be done without waiting.  epoll is to watch fd() for events() afterwards.
+  State step();
+  void answer(Welcome welcome) { handshake_->answer(answered_ = welcome); }
+  /// Calling: goes on to the next address, or to the first again.  The descriptor is another one then.
+  void next(std::int64_t now_ns);
+  /// Calling: the address has not answered in time.
+  bool too_slow(std::int64_t now_ns) const { return connecting_ && now_ns > slow_ns_; }
+
+  int fd() const { return fd_.get(); }
+  std::uint32_t events() const;
+  bool calls_peer() const { return calls_peer_; }
+  const Caller& caller() const { return calls_peer_ ? caller_ : handshake_->caller(); }
+  Fd take_fd() { return std::move(fd_); }
+  /// What came behind the handshake.
+  std::string rest() { return handshake_->rest(); }
+  /// Why the last address did not do, with the address.
+  const std::string& why() const { return why_; }
+
+ private:
+  State fail(const std::string& why);
+  bool send();
+  /// 0, an errno, or -1 where the other end has closed the connection.
+  int receive();
+
+  SocketCalls& calls_;
+  const KeyContext& context_;
+  const bool calls_peer_;
+  const Caller caller_{};
+  const std::vector<Address> addresses_;
+  const std::uint16_t port_ = 0;
+  std::size_t at_ = 0;
+  Fd fd_;
+  bool connecting_ = false, refused_ = false;
+  Welcome answered_ = Welcome::none;
+  std::int64_t slow_ns_ = 0;
+  std::unique_ptr<Handshake> handshake_;
+  std::string out_, why_;
+};
+
+}  // namespace hvd::transport::tcp

@@ -1,0 +1,78 @@
+/// @file handshake.h — both ends of a new connection prove that they know the job's key.
+///
+/// TLS 1.3 with the key as pre-shared key, by OpenSSL.  No byte that the other end sends is interpreted by us before
+/// that.  Then each end says one thing within TLS: who calls, and whether it is welcome.  What follows on the socket is
+/// plain: tensors are not encrypted.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace hvd::transport::tcp {
+
+using JobKey = std::array<unsigned char, 32>;
+
+/// OpenSSL's context for all connections of a transport.  Not copied: handshakes point to it.
+class KeyContext {
+ public:
+  /// Throws Error{unavailable} without OpenSSL.
+  explicit KeyContext(const JobKey& key);
+  ~KeyContext();
+  KeyContext(const KeyContext&) = delete;
+  KeyContext& operator=(const KeyContext&) = delete;
+  const JobKey& key() const { return key_; }
+  void* get() const { return context_; }
+
+ private:
+  const JobKey key_;
+  void* context_;
+};
+
+/// Who calls whom: what the caller says.
+struct Caller {
+  std::uint32_t from = 0, to = 0;  ///< ranks
+  std::uint32_t lane = 0;          ///< which of the connections between the two
+  std::uint64_t world = 0;         ///< of the listener: a number of its own for each world
+};
+
+/// What the listener answers.
+enum class Welcome : unsigned char { none = 0, yes = 1, duplicate = 2, stranger = 3 };
+
+/// One end.  It does no input or output itself: bytes go in and come out.
+class Handshake {
+ public:
+  /// The caller's end.
+  Handshake(const KeyContext& context, const Caller& caller) : Handshake(context, caller, true) {}
+  /// The listener's.
+  explicit Handshake(const KeyContext& context) : Handshake(context, {}, false) {}
+  ~Handshake();
+  Handshake(const Handshake&) = delete;
+  Handshake& operator=(const Handshake&) = delete;
+
+  /// @p data came from the other end.  False: the other end has another key, or none.
+  bool take(const void* data, std::size_t bytes);
+  /// What is to be sent now.
+  std::string give();
+  /// On the listener: the caller has said who it is, and waits for answer().
+  bool introduced() const { return introduced_; }
+  const Caller& caller() const { return caller_; }
+  void answer(Welcome welcome);
+  /// On the caller: the listener's answer; none while there is none.
+  Welcome welcome() const { return welcome_; }
+  /// What came behind the end of TLS.
+  std::string rest();
+
+ private:
+  Handshake(const KeyContext& context, const Caller& caller, bool calls);
+  bool step();
+
+  void* ssl_;
+  void *in_, *out_;  ///< OpenSSL's memory buffers; owned by ssl_
+  const bool calls_;
+  bool proved_ = false, introduced_ = false;
+  Caller caller_;
+  Welcome welcome_ = Welcome::none;
+};
+
+}  // namespace hvd::transport::tcp

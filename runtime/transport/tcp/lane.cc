@@ -1,0 +1,140 @@
+#include "transport/tcp/lane.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace hvd::transport::tcp {
+namespace {
+
+constexpr int most_parts = 32;
+constexpr int turns = 8;  ///< most calls for one lane before the others get theirs
+
+}  // namespace
+
+void Lane::add(OutFrame frame) {
+  frame.left = sizeof frame.header + frame.header.bytes;
+  waiting_bytes_ += frame.left;
+  out_.push_back(std::move(frame));
+}
+
+int Lane::send() {
+  for (int turn = 0; turn < turns && !out_.empty(); ++turn) {
+    iovec parts[most_parts];
+    int count = 0;
+    for (const OutFrame& f : out_) {
+      if (count + 2 > most_parts) break;
+      const std::size_t whole = sizeof f.header + f.header.bytes, done = whole - f.left;
+      if (done < sizeof f.header)
+        parts[count++] = {const_cast<char*>(reinterpret_cast<const char*>(&f.header)) + done, sizeof f.header - done};
+      const std::size_t from = done < sizeof f.header ? 0 : done - sizeof f.header;
+      if (f.header.bytes > from) parts[count++] = {const_cast<char*>(f.data) + from, f.header.bytes - from};
+    }
+    const ssize_t sent = calls_.send(fd_.get(), parts, count);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+    }
+    waiting_bytes_ -= static_cast<std::size_t>(sent);
+    for (auto left = static_cast<std::size_t>(sent); left > 0 || (!out_.empty() && out_.front().left == 0);) {
+      const std::size_t part = std::min(left, out_.front().left);
+      out_.front().left -= part;
+      left -= part;
+      if (out_.front().left > 0) break;
+      const OutFrame gone = std::move(out_.front());
+      out_.pop_front();
+      handler_.left(gone);
+    }
+  }
+  return 0;
+}
+
+int Lane::receive() {
+  for (int turn = 0; turn < turns; ++turn) {
+    // Large bytes straight to their place; what follows them, and small frames, by way of small_.
+    iovec parts[2];
+    int count = 0;
+    const std::size_t direct = in_frame_ && target_ ? in_left_ : 0;
+    if (direct > 0) parts[count++] = {target_, direct};
+    parts[count++] = {small_, sizeof small_};
+    const ssize_t got = calls_.receive(fd_.get(), parts, count);
+    if (got == 0) return -1;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
+    }
+    auto bytes = static_cast<std::size_t>(got);
+    const std::size_t placed = std::min(bytes, direct);
+    if (placed > 0) {
+      target_ += placed;
+      in_left_ -= placed;
+      bytes -= placed;
+      if (in_left_ == 0) end_frame();
+    }
+    take(small_, bytes);
+    if (static_cast<std::size_t>(got) < direct + sizeof small_) return 0;  // that was all
+  }
+  return 0;
+}
+
+void Lane::begin_with(const std::string& bytes) {
+  take(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
+
+void Lane::take(const unsigned char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    std::size_t part;
+    if (!in_frame_) {
+      part = std::min(bytes, sizeof in_ - header_got_);
+      std::memcpy(reinterpret_cast<unsigned char*>(&in_) + header_got_, data, part);
+      header_got_ += part;
+      if (header_got_ == sizeof in_) begin_frame();
+    } else {
+      part = std::min(bytes, in_left_);
+      if (target_) {
+        std::memcpy(target_, data, part);
+        target_ += part;
+      }
+      in_left_ -= part;
+      if (in_left_ == 0) end_frame();
+    }
+    data += part;
+    bytes -= part;
+  }
+}
+
+void Lane::begin_frame() {
+  header_got_ = 0;
+  in_left_ = in_.bytes;
+  target_ = handler_.place(*this, in_);
+  in_frame_ = true;
+  if (in_left_ == 0) end_frame();
+}
+
+void Lane::end_frame() {
+  in_frame_ = false;
+  handler_.arrived(*this, in_);
+}
+
+void Lane::forget(std::uint64_t ticket) {
+  for (auto frame = out_.begin(); frame != out_.end();) {
+    if (frame->ticket != ticket) {
+      ++frame;
+      continue;
+    }
+    const std::size_t whole = sizeof frame->header + frame->header.bytes;
+    if (frame->left == whole) {
+      waiting_bytes_ -= whole;
+      frame = out_.erase(frame);
+      continue;
+    }
+    if (!frame->owned) {  // offsets stay: only what is left is read
+      frame->owned = std::make_unique<std::string>(frame->data, frame->header.bytes);
+      frame->data = frame->owned->data();
+    }
+    frame->ticket = 0;
+    ++frame;
+  }
+}
+
+}  // namespace hvd::transport::tcp

@@ -1,0 +1,107 @@
+/// @file lane.h — one connection between two ranks, once both have proved the job's key.
+///
+/// Carries frames: a header of fixed size and bytes that are neither copied nor interpreted here.  What leaves is read
+/// straight from the sender's memory, what arrives is written straight to where it belongs.  Nothing blocks.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "base/file.h"
+#include "transport/tcp/socket_calls.h"
+
+namespace hvd::transport::tcp {
+
+enum class FrameKind : std::uint8_t {
+  message = 1,  ///< a whole message
+  room = 2,     ///< the receive for a large message has been posted: it may come.  No bytes
+  piece = 3,    ///< a large message, or a part of one
+  bye = 4,      ///< the sender leaves in order: nothing follows here.  Its number: on so many lanes it says so
+};
+
+/// As it travels, little endian.
+struct FrameHeader {
+  FrameKind kind = FrameKind::message;
+  std::uint8_t tag = 0;
+  std::uint16_t stream = 0;
+  std::uint32_t number = 0;  ///< of the message: those of one (sender, stream, tag) are numbered from 0, and wrap
+  std::uint64_t at = 0;      ///< of a piece: where in the message
+  std::uint64_t bytes = 0;   ///< that follow
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+/// A frame on its way out.
+struct OutFrame {
+  FrameHeader header;
+  const char* data = nullptr;
+  std::uint64_t ticket = 0;            ///< whose bytes these are; 0: nobody's
+  std::unique_ptr<std::string> owned;  ///< where nobody else keeps the bytes
+  std::size_t left = 0;                ///< of header and bytes
+};
+
+class Lane;
+
+/// What becomes of frames.
+class FrameHandler {
+ public:
+  virtual ~FrameHandler() = default;
+  /// A frame begins: where its bytes go; nullptr: nowhere, they are dropped.  Throws Error{internal} where no peer of
+  /// this version sends such a frame.
+  virtual unsigned char* place(Lane& lane, const FrameHeader& header) = 0;
+  /// All its bytes are there.
+  virtual void arrived(Lane& lane, const FrameHeader& header) = 0;
+  /// A frame has left, and its memory is free.
+  virtual void left(const OutFrame& frame) = 0;
+};
+
+class Lane {
+ public:
+  Lane(SocketCalls& calls, FrameHandler& handler, Fd fd, int peer, int number)
+      : calls_(calls), handler_(handler), fd_(std::move(fd)), peer_(peer), number_(number) {}
+
+  int fd() const { return fd_.get(); }
+  int peer() const { return peer_; }
+  int number() const { return number_; }
+
+  void add(OutFrame frame);
+  /// Sends what the kernel takes.  0, or the errno with which the connection has ended.
+  int send();
+  /// Receives what is there.  0, or the errno with which the connection has ended; -1: the other end has closed it.
+  int receive();
+  /// Bytes that came along with the handshake.
+  void begin_with(const std::string& bytes);
+  bool idle() const { return out_.empty(); }
+  std::size_t waiting_bytes() const { return waiting_bytes_; }
+  /// The caller's memory must no longer be read: drops frames of @p ticket that have not begun, and keeps a copy of
+  /// what is left of one that has.
+  void forget(std::uint64_t ticket);
+  /// Bytes of the frame that is arriving go nowhere from now on.
+  void drop_arriving() { target_ = nullptr; }
+  const FrameHeader* arriving() const { return in_frame_ ? &in_ : nullptr; }
+
+  bool watches_out = false;  ///< epoll tells when there is room to send
+  bool said_bye = false;     ///< the other end has
+
+ private:
+  void take(const unsigned char* data, std::size_t bytes);
+  void begin_frame();
+  void end_frame();
+
+  SocketCalls& calls_;
+  FrameHandler& handler_;
+  Fd fd_;
+  const int peer_, number_;
+  std::deque<OutFrame> out_;
+  std::size_t waiting_bytes_ = 0;
+
+  FrameHeader in_;
+  std::size_t header_got_ = 0;
+  bool in_frame_ = false;
+  std::size_t in_left_ = 0;  ///< bytes of the frame
+  unsigned char* target_ = nullptr;
+  unsigned char small_[16 << 10];
+};
+
+}  // namespace hvd::transport::tcp

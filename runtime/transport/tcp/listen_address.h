@@ -1,0 +1,40 @@
+/// @file listen_address.h — where a rank listens, and in what order others try its addresses.
+#pragma once
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/listen_filter.h"
+
+namespace hvd::transport::tcp {
+
+/// What a rank tells the others.
+struct ListenAddress {
+  std::uint16_t port = 0;
+  std::uint64_t world = 0;  ///< a random number other than 0
+  std::vector<Address> addresses;
+
+  std::string text() const;
+  /// Throws Error{internal} on what text() does not make.
+  static ListenAddress of(const std::string& text);
+};
+
+/// Addresses of this host's interfaces that are up, without loopback and link-local ones.  @p interfaces: names or
+/// networks (10.0.0.0/24), comma-separated, as Open MPI's btl_tcp_if_include has them; empty: all.
+std::vector<Address> addresses_of_host(const std::string& interfaces);
+
+/// A listening socket on a free port of all addresses.  Throws Error{unavailable}.
+Fd open_listener(std::uint16_t* port);
+
+/// The addresses of @p peer, those that share most leading bits with one of @p own first.
+std::vector<Address> by_nearness(const ListenAddress& peer, const std::vector<Address>& own);
+
+/// @return its length.
+socklen_t to_sockaddr(const Address& address, std::uint16_t port, sockaddr_storage* out);
+std::string to_text(const Address& address);
+inline constexpr Address loopback_address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+
+}  // namespace hvd::transport::tcp

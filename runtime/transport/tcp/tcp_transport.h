@@ -1,0 +1,31 @@
+/// @file tcp_transport.h — the transport over TCP.
+///
+/// Another transport brings the ranks together: it carries what they tell one another while a world is being formed
+/// (Tag::exchange, Tag::share), and all else goes over connections of this one.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "transport/tcp/mesh.h"
+#include "transport/transport.h"
+
+namespace hvd::transport::tcp {
+
+struct TcpOptions {
+  std::optional<JobKey> key;  ///< the job's; without it rank 0 makes one, which travels by the other transport
+  std::string interfaces;     ///< that may be used (listen_address.h); empty: all
+  bool filter = true;         ///< lets only the job's hosts connect
+  int bulk_lanes = 1;
+  double limit_seconds = 60;
+  SocketCalls* calls = nullptr;  ///< must outlive the transport; nullptr: the system's
+};
+
+/// Collective over @p ranks_by's ranks, by its exchange().  Throws Error: unavailable, usage, timeout.
+std::unique_ptr<Transport> open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options);
+
+/// The key that the guard has left for its rank, HVD_KEY_FD; nullopt: no guard has started this process.
+std::optional<JobKey> job_key(int fd);
+
+}  // namespace hvd::transport::tcp

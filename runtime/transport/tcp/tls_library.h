@@ -1,0 +1,47 @@
+/// @file tls_library.h — OpenSSL's functions for one handshake, found when the first TCP transport is made.
+///
+/// Declared here and found at run time, so that one build runs with OpenSSL 1.1.1 and 3 and needs neither in a job of
+/// one host.
+#pragma once
+
+namespace hvd::transport::tcp {
+
+/// Each as in openssl/ssl.h, with pointers to its types as void*.
+struct TlsLibrary {
+  using PskClient = unsigned (*)(void* ssl, const char* hint, char* identity, unsigned most_identity,
+                                 unsigned char* key, unsigned most_key);
+  using PskServer = unsigned (*)(void* ssl, const char* identity, unsigned char* key, unsigned most_key);
+
+  const void* (*TLS_method)();
+  void* (*SSL_CTX_new)(const void* method);
+  void (*SSL_CTX_free)(void* context);
+  long (*SSL_CTX_ctrl)(void* context, int command, long number, void* more);
+  int (*SSL_CTX_set_num_tickets)(void* context, unsigned long tickets);
+  int (*SSL_CTX_set_ciphersuites)(void* context, const char* names);
+  void (*SSL_set_verify)(void* ssl, int mode, void* callback);
+  void (*SSL_CTX_set_psk_client_callback)(void* context, PskClient callback);
+  void (*SSL_CTX_set_psk_server_callback)(void* context, PskServer callback);
+  void* (*SSL_new)(void* context);
+  void (*SSL_free)(void* ssl);
+  void (*SSL_set_bio)(void* ssl, void* in, void* out);
+  int (*SSL_set_ex_data)(void* ssl, int index, void* data);
+  void* (*SSL_get_ex_data)(const void* ssl, int index);
+  void (*SSL_set_connect_state)(void* ssl);
+  void (*SSL_set_accept_state)(void* ssl);
+  int (*SSL_do_handshake)(void* ssl);
+  int (*SSL_session_reused)(const void* ssl);
+  int (*SSL_get_error)(const void* ssl, int result);
+  int (*SSL_read)(void* ssl, void* data, int bytes);
+  int (*SSL_write)(void* ssl, const void* data, int bytes);
+  void* (*BIO_new)(const void* method);
+  const void* (*BIO_s_mem)();
+  int (*BIO_read)(void* bio, void* data, int bytes);
+  int (*BIO_write)(void* bio, const void* data, int bytes);
+  unsigned long (*BIO_ctrl_pending)(void* bio);
+  void (*ERR_clear_error)();
+};
+
+/// Any thread.  Throws Error{unavailable} where there is no OpenSSL.
+const TlsLibrary& tls();
+
+}  // namespace hvd::transport::tcp

@@ -1,0 +1,100 @@
+"""Tensors over TCP connections of our own: right sums over two and three hosts, and strangers who call change nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from netns import jobs
+from netns.cluster import Cluster
+from support import hvdrun
+
+# Sums that are exact in float32, of sizes that travel in one message, in slices, and after one another in one batch.
+PROGRAM = """
+import sys, time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+total = hvd.size() * (hvd.size() + 1) // 2
+print("ready", flush=True)
+for round in range(int(sys.argv[1])):
+    for elements in (1, 1000, 9000, 300_000, 3_000_001):
+        base = np.arange(elements, dtype=np.float32) % 13
+        got = hvd.allreduce(base * (hvd.rank() + 1), op=hvd.Sum, name=f"sum.{elements}")
+        assert np.array_equal(got, base * total), elements
+    many = [np.full(1000, i + hvd.rank(), np.float32) for i in range(50)]
+    got = hvd.grouped_allreduce(many, op=hvd.Sum, name="many")
+    assert all(np.all(t == i * hvd.size() + total - hvd.size()) for i, t in enumerate(got))
+    rows = hvd.allgather(np.full((hvd.rank() + 1, 40_000), hvd.rank(), np.float32), name="rows")
+    assert rows.shape == (total, 40_000) and rows[-1, -1] == hvd.size() - 1
+    sent = hvd.broadcast(np.arange(200_000.0) if hvd.rank() == 1 else np.zeros(200_000), 1, name="sent")
+    assert sent[-1] == 199_999
+    time.sleep(0.02 * (round % 3))
+print("well", flush=True)
+"""
+# Calls all ports again and again: says nothing, rubbish, or a TLS greeting without a key.
+CALLER = """
+import json, socket, ssl, sys, time
+end, calls = time.monotonic() + float(sys.argv[1]), 0
+while time.monotonic() < end:
+    for host, port in json.loads(sys.argv[2]):
+        try:
+            line = socket.create_connection((host, port), timeout=0.2)
+            calls += 1
+            if calls % 3 == 0: line.sendall(b"\\0" * 5000)
+            if calls % 3 == 1:
+                context = ssl._create_unverified_context()
+                context.wrap_socket(line)
+        except OSError: pass
+    time.sleep(0.01)
+print(calls)
+"""
+
+
+def run(cluster: Cluster, hosts: str, rounds: int) -> subprocess.Popen[str]:
+    """Starts the program on the hosts."""
+    for host in cluster.names:
+        (cluster.tmp(host) / "sums.py").write_text(PROGRAM)
+    argv = [hvdrun.program(), "-H", hosts, "--transport", "tcp", "--verbose", "--python", jobs.python()]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return cluster.popen("alpha", [*argv, "/tmp/sums.py", str(rounds)], env=jobs.environment(), **pipes)
+
+
+def check(out: str, err: str, code: int | None, ranks: int) -> None:
+    """All ranks have found the right sums, over TCP."""
+    assert code == 0, out + err
+    assert out.count("well") == ranks, out + err
+    assert re.search(r"tensors travel by TCP .*connections prove the job's key", out + err), out + err
+
+
+@pytest.mark.parametrize("hosts", ["alpha:1,beta:1,gamma:1", "alpha:2,beta:2", "alpha:2,beta:1,gamma:1"])
+@pytest.mark.timeout(180)
+def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
+    job = run(three_hosts, hosts, 3)
+    out, err = job.communicate(timeout=120)
+    check(out, err, job.returncode, sum(int(n) for n in re.findall(r":(\d)", hosts)))
+
+
+@pytest.mark.timeout(180)
+def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None:
+    """A host of the job may call the ranks' ports; gamma, which is none, gets no answer."""
+    job = run(three_hosts, "alpha:1,beta:1", 60)
+    try:
+        assert job.stdout is not None
+        lines = [job.stdout.readline(), job.stdout.readline()]
+        assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
+        ports = [[three_hosts.address(h), port] for h in ("alpha", "beta") for _, port in jobs.listening(three_hosts, h)]
+        made = {}
+        for host in ("beta", "gamma"):
+            told = three_hosts.run(host, ["python3", "-c", CALLER, "1.5", json.dumps(ports)], timeout=60)
+            made[host] = int(told.stdout)
+        out, err = job.communicate(timeout=120)
+    finally:
+        job.kill()
+        job.wait(10)
+    check(out, err, job.returncode, 2)
+    assert made["beta"] > 0
+    assert made["gamma"] == 0

@@ -1,0 +1,112 @@
+/// Each system call of the protocol fails once, on each side and at each point: the bytes are right, or the error names
+/// the rank, and nobody hangs.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+
+#include "tcp_ranks.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+using transport::Transport;
+
+namespace {
+
+enum class Call { socket, connect, connect_error, accept, send, receive, epoll_ctl };
+
+struct Fault {
+  Call call;
+  int at;      ///< the how many-th call, from 0
+  int number;  ///< errno; 0: the other end has closed, or half of the bytes go
+};
+
+class FaultyCalls final : public transport::tcp::SocketCalls {
+ public:
+  explicit FaultyCalls(Fault fault) : fault_(fault) {}
+  bool done() const { return seen_ > fault_.at; }
+
+  int socket(int family) override { return fails(Call::socket) ? -1 : SocketCalls::socket(family); }
+  int connect(int fd, const sockaddr* to, socklen_t bytes) override {
+    return fails(Call::connect) ? -1 : SocketCalls::connect(fd, to, bytes);
+  }
+  int connect_error(int fd) override { return fails(Call::connect_error) ? errno : SocketCalls::connect_error(fd); }
+  int accept(int listener) override { return fails(Call::accept) ? -1 : SocketCalls::accept(listener); }
+  ssize_t send(int fd, const iovec* parts, int count) override {
+    if (!fails(Call::send)) return SocketCalls::send(fd, parts, count);
+    if (fault_.number != 0) return reset(fd);
+    const iovec half{parts[0].iov_base, (parts[0].iov_len + 1) / 2};
+    return SocketCalls::send(fd, &half, 1);
+  }
+  ssize_t receive(int fd, const iovec* parts, int count) override {
+    if (!fails(Call::receive)) return SocketCalls::receive(fd, parts, count);
+    if (fault_.number != 0) return reset(fd);
+    ::shutdown(fd, SHUT_RDWR);
+    return 0;
+  }
+  int epoll_ctl(int epoll, int what, int fd, std::uint32_t events) override {
+    return fails(Call::epoll_ctl) ? -1 : SocketCalls::epoll_ctl(epoll, what, fd, events);
+  }
+
+ private:
+  bool fails(Call call) {
+    if (call != fault_.call || seen_++ != fault_.at) return false;
+    errno = fault_.number;
+    return true;
+  }
+  /// The connection ends for the other side too.
+  ssize_t reset(int fd) {
+    if (fault_.number == ECONNRESET || fault_.number == EPIPE) ::shutdown(fd, SHUT_RDWR);
+    errno = fault_.number;
+    return -1;
+  }
+  const Fault fault_;
+  int seen_ = 0;
+};
+
+/// True when the fault has come about.
+bool try_fault(Fault fault, int side) {
+  FaultyCalls faulty(fault);
+  const auto failures = run_tcp(
+      2,
+      [](Transport& t) {
+        exchange_all(t, {0, 10, 100'000, 3});
+        exchange_all(t, {1 << 20, 5});
+      },
+      [&](int r) {
+        transport::tcp::TcpOptions o;
+        o.limit_seconds = 5;
+        if (r == side) o.calls = &faulty;
+        return o;
+      });
+  for (int r = 0; r < 2; ++r) {
+    const std::string& f = failures[static_cast<std::size_t>(r)];
+    const bool named = f.find("rank " + std::to_string(1 - r)) != std::string::npos;
+    const bool at_start = f.starts_with("epoll: ");
+    INFO("call " << static_cast<int>(fault.call) << " number " << fault.at << " errno " << fault.number << " on rank "
+                 << side << ": rank " << r << ": " << f);
+    CHECK((f.empty() || named || at_start));
+  }
+  return faulty.done();
+}
+
+void try_all(Call call, std::initializer_list<int> numbers, int most = 200) {
+  for (const int side : {0, 1})
+    for (const int number : numbers)
+      for (int at = 0; at < most; ++at)
+        if (!try_fault({call, at, number}, side)) break;
+}
+
+}  // namespace
+
+TEST_CASE("a fault at each call that makes a connection") {
+  try_all(Call::socket, {EMFILE});
+  try_all(Call::connect, {ECONNREFUSED, ENETUNREACH, EINTR});
+  try_all(Call::connect_error, {ECONNREFUSED, ETIMEDOUT});
+  try_all(Call::accept, {EMFILE, ECONNABORTED, EINTR});
+}
+
+TEST_CASE("a fault at each send") { try_all(Call::send, {EINTR, EAGAIN, ECONNRESET, 0}); }
+TEST_CASE("a fault at each receive") { try_all(Call::receive, {EINTR, EAGAIN, ECONNRESET, 0}); }
+TEST_CASE("a fault at each change of what epoll watches") { try_all(Call::epoll_ctl, {ENOMEM}, 40); }

@@ -1,0 +1,99 @@
+/// @file tcp_ranks.h — ranks as threads of one process, which reach each other by TCP.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "transport/loopback.h"
+#include "transport/tcp/tcp_transport.h"
+
+namespace hvd::testing {
+
+/// Runs f on every rank at once.  @return what each rank threw, by rank; empty: it did not.
+inline std::vector<std::string> run_tcp(int size, const std::function<void(transport::Transport&)>& f,
+                                        const std::function<transport::tcp::TcpOptions(int)>& options = {}) {
+  const auto world = transport::LoopbackWorld::make(size);
+  std::vector<std::string> failures(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        transport::tcp::TcpOptions o = options ? options(r) : transport::tcp::TcpOptions{};
+        o.limit_seconds = std::min(o.limit_seconds, 10.0);
+        const auto t = transport::tcp::open(world->open(r), o);
+        f(*t);
+      } catch (const std::exception& e) { failures[static_cast<std::size_t>(r)] = e.what(); }
+    });
+  for (std::thread& t : threads) t.join();
+  return failures;
+}
+
+/// Waits for a ticket.  Throws Error{timeout} after some seconds, and what the transport throws.
+inline void await(transport::Transport& t, transport::Ticket ticket, double seconds = 20) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!t.test(ticket)) {
+    if (std::chrono::steady_clock::now() > end) throw Error(Code::timeout, "test", "a message has not come");
+    t.nap(1'000'000);
+  }
+}
+
+inline transport::Message await(transport::Transport& t, transport::Tag tag, double seconds = 20) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  for (;;) {
+    if (auto m = t.poll(tag)) return std::move(*m);
+    if (!t.lost().empty()) throw Error(Code::peer_lost, "", t.lost().front().text);
+    if (std::chrono::steady_clock::now() > end) throw Error(Code::timeout, "test", "a message has not come");
+    t.nap(1'000'000);
+  }
+}
+
+/// Bytes that say where they belong.
+inline std::string pattern(std::size_t bytes, int seed) {
+  std::string text(bytes, 0);
+  for (std::size_t i = 0; i < bytes; ++i)
+    text[i] = static_cast<char>((i * 31 + i / 251 + static_cast<std::size_t>(seed)) & 0xff);
+  return text;
+}
+
+/// Each rank sends messages of all sizes to each other one, and receives as many.  Throws where bytes differ.
+inline void exchange_all(transport::Transport& t, const std::vector<std::size_t>& sizes) {
+  struct Buffer {
+    transport::Ticket ticket;
+    std::string body, wanted;
+  };
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  const auto give_up = [&] {
+    for (auto& b : buffers) { t.abandon(b->ticket); }
+  };
+  try {
+    for (int other = 0; other < t.size(); ++other) {
+      if (other == t.rank()) continue;
+      for (const std::size_t bytes : sizes) {
+        auto in = std::make_unique<Buffer>();
+        in->body.resize(bytes);
+        in->wanted = pattern(bytes, other * 7 + t.rank());
+        in->ticket = t.irecv(other, transport::Tag::data, in->body.data(), bytes);
+        buffers.push_back(std::move(in));
+        auto out = std::make_unique<Buffer>();
+        out->body = out->wanted = pattern(bytes, t.rank() * 7 + other);
+        out->ticket = t.isend(other, transport::Tag::data, out->body.data(), bytes);
+        buffers.push_back(std::move(out));
+      }
+    }
+    for (auto& b : buffers) {
+      await(t, b->ticket);
+      b->ticket = 0;
+      if (b->body != b->wanted) throw Error(Code::internal, "test", "wrong bytes");
+    }
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+}  // namespace hvd::testing
