@@ -23,7 +23,9 @@ constexpr std::size_t eager_bytes = 32 << 10;
 constexpr std::size_t most_control_bytes = std::size_t{1} << 30;
 constexpr std::size_t piece_bytes = 256 << 10;  ///< of a large message, where there are several lanes for it
 constexpr std::size_t most_called = 256;        ///< connections that have not proved the key yet
-constexpr std::int64_t called_ns = 30'000'000'000, again_ns = 50'000'000, leave_ns = 1'000'000'000;
+constexpr std::int64_t called_ns = 30'000'000'000;
+
+std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
 Error broken() { return Error(Code::internal, "TCP", "a frame came that no rank of this version sends"); }
 
@@ -46,7 +48,7 @@ Mesh::~Mesh() {
   try {
     for (auto& p : peers_)
       if (p) say_bye(*p);
-    const std::int64_t end = now_ns() + leave_ns;
+    const std::int64_t end = now_ns() + nanoseconds(plan_.leave_seconds);
     while (!quiet() && now_ns() < end) {
       for (auto& [fd, lane] : std::unordered_map<int, Lane*>(lanes_))
         if (!lane->idle() && !lane->watches_out) push(*lane);
@@ -343,7 +345,7 @@ void Mesh::add(int rank, int number, OutFrame frame) {
   }
   link.waiting.push_back(std::move(frame));
   if (calling_.emplace(rank, number).second) {
-    link.end_ns = now_ns() + static_cast<std::int64_t>(plan_.limit_seconds * 1e9);
+    link.end_ns = now_ns() + nanoseconds(plan_.limit_seconds);
     call(rank, number);
   }
 }
@@ -381,7 +383,7 @@ bool Mesh::watch(Link& link, int what) {
   if (c.fd() < 0 || calls_.epoll_ctl(epoll_.get(), what, c.fd(), c.events()) == 0) return true;
   link.why = "epoll: " + errno_text(errno);
   link.connecting.reset();
-  link.again_ns = now_ns() + again_ns;
+  link.again_ns = now_ns() + nanoseconds(plan_.again_seconds);
   return false;
 }
 
@@ -393,11 +395,11 @@ void Mesh::step(Connecting& c, int rank, int number) {
       return establish(c, rank, number);
     case Connecting::State::duplicate:  // the peer's call is on its way to us; else we call again
       link.connecting.reset();
-      link.again_ns = now_ns() + 40 * again_ns;
+      link.again_ns = now_ns() + nanoseconds(40 * plan_.again_seconds);
       return;
     case Connecting::State::failed:
       link.why = c.why();
-      link.again_ns = now_ns() + again_ns;
+      link.again_ns = now_ns() + nanoseconds(plan_.again_seconds);
       return;
     case Connecting::State::introduced:
     case Connecting::State::under_way:

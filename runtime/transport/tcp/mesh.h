@@ -33,7 +33,9 @@ struct MeshPlan {
   std::vector<int> hosts;            ///< [size] ranks with the same number share a machine
   Fd listener;
   int bulk_lanes = 1;         ///< connections to a peer for large messages
-  double limit_seconds = 60;  ///< for a connection to be made
+  double limit_seconds = 60;    ///< for a connection to be made
+  double again_seconds = 0.05;  ///< after a call that failed; the other end's own call has 40 times as long
+  double leave_seconds = 1;     ///< what has been sent leaves within it
 };
 
 class Mesh final : public FrameHandler {
@@ -48,7 +50,7 @@ class Mesh final : public FrameHandler {
 
   /// @p calls must outlive this.  Throws Error{unavailable}.
   Mesh(MeshPlan plan, SocketCalls& calls);
-  /// What has been sent leaves, within a second.
+  /// What has been sent leaves, within leave_seconds.
   ~Mesh() override;
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;

@@ -140,6 +140,8 @@ std::unique_ptr<Transport> open(std::unique_ptr<Transport> ranks_by, const TcpOp
   plan.hosts = ranks_by->host_of();
   plan.bulk_lanes = options.bulk_lanes;
   plan.limit_seconds = options.limit_seconds;
+  plan.again_seconds = options.again_seconds;
+  plan.leave_seconds = options.leave_seconds;
 
   ListenAddress own;
   plan.listener = open_listener(&own.port);

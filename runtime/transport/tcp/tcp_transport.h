@@ -19,6 +19,7 @@ struct TcpOptions {
   bool filter = true;         ///< lets only the job's hosts connect
   int bulk_lanes = 1;
   double limit_seconds = 60;
+  double again_seconds = 0.05, leave_seconds = 1;  ///< as in MeshPlan
   SocketCalls* calls = nullptr;  ///< must outlive the transport; nullptr: the system's
 };
 
