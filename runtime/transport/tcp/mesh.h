@@ -32,7 +32,7 @@ struct MeshPlan {
   std::vector<ListenAddress> ranks;  ///< [size]
   std::vector<int> hosts;            ///< [size] ranks with the same number share a machine
   Fd listener;
-  int bulk_lanes = 1;         ///< connections to a peer for large messages
+  int bulk_lanes = 1;           ///< connections to a peer for large messages
   double limit_seconds = 60;    ///< for a connection to be made
   double again_seconds = 0.05;  ///< after a call that failed; the other end's own call has 40 times as long
   double leave_seconds = 1;     ///< what has been sent leaves within it

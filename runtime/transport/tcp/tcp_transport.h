@@ -20,7 +20,7 @@ struct TcpOptions {
   int bulk_lanes = 1;
   double limit_seconds = 60;
   double again_seconds = 0.05, leave_seconds = 1;  ///< as in MeshPlan
-  SocketCalls* calls = nullptr;  ///< must outlive the transport; nullptr: the system's
+  SocketCalls* calls = nullptr;                    ///< must outlive the transport; nullptr: the system's
 };
 
 /// Collective over @p ranks_by's ranks, by its exchange().  Throws Error: unavailable, usage, timeout.
