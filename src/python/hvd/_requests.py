@@ -47,7 +47,7 @@ class Request(NamedTuple):
     """One tensor of one operation."""
 
     operation: Operation
-    name: str | None  # None: made from the order of the calls
+    name: str | bytes | None  # None: made from the order of the calls; bytes: taken as they are, without the kind in front
     view: View
     out: int = 0  # allreduce, broadcast: the address of the result, of view's shape and dtype; may be view's
     splits: tuple[int, ...] | None = None  # alltoall: rows for each rank of the set; None: equal parts

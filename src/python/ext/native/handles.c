@@ -1,4 +1,5 @@
 /* handles.c — operations under way: has it ended, wait, forget. */
+#include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -31,9 +32,9 @@ static int right_after(hvd_handle handle) {
   return now_ns() - newest.since_ns < YOUNG_NS;
 }
 
-/* 0: ended, *status says how, and last_error is the operation's; -1: a signal handler raised, the operation is still
- * under way. */
-static int wait_in_slices(hvd_handle handle, int* status) {
+/* 0: ended, *status says how, and last_error is the operation's; 1: it has not ended within seconds; -1: a signal
+ * handler raised, the operation is still under way. */
+static int wait_for_seconds(hvd_handle handle, double seconds, int* status) {
   int done = 0;
   *status = lib.poll(handle, &done);
   if (*status != HVD_OK) return 0;
@@ -42,8 +43,9 @@ static int wait_in_slices(hvd_handle handle, int* status) {
     return 0;
   }
   for (;;) {
+    const double slice = seconds < SLICE_SECONDS ? seconds : SLICE_SECONDS;
     Py_BEGIN_ALLOW_THREADS;
-    *status = lib.wait(handle, SLICE_SECONDS);
+    *status = lib.wait(handle, slice);
     Py_END_ALLOW_THREADS;
     if (*status != HVD_TIMEOUT) return 0;
     /* an operation may itself have ended with a timeout */
@@ -52,8 +54,12 @@ static int wait_in_slices(hvd_handle handle, int* status) {
       return 0;
     }
     if (PyErr_CheckSignals()) return -1;
+    seconds -= slice;
+    if (seconds <= 0) return 1;
   }
 }
+
+static int wait_in_slices(hvd_handle handle, int* status) { return wait_for_seconds(handle, HUGE_VAL, status); }
 
 /* Waits for the end and forgets the handle.  0, or -1 with an exception; after a signal's the handle lives on. */
 static int finish_handle(hvd_handle handle) {
@@ -89,6 +95,21 @@ static PyObject* py_wait(PyObject* self, PyObject* arg) {
   if (handle_of(arg, &handle) || wait_in_slices(handle, &status)) return NULL;
   if (status != HVD_OK) return raise_status(status);
   Py_RETURN_NONE;
+}
+
+/* wait_within(handle, seconds) -> whether it has ended.  It is not forgotten. */
+static PyObject* py_wait_within(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  hvd_handle handle;
+  int status = HVD_OK;
+  if (count != 2) return wrong_count("wait_within", count);
+  if (handle_of(args[0], &handle)) return NULL;
+  const double seconds = PyFloat_AsDouble(args[1]);
+  if (seconds == -1.0 && PyErr_Occurred()) return NULL;
+  const int waited = wait_for_seconds(handle, seconds, &status);
+  if (waited < 0) return NULL;
+  if (waited == 0 && status != HVD_OK) return raise_status(status);
+  return PyBool_FromLong(waited == 0);
 }
 
 static PyObject* py_finish(PyObject* self, PyObject* arg) {
@@ -152,9 +173,11 @@ static PyObject* py_release(PyObject* self, PyObject* arg) {
   Py_RETURN_NONE;
 }
 
-PyMethodDef handle_methods[] = {{"poll", py_poll, METH_O, "poll(handle) -> bool"},
-                                {"wait", py_wait, METH_O, "wait(handle): until it has ended"},
-                                {"finish", py_finish, METH_O, "finish(handle): wait, forget"},
-                                {"finish_many", py_finish_many, METH_O, "finish_many([handle, ...])"},
-                                {"release", py_release, METH_O, "release(handle)"},
-                                {NULL, NULL, 0, NULL}};
+PyMethodDef handle_methods[] = {
+    {"poll", py_poll, METH_O, "poll(handle) -> bool"},
+    {"wait", py_wait, METH_O, "wait(handle): until it has ended"},
+    {"finish", py_finish, METH_O, "finish(handle): wait, forget"},
+    {"finish_many", py_finish_many, METH_O, "finish_many([handle, ...])"},
+    {"release", py_release, METH_O, "release(handle)"},
+    {"wait_within", FAST(py_wait_within), METH_FASTCALL, "wait_within(handle, seconds) -> ended"},
+    {NULL, NULL, 0, NULL}};

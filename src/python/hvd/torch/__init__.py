@@ -18,6 +18,7 @@ from hvd._common_names import _names as _shared
 from hvd.torch import functions as _functions
 from hvd.torch import ops as _ops
 from hvd.torch._torch_compile import exclude_from_compile
+from hvd.torch.c10d import register as _register_c10d
 from hvd.torch.compression import Compression
 from hvd.torch.functions import (
     allgather_object,
@@ -68,6 +69,7 @@ exclude_from_compile(
     [f for module in (_ops, _functions) for name in module.__all__ if callable(f := getattr(module, name))]
     + [_Distributed.step, _Distributed.synchronize]
 )
+_register_c10d()
 
 
 def __getattr__(name: str) -> Any:

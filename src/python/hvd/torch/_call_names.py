@@ -1,0 +1,76 @@
+"""Names for calls that torch matches by their order.
+
+The runtime matches operations by name.  A call's name follows from the calls before it, and never from the call
+itself: so ranks that disagree on a call meet under one name, and each hears what the other one wanted.  A loop's calls
+get the same names in every round: the runtime knows them already, and a timeline has one row for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_REMEMBERED = 4  # so many calls tell where in a loop the next one stands
+_UNDER_WAY = 16  # calls of one place that can be under way at the same time
+_UNDER_WAY_ALIKE = 64  # the same, where the last calls were all alike
+_MOST_PLACES = 512
+
+
+class CallName:
+    """A name, and the operation that bore it last."""
+
+    __slots__ = ("handle", "text")
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.handle = 0
+
+
+class _Place:
+    """Where a program stands: behind the same last calls."""
+
+    __slots__ = ("before", "following", "names", "uses", "width")
+
+    def __init__(self, before: tuple[Any, ...]) -> None:
+        self.before = before
+        self.following: dict[Any, _Place] = {}  # by what is called here
+        self.names: list[CallName] = []  # taken in turn
+        self.width = _UNDER_WAY_ALIKE if len(before) == _REMEMBERED and len(set(before)) == 1 else _UNDER_WAY
+        self.uses = 0
+
+
+class CallNames:
+    """The names of one group's calls.  One thread at a time; the same on all ranks that make the same calls."""
+
+    def __init__(self, label: str) -> None:
+        """label: what the names begin with."""
+        self._label = self._front = label.encode()
+        self._restarts = -1
+        self.restart()
+
+    def restart(self) -> None:
+        """After ranks have disagreed on a call: what was called before does not count any more."""
+        self._restarts += 1
+        if self._restarts:
+            self._front = b"%s.%d" % (self._label, self._restarts)
+        self._count = 0
+        self._place = _Place(())
+        self._places = {(): self._place}
+
+    def next(self, call: tuple[Any, ...]) -> CallName:
+        """The name of the next call.  call: what ranks must agree on."""
+        place = self._place
+        index = place.uses % place.width
+        place.uses += 1
+        if index == len(place.names):
+            self._count += 1
+            place.names.append(CallName(b"%s #%d" % (self._front, self._count)))
+        self._place = place.following.get(call) or self._learn(place, call)
+        return place.names[index]
+
+    def _learn(self, place: _Place, call: tuple[Any, ...]) -> _Place:
+        before = (*place.before, call)[-_REMEMBERED:]
+        if len(self._places) >= _MOST_PLACES and before not in self._places:
+            self._places.clear()  # a program without a loop
+        found = self._places.setdefault(before, _Place(before))
+        place.following[call] = found
+        return found

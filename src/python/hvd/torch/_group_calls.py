@@ -1,0 +1,149 @@
+"""How a process group's calls get into the runtime, and their results out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from math import prod
+from typing import Any, Callable
+
+import torch
+
+from hvd import _native
+from hvd._requests import Operation, Request, View, gpu_of, item_bytes_of
+from hvd.torch._group_sets import GroupSets
+from hvd.torch._group_work import GroupState, GroupWork, under_way
+from hvd.torch._point_to_point import PairLine
+from hvd.torch.ops import collectives, moving
+
+Tensors = list[torch.Tensor]
+Dense = tuple[torch.Tensor, View]
+
+
+def one(tensors: Any, what: str) -> torch.Tensor:
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise ValueError(f"{what}: one tensor is needed, not {len(tensors)}")
+    found: torch.Tensor = tensors[0]
+    return found
+
+
+def seconds_of(opts: Any) -> float | None:
+    """The call's own time-out; None: the group's."""
+    timeout = getattr(opts, "timeout", None)
+    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 0.0
+    return seconds if seconds > 0 else None
+
+
+def flattened(view: View) -> View:
+    """The same memory, as rows of one element."""
+    return view[0], view[1], (prod(view[2]),), view[3]
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def put_parts(into: Sequence[torch.Tensor], flat: torch.Tensor) -> None:
+    """Copies the parts of flat, one after the other, into tensors of these sizes."""
+    at = 0
+    with torch.no_grad():
+        for tensor in into:
+            count = tensor.numel()
+            tensor.copy_(flat[at : at + count].view(tensor.shape))
+            at += count
+
+
+class GroupCalls:
+    """One group on this rank.  One thread at a time, in the same order on all ranks of the group."""
+
+    state: GroupState
+    _set: int  # number of the process set
+    _ranks: tuple[int, ...]  # of the world
+    _place: int  # this rank's, among them
+    _size: int
+    _sets: GroupSets
+    _store: Any
+    _pairs: dict[int, PairLine]
+    _calls: int = 0
+    _barriers: int = 0
+
+    def _submit(self, operation: Operation, view: View, agreed: Any, out: int = 0, splits: Any = None) -> int:
+        """agreed: what all ranks must have alike, of what operation does not say."""
+        name = self.state.names.next((operation.kind, operation.reduce, operation.root, agreed))
+        self._calls += 1
+        before = under_way.get(name.handle)
+        if before is not None and not before.is_completed():
+            before.wait()
+        handle = _native.submit((operation, name.text, view, out, splits))  # type: ignore[arg-type]
+        name.handle = handle
+        return handle
+
+    def _submit_group(self, operation: Operation, views: list[View], in_place: bool) -> list[int]:
+        """Several tensors that run together."""
+        agreed = tuple((view[1], view[2]) for view in views)
+        name = self.state.names.next((operation.kind, operation.reduce, operation.root, agreed))
+        self._calls += 1
+        before = under_way.get(name.handle)
+        if before is not None and not before.is_completed():
+            before.wait()
+        requests = [
+            Request(operation, b"%s.%d" % (name.text, index), view, view[0] if in_place else 0)
+            for index, view in enumerate(views)
+        ]
+        handles = _native.submit_many(requests, True)
+        name.handle = handles[0]
+        return handles
+
+    def _take(self, handle: int, view: View, like: torch.Tensor) -> torch.Tensor:
+        """The result of an operation that has ended: [elements], of like's dtype."""
+        collectives._settle()
+        capsule, shape = _native.take(handle, item_bytes_of(view), gpu_of(view))
+        rows = (prod(shape) // 2, 2) if like.is_complex() else (prod(shape),)
+        return moving._adapter.adopt(capsule, rows, like)
+
+    def _in_place(self, operation: Operation, tensors: Tensors, dense: list[Dense], opts: Any) -> GroupWork:
+        """Operations whose results are where their inputs were."""
+        if len(dense) == 1:
+            view = dense[0][1]
+            handles = [self._submit(operation, view, view[1:3], view[0])]
+        else:
+            handles = self._submit_group(operation, [view for _, view in dense], True)
+        copied = [(tensor, work) for tensor, (work, _) in zip(tensors, dense) if work is not tensor]
+
+        def complete() -> None:
+            for handle in handles:
+                _native.release(handle)
+            collectives._settle()
+            with torch.no_grad():
+                for tensor, work in copied:
+                    tensor.copy_(work)
+
+        gpu = gpu_of(dense[0][1]) >= 0
+        return GroupWork(self.state, handles, tensors, dense, complete if copied or gpu else None, seconds_of(opts))
+
+    def _moved(self, handle: int, view: View, dense: Any, outputs: Any, opts: Any, put: Callable[[Any], None]) -> GroupWork:
+        """An operation whose result the runtime allocates; put: what is done with it, flat."""
+
+        def complete() -> None:
+            put(self._take(handle, view, dense[0]))
+
+        return GroupWork(self.state, [handle], outputs, dense, complete, seconds_of(opts))
+
+    # ---- what torch asks
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self.state.seconds = timeout.total_seconds()
+
+    def abort(self) -> None:
+        self.state.aborted = True
+
+    def shutdown(self) -> None:
+        pass
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._calls

@@ -1,0 +1,385 @@
+"""The operations of torch's process groups, over the runtime's.
+
+Names and arguments are c10d's.  Where the runtime has no such operation: gather and scatter are alltoalls in which one
+rank gives or takes rows; what the runtime cannot add up (bitwise reductions) is gathered, and reduced by each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from math import prod
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+from hvd import _native
+from hvd._native import (
+    ALLGATHER,
+    ALLREDUCE,
+    ALLTOALL,
+    BARRIER,
+    BROADCAST,
+    REDUCESCATTER,
+    Average,
+    Max,
+    Min,
+    Product,
+    Sum,
+)
+from hvd._requests import HOST, U8, Operation, View
+from hvd.torch._group_calls import Dense, GroupCalls, Tensors, flattened, one, put_parts, real, seconds_of
+from hvd.torch._group_work import GroupWork
+from hvd.torch._point_to_point import PairLine
+from hvd.torch.ops import collectives, moving
+
+_Op: Any = dist.ReduceOp.RedOpType
+_REDUCES = {_Op.SUM: Sum, _Op.AVG: Average, _Op.MIN: Min, _Op.MAX: Max, _Op.PRODUCT: Product}
+_FOLDS: dict[Any, Callable[..., torch.Tensor]] = {
+    _Op.BAND: torch.bitwise_and,
+    _Op.BOR: torch.bitwise_or,
+    _Op.BXOR: torch.bitwise_xor,
+    _Op.PRODUCT: torch.mul,
+}
+
+
+def _reduction(opts: Any) -> Any:
+    op = getattr(opts, "reduceOp", opts)
+    return _Op.SUM if op is None else getattr(op, "op", op)
+
+
+class GroupOperations(GroupCalls):
+    """What a group's rank calls."""
+
+    # ---- allreduce, reduce, broadcast
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> GroupWork:
+        tensor = one(tensors, "allreduce")
+        if tensor.layout is not torch.strided:
+            return self._allreduce_sparse(tensor, opts)
+        op = _reduction(opts)
+        reduce = _REDUCES.get(op)
+        if reduce is None or (tensor.is_complex() and reduce not in (Sum, Average)):
+            return self._folded(tensor, tensor, op, opts)
+        dense = collectives.dense(real(tensor))
+        return self._in_place(Operation(ALLREDUCE, self._set, reduce), [real(tensor)], [dense], opts)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
+        op = _reduction(opts)
+        reduce = _REDUCES.get(op)
+        if reduce is None:
+            raise NotImplementedError(f"hvd: allreduce_coalesced has no reduction {op}")
+        plain = [real(tensor) for tensor in tensors]
+        if not plain:
+            return GroupWork(self.state, (), tensors)
+        return self._in_place(Operation(ALLREDUCE, self._set, reduce), plain, [collectives.dense(t) for t in plain], opts)
+
+    def _folded(self, tensor: torch.Tensor, into: torch.Tensor, op: Any, opts: Any) -> GroupWork:
+        """A reduction that the runtime has not: all ranks' tensors are gathered, and each rank reduces them."""
+        fold = _FOLDS.get(op)
+        if fold is None:
+            raise NotImplementedError(
+                f"hvd: there is no reduction {op} (possible: {', '.join(map(str, [*_REDUCES, *_FOLDS]))})"
+            )
+        dense = moving.dense(tensor)
+        view = flattened(dense[1])
+        handle = self._submit(Operation(ALLGATHER, self._set), view, view[1:3])
+
+        def put(flat: torch.Tensor) -> None:
+            parts = flat.view(self._size, *tensor.shape).unbind(0)
+            total = parts[0]
+            for part in parts[1:]:
+                total = fold(total, part)
+            with torch.no_grad():
+                into.copy_(total)
+
+        return self._moved(handle, view, dense, [into], opts, put)
+
+    def _allreduce_sparse(self, tensor: torch.Tensor, opts: Any) -> GroupWork:
+        if _reduction(opts) != _Op.SUM or tensor.layout is not torch.sparse_coo:
+            raise NotImplementedError("hvd: a sparse allreduce takes tensors of layout sparse_coo, and ReduceOp.SUM")
+        mine = tensor.detach().coalesce()
+        indices = moving.dense(mine.indices().t().contiguous())
+        values = moving.dense(mine.values())
+        views = [indices[1], values[1]]
+        handles = []
+        for view in views:  # ranks have their own numbers of rows
+            handles.append(self._submit(Operation(ALLGATHER, self._set), view, (view[1], view[2][1:])))
+
+        def complete() -> None:
+            places = self._take(handles[0], views[0], indices[0]).view(-1, mine.sparse_dim()).t()
+            rows = self._take(handles[1], views[1], values[0]).view(-1, *values[0].shape[1:])
+            with torch.no_grad():
+                tensor.copy_(torch.sparse_coo_tensor(places, rows, tensor.shape).coalesce())
+
+        return GroupWork(self.state, handles, [tensor], (indices, values), complete, seconds_of(opts))
+
+    def allreduce_sparse(self, tensors: Any, opts: Any = None) -> GroupWork:
+        return self._allreduce_sparse(one(tensors, "allreduce_sparse"), opts)
+
+    def reduce(self, tensors: Any, opts: Any = None) -> GroupWork:
+        tensor = one(tensors, "reduce")
+        if opts.rootRank == self._place:
+            return self.allreduce([tensor], opts)
+        return self.allreduce([tensor.detach().clone()], opts)  # only the root's may change
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> GroupWork:
+        tensor = real(one(tensors, "broadcast"))
+        operation = Operation(BROADCAST, self._set, Sum, getattr(opts, "rootRank", 0))
+        return self._in_place(operation, [tensor], [moving.dense(tensor)], opts)
+
+    # ---- allgather
+
+    def allgather(self, output_tensors: list[Tensors], input_tensors: Any, opts: Any = None) -> GroupWork:
+        mine = one(input_tensors, "allgather")
+        into = output_tensors[0]
+        if len(into) != self._size:
+            raise ValueError(f"allgather: {self._size} tensors are needed to receive into, not {len(into)}")
+        if any(tensor.dtype != mine.dtype for tensor in into):
+            raise ValueError("allgather: tensors to receive into must have the dtype of the one that is sent")
+        return self._gathered(into, mine, opts, output_tensors)
+
+    def _gathered(self, into: Tensors, mine: torch.Tensor, opts: Any, outputs: Any) -> GroupWork:
+        """Ranks may have different numbers of elements."""
+        dense = moving.dense(mine)
+        view = flattened(dense[1])
+        handle = self._submit(Operation(ALLGATHER, self._set), view, view[1])
+        wanted = sum(tensor.numel() for tensor in into)
+
+        def put(flat: torch.Tensor) -> None:
+            if flat.numel() != wanted:
+                raise RuntimeError(f"allgather: {flat.numel()} elements came, and there is room for {wanted}")
+            put_parts(into, flat)
+
+        return self._moved(handle, view, dense, outputs, opts, put)
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        if output.numel() != self._size * input.numel() or output.dtype != input.dtype:
+            raise ValueError(
+                f"all_gather_into_tensor: {self._size} times {list(input.shape)} of {input.dtype} does not fit into "
+                f"{list(output.shape)} of {output.dtype}"
+            )
+        return self._gathered([output], input, opts, [output])
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        return self._gathered_group([[output] for output in outputs], inputs, opts, outputs)
+
+    def allgather_coalesced(self, output_lists: list[Tensors], inputs: Tensors, opts: Any = None) -> GroupWork:
+        # by rank, then by tensor
+        return self._gathered_group([list(of_one) for of_one in zip(*output_lists)], inputs, opts, output_lists)
+
+    def _gathered_group(self, into: list[Tensors], inputs: Tensors, opts: Any, outputs: Any) -> GroupWork:
+        if not inputs:
+            return GroupWork(self.state, (), outputs)
+        dense = [moving.dense(tensor) for tensor in inputs]
+        views = [flattened(view) for _, view in dense]
+        handles = self._submit_group(Operation(ALLGATHER, self._set), views, False)
+
+        def complete() -> None:
+            for handle, view, (work, _), tensors in zip(handles, views, dense, into):
+                put_parts(tensors, self._take(handle, view, work))
+
+        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
+
+    # ---- reduce_scatter
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        if input.numel() != self._size * output.numel() or output.dtype != input.dtype:
+            raise ValueError(
+                f"reduce_scatter_tensor: {list(input.shape)} of {input.dtype} cannot be divided among {self._size} ranks as "
+                f"{list(output.shape)} of {output.dtype}"
+            )
+        return self._scattered([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
+        return self._scattered(outputs, inputs, opts) if inputs else GroupWork(self.state, (), outputs)
+
+    def _scattered(self, outputs: Tensors, inputs: Tensors, opts: Any) -> GroupWork:
+        """inputs: each has the parts of all ranks, one after the other."""
+        reduce = _REDUCES.get(_reduction(opts))
+        if reduce not in (Sum, Average):
+            if len(inputs) > 1:
+                raise NotImplementedError("hvd: several tensors are reduced and scattered together by SUM or AVG only")
+            whole = inputs[0].detach().clone()
+            return self._sliced(outputs[0], whole, self._place * outputs[0].numel(), opts)
+        dense = [collectives.dense(real(tensor)) for tensor in inputs]
+        views: list[View] = [(view[0], view[1], (self._size, prod(view[2]) // self._size), view[3]) for _, view in dense]
+        operation = Operation(REDUCESCATTER, self._set, reduce)
+        if len(views) == 1:
+            handles = [self._submit(operation, views[0], views[0][1:3])]
+        else:
+            handles = self._submit_group(operation, views, False)
+
+        def complete() -> None:
+            for handle, view, (work, _), output in zip(handles, views, dense, outputs):
+                put_parts([real(output)], self._take(handle, view, work))
+
+        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
+
+    def _sliced(self, output: torch.Tensor, whole: torch.Tensor, at: int, opts: Any) -> GroupWork:
+        """Everything is reduced; this rank keeps its part."""
+        work = self.allreduce([whole], opts)
+        before = work._complete
+
+        def complete() -> None:
+            if before is not None:
+                before()
+            else:
+                for handle in work._handles:
+                    _native.release(handle)
+            put_parts([output], whole.view(-1)[at : at + output.numel()])
+
+        work._complete = complete
+        work._outputs = [output]
+        return work
+
+    def reduce_scatter(self, output_tensors: Any, input_tensors: list[Tensors], opts: Any = None) -> GroupWork:
+        output, parts = one(output_tensors, "reduce_scatter"), input_tensors[0]
+        if len(parts) != self._size:
+            raise ValueError(f"reduce_scatter: {self._size} tensors are needed, one for each rank, not {len(parts)}")
+        whole = torch.cat([part.detach().reshape(-1) for part in parts])
+        if all(part.numel() == output.numel() for part in parts):
+            return self._scattered([output], [whole], opts)
+        return self._sliced(output, whole, sum(part.numel() for part in parts[: self._place]), opts)
+
+    # ---- all_to_all, gather, scatter
+
+    def _exchanged(self, mine: Dense, rows: Sequence[int], row: int, opts: Any, outputs: Any, put: Any) -> GroupWork:
+        """rows: how many go to each rank; row: elements of one."""
+        work, view = mine
+        address, code, _, device = flattened(view)
+        unit = row * (2 if work.is_complex() else 1)
+        given = (address, code, (sum(rows), unit), device)
+        handle = self._submit(Operation(ALLTOALL, self._set), given, (code, unit), splits=tuple(rows))
+        return self._moved(handle, given, mine, outputs, opts, put)
+
+    def all_to_all_single(
+        self, output: torch.Tensor, input: torch.Tensor, output_splits: Any, input_splits: Any, opts: Any = None
+    ) -> GroupWork:
+        for tensor, splits, what in ((input, input_splits, "input"), (output, output_splits, "output")):
+            have = tensor.shape[0] if tensor.dim() else 0
+            if splits and sum(splits) != have:
+                raise RuntimeError(f"all_to_all_single: the {what} split sizes add up to {sum(splits)}, and it has {have} rows")
+            if not splits and have % self._size:
+                raise RuntimeError(f"all_to_all_single: {what} of {have} rows does not divide equally among {self._size} ranks")
+        rows = list(input_splits) or [input.shape[0] // self._size] * self._size
+
+        def put(flat: torch.Tensor) -> None:
+            if flat.numel() != output.numel():
+                raise RuntimeError(f"all_to_all_single: {flat.numel()} elements came, and the output has {output.numel()}")
+            put_parts([output], flat)
+
+        return self._exchanged(moving.dense(input), rows, prod(input.shape[1:]), opts, [output], put)
+
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> GroupWork:
+        if len(output_tensors) != self._size or len(input_tensors) != self._size:
+            raise ValueError(
+                f"all_to_all: {self._size} tensors are needed to send and to receive into, not {len(input_tensors)} and "
+                f"{len(output_tensors)}"
+            )
+        whole = torch.cat([tensor.detach().reshape(-1) for tensor in input_tensors])
+        rows = [tensor.numel() for tensor in input_tensors]
+        return self._exchanged(moving.dense(whole), rows, 1, opts, output_tensors, self._filling(output_tensors, "all_to_all"))
+
+    def _filling(self, into: Tensors, what: str) -> Callable[[torch.Tensor], None]:
+        def put(flat: torch.Tensor) -> None:
+            room = sum(tensor.numel() for tensor in into)
+            if flat.numel() != room:
+                raise RuntimeError(f"{what}: {flat.numel()} elements came, and there is room for {room}")
+            put_parts(into, flat)
+
+        return put
+
+    def gather(self, output_tensors: list[Tensors], input_tensors: Any, opts: Any = None) -> GroupWork:
+        mine, root = one(input_tensors, "gather"), opts.rootRank
+        rows = [0] * self._size
+        rows[root] = mine.numel()
+        into = output_tensors[0] if root == self._place else []
+        if root == self._place and len(into) != self._size:
+            raise ValueError(f"gather: {self._size} tensors are needed to receive into, not {len(into)}")
+        return self._exchanged(moving.dense(mine), rows, 1, opts, output_tensors, self._filling(into, "gather"))
+
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
+        rows = [0] * self._size
+        rows[opts.rootRank] = input.numel()
+        into = [output] if opts.rootRank == self._place else []
+        return self._exchanged(moving.dense(input), rows, 1, opts, into, self._filling(into, "gather"))
+
+    def scatter(self, output_tensors: Any, input_tensors: list[Tensors], opts: Any = None) -> GroupWork:
+        output, root = one(output_tensors, "scatter"), opts.rootRank
+        rows = [0] * self._size
+        whole = output.new_empty(0)
+        if root == self._place:
+            parts = input_tensors[0]
+            if len(parts) != self._size:
+                raise ValueError(f"scatter: {self._size} tensors are needed, one for each rank, not {len(parts)}")
+            whole = torch.cat([part.detach().reshape(-1) for part in parts])
+            rows = [part.numel() for part in parts]
+        return self._exchanged(moving.dense(whole), rows, 1, opts, [output], self._filling([output], "scatter"))
+
+    # ---- barriers
+
+    def barrier(self, opts: Any = None) -> GroupWork:
+        handle = self._submit(Operation(BARRIER, self._set), (0, U8, (0,), HOST), None)
+        return GroupWork(self.state, [handle], [], seconds=seconds_of(opts))
+
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """A barrier after which rank 0 can name who has not come.  RuntimeError."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else seconds_of(timeout)
+        limit = timedelta(seconds=seconds or self.state.seconds)
+        self._barriers += 1
+        front = f"barrier/{self._barriers}/"
+        if self._place:
+            self._store.set(f"{front}{self._place}", "")
+            try:
+                self._store.wait([front + "all"], limit)
+            except Exception as error:
+                raise RuntimeError(f"Rank {self._place} timed out in monitoredBarrier waiting for rank 0") from error
+            missing = self._store.get(front + "all").decode()
+            if missing:
+                raise RuntimeError(f"Rank {self._place} saw monitoredBarrier fail: {missing}")
+            return
+        late: list[int] = []
+        for rank in range(1, self._size):
+            try:
+                self._store.wait([f"{front}{rank}"], limit if not late else timedelta(milliseconds=1))
+            except Exception:
+                late.append(rank)
+                if not wait_all_ranks:
+                    break
+        who = "Rank" if len(late) == 1 else "Ranks"
+        milliseconds = limit.total_seconds() * 1000
+        text = f"[Rank 0]: {who} {', '.join(map(str, late))} failed to pass monitoredBarrier in {milliseconds:.0f} ms"
+        self._store.set(front + "all", text if late else "")
+        if late:
+            raise RuntimeError(text)
+
+    # ---- send, recv
+
+    def _message(self, tensors: Any, other: int, source: int, tag: int, what: str) -> GroupWork:
+        tensor = one(tensors, what)
+        if other == self._place or not 0 <= other < self._size:
+            raise ValueError(f"{what}: rank {other} is not another rank of a group of {self._size}")
+        pair = self._pairs.get(other)
+        if pair is None:
+            mine, its = self._ranks[self._place], self._ranks[other]
+            pair = self._pairs[other] = PairLine(self.state, self._sets, (min(mine, its), max(mine, its)))
+        return pair.add(tensor, self._ranks[source], tag)
+
+    def send(self, tensors: Any, dst_rank: int, tag: int = 0) -> GroupWork:
+        return self._message(tensors, dst_rank, self._place, tag, "send")
+
+    def recv(self, tensors: Any, src_rank: int, tag: int = 0) -> GroupWork:
+        return self._message(tensors, src_rank, src_rank, tag, "recv")
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> GroupWork:
+        raise NotImplementedError("hvd: recv needs a source rank (src=...)")
+
+    # older names
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+    recvAnysource = recv_anysource

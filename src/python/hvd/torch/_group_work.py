@@ -1,0 +1,209 @@
+"""Operations of a process group under way: torch's Work over the runtime's handles."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+from hvd import _native, _world
+from hvd.torch._call_names import CallNames
+
+_Work: Any = torch._C._distributed_c10d.Work
+_LOOK_SECONDS = 0.5  # so often a wait looks whether its group was aborted
+_MANY = 256  # works that nobody waits for are looked through beyond this number
+
+# By the first handle: they own their tensors until the runtime is through with them.
+under_way: dict[int, GroupWork] = {}
+_world.tables_of_handles.append(under_way)
+
+
+class GroupState:
+    """What the works of a group must know of it.  seconds: how long a wait may take."""
+
+    def __init__(self, label: str, seconds: float) -> None:
+        self.label = label
+        self.seconds = seconds
+        self.aborted = False
+        self.names = CallNames(label)
+
+
+class GroupWork(_Work):  # type: ignore[misc]
+    """One call.  Any thread may wait for it; its result is put in place once.
+
+    complete: makes the result when all handles have ended well, and forgets the handles; None where there is nothing
+    to make.  owner: what the runtime reads and writes meanwhile.  outputs: what result() and the future give.
+    """
+
+    def __init__(
+        self,
+        group: GroupState,
+        handles: Sequence[int],
+        outputs: Any,
+        owner: Any = None,
+        complete: Callable[[], None] | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        _Work.__init__(self)
+        self._group = group
+        self._handles = handles
+        self._outputs = outputs
+        self._owner = owner
+        self._complete = complete
+        self._seconds = group.seconds if seconds is None else seconds
+        self._error: BaseException | None = None
+        self._ended = not handles
+        self._future: Any = None
+        self._lock = threading.Lock()
+        if handles:
+            if len(under_way) > _MANY:
+                _forget_ended()
+            under_way[handles[0]] = self
+
+    # ---- torch's Work
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Until the operation has ended.  Errors: what the operation ended with; DistBackendError when it takes too long."""
+        if not self._ended:
+            seconds = timeout.total_seconds() if timeout else 0.0
+            self._end(seconds if seconds > 0 else self._seconds)
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        if not self._ended and self._lock.acquire(blocking=False):  # else another thread waits for it
+            try:
+                if not self._ended and self._has_arrived():
+                    self._finish()
+            finally:
+                self._lock.release()
+        return self._ended
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> Any:
+        self.wait()
+        return self._outputs
+
+    def source_rank(self) -> int:
+        raise RuntimeError("source_rank() is for a receive from any source, which this backend does not have")
+
+    def get_future(self) -> Any:
+        """A future of the outputs, which another thread completes."""
+        with self._lock:
+            fresh = self._future is None
+            if fresh:
+                self._future = torch.futures.Future()
+        if fresh:
+            if self._ended:
+                self.fill_future()
+            else:
+                _filler.add(self)
+        return self._future
+
+    # ----
+
+    def fill_future(self) -> None:
+        """Waits, and completes the future."""
+        try:
+            self.wait()
+        except Exception as error:  # belongs to who waits for the future
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(self._outputs)
+
+    def _has_arrived(self) -> bool:
+        return all(_native.poll(handle) for handle in self._handles)
+
+    def _end(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=seconds):
+            raise self._late(seconds)
+        try:
+            if not self._ended:
+                self._finish(seconds, limit)
+        finally:
+            self._lock.release()
+
+    def _finish(self, seconds: float = _LOOK_SECONDS, limit: float = 0.0) -> None:
+        failed = None
+        for handle in self._handles:
+            try:
+                self._wait_for(handle, seconds, limit)
+            except (KeyboardInterrupt, dist.DistBackendError):
+                raise  # still under way: its tensors must stay
+            except Exception as error:
+                failed = failed or error
+        self._settle(failed)
+
+    def _wait_for(self, handle: int, seconds: float, limit: float) -> None:
+        while not _native.wait_within(handle, min(_LOOK_SECONDS, seconds)):
+            if self._group.aborted:
+                raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
+            if time.monotonic() >= limit:
+                raise self._late(seconds)
+
+    def _settle(self, failed: Exception | None) -> None:
+        try:
+            if failed is None and self._complete is not None:
+                self._complete()
+            else:
+                for handle in self._handles:
+                    _native.release(handle)
+        except Exception as error:
+            failed = error
+        if failed is not None:
+            self._error = failed
+            self._group.names.restart()
+        under_way.pop(self._handles[0], None)
+        self._owner = self._complete = None
+        self._ended = True
+
+    def _late(self, seconds: float) -> Exception:
+        return dist.DistBackendError(
+            f"Timed out waiting {seconds * 1000:.0f}ms for an operation of {self._group.label}: other ranks have not called "
+            "it yet (hvdrun's report of hanging ranks says where they are)"
+        )
+
+
+def _forget_ended() -> None:
+    """Works that nobody has waited for."""
+    for work in list(under_way.values()):
+        work.is_completed()
+
+
+class _FutureFiller:
+    """Completes futures in the order in which they were asked for, in one thread."""
+
+    def __init__(self) -> None:
+        self._works: queue.SimpleQueue[GroupWork] = queue.SimpleQueue()
+        self._started = False
+        self._lock = threading.Lock()
+
+    def add(self, work: GroupWork) -> None:
+        with self._lock:
+            if not self._started:
+                threading.Thread(target=self._run, name="hvd c10d", daemon=True).start()
+                self._started = True
+        self._works.put(work)
+
+    def _run(self) -> None:
+        while True:
+            self._works.get().fill_future()
+
+
+_filler = _FutureFiller()

@@ -1,0 +1,123 @@
+"""torch.distributed over this package's runtime.
+
+    torch.distributed.init_process_group("hvd")                   # all tensors
+    torch.distributed.init_process_group("cpu:hvd,cuda:nccl")     # those on the host (torch 2.15)
+
+torch finds it through its entry point (2.15), before that after ``import hvd.torch``.  The ranks are hvdrun's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hvd import _world
+from hvd.process_sets import ProcessSet, global_process_set
+from hvd.torch._group_operations import GroupOperations
+from hvd.torch._group_sets import GroupSets
+from hvd.torch._group_work import GroupState
+
+__all__ = ["HvdBackend", "HvdProcessGroup", "create"]
+
+_c10d: Any = torch._C._distributed_c10d
+_CUSTOM = _c10d.ProcessGroup.BackendType.CUSTOM
+
+
+class _Common(GroupOperations):
+    """What both kinds of group are."""
+
+    def begin(self, options: Any, sets: GroupSets, ranks: tuple[int, ...], process_set: ProcessSet) -> None:
+        """ranks: of the world, in the group's order."""
+        name = str(options.group_id)[:12] if options.global_ranks_in_group else "world"  # some are long hashes
+        label = f"c10d/{name}"
+        self.state = GroupState(label, options.timeout.total_seconds())
+        self._set = process_set.process_set_id or 0
+        self._ranks = ranks
+        self._place = options.group_rank
+        self._size = options.group_size
+        self._sets = sets
+        self._store = options.store
+        self._pairs = {}
+
+    def getBackendName(self) -> str:
+        return "hvd"
+
+    def name(self) -> str:
+        return "hvd"
+
+
+class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
+    """The part of a group that has tensors of one kind of device: torch's own ProcessGroup hands them over."""
+
+    # torch's own properties of these names look here, and would look at themselves.
+    supports_coalescing = False
+    supports_reconfigure = False
+    supports_shrinking = False
+    supports_splitting = False
+    supports_window = False
+    _supports_time_estimate = False
+
+    def __init__(self, options: Any) -> None:
+        _c10d.Backend.__init__(self, options.group_rank, options.group_size)
+
+
+class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
+    """A whole group.  Calls from Python come here directly, and not by way of torch's dispatcher: 20 us less."""
+
+    def __init__(self, options: Any) -> None:
+        try:
+            _c10d.ProcessGroup.__init__(self, options.store, options.group_rank, options.group_size)
+        except TypeError:  # torch before 2.6
+            _c10d.ProcessGroup.__init__(self, options.group_rank, options.group_size)
+
+
+_sets: GroupSets | None = None
+
+
+def _check_world(options: Any) -> None:
+    """The default group's ranks are the runtime's."""
+    if not _world.is_initialized():
+        _world.init()
+    if (_world.rank(), _world.size()) != (options.group_rank, options.group_size):
+        how = (
+            "hvdrun -np N script.py, in place of torchrun" if _world.size() == 1 else "its ranks and hvdrun's must be the same"
+        )
+        raise RuntimeError(
+            f'init_process_group("hvd"): torch was told rank {options.group_rank} of {options.group_size}, but hvdrun started '
+            f"rank {_world.rank()} of {_world.size()} ({how})"
+        )
+
+
+def create(options: Any, _: Any = None) -> Any:
+    """Makes a group.  Called by torch, by all members; options: its _DistributedBackendOptions.
+
+    Errors: RuntimeError where the ranks are not hvdrun's; TimeoutError where a rank of the world has ended already.
+    """
+    global _sets
+    ranks = tuple(options.global_ranks_in_group)
+    if not ranks:
+        _check_world(options)
+        ranks = tuple(range(options.group_size))
+        if _sets is not None:
+            _sets.close()
+        _sets = GroupSets(_c10d.PrefixStore("sets", options.store), options.group_rank, options.group_size)
+    elif list(ranks) != sorted(ranks):
+        raise ValueError(f"hvd: a group's ranks are in the order of the world, not {list(ranks)} (sort_ranks=True)")
+    elif _sets is None:
+        raise RuntimeError('hvd: a group needs a default group whose backend is "hvd"')
+    seconds = options.timeout.total_seconds()
+    process_set = global_process_set if len(ranks) == _world.size() else _sets.wait_for(ranks, seconds)
+    # Ours alone, or one of several backends?
+    group = options.process_group if hasattr(options, "process_group") else None
+    alone = group is None or group.name() == "custom"
+    backend = HvdBackend(options)
+    backend.begin(options, _sets, ranks, process_set)
+    if not alone:
+        return backend
+    whole = HvdProcessGroup(options)
+    whole.begin(options, _sets, ranks, process_set)
+    whole._set_default_backend(_CUSTOM)
+    for device in ("cpu", "cuda"):
+        whole._register_backend(torch.device(device), _CUSTOM, backend)
+    return whole

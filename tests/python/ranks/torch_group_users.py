@@ -1,0 +1,200 @@
+"""What torch builds upon process groups, over "hvd" and over gloo in turn: the same numbers."""
+
+import shutil
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hvd.torch as hvd
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+folder = hvd.broadcast_object(tempfile.mkdtemp() if RANK == 0 else None)
+dist.init_process_group("hvd", init_method=f"file://{folder}/store", rank=RANK, world_size=SIZE)
+GLOO = dist.new_group(backend="gloo")
+BACKENDS = ("hvd", "gloo")
+
+
+def group(backend):
+    return dist.group.WORLD if backend == "hvd" else GLOO
+
+
+def mesh(backend):
+    from torch.distributed.device_mesh import DeviceMesh
+
+    return DeviceMesh.from_group(group(backend), "cpu")
+
+
+def model():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+
+
+def batch(step, rank=RANK):
+    return torch.randn(4, 16, generator=torch.Generator().manual_seed(100 * step + rank))
+
+
+def trained(network, optimizer, batches):
+    for data in batches:
+        optimizer.zero_grad()
+        network(data).pow(2).mean().backward()
+        optimizer.step()
+
+
+def whole(parameters):
+    return torch.cat([(p.full_tensor() if hasattr(p, "full_tensor") else p).detach().reshape(-1) for p in parameters])
+
+
+def alike(results):
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
+def with_ddp(backend, **options):
+    network = DistributedDataParallel(model(), process_group=group(backend), bucket_cap_mb=0.001, **options)
+    trained(network, torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9), [batch(step) for step in range(5)])
+    return whole(network.parameters())
+
+
+def check_ddp():
+    for options in ({}, {"static_graph": True}, {"find_unused_parameters": True}, {"gradient_as_bucket_view": True}):
+        alike([with_ddp(backend, **options) for backend in BACKENDS])
+
+
+def check_ddp_join():
+    def result(backend):
+        network = DistributedDataParallel(model(), process_group=group(backend))
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        with network.join():
+            trained(network, optimizer, [batch(step) for step in range(2 + RANK)])
+        return whole(network.parameters())
+
+    alike([result(backend) for backend in BACKENDS])
+
+
+def check_ddp_sparse_gradients():
+    def result(backend):
+        torch.manual_seed(3)
+        network = DistributedDataParallel(nn.EmbeddingBag(20, 4, sparse=True), process_group=group(backend))
+        batches = [torch.arange(RANK, RANK + 6).view(2, 3)] * 3
+        trained(network, torch.optim.SGD(network.parameters(), lr=0.1), batches)
+        return whole(network.parameters())
+
+    alike([result(backend) for backend in BACKENDS])
+
+
+def check_fsdp2():
+    from torch.distributed.fsdp import fully_shard
+
+    def result(backend):
+        network = model()
+        for layer in (network[0], network[2], network):
+            fully_shard(layer, mesh=mesh(backend))
+        trained(network, torch.optim.Adam(network.parameters(), lr=0.1), [batch(step) for step in range(4)])
+        return whole(network.parameters())
+
+    alike([result(backend) for backend in BACKENDS])
+
+
+def check_dtensor():
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    def result(backend):
+        torch.manual_seed(1)
+        plain = torch.randn(7, 6)
+        rows = distribute_tensor(plain, mesh(backend), [Shard(0)])
+        moved = rows.redistribute(placements=[Shard(1)]).redistribute(placements=[Replicate()])
+        assert torch.equal(moved.to_local(), plain)
+        return (rows @ rows.T).full_tensor()
+
+    alike([result(backend) for backend in BACKENDS])
+
+
+def check_tensor_parallel():
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def result(backend):
+        network = parallelize_module(model(), mesh(backend), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        trained(network, torch.optim.SGD(network.parameters(), lr=0.1), [batch(step, 0) for step in range(4)])
+        return whole(network.parameters())
+
+    alike([result(backend) for backend in BACKENDS])
+
+
+def check_two_dimensions():
+    if SIZE % 2:
+        return
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    sides = init_device_mesh("cpu", (2, SIZE // 2), mesh_dim_names=("replicas", "shards"))
+    network = model()
+    fully_shard(network, mesh=sides)
+    trained(network, torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9), [batch(step) for step in range(5)])
+    torch.testing.assert_close(whole(network.parameters()), with_ddp("gloo"), rtol=1e-4, atol=1e-5)
+
+
+def check_checkpoint():
+    from torch.distributed import checkpoint
+    from torch.distributed.fsdp import fully_shard
+
+    network = model()
+    fully_shard(network)
+    before = whole(network.parameters())
+    checkpoint.save(network.state_dict(), checkpoint_id=f"{folder}/checkpoint")
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+    state = network.state_dict()
+    checkpoint.load(state, checkpoint_id=f"{folder}/checkpoint")
+    network.load_state_dict(state)
+    assert torch.equal(whole(network.parameters()), before)
+
+
+def check_zero_redundancy_optimizer():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def result(backend):
+        network = DistributedDataParallel(model(), process_group=group(backend))
+        optimizer = ZeroRedundancyOptimizer(
+            network.parameters(), optimizer_class=torch.optim.Adam, process_group=group(backend), lr=0.1
+        )
+        trained(network, optimizer, [batch(step) for step in range(4)])
+        optimizer.consolidate_state_dict(0)
+        return whole(network.parameters())
+
+    alike([result(backend) for backend in BACKENDS])
+
+
+def check_pipeline():
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    def result(backend):
+        torch.manual_seed(2)
+        layer = [nn.Linear(8, 8) for _ in range(SIZE)][RANK]
+        stage = PipelineStage(layer, RANK, SIZE, torch.device("cpu"), group=group(backend))
+        schedule = ScheduleGPipe(stage, 4, loss_fn=lambda found, wanted: (found - wanted).pow(2).mean())
+        given = (torch.ones(8, 8),) if RANK == 0 else ()
+        schedule.step(*given, **({"target": torch.zeros(8, 8)} if RANK == SIZE - 1 else {}))
+        return layer.weight.grad
+
+    alike([result(backend) for backend in BACKENDS])
+
+
+def check_functional_collectives_and_compile():
+    @torch.compile(backend="aot_eager")
+    def doubled(tensor):
+        dist.all_reduce(tensor)
+        return tensor * 2
+
+    assert doubled(torch.ones(3)).tolist() == [2.0 * SIZE] * 3
+
+
+def check_end():
+    dist.barrier()
+    dist.destroy_process_group()
+    hvd.barrier()
+    if RANK == 0:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,344 @@
+"""torch.distributed over the backend "hvd": each operation's values, on all ranks and in smaller groups."""
+
+import os
+import tempfile
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import hvd.torch as hvd
+
+hvd.init()
+RANK, SIZE = hvd.rank(), hvd.size()
+DTYPES = [
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+]
+path = hvd.broadcast_object(tempfile.mktemp() if RANK == 0 else None)
+dist.init_process_group("hvd", init_method=f"file://{path}", rank=RANK, world_size=SIZE, timeout=timedelta(seconds=60))
+ALL = SIZE * (SIZE + 1) // 2  # 1 + 2 + …
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error}"
+        return
+    raise AssertionError(f"no {kind}")
+
+
+def same(found, wanted):
+    wanted = torch.as_tensor(wanted, dtype=found.dtype)
+    assert torch.equal(found, wanted.expand_as(found)), f"{found} is not {wanted}"
+
+
+def check_what_it_says_it_is():
+    assert dist.get_backend() == "hvd" and dist.is_initialized()
+    assert (dist.get_rank(), dist.get_world_size()) == (RANK, SIZE)
+
+
+def check_allreduce_reductions():
+    for op, wanted in (("SUM", ALL), ("AVG", ALL / SIZE), ("MIN", 1), ("MAX", SIZE)):
+        tensor = torch.full((2, 3), RANK + 1.0)
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
+        same(tensor, wanted)
+    tensor = torch.full((2,), 2.0)
+    dist.all_reduce(tensor, dist.ReduceOp.PRODUCT)
+    same(tensor, 2.0**SIZE)
+    for op, wanted in (("BOR", 2**SIZE - 1), ("BAND", 0), ("BXOR", 2**SIZE - 1)):
+        tensor = torch.tensor([1 << RANK])
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
+        same(tensor, wanted)
+
+
+def check_allreduce_dtypes():
+    for dtype in DTYPES:
+        tensor = torch.ones(5, dtype=dtype)
+        dist.all_reduce(tensor)
+        same(tensor, SIZE)
+    tensor = torch.tensor([RANK == 0, False])
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    assert tensor.tolist() == [True, False]
+    tensor = torch.full((2, 2), complex(RANK, 1))
+    dist.all_reduce(tensor)
+    same(tensor, complex(sum(range(SIZE)), SIZE))
+
+
+def check_shapes_and_layouts():
+    for shape in ((), (0,), (3, 0), (1,), (2, 3, 4)):
+        tensor = torch.ones(shape)
+        dist.all_reduce(tensor)
+        same(tensor, SIZE)
+    whole = torch.zeros(4, 6)
+    part = whole.t()[1::2]
+    part.fill_(RANK + 1)
+    dist.all_reduce(part)
+    same(part, ALL)
+    assert whole.sum() == 12 * ALL
+    part.fill_(RANK)
+    dist.broadcast(part, SIZE - 1)
+    same(part, SIZE - 1)
+
+
+def check_allreduce_sparse():
+    tensor = torch.sparse_coo_tensor([[RANK, RANK + 1]], [1.0, 2.0], (SIZE + 1,))
+    dist.all_reduce(tensor)
+    wanted = torch.zeros(SIZE + 1)
+    for rank in range(SIZE):
+        wanted[rank] += 1
+        wanted[rank + 1] += 2
+    same(tensor.to_dense(), wanted)
+
+
+def check_broadcast_and_reduce():
+    for root in range(SIZE):
+        tensor = torch.full((3,), RANK)
+        dist.broadcast(tensor, root)
+        same(tensor, root)
+        tensor = torch.full((3,), RANK + 1)
+        dist.reduce(tensor, root)
+        same(tensor, ALL if root == RANK else RANK + 1)
+
+
+def check_allgather():
+    for dtype in (*DTYPES, torch.bool, torch.complex64):
+        mine = torch.full((2, 3), RANK).to(dtype)
+        found = [torch.zeros(2, 3, dtype=dtype) for _ in range(SIZE)]
+        dist.all_gather(found, mine)
+        for rank, tensor in enumerate(found):
+            same(tensor, torch.full((2, 3), rank).to(dtype))
+        found = torch.zeros(2 * SIZE, 3, dtype=dtype)
+        dist.all_gather_into_tensor(found, mine)
+        same(found, torch.arange(SIZE).repeat_interleave(2)[:, None].to(dtype))
+    uneven = [torch.zeros(rank + 1) for rank in range(SIZE)]
+    dist.all_gather(uneven, torch.full((RANK + 1,), float(RANK)))
+    for rank, tensor in enumerate(uneven):
+        same(tensor, rank)
+    raises(ValueError, lambda: dist.all_gather_into_tensor(torch.zeros(1), torch.zeros(3)), "does not fit")
+
+
+def check_reduce_scatter():
+    rows = torch.arange(2.0 * SIZE)
+    for op, wanted in (("SUM", rows * SIZE), ("AVG", rows), ("MAX", rows), ("MIN", rows)):
+        found = torch.zeros(2)
+        dist.reduce_scatter_tensor(found, rows.clone(), getattr(dist.ReduceOp, op))
+        same(found, wanted[2 * RANK : 2 * RANK + 2])
+        found = torch.zeros(2)
+        dist.reduce_scatter(found, list(rows.split(2)), getattr(dist.ReduceOp, op))
+        same(found, wanted[2 * RANK : 2 * RANK + 2])
+    found = torch.zeros(RANK + 1)
+    dist.reduce_scatter(found, [torch.full((rank + 1,), float(rank)) for rank in range(SIZE)])
+    same(found, RANK * SIZE)
+
+
+def check_all_to_all():
+    found = torch.zeros(SIZE, dtype=torch.int64)
+    dist.all_to_all_single(found, torch.arange(SIZE) + 10 * RANK)
+    same(found, torch.arange(SIZE) * 10 + RANK)
+    found = torch.zeros(SIZE * (RANK + 1), 2)
+    mine = torch.cat([torch.full((rank + 1, 2), float(RANK)) for rank in range(SIZE)])
+    dist.all_to_all_single(found, mine, [RANK + 1] * SIZE, [rank + 1 for rank in range(SIZE)])
+    same(found, torch.arange(SIZE).repeat_interleave(RANK + 1)[:, None].float())
+    found = [torch.zeros(RANK + 1, dtype=torch.bfloat16) for _ in range(SIZE)]
+    dist.all_to_all(found, [torch.full((rank + 1,), RANK, dtype=torch.bfloat16) for rank in range(SIZE)])
+    for rank, tensor in enumerate(found):
+        same(tensor, rank)
+
+
+def check_gather_and_scatter():
+    for root in range(SIZE):
+        found = [torch.zeros(2) for _ in range(SIZE)] if root == RANK else None
+        dist.gather(torch.full((2,), float(RANK)), found, root)
+        for rank, tensor in enumerate(found or []):
+            same(tensor, rank)
+        tensor = torch.zeros(2)
+        dist.scatter(tensor, [torch.full((2,), float(rank)) for rank in range(SIZE)] if root == RANK else None, root)
+        same(tensor, RANK)
+
+
+def check_coalesced():
+    tensors = [torch.ones(3), torch.ones(2, 2)]
+    with dist._coalescing_manager(async_ops=True) as together:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    together.wait()
+    for tensor in tensors:
+        same(tensor, SIZE)
+    gathered = [torch.zeros(SIZE), torch.zeros(2 * SIZE)]
+    with dist._coalescing_manager(async_ops=True) as together:
+        for count, tensor in enumerate(gathered, 1):
+            dist.all_gather_into_tensor(tensor, torch.full((count,), float(RANK)))
+    together.wait()
+    same(gathered[1], torch.arange(SIZE).repeat_interleave(2).float())
+    scattered = [torch.zeros(1), torch.zeros(2)]
+    with dist._coalescing_manager(async_ops=True) as together:
+        for count, tensor in enumerate(scattered, 1):
+            dist.reduce_scatter_tensor(tensor, torch.arange(1.0 * count * SIZE))
+    together.wait()
+    same(scattered[1], torch.arange(2.0 * SIZE)[2 * RANK : 2 * RANK + 2] * SIZE)
+
+
+def check_objects():
+    found = [None] * SIZE
+    dist.all_gather_object(found, {"rank": RANK})
+    assert found == [{"rank": rank} for rank in range(SIZE)]
+    objects = [["any", 1] if RANK == 0 else None]
+    dist.broadcast_object_list(objects, 0)
+    assert objects == [["any", 1]]
+    found = [None] * SIZE if RANK == 1 else None
+    dist.gather_object(RANK, found, 1)
+    assert found in (None, list(range(SIZE)))
+    mine = [None]
+    dist.scatter_object_list(mine, list(range(SIZE)) if RANK == 0 else None, 0)
+    assert mine == [RANK]
+
+
+def check_works_and_futures():
+    tensor = torch.ones(4)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work.wait() and work.is_completed() and work.is_success()
+    same(work.result()[0], SIZE)
+    work = dist.all_reduce(tensor, async_op=True)
+    doubled = work.get_future().then(lambda future: future.value()[0] * 2)
+    same(doubled.wait(), 2 * SIZE * SIZE)
+    same(work.get_future().wait()[0], SIZE * SIZE)
+    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(300)]  # more than names of one place
+    assert all(work.wait() for work in works)
+    polled = dist.all_gather(list(torch.zeros(SIZE, 1)), torch.ones(1), async_op=True)
+    limit = time.monotonic() + 60
+    while not polled.is_completed() and time.monotonic() < limit:
+        time.sleep(0.001)
+    assert polled.is_completed()
+    for _ in range(600):
+        dist.all_reduce(torch.ones(1), async_op=True)  # nobody waits
+    dist.barrier()
+    dist.barrier(async_op=True).wait()
+
+
+def check_groups():
+    ranks = [[0, 1], [SIZE - 2, SIZE - 1], list(range(SIZE)), [SIZE - 1], list(range(SIZE))]
+    groups = [dist.new_group(members) for members in ranks]
+    for members, group in zip(ranks, groups):
+        if RANK not in members:
+            continue
+        tensor = torch.full((2,), RANK + 1)
+        dist.all_reduce(tensor, group=group)
+        same(tensor, sum(rank + 1 for rank in members))
+        tensor = torch.full((2,), RANK)
+        dist.broadcast(tensor, members[-1], group=group)
+        same(tensor, members[-1])
+    # Two groups of the same ranks do not get in each other's way.
+    works = [
+        dist.all_reduce(torch.ones(1), group=group, async_op=True) for group in (groups[2], groups[4])[:: 1 - 2 * (RANK % 2)]
+    ]
+    for work in works:
+        work.wait()
+    dist.destroy_process_group(groups[2])
+
+
+def check_a_group_that_only_its_members_make():
+    members = [0, 1] if RANK < 2 else list(range(2, SIZE))
+    group = dist.new_group(members, use_local_synchronization=True)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor, group=group)
+    same(tensor, len(members))
+    dist.barrier()
+
+
+def check_send_and_recv():
+    after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    mine, its = torch.full((3, 2), float(RANK)).t(), torch.zeros(2, 3)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, after), dist.P2POp(dist.irecv, its, before)]):
+        work.wait()
+    same(its, before)
+    if RANK < 2:
+        for number in range(100):
+            if RANK == 0:
+                dist.send(torch.tensor([number]), 1, tag=number % 3)
+            else:
+                got = torch.zeros(1, dtype=torch.int64)
+                assert dist.recv(got, 0, tag=number % 3) == 0
+                same(got, number)
+    # tags: the later message is taken first
+    if RANK == 0:
+        works = [dist.isend(torch.tensor([tag]), 1, tag=tag) for tag in (1, 2)]
+        for work in works:
+            work.wait()
+    elif RANK == 1:
+        for tag in (2, 1):
+            got = torch.zeros(1, dtype=torch.int64)
+            dist.recv(got, 0, tag=tag)
+            same(got, tag)
+    raises(NotImplementedError, lambda: dist.recv(torch.zeros(1)), "source")
+
+
+def check_disagreements_are_told_and_the_next_call_works():
+    for wanted, call in (
+        ("disagree on shape", lambda: dist.all_reduce(torch.ones(3 + (RANK == 0)))),
+        ("disagree on dtype", lambda: dist.all_reduce(torch.ones(3, dtype=torch.float64 if RANK else torch.float32))),
+        ("disagree on reduce op", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX if RANK else dist.ReduceOp.MIN)),
+        ("disagree on operation", lambda: dist.broadcast(torch.ones(3), 0) if RANK else dist.all_reduce(torch.ones(3))),
+        ("disagree on root", lambda: dist.broadcast(torch.ones(3), min(RANK, 1))),
+    ):
+        for _ in range(3):
+            raises(RuntimeError, call, "c10d/world", wanted)
+            tensor = torch.ones(3)
+            dist.all_reduce(tensor)
+            same(tensor, SIZE)
+
+
+def check_monitored_barrier():
+    dist.monitored_barrier()
+    if RANK == 1:  # comes too late
+        dist.barrier()
+        raises(RuntimeError, lambda: dist.monitored_barrier(timeout=timedelta(seconds=20)), "Rank 1 failed to pass")
+    else:
+        raises(RuntimeError, lambda: dist.monitored_barrier(timeout=timedelta(seconds=0.05)), "monitoredBarrier")
+        dist.barrier()
+
+
+def check_a_wait_has_a_limit():
+    group = dist.new_group(list(range(SIZE)))
+    if RANK == 0:
+        work = dist.all_reduce(torch.ones(1), group=group, async_op=True)
+        raises(dist.DistBackendError, lambda: work.wait(timedelta(seconds=0.2)), "Timed out waiting 200ms", "c10d/")
+        dist.barrier()
+        assert work.wait()
+    else:
+        dist.barrier()
+        dist.all_reduce(torch.ones(1), group=group)
+
+
+def check_wrong_arguments():
+    raises(ValueError, lambda: dist.all_gather([torch.zeros(1)], torch.zeros(1)), str(SIZE))
+    raises(RuntimeError, lambda: dist.all_to_all_single(torch.zeros(SIZE), torch.zeros(SIZE), None, [SIZE + 1] * SIZE))
+    raises(ValueError, lambda: dist.send(torch.zeros(1), RANK))
+
+
+def check_after_destroy_it_can_be_made_again():
+    dist.destroy_process_group()
+    again = hvd.broadcast_object(tempfile.mktemp() if RANK == 0 else None)
+    dist.init_process_group("cpu:hvd", init_method=f"file://{again}", rank=RANK, world_size=SIZE)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    same(tensor, SIZE)
+    pair = dist.new_group([0, 1])
+    if RANK < 2:
+        dist.all_reduce(tensor, group=pair)
+        same(tensor, 2 * SIZE)
+    dist.destroy_process_group()
+    if RANK == 0:
+        for file in (path, again):
+            if os.path.exists(file):
+                os.remove(file)
