@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 _REMEMBERED = 4  # so many calls tell where in a loop the next one stands
-_UNDER_WAY = 16  # calls of one place that can be under way at the same time
-_UNDER_WAY_ALIKE = 64  # the same, where the last calls were all alike
+_UNDER_WAY = 8  # calls of one place that can be under way at the same time
+_UNDER_WAY_ALIKE = 32  # the same, where the last calls were all alike
 _MOST_PLACES = 512
 
 

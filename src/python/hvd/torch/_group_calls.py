@@ -10,7 +10,8 @@ from typing import Any, Callable
 import torch
 
 from hvd import _native
-from hvd._requests import Operation, Request, View, gpu_of, item_bytes_of
+from hvd._requests import HOST, Operation, Request, View, gpu_of, item_bytes_of
+from hvd.torch._call_names import CallName
 from hvd.torch._group_sets import GroupSets
 from hvd.torch._group_work import GroupState, GroupWork, under_way
 from hvd.torch._point_to_point import PairLine
@@ -32,8 +33,7 @@ def one(tensors: Any, what: str) -> torch.Tensor:
 def seconds_of(opts: Any) -> float | None:
     """The call's own time-out; None: the group's."""
     timeout = getattr(opts, "timeout", None)
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else 0.0
-    return seconds if seconds > 0 else None
+    return timeout.total_seconds() if timeout and timeout.days >= 0 else None
 
 
 def flattened(view: View) -> View:
@@ -69,13 +69,17 @@ class GroupCalls:
     _calls: int = 0
     _barriers: int = 0
 
-    def _submit(self, operation: Operation, view: View, agreed: Any, out: int = 0, splits: Any = None) -> int:
-        """agreed: what all ranks must have alike, of what operation does not say."""
-        name = self.state.names.next((operation.kind, operation.reduce, operation.root, agreed))
+    def _next_name(self, operation: Operation, agreed: Any) -> CallName:
+        name = self.state.names.next((operation, agreed))
         self._calls += 1
         before = under_way.get(name.handle)
         if before is not None and not before.is_completed():
             before.wait()
+        return name
+
+    def _submit(self, operation: Operation, view: View, agreed: Any, out: int = 0, splits: Any = None) -> int:
+        """agreed: what all ranks must have alike, of what operation does not say."""
+        name = self._next_name(operation, agreed)
         handle = _native.submit((operation, name.text, view, out, splits))  # type: ignore[arg-type]
         name.handle = handle
         return handle
@@ -83,11 +87,7 @@ class GroupCalls:
     def _submit_group(self, operation: Operation, views: list[View], in_place: bool) -> list[int]:
         """Several tensors that run together."""
         agreed = tuple((view[1], view[2]) for view in views)
-        name = self.state.names.next((operation.kind, operation.reduce, operation.root, agreed))
-        self._calls += 1
-        before = under_way.get(name.handle)
-        if before is not None and not before.is_completed():
-            before.wait()
+        name = self._next_name(operation, agreed)
         requests = [
             Request(operation, b"%s.%d" % (name.text, index), view, view[0] if in_place else 0)
             for index, view in enumerate(views)
@@ -105,6 +105,10 @@ class GroupCalls:
 
     def _in_place(self, operation: Operation, tensors: Tensors, dense: list[Dense], opts: Any) -> GroupWork:
         """Operations whose results are where their inputs were."""
+        if len(dense) == 1 and dense[0][0] is tensors[0] and dense[0][1][3] == HOST:  # the most frequent
+            view = dense[0][1]
+            handle = self._submit(operation, view, view[1:3], view[0])
+            return GroupWork(self.state, (handle,), tensors, None, None, seconds_of(opts))
         if len(dense) == 1:
             view = dense[0][1]
             handles = [self._submit(operation, view, view[1:3], view[0])]
@@ -120,8 +124,7 @@ class GroupCalls:
                 for tensor, work in copied:
                     tensor.copy_(work)
 
-        gpu = gpu_of(dense[0][1]) >= 0
-        return GroupWork(self.state, handles, tensors, dense, complete if copied or gpu else None, seconds_of(opts))
+        return GroupWork(self.state, handles, tensors, dense, complete, seconds_of(opts))
 
     def _moved(self, handle: int, view: View, dense: Any, outputs: Any, opts: Any, put: Callable[[Any], None]) -> GroupWork:
         """An operation whose result the runtime allocates; put: what is done with it, flat."""

@@ -62,8 +62,8 @@ class GroupOperations(GroupCalls):
         reduce = _REDUCES.get(op)
         if reduce is None or (tensor.is_complex() and reduce not in (Sum, Average)):
             return self._folded(tensor, tensor, op, opts)
-        dense = collectives.dense(real(tensor))
-        return self._in_place(Operation(ALLREDUCE, self._set, reduce), [real(tensor)], [dense], opts)
+        tensor = real(tensor)
+        return self._in_place(Operation(ALLREDUCE, self._set, reduce), [tensor], [collectives.dense(tensor)], opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
         op = _reduction(opts)

@@ -41,6 +41,13 @@ class GroupWork(_Work):  # type: ignore[misc]
     to make.  owner: what the runtime reads and writes meanwhile.  outputs: what result() and the future give.
     """
 
+    _owner: Any = None
+    _complete: Callable[[], None] | None = None
+    _seconds: float | None = None  # the group's
+    _error: BaseException | None = None
+    _ended = False
+    _future: Any = None
+
     def __init__(
         self,
         group: GroupState,
@@ -54,17 +61,19 @@ class GroupWork(_Work):  # type: ignore[misc]
         self._group = group
         self._handles = handles
         self._outputs = outputs
-        self._owner = owner
-        self._complete = complete
-        self._seconds = group.seconds if seconds is None else seconds
-        self._error: BaseException | None = None
-        self._ended = not handles
-        self._future: Any = None
         self._lock = threading.Lock()
+        if owner is not None:
+            self._owner = owner
+        if complete is not None:
+            self._complete = complete
+        if seconds is not None:
+            self._seconds = seconds
         if handles:
             if len(under_way) > _MANY:
                 _forget_ended()
             under_way[handles[0]] = self
+        else:
+            self._ended = True
 
     # ---- torch's Work
 
@@ -72,7 +81,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         """Until the operation has ended.  Errors: what the operation ended with; DistBackendError when it takes too long."""
         if not self._ended:
             seconds = timeout.total_seconds() if timeout else 0.0
-            self._end(seconds if seconds > 0 else self._seconds)
+            self._end(seconds if seconds > 0 else self._seconds or self._group.seconds)
         if self._error is not None:
             raise self._error
         return True
@@ -130,45 +139,46 @@ class GroupWork(_Work):  # type: ignore[misc]
         return all(_native.poll(handle) for handle in self._handles)
 
     def _end(self, seconds: float) -> None:
-        limit = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
             raise self._late(seconds)
         try:
             if not self._ended:
-                self._finish(seconds, limit)
+                self._finish(seconds)
         finally:
             self._lock.release()
 
-    def _finish(self, seconds: float = _LOOK_SECONDS, limit: float = 0.0) -> None:
+    def _finish(self, seconds: float = _LOOK_SECONDS) -> None:
         failed = None
+        limit = 0.0
         for handle in self._handles:
             try:
-                self._wait_for(handle, seconds, limit)
+                while not _native.wait_within(handle, min(_LOOK_SECONDS, seconds)):
+                    limit = limit or time.monotonic() + seconds - _LOOK_SECONDS
+                    if self._group.aborted:
+                        raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
+                    if time.monotonic() >= limit:
+                        raise self._late(seconds)
             except (KeyboardInterrupt, dist.DistBackendError):
                 raise  # still under way: its tensors must stay
             except Exception as error:
                 failed = failed or error
+        if failed is not None:
+            self._disagreed()
         self._settle(failed)
 
-    def _wait_for(self, handle: int, seconds: float, limit: float) -> None:
-        while not _native.wait_within(handle, min(_LOOK_SECONDS, seconds)):
-            if self._group.aborted:
-                raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
-            if time.monotonic() >= limit:
-                raise self._late(seconds)
+    def _disagreed(self) -> None:
+        self._group.names.restart()
 
     def _settle(self, failed: Exception | None) -> None:
-        try:
-            if failed is None and self._complete is not None:
+        if failed is None and self._complete is not None:
+            try:
                 self._complete()
-            else:
-                for handle in self._handles:
-                    _native.release(handle)
-        except Exception as error:
-            failed = error
-        if failed is not None:
-            self._error = failed
-            self._group.names.restart()
+            except Exception as error:
+                failed = error
+        else:
+            for handle in self._handles:
+                _native.release(handle)
+        self._error = failed
         under_way.pop(self._handles[0], None)
         self._owner = self._complete = None
         self._ended = True

@@ -60,11 +60,15 @@ class Message(GroupWork):
     def _has_arrived(self) -> bool:
         return self._begun.is_set() and super()._has_arrived()
 
-    def _finish(self, seconds: float = 0.0, limit: float = 0.0) -> None:
+    def _finish(self, seconds: float = 0.0) -> None:
+        before = time.monotonic()
         if not self._begun.wait(seconds):
             raise self._late(seconds)
         if not self._ended:
-            super()._finish(max(0.001, min(seconds, limit - time.monotonic())), limit)
+            super()._finish(max(0.001, seconds - (time.monotonic() - before)))
+
+    def _disagreed(self) -> None:
+        pass  # the others of the group have nothing to do with it
 
 
 class PairLine:

@@ -24,13 +24,21 @@ _c10d: Any = torch._C._distributed_c10d
 _CUSTOM = _c10d.ProcessGroup.BackendType.CUSTOM
 
 
+def _text_of(ranks: tuple[int, ...]) -> str:
+    """Ranks, in a few characters: 0-3, or 0,2,4."""
+    if ranks == tuple(range(ranks[0], ranks[-1] + 1)):
+        return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+    return ",".join(map(str, ranks[:4])) + (",…" if len(ranks) > 4 else "")
+
+
 class _Common(GroupOperations):
     """What both kinds of group are."""
 
     def begin(self, options: Any, sets: GroupSets, ranks: tuple[int, ...], process_set: ProcessSet) -> None:
         """ranks: of the world, in the group's order."""
-        name = str(options.group_id)[:12] if options.global_ranks_in_group else "world"  # some are long hashes
-        label = f"c10d/{name}"
+        label = "c10d/world"
+        if options.global_ranks_in_group:  # some names are long hashes
+            label = f"c10d/{str(options.group_id)[:12]}[{_text_of(ranks)}]"
         self.state = GroupState(label, options.timeout.total_seconds())
         self._set = process_set.process_set_id or 0
         self._ranks = ranks

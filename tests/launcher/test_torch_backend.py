@@ -1,0 +1,125 @@
+"""torch.distributed.init_process_group("hvd") in scripts that hvdrun starts."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from support import hvdrun
+
+torch = pytest.importorskip("torch")
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+FRONT = "import hvd.torch, torch, torch.distributed as dist\n"
+
+
+def run(folder: pathlib.Path, script: str, *args: str, ranks: int = 2, env: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
+    (folder / "script.py").write_text(FRONT + script)
+    return hvdrun.run("-np", str(ranks), *args, *hvdrun.python_args(), "script.py", cwd=folder, env=env)
+
+
+def test_example() -> None:
+    if not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"):
+        pytest.skip("fully_shard came with torch 2.6")
+    pytest.importorskip("sklearn")
+    done = hvdrun.run("-np", "2", *hvdrun.python_args(), str(EXAMPLES / "torch_backend.py"), "--epochs", "2")
+    assert done.returncode == 0, done.stderr
+    assert "[0 localhost] epoch 2/2  right " in done.stdout
+
+
+def test_a_timeline_has_a_row_for_each_call_of_the_loop(tmp_path: pathlib.Path) -> None:
+    loop = """
+dist.init_process_group("hvd")
+for _ in range(60):
+    dist.all_reduce(torch.ones(4))
+    dist.broadcast(torch.ones(5), 0)
+if dist.get_rank():
+    dist.recv(torch.ones(3), 0)
+else:
+    dist.send(torch.ones(3), 1)
+dist.destroy_process_group()
+"""
+    done = run(tmp_path, loop, "--timeline-filename", str(tmp_path / "timeline.json"))
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "timeline.json").read_text())
+    events = told["traceEvents"] if isinstance(told, dict) else told
+    rows = {str(event.get("args", {}).get("name")) for event in events if event.get("ph") == "M"}
+    assert {"c10d/world #1", "c10d/world/send 0 to 1 tag 0 #1"} <= rows
+    assert len([row for row in rows if row.startswith("c10d/world #")]) < 30
+    assert {"NEGOTIATE_ALLREDUCE", "NEGOTIATE_BROADCAST"} <= {event.get("name") for event in events}
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path: pathlib.Path) -> None:
+    script = """
+import time
+dist.init_process_group("hvd")
+group = dist.new_group([0, 1])
+if dist.get_rank() == 1:
+    time.sleep(60)
+dist.all_reduce(torch.ones(4), group=group)
+"""
+    env = hvdrun.environment(HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="3")
+    done = run(tmp_path, script, env=env)
+    assert done.returncode != 0
+    assert "c10d/1[0-1] #1" in done.stderr and "rank 1" in done.stderr
+
+
+def test_hosts_tensors_beside_another_backend(tmp_path: pathlib.Path) -> None:
+    if not hasattr(torch._C._distributed_c10d.Backend, "allreduce"):
+        pytest.skip("groups of several backends need torch 2.15")
+    script = """
+dist.init_process_group("cpu:hvd,cuda:gloo")
+tensor = torch.ones(3)
+dist.all_reduce(tensor)
+found = torch.zeros(6)
+dist.all_gather_into_tensor(found, tensor)
+work = dist.broadcast(tensor, 0, async_op=True)
+work.wait()
+print(type(dist.group.WORLD).__name__, found.tolist(), flush=True)
+dist.destroy_process_group()
+"""
+    done = run(tmp_path, script)
+    assert done.returncode == 0, done.stderr
+    assert "[1 localhost] ProcessGroup [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]" in done.stdout
+
+
+def test_torchs_own_entry_point(tmp_path: pathlib.Path) -> None:
+    if not hasattr(torch.distributed.Backend, "_ensure_backend_registered"):
+        pytest.skip("the entry point torch.distributed.backends came with torch 2.15")
+    (tmp_path / "hvd_entry-1.dist-info").mkdir()
+    (tmp_path / "hvd_entry-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: hvd-entry\nVersion: 1\n")
+    points = "[torch.distributed.backends]\nhvd = hvd.torch.c10d:register\n"
+    (tmp_path / "hvd_entry-1.dist-info" / "entry_points.txt").write_text(points)
+    script = (
+        "import sys, torch.distributed as dist\nsys.path.append('.')\ndist.init_process_group('hvd')\nprint(dist.get_backend())"
+    )
+    (tmp_path / "script.py").write_text(script)
+    done = hvdrun.run("-np", "2", *hvdrun.python_args(), "script.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[1 localhost] hvd" in done.stdout
+
+
+def test_torchrun_is_told_from_hvdrun(tmp_path: pathlib.Path) -> None:
+    script = FRONT + 'dist.init_process_group("hvd", init_method="file://STORE", rank=0, world_size=2)\n'
+    (tmp_path / "script.py").write_text(script.replace("STORE", str(tmp_path / "store")))
+    env = hvdrun.environment()
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert "hvdrun -np N script.py, in place of torchrun" in done.stderr
+
+
+def test_a_rank_alone_needs_no_launcher(tmp_path: pathlib.Path) -> None:
+    script = (
+        FRONT
+        + """
+dist.init_process_group("hvd", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(tensor := torch.ones(2))
+print(tensor.tolist())
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=hvdrun.environment(), capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[1.0, 1.0]\n"
