@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <random>
+#include "base/random.h"
 
 namespace hvd::launcher {
 namespace {
@@ -67,9 +67,7 @@ std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFac
 std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::string& job_id) {
   wire::DaemonManifest all;
   all.job = job_id;
-  std::random_device random;
-  all.pmix_namespace = "hvd-";
-  for (int i = 0; i < 26; ++i) all.pmix_namespace += "abcdefghijklmnopqrstuvwxyz234567"[random() & 31];
+  all.pmix_namespace = "hvd-" + random_letters(26);
   all.mpi_folder = job.mpirun.library_folder;
   for (const MappedHost& h : job.map.hosts) all.hosts.push_back({h.local ? machine_name() : h.name, {}});
   for (const MappedRank& r : job.map.ranks) all.hosts[static_cast<std::size_t>(r.host)].ranks.push_back(r.rank);

@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <random>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/leftovers.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "launcher/mpirun/mpirun_starter.h"
 #include "launcher/process/process_tree.h"
@@ -40,12 +40,7 @@ PrinterOptions printer_options(const Job& job) {
   return options;
 }
 
-std::string new_job_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 8; ++i) id += "abcdefghijklmnopqrstuvwxyz234567"[random() & 31];
-  return id;
-}
+std::string new_job_id() { return random_letters(8); }
 
 /// Memory that nobody can change any more, readable through /proc/PID/fd/N by this user's processes.
 Fd sealed_memory(const std::string& bytes) {

@@ -11,11 +11,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include "base/error.h"
 #include "base/maker.h"
+#include "base/random.h"
 #include "transport/limit.h"
 
 namespace hvd::transport {
@@ -28,10 +28,8 @@ std::shared_ptr<void> map(int fd, std::size_t bytes) {
 }
 
 std::string random_name() {
-  std::random_device random;
-  char text[17];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-  return "/hvd." + to_text(maker_of(getpid()).value_or(Maker{getpid(), 0, 0})) + "." + text;  // base/leftovers.h
+  // base/leftovers.h
+  return "/hvd." + to_text(maker_of(getpid()).value_or(Maker{getpid(), 0, 0})) + "." + random_letters(16);
 }
 
 Error no_memory(const std::string& why) {

@@ -1,18 +1,22 @@
-"""The build backend: meson-python, then two changes to its wheel.
+"""The build backend: meson-python, then three changes to its wheel.
 
-The tag names the oldest CPython that the wheel serves: the one extension module uses the limited API of CPython 3.9, but
-meson-python names the interpreter that builds. And the bill of materials (sbom.py) goes in.
+The tag names the oldest CPython and the oldest C library that the wheel serves. The one extension module uses the limited
+API of CPython 3.9, but meson-python names the interpreter that builds. The libraries that its programs load go in
+(bundle.py), and the bill of materials (sbom.py).
 """
 
 from __future__ import annotations
 
 import pathlib
+import platform
+import re
 import subprocess
 import sys
 import tempfile
 from typing import Any
 
 import mesonpy
+from bundle import bundle
 from mesonpy import build_sdist, get_requires_for_build_sdist, get_requires_for_build_wheel  # noqa: F401
 from sbom import bill
 
@@ -24,21 +28,34 @@ def build_wheel(
 ) -> str:
     """As PEP 517 says: the name of the wheel that now lies in wheel_directory."""
     name = mesonpy.build_wheel(wheel_directory, config_settings, metadata_directory)
-    add_bill(pathlib.Path(wheel_directory) / name)
-    if name.endswith("-any.whl"):
-        return str(name)  # nothing native in it
-    return wheel("tags", "--remove", "--python-tag", OLDEST, "--abi-tag", "abi3", str(pathlib.Path(wheel_directory) / name))
+    path = pathlib.Path(wheel_directory) / name
+    system = complete(path)
+    return wheel("tags", "--remove", "--python-tag", OLDEST, "--abi-tag", "abi3", "--platform-tag", system, str(path))
 
 
-def add_bill(path: pathlib.Path) -> None:
-    """Puts the bill of materials into the wheel, which is written anew with its list of files."""
+def complete(path: pathlib.Path) -> str:
+    """Puts libraries and the bill of materials into the wheel, which is written anew with its list of files.
+
+    The tag of the systems that it is for: manylinux_2_34_x86_64, where it needs glibc 2.34.
+    """
     with tempfile.TemporaryDirectory() as folder:
         wheel("unpack", "--dest", folder, str(path))
         (tree,) = pathlib.Path(folder).iterdir()
+        libraries = bundle(tree)
         (info,) = tree.glob("*.dist-info")
         (info / "sboms").mkdir()
-        (info / "sboms/hvdrun.cdx.json").write_text(bill(path.name.split("-")[1]))
+        (info / "sboms/hvdrun.cdx.json").write_text(bill(path.name.split("-")[1], libraries))
         wheel("pack", "--dest-dir", str(path.parent), str(tree))
+        return f"manylinux_2_{glibc_wanted(tree)}_{platform.machine()}"
+
+
+def glibc_wanted(tree: pathlib.Path) -> int:
+    """The minor number of the newest glibc 2 that a program or library in there asks for."""
+    wanted = {17}
+    for file in tree.rglob("*"):
+        if file.is_file() and file.open("rb").read(4) == b"\x7fELF":
+            wanted |= {int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)\0", file.read_bytes())}
+    return max(wanted)
 
 
 def wheel(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""The wheel's bill of materials, as CycloneDX 1.6 (JSON): what is compiled into its programs, and what they load.
+"""The wheel's bill of materials, as CycloneDX 1.6 (JSON): what is compiled in, lies beside its programs, or is loaded.
 
 PEP 770 names the place in the wheel: *.dist-info/sboms.
 """
@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+
+from bundle import FOLDER, BundledLibrary
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,28 @@ def component(name: str, version: str, spdx: str, compiled_in: bool) -> dict[str
     return row
 
 
-def bill(version: str) -> str:
-    """The document for this wheel, built on this machine."""
-    rows = [component(x.name, said("pkg-config", "--modversion", x.pkg_config), x.spdx, x.compiled_in) for x in LIBRARIES]
+def bundled(library: BundledLibrary) -> dict[str, object]:
+    """A row for a library of the system's that lies in the wheel; its licence is in a file beside it."""
+    return {
+        "type": "library",
+        "bom-ref": library.path.name,
+        "name": library.package,
+        "version": library.version,
+        "purl": f"pkg:deb/{library.package}@{library.version}",
+        "licenses": [{"license": {"name": f"{FOLDER}/licences/{library.package}.txt"}}],
+        "properties": [{"name": "hvdrun:how", "value": f"in the wheel: {FOLDER}/{library.path.name}"}],
+    }
+
+
+def bill(version: str, libraries: list[BundledLibrary]) -> str:
+    """The document for this wheel, built on this machine; libraries lie in it."""
+    files = {library.path.name.split(".so")[0] for library in libraries}
+    rows = [
+        component(x.name, said("pkg-config", "--modversion", x.pkg_config), x.spdx, x.compiled_in)
+        for x in LIBRARIES
+        if x.compiled_in or f"lib{x.pkg_config.removeprefix('lib')}" not in files
+    ]
+    rows += [bundled(library) for library in libraries]
     rows.append(component("libstdc++", said("c++", "-dumpfullversion"), "GPL-3.0-only WITH GCC-exception-3.1", True))
     nvcc = re.search(r"release ([\d.]+)", said("nvcc", "--version"))
     tools = [{"type": "application", "name": "nvcc", "version": nvcc.group(1)}] if nvcc else []

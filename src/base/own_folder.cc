@@ -3,12 +3,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -17,28 +15,19 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/maker.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace hvd {
 namespace {
 
 constexpr const char* mark_name = ".owner";
-constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz234567";
-constexpr std::size_t random_letters = 8;
+constexpr std::size_t name_letters = 8;
 constexpr int most_depth = 100;
 
-std::string random_text() {
-  std::array<unsigned char, random_letters> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw Error(Code::unavailable, "getrandom", errno_text(errno));
-  std::string text;
-  for (const unsigned char byte : bytes) text += letters[byte % letters.size()];
-  return text;
-}
-
 bool is_name(std::string_view name, std::string_view prefix) {
-  return name.size() == prefix.size() + random_letters && name.starts_with(prefix) &&
-         name.find_first_not_of(letters, prefix.size()) == std::string_view::npos;
+  return name.size() == prefix.size() + name_letters && name.starts_with(prefix) &&
+         name.find_first_not_of(random_alphabet, prefix.size()) == std::string_view::npos;
 }
 
 std::string in_proc(int fd) { return formatted("/proc/self/fd/{}", fd); }
@@ -160,7 +149,7 @@ OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t o
   std::string path;
   int made = -1;
   for (int tries = 0; made != 0 && tries < 100; ++tries) {
-    path = formatted("{}/{}{}", parent, prefix, random_text());
+    path = formatted("{}/{}{}", parent, prefix, random_letters(name_letters));
     made = ::mkdir(path.c_str(), S_IRWXU);
     if (made != 0 && errno != EEXIST) break;
   }

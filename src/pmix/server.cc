@@ -12,10 +12,10 @@
 #include <deque>
 #include <map>
 #include <mutex>
-#include <random>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/random.h"
 #include "pmix/gate.h"
 
 namespace hvd::pmix {
@@ -27,12 +27,7 @@ namespace {
 constexpr auto longest_call = 10s;  ///< libpmix answers its own server's calls within milliseconds
 
 /// A random namespace for the server itself: its name is told to nobody.
-std::string random_name(const char* prefix) {
-  std::random_device random;
-  std::string name = prefix;
-  for (int i = 0; i < 26; ++i) name += "abcdefghijklmnopqrstuvwxyz234567"[random() & 31];
-  return name;
-}
+std::string random_name(const char* prefix) { return prefix + random_letters(26); }
 
 /// Variables for the time of one call.  Only while this process has one thread.
 class TemporaryEnvironment {
@@ -84,8 +79,7 @@ struct Server::State {
       const std::lock_guard lock(mutex);
       events.push_back(std::move(event));
     }
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(wake.get(), &one, sizeof one));
+    ::eventfd_write(wake.get(), 1);
   }
   std::uint64_t keep(pmix_modex_cbfunc_t function, void* data) {
     const std::lock_guard lock(mutex);
@@ -312,8 +306,8 @@ int Server::fd() const { return state_->wake.get(); }
 std::optional<Event> Server::next() {
   const std::lock_guard lock(state_->mutex);
   if (state_->events.empty()) {
-    std::uint64_t count = 0;
-    static_cast<void>(::read(state_->wake.get(), &count, sizeof count));
+    eventfd_t count = 0;
+    ::eventfd_read(state_->wake.get(), &count);
     return std::nullopt;
   }
   Event event = std::move(state_->events.front());

@@ -1,8 +1,6 @@
 #include "channel.h"
 
-#include <sys/random.h>
-
-#include "base/error.h"
+#include "base/random.h"
 #include "transports.h"
 
 namespace hvd::wire {
@@ -10,20 +8,14 @@ namespace {
 
 constexpr std::string_view local = "unix://";
 
-/// 40 of the characters that Z85 has too: 200 bits.
-std::string random_word() {
-  unsigned char bytes[40];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw Error(Code::unavailable, "getrandom", "gave no bytes");
-  std::string word;
-  for (const unsigned char b : bytes) word += "abcdefghijklmnopqrstuvwxyz012345"[b & 31];
-  return word;
-}
+/// Letters that Z85 has too: 200 bits.
+constexpr std::size_t word_letters = 40;
 
 }  // namespace
 
 KeyPair KeyPair::generate() { return new_curve_keys(); }
 
-KeyPair KeyPair::for_this_host() { return {random_word(), random_word()}; }
+KeyPair KeyPair::for_this_host() { return {random_letters(word_letters), random_letters(word_letters)}; }
 
 std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
                                  const std::string& client_public_key) {

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -16,6 +18,16 @@ constexpr const char* name = "libzmq.so.5";
   throw Error(Code::unavailable, name, why ? why : "cannot be loaded", "install ZeroMQ: apt install libzmq5");
 }
 
+/// The one that the wheel brings along, else the system's; null where there is none, dlerror() says why.
+void* open_library() {
+  std::error_code no_proc;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", no_proc);
+  const std::string bundled = program.parent_path().parent_path() / "lib/hvdrun" / name;
+  // For good: its threads may outlive any owner.
+  if (void* lib = dlopen(bundled.c_str(), RTLD_NOW | RTLD_LOCAL)) return lib;
+  return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
 template <class F>
 void find(void* library, const char* function, F* out) {
   *out = reinterpret_cast<F>(dlsym(library, function));
@@ -23,7 +35,7 @@ void find(void* library, const char* function, F* out) {
 }
 
 ZmqLibrary load() {
-  void* lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);  // for good: its threads may outlive any owner
+  void* lib = open_library();
   if (lib == nullptr) fail();
   ZmqLibrary l{};
   find(lib, "zmq_bind", &l.bind);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import platform
 import re
 import shutil
 import subprocess
@@ -14,6 +15,9 @@ import pytest
 from support import environments
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = "lib/hvdrun"
+# PEP 600's: every system has them.
+EVERYWHERE = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+))\.so\.\d+")
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
 
 
@@ -36,7 +40,7 @@ def unpacked(built: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> p
 
 
 def test_one_tag_for_every_python(built: pathlib.Path) -> None:
-    assert re.fullmatch(r"hvdrun-[\d.]+-cp39-abi3-(many)?linux_\w+\.whl", built.name)
+    assert re.fullmatch(r"hvdrun-[\d.]+-cp39-abi3-manylinux_2_\d+_\w+\.whl", built.name)
 
 
 def test_licences_and_bill_of_materials(unpacked: pathlib.Path) -> None:
@@ -44,8 +48,9 @@ def test_licences_and_bill_of_materials(unpacked: pathlib.Path) -> None:
     assert {path.name for path in info.rglob("licenses/*")} == {"LICENSE", "THIRD-PARTY-NOTICES"}
     bill = json.loads((info / "sboms/hvdrun.cdx.json").read_text())
     assert bill["bomFormat"] == "CycloneDX"
-    versions = {row["name"]: row.get("version") for row in bill["components"]}
-    assert versions.keys() >= {"CLI11", "nlohmann-json", "cppzmq", "libzmq", "hwloc", "yaml-cpp", "simdjson", "libstdc++"}
+    versions = {row["bom-ref"].split(".so")[0]: row.get("version") for row in bill["components"]}
+    assert versions.keys() >= {"CLI11", "nlohmann-json", "cppzmq", "openmpi", "libstdc++"}
+    assert versions.keys() >= {"libzmq", "libhwloc", "libyaml-cpp", "libsimdjson"}
     assert all(versions.values())
     notices = (info / "licenses/THIRD-PARTY-NOTICES").read_text()
     in_ours = [row["name"] for row in bill["components"] if row["properties"][0]["value"] == "compiled in"]
@@ -88,6 +93,61 @@ def test_binaries_are_tied_to_nothing(unpacked: pathlib.Path) -> None:
         if path.name not in ("libhvd_mpi.so", "hvd-bench"):  # loaded on demand; a benchmark of MPI itself
             banned += ("libmpi",)
         assert not [name for name in needed if name.startswith(banned)], (path.name, needed)
+
+
+def elf_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The programs and libraries in it."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
+
+
+def test_what_it_loads_comes_along(unpacked: pathlib.Path) -> None:
+    bundled = next(unpacked.glob("*.data")) / "data" / FOLDER
+    there = {path.name for path in elf_files(unpacked)}
+    assert {"libzmq.so.5", "libhwloc.so.15"} <= there
+    licences = {path.stem for path in (bundled / "licences").iterdir()}
+    assert len(licences) >= len({path.name for path in bundled.glob("*.so*")}) * 3 // 4  # some packages have two libraries
+    for path in elf_files(unpacked):
+        said = subprocess.run(["readelf", "--dynamic", "--wide", str(path)], capture_output=True, text=True, timeout=20).stdout
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", said)
+        absent = [name for name in needed if name not in there and not EVERYWHERE.fullmatch(name)]
+        assert absent in ([], ["libmpi.so.40"]), path.name  # MPI is the user's: hvdrun[mpi], or the cluster's
+        if needed_ours := [name for name in needed if name in there and name != "libhvd.so"]:
+            (run_path,) = re.findall(r"\(RUNPATH\).*\[(.*)\]", said)
+            assert run_path == ("$ORIGIN" if path.parent == bundled else f"$ORIGIN/../{FOLDER}"), (path.name, needed_ours)
+
+
+def test_our_code_runs_on_the_systems_of_2021(unpacked: pathlib.Path) -> None:
+    """glibc 2.34 and GCC 11's libstdc++, which RHEL 9 has; Debian 12's compiler would take newer ones unasked."""
+    if platform.libc_ver()[1] not in ("2.35", "2.36"):
+        pytest.skip(f"built with glibc {platform.libc_ver()[1]}: the tag says what it needs; Debian 12 makes the wheel for all")
+    for path in elf_files(unpacked):
+        versions = set(re.findall(rb"(GLIBC|GLIBCXX)_([\d.]+)\0", path.read_bytes()))
+        assert not [v for kind, v in versions if kind == b"GLIBC" and tuple(map(int, v.split(b"."))) > (2, 34)], path.name
+        if FOLDER not in str(path):
+            assert not [v for kind, v in versions if kind == b"GLIBCXX" and tuple(map(int, v.split(b"."))) > (3, 4, 29)], (
+                path.name
+            )
+
+
+def test_hardening(unpacked: pathlib.Path) -> None:
+    for path in elf_files(unpacked):
+        if FOLDER in str(path):
+            continue
+        said = subprocess.run(["readelf", "-lWd", str(path)], capture_output=True, text=True, timeout=20).stdout
+        assert "GNU_RELRO" in said and "BIND_NOW" in said, path.name
+        assert re.search(r"GNU_STACK.* RW ", said), path.name
+        if path.name in ("hvdrun", "hvdrank", "libhvd.so"):
+            symbols = subprocess.run(
+                ["readelf", "--dyn-syms", "-W", str(path)], capture_output=True, text=True, timeout=20
+            ).stdout
+            assert "__stack_chk_fail" in symbols and "_chk@" in symbols.replace("__stack_chk_fail@", ""), path.name
+
+
+def test_size(built: pathlib.Path, unpacked: pathlib.Path) -> None:
+    kernels = (unpacked / "hvd/libhvd.so").read_bytes().count(b".nv_fatbin") > 0
+    if kernels:
+        pytest.skip("with kernels for GPUs: as large as they are many")
+    assert built.stat().st_size <= 15e6
 
 
 def interpreter(version: str) -> str | None:

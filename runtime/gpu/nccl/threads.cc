@@ -3,6 +3,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/condition.h"
+
 namespace hvd::nccl {
 
 CallThread::CallThread() : thread_([this] { serve(); }) {}
@@ -20,14 +22,14 @@ void CallThread::run(const std::function<void()>& call) {
   std::unique_lock lock(mutex_);
   call_ = &call;
   changed_.notify_all();
-  changed_.wait(lock, [this] { return !call_; });
+  wait_for_truth(changed_, lock, [this] { return !call_; });
   if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
 }
 
 void CallThread::serve() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return call_ || over_; });
+    wait_for_truth(changed_, lock, [this] { return call_ || over_; });
     if (!call_) return;
     try {
       (*call_)();

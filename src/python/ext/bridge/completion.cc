@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/condition.h"
+
 namespace hvd::bridge {
 namespace {
 
@@ -72,7 +74,7 @@ class CompletionThreads {
   void watch() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      stuck_.wait(lock, [this] { return watched_; });
+      wait_for_truth(stuck_, lock, [this] { return watched_; });
       const std::uint64_t before = taken_;
       lock.unlock();
       std::this_thread::sleep_for(patience);
@@ -90,7 +92,7 @@ class CompletionThreads {
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      some_.wait(lock, [this] { return !queue_.empty(); });
+      wait_for_truth(some_, lock, [this] { return !queue_.empty(); });
       if (stopped_) return;
       --idle_;
       while (!queue_.empty() && !stopped_) {
@@ -149,7 +151,7 @@ class ReadinessPoller {
     for (;;) {
       {
         std::unique_lock lock(mutex_);
-        if (waiting.empty()) some_.wait(lock, [this] { return stopped_ || !queue_.empty(); });
+        if (waiting.empty()) wait_for_truth(some_, lock, [this] { return stopped_ || !queue_.empty(); });
         if (stopped_) return;
         if (!queue_.empty()) pause = shortest;
         while (!queue_.empty()) waiting.push_back(queue_.pop());

@@ -1,0 +1,90 @@
+"""The libraries that a wheel brings along, so that it needs no package of the system: lib/hvdrun, beside the programs' bin.
+
+The programs find them there by their run path ($ORIGIN/../lib/hvdrun), and libzmq by its path (src/wire/zmq_library.cc).
+Each library's own run path is changed to that folder. What every Linux has stays the system's (PEP 600 lists it).
+Licences: what the system's packages say of themselves, one file a package. Only Debian's kind of system has that in one
+place; on another the folder is not made, and the wheel loads the system's libraries.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+FOLDER = "lib/hvdrun"
+LOADED_BY_NAME = ("libzmq.so.5",)
+EVERYWHERE = re.compile(r"(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+)\.so(\.\d+)*")
+
+
+@dataclass(frozen=True)
+class BundledLibrary:
+    """A library of the system's that goes into the wheel, and the package that it is from."""
+
+    path: pathlib.Path
+    package: str
+    version: str
+
+
+def bundle(tree: pathlib.Path) -> list[BundledLibrary]:
+    """Puts what the programs of an unpacked wheel load into its data folder; what it put there."""
+    data = next(tree.glob("*.data"))
+    if shutil.which("dpkg-query") is None or shutil.which("patchelf") is None:
+        print("hvdrun: built without the libraries that it loads: they come along only where dpkg-query and patchelf are")
+        return []
+    paths: set[pathlib.Path] = set()
+    for program in (data / "scripts").iterdir():
+        if program.open("rb").read(4) == b"\x7fELF" and b"lib/hvdrun" in program.read_bytes():
+            paths |= loaded_by(program)
+    for name in LOADED_BY_NAME:
+        library = in_cache(name)
+        paths |= {library} | loaded_by(library)
+    libraries = [BundledLibrary(path, *package_of(path)) for path in sorted(paths)]
+    target = data / "data" / FOLDER
+    licences = target / "licences"
+    licences.mkdir(parents=True)
+    for library in libraries:
+        copy = target / library.path.name
+        shutil.copyfile(library.path, copy)
+        copy.chmod(0o755)
+        subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", str(copy)], check=True, timeout=60)
+        shutil.copyfile(f"/usr/share/doc/{library.package}/copyright", licences / f"{library.package}.txt")
+    return libraries
+
+
+def loaded_by(file: pathlib.Path) -> set[pathlib.Path]:
+    """The libraries that this system's loader takes for it, but those that every system has."""
+    said = subprocess.run(["ldd", str(file)], capture_output=True, text=True, timeout=60, check=True).stdout
+    missing = re.findall(r"(\S+) => not found", said)
+    if missing:
+        raise SystemExit(f"{file.name} wants {', '.join(missing)}, which this system has not")
+    found = re.findall(r"(\S+) => (/\S+)", said)
+    return {pathlib.Path(path) for name, path in found if not EVERYWHERE.fullmatch(name)}
+
+
+def in_cache(name: str) -> pathlib.Path:
+    """Where the loader finds a library of that name."""
+    ldconfig = shutil.which("ldconfig") or "/sbin/ldconfig"
+    said = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, timeout=60, check=True).stdout
+    found = re.search(
+        rf"^\s*{re.escape(name)} \(libc6,{'AArch64' if 'AArch64' in said else 'x86-64'}[^)]*\) => (/\S+)", said, re.M
+    )
+    if found is None:
+        raise SystemExit(f"{name} is not installed: scripts/packages.txt names what building needs")
+    return pathlib.Path(found.group(1))
+
+
+def package_of(path: pathlib.Path) -> tuple[str, str]:
+    """The package that a file is from, and its version."""
+    names = {str(path), str(path.resolve())}
+    names |= {name.removeprefix("/usr") for name in names} | {"/usr" + name for name in names if not name.startswith("/usr")}
+    said = subprocess.run(["dpkg-query", "-S", *sorted(names)], capture_output=True, text=True, timeout=60).stdout
+    if not said:
+        raise SystemExit(f"{path} is of no package: its licence is not known, so it cannot go into a wheel")
+    package = said.split(":")[0]
+    version = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, timeout=60, check=True
+    ).stdout.split()[0]
+    return package, version
