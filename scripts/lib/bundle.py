@@ -39,8 +39,8 @@ def bundle(tree: pathlib.Path) -> list[BundledLibrary]:
         if program.open("rb").read(4) == b"\x7fELF" and b"lib/hvdrun" in program.read_bytes():
             paths |= loaded_by(program)
     for name in LOADED_BY_NAME:
-        library = in_cache(name)
-        paths |= {library} | loaded_by(library)
+        path = in_cache(name)
+        paths |= {path} | loaded_by(path)
     libraries = [BundledLibrary(path, *package_of(path)) for path in sorted(paths)]
     target = data / "data" / FOLDER
     licences = target / "licences"
