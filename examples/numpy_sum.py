@@ -1,6 +1,6 @@
 """The smallest job: each rank brings a row of numbers, and all get their sum.
 
-    hvdrun -np 2 examples/numpy_sum.py
+hvdrun -np 2 examples/numpy_sum.py
 """
 
 import numpy as np
