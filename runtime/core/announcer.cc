@@ -9,14 +9,15 @@
 
 namespace hvd::core {
 
-Announcer::Announcer(const memory::Node& node) : node_(node), slots_(node), flips_(node.geometry.words) {}
+Announcer::Announcer(const memory::Node& node, bool fills)
+    : node_(node), fills_(fills), slots_(node), flips_(node.geometry.words) {}
 
 void Announcer::begin(NameEntry& e, Operation& op) {
   op.by_bit = true;
   op.parity = e.round ^= 1;
   if (e.slot == negotiate::no_slot)
     tell_address(e, op);
-  else if (e.fills)
+  else if (e.fills && fills_)
     std::memcpy(slots_.at(node_.me, e.slot, op.parity), op.in, e.bytes);
   flips_[e.id / 64] |= 1ull << (e.id % 64);
   words_ = std::max(words_, e.id / 64 + 1);

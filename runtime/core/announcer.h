@@ -21,8 +21,8 @@ namespace hvd::core {
 
 class Announcer {
  public:
-  /// @p node  of the process set; attached, and outlives this
-  explicit Announcer(const memory::Node& node);
+  /// @p node  of the process set; attached, and outlives this.  @p fills: its slots; false: nobody else reads them.
+  Announcer(const memory::Node& node, bool fills);
 
   /// The operation's part before its ready bit: a small tensor is copied to its slot; of a larger one the others learn
   /// where it lies.  flip() sets the bit.  Its entry has an id.
@@ -44,6 +44,7 @@ class Announcer {
   void tell_address(const NameEntry& e, const Operation& op);
 
   const memory::Node& node_;
+  const bool fills_;
   ops::EagerSlots slots_;
   std::vector<std::uint64_t> flips_;  ///< [words] bits to set; zero but between begin() and flip()
   std::uint32_t words_ = 0;           ///< of flips_, in use

@@ -43,7 +43,7 @@ const std::array table{
     //       name             kinds          possible                                                              cost                make
     Backend{"nccl",           data,          gpus_can,                                                             line<20000, 20>,    Batch::make_on_device},
     Backend{"pinned",         data,          [](Op o, Set) { return o.on_gpu; },                          line<50000, 200>,   Batch::make_pinned},
-    Backend{"shm_eager",      data,          [](Op o, Set s) { return o.in_slots && s.nodes == 1; },      line<500, 400>,     Batch::make_eager},
+    Backend{"shm_eager",      data,          [](Op o, Set) { return o.in_slots; },                        line<500, 400>,     Batch::make_eager},
     Backend{"shm_direct",     allreduce,     [](Op o, Set s) { return on_host(o) && !is_adasum(o) && o.registered && s.nodes == 1; },
                                                                                                                    line<2000, 150>,    Batch::make_allreduce, true},
     Backend{"shm_rings",      allreduce,     [](Op o, Set s) { return !o.on_gpu && !is_adasum(o) && s.nodes == 1; },

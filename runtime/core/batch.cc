@@ -117,17 +117,19 @@ void Batch::queue_rows() {
 }
 
 void Batch::run_eager(std::span<Operation* const> ops) {
-  const std::uint32_t row = rows_.begin(ops, trace::Phase::shm);
+  const std::uint32_t row = rows_.begin(ops, transfer());
   for (Operation* op : ops) run_eager(*op);
-  rows_.end(row, trace::Phase::shm);
+  rows_.end(row, transfer());
   running_ = false;
   end_(ops);
 }
 
-/// Everybody's input is in the slots: nobody waits for anybody.
+/// Everybody's input is in the slots, or between nodes the result in the leader's: nobody waits for anybody.
 void Batch::run_eager(Operation& op) {
   const NameEntry& e = *op.entry;
-  if (e.reduce) {
+  if (nodes_.count() > 1) {
+    std::memcpy(op.out, slots_.at(0, e.slot, op.parity), e.bytes);
+  } else if (e.reduce) {
     slots_.reduce(e.reduce, e.scale, e.slot, op.parity, e.elements, op.out);
   } else if (e.signature.operation() == Kind::broadcast) {
     std::memcpy(op.out, slots_.at(e.signature.root, e.slot, op.parity), e.bytes);
@@ -269,9 +271,9 @@ ops::Stage* Batch::make_pinned(Batch& b) {
 
 ops::Stage* Batch::make_eager(Batch& b) {
   const Part& p = b.parts_[b.at_];
-  b.rows_.next(p.row, trace::Phase::queue, trace::Phase::shm);
+  b.rows_.next(p.row, trace::Phase::queue, b.transfer());
   for (Operation* op : p.ops) b.run_eager(*op);
-  b.rows_.end(p.row, trace::Phase::shm);
+  b.rows_.end(p.row, b.transfer());
   return nullptr;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "memory/doorbell.h"
+#include "negotiate/idset.h"
 #include "ops/shm/eager.h"
 
 namespace hvd::core {
@@ -20,6 +21,12 @@ using transport::Tag;
 /// and 54 us for 2, 3, 4 and 8 children.
 constexpr int arity = 3;
 
+/// Larger tensors go in slices, though a round trip later.
+constexpr std::size_t largest_between_nodes = 32 << 10;
+
+/// Of what goes down: not a command, but the results of the batch behind it.  u32 id, u32 bytes, result, and so on.
+constexpr std::uint64_t results_entry = 0;
+
 negotiate::CoordinatorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
   negotiate::CoordinatorOptions o;
   o.ranks = world.size;
@@ -28,9 +35,10 @@ negotiate::CoordinatorOptions options_of(const World& world, const Config& confi
   o.capacity = static_cast<std::uint32_t>(config.integer("HOROVOD_CACHE_CAPACITY"));
   o.fusion_bytes = static_cast<std::int64_t>(config.number("HOROVOD_FUSION_THRESHOLD"));
   o.hold_ns = static_cast<std::int64_t>(config.number("HOROVOD_CYCLE_TIME") * 1e6);
-  o.eager_limit = ops::eager_limit;
-  // Across nodes every tensor is streamed: what a slot saves is nothing beside a message.
-  o.eager_bytes = world.nodes.size() == 1 ? ops::EagerSlots::bytes(g) : 0;
+  o.many_nodes = world.nodes.size() > 1;
+  o.eager_limit = o.many_nodes ? std::min(largest_between_nodes, negotiate::NodeParts::most_bytes / world.nodes.size())
+                               : ops::eager_limit;
+  o.eager_bytes = ops::EagerSlots::bytes(g);
   return o;
 }
 
@@ -42,8 +50,8 @@ int children_of(const Config& config) {
 }  // namespace
 
 Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
-               const RankStatus& status)
-    : world_(world), transport_(transport), node_(node), gather_(node), writer_(node) {
+               const RankStatus& status, const std::vector<Operation*>& pending)
+    : world_(world), transport_(transport), node_(node), gather_(node), writer_(node), sums_(node, pending) {
   if (world.nodes.size() > 1)
     tree_ = std::make_unique<negotiate::TreeNode>(
         negotiate::TreeShape{static_cast<int>(world.nodes.size()), children_of(config)}, world.node(), world.nodes,
@@ -51,6 +59,7 @@ Leader::Leader(const World& world, const Config& config, transport::Transport& t
   if (world.rank == 0)
     coordinator_ = std::make_unique<negotiate::Coordinator>(
         options_of(world, config, node.geometry), [this](Command type, std::string_view body) { command(type, body); });
+  if (coordinator_ && tree_) order_of_parts_ = tree_->order_of_parts();
   stalls_ = std::make_unique<StallCheck>(
       StallCheck::Sources{world_, gather_, tree_.get(), coordinator_.get(), status, node.geometry.words * 64}, config);
 }
@@ -65,11 +74,50 @@ Leader::~Leader() {
 /// From the coordinator: to this node's ring and to the other leaders.
 void Leader::command(Command type, std::string_view body) {
   if (tree_) {
+    if (type == Command::batch && tree_->parts().any()) add_up(body);
     negotiate::ByteWriter w;
     w.varint(static_cast<std::uint32_t>(type)).varint(body.size()).raw(body);
     down_ += w.bytes();
   }
   publish(static_cast<std::uint32_t>(type), body);
+}
+
+/// A batch is about to be published: the results of what came with its parts go down before it.
+void Leader::add_up(std::string_view batch) {
+  ByteReader r(batch);
+  const bool eager = r.get<std::uint32_t>() & negotiate::batch_eager;
+  r.get<std::uint32_t>();
+  negotiate::ByteWriter results;
+  negotiate::get_ids(r, node_.geometry.words * 64, [&](std::uint32_t id) {
+    if (eager) {
+      const std::string_view result = sums_.whole(id, tree_->parts().parts(id), order_of_parts_);
+      results.put(id).put(static_cast<std::uint32_t>(result.size())).raw(result);
+      sums_.put(id, result);
+    }
+    tree_->parts().drop(id);
+  });
+  if (!eager) return;
+  negotiate::ByteWriter w;
+  down_ += w.varint(results_entry).varint(results.bytes().size()).raw(results.bytes()).bytes();
+}
+
+void Leader::take_results(std::string_view body) {
+  for (ByteReader r(body); !r.empty();) {
+    const std::uint32_t id = r.index(node_.geometry.words * 64);
+    sums_.put(id, r.take(r.get<std::uint32_t>()));
+  }
+}
+
+/// All members of this node have submitted fresh_.  Where that is much, it goes in slices.
+void Leader::ready() {
+  std::size_t bytes = 0;
+  for (const std::uint32_t id : fresh_) bytes += sums_.bytes(id);
+  const bool little = bytes > 0 && bytes * world_.nodes.size() <= negotiate::NodeParts::most_bytes;
+  for (const std::uint32_t id : fresh_) {
+    if (little && sums_.bytes(id) > 0) tree_->part(id, sums_.part(id));
+    tree_->ready(id);
+  }
+  fresh_.clear();
 }
 
 /// Every command, in sequence.
@@ -111,8 +159,9 @@ bool Leader::step() {
   bool any = flush_commands();
   if (tree_) {
     any |= gather_.poll(
-        [this](std::uint32_t id) { tree_->ready(id); },
+        [this](std::uint32_t id) { fresh_.push_back(id); },
         [this](int r, const Record& record) { tree_->record(world_.locals()[static_cast<std::size_t>(r)], record); });
+    if (!fresh_.empty()) ready();
     any |= receive_up();
     any |= receive_down();
     tree_->executed(gather_.executed());
@@ -172,8 +221,12 @@ bool Leader::receive_down() {
     auto body = std::make_shared<std::string>(std::move(m->body));
     send_down(body);  // first: the farthest nodes wait longest
     for (ByteReader r(*body); !r.empty();) {
-      const auto type = static_cast<std::uint32_t>(r.varint());
-      publish(type, r.take(r.varint()));
+      const std::uint64_t type = r.varint();
+      const std::string_view command = r.take(r.varint());
+      if (type == results_entry)
+        take_results(command);
+      else
+        publish(static_cast<std::uint32_t>(type), command);
     }
   }
   return any;

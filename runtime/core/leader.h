@@ -11,6 +11,7 @@
 
 #include "common/world.h"
 #include "core/config.h"
+#include "core/node_sums.h"
 #include "core/rank_status.h"
 #include "core/stall_check.h"
 #include "memory/node.h"
@@ -24,9 +25,9 @@ namespace hvd::core {
 
 class Leader {
  public:
-  /// @p status  of this rank; must outlive this object
+  /// @p status  of this rank; must outlive this object, like @p pending: [ids] what this rank has submitted by bit
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
-         const RankStatus& status);
+         const RankStatus& status, const std::vector<Operation*>& pending);
   ~Leader();
   bool step();
   /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us:
@@ -49,6 +50,9 @@ class Leader {
   };
   void command(negotiate::Command type, std::string_view body);
   void publish(std::uint32_t type, std::string_view body);
+  void ready();
+  void add_up(std::string_view batch);
+  void take_results(std::string_view body);
   bool write_command(std::uint32_t type, std::string_view body);
   bool flush_commands();
   bool coordinate();
@@ -68,6 +72,9 @@ class Leader {
   std::deque<std::pair<std::uint32_t, std::string>> backlog_;  ///< commands without room in the ring yet
   std::string down_;                                           ///< commands for the other nodes, since the last send
   std::unique_ptr<negotiate::TreeNode> tree_;                  ///< null on one node
+  NodeSums sums_;
+  std::vector<std::uint32_t> fresh_;  ///< ids that all members of this node have submitted, since the last step
+  std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;
   int next_doorbell_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
   std::unique_ptr<StallCheck> stalls_;

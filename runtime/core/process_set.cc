@@ -19,14 +19,14 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
       tracer_(shared.tracer),
       ids_(node_.geometry.words * 64),
       names_(ids_),
-      announcer_(node_),
+      announcer_(node_, world_.nodes.size() == 1 || !world_.leader()),
       pending_(ids_),
       commands_(node_),
       batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy,
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
-  if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_, shared_.status);
+  if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_, shared_.status, pending_);
 }
 
 bool ProcessSet::step(StepLimit limit) {

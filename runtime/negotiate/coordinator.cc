@@ -11,8 +11,8 @@ namespace hvd::negotiate {
 namespace {
 
 /// What every rank can finish from everybody's slots.
-bool can_be_eager(const Signature& s) {
-  if (s.device >= 0) return false;
+bool can_be_eager(const Signature& s, bool many_nodes) {
+  if (s.device >= 0 || (many_nodes && s.operation() != Kind::allreduce)) return false;
   switch (s.operation()) {
     case Kind::allreduce:
       return s.reduction() != Reduce::adasum;
@@ -340,7 +340,8 @@ bool Coordinator::assign_waiting() {
     i.grouped = signature.group_size != 0;
     i.passing = passing;
     i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // sums of it fit, whatever the shapes
-    i.slot = can_be_eager(signature) && !i.passing ? take_slot(i.bytes) : no_slot;  // used from its second batch on
+    const bool eager = can_be_eager(signature, options_.many_nodes) && !i.passing;
+    i.slot = eager ? take_slot(i.bytes) : no_slot;  // used from its second batch on
     i.used = last_batch_;
     tensors_[id] = {name, signature};
     id_of_[name] = id;
@@ -371,7 +372,7 @@ void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eage
       if (end != at && bytes + id.bytes > options_.fusion_bytes) break;
       bytes += id.bytes;
       id.used = last_batch_;
-      id.fresh = false;
+      id.fresh = id.parts = false;
       batch_[ids[end] / 64] |= 1ull << (ids[end] % 64);
     }
     ByteWriter w;

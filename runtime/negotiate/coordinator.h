@@ -39,6 +39,7 @@ struct CoordinatorOptions {
   std::size_t eager_bytes = 0;        ///< a rank's memory for slots, of one parity; 0: no eager tensors
   std::size_t eager_limit = 8 << 10;  ///< largest eager tensor
   std::int64_t eager_work = 8 << 20;  ///< largest ranks * bytes of an eager batch
+  bool many_nodes = false;            ///< eager are only allreduces whose nodes' parts have come along
 };
 
 class Coordinator {
@@ -46,9 +47,11 @@ class Coordinator {
   using Publish = std::function<void(Command, std::string_view body)>;
   Coordinator(CoordinatorOptions options, Publish publish);
 
-  /// All members have submitted @p id.
-  void ready(std::uint32_t id) {
-    if (live(id)) candidate(id);  // else evicted meanwhile: records will come
+  /// All members have submitted @p id.  @p parts: those of all nodes have come along (node_parts.h).
+  void ready(std::uint32_t id, bool parts = false) {
+    if (!live(id)) return;  // evicted meanwhile: records will come
+    ids_[id].parts = parts;
+    candidate(id);
   }
   /// @p ranks, which had carried out @p executed commands, announce @p name.
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
@@ -85,6 +88,7 @@ class Coordinator {
   struct Id {  // what a batch of known tensors needs, and nothing else: a thousand of them are 32 KiB
     bool live = false;
     bool fresh = false;    ///< announced by record: its slot is not filled
+    bool parts = false;    ///< several nodes: their parts are here
     bool grouped = false;  ///< by its signature
     bool passing = false;  ///< of a kind, or with a name, that never comes again: evicted after its batch
     std::uint32_t slot = no_slot;
@@ -131,7 +135,7 @@ class Coordinator {
   void grouped_candidate(std::uint32_t id);
   std::uint32_t take_slot(std::int64_t bytes);
   void publish_batch(const std::vector<std::uint32_t>& ids, bool eager);
-  bool eager_now(const Id& id) const { return id.slot != no_slot && !id.fresh; }
+  bool eager_now(const Id& id) const { return id.slot != no_slot && !id.fresh && (id.parts || !options_.many_nodes); }
 
   CoordinatorOptions options_;
   Publish publish_;

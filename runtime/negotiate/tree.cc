@@ -8,7 +8,7 @@ namespace hvd::negotiate {
 namespace {
 
 /// What a message up consists of, in this order; each part only when its flag is set.
-enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits = 8 };
+enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits = 8, part_parts = 16 };
 
 /// How far a node is goes along with other news, and by itself only now and then: it only frees ids.  There are a
 /// thousand spare ones, so the levels of the tree may each be late by so much.
@@ -17,10 +17,21 @@ constexpr std::uint64_t tell_executed_every = 64;
 /// Of a command; what does not fit a node's ring (memory/node.h) would wait there for ever.
 constexpr std::size_t longest_command = 60 << 10;
 
+/// [sources] nodes in the subtree of each: the node itself, then its children.
+std::vector<int> nodes_below(const TreeShape& shape, int node) {
+  std::vector<int> counts{1};
+  for (int child = shape.first_child(node); child < shape.end_child(node); ++child) {
+    int count = 0;
+    shape.subtree(child, [&](int first, int last) { count += std::max(0, last - first + 1); });
+    counts.push_back(count);
+  }
+  return counts;
+}
+
 }  // namespace
 
 TreeNode::TreeNode(TreeShape shape, int node, const std::vector<std::vector<int>>& ranks, std::uint32_t ids)
-    : shape_(shape), node_(node), names_(ids) {
+    : shape_(shape), node_(node), names_(ids), parts_(ids, nodes_below(shape, node)) {
   below_.push_back(RankSet::of(ranks[static_cast<std::size_t>(node)]));
   for (int child = first_child(); child < end_child(); ++child) {
     std::vector<int> all;
@@ -42,7 +53,7 @@ TreeNode::TreeNode(TreeShape shape, int node, const std::vector<std::vector<int>
 void TreeNode::ready(std::size_t source, std::uint32_t id) {
   const std::size_t w = id / 64;
   const std::uint64_t bit = 1ull << (id % 64);
-  if (!(live_[w] & bit)) return;  // evicted meanwhile: records will come
+  if (!live(id)) return;  // evicted meanwhile: records will come
   have_[source][w] |= bit;
   for (const auto& words : have_)
     if (!(words[w] & bit)) return;
@@ -96,7 +107,7 @@ void TreeNode::gone(Departure d) {
 }
 
 void TreeNode::waits(std::uint32_t id, const std::string& name, const RankSet& here) {
-  if (id != no_slot && !(live_[id / 64] >> (id % 64) & 1)) return;
+  if (id != no_slot && !live(id)) return;
   waits_[id == no_slot ? name : names_[id]].merge(here);
   urgent_ = true;
 }
@@ -105,6 +116,7 @@ void TreeNode::clear(std::uint32_t id) {
   const std::uint64_t bit = 1ull << (id % 64);
   for (auto& words : have_) words[id / 64] &= ~bit;
   up_[id / 64] &= ~bit;
+  parts_.drop(id);
 }
 
 void TreeNode::passing(Command type, std::string_view body) {
@@ -193,11 +205,13 @@ std::string TreeNode::take_up() {
   ByteWriter w;
   const std::uint64_t executed = *std::min_element(executed_.begin(), executed_.end());
   w.put(static_cast<std::uint8_t>((ready_ ? part_ready : 0) | (claims_.empty() ? 0 : part_claims) |
-                                  (gone_.empty() ? 0 : part_gone) | (waits_.empty() ? 0 : part_waits)));
+                                  (gone_.empty() ? 0 : part_gone) | (waits_.empty() ? 0 : part_waits) |
+                                  (ready_ && parts_.any() ? part_parts : 0)));
   w.varint(executed - told_executed_);
   told_executed_ = executed;
   if (ready_) {
     put_ids(w, up_);
+    if (parts_.any()) put_parts(w);
     std::fill(up_.begin(), up_.end(), 0);
   }
   if (!claims_.empty()) {
@@ -234,8 +248,12 @@ void TreeNode::from_below(int node, std::string_view message) {
     executed_[source] += more;
     executed(executed_[0]);
   }
-  if (parts & part_ready)
-    get_ids(r, static_cast<std::uint32_t>(names_.size()), [&](std::uint32_t id) { ready(source, id); });
+  if (parts & part_ready) {
+    std::vector<std::uint32_t> ids;
+    get_ids(r, static_cast<std::uint32_t>(names_.size()), [&](std::uint32_t id) { ids.push_back(id); });
+    if (parts & part_parts) read_parts(r, source);
+    for (const std::uint32_t id : ids) ready(source, id);
+  }
   if (parts & part_claims)
     for (std::uint64_t n = r.varint(); n > 0; --n) {
       const PendingAnnouncement c = read_claim(r, below_[source]);
@@ -250,13 +268,59 @@ void TreeNode::from_below(int node, std::string_view message) {
     }
 }
 
+/// Those of the ids that go up: varint count, then of each varint id, varint length of a part, parts.
+void TreeNode::put_parts(ByteWriter& w) {
+  std::vector<std::uint32_t> ids;
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < up_.size(); ++i)
+    for (std::uint64_t bits = up_[i]; bits; bits &= bits - 1) {
+      const auto id = static_cast<std::uint32_t>(i * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits));
+      if (parts_.complete(id)) {
+        ids.push_back(id);
+        total += parts_.parts(id).size();
+      } else {
+        parts_.drop(id);
+      }
+    }
+  const bool few = total <= NodeParts::most_bytes;
+  w.varint(few ? ids.size() : 0);
+  for (const std::uint32_t id : ids) {
+    if (few) w.varint(id).varint(parts_.each(id)).raw(parts_.parts(id));
+    parts_.drop(id);
+  }
+}
+
+void TreeNode::read_parts(ByteReader& r, std::size_t source) {
+  for (std::uint64_t n = r.varint(); n > 0; --n) {
+    const std::uint64_t id = r.varint(), each = r.varint();
+    if (id >= names_.size() || each > NodeParts::most_bytes)
+      throw std::runtime_error("negotiation: parts of a tensor that cannot be");
+    const std::string_view parts = r.take(each * parts_.nodes(source));
+    if (live(static_cast<std::uint32_t>(id))) parts_.add(source, static_cast<std::uint32_t>(id), each, parts);
+  }
+}
+
+std::vector<int> TreeNode::order_of_parts() const {
+  std::vector<int> order;
+  std::vector<int> left{node_};
+  while (!left.empty()) {
+    const int n = left.back();
+    left.pop_back();
+    order.push_back(n);
+    for (int child = shape_.end_child(n); child-- > shape_.first_child(n);) left.push_back(child);
+  }
+  return order;
+}
+
 bool TreeNode::drain(Coordinator& coordinator) {
   const bool any = news_ || urgent_;
   if (ready_)
     for (std::size_t w = 0; w < up_.size(); ++w) {
       // Each is taken before the coordinator acts on it: its commands pass through here.
-      for (std::uint64_t bits = std::exchange(up_[w], 0); bits; bits &= bits - 1)
-        coordinator.ready(static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits)));
+      for (std::uint64_t bits = std::exchange(up_[w], 0); bits; bits &= bits - 1) {
+        const std::uint32_t id = static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits));
+        coordinator.ready(id, parts_.complete(id));
+      }
     }
   // A claim may fail its group, which drops claims from the list: take them one by one.
   while (!claims_.empty()) {

@@ -10,6 +10,8 @@
 /// ones travel as one with a set of ranks; different ones travel side by side.
 /// A record for a name that has an id is passed on at once: it is what makes the
 /// coordinator evict the id, and the others answer with records only then.
+/// A node's part of a small tensor travels along with its bit (node_parts.h), where every node of the subtree has sent
+/// one and they are few bytes; else the bit goes alone.
 /// Down.  Commands pass unchanged, in sequence, and a leader sees each before its
 /// subtree does: that is why what is merged here is never of two different rounds.
 ///   - A stale bit (sent before its sender saw `evict`) finds the id dead, or is
@@ -31,6 +33,7 @@
 #include "negotiate/command.h"
 #include "negotiate/coordinator.h"
 #include "negotiate/mismatch.h"
+#include "negotiate/node_parts.h"
 #include "negotiate/rankset.h"
 
 namespace hvd::negotiate {
@@ -67,6 +70,10 @@ class TreeNode {
 
   // What this node's own members announce.
   void ready(std::uint32_t id) { ready(0, id); }
+  /// Before ready(id): this node's part of the tensor.
+  void part(std::uint32_t id, std::string_view bytes) {
+    if (live(id)) parts_.add(0, id, bytes.size(), bytes);
+  }
   void record(int rank, const Record& record) { claim(record.executed, record.signature, RankSet(rank), record.name); }
   /// The fewest commands that any local member has carried out.
   void executed(std::uint64_t commands);
@@ -93,7 +100,11 @@ class TreeNode {
   /// up() would say something later though nothing arrives meanwhile.
   bool holding() const { return news_ || urgent_; }
   /// Null when the id has none, or no longer.
-  const std::string* name(std::uint32_t id) const { return live_[id / 64] >> (id % 64) & 1 ? &names_[id] : nullptr; }
+  const std::string* name(std::uint32_t id) const { return live(id) ? &names_[id] : nullptr; }
+  /// At the root, for each id that drain() has said is complete: its parts, then drop().
+  NodeParts& parts() { return parts_; }
+  /// [nodes] whose part is where in there.
+  std::vector<int> order_of_parts() const;
   /// At the root: everything goes to the coordinator.
   bool drain(Coordinator& coordinator);
 
@@ -115,6 +126,7 @@ class TreeNode {
     Announcements all;
     std::vector<PendingAnnouncement> unsent;
   };
+  bool live(std::uint32_t id) const { return live_[id / 64] >> (id % 64) & 1; }
   void ready(std::size_t source, std::uint32_t id);
   void claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name);
   void hold_no_more();
@@ -125,6 +137,8 @@ class TreeNode {
   static PendingAnnouncement read_claim(ByteReader& r, const RankSet& below);
   static Departure read_departure(ByteReader& r, const RankSet& below);
   std::string take_up();
+  void put_parts(ByteWriter& w);
+  void read_parts(ByteReader& r, std::size_t source);
   template <class Now>
   bool may_send(Now&& now_ns) const {
     if (under_way_.size() > 1) return false;  // what comes later runs later anyway
@@ -148,7 +162,8 @@ class TreeNode {
   std::vector<Departure> gone_;                     ///< to send
   std::unordered_map<std::string, RankSet> waits_;  ///< to send
   std::vector<std::uint64_t> executed_;             ///< [sources]
-  std::deque<std::uint64_t> under_way_;             ///< batches that this node has not carried out
+  NodeParts parts_;
+  std::deque<std::uint64_t> under_way_;  ///< batches that this node has not carried out
   std::uint64_t commands_ = 0, told_executed_ = 0;
   bool joining_ = false;  ///< who has joined sends no records, so none are held, and they keep their order
   std::int64_t sent_ns_ = 0;

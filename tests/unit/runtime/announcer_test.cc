@@ -53,7 +53,7 @@ void describe(NameEntry& e, std::uint32_t id, std::int64_t elements) {
 
 TEST_CASE("announcer: the leader must look when the last rank's bit is set; bits are parities") {
   TwoRanks two;
-  Announcer first(*two.nodes[0]), second(*two.nodes[1]);
+  Announcer first(*two.nodes[0], true), second(*two.nodes[1], true);
   NameEntry e[2], other;
   float x = 5;
   Operation op[2], another;
@@ -77,7 +77,7 @@ TEST_CASE("announcer: the leader must look when the last rank's bit is set; bits
 
 TEST_CASE("announcer: a small tensor is in its slot before its bit is set") {
   TwoRanks two;
-  Announcer announcer(*two.nodes[1]);
+  Announcer announcer(*two.nodes[1], true);
   NameEntry e;
   describe(e, 0, 2);
   e.slot = 64;
@@ -94,7 +94,7 @@ TEST_CASE("announcer: a small tensor is in its slot before its bit is set") {
 
 TEST_CASE("announcer: records that do not fit the queue wait, and keep their order") {
   TwoRanks two;
-  Announcer announcer(*two.nodes[1]);
+  Announcer announcer(*two.nodes[1], true);
   NameEntry e;
   describe(e, 0, 2);
   constexpr int count = 20;

@@ -1,0 +1,31 @@
+#include "negotiate/node_parts.h"
+
+#include <cstring>
+
+namespace hvd::negotiate {
+
+NodeParts::NodeParts(std::uint32_t ids, const std::vector<int>& nodes) : tensors_(ids), offset_{0} {
+  for (const int n : nodes) offset_.push_back(offset_.back() + static_cast<std::size_t>(n));
+}
+
+void NodeParts::add(std::size_t source, std::uint32_t id, std::size_t each, std::string_view parts) {
+  Tensor& t = tensors_[id];
+  if (t.sources == 0 && !t.spoilt) {
+    ++held_;
+    t.each = each;
+    t.bytes.resize(each * offset_.back());
+  }
+  ++t.sources;
+  if (t.each != each || parts.size() != each * nodes(source)) t.spoilt = true;
+  if (!t.spoilt) std::memcpy(t.bytes.data() + each * offset_[source], parts.data(), parts.size());
+}
+
+void NodeParts::drop(std::uint32_t id) {
+  Tensor& t = tensors_[id];
+  if (t.sources == 0) return;
+  --held_;
+  t.sources = 0;
+  t.spoilt = false;
+}
+
+}  // namespace hvd::negotiate
