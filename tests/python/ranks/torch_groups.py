@@ -226,6 +226,16 @@ def check_works_and_futures():
     dist.barrier(async_op=True).wait()
 
 
+def check_profiler():
+    with torch.profiler.profile() as profile:
+        works = [dist.all_reduce(torch.ones(2), async_op=True) for _ in range(2)]
+        dist.broadcast(torch.ones(2), 0)
+        for work in works:
+            work.wait()
+    names = [event.name for event in profile.events()]
+    assert (names.count("hvd:all_reduce"), names.count("hvd:broadcast")) == (2, 1), names
+
+
 def check_groups():
     ranks = [[0, 1], [SIZE - 2, SIZE - 1], list(range(SIZE)), [SIZE - 1], list(range(SIZE))]
     groups = [dist.new_group(members) for members in ranks]

@@ -325,35 +325,42 @@ class GroupOperations(GroupCalls):
         return GroupWork(self.state, [handle], [], seconds=seconds_of(opts))
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier after which rank 0 can name who has not come.  RuntimeError."""
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else seconds_of(timeout)
-        limit = timedelta(seconds=seconds or self.state.seconds)
+        """A barrier after which rank 0 can name who has not come.  RuntimeError, in gloo's words."""
+        limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=seconds_of(timeout) or self.state.seconds)
+        milliseconds = f"{limit.total_seconds() * 1000:.0f} ms"
         self._barriers += 1
         front = f"barrier/{self._barriers}/"
         if self._place:
-            self._store.set(f"{front}{self._place}", "")
-            try:
-                self._store.wait([front + "all"], limit)
-            except Exception as error:
-                raise RuntimeError(f"Rank {self._place} timed out in monitoredBarrier waiting for rank 0") from error
-            missing = self._store.get(front + "all").decode()
-            if missing:
-                raise RuntimeError(f"Rank {self._place} saw monitoredBarrier fail: {missing}")
+            self._pass_barrier(front, limit)
             return
         late: list[int] = []
         for rank in range(1, self._size):
             try:
-                self._store.wait([f"{front}{rank}"], limit if not late else timedelta(milliseconds=1))
+                self._store.wait([f"{front}{rank}"], limit if limit and not late else timedelta(milliseconds=1))
             except Exception:
                 late.append(rank)
                 if not wait_all_ranks:
                     break
         who = "Rank" if len(late) == 1 else "Ranks"
-        milliseconds = limit.total_seconds() * 1000
-        text = f"[Rank 0]: {who} {', '.join(map(str, late))} failed to pass monitoredBarrier in {milliseconds:.0f} ms"
+        text = f"[Rank 0]: {who} {', '.join(map(str, late))} failed to pass monitoredBarrier in {milliseconds}"
         self._store.set(front + "all", text if late else "")
         if late:
-            raise RuntimeError(text)
+            raise RuntimeError(text if limit else f"Rank 0 timed out in monitoredBarrier after {milliseconds}; {text}")
+
+    def _pass_barrier(self, front: str, limit: timedelta) -> None:
+        """Of a rank but 0."""
+        self._store.set(f"{front}{self._place}", "")
+        cause = None
+        try:
+            self._store.wait([front + "all"], limit)
+            said = self._store.get(front + "all").decode()
+        except Exception as error:
+            cause, said = error, str(error)
+        if said:
+            raise RuntimeError(
+                f"Rank {self._place} successfully reached monitoredBarrier, but received errors while waiting for send/recv "
+                f"from rank 0: {said}"
+            ) from cause
 
     # ---- send, recv
 

@@ -47,6 +47,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     _error: BaseException | None = None
     _ended = False
     _future: Any = None
+    _record: Any = None
 
     def __init__(
         self,
@@ -135,6 +136,14 @@ class GroupWork(_Work):  # type: ignore[misc]
         else:
             self._future.set_result(self._outputs)
 
+    def end_record(self, record: Any) -> None:
+        """The profiler's record ends with the operation."""
+        with self._lock:
+            if not self._ended:
+                self._record = record
+                return
+        record.__exit__(None, None, None)
+
     def _has_arrived(self) -> bool:
         return all(_native.poll(handle) for handle in self._handles)
 
@@ -181,12 +190,18 @@ class GroupWork(_Work):  # type: ignore[misc]
         self._error = failed
         under_way.pop(self._handles[0], None)
         self._owner = self._complete = None
+        self._close()
+
+    def _close(self) -> None:
         self._ended = True
+        if self._record is not None:
+            self._record.__exit__(None, None, None)
+            self._record = None
 
     def _late(self, seconds: float) -> Exception:
         return dist.DistBackendError(
-            f"Timed out waiting {seconds * 1000:.0f}ms for an operation of {self._group.label}: other ranks have not called "
-            "it yet (hvdrun's report of hanging ranks says where they are)"
+            f"{self._group.label}: Timed out waiting {seconds * 1000:.0f}ms for ranks that have not called this operation yet "
+            "(hvdrun's report of hanging ranks says where they are)"
         )
 
 

@@ -46,7 +46,8 @@ class Message(GroupWork):
 
     def refuse(self, error: Exception) -> None:
         """It ends with this error."""
-        self._error, self._ended = error, True
+        self._error = error
+        self._close()
         self._begun.set()
 
     def source_rank(self) -> int:

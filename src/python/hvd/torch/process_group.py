@@ -15,6 +15,7 @@ import torch
 from hvd import _world
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._group_operations import GroupOperations
+from hvd.torch._group_profile import TITLES, profiled
 from hvd.torch._group_sets import GroupSets
 from hvd.torch._group_work import GroupState
 
@@ -53,6 +54,10 @@ class _Common(GroupOperations):
 
     def name(self) -> str:
         return "hvd"
+
+
+for _method, _title in TITLES.items():
+    setattr(_Common, _method, profiled(getattr(GroupOperations, _method), f"hvd:{_title}"))
 
 
 class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
