@@ -121,6 +121,14 @@ def check_allgather():
         found = torch.zeros(2 * SIZE, 3, dtype=dtype)
         dist.all_gather_into_tensor(found, mine)
         same(found, torch.arange(SIZE).repeat_interleave(2)[:, None].to(dtype))
+    turned = torch.zeros(2, SIZE).t()
+    dist.all_gather_into_tensor(turned, torch.full((1, 2), float(RANK)))
+    same(turned, torch.arange(SIZE)[:, None].float())
+    dist.all_gather_into_tensor(torch.zeros(0), torch.zeros(0))
+    whole = torch.zeros(SIZE, 2)
+    whole[RANK] = RANK
+    dist.all_gather_into_tensor(whole, whole[RANK])
+    same(whole, torch.arange(SIZE)[:, None].float())
     uneven = [torch.zeros(rank + 1) for rank in range(SIZE)]
     dist.all_gather(uneven, torch.full((RANK + 1,), float(RANK)))
     for rank, tensor in enumerate(uneven):
@@ -299,6 +307,10 @@ def check_disagreements_are_told_and_the_next_call_works():
         ("disagree on dtype", lambda: dist.all_reduce(torch.ones(3, dtype=torch.float64 if RANK else torch.float32))),
         ("disagree on reduce op", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX if RANK else dist.ReduceOp.MIN)),
         ("disagree on operation", lambda: dist.broadcast(torch.ones(3), 0) if RANK else dist.all_reduce(torch.ones(3))),
+        (
+            "disagree",
+            lambda: dist.all_gather([torch.ones(1)] * SIZE, torch.ones(1)) if RANK else dist.all_reduce(torch.ones(1)),
+        ),
         ("disagree on root", lambda: dist.broadcast(torch.ones(3), min(RANK, 1))),
     ):
         for _ in range(3):

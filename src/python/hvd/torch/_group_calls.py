@@ -45,8 +45,11 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def put_parts(into: Sequence[torch.Tensor], flat: torch.Tensor) -> None:
-    """Copies the parts of flat, one after the other, into tensors of these sizes."""
+def fill(into: Sequence[torch.Tensor], flat: torch.Tensor, what: str = "operation") -> None:
+    """Copies the parts of flat, one after the other, into tensors of these sizes.  RuntimeError where they do not fit."""
+    room = sum(tensor.numel() for tensor in into)
+    if flat.numel() != room:
+        raise RuntimeError(f"{what}: {flat.numel()} elements came, and there is room for {room}")
     at = 0
     with torch.no_grad():
         for tensor in into:
@@ -84,13 +87,15 @@ class GroupCalls:
         name.handle = handle
         return handle
 
-    def _submit_group(self, operation: Operation, views: list[View], in_place: bool) -> list[int]:
+    def _submit_group(self, operations: list[Operation], views: list[View], in_place: bool) -> list[int]:
         """Several tensors that run together."""
         agreed = tuple((view[1], view[2]) for view in views)
-        name = self._next_name(operation, agreed)
+        name = self._next_name(operations[0], agreed)
+        # The first bears the name itself: so it meets a single operation, where ranks disagree.
+        texts = [name.text, *(b"%s.%d" % (name.text, index) for index in range(1, len(views)))]
         requests = [
-            Request(operation, b"%s.%d" % (name.text, index), view, view[0] if in_place else 0)
-            for index, view in enumerate(views)
+            Request(operation, text, view, view[0] if in_place else 0)
+            for operation, text, view in zip(operations, texts, views)
         ]
         handles = _native.submit_many(requests, True)
         name.handle = handles[0]
@@ -109,11 +114,19 @@ class GroupCalls:
             view = dense[0][1]
             handle = self._submit(operation, view, view[1:3], view[0])
             return GroupWork(self.state, (handle,), tensors, None, None, seconds_of(opts))
+        return self._in_place_group([operation] * len(tensors), tensors, tensors, opts, dense)
+
+    def _in_place_group(
+        self, operations: list[Operation], tensors: Tensors, outputs: Any, opts: Any, dense: list[Dense] | None = None
+    ) -> GroupWork:
+        """Several, that run together.  dense: of tensors, where they are known."""
+        if dense is None:
+            dense = [moving.dense(tensor) for tensor in tensors]
         if len(dense) == 1:
             view = dense[0][1]
-            handles = [self._submit(operation, view, view[1:3], view[0])]
+            handles = [self._submit(operations[0], view, view[1:3], view[0])]
         else:
-            handles = self._submit_group(operation, [view for _, view in dense], True)
+            handles = self._submit_group(operations, [view for _, view in dense], True)
         copied = [(tensor, work) for tensor, (work, _) in zip(tensors, dense) if work is not tensor]
 
         def complete() -> None:
@@ -124,7 +137,7 @@ class GroupCalls:
                 for tensor, work in copied:
                     tensor.copy_(work)
 
-        return GroupWork(self.state, handles, tensors, dense, complete, seconds_of(opts))
+        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
     def _moved(self, handle: int, view: View, dense: Any, outputs: Any, opts: Any, put: Callable[[Any], None]) -> GroupWork:
         """An operation whose result the runtime allocates; put: what is done with it, flat."""

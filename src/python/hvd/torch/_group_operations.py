@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from math import prod
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
 
-from hvd import _native
 from hvd._native import (
     ALLGATHER,
     ALLREDUCE,
@@ -29,7 +29,7 @@ from hvd._native import (
     Sum,
 )
 from hvd._requests import HOST, U8, Operation, View
-from hvd.torch._group_calls import Dense, GroupCalls, Tensors, flattened, one, put_parts, real, seconds_of
+from hvd.torch._group_calls import Dense, GroupCalls, Tensors, fill, flattened, one, real, seconds_of
 from hvd.torch._group_work import GroupWork
 from hvd.torch._point_to_point import PairLine
 from hvd.torch.ops import collectives, moving
@@ -47,6 +47,10 @@ _FOLDS: dict[Any, Callable[..., torch.Tensor]] = {
 def _reduction(opts: Any) -> Any:
     op = getattr(opts, "reduceOp", opts)
     return _Op.SUM if op is None else getattr(op, "op", op)
+
+
+# An allgather among no more ranks is as many broadcasts in place: its result needs no memory of its own, and no copy.
+_MOST_BROADCASTS = 16
 
 
 class GroupOperations(GroupCalls):
@@ -138,21 +142,35 @@ class GroupOperations(GroupCalls):
             raise ValueError(f"allgather: {self._size} tensors are needed to receive into, not {len(into)}")
         if any(tensor.dtype != mine.dtype for tensor in into):
             raise ValueError("allgather: tensors to receive into must have the dtype of the one that is sent")
-        return self._gathered(into, mine, opts, output_tensors)
+        return self._gathered([into], [mine], opts, output_tensors)
 
-    def _gathered(self, into: Tensors, mine: torch.Tensor, opts: Any, outputs: Any) -> GroupWork:
-        """Ranks may have different numbers of elements."""
-        dense = moving.dense(mine)
-        view = flattened(dense[1])
-        handle = self._submit(Operation(ALLGATHER, self._set), view, view[1])
-        wanted = sum(tensor.numel() for tensor in into)
+    def _gathered(self, into: list[Tensors], inputs: Tensors, opts: Any, outputs: Any) -> GroupWork:
+        """into: for each of inputs, the tensors for all ranks' parts; ranks may have different numbers of elements."""
+        if not inputs:
+            return GroupWork(self.state, (), outputs)
+        if self._size > _MOST_BROADCASTS:
+            return self._gathered_anew(into, inputs, opts, outputs)
+        operations, tensors = [], []
+        with torch.no_grad():
+            for parts, mine in zip(into, inputs):
+                if parts[self._place].data_ptr() != mine.data_ptr() or not mine.is_contiguous():
+                    parts[self._place].copy_(mine.reshape(parts[self._place].shape))
+                for root, part in enumerate(parts):
+                    operations.append(Operation(BROADCAST, self._set, Sum, root))
+                    tensors.append(real(part))
+        return self._in_place_group(operations, tensors, outputs, opts)
 
-        def put(flat: torch.Tensor) -> None:
-            if flat.numel() != wanted:
-                raise RuntimeError(f"allgather: {flat.numel()} elements came, and there is room for {wanted}")
-            put_parts(into, flat)
+    def _gathered_anew(self, into: list[Tensors], inputs: Tensors, opts: Any, outputs: Any) -> GroupWork:
+        """By allgathers, whose results are copied."""
+        dense = [moving.dense(tensor) for tensor in inputs]
+        views = [flattened(view) for _, view in dense]
+        handles = self._submit_group([Operation(ALLGATHER, self._set)] * len(views), views, False)
 
-        return self._moved(handle, view, dense, outputs, opts, put)
+        def complete() -> None:
+            for handle, view, (work, _), tensors in zip(handles, views, dense, into):
+                fill(tensors, self._take(handle, view, work), "allgather")
+
+        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
         if output.numel() != self._size * input.numel() or output.dtype != input.dtype:
@@ -160,27 +178,24 @@ class GroupOperations(GroupCalls):
                 f"all_gather_into_tensor: {self._size} times {list(input.shape)} of {input.dtype} does not fit into "
                 f"{list(output.shape)} of {output.dtype}"
             )
-        return self._gathered([output], input, opts, [output])
+        return self.all_gather_single_coalesced([output], [input], opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
-        return self._gathered_group([[output] for output in outputs], inputs, opts, outputs)
+        wholes = [output if output.is_contiguous() else torch.empty_like(output).contiguous() for output in outputs]
+        counts = [whole.numel() // self._size for whole in wholes]
+        into = [
+            [whole.view(-1).narrow(0, rank * count, count) for rank in range(self._size)]
+            for whole, count in zip(wholes, counts)
+        ]
+        work = self._gathered(into, inputs, opts, outputs)
+        for output, whole in zip(outputs, wholes):
+            if whole is not output:
+                work.also(partial(fill, [output], whole.view(-1)))
+        return work
 
     def allgather_coalesced(self, output_lists: list[Tensors], inputs: Tensors, opts: Any = None) -> GroupWork:
         # by rank, then by tensor
-        return self._gathered_group([list(of_one) for of_one in zip(*output_lists)], inputs, opts, output_lists)
-
-    def _gathered_group(self, into: list[Tensors], inputs: Tensors, opts: Any, outputs: Any) -> GroupWork:
-        if not inputs:
-            return GroupWork(self.state, (), outputs)
-        dense = [moving.dense(tensor) for tensor in inputs]
-        views = [flattened(view) for _, view in dense]
-        handles = self._submit_group(Operation(ALLGATHER, self._set), views, False)
-
-        def complete() -> None:
-            for handle, view, (work, _), tensors in zip(handles, views, dense, into):
-                put_parts(tensors, self._take(handle, view, work))
-
-        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
+        return self._gathered([list(of_one) for of_one in zip(*output_lists)], inputs, opts, output_lists)
 
     # ---- reduce_scatter
 
@@ -209,28 +224,18 @@ class GroupOperations(GroupCalls):
         if len(views) == 1:
             handles = [self._submit(operation, views[0], views[0][1:3])]
         else:
-            handles = self._submit_group(operation, views, False)
+            handles = self._submit_group([operation] * len(views), views, False)
 
         def complete() -> None:
             for handle, view, (work, _), output in zip(handles, views, dense, outputs):
-                put_parts([real(output)], self._take(handle, view, work))
+                fill([real(output)], self._take(handle, view, work))
 
         return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
     def _sliced(self, output: torch.Tensor, whole: torch.Tensor, at: int, opts: Any) -> GroupWork:
         """Everything is reduced; this rank keeps its part."""
         work = self.allreduce([whole], opts)
-        before = work._complete
-
-        def complete() -> None:
-            if before is not None:
-                before()
-            else:
-                for handle in work._handles:
-                    _native.release(handle)
-            put_parts([output], whole.view(-1)[at : at + output.numel()])
-
-        work._complete = complete
+        work.also(lambda: fill([output], whole.view(-1)[at : at + output.numel()]))
         work._outputs = [output]
         return work
 
@@ -265,12 +270,9 @@ class GroupOperations(GroupCalls):
                 raise RuntimeError(f"all_to_all_single: {what} of {have} rows does not divide equally among {self._size} ranks")
         rows = list(input_splits) or [input.shape[0] // self._size] * self._size
 
-        def put(flat: torch.Tensor) -> None:
-            if flat.numel() != output.numel():
-                raise RuntimeError(f"all_to_all_single: {flat.numel()} elements came, and the output has {output.numel()}")
-            put_parts([output], flat)
-
-        return self._exchanged(moving.dense(input), rows, prod(input.shape[1:]), opts, [output], put)
+        return self._exchanged(
+            moving.dense(input), rows, prod(input.shape[1:]), opts, [output], partial(fill, [output], what="all_to_all_single")
+        )
 
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> GroupWork:
         if len(output_tensors) != self._size or len(input_tensors) != self._size:
@@ -280,16 +282,9 @@ class GroupOperations(GroupCalls):
             )
         whole = torch.cat([tensor.detach().reshape(-1) for tensor in input_tensors])
         rows = [tensor.numel() for tensor in input_tensors]
-        return self._exchanged(moving.dense(whole), rows, 1, opts, output_tensors, self._filling(output_tensors, "all_to_all"))
-
-    def _filling(self, into: Tensors, what: str) -> Callable[[torch.Tensor], None]:
-        def put(flat: torch.Tensor) -> None:
-            room = sum(tensor.numel() for tensor in into)
-            if flat.numel() != room:
-                raise RuntimeError(f"{what}: {flat.numel()} elements came, and there is room for {room}")
-            put_parts(into, flat)
-
-        return put
+        return self._exchanged(
+            moving.dense(whole), rows, 1, opts, output_tensors, partial(fill, output_tensors, what="all_to_all")
+        )
 
     def gather(self, output_tensors: list[Tensors], input_tensors: Any, opts: Any = None) -> GroupWork:
         mine, root = one(input_tensors, "gather"), opts.rootRank
@@ -298,13 +293,13 @@ class GroupOperations(GroupCalls):
         into = output_tensors[0] if root == self._place else []
         if root == self._place and len(into) != self._size:
             raise ValueError(f"gather: {self._size} tensors are needed to receive into, not {len(into)}")
-        return self._exchanged(moving.dense(mine), rows, 1, opts, output_tensors, self._filling(into, "gather"))
+        return self._exchanged(moving.dense(mine), rows, 1, opts, output_tensors, partial(fill, into, what="gather"))
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
         rows = [0] * self._size
         rows[opts.rootRank] = input.numel()
         into = [output] if opts.rootRank == self._place else []
-        return self._exchanged(moving.dense(input), rows, 1, opts, into, self._filling(into, "gather"))
+        return self._exchanged(moving.dense(input), rows, 1, opts, into, partial(fill, into, what="gather"))
 
     def scatter(self, output_tensors: Any, input_tensors: list[Tensors], opts: Any = None) -> GroupWork:
         output, root = one(output_tensors, "scatter"), opts.rootRank
@@ -316,7 +311,7 @@ class GroupOperations(GroupCalls):
                 raise ValueError(f"scatter: {self._size} tensors are needed, one for each rank, not {len(parts)}")
             whole = torch.cat([part.detach().reshape(-1) for part in parts])
             rows = [part.numel() for part in parts]
-        return self._exchanged(moving.dense(whole), rows, 1, opts, [output], self._filling([output], "scatter"))
+        return self._exchanged(moving.dense(whole), rows, 1, opts, [output], partial(fill, [output], what="scatter"))
 
     # ---- barriers
 

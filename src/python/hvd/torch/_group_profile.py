@@ -13,6 +13,7 @@ TITLES = {
     "reduce": "reduce",
     "broadcast": "broadcast",
     "allgather": "all_gather",
+    "allgather_coalesced": "all_gather",
     "all_gather_single": "all_gather",
     "all_gather_single_coalesced": "all_gather",
     "reduce_scatter": "reduce_scatter",

@@ -136,6 +136,20 @@ class GroupWork(_Work):  # type: ignore[misc]
         else:
             self._future.set_result(self._outputs)
 
+    def also(self, call: Callable[[], object]) -> None:
+        """call is a part of making the result.  Before anybody waits."""
+        before = self._complete
+
+        def complete() -> None:
+            if before is not None:
+                before()
+            else:
+                for handle in self._handles:
+                    _native.release(handle)
+            call()
+
+        self._complete = complete
+
     def end_record(self, record: Any) -> None:
         """The profiler's record ends with the operation."""
         with self._lock:
