@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from hvd import process_sets
 from hvd.process_sets import ProcessSet, global_process_set
 
 _LONG = timedelta(days=30)
+_LOOK_SECONDS = 0.05  # where torch's store cannot be waited for
 
 
 class GroupSets:
@@ -90,11 +92,16 @@ class GroupSets:
 
     def _serve(self) -> None:
         try:
-            mine = self._store.clone()  # a connection of its own: others need not wait behind this one
+            # A connection of its own, so that others need not wait behind this one.
+            mine = self._store.clone() if hasattr(self._store, "clone") else None
             while True:
                 key = f"{self._rank}/{self._read + 1}"
-                mine.wait([key], _LONG)
-                letter = mine.get(key).decode()
+                if mine is not None:
+                    mine.wait([key], _LONG)
+                else:
+                    while not self._store.check([key]):
+                        time.sleep(_LOOK_SECONDS)
+                letter = self._store.get(key).decode()
                 if letter == "end":
                     return
                 self._make(tuple(json.loads(letter)))

@@ -121,16 +121,26 @@ def create(options: Any, _: Any = None) -> Any:
         raise RuntimeError('hvd: a group needs a default group whose backend is "hvd"')
     seconds = options.timeout.total_seconds()
     process_set = global_process_set if len(ranks) == _world.size() else _sets.wait_for(ranks, seconds)
+    backend = _backend(options)
+    if backend is not None:
+        backend.begin(options, _sets, ranks, process_set)
     # Ours alone, or one of several backends?
-    group = options.process_group if hasattr(options, "process_group") else None
-    alone = group is None or group.name() == "custom"
-    backend = HvdBackend(options)
-    backend.begin(options, _sets, ranks, process_set)
-    if not alone:
+    if getattr(options, "process_group", None) is not None and options.process_group.name() not in ("custom", "hvd"):
+        if backend is None:
+            raise RuntimeError('hvd beside another backend, as in "cpu:hvd,cuda:nccl", needs torch 2.15 (alone it does not)')
         return backend
     whole = HvdProcessGroup(options)
     whole.begin(options, _sets, ranks, process_set)
-    whole._set_default_backend(_CUSTOM)
-    for device in ("cpu", "cuda"):
-        whole._register_backend(torch.device(device), _CUSTOM, backend)
+    if backend is not None:
+        whole._set_default_backend(_CUSTOM)
+        for device in ("cpu", "cuda"):
+            whole._register_backend(torch.device(device), _CUSTOM, backend)
     return whole
+
+
+def _backend(options: Any) -> HvdBackend | None:
+    """None where torch's Backend cannot be made in Python: before 2.15."""
+    try:
+        return HvdBackend(options)
+    except TypeError:
+        return None
