@@ -113,6 +113,7 @@ class Session {
   std::vector<int> in_stage(RankStage stage) const;
   /// True also where there are none to come.
   bool daemons_have_come() const { return !daemons_ || daemons_->all_have_come(); }
+  bool daemons_are_gone() const { return !daemons_ || daemons_->all_are_gone(); }
   /// True when every rank has ended, and each guard has nothing left below it or is gone.
   bool all_clean() const;
 

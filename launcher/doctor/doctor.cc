@@ -79,7 +79,7 @@ Answers look_at_host(const MappedHost& host, const Job& job, const std::string& 
 
 Questions questions_for(Job& job, const CommandLine& line, const Environment& environment) {
   const bool by_anybody = job.settings.flag("allow-writable");
-  find_programs(job, line.prefix != PayloadPrefix::dashes, environment);
+  find_programs(job, line.prefix != PayloadPrefix::dashes, true, environment);
   Questions q;
   q.rank_program = job.rank_program;
   q.mpirun = job.mpirun.program;

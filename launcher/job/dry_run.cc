@@ -61,8 +61,10 @@ std::string dry_run_text(const Job& job) {
   payload.insert(payload.end(), job.payload.wire.args.begin(), job.payload.wire.args.end());
   out += std::string("runs  (") + kind_name(job.payload.wire.kind) + ")\n  " + quoted(payload) + "\n";
   const bool daemons = job.launcher.kind == LauncherKind::daemons;
-  out += std::string(daemons ? "host daemon" : "mpirun") + "  (Open MPI " +
-         (job.mpirun.flavour == Flavour::openmpi4 ? "4" : "5") + "; " + job.launcher.why + ")\n  ";
+  const std::string mpi = job.mpirun.program.empty()                ? "no Open MPI"
+                          : job.mpirun.flavour == Flavour::openmpi4 ? "Open MPI 4"
+                                                                    : "Open MPI 5";
+  out += std::string(daemons ? "host daemon" : "mpirun") + "  (" + mpi + "; " + job.launcher.why + ")\n  ";
   return out + quoted(job.command) + "\n";
 }
 
@@ -91,7 +93,9 @@ std::string dry_run_json(const Job& job) {
       {"payload",
        {{"kind", kind_name(payload.kind)}, {"name", payload.name}, {"args", payload.args}, {"python", job.python}}},
       {"mpirun",
-       {{"open_mpi", job.mpirun.flavour == Flavour::openmpi4 ? 4 : 5},
+       {{"open_mpi", job.mpirun.program.empty()                ? 0
+                     : job.mpirun.flavour == Flavour::openmpi4 ? 4
+                                                               : 5},
         {"command", daemons ? std::vector<std::string>{} : job.command}}},
       {"launcher", {{"name", daemons ? "hvdrun" : "mpirun"}, {"why", job.launcher.why}, {"command", job.command}}},
       {"rank_variables", job.settings.rank_variables()}};

@@ -195,14 +195,24 @@ void share_out(Job& job, const Environment& environment) {
   share_hosts(job.map, job.machines, *placement::gpu_mode(settings.text("gpus")), settings.flag("share-gpus"));
 }
 
-void find_programs(Job& job, bool with_python, const Environment& environment) {
+void find_programs(Job& job, bool with_python, bool with_mpirun, const Environment& environment) {
   const Settings& settings = job.settings;
   if (with_python) {
     job.python = choose_python(settings.text("python"), environment, own_folder());
     need_trusted_program(job, job.python, settings.text("python"));
   }
-  job.mpirun = find_mpirun(settings.text("mpirun"), search_path(environment), own_folder(),
-                           [&](const std::string& path) { need_trusted_program(job, path, settings.text("mpirun")); });
+  bool is_trusted = true;
+  const auto look = [&](const std::string& path) {
+    is_trusted = false;
+    need_trusted_program(job, path, settings.text("mpirun"));
+    is_trusted = true;
+  };
+  try {
+    job.mpirun = find_mpirun(settings.text("mpirun"), search_path(environment), own_folder(), look);
+  } catch (const Error&) {
+    if (!is_trusted || with_mpirun) throw;
+    job.mpirun = {};
+  }
   job.rank_program = find_rank_program(environment);
 }
 
@@ -210,12 +220,11 @@ void choose_command(Job& job) {
   const Settings& settings = job.settings;
   LauncherFacts facts;
   facts.wants_mpirun = settings.text("launcher") == "mpirun";
-  facts.wants_daemons = settings.has("launcher") && !facts.wants_mpirun;
-  facts.has_agent = !job.launch_agent.empty();
-  facts.all_local = job.map.all_local();
   facts.has_mpirun_arguments = !settings.text("mpi-args").empty() || !settings.text("binding-args").empty();
+  facts.has_mpirun = !job.mpirun.program.empty();
   job.launcher =
       choose_launcher(facts, [&] { return pmix::library_problem(pmix::library_paths(job.mpirun.library_folder)); });
+  job.launcher.advice = pmix::install_hint;
   if (job.launcher.kind == LauncherKind::mpirun) {
     job.command = mpirun_command(job.mpirun, job.map, mpirun_options(settings, job.rank_program));
     return;
@@ -223,7 +232,13 @@ void choose_command(Job& job) {
   std::vector<int> ranks;
   for (const MappedRank& r : job.map.ranks)
     if (r.host == job.map.ranks[0].host) ranks.push_back(r.rank);
-  job.command = daemon_command(job.rank_program, ranks);
+  job.command = daemon_command(job.rank_program, ranks, job.mpirun.library_folder);
+}
+
+/// Else the job can do without: its ranks may not use MPI.
+static bool needs_mpirun(const Settings& settings) {
+  return settings.text("launcher") == "mpirun" || settings.has("mpirun") || !settings.text("mpi-args").empty() ||
+         !settings.text("binding-args").empty();
 }
 
 Job prepare(CommandLine line, const Environment& environment) {
@@ -245,7 +260,7 @@ Job prepare(CommandLine line, const Environment& environment) {
   const bool needs_python = payload.kind != wire::PayloadKind::command;
   job.payload = load_payload(std::move(payload), job.map.all_local(), folders, settings.flag("allow-writable"));
   if (!needs_python) need_trusted_program(job, place_of(job.payload.wire.name, environment), job.payload.wire.name);
-  find_programs(job, needs_python, environment);
+  find_programs(job, needs_python, needs_mpirun(settings), environment);
   choose_command(job);
   return job;
 }

@@ -24,8 +24,8 @@ struct Job {
   std::string python;                     ///< empty for a command
   std::string why;                        ///< why this allocation
   std::vector<std::string> launch_agent;  ///< runs a shell on a host; empty: ssh
-  Mpirun mpirun;
-  std::string rank_program;  ///< hvdrank
+  Mpirun mpirun;                          ///< without a program where none was found, and the job may do without
+  std::string rank_program;               ///< hvdrank
   LauncherChoice launcher;
   std::vector<std::string> command;  ///< mpirun's, or the host daemon's
   std::string cwd;
@@ -44,7 +44,8 @@ void need_trusted_program(Job& job, const std::string& path, const std::string& 
 std::string current_folder();
 
 /// Python, mpirun and hvdrank, before any of them is run.  Throws Error{usage, unavailable}.
-void find_programs(Job& job, bool with_python, const Environment& environment);
+/// @param with_mpirun  else it may be missing: ranks may not use MPI
+void find_programs(Job& job, bool with_python, bool with_mpirun, const Environment& environment);
 
 /// job.launcher and job.command.
 void choose_command(Job& job);

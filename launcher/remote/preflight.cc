@@ -70,7 +70,7 @@ std::string trust_script(const std::vector<std::string>& programs, const std::ve
 
 Preflight look_here(const std::string& rank_program, const std::string& mpirun, const std::string& python,
                     bool pickled) {
-  Preflight here{rank_program, mpirun, first_line({mpirun, "--version"}), {}, {}};
+  Preflight here{rank_program, mpirun, mpirun.empty() ? "" : first_line({mpirun, "--version"}), {}, {}};
   if (python.starts_with('/')) here.python = python;
   if (pickled && !here.python.empty()) here.python_version = first_line({python, "-ISc", tell_python_version});
   return here;

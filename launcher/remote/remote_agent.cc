@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "base/text.h"
@@ -45,9 +46,23 @@ std::string remote_script(const std::string& preflight, const std::string& host,
                           const std::string& job_keys, const std::vector<std::string>& daemon) {
   // The daemon's words are shell text with their own quotes.  Its stdin must not be the rest of this script.  Its
   // session folder has a name that anybody could guess and make first, so it goes into a folder that only we can enter.
-  return preflight + "HVD_JOB_KEYS=" + job_keys + "\nHVD_HOST=" + shell_quote(host) +
-         "\nexport HVD_JOB_KEYS HVD_HOST\ncd " + shell_quote(cwd) + " 2>/dev/null || cd\n" + private_folder + "{ " +
-         join(daemon, " ") + "\n} </dev/null\n";
+  return preflight + private_folder + "HVD_JOB_KEYS=" + job_keys + "\nHVD_HOST=" + shell_quote(host) +
+         "\nexport HVD_JOB_KEYS HVD_HOST\ncd " + shell_quote(cwd) + " 2>/dev/null || cd\n{ " + join(daemon, " ") +
+         "\n} </dev/null\n";
+}
+
+std::string keys_text(const std::string& job_keys, bool sealed) {
+  if (!sealed) return shell_quote(job_keys);
+  const CaptureResult done =
+      capture({"munge", formatted("--restrict-uid={}", ::getuid()), "--ttl=300"}, job_keys, munge_limit);
+  if (!done.ok())
+    throw Error(Code::unavailable, "munge", "cannot seal the job's key: " + std::string(trim(done.err)),
+                "is munged running? srun carries a shell's input in clear");
+  return unseal_text(done.out);
+}
+
+bool needs_seal(const std::vector<std::string>& launch_agent) {
+  return !launch_agent.empty() && launch_agent[0] == "srun";
 }
 
 std::string unseal_text(const std::string& credential) {
@@ -90,15 +105,12 @@ int remote_agent(const std::vector<std::string>& args) {
     const Fd log(::open(log_path(folder, host).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (log) ::dup2(log.get(), 2);
   }
-  std::string keys = shell_quote(variable("HVD_JOB_KEYS"));
-  if (variable(AgentVariables::seal) == "munge") {
-    const CaptureResult sealed = capture({"munge", formatted("--restrict-uid={}", ::getuid()), "--ttl=300"},
-                                         variable("HVD_JOB_KEYS"), munge_limit);
-    if (!sealed.ok()) {
-      std::fprintf(stderr, "hvdrun: munge cannot seal the job's key: %s\n", sealed.err.c_str());
-      return 4;
-    }
-    keys = unseal_text(sealed.out);
+  std::string keys;
+  try {
+    keys = keys_text(variable("HVD_JOB_KEYS"), variable(AgentVariables::seal) == "munge");
+  } catch (const Error& e) {
+    std::fprintf(stderr, "hvdrun: %s\n", e.what());
+    return static_cast<int>(e.code);
   }
   const std::string script = remote_script(variable(AgentVariables::preflight), host, variable(AgentVariables::cwd),
                                            keys, {args.begin() + 1, args.end()});

@@ -29,6 +29,13 @@ int remote_agent(const std::vector<std::string>& args);
 std::string remote_script(const std::string& preflight, const std::string& host, const std::string& cwd,
                           const std::string& job_keys, const std::vector<std::string>& daemon);
 
+/// Shell text for remote_script(): the job's keys as they are, for a way that is encrypted; or else sealed by munge.
+/// Throws Error{unavailable} where munge cannot.
+std::string keys_text(const std::string& job_keys, bool sealed);
+
+/// Whether what goes to the shell's standard input there crosses the network in clear: srun's way.
+bool needs_seal(const std::vector<std::string>& launch_agent);
+
 /// Shell text that unseals a munge credential.  Only this user can do so, once on each host, for five minutes.  Pure.
 std::string unseal_text(const std::string& credential);
 

@@ -41,13 +41,19 @@ bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, cons
   DaemonLink& link = links_[host];
   if (!link.peer.empty()) return false;
   link.peer = from;
-  link.queue.push_back({static_cast<std::uint16_t>(Type::daemon_manifest), to_json(manifests_[host])});
-  flush(listener, link);
+  if (!all_have_come()) return true;
+  for (std::size_t h = 0; h < links_.size(); ++h)
+    links_[h].queue.push_back({static_cast<std::uint16_t>(Type::daemon_manifest), to_json(manifests_[h])});
+  flush(listener);
   return true;
 }
 
 bool DaemonLinks::all_have_come() const {
   return std::none_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.peer.empty(); });
+}
+
+bool DaemonLinks::all_are_gone() const {
+  return std::all_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.gone; });
 }
 
 int DaemonLinks::host_of(const wire::PeerId& peer) const {
@@ -67,9 +73,12 @@ bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, co
     events_.abort(message.rank, message.status);
   else if (message.kind == PmixMessage::Kind::spawn && is_its_own)
     events_.spawn(message.rank);
-  else if (message.kind == PmixMessage::Kind::broken)
+  else if (message.kind == PmixMessage::Kind::guard_ended && is_its_own)
+    events_.guard_ended(message.rank, message.status);
+  else if (message.kind == PmixMessage::Kind::broken) {
     events_.no_server(host, message.data);
-  else
+    send(listener, hub_.lose(host));  // other hosts' MPI would wait for this one's
+  } else
     send(listener, hub_.receive(host, message));
   return true;
 }

@@ -17,7 +17,8 @@ namespace hvd::launcher {
 struct DaemonEvents {
   std::function<void(int rank, int status)> abort;           ///< that rank has called MPI_Abort
   std::function<void(int rank)> spawn;                       ///< that rank has called MPI_Comm_spawn, which was refused
-  std::function<void(int host, std::string why)> no_server;  ///< no PMIx server there: none of its ranks is started
+  std::function<void(int host, std::string why)> no_server;  ///< no PMIx server there: its ranks run without MPI
+  std::function<void(int rank, int status)> guard_ended;     ///< badly, and perhaps before it could come
 };
 
 class DaemonLinks {
@@ -25,9 +26,12 @@ class DaemonLinks {
   /// @param manifests  [hosts], each with its own index
   DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEvents events);
 
-  /// A daemon's hello: it gets its manifest.  False where there is no such host, or its daemon has come before.
+  /// A daemon's hello.  Once all daemons have come they get their manifests, and start their ranks: no rank runs in a
+  /// job that lacks a host.  False where there is no such host, or its daemon has come before.
   bool greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello);
   bool all_have_come() const;
+  /// All have come, and their connections have ended.
+  bool all_are_gone() const;
   /// False when @p from is no daemon's.
   bool receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame);
   /// Sends what the channel did not take yet.

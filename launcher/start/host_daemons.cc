@@ -7,15 +7,18 @@
 
 namespace hvd::launcher {
 
-std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks) {
+std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks,
+                                        const std::string& mpi_folder) {
   std::vector<std::string> texts;
   for (const int rank : ranks) texts.push_back(std::to_string(rank));
-  return {rank_program, "--daemon", join(texts, ",")};
+  std::vector<std::string> words{rank_program, "--daemon", join(texts, ",")};
+  if (!mpi_folder.empty()) words.push_back(mpi_folder);
+  return words;
 }
 
 HostDaemons::HostDaemons(const std::vector<DaemonStart>& starts) {
   for (const DaemonStart& s : starts) try {
-      daemons_.push_back({s.host, std::make_unique<ChildProcess>(s.command, s.environment, s.input)});
+      daemons_.push_back({s.host, s.may_hand_on, std::make_unique<ChildProcess>(s.command, s.environment, s.input)});
     } catch (const Error& e) {
       if (s.input.empty()) throw;
       throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),
@@ -67,8 +70,13 @@ std::map<std::string, std::string> HostDaemons::host_logs() const {
 std::map<std::string, int> HostDaemons::ended_hosts() {
   std::map<std::string, int> ended;
   for (const StartedDaemon& d : daemons_)
-    if (const auto status = d.process->status()) ended[d.host] = *status;
+    if (const auto status = d.process->status(); status && !(d.may_hand_on && *status == 0)) ended[d.host] = *status;
   return ended;
+}
+
+bool HostDaemons::has_handed_on() {
+  return std::any_of(daemons_.begin(), daemons_.end(),
+                     [](const StartedDaemon& d) { return d.may_hand_on && d.process->status() == 0; });
 }
 
 }  // namespace hvd::launcher

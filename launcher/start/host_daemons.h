@@ -14,15 +14,18 @@
 
 namespace hvd::launcher {
 
-/// The daemon's command for a host.  Pure.  @param ranks  of that host, by local rank
-std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks);
+/// The daemon's command for a host.  Pure.  @param ranks  of that host, by local rank; @param mpi_folder  where Open
+/// MPI's libraries lie, empty: the loader's own folders
+std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks,
+                                        const std::string& mpi_folder);
 
 /// How one host's daemon is started.
 struct DaemonStart {
   std::string host;
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
-  std::string input;  ///< the script of a shell on another host; empty: the daemon itself is started
+  std::string input;         ///< the script of a shell on another host; empty: the daemon itself is started
+  bool may_hand_on = false;  ///< the command may end well while the daemon runs: it has given the script to another
 };
 
 class HostDaemons : public RankStarter {
@@ -39,12 +42,14 @@ class HostDaemons : public RankStarter {
   void signal(int number) override;
   std::map<std::string, std::string> host_logs() const override;
   std::map<std::string, int> ended_hosts() override;
+  bool has_handed_on() override;
   /// Each daemon closes its PMIx port itself, when its ranks have connected (src/pmix/gate.h).
   void close_to_strangers(bool) override {}
 
  private:
   struct StartedDaemon {
     std::string host;
+    bool may_hand_on;
     std::unique_ptr<ChildProcess> process;
   };
   std::vector<StartedDaemon> daemons_;

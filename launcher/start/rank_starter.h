@@ -31,6 +31,8 @@ class RankStarter {
   virtual std::map<std::string, std::string> host_logs() const { return {}; }
   /// Hosts whose process has ended, where that is known: whoever has not come from there will not come.
   virtual std::map<std::string, int> ended_hosts() { return {}; }
+  /// A process has ended well, and what it was to start may run on: status() says nothing of that.
+  virtual bool has_handed_on() { return false; }
   /// Closes to strangers what listens for guards and for each other.  @p complete  all ranks have come; else only what
   /// no other host needs may be closed.
   virtual void close_to_strangers(bool complete) = 0;

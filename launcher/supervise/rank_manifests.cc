@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/random.h"
 
 namespace hvd::launcher {
@@ -20,7 +21,9 @@ void add_torchrun_variables(std::map<std::string, std::string>& env, std::map<st
 
 namespace {
 
+/// This host's, as its daemon knows itself.
 std::string machine_name() {
+  if (const char* given = environment_value("HVD_HOST"); given && *given) return given;
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   return name;
@@ -68,7 +71,6 @@ std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::st
   wire::DaemonManifest all;
   all.job = job_id;
   all.pmix_namespace = "hvd-" + random_letters(26);
-  all.mpi_folder = job.mpirun.library_folder;
   for (const MappedHost& h : job.map.hosts) all.hosts.push_back({h.local ? machine_name() : h.name, {}});
   for (const MappedRank& r : job.map.ranks) all.hosts[static_cast<std::size_t>(r.host)].ranks.push_back(r.rank);
   for (std::size_t h = 0; h < job.map.hosts.size(); ++h)

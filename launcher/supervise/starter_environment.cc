@@ -86,7 +86,7 @@ std::map<std::string, std::string> mpirun_environment(const Job& job, const std:
     std::vector<std::string> agent;
     for (const std::string& w : job.launch_agent) agent.push_back(shell_quote(w));
     env[AgentVariables::ssh] = join(agent, " ");
-    if (job.launch_agent[0] == "srun") env[AgentVariables::seal] = "munge";  // srun carries stdin in clear
+    if (needs_seal(job.launch_agent)) env[AgentVariables::seal] = "munge";
     return env;
   }
   std::vector<std::string> quoted;
@@ -95,37 +95,44 @@ std::map<std::string, std::string> mpirun_environment(const Job& job, const std:
   return env;
 }
 
-/// The shell text for a remote host's daemon.
+/// The shell text for a remote host's daemon.  @param keys  keys_text()
 static std::string daemon_script(const Job& job, const std::map<std::string, std::string>& environment,
-                                 const std::string& preflight, const std::string& host, const std::vector<int>& ranks) {
+                                 const std::string& preflight, const std::string& keys, const std::string& host,
+                                 const std::vector<int>& ranks) {
   std::string exports;
   for (const auto& [name, value] : environment)
     if (name == "HVD_CONTROL" || name == "HVD_SERVER_KEY" || name == "HVD_JOB" || name.starts_with("OMPI_MCA_"))
       exports += "export " + name + "=" + shell_quote(value) + "\n";
-  std::vector<std::string> command = daemon_command("", ranks);
+  std::vector<std::string> command = daemon_command("", ranks, "");
   command[0] = "\"$hvd_rank\"";
-  return exports + remote_script(preflight, host, job.cwd, shell_quote(environment.at("HVD_JOB_KEYS")), command);
+  if (!job.mpirun.library_folder.empty()) command.push_back(shell_quote(job.mpirun.library_folder));
+  return exports + remote_script(preflight, host, job.cwd, keys, command);
 }
 
 std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment) {
   std::vector<std::vector<int>> ranks(job.map.hosts.size());
   for (const MappedRank& r : job.map.ranks) ranks[static_cast<std::size_t>(r.host)].push_back(r.rank);
-  const std::string preflight = job.map.all_local() ? "" : preflight_text(job);
-  std::map<std::string, std::string> of_ssh = environment;  // which has no need of the job's (SendEnv)
-  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) of_ssh.erase(name);
+  const bool here = job.map.all_local();
+  const std::string preflight = here ? "" : preflight_text(job);
+  const std::string keys = here ? "" : keys_text(environment.at("HVD_JOB_KEYS"), needs_seal(job.launch_agent));
+  const std::vector<std::string> way = job.launch_agent.empty() ? ssh_words(job) : job.launch_agent;
+  std::map<std::string, std::string> of_way = environment;  // which has no need of the job's (ssh's SendEnv)
+  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) of_way.erase(name);
   std::vector<DaemonStart> starts;
   for (std::size_t h = 0; h < ranks.size(); ++h) {
     const MappedHost& host = job.map.hosts[h];
     if (host.local) {
-      starts.push_back({host.name, daemon_command(job.rank_program, ranks[h]), environment, ""});
+      starts.push_back(
+          {host.name, daemon_command(job.rank_program, ranks[h], job.mpirun.library_folder), environment, "", false});
       continue;
     }
-    std::vector<std::string> command = shell_on(ssh_words(job), host.name);
+    std::vector<std::string> command = shell_on(way, host.name);
     const auto path = environment.find("PATH");
     if (command[0].find('/') == std::string::npos && path != environment.end())
       if (const std::string found = find_program(command[0], path->second); !found.empty()) command[0] = found;
-    starts.push_back(
-        {host.name, std::move(command), of_ssh, daemon_script(job, environment, preflight, host.name, ranks[h])});
+    starts.push_back({host.name, std::move(command), of_way,
+                      daemon_script(job, environment, preflight, keys, host.name, ranks[h]),
+                      !job.launch_agent.empty()});
   }
   return starts;
 }

@@ -104,12 +104,25 @@ DaemonEvents Supervisor::daemon_events() {
         "mpirun");
   };
   e.no_server = [this](int host, const std::string& why) {
-    const std::size_t end_of_line = std::min(why.find('\n'), why.size());
-    throw Error(Code::unavailable, job_.map.hosts[static_cast<std::size_t>(host)].name,
-                "the ranks' PMIx server does not start: " + why.substr(0, end_of_line),
-                why.substr(std::min(end_of_line + 1, why.size())) + "  Or use --launcher mpirun");
+    const std::vector<std::string> lines = split(why, '\n');
+    mpi_problem_ = {"hvdrun: " + job_.map.hosts[static_cast<std::size_t>(host)].name +
+                    " has no PMIx server, so its ranks cannot use MPI: " + lines[0]};
+    for (std::size_t i = 1; i < lines.size(); ++i) mpi_problem_.push_back("        " + lines[i]);
+    if (verbose_) tell_mpi_problem();
+  };
+  e.guard_ended = [this](int rank, int status) {
+    if (session_->ranks()[static_cast<std::size_t>(rank)].stage != RankStage::absent) return;  // its connection tells
+    const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    session_->vanish(rank,
+                     number ? "its guard was killed by " + signal_text(number)
+                            : "its guard ended with exit code " + std::to_string(WEXITSTATUS(status)),
+                     number);
   };
   return e;
+}
+
+void Supervisor::tell_mpi_problem() {
+  for (const std::string& line : mpi_problem_) say(line);
 }
 
 void Supervisor::detail(const std::string& line) {
@@ -134,7 +147,7 @@ void Supervisor::loop() {
       (why == EPIPE ? ended_.signal : ended_.output_errno) = why == EPIPE ? SIGPIPE : why;
       stop("the output cannot be written: " + errno_text(why));
     }
-    if (starter_->status() && !end_.starter_ended()) on_starter_end();
+    if (!end_.starter_ended() && starter_has_ended()) on_starter_end();
     if (end_.phase() == JobPhase::starting) check_start();
     if (end_.phase() < JobPhase::draining && session_->all_clean()) drain();
     check_deadlines();
@@ -185,6 +198,11 @@ void Supervisor::on_starter_output() {
   const std::string fresh = starter_->read_output();
   if (!verbose_ || fresh.empty()) return;
   for (const std::string& line : telling_lines(fresh, 1000)) say(starter_->name() + ": " + line);
+}
+
+bool Supervisor::starter_has_ended() {
+  if (!starter_->status()) return false;
+  return end_.phase() == JobPhase::draining || !starter_->has_handed_on() || session_->daemons_are_gone();
 }
 
 /// The starter is gone.  Before everybody has come: the job failed to start.  Later: ranks may still report why.
@@ -360,6 +378,7 @@ int Supervisor::conclude() {
   outcome.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
   outcome.hosts = cleanup_.hosts();
   tell_outcome(outcome, job_.settings, printer_, results_.get());
+  if (outcome.verdict.first_cause && !verbose_) tell_mpi_problem();
   if (results_) results_->finish(outcome.verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);
   return outcome.verdict.exit_code;

@@ -46,6 +46,7 @@ class Supervisor {
   bool may_receive() const;
   void on_signal(int number);
   void on_starter_output();
+  bool starter_has_ended();
   void on_starter_end();
   void on_death(const wire::DeathRecord& record);
   void check_start();
@@ -60,6 +61,7 @@ class Supervisor {
   int conclude();
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
+  void tell_mpi_problem();
   std::optional<HangLimits> patience() const;
   void give_up(const std::string& why);
 
@@ -80,7 +82,8 @@ class Supervisor {
   std::unique_ptr<HangWatch> watch_;  ///< likewise
 
   JobEnd end_;
-  std::string warned_host_;  ///< which has another version
+  std::vector<std::string> mpi_problem_;  ///< lines: why some host serves no MPI
+  std::string warned_host_;               ///< which has another version
   Clock::time_point started_at_, next_progress_;
   double started_wall_seconds_ = 0;
   EndReason ended_;

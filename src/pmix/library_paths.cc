@@ -2,7 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
+#include <string_view>
 
 #include "base/text.h"
 
@@ -20,6 +24,22 @@ bool is_new_enough(const std::string& version) {
   const std::vector<std::string> parts = split(version.substr(first), '.');
   const auto major = to_integer(parts[0]), minor = parts.size() > 1 ? to_integer(parts[1]) : std::nullopt;
   return major && (*major > 3 || (*major == 3 && minor && *minor >= 2));
+}
+
+/// A look at the file: loading it takes a millisecond or three, and a host daemon loads it anyway.
+bool is_shared_object(const fs::path& path) {
+  std::array<char, 4> magic{};
+  std::ifstream(path, std::ios::binary).read(magic.data(), magic.size());
+  return std::string_view(magic.data(), magic.size()) == "\177ELF";
+}
+
+bool is_installed(const std::string& path) {
+  if (path.ends_with("/libpmix.so.2")) return is_shared_object(path);
+  constexpr const char* folders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
+                                     "/usr/lib", "/usr/local/lib"};
+  return path == system_library && std::any_of(std::begin(folders), std::end(folders), [&](const char* folder) {
+           return is_shared_object(fs::path(folder) / path);
+         });
 }
 
 /// Empty where @p path can be loaded and has a server in it.
@@ -54,7 +74,7 @@ std::vector<std::string> library_paths(const std::string& library_folder) {
 std::string library_problem(const std::vector<std::string>& paths) {
   std::vector<std::string> problems;
   for (const std::string& path : paths) {
-    std::string problem = problem_of(path);
+    std::string problem = is_installed(path) ? "" : problem_of(path);
     if (problem.empty()) return {};
     problems.push_back(std::move(problem));
   }

@@ -12,7 +12,6 @@ std::string to_json(const DaemonManifest& m) {
                    {"pmix_namespace", m.pmix_namespace},
                    {"hosts", std::move(hosts)},
                    {"host", m.host},
-                   {"mpi_folder", from_bytes(m.mpi_folder)},
                    {"oversubscribed", m.oversubscribed}});
 }
 
@@ -22,7 +21,6 @@ DaemonManifest daemon_manifest_from_json(const std::string& text) {
   DaemonManifest m;
   m.job = f.bytes("job");
   m.pmix_namespace = f.bytes("pmix_namespace");
-  m.mpi_folder = f.bytes("mpi_folder");
   m.oversubscribed = f.boolean("oversubscribed");
   const Json& hosts = f.at("hosts");
   if (!hosts.is_array()) f.bad("hosts", "is no list");

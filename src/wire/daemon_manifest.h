@@ -14,7 +14,6 @@ struct DaemonManifest {
   std::string pmix_namespace;   ///< random: no stranger can name it
   std::vector<Host> hosts;      ///< of the whole job
   int host = 0;                 ///< index of this one
-  std::string mpi_folder;       ///< of the libmpi.so.40 that hvdrun found; empty: the loader's own folders
   bool oversubscribed = false;  ///< more ranks than cores on some host
 };
 

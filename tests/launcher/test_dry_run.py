@@ -67,7 +67,7 @@ def test_json_and_variables(tmp_path: pathlib.Path) -> None:
     assert document["mpirun"] == {"open_mpi": 5, "command": []}
     assert document["launcher"] == {
         "name": "hvdrun",
-        "why": "all ranks run on this host",
+        "why": "the default",
         "command": ["/opt/hvdrank", "--daemon", "0,1,2"],
     }
     assert document["rank_variables"] == {"HOROVOD_FUSION_THRESHOLD": "1048576", "HOROVOD_STALL_CHECK_DISABLE": "1"}

@@ -62,7 +62,7 @@ void forget_outer_launcher() {
 
 class HostDaemon {
  public:
-  HostDaemon(const LaunchContext& call, const std::vector<int>& ranks) : call_(call) {
+  HostDaemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder) : call_(call) {
     const sigset_t set = awaited_signals();
     sigprocmask(SIG_BLOCK, &set, nullptr);
     become_subreaper();
@@ -71,6 +71,10 @@ class HostDaemon {
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     for (const std::string& address : call.addresses)
       candidates_.push_back(wire::connect({address, call.server_key}, call.client));
+    try {
+      server_ =
+          std::make_unique<pmix::Server>(pmix::open_library(pmix::library_paths(mpi_folder)), folder(), call.host);
+    } catch (const Error& e) { server_problem_ = text_of(e); }
   }
 
   int run() {
@@ -88,6 +92,7 @@ class HostDaemon {
     }
     const bool clean = kill_descendants(clean_up_ms);
     if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
+    if (!connection_) return static_cast<int>(Code::unavailable);
     return clean ? 0 : 1;
   }
 
@@ -130,9 +135,19 @@ class HostDaemon {
           g.pid = 0;
           g.environment.reset();
           killed |= WIFSIGNALED(status);
+          if (status != 0) tell_of_end(g.rank, status);
         }
     guard_was_killed_ |= killed;
     if (killed || guard_was_killed_) kill_orphans();
+  }
+
+  /// One that had not come yet is missed by nobody else.
+  void tell_of_end(int rank, int status) {
+    const PmixMessage m{.kind = PmixMessage::Kind::guard_ended, .rank = rank, .status = status};
+    if (connection_)
+      outbox_.add(Type::pmix, encode(m));
+    else
+      ended_guards_.push_back(m);
   }
 
   /// What a guard that was killed had below it is below us now.
@@ -201,6 +216,8 @@ class HostDaemon {
     h.version = HVD_VERSION;
     h.mono_ns = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
     outbox_.add(Type::hello, to_json(h));
+    for (const PmixMessage& early : ended_guards_) outbox_.add(Type::pmix, encode(early));
+    ended_guards_.clear();
   }
 
   void take_messages() {
@@ -213,19 +230,23 @@ class HostDaemon {
 
   void start_ranks(const std::string& body) {
     manifest_ = wire::daemon_manifest_from_json(body);
-    try {
-      start_server();
-    } catch (const Error& e) {
+    if (server_) try {
+        server_->add(pmix_job());
+      } catch (const Error& e) {
+        server_.reset();
+        server_problem_ = text_of(e);
+      }
+    if (!server_)
       outbox_.add(Type::pmix,
-                  encode(PmixMessage{.kind = PmixMessage::Kind::broken,
-                                     .rank = guards_.front().rank,
-                                     .data = std::string(e.what()) + (e.hint.empty() ? "" : "\n" + e.hint)}));
-      return;  // hvdrun ends the guards
-    }
+                  encode(PmixMessage{
+                      .kind = PmixMessage::Kind::broken, .rank = guards_.front().rank, .data = server_problem_}));
     for (std::size_t i = 0; i < guards_.size(); ++i) {
       GuardProcess& g = guards_[i];
       std::vector<std::string> lines = rank_variables(static_cast<int>(i), g.rank);
-      for (std::string& line : server_->environment(g.rank)) lines.push_back(std::move(line));
+      if (server_)
+        for (std::string& line : server_->environment(g.rank)) lines.push_back(std::move(line));
+      else  // Open MPI 5 would make each process a world of its own: MPI_Init fails with these words instead
+        lines.emplace_back("OMPI_MCA_pml=hvdrun_has_no_PMIx_server");
       std::string text;
       for (const std::string& line : lines) text += line + '\0';
       if (g.pid != 0) write_all(g.environment.get(), text);
@@ -248,20 +269,22 @@ class HostDaemon {
     return lines;
   }
 
-  void start_server() {
-    const char* const temporary = environment_value("TMPDIR");
-    const pmix::PmixLibrary& library = pmix::open_library(pmix::library_paths(manifest_->mpi_folder));
+  pmix::PmixJob pmix_job() const {
     pmix::PmixJob job;
     job.name = manifest_->pmix_namespace;
     for (const auto& host : manifest_->hosts) job.hosts.push_back({host.name, host.ranks});
     job.host = manifest_->host;
-    job.folder = temporary && *temporary == '/' ? temporary : "/tmp";
+    job.folder = folder();
     job.oversubscribed = manifest_->oversubscribed;
-    auto server =
-        std::make_unique<pmix::Server>(library, job.folder, job.hosts[static_cast<std::size_t>(job.host)].host);
-    server->add(job);
-    server_ = std::move(server);
+    return job;
   }
+
+  static std::string folder() {
+    const char* const temporary = environment_value("TMPDIR");
+    return temporary && *temporary == '/' ? temporary : "/tmp";
+  }
+
+  static std::string text_of(const Error& e) { return std::string(e.what()) + (e.hint.empty() ? "" : "\n" + e.hint); }
 
   // ---- PMIx ----
   void take_events() {
@@ -321,9 +344,11 @@ class HostDaemon {
   std::vector<std::unique_ptr<wire::Connection>> candidates_;
   std::unique_ptr<wire::Connection> connection_;
   Outbox outbox_;
+  std::vector<PmixMessage> ended_guards_;  ///< before hvdrun was reached
   std::optional<wire::DaemonManifest> manifest_;
-  std::unique_ptr<pmix::Server> server_;
-  std::size_t connected_ = 0;  ///< ranks that PMIx knows
+  std::unique_ptr<pmix::Server> server_;  ///< null: it does not start
+  std::string server_problem_;            ///< why
+  std::size_t connected_ = 0;             ///< ranks that PMIx knows
   bool guard_was_killed_ = false;
   bool cut_off_ = false;
   std::optional<Clock::time_point> kill_at_;
@@ -331,12 +356,12 @@ class HostDaemon {
 
 }  // namespace
 
-int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks) {
+int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder) {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
   if (::getppid() != parent || parent == 1) return 1;
   try {
-    return HostDaemon(call, ranks).run();
+    return HostDaemon(call, ranks, mpi_folder).run();
   } catch (const Error& e) {
     std::fprintf(stderr, "hvdrank: host daemon: %s\n", e.what());
     kill_descendants(clean_up_ms);

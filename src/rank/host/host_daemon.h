@@ -3,10 +3,11 @@
 ///
 ///   hvdrun ─ host daemon ─ guard ─ rank
 ///
-/// It forks the guards at once, so that they reach hvdrun while libpmix starts; a guard starts its rank when it has
-/// both hvdrun's manifest and, from here, the variables by which MPI finds its world.  Whatever a guard that was killed
-/// leaves behind comes to this process, which ends it.
+/// It forks the guards at once, so that they reach hvdrun while libpmix starts, which waits for nobody; a guard starts
+/// its rank when it has both hvdrun's manifest and, from here, the variables by which MPI finds its world.  Whatever a
+/// guard that was killed leaves behind comes to this process, which ends it.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "rank/launch/rank_environment.h"
@@ -15,7 +16,8 @@ namespace hvd::rank {
 
 /// The process's exit code: 0 once all guards have ended.
 /// @param call   as take_daemon_context() read it, without a rank
-/// @param ranks  of this host, by local rank
-int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks);
+/// @param ranks       of this host, by local rank
+/// @param mpi_folder  where Open MPI's libraries lie; empty: the loader's own folders
+int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder);
 
 }  // namespace hvd::rank

@@ -1,4 +1,4 @@
-"""mpirun's launch agent in a Spark job: python _launch_agent.py SOCKET HOST /bin/sh, with the shell's script on stdin.
+"""hvdrun's launch agent in a Spark job: python _launch_agent.py SOCKET HOST /bin/sh, with the shell's script on stdin.
 
 Hands the script to the task that runs hvdrun, which gives it to that host's task through the barrier.  The socket lies
 in a folder that only this user can enter.  Standard library only: it starts once a host.

@@ -1,7 +1,7 @@
 """What each task of the barrier stage does.
 
-Task 0 runs hvdrun with the manifest of the cluster.  hvdrun starts mpirun, whose launch agent (_launch_agent.py) gives it each
-host's daemon command; one allGather hands them to the first task of each host, which runs its own.  The other tasks of
+Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (_launch_agent.py) gives it the
+script of that host's daemon; one allGather hands them to the first task of each host, which runs its own.  The other tasks of
 the host wait for that one (_host_lock.py), so that their slots stay taken while ranks run.  An allGather costs a second, so
 there is one, and none on a single host; with GPUs one more, before, since hvdrun plans with them.
 """
@@ -153,7 +153,7 @@ def _scripts(messages: list[str], hosts: dict[str, list[int]]) -> dict[str, str]
 
 
 def _run_daemon(script: str, gpus: list[str] | None) -> None:
-    """Runs mpirun's daemon for this host until the job has ended."""
+    """Runs the daemon of this host until the job has ended."""
     environment = _clean_environment()
     environment["HVD_HOST_SET_PYTHONPATH"] = ranks_environment()[
         "PYTHONPATH"
@@ -177,7 +177,7 @@ def _run_daemon(script: str, gpus: list[str] | None) -> None:
         raise
     if process.returncode in (126, 127):
         last = said.decode(errors="replace").strip().splitlines()[-5:]
-        raise RuntimeError(f"mpirun's daemon cannot start on {socket.gethostname()}: " + "\n".join(last))
+        raise RuntimeError(f"the host daemon cannot start on {socket.gethostname()}: " + "\n".join(last))
 
 
 def _clean_environment() -> dict[str, str]:

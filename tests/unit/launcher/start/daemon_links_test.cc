@@ -37,6 +37,7 @@ struct Hosts {
     DaemonEvents happens;
     happens.abort = [this](int rank, int status) { session->abort(rank, status, "aborted"); };
     happens.spawn = [this](int rank) { session->abort(rank, 2, "spawned"); };
+    happens.guard_ended = [this](int rank, int status) { session->vanish(rank, "killed", status); };
     happens.no_server = [this](int host, const std::string&) { broken_host = host; };
     session->serve(std::make_unique<DaemonLinks>(manifests, happens));
     for (int h = 0; h < 2; ++h) {
@@ -67,19 +68,24 @@ struct Hosts {
 
 }  // namespace
 
-TEST_CASE("daemon links: each daemon gets its host's manifest, once") {
+TEST_CASE("daemon links: each daemon gets its host's manifest, once all have come") {
   Hosts h;
   h.hello(*h.daemons[1], 1, true);
-  const auto frame = h.daemons[1]->receive();
-  REQUIRE(frame);
-  const wire::DaemonManifest got = wire::daemon_manifest_from_json(frame->body);
-  CHECK(got.host == 1);
-  CHECK(got.pmix_namespace == "secret");
-  CHECK(h.session->in_stage(RankStage::absent).size() == 2);  // a daemon is no rank
-  h.hello(*h.daemons[0], 1, true);
-  CHECK_FALSE(h.daemons[0]->receive());
-  h.hello(*h.daemons[0], 7, true);
+  CHECK_FALSE(h.daemons[1]->receive());
+  CHECK_FALSE(h.session->daemons_have_come());
+  const auto another = h.net.connect();
+  h.hello(*another, 1, true);
+  h.hello(*another, 7, true);
   CHECK(h.notes.size() == 2);
+  h.hello(*h.daemons[0], 0, true);
+  for (const int host : {0, 1}) {
+    const auto frame = h.daemons[static_cast<std::size_t>(host)]->receive();
+    REQUIRE(frame);
+    const wire::DaemonManifest got = wire::daemon_manifest_from_json(frame->body);
+    CHECK(got.host == host);
+    CHECK(got.pmix_namespace == "secret");
+  }
+  CHECK(h.session->in_stage(RankStage::absent).size() == 2);  // a daemon is no rank
 }
 
 TEST_CASE("daemon links: a fence goes through; a host that is gone fails it") {
@@ -116,9 +122,25 @@ TEST_CASE("daemon links: MPI_Abort ends that rank, whose record has its status t
   CHECK(h.deaths[0].text == "aborted");
 }
 
+TEST_CASE("daemon links: a guard that ends before it could come is missed") {
+  Hosts h;
+  h.hello(*h.daemons[1], 1, true);
+  h.hello(*h.guards[0], 0, false);
+  h.say(1, {.kind = PmixMessage::Kind::guard_ended, .rank = 0, .status = 9});  // not its rank
+  h.say(1, {.kind = PmixMessage::Kind::guard_ended, .rank = 1, .status = 9});
+  REQUIRE(h.deaths.size() == 1);
+  CHECK(h.deaths[0].rank == 1);
+  CHECK(h.deaths[0].code == 9);
+  h.hello(*h.guards[1], 1, false);  // its last word comes late
+  CHECK(h.session->in_stage(RankStage::clean) == std::vector<int>{1});
+}
+
 TEST_CASE("daemon links: a server that does not start is told with its host") {
   Hosts h;
   h.hello(*h.daemons[1], 1, true);
   h.say(1, {.kind = PmixMessage::Kind::broken, .rank = 1, .data = "no library"});
   CHECK(h.broken_host == 1);
+  h.hello(*h.daemons[0], 0, true);
+  h.say(0, {.kind = PmixMessage::Kind::fence, .token = 5, .data = "zero"});
+  CHECK(h.heard(0).value().failed);  // instead of waiting for the other host's
 }
