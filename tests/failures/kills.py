@@ -1,6 +1,6 @@
 """SIGKILL for one process of a job over two hosts, at a random moment; then nothing of the job may be left on either.
 
-    python tests/failures/kills.py [--kills 500] [--side 3] [--first SEED]     prints a table
+    python tests/failures/kills.py [--kills 500] [--side 3] [--first SEED] [--launcher mpirun]     prints a table
 
 The job: four ranks in a loop of allreduces, each with children in sessions of their own, one of them without environment.
 """
@@ -24,15 +24,22 @@ from netns.cluster import Cluster, children, why_not
 from support import hvdrun
 
 LIMIT_SECONDS = 10.0
-VICTIMS = ("hvdrun", "mpirun", "daemon", "ssh", "guard", "watchdog", "rank")
-PATTERNS = {  # of command lines
+COMMON = {
     "hvdrun": r"\S*/hvdrun -np ",
-    "mpirun": r"\S*/(mpirun|orterun|prterun) ",
-    "daemon": r"\S*\b(orted|prted) ",
-    "ssh": r"ssh ",
-    "watchdog": r"\S*/hvdrank( |$)",
+    "ssh": r"(\S*/)?ssh ",
     "rank": r"\S*python\S*( -P)? /tmp/killed.py",
 }
+PATTERNS = {  # launcher → kind → of its command lines; a guard has its parent's
+    "hvdrun": {**COMMON, "shell": r"/bin/sh$", "daemon": r"\S*/hvdrank --daemon ", "guard": r"\S*/hvdrank --daemon "},
+    "mpirun": {
+        **COMMON,
+        "mpirun": r"\S*/(mpirun|orterun|prterun) ",
+        "daemon": r"\S*\b(orted|prted) ",
+        "watchdog": r"\S*/hvdrank( |$)",
+        "guard": r"\S*/hvdrank( |$)",
+    },
+}
+ABOVE_GUARDS = {"hvdrun": "daemon", "mpirun": "watchdog"}
 RANK = """
 import os, subprocess, sys
 subprocess.Popen(["setsid", "sleep", "1234"])
@@ -57,13 +64,20 @@ class Outcome:
     note: str = ""
 
 
-def pick(hosts: Cluster, victim: str, choice: random.Random) -> int | None:
+def victims(launcher: str) -> list[str]:
+    """Kinds of processes that are killed, in turn."""
+    return sorted(PATTERNS[launcher])
+
+
+def pick(hosts: Cluster, launcher: str, victim: str, choice: random.Random) -> int | None:
     """A process of that kind, on either host."""
-    pattern = re.compile(PATTERNS["watchdog" if victim == "guard" else victim])
+    pattern = re.compile(PATTERNS[launcher][victim])
     found = sorted(pid for host in hosts.names for pid, line in hosts.processes(host).items() if pattern.match(line))
-    if victim in ("guard", "watchdog"):  # one command line, the guard is the watchdog's child
+    if victim in ("guard", ABOVE_GUARDS[launcher]):
         guards = [pid for pid in found if any(pid in children(other) for other in found)]
         found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
+    if victim == "shell":  # not the short-lived ones below it, whose end changes nothing
+        found = [pid for pid in found if not any(pid in children(other) for other in found)]
     return choice.choice(found) if found else None
 
 
@@ -76,13 +90,15 @@ def left_over(hosts: Cluster) -> list[str]:
     return found
 
 
-def one(hosts: Cluster, seed: int, mpirun: str, longest: float, package: str) -> Outcome:
+def one(hosts: Cluster, seed: int, launcher: str, mpirun: str, longest: float, package: str) -> Outcome:
     """One job, one kill."""
     choice = random.Random(seed)
-    outcome = Outcome(seed, VICTIMS[seed % len(VICTIMS)], choice.uniform(0, longest))
+    kinds = victims(launcher)
+    outcome = Outcome(seed, kinds[seed % len(kinds)], choice.uniform(0, longest))
     (hosts.tmp("alpha") / "killed.py").write_text(RANK)
     (hosts.tmp("beta") / "killed.py").write_text(RANK)
-    argv = [hvdrun.program(), "-np", "4", "-H", "alpha:2,beta:2", "--mpirun", mpirun, *hvdrun.python_args(), "/tmp/killed.py"]
+    argv = [hvdrun.program(), "-np", "4", "-H", "alpha:2,beta:2", "--launcher", launcher, "--mpirun", mpirun]
+    argv += [*hvdrun.python_args(), "/tmp/killed.py"]
     env = {"PYTHONPATH": package, "HVD_SHARE_GPUS": "1"} if package else {"HVD_SHARE_GPUS": "1"}
     job = hosts.popen(
         "alpha", argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -90,7 +106,9 @@ def one(hosts: Cluster, seed: int, mpirun: str, longest: float, package: str) ->
     try:
         time.sleep(outcome.moment)
         until = time.monotonic() + 20
-        while (pid := pick(hosts, outcome.victim, choice)) is None and time.monotonic() < until and job.poll() is None:
+        while (
+            (pid := pick(hosts, launcher, outcome.victim, choice)) is None and time.monotonic() < until and job.poll() is None
+        ):
             time.sleep(0.01)
         if pid is None:
             outcome.note = f"no {outcome.victim} came"
@@ -116,12 +134,15 @@ def one(hosts: Cluster, seed: int, mpirun: str, longest: float, package: str) ->
     return outcome
 
 
-def campaign(first: int, kills: int, side_by_side: int, mpirun: str, longest: float = 5.0, package: str = "") -> list[Outcome]:
+def campaign(
+    first: int, kills: int, side_by_side: int, launcher: str, mpirun: str, longest: float = 5.0, package: str = ""
+) -> list[Outcome]:
     """So many kills, over some pairs of hosts that work side by side."""
 
     def share(index: int) -> list[Outcome]:
         with Cluster(hosts=2, ttl_seconds=7200) as hosts:
-            return [one(hosts, seed, mpirun, longest, package) for seed in range(first + index, first + kills, side_by_side)]
+            seeds = range(first + index, first + kills, side_by_side)
+            return [one(hosts, seed, launcher, mpirun, longest, package) for seed in seeds]
 
     with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
         return sorted((o for part in pool.map(share, range(side_by_side)) for o in part), key=lambda o: o.seed)
@@ -130,7 +151,7 @@ def campaign(first: int, kills: int, side_by_side: int, mpirun: str, longest: fl
 def table_text(outcomes: list[Outcome]) -> str:
     """For people."""
     lines = [f"{'killed':8} kills  left  seconds until nothing is left: median, most"]
-    for victim in VICTIMS:
+    for victim in sorted({o.victim for o in outcomes}):
         mine = [o for o in outcomes if o.victim == victim]
         if mine:
             seconds = sorted(o.seconds for o in mine)
@@ -148,6 +169,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--side", type=int, default=3, help="jobs side by side")
     parser.add_argument("--longest", type=float, default=5.0, help="latest moment, in seconds")
+    parser.add_argument("--launcher", choices=list(PATTERNS), default="hvdrun")
     parser.add_argument("--mpirun", default="/usr/bin/mpirun")
     parser.add_argument(
         "--package", default=os.environ.get("PYTHONPATH", ""), help="folder of the package hvd, if not installed"
@@ -156,7 +178,9 @@ def main() -> int:
     if reason := why_not():
         print(reason)
         return 0
-    outcomes = campaign(options.first, options.kills, options.side, options.mpirun, options.longest, options.package)
+    outcomes = campaign(
+        options.first, options.kills, options.side, options.launcher, options.mpirun, options.longest, options.package
+    )
     print(table_text(outcomes))
     return 1 if any(o.left for o in outcomes) else 0
 

@@ -11,31 +11,35 @@ from netns.cluster import why_not
 from support import hvdrun
 
 
-def nothing_left(first: int, number: int, mpirun: str, longest: float, package: str) -> None:
+def nothing_left(first: int, number: int, launcher: str, mpirun: str, longest: float, package: str) -> None:
     """So many kills; the table goes to the log."""
     if reason := why_not():
         pytest.skip(reason)
-    outcomes = kills.campaign(first, number, 3, mpirun, longest, package)
+    outcomes = kills.campaign(first, number, 3, launcher, mpirun, longest, package)
     print(kills.table_text(outcomes))
     assert [o for o in outcomes if o.left] == []
     assert sum(bool(o.note) for o in outcomes) <= number // 50, [o for o in outcomes if o.note]
 
 
-def test_twenty_kills(package: str) -> None:
-    """Three of each kind of process, in the first seconds of the job."""
-    nothing_left(int(os.environ.get("HVD_TEST_SEED", "0")), 21, "/usr/bin/mpirun", 1.5, package)
+@pytest.mark.parametrize("launcher", kills.PATTERNS)
+def test_three_kills_of_each_kind(package: str, launcher: str) -> None:
+    """In the first seconds of the job."""
+    number = 3 * len(kills.victims(launcher))
+    nothing_left(int(os.environ.get("HVD_TEST_SEED", "0")), number, launcher, "/usr/bin/mpirun", 1.5, package)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_500_kills(package: str) -> None:
+@pytest.mark.parametrize("launcher", kills.PATTERNS)
+def test_500_kills(package: str, launcher: str) -> None:
     """At moments from 0 to 5 s."""
-    nothing_left(1000, 500, "/usr/bin/mpirun", 5.0, package)
+    nothing_left(1000, 500, launcher, "/usr/bin/mpirun", 5.0, package)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("mpirun", [row for row in hvdrun.mpiruns() if row.id == "openmpi5"])
-def test_kills_under_open_mpi_5(package: str, mpirun: str) -> None:
+@pytest.mark.parametrize("launcher", kills.PATTERNS)
+def test_kills_under_open_mpi_5(package: str, launcher: str, mpirun: str) -> None:
     """The same."""
-    nothing_left(2000, 70, mpirun, 5.0, package)
+    nothing_left(2000, 70, launcher, mpirun, 5.0, package)

@@ -34,8 +34,8 @@ asyncio.run(main())
 """
 OTHER_ADDRESSES = {"alpha": ("10.78.0.1", "fd77::1"), "beta": ("10.78.0.2", "fd77::2"), "gamma": ("10.78.0.3", "fd77::3")}
 PATHS = {
-    "second network": "--mca btl_tcp_if_include 10.78.0.0/24",
-    "IPv6": "--mca btl_tcp_disable_family 4",
+    "second network": {"OMPI_MCA_btl_tcp_if_include": "10.78.0.0/24"},
+    "IPv6": {"OMPI_MCA_btl_tcp_disable_family": "4"},
 }
 
 
@@ -48,12 +48,12 @@ def hosts(three_hosts: Cluster) -> Cluster:
     return three_hosts
 
 
-def answering(hosts: Cluster, mpirun: str, mpi_args: str, **variables: str) -> list[list[object]]:
+def answering(hosts: Cluster, mpirun: str, **variables: str) -> list[list[object]]:
     """Of the ports of a job on alpha and beta, those on which gamma gets an answer."""
     (hosts.tmp("alpha") / "over").unlink(missing_ok=True)
     for host in ("alpha", "beta"):
         (hosts.tmp(host) / "job.py").write_text(JOB)
-    argv = [hvdrun.program(), *(["--mpirun", mpirun] if mpirun else []), "-H", "alpha:1,beta:1", f"--mpi-args={mpi_args}"]
+    argv = [hvdrun.program(), *(["--mpirun", mpirun] if mpirun else []), "-H", "alpha:1,beta:1"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     job = hosts.popen("alpha", [*argv, "--python", jobs.python(), "/tmp/job.py"], env=jobs.environment(**variables), **pipes)
     try:
@@ -79,7 +79,7 @@ def answering(hosts: Cluster, mpirun: str, mpi_args: str, **variables: str) -> l
 
 def test_hosts_meet_by_another_address(hosts: Cluster) -> None:
     """The tensors take IPv6; gamma's packets to the same ports are dropped."""
-    assert answering(hosts, "", PATHS["IPv6"]) == []
+    assert answering(hosts, "", **PATHS["IPv6"]) == []
 
 
 @pytest.mark.nightly
@@ -87,5 +87,5 @@ def test_hosts_meet_by_another_address(hosts: Cluster) -> None:
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_hosts_meet_by_other_addresses_with_each_mpi(hosts: Cluster, mpirun: str, path: str) -> None:
     """And by a second network; with HVD_FILTER_PEERS=0 the same ports answer."""
-    assert answering(hosts, mpirun, PATHS[path]) == []
-    assert answering(hosts, mpirun, PATHS[path], HVD_FILTER_PEERS="0") != []
+    assert answering(hosts, mpirun, **PATHS[path]) == []
+    assert answering(hosts, mpirun, **PATHS[path], HVD_FILTER_PEERS="0") != []

@@ -43,20 +43,36 @@ def clear(cluster: Cluster, host: str) -> None:
 
 
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
-def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str) -> None:
-    """On both hosts: files, shared memory, processes, sockets, and names made beforehand."""
+@pytest.mark.parametrize("where", ["two hosts", "one host"])
+def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str, where: str) -> None:
+    """Files, shared memory, processes, sockets, and names made beforehand.  On one host every TCP port too, from before the
+    job's first process to its end; ranks on several hosts are open to those hosts (SECURITY.md)."""
     secret = secrets.token_hex(20)
+    alone = where == "one host"
     for host in two_hosts.names:
         (two_hosts.tmp(host) / "job.py").write_text(JOB.replace("HOLD", ROUNDS))
     intruders = {
-        host: two_hosts.popen(host, ["python3", str(HERE / "intruder.py"), str(UID), secret], stdin=subprocess.PIPE, **pipes)
-        for host in two_hosts.names
+        host: two_hosts.popen(
+            host,
+            ["python3", str(HERE / "intruder.py"), str(UID), secret, *["ports"] * alone],
+            stdin=subprocess.PIPE,
+            **pipes,
+        )
+        for host in two_hosts.names[: 1 if alone else 2]
     }
     try:
         for process in intruders.values():
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:2,beta:2", "--output-filename", "/tmp/output"]
+        argv = [
+            hvdrun.program(),
+            "--mpirun",
+            mpirun,
+            "-H",
+            "alpha:4" if alone else "alpha:2,beta:2",
+            "--output-filename",
+            "/tmp/output",
+        ]
         done = two_hosts.run(
             "alpha",
             [*argv, "--python", jobs.python(), "/tmp/job.py"],
@@ -76,7 +92,8 @@ def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str) 
         print(host, report)
         assert report["rounds"] > 3
         assert report["tries"] > 20
-        for deed in ("read", "written", "listed", "spoke", "planted"):
+        assert (report["knocks"] > 0) == alone
+        for deed in ("read", "written", "listed", "spoke", "answered", "planted"):
             assert report[deed] == [], f"{host}: another user's {deed}: {report[deed]}"
 
 

@@ -3,10 +3,12 @@ command lines, hvdrun's own words (--verbose, --dry-run) and every file that is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
 import secrets
+import shutil
 import stat
 import threading
 import time
@@ -39,34 +41,59 @@ with open("/tmp/job.pkl", "wb") as file:
 """
 
 
+KEYS = re.compile(rb"(?<=HVD_JOB_KEYS=)[!-~]{40}:[!-~]{40}(?=\0)")  # Z85: public:secret
+NAMESPACE = re.compile(rb"(?<=PMIX_NAMESPACE=)[!-~]+(?=\0)")
+
+
 class Watch(threading.Thread):
-    """Looks at both hosts while a job runs: the keys in mpirun's environment, command lines, files that all may read."""
+    """Looks at both hosts while a job runs: what is secret, in the processes that have it; command lines, environments,
+    files that all may read."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(daemon=True)
         self.cluster = cluster
         self.keys: set[str] = set()
+        self.namespaces: set[str] = set()
         self.command_lines: set[str] = set()
+        self.environments_with_key: set[str] = set()  # command lines of such processes, once ranks run
         self.files: dict[str, bytes] = {}
         self.over = threading.Event()
 
     def run(self) -> None:
         while not self.over.wait(0.05):
+            ranks_run = (self.cluster.tmp("alpha") / "output").exists()
             for host in self.cluster.names:
                 for pid, line in self.cluster.processes(host).items():
                     if not re.search("(^|[ /])env -i ", line):  # the cluster's own, which becomes hvdrun
                         self.command_lines.add(line)
-                    self.keys.update(job_keys(pid))
+                    environment = contents(f"/proc/{pid}/environ")
+                    self.namespaces.update(found.decode() for found in NAMESPACE.findall(environment))
+                    self.keys.update(found.decode() for found in KEYS.findall(environment))
+                    if ranks_run and KEYS.search(environment):
+                        self.environments_with_key.add(line)
+                    if re.match(r"\S*/sh( |$)", line):  # the shell that waits for a host's daemon
+                        self.keys.update(found.decode() for found in KEYS.findall(memory(pid)))
                 self.files.update(readable_by_all(self.cluster, host))
 
 
-def job_keys(pid: int) -> list[str]:
-    """The job's keys, "public:secret", in a process's environment; the guard wipes its own."""
+def contents(path: str) -> bytes:
+    """Of a file in /proc; empty for a process that is gone."""
     try:
-        environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return pathlib.Path(path).read_bytes()
     except OSError:
-        return []
-    return [line.decode()[len("HVD_JOB_KEYS=") :] for line in environment if re.fullmatch(b"HVD_JOB_KEYS=.{81}", line)]
+        return b""
+
+
+def memory(pid: int) -> bytes:
+    """What a process can write to."""
+    found = []
+    for line in contents(f"/proc/{pid}/maps").decode().splitlines():
+        begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+        if line.split()[1].startswith("rw"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+                file.seek(begin)
+                found.append(file.read(end - begin))
+    return b"".join(found)
 
 
 def readable_by_all(cluster: Cluster, host: str) -> dict[str, bytes]:
@@ -94,9 +121,10 @@ def open_to_all(folder: pathlib.Path) -> bool:
         return False
 
 
+@pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 @pytest.mark.timeout(180)
-def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str) -> None:
+def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str, launcher: str) -> None:
     words = ("payload", "output", "errors", "variable", "argument", "result")
     marks = {word: secrets.token_hex(20) for word in words}
     program = re.sub(r'"MARK_" \+ "(\w+)"', lambda m: repr(marks[m[1]]), PROGRAM)
@@ -104,9 +132,10 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str) -> None:
     made = two_hosts.run("alpha", [jobs.python(), "-c", program])
     assert made.returncode == 0, made.stderr
 
+    shutil.rmtree(two_hosts.tmp("alpha") / "output", ignore_errors=True)
     watch = Watch(two_hosts)
     watch.start()
-    env = jobs.environment(SECRET_OF_THE_USER=marks["variable"], HVD_MPIRUN=mpirun)
+    env = jobs.environment(SECRET_OF_THE_USER=marks["variable"], HVD_MPIRUN=mpirun, HVD_LAUNCHER=launcher)
     argv = [hvdrun.program(), "-np", "2", "-H", "alpha:1,beta:1", "--results", "/tmp/results", "--verbose"]
     argv += ["--output-filename", "/tmp/output", "--timeline-filename", "/tmp/timeline.json"]
     argv += ["--python", jobs.python(), "/tmp/job.pkl"]
@@ -126,13 +155,17 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str) -> None:
     assert "beta" in shown and f"{marks['output']} True" in shown
     assert (two_hosts.tmp("alpha") / "results").read_bytes().count(marks["result"].encode()) == 2
     assert not (two_hosts.tmp("beta") / "job.pkl").exists()
-    assert len(watch.keys) == 1, f"mpirun's environment should hold one pair of keys: {len(watch.keys)}"
+    assert len(watch.keys) == 1, f"the shell on beta or mpirun's environment should hold one pair of keys: {watch.keys}"
     assert wire.find(b"OpenSSH") and len(wire.streams) > 4, "the capture missed the job"
 
     needles = {word: mark.encode() for word, mark in marks.items()}
     secret = next(iter(watch.keys))[41:]  # the public key in Z85 (40 characters, a colon may be among them), ":", the secret
     assert len(secret) == 40
     needles["secret"] = secret.encode()
+    if launcher == "hvdrun":
+        assert not watch.environments_with_key
+        (namespace,) = watch.namespaces
+        needles["PMIx's namespace"] = namespace.encode()
     for what, needle in needles.items():
         assert not wire.find(needle), f"{what} crosses the network in clear, in {wire.find(needle)}"
     lines = "\n".join(watch.command_lines)
