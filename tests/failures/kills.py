@@ -35,8 +35,8 @@ PATTERNS = {  # launcher → kind → of its command lines; a guard has its pare
         **COMMON,
         "mpirun": r"\S*/(mpirun|orterun|prterun) ",
         "daemon": r"\S*\b(orted|prted) ",
-        "watchdog": r"\S*/hvdrank( |$)",
-        "guard": r"\S*/hvdrank( |$)",
+        "watchdog": r"\S*/hvdrank$",
+        "guard": r"\S*/hvdrank$",
     },
 }
 ABOVE_GUARDS = {"hvdrun": "daemon", "mpirun": "watchdog"}
