@@ -1,13 +1,15 @@
-"""How long a launch takes: python scripts/bench/launch.py [--build FOLDER] [--ranks N] [--runs N]; an idle machine.
+"""How long a launch takes: python scripts/bench/launch.py [--build FOLDER] [--ranks N] [--hosts N] [--runs N]; an idle machine.
 
 `true` on N ranks, from the first exec to the last wait: hvdrun as it is, hvdrun over each mpirun, and each mpirun alone.  The
 launchers take turns, so that a busy moment meets all of them; the table has medians, least values, processor time, and the
-median of hvdrun, with the same Open MPI, over each.  FOLDER is an optimised build (default: the wheel's).
+median of hvdrun, with the same Open MPI, over each.  --hosts 3: N ranks on each of three hosts, which are network namespaces of
+this machine with an sshd each (tests/netns; as root).  FOLDER is an optimised build (default: the wheel's).
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pathlib
 import resource
@@ -21,18 +23,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 OPENMPI5 = os.environ.get("HVD_TEST_OPENMPI5", str(ROOT / ".cache/openmpi5/bin/mpirun"))
 
 
-def commands(hvdrun: str, ranks: int) -> dict[str, list[str]]:
-    """Name → command, for what there is on this machine."""
+def commands(hvdrun: str, where: list[str]) -> dict[str, list[str]]:
+    """Name → command, for what there is on this machine.  `where`: words that both launchers know."""
     found = {}
     for version, path in (("4.1", shutil.which("mpirun", path="/usr/bin")), ("5.0", OPENMPI5)):
         if not path or not os.access(path, os.X_OK):
             print(f"no Open MPI {version}: {path}", file=sys.stderr)
             continue
-        ours = [hvdrun, "-np", str(ranks), "--mpirun", path]
+        ours = [hvdrun, *where, "--mpirun", path]
         as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         found[f"hvdrun, libpmix of {version}"] = [*ours, "--", "true"]
         found[f"hvdrun --launcher mpirun {version}"] = [*ours, "--launcher", "mpirun", "--", "true"]
-        found[f"mpirun {version}"] = [path, *as_root, "--oversubscribe", "-np", str(ranks), "true"]
+        found[f"mpirun {version}"] = [path, *as_root, "--oversubscribe", *where, "true"]
     return found
 
 
@@ -48,22 +50,40 @@ def timed(command: list[str]) -> tuple[float, float]:
     return wall * 1e3, (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
 
 
+def measure(table: dict[str, list[str]], runs: int) -> dict[str, list[tuple[float, float]]]:
+    """Name → what timed() says of each run, the first one left out: it fills caches."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in table}
+    for turn in range(runs + 1):
+        for name, command in table.items():
+            taken = timed(command)
+            if turn:
+                times[name].append(taken)
+    return times
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/wheel")
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=2, help="of each host")
+    parser.add_argument("--hosts", type=int, default=1, choices=[1, 2, 3])
     parser.add_argument("--runs", type=int, default=25)
     options = parser.parse_args()
-    table = commands(str(options.build / "launcher/hvdrun"), options.ranks)
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in table}
-    for turn in range(options.runs + 1):
-        for name, command in table.items():
-            taken = timed(command)
-            if turn:  # the first fills caches
-                times[name].append(taken)
+    hvdrun, ranks = str((options.build / "launcher/hvdrun").resolve()), str(options.ranks * options.hosts)
+    with contextlib.ExitStack() as until_the_end:
+        if options.hosts == 1:
+            table = commands(hvdrun, ["-np", ranks])
+        else:
+            sys.path.insert(0, str(ROOT / "tests"))
+            from netns.cluster import Cluster
+
+            hosts = until_the_end.enter_context(Cluster(hosts=options.hosts))
+            slots = ",".join(f"{name}:{options.ranks}" for name in hosts.names)
+            table = commands(hvdrun, ["-np", ranks, "-H", slots])
+            table = {name: hosts.command("alpha", command) for name, command in table.items()}
+        times = measure(table, options.runs)
     medians = {name: statistics.median(wall for wall, _ in runs) for name, runs in times.items()}
-    print(f"`true` on {options.ranks} ranks, {options.runs} runs in turn, load {os.getloadavg()[0]:.1f}")
+    print(f"`true` on {ranks} ranks, hosts: {options.hosts}, {options.runs} runs in turn, load {os.getloadavg()[0]:.1f}")
     print(f"{'':30} {'median':>9} {'least':>9} {'processor':>10} {'hvdrun is':>10}")
     for name, runs in times.items():
         least, cpu = min(wall for wall, _ in runs), statistics.median(cpu for _, cpu in runs)
