@@ -12,7 +12,7 @@ constexpr auto guards_report_deaths = 1s;  // once they have killed their ranks
 constexpr auto starter_may_end = 3000ms;   // after release
 constexpr auto starter_may_act = 1s;       // on SIGTERM
 constexpr auto cut_short_to = 300ms;
-constexpr auto hosts_may_tell = 500ms;      // what was left on them, after the starter's end
+constexpr auto hosts_may_tell = 2s;         // what was left on them, after the starter's end; busy machines need it
 constexpr auto guards_may_report = 1500ms;  // after the starter's end
 
 }  // namespace

@@ -281,9 +281,11 @@ void Supervisor::check_deadlines() {
 
 void Supervisor::stop(const std::string& reason, int signal) {
   detail("ending the job: " + reason);
-  // Ranks that have not come yet have no guard to tell.  Our own daemons' come soon, and are told then.
-  const bool all_have_guards =
-      job_.launcher.kind == LauncherKind::daemons || session_->in_stage(RankStage::absent).empty();
+  // Ranks that have not come yet have no guard to tell.  Those of daemons that are there come soon, and are told then;
+  // no rank runs before all daemons have come.
+  const bool all_have_guards = job_.launcher.kind == LauncherKind::daemons
+                                   ? session_->daemons_have_come()
+                                   : session_->in_stage(RankStage::absent).empty();
   end_.stop(Clock::now(), all_have_guards, grace_seconds_);
   session_->stop_all(reason, grace_seconds_, signal);
 }

@@ -139,6 +139,22 @@ def test_a_host_that_never_answers(two_hosts: Cluster, mpirun: str) -> None:
     nothing_left(two_hosts)
 
 
+def test_ctrl_c_while_a_host_does_not_answer(two_hosts: Cluster) -> None:
+    """At once: no rank runs yet, so none has a grace period."""
+    slow = ["--grace", "60", "--ssh-program", "sh -c 'sleep 100' --", "-H", "alpha:1,beta:1"]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with two_hosts.popen("alpha", [hvdrun.program(), *slow, "--", "true"], **pipes) as job:
+        running = lambda: "sleep 100" in two_hosts.processes("alpha").values()  # noqa: E731
+        hvdrun.wait_until(running, "the way to beta")
+        begin = time.monotonic()
+        two_hosts.signal(job, signal.SIGINT)
+        assert job.wait(60) == 130
+        assert time.monotonic() - begin < 10 * hvdrun.patience()
+        assert job.stdout is not None
+        assert job.stdout.read() == ""
+    nothing_left(two_hosts)
+
+
 @mpirun
 @pytest.mark.parametrize("who", ["hvdrun", "mpirun", "ssh", "daemon"])
 def test_kill_9_leaves_nothing_on_any_host(
