@@ -123,3 +123,17 @@ print(tensor.tolist())
     done = subprocess.run([sys.executable, "-c", script], env=hvdrun.environment(), capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[1.0, 1.0]\n"
+
+
+def test_ranks_may_end_without_a_word(tmp_path: pathlib.Path) -> None:
+    script = """
+dist.init_process_group("hvd")
+rank, size = dist.get_rank(), dist.get_world_size()
+for group in [dist.new_group([0, other]) for other in range(1, size)]:
+    if group is not dist.GroupMember.NON_GROUP_MEMBER:
+        dist.all_reduce(torch.ones(1), group=group)
+dist.all_reduce(torch.ones(3), async_op=True).get_future()
+"""
+    done = run(tmp_path, script, ranks=3)
+    assert done.returncode == 0, done.stderr
+    assert "terminate" not in done.stderr and "TCPStore" not in done.stderr

@@ -155,9 +155,6 @@ class GroupCalls:
     def abort(self) -> None:
         self.state.aborted = True
 
-    def shutdown(self) -> None:
-        pass
-
     def _set_sequence_number_for_group(self) -> None:
         pass
 

@@ -20,6 +20,9 @@ from hvd.process_sets import ProcessSet, global_process_set
 
 _LONG = timedelta(days=30)
 _LOOK_SECONDS = 0.05  # where torch's store cannot be waited for
+_END = "end"
+_END_SECONDS = 2.0  # rank 0 waits no longer for the others' threads
+_LIMIT_SECONDS = 60.0  # torch may need long to find that its store has gone
 
 
 class GroupSets:
@@ -51,9 +54,7 @@ class GroupSets:
             first = not known and key not in self._asked and key[0] == self._rank
             self._asked.add(key)
         if first:
-            number = self._store.add("letters", 1)
-            letter = json.dumps(key)
-            self._store.multi_set([f"{rank}/{number}" for rank in range(self._size)], [letter] * self._size)
+            self._post(json.dumps(key))
         if known and then:
             then()
 
@@ -79,16 +80,31 @@ class GroupSets:
         return made
 
     def close(self) -> None:
-        """Ends the thread.  Nothing can be asked for afterwards."""
+        """Ends the thread.  Nothing can be asked for afterwards.
+
+        Rank 0, whose process is the store for most scripts, ends all ranks' threads: a thread that waits for a store
+        which has gone makes torch write a page of warnings, and takes seconds for it.
+        """
         if self._thread is None:
             return
         try:
-            self._store.set(f"{self._rank}/{self._read + 1}", "end")
+            if self._rank:
+                self._store.set(f"{self._rank}/{self._read + 1}", _END)
+            else:
+                self._post(_END)
+                limit = time.monotonic() + _END_SECONDS
+                while self._store.add("ended", 0) < self._size and time.monotonic() < limit:
+                    time.sleep(0.002)
         except Exception:  # the store has gone, and the thread with it
             pass
-        self._thread.join(1.0)
+        # Until it has ended: at the interpreter's end it would end the process with an error.
+        self._thread.join(_LIMIT_SECONDS)
         self._thread = None
         atexit.unregister(self.close)
+
+    def _post(self, letter: str) -> None:
+        number = self._store.add("letters", 1)
+        self._store.multi_set([f"{rank}/{number}" for rank in range(self._size)], [letter] * self._size)
 
     def _serve(self) -> None:
         try:
@@ -102,12 +118,13 @@ class GroupSets:
                     while not self._store.check([key]):
                         time.sleep(_LOOK_SECONDS)
                 letter = self._store.get(key).decode()
-                if letter == "end":
+                if letter == _END:
+                    self._store.add("ended", 1)
                     return
                 self._make(tuple(json.loads(letter)))
                 self._read += 1
-        except Exception as error:  # the store ends with the job
-            self._end = error
+        except Exception:  # the store ends with the job
+            return
 
     def _make(self, key: tuple[int, ...]) -> None:
         made: ProcessSet | Exception

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
@@ -129,9 +130,14 @@ class GroupWork(_Work):  # type: ignore[misc]
 
     def fill_future(self) -> None:
         """Waits, and completes the future."""
+        error = None
         try:
             self.wait()
-        except Exception as error:  # belongs to who waits for the future
+        except Exception as failure:  # belongs to who waits for the future
+            error = failure
+        if _filler.ending:
+            return
+        if error is not None:
             self._future.set_exception(error)
         else:
             self._future.set_result(self._outputs)
@@ -229,20 +235,30 @@ class _FutureFiller:
     """Completes futures in the order in which they were asked for, in one thread."""
 
     def __init__(self) -> None:
-        self._works: queue.SimpleQueue[GroupWork] = queue.SimpleQueue()
-        self._started = False
+        self._works: queue.SimpleQueue[GroupWork | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self.ending = False  # the process
 
     def add(self, work: GroupWork) -> None:
         with self._lock:
-            if not self._started:
-                threading.Thread(target=self._run, name="hvd c10d", daemon=True).start()
-                self._started = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="hvd c10d", daemon=True)
+                self._thread.start()
+                atexit.register(self._end)
         self._works.put(work)
 
+    def _end(self) -> None:
+        # A thread that is inside torch when the interpreter ends would end the process with an error.  One that still
+        # waits for an operation is inside the runtime: it may stay.
+        self._works.put(None)
+        if self._thread is not None:
+            self._thread.join(2 * _LOOK_SECONDS)
+        self.ending = True
+
     def _run(self) -> None:
-        while True:
-            self._works.get().fill_future()
+        while work := self._works.get():
+            work.fill_future()
 
 
 _filler = _FutureFiller()

@@ -47,7 +47,13 @@ class _Common(GroupOperations):
         self._size = options.group_size
         self._sets = sets
         self._store = options.store
+        self._is_world = not options.global_ranks_in_group
         self._pairs = {}
+
+    def shutdown(self) -> None:
+        """Called by destroy_process_group, while the store is there."""
+        if self._is_world:
+            self._sets.close()
 
     def getBackendName(self) -> str:
         return "hvd"
