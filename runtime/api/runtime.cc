@@ -3,22 +3,19 @@
 #include <pthread.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
 
+#include "api/between_hosts.h"
 #include "api/mpi_plugin.h"
-#include "base/environment.h"
 #include "base/error.h"
-#include "common/log.h"
 #include "gpu/device.h"
 #include "recorder/file_sink.h"
 #include "recorder/link_sink.h"
 #include "transport/loopback.h"
-#include "transport/tcp/tcp_transport.h"
 
 namespace hvd::api {
 namespace {
@@ -77,37 +74,6 @@ void set_hooks() {
 #endif
 }
 
-/// What tensors travel by between nodes.  HOROVOD_CPU_OPERATIONS=MPI means MPI unless HVD_TRANSPORT says otherwise.
-std::unique_ptr<transport::Transport> by_transport(std::unique_ptr<transport::Transport> mpi,
-                                                   const core::Config& config) {
-  const std::vector<int>& hosts = mpi->host_of();
-  const bool one_host = std::equal(hosts.begin() + 1, hosts.end(), hosts.begin());
-  if (one_host && config.integer("HVD_RANKS_PER_NODE") == 0) return mpi;
-  const std::string& chosen = config.text("HVD_TRANSPORT");
-  const double limit = config.number("HVD_INIT_TIMEOUT");
-  const std::vector<std::string> all = exchange(*mpi, chosen, limit);
-  for (const std::string& other : all)
-    if (other != all[0])
-      throw Error(Code::usage, "HVD_TRANSPORT",
-                  "rank " + std::to_string(&other - all.data()) + " has '" + other + "', rank 0 has '" + all[0] + "'",
-                  "set it alike on all ranks");
-  if (chosen != "tcp") {
-    if (mpi->rank() == 0) log_info("between hosts tensors travel by MPI (--transport " + chosen + ")");
-    return mpi;
-  }
-  transport::tcp::TcpOptions o;
-  o.key = transport::tcp::job_key(static_cast<int>(config.integer("HVD_KEY_FD")));
-  const char* const interfaces = environment_value("OMPI_MCA_btl_tcp_if_include");  // hvdrun --network-interfaces too
-  o.interfaces = interfaces ? interfaces : "";
-  o.filter = config.flag("HVD_FILTER_PEERS");
-  o.limit_seconds = std::min(limit, 60.0);
-  if (mpi->rank() == 0)
-    log_info(
-        std::string("between hosts tensors travel by TCP (--transport tcp), ") +
-        (o.key ? "connections prove the job's key" : "connections prove a key that MPI has carried in clear text"));
-  return transport::tcp::open(std::move(mpi), o);
-}
-
 std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* options, const core::Config& config) {
   const bool some = options && options->ranks;
   if (some && options->num_ranks < 1) throw Error(Code::usage, "init", "the list of ranks is empty");
@@ -115,7 +81,7 @@ std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* opt
     auto t = MpiPlugin::open(some ? options->ranks : nullptr, some ? options->num_ranks : 0,
                              !config.flag("HOROVOD_MPI_THREADS_DISABLE"));
     mpi_used = true;
-    return by_transport(std::move(t), config);
+    return between_hosts(std::move(t), config);
   }
   if (some && (options->num_ranks != 1 || options->ranks[0] != 0))
     throw Error(Code::usage, "init", "this process was not started by a launcher: there is only rank 0",

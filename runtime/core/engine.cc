@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "common/log.h"
 #include "core/thread_cores.h"
 #include "memory/backoff.h"
 #include "memory/doorbell.h"
@@ -426,7 +427,18 @@ void Engine::watch() {
   if (stuck.empty()) return;
   for (auto& s : stuck) s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
   for (const transport::LostPeer& l : transport_->lost()) lost_->add(l.rank, l.text, false);
+  tell_silent();
   lost_->look(stuck, set().node());
+}
+
+/// Once for each time that a rank does not answer.  Under drive_.
+void Engine::tell_silent() {
+  std::set<int> now;
+  for (const transport::LostPeer& l : transport_->silent()) {
+    if (silent_.count(l.rank) == 0) log_warning(l.text);
+    now.insert(l.rank);
+  }
+  silent_ = std::move(now);
 }
 
 /// The page that the guard reads says since when nothing moves, and what waits.  Under drive_.

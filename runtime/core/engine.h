@@ -13,6 +13,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -84,6 +85,7 @@ class Engine {
   bool sleep();
   void end_deep_sleep();
   void watch();
+  void tell_silent();
   void watch_devices();
   void finish_devices();
   void check_stalls();
@@ -112,7 +114,8 @@ class Engine {
   std::atomic<bool> stop_{false};
   bool left_ = false;
   std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
-  bool stalls_ = false;  ///< something is incomplete: look again soon
+  std::set<int> silent_;  ///< ranks that do not answer, and have been told of
+  bool stalls_ = false;   ///< something is incomplete: look again soon
   int naps_ = 0, idle_sleeps_ = 0;
   std::atomic<bool> deep_{false};  ///< the thread sleeps until somebody rings: it is not watching anybody
   std::thread thread_;

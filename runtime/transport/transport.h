@@ -80,6 +80,8 @@ class Transport {
   /// @}
   /// Ranks that are gone, as far as the transport has seen.
   virtual std::vector<LostPeer> lost() const { return {}; }
+  /// Ranks that have not answered for some seconds, and are not given up yet: a link may come back.
+  virtual std::vector<LostPeer> silent() const { return {}; }
 
   /// Zeroed memory that all of @p members (this rank too, same order everywhere) see, when the
   /// transport has a way of its own; nullptr: use a shared-memory file.

@@ -335,10 +335,12 @@ def test_a_network_cut_between_two_hosts_is_named(three_hosts: Cluster) -> None:
             cut = three_hosts.run(host, ["ip", "neigh", "replace", three_hosts.address(other), *nowhere])
             assert cut.returncode == 0, cut.stderr
         at = time.monotonic()
+        ranks = [hvdrun.next_line(job.stderr) for _ in range(2)]  # each says of the other that it does not answer
         lines = [hvdrun.next_line(job.stderr) for _ in range(2)]
-        print(f"told {time.monotonic() - at:.1f} s after the cut: {lines}")
+        print(f"told {time.monotonic() - at:.1f} s after the cut: {ranks} {lines}")
         three_hosts.signal(job, signal.SIGTERM)
         assert job.wait(30) == 143
+    assert all(re.search(r"hvd: rank \d \(10\.77\.0\.\d\) has not answered for \d\.\d s", line) for line in ranks), ranks
     assert re.match(r"hvdrun: 2 ranks have waited \d+ s for allreduce.grad, and all have submitted it\n", lines[0]), lines
     assert re.match(r" +(beta gets no answer from gamma|gamma gets no answer from beta): the network", lines[1]), lines
     for host in ("beta", "gamma"):

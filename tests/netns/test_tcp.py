@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 
 import pytest
 
@@ -54,11 +55,11 @@ print(calls)
 """
 
 
-def run(cluster: Cluster, hosts: str, rounds: int) -> subprocess.Popen[str]:
-    """Starts the program on the hosts."""
+def run(cluster: Cluster, hosts: str, rounds: int, *words: str) -> subprocess.Popen[str]:
+    """Starts the program on the hosts, with these words for hvdrun."""
     for host in cluster.names:
         (cluster.tmp(host) / "sums.py").write_text(PROGRAM)
-    argv = [hvdrun.program(), "-H", hosts, "--transport", "tcp", "--verbose", "--python", jobs.python()]
+    argv = [hvdrun.program(), "-H", hosts, *words, "--verbose", "--python", jobs.python()]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return cluster.popen("alpha", [*argv, "/tmp/sums.py", str(rounds)], env=jobs.environment(), **pipes)
 
@@ -73,7 +74,7 @@ def check(out: str, err: str, code: int | None, ranks: int) -> None:
 @pytest.mark.parametrize("hosts", ["alpha:1,beta:1,gamma:1", "alpha:2,beta:2", "alpha:2,beta:1,gamma:1"])
 @pytest.mark.timeout(180)
 def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
-    job = run(three_hosts, hosts, 3)
+    job = run(three_hosts, hosts, 3, "--transport", "tcp")
     out, err = job.communicate(timeout=120)
     check(out, err, job.returncode, sum(int(n) for n in re.findall(r":(\d)", hosts)))
 
@@ -81,7 +82,7 @@ def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
 @pytest.mark.timeout(180)
 def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None:
     """A host of the job may call the ranks' ports; gamma, which is none, gets no answer."""
-    job = run(three_hosts, "alpha:1,beta:1", 60)
+    job = run(three_hosts, "alpha:1,beta:1", 60)  # auto
     try:
         assert job.stdout is not None
         lines = [job.stdout.readline(), job.stdout.readline()]
@@ -98,3 +99,35 @@ def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None
     check(out, err, job.returncode, 2)
     assert made["beta"] > 0
     assert made["gamma"] == 0
+
+
+def link(cluster: Cluster, host: str, state: str) -> None:
+    """Pulls the host's cable, or puts it back."""
+    inside = ["nsenter", f"--target={cluster.switch_pid}", "--net"]
+    subprocess.run([*inside, "ip", "link", "set", f"p-{host}", state], check=True)
+
+
+@pytest.mark.timeout(180)
+def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
+    """The job goes on, and has said within 3 s who did not answer."""
+    job = run(two_hosts, "alpha:1,beta:1", 30)
+    try:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        lines = [job.stdout.readline(), job.stdout.readline()]
+        assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
+        gone = time.monotonic()
+        link(two_hosts, "beta", "down")
+        told = next(line for line in job.stderr if "has not answered" in line)
+        waited = time.monotonic() - gone
+        time.sleep(max(0.0, 5 - waited))
+        link(two_hosts, "beta", "up")
+        out, err = job.communicate(timeout=120)
+    finally:
+        link(two_hosts, "beta", "up")
+        job.kill()
+        job.wait(10)
+    assert job.returncode == 0, out + told + err
+    assert out.count("well") == 2, out + told + err
+    assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for \d\.\d s", told), told
+    assert waited < 3 * hvdrun.patience(), told

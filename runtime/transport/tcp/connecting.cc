@@ -13,15 +13,15 @@ constexpr std::int64_t one_address_ns = 2'000'000'000;
 
 void set(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof value); }
 
-/// Small messages at once; a host that is gone without a word is noticed after 15 s, a link that is gone for less is
-/// not.
+/// Small messages at once.  The other end's kernel is asked once a second, so that Mesh::silent() sees when it does not
+/// answer; how long it need not is TCP_USER_TIMEOUT alone.
 void set_options(int fd) {
   set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set(fd, IPPROTO_TCP, TCP_KEEPCNT, 5);
-  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 15'000);
+  set(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(fd, IPPROTO_TCP, TCP_KEEPCNT, given_up_ms / 1000);
+  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, given_up_ms);
 }
 
 }  // namespace

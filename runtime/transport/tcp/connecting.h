@@ -13,6 +13,9 @@
 
 namespace hvd::transport::tcp {
 
+/// A host that is gone without a word is given up after so long; a link that is gone for less is survived.
+inline constexpr int given_up_ms = 15'000;
+
 /// Called or calling.  Nothing blocks.
 class Connecting {
  public:

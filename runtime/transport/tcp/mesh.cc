@@ -1,6 +1,8 @@
 #include "transport/tcp/mesh.h"
 
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -24,6 +26,7 @@ constexpr std::size_t most_control_bytes = std::size_t{1} << 30;
 constexpr std::size_t piece_bytes = 256 << 10;  ///< of a large message, where there are several lanes for it
 constexpr std::size_t most_called = 256;        ///< connections that have not proved the key yet
 constexpr std::int64_t called_ns = 30'000'000'000;
+constexpr unsigned silent_ms = 2500;
 
 std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
 
@@ -414,7 +417,7 @@ void Mesh::step_calls() {
     if (gone(rank)) continue;
     Link& link = peer(rank).links[static_cast<std::size_t>(number)];
     if (now > link.end_ns) {
-      lose(rank, name(rank) + " cannot be reached" + (link.why.empty() ? "" : ": " + link.why));
+      lose(rank, why_not(rank));
       continue;
     }
     if (link.connecting && link.again_ns == 0 && !link.connecting->too_slow(now)) continue;
@@ -530,6 +533,12 @@ void Mesh::end_calls(int rank) {
   }
 }
 
+std::string Mesh::why_not(int rank) {
+  for (const Link& l : peer(rank).links)
+    if (!l.why.empty()) return name(rank) + " cannot be reached: " + l.why;
+  return name(rank) + " cannot be reached: no answer";
+}
+
 std::string Mesh::name(int rank) const {
   const ListenAddress& there = plan_.ranks[static_cast<std::size_t>(rank)];
   return "rank " + std::to_string(rank) + (there.addresses.empty() ? "" : " (" + to_text(there.addresses[0]) + ")");
@@ -575,6 +584,24 @@ std::vector<LostPeer> Mesh::lost() const {
   for (std::size_t r = 0; r < peers_.size(); ++r)
     if (peers_[r] && !peers_[r]->lost.empty()) lost.push_back({static_cast<int>(r), peers_[r]->lost});
   return lost;
+}
+
+std::vector<LostPeer> Mesh::silent() const {
+  std::map<int, unsigned> quiet;  // ms, by rank
+  for (const auto& [fd, lane] : lanes_) {
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || info.tcpi_last_ack_recv < silent_ms) continue;
+    unsigned& longest = quiet[lane->peer()];
+    longest = std::max<unsigned>(longest, info.tcpi_last_ack_recv);
+  }
+  std::vector<LostPeer> told;
+  for (const auto& [rank, ms] : quiet)
+    told.push_back({rank, name(rank) + " has not answered for " + std::to_string(ms / 100 / 10) + "." +
+                              std::to_string(ms / 100 % 10) +
+                              " s: is its host or the network to it down?  It is given " + "up after " +
+                              std::to_string(given_up_ms / 1000) + " s"});
+  return told;
 }
 
 int Mesh::connections() const { return static_cast<int>(lanes_.size()); }

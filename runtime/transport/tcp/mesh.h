@@ -74,8 +74,15 @@ class Mesh final : public FrameHandler {
   void nap(std::int64_t ns);
   /// Peers whose connections have ended without a goodbye.
   std::vector<LostPeer> lost() const;
+  /// Peers whose kernels have not answered for silent_ms, though they are asked once a second.  A system call for each
+  /// connection.
+  std::vector<LostPeer> silent() const;
   /// Connections that stand.
   int connections() const;
+  /// "rank 3 (10.0.0.7)"
+  std::string name(int peer) const;
+  /// Where there is no connection to the peer yet: what its addresses have said.
+  std::string why_not(int peer);
 
  private:
   struct Request {
@@ -145,7 +152,6 @@ class Mesh final : public FrameHandler {
   void end_calls(int peer);
   static void say_bye(Peer& p);
   bool quiet() const;
-  std::string name(int peer) const;
 
   MeshPlan plan_;
   SocketCalls& calls_;

@@ -7,11 +7,14 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "memory/futex.h"
 #include "transport/tcp/arrival_watch.h"
+#include "transport/tcp/tls_library.h"
 
 namespace hvd::transport::tcp {
 namespace {
@@ -98,6 +101,7 @@ class TcpTransport final : public Transport {
     return true;
   }
   std::vector<LostPeer> lost() const override { return mesh_->lost(); }
+  std::vector<LostPeer> silent() const override { return mesh_->silent(); }
 
  private:
   static constexpr Ticket others_bit = Ticket{1} << 63;
@@ -125,7 +129,41 @@ JobKey agree(const std::vector<std::string>& keys, const std::optional<JobKey>& 
   return *made;
 }
 
+/// The first rank of each host calls that of the next one, and waits for the call of the one before.  @return why that
+/// has failed; empty: it has not.
+std::string try_ring(Mesh& mesh, int rank, const std::vector<int>& hosts) {
+  constexpr std::int64_t limit_ns = 10'000'000'000;
+  constexpr int trial_stream = 0xffff;
+  std::vector<int> first;  // rank of each host
+  std::set<int> seen;
+  for (std::size_t r = 0; r < hosts.size(); ++r)
+    if (seen.insert(hosts[r]).second) first.push_back(static_cast<int>(r));
+  const auto me = std::find(first.begin(), first.end(), rank);
+  if (me == first.end() || first.size() == 1) return "";
+  const int next = me + 1 == first.end() ? first.front() : me[1];
+  const int before = me == first.begin() ? first.back() : me[-1];
+  const Ticket sent = mesh.send({next, trial_stream, Tag::exchange}, "", 0);
+  bool left = false, came = false;
+  const std::int64_t end = memory::now_ns() + limit_ns;
+  while (!left || !came) {
+    left = left || mesh.test(sent);
+    came = came || mesh.poll(trial_stream, Tag::exchange).has_value();
+    for (const LostPeer& l : mesh.lost()) return l.text;
+    if (memory::now_ns() > end)
+      return left ? mesh.name(before) + " has not called " + mesh.name(rank) : mesh.why_not(next);
+    if (!left || !came) mesh.nap(1'000'000);
+  }
+  return "";
+}
+
 }  // namespace
+
+std::string reason_against() {
+  try {
+    tls();
+  } catch (const Error& e) { return e.what(); }
+  return "";
+}
 
 std::optional<JobKey> job_key(int fd) {
   char text[2 * std::tuple_size_v<JobKey> + 1];
@@ -133,7 +171,7 @@ std::optional<JobKey> job_key(int fd) {
   return got > 0 ? of_hex(std::string(text, static_cast<std::size_t>(got))) : std::nullopt;
 }
 
-std::unique_ptr<Transport> open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options) {
+OpenResult open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options) {
   static SocketCalls system;
   MeshPlan plan;
   plan.rank = ranks_by->rank();
@@ -176,7 +214,12 @@ std::unique_ptr<Transport> open(std::unique_ptr<Transport> ranks_by, const TcpOp
   std::vector<int> all(plan.ranks.size());
   std::iota(all.begin(), all.end(), 0);
   auto mesh = std::make_shared<Mesh>(std::move(plan), options.calls ? *options.calls : system);
-  return std::make_unique<TcpTransport>(std::move(mesh), std::move(ranks_by), std::move(all), 0);
+  if (options.needs_trial) {
+    const std::string failure = try_ring(*mesh, ranks_by->rank(), ranks_by->host_of());
+    for (const std::string& why : exchange(*ranks_by, failure, options.limit_seconds))
+      if (!why.empty()) return {std::move(ranks_by), why};
+  }
+  return {std::make_unique<TcpTransport>(std::move(mesh), std::move(ranks_by), std::move(all), 0), ""};
 }
 
 }  // namespace hvd::transport::tcp

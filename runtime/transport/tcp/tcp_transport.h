@@ -20,11 +20,21 @@ struct TcpOptions {
   int bulk_lanes = 1;
   double limit_seconds = 60;
   double again_seconds = 0.05, leave_seconds = 1;  ///< as in MeshPlan
-  SocketCalls* calls = nullptr;                    ///< must outlive the transport; nullptr: the system's
+  /// The first ranks of the hosts try to connect in a ring; where that fails there is no TCP.
+  bool needs_trial = false;
+  SocketCalls* calls = nullptr;  ///< must outlive the transport; nullptr: the system's
+};
+
+struct OpenResult {
+  std::unique_ptr<Transport> transport;
+  std::string refused;  ///< why the trial has failed, with a rank's name: transport is the one that was given
 };
 
 /// Collective over @p ranks_by's ranks, by its exchange().  Throws Error: unavailable, usage, timeout.
-std::unique_ptr<Transport> open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options);
+OpenResult open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options);
+
+/// Why there can be no TCP in this process: OpenSSL is not there.  Empty: there can.
+std::string reason_against();
 
 /// The key that the guard has left for its rank, HVD_KEY_FD; nullopt: no guard has started this process.
 std::optional<JobKey> job_key(int fd);

@@ -161,3 +161,35 @@ TEST_CASE("an idle rank sleeps, and a message wakes its thread") {
     t.watch({});
   }));
 }
+
+namespace {
+
+/// Nobody can be reached.
+class DeafCalls final : public transport::tcp::SocketCalls {
+ public:
+  int connect_error(int) override { return EHOSTUNREACH; }
+};
+
+}  // namespace
+
+TEST_CASE("where hosts cannot connect, the trial gives the other transport back") {
+  for (const bool deaf : {false, true}) {
+    DeafCalls calls;
+    const auto world = std::make_shared<transport::LoopbackWorld>(std::vector<int>{0, 1, 2});
+    std::vector<std::thread> threads;
+    std::vector<std::string> refused(3, "?");
+    for (int r = 0; r < 3; ++r)
+      threads.emplace_back([&, r] {
+        transport::tcp::TcpOptions o;
+        o.needs_trial = true;
+        o.limit_seconds = 1;
+        if (deaf) o.calls = &calls;
+        auto opened = transport::tcp::open(world->open(r), o);
+        refused[static_cast<std::size_t>(r)] = opened.refused;
+      });
+    for (std::thread& t : threads) t.join();
+    CHECK(refused == std::vector<std::string>(3, refused[0]));
+    CHECK(refused[0].empty() == !deaf);
+    if (deaf) CHECK(refused[0].find("cannot be reached") != std::string::npos);
+  }
+}

@@ -25,7 +25,7 @@ inline std::vector<std::string> run_tcp(int size, const std::function<void(trans
       try {
         transport::tcp::TcpOptions o = options ? options(r) : transport::tcp::TcpOptions{};
         o.limit_seconds = std::min(o.limit_seconds, 10.0);
-        const auto t = transport::tcp::open(world->open(r), o);
+        const auto t = transport::tcp::open(world->open(r), o).transport;
         f(*t);
       } catch (const std::exception& e) { failures[static_cast<std::size_t>(r)] = e.what(); }
     });

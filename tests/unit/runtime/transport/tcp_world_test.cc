@@ -19,7 +19,7 @@ void run_tcp_world(int size, int per_node, const std::function<void(Rank&)>& f) 
   for (int r = 0; r < size; ++r)
     threads.emplace_back([&, r] {
       try {
-        Rank rank(transport::tcp::open(world->open(r), {}), r, config);
+        Rank rank(transport::tcp::open(world->open(r), {}).transport, r, config);
         f(rank);
       } catch (const std::exception& e) {
         const std::lock_guard lock(mutex);
