@@ -1,15 +1,15 @@
 #include "transport/tcp/tcp_transport.h"
 
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "memory/futex.h"
@@ -18,11 +18,6 @@
 
 namespace hvd::transport::tcp {
 namespace {
-
-void fill_at_random(void* data, std::size_t bytes) {
-  if (getrandom(data, bytes, 0) != static_cast<ssize_t>(bytes))
-    throw Error(Code::unavailable, "getrandom", errno_text(errno));
-}
 
 std::string to_hex(const JobKey& key) {
   std::string text;
@@ -184,13 +179,13 @@ OpenResult open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options) 
   ListenAddress own;
   plan.listener = open_listener(&own.port);
   own.addresses = addresses_of_host(options.interfaces);
-  while (own.world == 0) fill_at_random(&own.world, sizeof own.world);
+  while (own.world == 0) fill_randomly(std::as_writable_bytes(std::span(&own.world, 1)));
   std::string key;
   if (options.key) {
     key = "given " + sha256_hex(to_hex(*options.key));
   } else {
     JobKey made{};
-    if (plan.rank == 0) fill_at_random(made.data(), made.size());
+    if (plan.rank == 0) fill_randomly(std::as_writable_bytes(std::span(made)));
     key = plan.rank == 0 ? "made " + to_hex(made) : "made";
   }
   ListenAddress callers = own;  // a call may come from any address of its host
