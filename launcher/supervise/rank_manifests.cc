@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include "base/environment.h"
 #include "base/random.h"
+#include "options/variable.h"
 
 namespace hvd::launcher {
 namespace {
@@ -17,13 +17,9 @@ void add_torchrun_variables(std::map<std::string, std::string>& env, std::map<st
       env[name] = std::move(value);
 }
 
-}  // namespace
-
-namespace {
-
 /// This host's, as its daemon knows itself.
 std::string machine_name() {
-  if (const char* given = environment_value("HVD_HOST"); given && *given) return given;
+  if (const char* given = options::value_of("HVD_HOST"); given && *given) return given;
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   return name;
