@@ -189,6 +189,40 @@ def run_the_quickstart(environment: pathlib.Path, folder: pathlib.Path) -> str:
     return output
 
 
+GROUPS = """
+import torch, torch.distributed as dist, hvd.torch
+dist.init_process_group("hvd")
+rank, size = dist.get_rank(), dist.get_world_size()
+x = torch.full((4,), rank + 1.0)
+dist.all_reduce(x, async_op=True).wait()
+assert x.tolist() == [3.0] * 4
+parts = [torch.zeros(2) for _ in range(size)]
+dist.all_gather(parts, torch.full((2,), float(rank)))
+assert [part.tolist() for part in parts] == [[0.0, 0.0], [1.0, 1.0]]
+dist.broadcast(x, 1)
+mine = torch.zeros(2)
+dist.reduce_scatter_tensor(mine, torch.arange(4.0))
+assert mine.tolist() == [[0.0, 2.0], [4.0, 6.0]][rank]
+dist.barrier(dist.new_group([0, 1]))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 1))
+model(torch.full((1, 3), float(rank))).sum().backward()
+assert model.module.weight.grad.tolist() == [[0.5] * 3]
+objects = [None] * size
+dist.all_gather_object(objects, {"rank": rank})
+assert objects == [{"rank": 0}, {"rank": 1}]
+dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+dist.destroy_process_group()
+print("all as it should be")
+"""
+
+
+def groups_work(environment: pathlib.Path, folder: pathlib.Path) -> bool:
+    """torch.distributed over hvd, on two ranks of the environment's torch."""
+    (folder / "groups.py").write_text(GROUPS)
+    output = environments.bounded([str(environment / "bin/hvdrun"), "-np", "2", "groups.py"], 240, cwd=folder)
+    return output.count("all as it should be") == 2
+
+
 def accuracy(output: str) -> float:
     """The last percentage that the job printed."""
     found = re.findall(r"(\d+(?:\.\d+)?) ?%", output)
@@ -201,6 +235,7 @@ def test_current_torch(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
     environment = environments.like_ours()
     environments.install(environment, built)
     assert accuracy(run_the_quickstart(environment, tmp_path)) >= 95
+    assert groups_work(environment, tmp_path)
 
 
 @pytest.mark.timeout(1800)
@@ -212,6 +247,7 @@ def test_torch_2_0(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
     environment = environments.with_packages("torch-2.0.1", python, requirements)
     environments.install(environment, built)
     assert accuracy(run_the_quickstart(environment, tmp_path)) >= 95
+    assert groups_work(environment, tmp_path)
 
 
 @pytest.mark.nightly
@@ -224,3 +260,4 @@ def test_torch_2_5(built: pathlib.Path, tmp_path: pathlib.Path) -> None:
     environment = environments.with_packages("torch-2.5.1", python, requirements)
     environments.install(environment, built)
     assert accuracy(run_the_quickstart(environment, tmp_path)) >= 95
+    assert groups_work(environment, tmp_path)

@@ -17,5 +17,9 @@ def _create(options: Any, backend_options: Any = None) -> Any:
 
 def register() -> None:
     """Called by torch through its entry point torch.distributed.backends, and by ``import hvd.torch``."""
-    if dist.is_available() and not hasattr(dist.Backend, "HVD"):
+    if not dist.is_available() or hasattr(dist.Backend, "HVD"):
+        return
+    try:
         dist.Backend.register_backend("hvd", _create, extended_api=True, devices=["cpu", "cuda"])
+    except TypeError:  # torch 2.0
+        dist.Backend.register_backend("hvd", _create, extended_api=True)
