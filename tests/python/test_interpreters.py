@@ -32,7 +32,7 @@ rank, size = _world.rank(), _world.size()
 assert _objects.allgather_object((rank, "x" * 100000)) == [(r, "x" * 100000) for r in range(size)]
 assert _objects.broadcast_object(rank, size - 1, name="n" * 500) == size - 1
 plain = request("t")
-for bad in (1, (), plain[:4], ((0,), *plain[1:]), request(b"name"), (*plain[:2], (0, 7, [1], -1), 0, None), (*plain[:4], 3)):
+for bad in (1, (), plain[:4], ((0,), *plain[1:]), request(7), (*plain[:2], (0, 7, [1], -1), 0, None), (*plain[:4], 3)):
     try:
         _native.submit(bad)
     except TypeError:
