@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/random.h"
-#include "options/variable.h"
+#include "launcher/supervise/job_environment.h"
 
 namespace hvd::launcher {
 namespace {
@@ -17,9 +17,11 @@ void add_torchrun_variables(std::map<std::string, std::string>& env, std::map<st
       env[name] = std::move(value);
 }
 
-/// This host's, as its daemon knows itself.
+/// This host's, as its daemon knows itself.  An outer job's name for it is not the daemon's.
 std::string machine_name() {
-  if (const char* given = options::value_of("HVD_HOST"); given && *given) return given;
+  constexpr std::string_view given = "HVD_HOST=";
+  for (const std::string& line : job_environment())
+    if (line.starts_with(given) && line != given) return line.substr(given.size());
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
   return name;

@@ -212,12 +212,18 @@ void Supervisor::on_starter_end() {
   const int status = *starter_->status();
   detail(starter_->name() + " has ended, " +
          (WIFSIGNALED(status) ? signal_text(WTERMSIG(status)) : "code " + std::to_string(WEXITSTATUS(status))));
-  if (end_.phase() == JobPhase::draining || session_->all_clean()) return;
+  const bool over = end_.phase() == JobPhase::draining || session_->all_clean();
+  const auto& ranks = session_->ranks();
+  // Guards that lost it may have told before its end is seen here.
+  const bool missed = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) {
+    return r.death && r.death->cause == wire::Cause::vanished;
+  });
+  if (over && !missed) return;
   if (WIFSIGNALED(status) && !end_.starter_was_signalled()) {
     ended_.starter_fault = "was killed by " + signal_text(WTERMSIG(status));
     ended_.starter_code = 128 + WTERMSIG(status);
   }
-  if (end_.phase() == JobPhase::starting && ended_.starter_fault.empty()) fail_start(false);
+  if (end_.phase() == JobPhase::starting && !over && ended_.starter_fault.empty()) fail_start(false);
 }
 
 void Supervisor::on_death(const wire::DeathRecord& d) {
