@@ -189,15 +189,19 @@ def test_kill_9_leaves_nothing_on_any_host(
 
 @mpirun
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_over_two_hosts(two_hosts: Cluster, mpirun: str, end: signal.Signals) -> None:
-    """Each reaches the ranks there, too, and Ctrl-C once is enough."""
+def test_signals_over_two_hosts(two_hosts: Cluster, launcher: str, mpirun: str, end: signal.Signals) -> None:
+    """Each reaches the ranks there, too, and Ctrl-C once is enough.
+
+    mpirun sometimes ends a host's guards before they have looked for what is left there, and hvdrun says so.
+    """
     (two_hosts.tmp("beta") / "job.py").write_text(signalled.SCRIPT)
     (two_hosts.tmp("alpha") / "job.py").write_text(signalled.SCRIPT)
     argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "beta:2,alpha:1", *hvdrun.python_args(), "/tmp/job.py"]
     with two_hosts.popen(
         "alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as job:
-        signalled.follow(job, lambda number: two_hosts.signal(job, number), 3, end)
+        extra = "nobody could look" if launcher == "mpirun" else None
+        signalled.follow(job, lambda number: two_hosts.signal(job, number), 3, end, extra)
     nothing_left(two_hosts)
 
 
