@@ -214,10 +214,10 @@ void Supervisor::on_starter_end() {
          (WIFSIGNALED(status) ? signal_text(WTERMSIG(status)) : "code " + std::to_string(WEXITSTATUS(status))));
   const bool over = end_.phase() == JobPhase::draining || session_->all_clean();
   const auto& ranks = session_->ranks();
-  // Guards that lost it may have told before its end is seen here.
-  const bool missed = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) {
-    return r.death && r.death->cause == wire::Cause::vanished;
-  });
+  // Its guards may have told before its end is seen here.  Over several hosts they name the host, which says more.
+  const bool missed = job_.map.all_local() && std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) {
+                        return r.death && r.death->cause == wire::Cause::vanished;
+                      });
   if (over && !missed) return;
   if (WIFSIGNALED(status) && !end_.starter_was_signalled()) {
     ended_.starter_fault = "was killed by " + signal_text(WTERMSIG(status));
