@@ -132,3 +132,39 @@ def test_sys_exit_in_a_pickle(run, pickled, venv, mode, tmp_path: Path, interpre
     d = run(pickled(data, python=venv, env={**force(mode), "PYTHONPATH": str(tmp_path)}), payload=data)
     assert (d.death()["cause"], d.death()["code"]) == ("exited", 5)
     assert d.death()["traceback"] == ""
+
+
+# What torch does: a thread of C++ that drops a Python object while Python ends, in a frame that may not be unwound.
+LATE = """
+#include <dlfcn.h>
+#include <unistd.h>
+#include <thread>
+static void drop(int (*ends)(), int (*take)()) noexcept {
+  while (!ends()) usleep(1000);
+  take();
+}
+extern "C" void begin() {
+  auto* ends = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "_Py_IsFinalizing"));
+  if (!ends) ends = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsFinalizing"));
+  std::thread(drop, ends, reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"))).detach();
+}
+"""
+ENDS_SLOWLY = """
+import ctypes, sys, time
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.2)
+slow = Slow()
+ctypes.CDLL(sys.argv[1]).begin()
+"""
+
+
+def test_a_thread_that_is_late_does_not_end_a_rank_that_is_done(run, venv, tmp_path: Path) -> None:
+    library = tmp_path / "late.so"
+    (tmp_path / "late.cc").write_text(LATE)
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, tmp_path / "late.cc"], check=True)
+    (tmp_path / "ends.py").write_text(ENDS_SLOWLY)
+    d = run(manifest(kind="script", name=str(tmp_path / "ends.py"), args=[str(library)], python=venv))
+    if d.started()["python"] != "embedded":
+        pytest.skip("this Python has no shared libpython beside it: the rank is the interpreter itself")
+    assert d.death()["cause"] == "finished", d.death()

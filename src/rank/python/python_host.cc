@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/environment.h"
@@ -51,6 +52,7 @@ PyObject** os_error;
 PyObject* (*build_value)(const char*, ...);
 void* (*save_thread)();
 void (*restore_thread)(void*);
+int (*is_finalizing)();  // nullptr: this Python does not say
 
 char* boot_text;
 int link_fd = -1;
@@ -101,6 +103,19 @@ char* take(const char* name) {
 
 }  // namespace
 
+/// In place of libc's, for libpython.  A thread that asks for the GIL while Python ends gets it no more.  Before 3.14
+/// CPython ends such a thread by pthread_exit, which unwinds its stack, and a C++ frame that may not be unwound ends
+/// the process with SIGABRT: torch's do, when gloo's thread drops a tensor just then.  So it waits for the process's
+/// end, as in 3.14. Not for ever: what ends may be waiting for this thread.
+extern "C" [[noreturn]] void pthread_exit(void* value) {
+  if (is_finalizing && is_finalizing()) {
+    const timespec process_may_take{2, 0};
+    nanosleep(&process_may_take, nullptr);
+  }
+  reinterpret_cast<void (*)(void*)>(dlsym(RTLD_NEXT, "pthread_exit"))(value);
+  abort();
+}
+
 int main(int argc, char** argv) {
   const char* path = take("HVD_LIBPYTHON");
   if (path == nullptr) {
@@ -123,6 +138,7 @@ int main(int argc, char** argv) {
     perror(argv[0]);
     return 127;
   }
+  if (!find(library, "Py_IsFinalizing", &is_finalizing)) find(library, "_Py_IsFinalizing", &is_finalizing);
   if (const char* fd = hvd::environment_value(hvd::wire::link::fd_variable)) link_fd = atoi(fd);
   boot_text = take("HVD_BOOT");
   append("_hvdrank", init_module);
