@@ -1,42 +1,13 @@
 #include "launcher/job/launch_variables.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
+#include <nlohmann/json.hpp>
 
-#include <cerrno>
-
-#include "base/error.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
 
-HeldPort::HeldPort() {
-  int version = AF_INET6;
-  socket_ = Fd(::socket(version, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket_) socket_ = Fd(::socket(version = AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int yes = 1, no = 0;
-  sockaddr_storage address{};  // any address, any port
-  address.ss_family = static_cast<sa_family_t>(version);
-  socklen_t size = version == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  if (version == AF_INET6) ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-  auto* const where = reinterpret_cast<sockaddr*>(&address);
-  if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-      ::bind(socket_.get(), where, size) != 0 || ::getsockname(socket_.get(), where, &size) != 0)
-    throw Error(Code::unavailable, "MASTER_PORT", "no TCP port is free: " + errno_text(errno));
-  number_ = ntohs(version == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                      : reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
-
-int port_on_another_host(const std::string& job_id) {
-  constexpr unsigned first = 20000, end = 32768;  // /proc/sys/net/ipv4/ip_local_port_range begins at 32768
-  unsigned sum = 0;
-  for (const char letter : job_id) sum = sum * 31 + static_cast<unsigned char>(letter);
-  return static_cast<int>(first + sum % (end - first));
-}
-
 std::map<std::string, std::string> torchrun_variables(const JobMap& map, const MappedRank& rank,
-                                                      const MeetingPoint& meeting, const std::string& job_id) {
+                                                      const ServerAddress& store, const std::string& job_id) {
   const std::string size = std::to_string(map.ranks.size());
   return {{"RANK", std::to_string(rank.rank)},
           {"WORLD_SIZE", size},
@@ -47,8 +18,8 @@ std::map<std::string, std::string> torchrun_variables(const JobMap& map, const M
           {"ROLE_NAME", "default"},
           {"ROLE_RANK", std::to_string(rank.rank)},
           {"ROLE_WORLD_SIZE", size},
-          {"MASTER_ADDR", meeting.address},
-          {"MASTER_PORT", std::to_string(meeting.port)},
+          {"MASTER_ADDR", store.address},
+          {"MASTER_PORT", std::to_string(store.port)},
           {"TORCHELASTIC_RUN_ID", job_id},
           {"TORCHELASTIC_RESTART_COUNT", "0"},
           {"TORCHELASTIC_MAX_RESTARTS", "0"},
@@ -63,6 +34,37 @@ std::map<std::string, std::string> horovodrun_variables(const JobMap& map, const
           {"HOROVOD_CROSS_RANK", std::to_string(rank.cross_rank)},
           {"HOROVOD_CROSS_SIZE", std::to_string(rank.cross_size)},
           {"HOROVOD_HOSTNAME", map.hosts[static_cast<std::size_t>(rank.host)].name}};
+}
+
+std::map<std::string, std::string> jax_variables(const JobMap& map, const ServerAddress& coordinator) {
+  const std::string address = text_of(coordinator);
+  std::map<std::string, std::string> env{{"JAX_COORDINATOR_ADDRESS", address},
+                                         // The sign by which JAX knows Open MPI, whose names for rank, size and local
+                                         // rank each rank has.  No library connects to it: 4.1 and 5 were tried.
+                                         {"OMPI_MCA_orte_hnp_uri", "4096.0;tcp://" + address}};
+  if (map.all_local()) env["JAX_COORDINATOR_BIND_ADDRESS"] = address;  // else it listens to all networks
+  return env;
+}
+
+std::string tensorflow_config(const MappedRank& rank, const std::vector<ServerAddress>& servers) {
+  std::vector<std::string> workers;
+  for (const ServerAddress& server : servers) workers.push_back(text_of(server));
+  return nlohmann::json{{"cluster", {{"worker", workers}}}, {"task", {{"type", "worker"}, {"index", rank.rank}}}}
+      .dump();
+}
+
+std::map<std::string, std::string> slurm_variables(const JobMap& map, const MappedRank& rank) {
+  const std::string size = std::to_string(map.ranks.size()), hosts = std::to_string(map.hosts.size());
+  std::vector<std::string> names;
+  for (const MappedHost& host : map.hosts) names.push_back(host.name);
+  return {{"SLURM_PROCID", std::to_string(rank.rank)},
+          {"SLURM_LOCALID", std::to_string(rank.local_rank)},
+          {"SLURM_NODEID", std::to_string(rank.host)},
+          {"SLURM_NTASKS", size},
+          {"SLURM_NPROCS", size},
+          {"SLURM_STEP_NUM_TASKS", size},
+          {"SLURM_STEP_NUM_NODES", hosts},
+          {"SLURM_STEP_NODELIST", join(names, ",")}};
 }
 
 }  // namespace hvd::launcher

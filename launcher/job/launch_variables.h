@@ -3,40 +3,28 @@
 #pragma once
 #include <map>
 #include <string>
+#include <vector>
 
-#include "base/file.h"
+#include "launcher/job/script_servers.h"
 #include "launcher/mapping/job_map.h"
 
 namespace hvd::launcher {
 
-/// A TCP port that is kept free for a rank: bound here, so that the kernel gives it to nobody who asks for any port,
-/// but not listening, so that the rank's own bind() succeeds (both with SO_REUSEADDR, as all servers set it).
-class HeldPort {
- public:
-  /// Throws Error{unavailable} where no port is to be had.
-  HeldPort();
-  int number() const { return number_; }
-
- private:
-  Fd socket_;
-  int number_ = 0;
-};
-
-/// Where the ranks of a job meet: a server of the script's own, which rank 0 starts.
-struct MeetingPoint {
-  std::string address;  ///< numeric
-  int port = 0;
-};
-
-/// A port for a rank 0 on another host, which cannot be held from here: below those that kernels give away by
-/// themselves, and another one for each job.
-int port_on_another_host(const std::string& job_id);
-
 /// torchrun's variables: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and so on.  A node is a host.  Pure.
 std::map<std::string, std::string> torchrun_variables(const JobMap& map, const MappedRank& rank,
-                                                      const MeetingPoint& meeting, const std::string& job_id);
+                                                      const ServerAddress& store, const std::string& job_id);
 
 /// Those of `horovodrun --gloo`: HOROVOD_RANK and so on.  Pure.
 std::map<std::string, std::string> horovodrun_variables(const JobMap& map, const MappedRank& rank);
+
+/// What jax.distributed.initialize() finds out by itself.  Pure.
+std::map<std::string, std::string> jax_variables(const JobMap& map, const ServerAddress& coordinator);
+
+/// TF_CONFIG's value for tf.distribute's MultiWorkerMirroredStrategy: all ranks are workers.  @p servers: [np].  Pure.
+std::string tensorflow_config(const MappedRank& rank, const std::vector<ServerAddress>& servers);
+
+/// What srun tells its tasks: SLURM_PROCID and so on.  Without them ranks would take those of the batch script for
+/// theirs. Pure.
+std::map<std::string, std::string> slurm_variables(const JobMap& map, const MappedRank& rank);
 
 }  // namespace hvd::launcher

@@ -50,9 +50,20 @@ bool of_a_rank(std::string_view name) {
                                               "HOROVOD_CROSS_RANK",
                                               "HOROVOD_CROSS_SIZE",
                                               "HOROVOD_HOSTNAME"};
-  static constexpr std::string_view torchruns[] = {
-      "RANK",      "WORLD_SIZE", "LOCAL_RANK",      "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
-      "ROLE_NAME", "ROLE_RANK",  "ROLE_WORLD_SIZE", "MASTER_ADDR",      "MASTER_PORT"};
+  static constexpr std::string_view torchruns[] = {"RANK",
+                                                   "WORLD_SIZE",
+                                                   "LOCAL_RANK",
+                                                   "LOCAL_WORLD_SIZE",
+                                                   "GROUP_RANK",
+                                                   "GROUP_WORLD_SIZE",
+                                                   "ROLE_NAME",
+                                                   "ROLE_RANK",
+                                                   "ROLE_WORLD_SIZE",
+                                                   "MASTER_ADDR",
+                                                   "MASTER_PORT",
+                                                   "JAX_COORDINATOR_ADDRESS",
+                                                   "JAX_COORDINATOR_BIND_ADDRESS",
+                                                   "TF_CONFIG"};
   return is_one_of(name, ours) || is_one_of(name, torchruns);
 }
 

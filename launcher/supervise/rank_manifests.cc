@@ -3,18 +3,26 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "launcher/job/launch_variables.h"
 #include "launcher/supervise/job_environment.h"
 
 namespace hvd::launcher {
 namespace {
 
-/// A rank's numbers are always its own; where ranks meet may be the user's choice.
-void add_torchrun_variables(std::map<std::string, std::string>& env, std::map<std::string, std::string> ours) {
-  for (auto& [name, value] : ours)
+/// For scripts that were written for other launchers.  A rank's numbers are always its own; where ranks find each other
+/// may be the user's choice.
+void add_launch_variables(std::map<std::string, std::string>& env, const Job& job, const MappedRank& rank,
+                          const ManifestFacts& facts) {
+  for (auto& [name, value] : torchrun_variables(job.map, rank, facts.servers.torch, facts.job_id))
     if (name.starts_with("MASTER_"))
       env.try_emplace(name, std::move(value));
     else
       env[name] = std::move(value);
+  if (!env.contains("JAX_COORDINATOR_ADDRESS")) env.merge(jax_variables(job.map, facts.servers.jax));
+  if (!facts.servers.tensorflow.empty())
+    env.try_emplace("TF_CONFIG", tensorflow_config(rank, facts.servers.tensorflow));
+  if (env.contains("SLURM_JOB_ID"))
+    for (auto& [name, value] : slurm_variables(job.map, rank)) env[name] = std::move(value);
 }
 
 /// This host's, as its daemon knows itself.  An outer job's name for it is not the daemon's.
@@ -43,7 +51,7 @@ std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFac
     m.cwd = job.cwd;
     m.python = job.python;
     m.env = rank_environment(job, p, facts.environment);
-    add_torchrun_variables(m.env, torchrun_variables(job.map, p, facts.meeting, facts.job_id));
+    add_launch_variables(m.env, job, p, facts);
     m.payload = job.payload.wire;
     if (p.share) {
       const placement::RankResources& share = *p.share;

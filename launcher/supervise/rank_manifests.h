@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "launcher/job/job.h"
-#include "launcher/job/launch_variables.h"
+#include "launcher/job/script_servers.h"
 #include "wire/daemon_manifest.h"
 #include "wire/manifest.h"
 
@@ -15,7 +15,7 @@ struct ManifestFacts {
   std::vector<std::string> environment;  ///< "NAME=value", as job_environment() has it
   bool results = false;                  ///< somebody collects the ranks' results
   bool timeline = false;                 ///< hvdrun writes the job's timeline
-  MeetingPoint meeting;                  ///< for scripts that use torch.distributed
+  const ScriptServers& servers;
 };
 
 /// [np], by rank.  Pure.  The shares of @p job are known where its machines are (share_out()).

@@ -60,15 +60,6 @@ void allow_files(std::size_t ranks) {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/// Where other ranks reach rank 0.
-std::string address_of_rank_0(const Job& job) {
-  if (job.map.all_local()) return "127.0.0.1";
-  const MappedHost& host = job.map.host_of(0);
-  if (host.local) return job.reach_us.front();
-  const auto found = std::ranges::find(job.hosts, host.name, &ResolvedHost::host);
-  return found == job.hosts.end() || found->address.empty() ? host.name : found->address;
-}
-
 std::string tcp_address(const std::string& ip) {
   return ip.find(':') == std::string::npos ? "tcp://" + ip + ":*" : "tcp://[" + ip + "]:*";
 }
@@ -134,10 +125,9 @@ void Supervisor::start() {
 
   // While it starts: what only the manifests need.
   share_out(job_, environment_value);
-  if (job_.map.host_of(0).local) meeting_port_.emplace();
-  const int port = meeting_port_ ? meeting_port_->number() : port_on_another_host(job_id);
-  std::vector<wire::RankManifest> all = rank_manifests(
-      job_, {job_id, job_environment(), results_ != nullptr, timeline_ != nullptr, {address_of_rank_0(job_), port}});
+  servers_ = script_servers(job_, job_id);
+  std::vector<wire::RankManifest> all =
+      rank_manifests(job_, {job_id, job_environment(), results_ != nullptr, timeline_ != nullptr, servers_});
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
   if (daemons) session_->serve(std::make_unique<DaemonLinks>(daemon_manifests(job_, job_id), daemon_events()));
   if (const auto rank = job_.settings.integer("stdin"))

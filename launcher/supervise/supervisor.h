@@ -18,7 +18,7 @@
 #include "launcher/control/timeline_file.h"
 #include "launcher/hang/hang_watch.h"
 #include "launcher/job/job.h"
-#include "launcher/job/launch_variables.h"
+#include "launcher/job/script_servers.h"
 #include "launcher/output/printer.h"
 #include "launcher/process/signal_queue.h"
 #include "launcher/start/rank_starter.h"
@@ -71,8 +71,8 @@ class Supervisor {
   SignalQueue signals_;  // before anything that has threads
   Printer printer_;
   JobFolder folder_;
-  std::optional<HeldPort> meeting_port_;  ///< of a rank 0 on this host, while the job runs
-  Fd payload_;                            ///< sealed memory with the pickle, for the ranks of this machine
+  ScriptServers servers_;
+  Fd payload_;  ///< sealed memory with the pickle, for the ranks of this machine
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<RankStarter> starter_;

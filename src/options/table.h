@@ -39,6 +39,7 @@ return std::to_array<Option>({
     {.id = "binding-args", .spellings = "--binding-args", .type = text, .section = network, .metavar = "ARGS", .help = "arguments for mpirun in place of its part about mapping and binding"},
     {.id = "transport", .spellings = "--transport", .type = text, .section = network, .metavar = "mpi|tcp|auto", .variable = "HVD_TRANSPORT", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "auto", .yaml = "hosts.transport", .help = "what tensors travel by between hosts: MPI, or TCP of our own (auto: TCP, unless MPI has a fabric like InfiniBand or hosts cannot connect)", .choices = "mpi,tcp,auto"},
     {.id = "tcp", .spellings = "--tcp", .type = flag, .section = network, .help = "MPI uses TCP only"},
+    {.id = "tf-config", .spellings = "--tf-config", .type = flag, .section = network, .help = "set TF_CONFIG, which TensorFlow's own strategies read: each rank is a worker with a port for its server"},
     // what
     {.id = "python", .spellings = "--python", .type = text, .section = what, .metavar = "PATH", .variable = "HVD_PYTHON", .keyword = "executable", .help = "interpreter (default: $VIRTUAL_ENV, hvdrun's own venv, python3)"},
     {.id = "allow-writable", .spellings = "--allow-writable", .type = flag, .section = what, .variable = "HVD_ALLOW_WRITABLE", .help = "run what other users could have written or put there, on all hosts"},

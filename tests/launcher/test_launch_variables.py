@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
+import subprocess
 import sys
 
 import pytest
 
+from python.harness import tensorflow
 from support import hvdrun
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
@@ -97,3 +99,52 @@ def test_fsdp2(tmp_path: pathlib.Path) -> None:
     done = hvdrun.run("-np", "2", *hvdrun.python_args(), "sharded.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[0 localhost] rows [4, 4, 1, 1] True" in done.stdout
+
+
+JAX = """
+import jax
+jax.config.update("jax_platforms", "cpu")
+jax.distributed.initialize()
+from jax.experimental import multihost_utils
+ranks = multihost_utils.process_allgather(jax.numpy.array([jax.process_index()])).ravel().tolist()
+print("jax", jax.process_index(), jax.process_count(), ranks, flush=True)
+"""
+TENSORFLOW = """
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+@tf.function
+def sum_of_ones():
+    return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0)))
+print("tensorflow", float(sum_of_ones()), strategy.num_replicas_in_sync, flush=True)
+"""
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+def test_jax_finds_its_world(mpirun: str, tmp_path: pathlib.Path) -> None:
+    """jax.distributed.initialize() without arguments; its coordinator listens to this host alone."""
+    (tmp_path / "script.py").write_text(JAX)
+    done = hvdrun.run("-np", "2", "--mpirun", mpirun, "--", tensorflow_python("jax"), "script.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[1 localhost] jax 1 2 [0, 1]" in done.stdout
+    assert environments()[0]["JAX_COORDINATOR_BIND_ADDRESS"].startswith("127.0.0.1:")
+
+
+def test_jax_may_be_told_another_coordinator() -> None:
+    got = environments(env=hvdrun.environment(JAX_COORDINATOR_ADDRESS="127.0.0.1:5001"))[0]
+    assert got["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:5001" and "JAX_COORDINATOR_BIND_ADDRESS" not in got
+
+
+def test_tensorflow_finds_its_workers(tmp_path: pathlib.Path) -> None:
+    assert "TF_CONFIG" not in environments(ranks=1)[0]
+    (tmp_path / "script.py").write_text(TENSORFLOW)
+    done = hvdrun.run("-np", "2", "--tf-config", "--", tensorflow_python("tensorflow"), "script.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[1 localhost] tensorflow 2.0 2" in done.stdout
+
+
+def tensorflow_python(package: str) -> str:
+    """The interpreter that has TensorFlow and JAX."""
+    interpreter = tensorflow()
+    if subprocess.run([interpreter, "-c", f"import {package}"], capture_output=True).returncode:
+        pytest.skip(f"{interpreter} has no {package}")
+    return interpreter

@@ -16,6 +16,7 @@ from support import hvdrun
 from support.hvdrun import ROOT
 
 WHO = "echo $HVD_RANK/$HVD_SIZE $HVD_LOCAL_RANK/$HVD_LOCAL_SIZE $(hostname)"
+TASK = "echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID $SLURM_STEP_NODELIST"
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,15 @@ def test_salloc(slurm_hosts: Cluster, mpirun: str) -> None:
     done = slurm.run(slurm_hosts, "alpha", *argv)
     assert done.returncode == 0, done.stderr
     assert lines(done.stdout) == ["0/4 0/2 alpha", "1/4 1/2 alpha", "2/4 0/2 beta", "3/4 1/2 beta"], done.stdout + done.stderr
+    idle_again(slurm_hosts)
+
+
+def test_a_rank_is_what_slurm_calls_a_task(slurm_hosts: Cluster) -> None:
+    """JAX and Lightning read these, and would take the batch script's or the daemon's for the rank's."""
+    argv = ["salloc", "-N2", "--ntasks-per-node=2", hvdrun.program(), "--", "sh", "-c", TASK]
+    done = slurm.run(slurm_hosts, "alpha", *argv)
+    assert done.returncode == 0, done.stderr
+    assert lines(done.stdout) == ["0/4 0 0 alpha,beta", "1/4 1 0 alpha,beta", "2/4 0 1 alpha,beta", "3/4 1 1 alpha,beta"]
     idle_again(slurm_hosts)
 
 

@@ -131,7 +131,10 @@ Environment rank_environment(const wire::RankManifest& m, const Environment& min
   // hvdrun sends it only to its own host; elsewhere the host's own word counts.
   if (const auto own = mine.find("CUDA_VISIBLE_DEVICES"); own != mine.end()) env.insert(*own);
   spare_shared_memory(env, mine, m.local_size);
-  if (binding.visible_gpus) env["CUDA_VISIBLE_DEVICES"] = *binding.visible_gpus;
+  if (binding.visible_gpus) {
+    env["CUDA_VISIBLE_DEVICES"] = *binding.visible_gpus;
+    env.emplace("JAX_LOCAL_DEVICE_IDS", "0");  // it would take its local rank
+  }
   env.erase("HVD_GPU");
   if (!binding.gpu.empty()) {
     env["HVD_GPU"] = binding.gpu;

@@ -69,10 +69,36 @@ TEST_CASE("launch variables: the kernel gives a held port to nobody, and a serve
 TEST_CASE("launch variables: jobs on another host have different ports, which the kernel does not give away") {
   std::set<int> ports;
   for (const char* job : {"abcdefgh", "abcdefgi", "bbcdefgh", "7q2xkzvd"}) {
-    const int port = port_on_another_host(job);
+    const int port = port_on_another_host(job, "torch");
     CHECK(port >= 20000);
     CHECK(port < 32768);
     ports.insert(port);
   }
   CHECK(ports.size() == 4);
+  CHECK(port_on_another_host("abcdefgh", "torch") != port_on_another_host("abcdefgh", "jax"));
+}
+
+TEST_CASE("launch variables: JAX's, which listens to its own host alone where there is no other") {
+  JobMap map = two_hosts();
+  CHECK(jax_variables(map, {"10.0.0.1", 5000}) ==
+        std::map<std::string, std::string>{{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:5000"},
+                                           {"OMPI_MCA_orte_hnp_uri", "4096.0;tcp://10.0.0.1:5000"}});
+  CHECK(jax_variables(map, {"fe80::1", 5000}).at("JAX_COORDINATOR_ADDRESS") == "[fe80::1]:5000");
+  map.hosts[1].local = true;
+  CHECK(jax_variables(map, {"127.0.0.1", 5000}).at("JAX_COORDINATOR_BIND_ADDRESS") == "127.0.0.1:5000");
+}
+
+TEST_CASE("launch variables: TensorFlow's") {
+  CHECK(tensorflow_config(two_hosts().ranks[1], {{"a", 1}, {"a", 2}, {"b", 3}}) ==
+        R"({"cluster":{"worker":["a:1","a:2","b:3"]},"task":{"index":1,"type":"worker"}})");
+}
+
+TEST_CASE("launch variables: Slurm's, as if srun had started the ranks") {
+  const JobMap map = two_hosts();
+  const auto of_2 = slurm_variables(map, map.ranks[2]);
+  CHECK(of_2.at("SLURM_PROCID") == "2");
+  CHECK(of_2.at("SLURM_LOCALID") == "0");
+  CHECK(of_2.at("SLURM_NODEID") == "1");
+  CHECK(of_2.at("SLURM_NTASKS") == "3");
+  CHECK(of_2.at("SLURM_STEP_NODELIST") == "a,b");
 }

@@ -1,0 +1,73 @@
+#include "launcher/job/script_servers.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+/// Where other ranks reach this one.
+std::string address_of_rank(const Job& job, int rank) {
+  if (job.map.all_local()) return "127.0.0.1";
+  const MappedHost& host = job.map.host_of(rank);
+  if (host.local) return job.reach_us.front();
+  const auto found = std::ranges::find(job.hosts, host.name, &ResolvedHost::host);
+  return found == job.hosts.end() || found->address.empty() ? host.name : found->address;
+}
+
+ServerAddress server_of_rank(const Job& job, int rank, const std::string& job_id, const std::string& purpose,
+                             std::vector<HeldPort>& held) {
+  const std::string address = address_of_rank(job, rank);
+  if (!job.map.host_of(rank).local) return {address, port_on_another_host(job_id, purpose)};
+  return {address, held.emplace_back().number()};
+}
+
+}  // namespace
+
+HeldPort::HeldPort() {
+  int version = AF_INET6;
+  socket_ = Fd(::socket(version, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket_) socket_ = Fd(::socket(version = AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1, no = 0;
+  sockaddr_storage address{};  // any address, any port
+  address.ss_family = static_cast<sa_family_t>(version);
+  socklen_t size = version == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  if (version == AF_INET6) ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+  auto* const where = reinterpret_cast<sockaddr*>(&address);
+  if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(socket_.get(), where, size) != 0 || ::getsockname(socket_.get(), where, &size) != 0)
+    throw Error(Code::unavailable, "this host", "no TCP port is free: " + errno_text(errno));
+  number_ = ntohs(version == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                      : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+int port_on_another_host(const std::string& job_id, const std::string& purpose) {
+  constexpr unsigned first = 20000, end = 32768;  // /proc/sys/net/ipv4/ip_local_port_range begins at 32768
+  unsigned sum = 0;
+  for (const char letter : job_id + purpose) sum = sum * 31 + static_cast<unsigned char>(letter);
+  return static_cast<int>(first + sum % (end - first));
+}
+
+std::string text_of(const ServerAddress& server) {
+  const bool six = server.address.find(':') != std::string::npos;
+  return (six ? "[" + server.address + "]" : server.address) + ":" + std::to_string(server.port);
+}
+
+ScriptServers script_servers(const Job& job, const std::string& job_id) {
+  ScriptServers all;
+  all.torch = server_of_rank(job, 0, job_id, "torch", all.held);
+  all.jax = server_of_rank(job, 0, job_id, "jax", all.held);
+  if (job.settings.flag("tf-config"))
+    for (const MappedRank& r : job.map.ranks)
+      all.tensorflow.push_back(server_of_rank(job, r.rank, job_id, "tensorflow " + std::to_string(r.rank), all.held));
+  return all;
+}
+
+}  // namespace hvd::launcher
