@@ -116,8 +116,7 @@ def sanitized(context: Context, name: str, sanitizers: str, *options: str) -> pa
 
 
 def configure_asan(context: Context) -> pathlib.Path | None:
-    """File by file, unlike the wheel's build: so each must compile alone."""
-    return sanitized(context, "asan", "address,undefined", "-Doptimization=0")
+    return sanitized(context, "asan", "address,undefined", "-Doptimization=0", "-Dunity=on", "-Dunity_size=20")
 
 
 def configure_tsan(context: Context) -> pathlib.Path | None:
@@ -207,7 +206,10 @@ def suite(folder: str, limit: float = 900) -> Callable[[Context], Tally]:
 
 
 def run_clang(context: Context) -> Tally:
-    """The tree builds with clang too, without a warning, and its unit tests pass."""
+    """The tree builds with clang too, without a warning, and its unit tests pass.
+
+    File by file, unlike all other builds of the suite: so each must compile alone.
+    """
     compiler = shutil.which("clang++", path=context.env["PATH"])
     if compiler is None:
         return Tally(skipped=["clang: clang++ is not installed"])
