@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 from dataclasses import dataclass
 
@@ -50,8 +51,33 @@ def bundle(tree: pathlib.Path) -> list[BundledLibrary]:
         shutil.copyfile(library.path, copy)
         copy.chmod(0o755)
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", str(copy)], check=True, timeout=60)
+        copy.write_bytes(asking_for_older(copy.read_bytes()))
         shutil.copyfile(f"/usr/share/doc/{library.package}/copyright", licences / f"{library.package}.txt")
     return libraries
+
+
+def asking_for_older(library: bytes) -> bytes:
+    """A library that asks for condition_variable::wait() as GCC 12 numbers it, asking for the one that GCC 4.4 numbered.
+
+    Every libstdc++ since has that one: the newest too, for the programs of that time. It is the one symbol of a newer
+    libstdc++ than RHEL 9's that Debian 12's libzmq wants. In the table of wanted versions a version is its name and its hash.
+    """
+    newer, older = b"GLIBCXX_3.4.30\0", b"GLIBCXX_3.4.11\0"
+    if newer not in library:
+        return library
+    hashes = [struct.pack("<I", elf_hash(name[:-1])) for name in (newer, older)]
+    if library.count(newer) != 1 or library.count(hashes[0]) != 1:
+        raise SystemExit("a library's wanted versions are not as expected: see asking_for_older() in scripts/lib/bundle.py")
+    return library.replace(newer, older).replace(*hashes)
+
+
+def elf_hash(name: bytes) -> int:
+    """The hash of the System V ABI."""
+    value = 0
+    for byte in name:
+        value = (value << 4) + byte
+        value = (value ^ (value >> 24 & 0xF0)) & 0x0FFFFFFF
+    return value
 
 
 def loaded_by(file: pathlib.Path) -> set[pathlib.Path]:
