@@ -68,7 +68,7 @@ def asking_for_older(library: bytes) -> bytes:
     hashes = [struct.pack("<I", elf_hash(name[:-1])) for name in (newer, older)]
     if library.count(newer) != 1 or library.count(hashes[0]) != 1:
         raise SystemExit("a library's wanted versions are not as expected: see asking_for_older() in scripts/lib/bundle.py")
-    return library.replace(newer, older).replace(*hashes)
+    return library.replace(newer, older).replace(hashes[0], hashes[1])
 
 
 def elf_hash(name: bytes) -> int:
