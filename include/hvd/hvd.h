@@ -163,7 +163,7 @@ typedef struct hvd_world {
   int32_t local_rank, local_size; /**< among the ranks of this host */
   int32_t cross_rank, cross_size; /**< host index, hosts, among hosts that have this local_rank */
   int32_t homogeneous;            /**< every host has the same number of ranks */
-  int32_t mpi_threads;            /**< MPI_THREAD_MULTIPLE was granted */
+  int32_t mpi_threads;            /**< other threads may call MPI: it was started for that, or not by us */
 } hvd_world;
 HVD_API int hvd_get_world(hvd_world* world);
 

@@ -248,6 +248,11 @@ void Session::died(int rank, wire::DeathRecord record) {
   state.stage = std::max(state.stage, RankStage::ended);
   state.death = std::move(record);
   if (events_.death) events_.death(*state.death);
+  // Where the job ends for it, the others need no reason of their own.
+  if (daemons_ && !stopping_)
+    daemons_->end_rank(
+        *listener_, rank,
+        formatted("rank {} has {}", rank, state.death->cause == wire::Cause::finished ? "ended" : "died"));
 }
 
 void Session::vanish(int rank, const std::string& text, int code) {

@@ -30,7 +30,7 @@ std::string variable(options::AnyVariable name) { return std::string(options::te
 constexpr const char* private_folder =
     "umask u=rwx\n"
     "t=$(\"$hvd_rank\" --folder $$ </dev/null) && TMPDIR=$t && export TMPDIR &&\n"
-    "trap '\"$hvd_rank\" --remove-folder \"$t\" </dev/null' EXIT && trap 'exit 143' HUP INT TERM\n";
+    "trap 'HVD_JOB_KEYS= \"$hvd_rank\" --remove-folder \"$t\" </dev/null' EXIT && trap 'exit 143' HUP INT TERM\n";
 
 /// A file name for any host name.
 std::string log_path(const std::string& folder, const std::string& host) {

@@ -25,6 +25,10 @@ std::vector<int> hosts_of_ranks(const std::vector<wire::DaemonManifest>& manifes
   return hosts;
 }
 
+std::shared_ptr<const wire::Frame> frame(Type type, std::string body) {
+  return std::make_shared<const wire::Frame>(wire::Frame{static_cast<std::uint16_t>(type), std::move(body)});
+}
+
 }  // namespace
 
 DaemonLinks::DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEvents events)
@@ -32,7 +36,8 @@ DaemonLinks::DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEven
       events_(std::move(events)),
       host_of_rank_(hosts_of_ranks(manifests_)),
       links_(manifests_.size()),
-      hub_(host_of_rank_, static_cast<int>(manifests_.size())) {}
+      hub_(host_of_rank_, static_cast<int>(manifests_.size())),
+      meetings_(host_of_rank_) {}
 
 bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello) {
   const auto rank = static_cast<std::size_t>(hello.rank);
@@ -43,7 +48,7 @@ bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, cons
   link.peer = from;
   if (!all_have_come()) return true;
   for (std::size_t h = 0; h < links_.size(); ++h)
-    links_[h].queue.push_back({static_cast<std::uint16_t>(Type::daemon_manifest), to_json(manifests_[h])});
+    links_[h].queue.push_back(frame(Type::daemon_manifest, to_json(manifests_[h])));
   flush(listener);
   return true;
 }
@@ -65,8 +70,16 @@ int DaemonLinks::host_of(const wire::PeerId& peer) const {
 bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame) {
   const int host = host_of(from);
   if (host < 0) return false;
-  if (static_cast<Type>(frame.type) != Type::pmix) return true;
-  const PmixMessage message = wire::decode_pmix_message(frame.body);
+  const auto type = static_cast<Type>(frame.type);
+  if (type == Type::meeting) try {
+      send(listener, meetings_.receive(host, wire::decode_meeting_message(frame.body)));
+    } catch (const Error&) {}  // no daemon of ours says that
+  if (type == Type::pmix) take_pmix(listener, host, frame.body);
+  return true;
+}
+
+void DaemonLinks::take_pmix(wire::Listener& listener, int host, const std::string& body) {
+  const PmixMessage message = wire::decode_pmix_message(body);
   const auto rank = static_cast<std::size_t>(message.rank);
   const bool is_its_own = message.rank >= 0 && rank < host_of_rank_.size() && host_of_rank_[rank] == host;
   if (message.kind == PmixMessage::Kind::abort && is_its_own)
@@ -80,16 +93,31 @@ bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, co
     send(listener, hub_.lose(host));  // other hosts' MPI would wait for this one's
   } else
     send(listener, hub_.receive(host, message));
-  return true;
 }
 
 void DaemonLinks::send(wire::Listener& listener, const PmixHub::Outgoing& messages) {
   for (const auto& [host, message] : messages) {
     DaemonLink& link = links_[static_cast<std::size_t>(host)];
     if (link.peer.empty() || link.gone) continue;
-    link.queue.push_back({static_cast<std::uint16_t>(Type::pmix), encode(message)});
+    link.queue.push_back(frame(Type::pmix, encode(message)));
     flush(listener, link);
   }
+}
+
+void DaemonLinks::send(wire::Listener& listener, const MeetingHub::Answers& answers) {
+  for (const MeetingAnswer& answer : answers) {
+    const auto shared = frame(Type::meeting, encode(answer.message));
+    for (const int host : answer.hosts) {
+      DaemonLink& link = links_[static_cast<std::size_t>(host)];
+      if (link.peer.empty() || link.gone) continue;
+      link.queue.push_back(shared);
+      flush(listener, link);
+    }
+  }
+}
+
+void DaemonLinks::end_rank(wire::Listener& listener, int rank, const std::string& why) {
+  send(listener, meetings_.end(rank, why));
 }
 
 void DaemonLinks::flush(wire::Listener& listener) {
@@ -99,7 +127,7 @@ void DaemonLinks::flush(wire::Listener& listener) {
 void DaemonLinks::flush(wire::Listener& listener, DaemonLink& link) {
   if (link.gone) return;
   try {
-    while (!link.queue.empty() && listener.send(link.peer, link.queue.front())) link.queue.pop_front();
+    while (!link.queue.empty() && listener.send(link.peer, *link.queue.front())) link.queue.pop_front();
   } catch (const Error& e) {
     if (e.code != Code::peer_lost) throw;
     link.gone = true;  // lose() follows
@@ -113,6 +141,11 @@ void DaemonLinks::lose(wire::Listener& listener, const wire::PeerId& peer) {
   link.gone = true;
   link.queue.clear();
   send(listener, hub_.lose(host));
+  for (std::size_t r = 0; r < host_of_rank_.size(); ++r)
+    if (host_of_rank_[r] == host)
+      end_rank(listener, static_cast<int>(r),
+               "rank " + std::to_string(r) + " is gone: the daemon of its host, " +
+                   manifests_[0].hosts[static_cast<std::size_t>(host)].name + ", has ended or is out of reach");
 }
 
 }  // namespace hvd::launcher

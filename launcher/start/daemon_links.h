@@ -1,11 +1,13 @@
 /// @file daemon_links.h — hvdrun's conversation with the host daemons: who is there, what each host's PMIx server is
-/// told, and PMIx's words between hosts (pmix_hub.h).
+/// told, the ranks' meetings (meeting_hub.h), and PMIx's words between hosts (pmix_hub.h).
 #pragma once
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "launcher/start/meeting_hub.h"
 #include "launcher/start/pmix_hub.h"
 #include "wire/channel.h"
 #include "wire/daemon_manifest.h"
@@ -36,6 +38,8 @@ class DaemonLinks {
   bool receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame);
   /// Sends what the channel did not take yet.
   void flush(wire::Listener& listener);
+  /// The rank has ended, or will not come: whoever waits for it in a meeting is told.  @p why  one line that names it
+  void end_rank(wire::Listener& listener, int rank, const std::string& why);
   /// That connection has ended for good.  Other hosts that wait for this one are told.
   void lose(wire::Listener& listener, const wire::PeerId& peer);
 
@@ -43,10 +47,12 @@ class DaemonLinks {
   struct DaemonLink {
     wire::PeerId peer;  ///< empty: has not come
     bool gone = false;
-    std::deque<wire::Frame> queue{};
+    std::deque<std::shared_ptr<const wire::Frame>> queue{};  ///< one for many hosts lies in memory once
   };
   int host_of(const wire::PeerId& peer) const;
+  void take_pmix(wire::Listener& listener, int host, const std::string& body);
   void send(wire::Listener& listener, const PmixHub::Outgoing& messages);
+  void send(wire::Listener& listener, const MeetingHub::Answers& answers);
   void flush(wire::Listener& listener, DaemonLink& link);
 
   const std::vector<wire::DaemonManifest> manifests_;
@@ -54,6 +60,7 @@ class DaemonLinks {
   std::vector<int> host_of_rank_;
   std::vector<DaemonLink> links_;  ///< [hosts]
   PmixHub hub_;
+  MeetingHub meetings_;
 };
 
 }  // namespace hvd::launcher

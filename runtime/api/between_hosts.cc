@@ -1,26 +1,30 @@
 #include "api/between_hosts.h"
 
 #include <algorithm>
-#include <functional>
+#include <map>
 #include <utility>
-#include <vector>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "common/log.h"
+#include "transport/loopback.h"
 #include "transport/tcp/fabric.h"
 #include "transport/tcp/tcp_transport.h"
 
 namespace hvd::api {
 namespace {
 
+using transport::tcp::Doorway;
+using transport::tcp::Neighbours;
+using transport::tcp::TcpOptions;
+
 std::string value_of(const char* variable) {
   const char* const value = environment_value(variable);
   return value ? value : "";
 }
 
-/// Why auto does not take TCP on this rank; empty: nothing speaks against it.
+/// Why auto does not take TCP between hosts on this rank; empty: nothing speaks against it.
 std::string reason_for_mpi() {
   const std::string operations = value_of("HOROVOD_CPU_OPERATIONS");
   if (operations == "MPI" || operations == "mpi") return "HOROVOD_CPU_OPERATIONS=" + operations;
@@ -31,53 +35,174 @@ std::string reason_for_mpi() {
   return transport::tcp::reason_against();
 }
 
-transport::tcp::TcpOptions options_of(const core::Config& config) {
-  transport::tcp::TcpOptions o;
+TcpOptions options_of(const core::Config& config) {
+  TcpOptions o;
   o.key = transport::tcp::job_key(static_cast<int>(config.integer("HVD_KEY_FD")));
   o.interfaces = value_of("OMPI_MCA_btl_tcp_if_include");  // hvdrun --network-interfaces too
   o.filter = config.flag("HVD_FILTER_PEERS");
+  o.threads_multiple = !config.flag("HOROVOD_MPI_THREADS_DISABLE");
   o.limit_seconds = std::min(config.number("HVD_INIT_TIMEOUT"), 60.0);
+  o.needs_trial = config.text("HVD_TRANSPORT") == "auto";
   return o;
 }
 
-}  // namespace
+/// What each rank tells the others before there is anything to choose from.
+struct Words {
+  std::string version, choice, reason, introduction, machine, doorway;
 
-std::unique_ptr<transport::Transport> between_hosts(std::unique_ptr<transport::Transport> mpi,
-                                                    const core::Config& config) {
-  const std::vector<int>& hosts = mpi->host_of();
-  const bool one_host = std::equal(hosts.begin() + 1, hosts.end(), hosts.begin());
-  const std::string& chosen = config.text("HVD_TRANSPORT");
-  if (one_host && (config.integer("HVD_RANKS_PER_NODE") == 0 || chosen == "auto")) return mpi;
-  const std::string mine = chosen + "\n" + (chosen == "auto" ? reason_for_mpi() : "");
-  std::string reason;
-  int rank = 0;
-  for (const std::string& text : exchange(*mpi, mine, config.number("HVD_INIT_TIMEOUT"))) {
-    const std::size_t end = text.find('\n');
-    if (text.substr(0, end) != chosen)
+  std::string text() const { return join({version, choice, reason, introduction, machine, doorway}, {"\0", 1}); }
+  static Words of(const std::string& text) {
+    std::vector<std::string> parts = hvd::split(text, '\0');
+    parts.resize(6);
+    return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]};
+  }
+};
+
+Words words_of(const std::string& introduction, const core::Config& config, bool many_hosts) {
+  Words w{HVD_VERSION, config.text("HVD_TRANSPORT"), "", introduction, transport::tcp::machine_identity(), ""};
+  if (w.choice == "auto" && many_hosts) w.reason = reason_for_mpi();
+  return w;
+}
+
+/// Throws Error where ranks do not fit together.
+void check_alike(const std::vector<Words>& all, int rank) {
+  const Words& own = all[static_cast<std::size_t>(rank)];
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].version != all[0].version)
+      throw Error(Code::unavailable, "libhvd",
+                  "rank " + std::to_string(r) + " has version " + all[r].version + ", rank 0 has " + all[0].version +
+                      ": install the same wheel on all hosts");
+    if (all[r].choice != own.choice)
       throw Error(Code::usage, "HVD_TRANSPORT",
-                  "rank " + std::to_string(rank) + " has '" + text.substr(0, end) + "', rank " +
-                      std::to_string(mpi->rank()) + " has '" + chosen + "'",
+                  "rank " + std::to_string(r) + " has '" + all[r].choice + "', rank " + std::to_string(rank) +
+                      " has '" + own.choice + "'",
                   "set it alike on all ranks");
-    if (reason.empty() && end + 1 < text.size()) reason = text.substr(end + 1) + " on rank " + std::to_string(rank);
-    ++rank;
   }
-  const bool tells = mpi->rank() == 0;
-  const std::string asked = " (--transport " + chosen + ")";
-  if (chosen == "mpi" || !reason.empty()) {
-    if (tells) log_info("between hosts tensors travel by MPI" + asked + (reason.empty() ? "" : ": " + reason));
-    return mpi;
-  }
-  transport::tcp::TcpOptions options = options_of(config);
-  options.needs_trial = chosen == "auto";
-  transport::tcp::OpenResult opened = transport::tcp::open(std::move(mpi), options);
+}
+
+/// Why some rank wants MPI between hosts; empty: none does.
+std::string reason_of(const std::vector<Words>& all) {
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (!all[r].reason.empty()) return all[r].reason + " on rank " + std::to_string(r);
+  return "";
+}
+
+void tell_mpi(const std::string& choice, const std::string& reason) {
+  log_info("between hosts tensors travel by MPI (--transport " + choice + ")" + (reason.empty() ? "" : ": " + reason));
+}
+
+/// Of open(); null: the trial has failed, and all ranks know.
+TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& options, const std::string& choice,
+                     std::string* refused) {
+  const bool tells = neighbours.rank == 0 && doorway.listener;
+  auto opened = transport::tcp::open(std::move(doorway), std::move(neighbours), options);
+  *refused = opened.refused;
   if (tells && !opened.refused.empty())
     log_warning("between hosts tensors travel by MPI, which is slower: " + opened.refused +
                 " (let the job's hosts connect to all of each other's ports, or say --transport mpi)");
   if (tells && opened.refused.empty())
-    log_info(std::string("between hosts tensors travel by TCP") + asked + ", " +
+    log_info("between hosts tensors travel by TCP (--transport " + choice + "), " +
              (options.key ? "connections prove the job's key"
                           : "connections prove a key that MPI has carried in clear text"));
   return std::move(opened.transport);
+}
+
+Neighbours neighbours_of(const std::vector<Words>& all, int rank, std::vector<int> hosts) {
+  Neighbours n;
+  n.rank = rank;
+  n.hosts = std::move(hosts);
+  for (const Words& w : all) {
+    n.doorways.push_back(w.doorway);
+    n.introductions.push_back(w.introduction);
+  }
+  return n;
+}
+
+/// [size]: ranks of one daemon that can share memory have the same number.
+std::vector<int> hosts_of(const RankMeeting::Gathered& gathered, const std::vector<Words>& all) {
+  std::map<std::pair<int, std::string>, int> numbers;
+  std::vector<int> hosts;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    hosts.push_back(numbers.try_emplace({gathered.members[r].host, all[r].machine}, static_cast<int>(numbers.size()))
+                        .first->second);
+  return hosts;
+}
+
+bool is_one_host(const std::vector<int>& hosts) { return std::equal(hosts.begin() + 1, hosts.end(), hosts.begin()); }
+
+}  // namespace
+
+TransportPtr world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks, const std::string& introduction,
+                              const core::Config& config,
+                              const std::function<TransportPtr(const std::vector<int>&)>& open_mpi) {
+  const double limit = config.number("HVD_INIT_TIMEOUT");
+  TcpOptions options = options_of(config);
+  options.between_hosts = options.key.has_value();  // the guard gives it to ranks of several hosts
+  Words own = words_of(introduction, config, options.between_hosts);
+  Doorway doorway;
+  if (own.choice != "mpi" && own.reason.empty()) {
+    doorway = transport::tcp::open_doorway(options, true);
+    own.doorway = doorway.text;
+  }
+  const RankMeeting::Gathered gathered = meeting.meet(ranks, own.text(), limit);
+  std::vector<Words> all;
+  std::vector<int> launch_ranks;
+  for (const auto& member : gathered.members) {
+    all.push_back(Words::of(member.text));
+    launch_ranks.push_back(member.rank);
+  }
+  check_alike(all, gathered.rank);
+  const std::vector<int> hosts = hosts_of(gathered, all);
+  const std::string reason = is_one_host(hosts) ? "" : reason_of(all);
+  if (own.choice == "mpi" || !reason.empty()) {
+    if (gathered.rank == 0 && !is_one_host(hosts)) tell_mpi(own.choice, reason);
+    return open_mpi(launch_ranks);
+  }
+  if (all.size() == 1) return transport::LoopbackWorld::make(1)->open(0);
+  options.needs_trial = options.needs_trial && !is_one_host(hosts);
+  Neighbours neighbours = neighbours_of(all, gathered.rank, hosts);
+  neighbours.exchange = [&](const std::string& text) {
+    std::vector<std::string> texts;
+    for (auto& member : meeting.meet(launch_ranks, text, limit).members) texts.push_back(std::move(member.text));
+    return texts;
+  };
+  std::string refused;
+  if (auto tcp = connect(std::move(doorway), std::move(neighbours), options, own.choice, &refused)) return tcp;
+  try {
+    return open_mpi(launch_ranks);
+  } catch (const Error& e) {
+    throw Error(e.code, "init",
+                "hosts cannot connect to one another (" + refused + "), and MPI cannot help: " + e.what(),
+                "let the job's hosts connect to all of each other's ports");
+  }
+}
+
+TransportPtr between_hosts(TransportPtr mpi, const std::string& introduction, const core::Config& config) {
+  const std::vector<int> hosts = mpi->host_of();
+  const std::string& choice = config.text("HVD_TRANSPORT");
+  if (is_one_host(hosts) && (config.integer("HVD_RANKS_PER_NODE") == 0 || choice == "auto")) return mpi;
+  TcpOptions options = options_of(config);
+  options.threads_multiple = mpi->threads_multiple();
+  Words own = words_of(introduction, config, true);
+  Doorway doorway;
+  if (own.choice != "mpi" && own.reason.empty()) {
+    doorway = transport::tcp::open_doorway(options, mpi->rank() == 0);
+    own.doorway = doorway.text;
+  }
+  const auto say = [&](const std::string& text) { return exchange(*mpi, text, config.number("HVD_INIT_TIMEOUT")); };
+  std::vector<Words> all;
+  for (const std::string& text : say(own.text())) all.push_back(Words::of(text));
+  check_alike(all, mpi->rank());
+  const std::string reason = reason_of(all);
+  if (choice == "mpi" || !reason.empty()) {
+    if (mpi->rank() == 0) tell_mpi(choice, reason);
+    return mpi;
+  }
+  Neighbours neighbours = neighbours_of(all, mpi->rank(), hosts);
+  neighbours.exchange = say;
+  std::string refused;
+  auto tcp = connect(std::move(doorway), std::move(neighbours), options, choice, &refused);
+  return tcp ? std::move(tcp) : std::move(mpi);
 }
 
 }  // namespace hvd::api

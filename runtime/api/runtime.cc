@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "api/between_hosts.h"
 #include "api/mpi_plugin.h"
@@ -74,16 +75,24 @@ void set_hooks() {
 #endif
 }
 
-std::unique_ptr<transport::Transport> open_transport(const hvd_init_options* options, const core::Config& config) {
+TransportPtr open_mpi(const std::vector<int>& ranks, const core::Config& config) {
+  auto mpi = MpiPlugin::open(ranks.empty() ? nullptr : ranks.data(), static_cast<int>(ranks.size()),
+                             !config.flag("HOROVOD_MPI_THREADS_DISABLE"));
+  mpi_used = true;
+  return mpi;
+}
+
+TransportPtr open_transport(const hvd_init_options* options, const core::Config& config) {
   const bool some = options && options->ranks;
   if (some && options->num_ranks < 1) throw Error(Code::usage, "init", "the list of ranks is empty");
-  if (MpiPlugin::launched()) {
-    auto t = MpiPlugin::open(some ? options->ranks : nullptr, some ? options->num_ranks : 0,
-                             !config.flag("HOROVOD_MPI_THREADS_DISABLE"));
-    mpi_used = true;
-    return between_hosts(std::move(t), config);
-  }
-  if (some && (options->num_ranks != 1 || options->ranks[0] != 0))
+  const std::vector<int> ranks =
+      some ? std::vector<int>(options->ranks, options->ranks + options->num_ranks) : std::vector<int>{};
+  const std::string introduction = core::Engine::introduction(config);
+  if (auto meeting = RankMeeting::of(static_cast<int>(config.integer("HVD_MEETING_FD"))))
+    return world_by_meeting(*meeting, ranks, introduction, config,
+                            [&](const std::vector<int>& all) { return open_mpi(all, config); });
+  if (MpiPlugin::launched()) return between_hosts(open_mpi(ranks, config), introduction, config);
+  if (some && (ranks.size() != 1 || ranks[0] != 0))
     throw Error(Code::usage, "init", "this process was not started by a launcher: there is only rank 0",
                 "start it with hvdrun or mpirun");
   return transport::LoopbackWorld::make(1)->open(0);

@@ -35,8 +35,9 @@ int cores() {
 std::vector<PeerProcess> meet(transport::Transport& transport, const Config& config) {
   std::vector<PeerProcess> processes;
   std::string overrides;  // of rank 0
-  for (const std::string& text : exchange(transport, PeerProcess::mine().text() + "\n" + config.text("HVD_BACKENDS"),
-                                          config.number("HVD_INIT_TIMEOUT"))) {
+  std::vector<std::string> texts = transport.introductions();
+  if (texts.empty()) texts = exchange(transport, Engine::introduction(config), config.number("HVD_INIT_TIMEOUT"));
+  for (const std::string& text : texts) {
     processes.push_back(PeerProcess::of(text));
     const std::string theirs = text.substr(text.find('\n') + 1);
     if (processes.size() == 1) overrides = theirs;
@@ -50,6 +51,10 @@ std::vector<PeerProcess> meet(transport::Transport& transport, const Config& con
 }
 
 }  // namespace
+
+std::string Engine::introduction(const Config& config) {
+  return PeerProcess::mine().text() + "\n" + config.text("HVD_BACKENDS");
+}
 
 Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus)
     : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), gpus),

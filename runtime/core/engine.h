@@ -31,6 +31,8 @@ namespace hvd::core {
 
 class Engine {
  public:
+  /// What this rank tells all others before there is an engine.  Transports that bring it along spare them an exchange.
+  static std::string introduction(const Config& config);
   /// Collective over the transport's ranks.
   Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus = gpu::platform());
   ~Engine();

@@ -1,7 +1,7 @@
 /// @file transport.h — how ranks reach each other outside shared memory.
 ///
 /// A seam of few calls: tagged byte messages between ranks, in order per
-/// (sender, receiver, tag), never blocking.  libhvd_mpi.so implements it over
+/// (sender, receiver, tag), never blocking.  tcp/ implements it over sockets, libhvd_mpi.so over
 /// MPI; loopback.h is its twin for ranks that are threads of one process.
 /// A process set has a view of its own (split), in which its members are ranks
 /// from 0 and whose messages never mix with those of other sets.
@@ -41,8 +41,13 @@ class Transport {
   virtual int size() const = 0;
   /// [size]: ranks with the same number can share memory.
   virtual const std::vector<int>& host_of() const = 0;
-  /// Other libraries may use the same messaging library from other threads.
+  /// Other threads of this process may call MPI.
   virtual bool threads_multiple() const = 0;
+  /// [size]: what each rank has told all others while the world was being formed; empty: nothing yet.
+  virtual const std::vector<std::string>& introductions() const {
+    static const std::vector<std::string> none;
+    return none;
+  }
 
   /// @p data must stay valid until test() says the ticket is done.  Throws Error{peer_lost}.
   virtual Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) = 0;

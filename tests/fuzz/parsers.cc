@@ -27,6 +27,7 @@
 #include "wire/hello.h"
 #include "wire/link.h"
 #include "wire/manifest.h"
+#include "wire/meeting_message.h"
 #include "wire/payload_ready.h"
 #include "wire/pmix_message.h"
 #include "wire/sim_channel.h"
@@ -222,6 +223,11 @@ std::vector<std::string> machine_samples() {
           "hvdrun preflight: has v1, this host has v2 | install\n"};
 }
 
+void meeting(const std::string& s) {
+  const std::string bytes = encode(wire::decode_meeting_message(s));
+  hold(encode(wire::decode_meeting_message(bytes)) == bytes);
+}
+
 std::vector<std::string> death_samples() {
   wire::DeathRecord full;
   full.rank = 1, full.pid = 77, full.host = "h\xff", full.cause = wire::Cause::exited, full.code = 3;
@@ -233,6 +239,12 @@ std::vector<std::string> death_samples() {
 std::vector<std::string> pmix_samples() {
   return {encode(wire::PmixMessage{}),
           encode(wire::PmixMessage{.rank = 1, .token = 2, .ranks = {0, 1}, .data = "abc"})};
+}
+
+std::vector<std::string> meeting_samples() {
+  return {encode(wire::MeetingMessage{.ranks = {0, 1}, .text = "abc"}),
+          encode(wire::MeetingMessage{
+              .kind = wire::MeetingMessage::Kind::world, .epoch = 2, .members = {{0, 0, 1, "ab"}, {1, 0, 2, "c"}}})};
 }
 
 std::vector<std::string> body_samples() {
@@ -306,6 +318,7 @@ const std::vector<Parser>& parsers() {
                                  {"shell", words_of_a_shell},
                                  {"death", death, death_samples},
                                  {"pmix", pmix, pmix_samples},
+                                 {"meeting", meeting, meeting_samples},
                                  {"bodies", bodies, body_samples},
                                  {"frames", frames, frame_samples},
                                  {"link", link_packets, link_samples},

@@ -55,13 +55,13 @@ print(calls)
 """
 
 
-def run(cluster: Cluster, hosts: str, rounds: int, *words: str) -> subprocess.Popen[str]:
-    """Starts the program on the hosts, with these words for hvdrun."""
+def run(cluster: Cluster, hosts: str, rounds: int, *words: str, **env: str) -> subprocess.Popen[str]:
+    """Starts the program on the hosts, with these words for hvdrun and variables for all."""
     for host in cluster.names:
         (cluster.tmp(host) / "sums.py").write_text(PROGRAM)
     argv = [hvdrun.program(), "-H", hosts, *words, "--verbose", "--python", jobs.python()]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return cluster.popen("alpha", [*argv, "/tmp/sums.py", str(rounds)], env=jobs.environment(), **pipes)
+    return cluster.popen("alpha", [*argv, "/tmp/sums.py", str(rounds)], env=jobs.environment(**env), **pipes)
 
 
 def check(out: str, err: str, code: int | None, ranks: int) -> None:
@@ -131,3 +131,20 @@ def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     assert out.count("well") == 2, out + told + err
     assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for \d\.\d s", told), told
     assert waited < 3 * hvdrun.patience(), told
+
+
+@pytest.mark.timeout(180)
+def test_no_mpi_is_needed(three_hosts: Cluster) -> None:
+    """Hosts on which neither Open MPI nor PMIx can be loaded."""
+    for host in three_hosts.names:
+        for name in ("libpmix.so.2", "libmpi.so.40"):
+            (three_hosts.tmp(host) / name).touch()  # which the loader finds first
+    try:
+        for hosts in ("alpha:1,beta:1,gamma:1", "alpha:2,beta:2"):
+            job = run(three_hosts, hosts, 2, LD_LIBRARY_PATH="/tmp", HVD_MPIRUN="")
+            out, err = job.communicate(timeout=120)
+            check(out, err, job.returncode, sum(int(n) for n in re.findall(r":(\d)", hosts)))
+    finally:
+        for host in three_hosts.names:
+            for name in ("libpmix.so.2", "libmpi.so.40"):
+                (three_hosts.tmp(host) / name).unlink()

@@ -26,22 +26,26 @@ void set_options(int fd) {
 
 }  // namespace
 
-Connecting::Connecting(SocketCalls& calls, const KeyContext& context, const Caller& caller,
-                       std::vector<Address> addresses, std::uint16_t port, std::int64_t now_ns)
+Connecting::Connecting(SocketCalls& calls, const KeyContext* context, const Caller& caller,
+                       std::vector<CallAddress> addresses, std::int64_t now_ns)
     : calls_(calls),
       context_(context),
       calls_peer_(true),
       caller_(caller),
       addresses_(std::move(addresses)),
-      port_(port),
       at_(addresses_.size() - 1) {
   next(now_ns);
 }
 
-Connecting::Connecting(SocketCalls& calls, const KeyContext& context, Fd fd)
+Connecting::Connecting(SocketCalls& calls, const KeyContext* context, Fd fd)
     : calls_(calls), context_(context), calls_peer_(false), fd_(std::move(fd)) {
-  set_options(fd_.get());
-  handshake_ = std::make_unique<Handshake>(context_);
+  if (!is_local()) set_options(fd_.get());
+  handshake_ = new_handshake();
+}
+
+std::unique_ptr<Handshake> Connecting::new_handshake() const {
+  if (is_local()) return calls_peer_ ? std::make_unique<Handshake>(caller_) : std::make_unique<Handshake>();
+  return calls_peer_ ? std::make_unique<Handshake>(*context_, caller_) : std::make_unique<Handshake>(*context_);
 }
 
 void Connecting::next(std::int64_t now_ns) {
@@ -51,16 +55,15 @@ void Connecting::next(std::int64_t now_ns) {
   refused_ = false;
   connecting_ = true;
   slow_ns_ = now_ns + one_address_ns;
-  sockaddr_storage to{};
-  const socklen_t bytes = to_sockaddr(addresses_[at_], port_, &to);
-  fd_ = Fd(calls_.socket(to.ss_family));
+  const CallAddress& to = addresses_[at_];
+  fd_ = Fd(calls_.socket(to.at.ss_family));
   if (!fd_) {
     refused_ = true;
     why_ = errno_text(errno);
     return;
   }
-  set_options(fd_.get());
-  if (calls_.connect(fd_.get(), reinterpret_cast<sockaddr*>(&to), bytes) != 0 && errno != EINPROGRESS &&
+  if (!is_local()) set_options(fd_.get());
+  if (calls_.connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to.at), to.bytes) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
     refused_ = true;
     why_ = errno_text(errno);
@@ -71,7 +74,7 @@ std::uint32_t Connecting::events() const { return EPOLLIN | (connecting_ || !out
 
 Connecting::State Connecting::fail(const std::string& why) {
   fd_.reset();
-  why_ = calls_peer_ ? to_text(addresses_[at_]) + ": " + why : why;
+  why_ = calls_peer_ ? addresses_[at_].text + ": " + why : why;
   return State::failed;
 }
 
@@ -83,7 +86,7 @@ Connecting::State Connecting::step() {
     socklen_t bytes = sizeof peer;
     if (::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return State::under_way;
     connecting_ = false;
-    handshake_ = std::make_unique<Handshake>(context_, caller_);
+    handshake_ = new_handshake();
   }
   if (answered_ == Welcome::none) {
     const int ended = receive();

@@ -19,11 +19,11 @@ inline constexpr int given_up_ms = 15'000;
 /// Called or calling.  Nothing blocks.
 class Connecting {
  public:
-  /// Calls the peer at one address after the other.
-  Connecting(SocketCalls& calls, const KeyContext& context, const Caller& caller, std::vector<Address> addresses,
-             std::uint16_t port, std::int64_t now_ns);
-  /// Somebody has called.
-  Connecting(SocketCalls& calls, const KeyContext& context, Fd fd);
+  /// Calls the peer at one address after the other.  @p context: null where all are unix sockets.
+  Connecting(SocketCalls& calls, const KeyContext* context, const Caller& caller, std::vector<CallAddress> addresses,
+             std::int64_t now_ns);
+  /// Somebody has called.  @p context: null on a unix socket, whose other end has been looked at.
+  Connecting(SocketCalls& calls, const KeyContext* context, Fd fd);
 
   enum class State {
     under_way,
@@ -45,6 +45,7 @@ class Connecting {
   bool calls_peer() const { return calls_peer_; }
   const Caller& caller() const { return calls_peer_ ? caller_ : handshake_->caller(); }
   Fd take_fd() { return std::move(fd_); }
+  bool is_local() const { return calls_peer_ ? addresses_[at_].is_local() : context_ == nullptr; }
   /// What came behind the handshake.
   std::string rest() { return handshake_->rest(); }
   /// Why the last address did not do, with the address.
@@ -57,11 +58,12 @@ class Connecting {
   int receive();
 
   SocketCalls& calls_;
-  const KeyContext& context_;
+  std::unique_ptr<Handshake> new_handshake() const;
+
+  const KeyContext* const context_;
   const bool calls_peer_;
   const Caller caller_{};
-  const std::vector<Address> addresses_;
-  const std::uint16_t port_ = 0;
+  const std::vector<CallAddress> addresses_;
   std::size_t at_ = 0;
   Fd fd_;
   bool connecting_ = false, refused_ = false;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "transport/tcp/tls_library.h"
@@ -45,15 +46,17 @@ KeyContext::KeyContext(const JobKey& key) : key_(key), context_(tls().SSL_CTX_ne
 
 KeyContext::~KeyContext() { tls().SSL_CTX_free(context_); }
 
-Handshake::Handshake(const KeyContext& context, const Caller& caller, bool calls)
-    : ssl_(tls().SSL_new(context.get())),
-      in_(tls().BIO_new(tls().BIO_s_mem())),
-      out_(tls().BIO_new(tls().BIO_s_mem())),
-      calls_(calls),
-      caller_(caller) {
+Handshake::Handshake(const KeyContext* context, const Caller& caller, bool calls) : calls_(calls), caller_(caller) {
+  if (!context) {
+    if (calls_) plain_out_.assign(reinterpret_cast<const char*>(&caller_), sizeof caller_);
+    return;
+  }
+  ssl_ = tls().SSL_new(context->get());
+  in_ = tls().BIO_new(tls().BIO_s_mem());
+  out_ = tls().BIO_new(tls().BIO_s_mem());
   need(ssl_ && in_ && out_);
   tls().SSL_set_bio(ssl_, in_, out_);
-  need(tls().SSL_set_ex_data(ssl_, own_data, const_cast<KeyContext*>(&context)) == 1);
+  need(tls().SSL_set_ex_data(ssl_, own_data, const_cast<KeyContext*>(context)) == 1);
   if (calls_) {
     tls().SSL_set_verify(ssl_, verify_peer, nullptr);  // no certificate will do in the key's place
     tls().SSL_set_connect_state(ssl_);
@@ -63,9 +66,27 @@ Handshake::Handshake(const KeyContext& context, const Caller& caller, bool calls
   step();
 }
 
-Handshake::~Handshake() { tls().SSL_free(ssl_); }
+Handshake::~Handshake() {
+  if (ssl_) tls().SSL_free(ssl_);
+}
+
+void Handshake::step_without_key() {
+  const auto take_into = [this](void* to, std::size_t bytes) {
+    if (plain_in_.size() < bytes) return false;
+    std::memcpy(to, plain_in_.data(), bytes);
+    plain_in_.erase(0, bytes);
+    return true;
+  };
+  if (calls_ && welcome_ == Welcome::none) take_into(&welcome_, sizeof welcome_);
+  if (!calls_ && !introduced_) introduced_ = take_into(&caller_, sizeof caller_);
+}
 
 bool Handshake::take(const void* data, std::size_t bytes) {
+  if (!ssl_) {
+    plain_in_.append(static_cast<const char*>(data), bytes);
+    step_without_key();
+    return true;
+  }
   if (bytes > 0) tls().BIO_write(in_, data, static_cast<int>(bytes));
   return step();
 }
@@ -95,14 +116,21 @@ bool Handshake::step() {
 }
 
 std::string Handshake::give() {
+  if (!ssl_) return std::exchange(plain_out_, {});
   std::string bytes(tls().BIO_ctrl_pending(out_), 0);
   if (!bytes.empty()) tls().BIO_read(out_, bytes.data(), static_cast<int>(bytes.size()));
   return bytes;
 }
 
-void Handshake::answer(Welcome welcome) { tls().SSL_write(ssl_, &welcome, 1); }
+void Handshake::answer(Welcome welcome) {
+  if (ssl_)
+    tls().SSL_write(ssl_, &welcome, 1);
+  else
+    plain_out_ += static_cast<char>(welcome);
+}
 
 std::string Handshake::rest() {
+  if (!ssl_) return std::exchange(plain_in_, {});
   std::string bytes(tls().BIO_ctrl_pending(in_), 0);
   if (!bytes.empty()) tls().BIO_read(in_, bytes.data(), static_cast<int>(bytes.size()));
   return bytes;

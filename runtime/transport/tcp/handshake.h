@@ -3,6 +3,9 @@
 /// TLS 1.3 with the key as pre-shared key, by OpenSSL.  No byte that the other end sends is interpreted by us before
 /// that.  Then each end says one thing within TLS: who calls, and whether it is welcome.  What follows on the socket is
 /// plain: tensors are not encrypted.
+///
+/// Between processes of one host the kernel says whose the other end is (unix_listener.h): there it takes no key, and
+/// the two things are said without TLS.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -43,9 +46,12 @@ enum class Welcome : unsigned char { none = 0, yes = 1, duplicate = 2, stranger 
 class Handshake {
  public:
   /// The caller's end.
-  Handshake(const KeyContext& context, const Caller& caller) : Handshake(context, caller, true) {}
+  Handshake(const KeyContext& context, const Caller& caller) : Handshake(&context, caller, true) {}
   /// The listener's.
-  explicit Handshake(const KeyContext& context) : Handshake(context, {}, false) {}
+  explicit Handshake(const KeyContext& context) : Handshake(&context, {}, false) {}
+  /// Without a key; the caller's end, and the listener's.
+  explicit Handshake(const Caller& caller) : Handshake(nullptr, caller, true) {}
+  Handshake() : Handshake(nullptr, {}, false) {}
   ~Handshake();
   Handshake(const Handshake&) = delete;
   Handshake& operator=(const Handshake&) = delete;
@@ -64,11 +70,13 @@ class Handshake {
   std::string rest();
 
  private:
-  Handshake(const KeyContext& context, const Caller& caller, bool calls);
+  Handshake(const KeyContext* context, const Caller& caller, bool calls);
   bool step();
+  void step_without_key();
 
-  void* ssl_;
-  void *in_, *out_;  ///< OpenSSL's memory buffers; owned by ssl_
+  void* ssl_ = nullptr;                  ///< null: without a key
+  void *in_ = nullptr, *out_ = nullptr;  ///< OpenSSL's memory buffers; owned by ssl_
+  std::string plain_in_, plain_out_;     ///< without a key
   const bool calls_;
   bool proved_ = false, introduced_ = false;
   Caller caller_;

@@ -81,6 +81,7 @@ class Lane {
   void drop_arriving() { target_ = nullptr; }
   const FrameHeader* arriving() const { return in_frame_ ? &in_ : nullptr; }
 
+  bool is_local = false;     ///< a unix socket
   bool watches_out = false;  ///< epoll tells when there is room to send
   bool said_bye = false;     ///< the other end has
 

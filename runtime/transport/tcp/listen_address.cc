@@ -4,9 +4,11 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <sstream>
@@ -147,20 +149,36 @@ std::vector<Address> by_nearness(const ListenAddress& peer, const std::vector<Ad
   return sorted;
 }
 
-socklen_t to_sockaddr(const Address& address, std::uint16_t port, sockaddr_storage* out) {
-  *out = {};
+CallAddress call_address(const Address& address, std::uint16_t port) {
+  CallAddress to;
+  to.text = to_text(address);
   if (is_ipv4(address)) {
-    auto* four = reinterpret_cast<sockaddr_in*>(out);
+    auto* four = reinterpret_cast<sockaddr_in*>(&to.at);
     four->sin_family = AF_INET;
     four->sin_port = htons(port);
     std::memcpy(&four->sin_addr, &address[12], sizeof four->sin_addr);
-    return sizeof *four;
+    to.bytes = sizeof *four;
+    return to;
   }
-  auto* six = reinterpret_cast<sockaddr_in6*>(out);
+  auto* six = reinterpret_cast<sockaddr_in6*>(&to.at);
   six->sin6_family = AF_INET6;
   six->sin6_port = htons(port);
   std::memcpy(&six->sin6_addr, address.data(), sizeof six->sin6_addr);
-  return sizeof *six;
+  to.bytes = sizeof *six;
+  return to;
+}
+
+CallAddress call_address(const std::string& path) {
+  CallAddress to;
+  to.text = path;
+  auto* local = reinterpret_cast<sockaddr_un*>(&to.at);
+  local->sun_family = AF_UNIX;
+  const std::size_t length = std::min(path.size(), sizeof local->sun_path - 1);
+  std::memcpy(local->sun_path, path.data(), length);
+  const bool has_file = !path.starts_with('@');
+  if (!has_file) local->sun_path[0] = 0;
+  to.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length + (has_file ? 1 : 0));
+  return to;
 }
 
 }  // namespace hvd::transport::tcp

@@ -13,9 +13,10 @@ namespace hvd::transport::tcp {
 
 /// What a rank tells the others.
 struct ListenAddress {
-  std::uint16_t port = 0;
-  std::uint64_t world = 0;  ///< a random number other than 0
-  std::vector<Address> addresses;
+  std::uint16_t port = 0;          ///< 0: it cannot be called from other hosts
+  std::uint64_t world = 0;         ///< a random number other than 0
+  std::vector<Address> addresses;  ///< of its host
+  std::string path;                ///< of its unix socket: unix_listener.h.  Not part of text()
 
   std::string text() const;
   /// Throws Error{internal} on what text() does not make.
@@ -32,8 +33,16 @@ Fd open_listener(std::uint16_t* port);
 /// The addresses of @p peer, those that share most leading bits with one of @p own first.
 std::vector<Address> by_nearness(const ListenAddress& peer, const std::vector<Address>& own);
 
-/// @return its length.
-socklen_t to_sockaddr(const Address& address, std::uint16_t port, sockaddr_storage* out);
+/// Where to call.
+struct CallAddress {
+  sockaddr_storage at{};
+  socklen_t bytes = 0;
+  std::string text;  ///< for people
+  bool is_local() const { return at.ss_family == AF_UNIX; }
+};
+CallAddress call_address(const Address& address, std::uint16_t port);
+/// Of a unix socket; a path that begins with @ is a name without a file.
+CallAddress call_address(const std::string& path);
 std::string to_text(const Address& address);
 inline constexpr Address loopback_address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
 

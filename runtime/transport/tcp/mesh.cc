@@ -37,12 +37,13 @@ Error broken() { return Error(Code::internal, "TCP", "a frame came that no rank 
 Mesh::Mesh(MeshPlan plan, SocketCalls& calls)
     : plan_(std::move(plan)),
       calls_(calls),
-      context_(plan_.key),
       own_addresses_(plan_.ranks[static_cast<std::size_t>(plan_.rank)].addresses),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       peers_(plan_.ranks.size()) {
-  if (!epoll_ || calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, plan_.listener.get(), EPOLLIN) != 0)
-    throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
+  if (plan_.listener) context_.emplace(plan_.key);
+  for (const int listener : {plan_.listener.get(), plan_.local ? plan_.local->fd() : -1})
+    if (!epoll_ || (listener >= 0 && calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener, EPOLLIN) != 0))
+      throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
 }
 
 /// A socket that is closed while something lies unread resets its connection, and what it has sent may be lost: so it
@@ -79,7 +80,8 @@ bool Mesh::quiet() const {
   if (!calling_.empty()) return false;
   return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& l) {
     int unsent = 0;
-    return l.second->idle() && (::ioctl(l.first, SIOCOUTQ, &unsent) != 0 || unsent == 0);
+    // What has been written to a unix socket is the other end's.
+    return l.second->idle() && (l.second->is_local || ::ioctl(l.first, SIOCOUTQ, &unsent) != 0 || unsent == 0);
   });
 }
 
@@ -368,14 +370,19 @@ void Mesh::watch(Lane& lane) {
 void Mesh::call(int rank, int number) {
   Link& link = peer(rank).links[static_cast<std::size_t>(number)];
   const ListenAddress& there = plan_.ranks[static_cast<std::size_t>(rank)];
-  std::vector<Address> addresses;
-  if (plan_.hosts[static_cast<std::size_t>(rank)] == plan_.hosts[static_cast<std::size_t>(plan_.rank)])
-    addresses.push_back(loopback_address);
-  for (const Address& a : by_nearness(there, own_addresses_)) addresses.push_back(a);
+  std::vector<CallAddress> addresses;
+  const bool same_host =
+      plan_.hosts[static_cast<std::size_t>(rank)] == plan_.hosts[static_cast<std::size_t>(plan_.rank)];
+  if (same_host && !there.path.empty()) addresses.push_back(call_address(there.path));
+  if (there.port != 0 && context_ && addresses.empty()) {
+    if (same_host) addresses.push_back(call_address(loopback_address, there.port));
+    for (const Address& a : by_nearness(there, own_addresses_)) addresses.push_back(call_address(a, there.port));
+  }
   if (addresses.empty()) return lose(rank, name(rank) + " has no address that others can reach");
   const Caller caller{static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(rank),
                       static_cast<std::uint32_t>(number), there.world};
-  link.connecting = std::make_unique<Connecting>(calls_, context_, caller, std::move(addresses), there.port, now_ns());
+  const KeyContext* const context = context_ ? &*context_ : nullptr;
+  link.connecting = std::make_unique<Connecting>(calls_, context, caller, std::move(addresses), now_ns());
   link.again_ns = 0;
   if (watch(link, EPOLL_CTL_ADD)) step(*link.connecting, rank, number);
 }
@@ -435,16 +442,17 @@ void Mesh::step_calls() {
     it = now > it->second.end_ns ? called_.erase(it) : std::next(it);
 }
 
-void Mesh::accept() {
+void Mesh::accept(int listener, bool is_local) {
   for (;;) {
-    Fd fd(calls_.accept(plan_.listener.get()));
+    Fd fd(calls_.accept(listener));
     if (!fd) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return;  // EAGAIN; where descriptors are short, the caller tries again
     }
-    if (called_.size() >= most_called) continue;
+    if (called_.size() >= most_called || (is_local && !is_of_this_user(fd.get()))) continue;
     const int number = fd.get();
-    Called called{std::make_unique<Connecting>(calls_, context_, std::move(fd)), now_ns() + called_ns};
+    Called called{std::make_unique<Connecting>(calls_, is_local ? nullptr : &*context_, std::move(fd)),
+                  now_ns() + called_ns};
     if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, number, called.connecting->events()) == 0)
       called_[number] = std::move(called);
   }
@@ -479,7 +487,9 @@ void Mesh::step_called(int fd) {
 void Mesh::establish(Connecting& c, int rank, int number) {
   Link& link = peer(rank).links[static_cast<std::size_t>(number)];
   const std::string rest = c.rest();
+  const bool is_local = c.is_local();
   link.lane = std::make_unique<Lane>(calls_, *this, c.take_fd(), rank, number);
+  link.lane->is_local = is_local;
   link.connecting.reset();
   calling_.erase({rank, number});
   Lane& lane = *link.lane;
@@ -553,7 +563,9 @@ void Mesh::progress() {
   for (int i = 0; i < count; ++i) {
     const int fd = events[i].data.fd;
     if (fd == plan_.listener.get()) {
-      accept();
+      accept(fd, false);
+    } else if (plan_.local && fd == plan_.local->fd()) {
+      accept(fd, true);
     } else if (const auto lane = lanes_.find(fd); lane != lanes_.end()) {
       Lane& l = *lane->second;
       const int rank = l.peer();

@@ -22,6 +22,7 @@
 
 #include "transport/tcp/connecting.h"
 #include "transport/tcp/lane.h"
+#include "transport/tcp/unix_listener.h"
 #include "transport/transport.h"
 
 namespace hvd::transport::tcp {
@@ -29,13 +30,14 @@ namespace hvd::transport::tcp {
 struct MeshPlan {
   JobKey key{};
   int rank = 0;
-  std::vector<ListenAddress> ranks;  ///< [size]
-  std::vector<int> hosts;            ///< [size] ranks with the same number share a machine
-  Fd listener;
-  int bulk_lanes = 1;           ///< connections to a peer for large messages
-  double limit_seconds = 60;    ///< for a connection to be made
-  double again_seconds = 0.05;  ///< after a call that failed; the other end's own call has 40 times as long
-  double leave_seconds = 1;     ///< what has been sent leaves within it
+  std::vector<ListenAddress> ranks;   ///< [size]
+  std::vector<int> hosts;             ///< [size] ranks with the same number share a machine
+  Fd listener;                        ///< for other hosts; empty: there are none
+  std::optional<UnixListener> local;  ///< for processes of this host
+  int bulk_lanes = 1;                 ///< connections to a peer for large messages
+  double limit_seconds = 60;          ///< for a connection to be made
+  double again_seconds = 0.05;        ///< after a call that failed; the other end's own call has 40 times as long
+  double leave_seconds = 1;           ///< what has been sent leaves within it
 };
 
 class Mesh final : public FrameHandler {
@@ -143,7 +145,7 @@ class Mesh final : public FrameHandler {
   void step_calls();
   void step(Connecting& c, int peer, int lane);
   void step_called(int fd);
-  void accept();
+  void accept(int listener, bool is_local);
   Welcome decide(const Caller& caller);
   void establish(Connecting& c, int peer, int lane);
   void serve(Lane& lane, std::uint32_t events);
@@ -155,7 +157,7 @@ class Mesh final : public FrameHandler {
 
   MeshPlan plan_;
   SocketCalls& calls_;
-  const KeyContext context_;
+  std::optional<KeyContext> context_;  ///< where there are other hosts
   const std::vector<Address> own_addresses_;
   Fd epoll_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< [size]; nullptr: never spoken to

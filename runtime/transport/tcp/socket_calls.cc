@@ -8,7 +8,7 @@
 namespace hvd::transport::tcp {
 
 int SocketCalls::socket(int family) {
-  return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+  return ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, family == AF_UNIX ? 0 : IPPROTO_TCP);
 }
 
 int SocketCalls::connect(int fd, const sockaddr* to, socklen_t bytes) { return ::connect(fd, to, bytes); }

@@ -13,7 +13,7 @@ namespace hvd::transport::tcp {
 class SocketCalls {
  public:
   virtual ~SocketCalls() = default;
-  /// A TCP socket that does not block.
+  /// A TCP or unix socket that does not block.
   virtual int socket(int family);
   virtual int connect(int fd, const sockaddr* to, socklen_t bytes);
   /// SO_ERROR of a connection that was being made: 0, or an errno.

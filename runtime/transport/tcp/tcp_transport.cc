@@ -19,6 +19,8 @@
 namespace hvd::transport::tcp {
 namespace {
 
+constexpr int trial_stream = 0xffff;  ///< of the trial; views have smaller ones
+
 std::string to_hex(const JobKey& key) {
   std::string text;
   for (const unsigned char byte : key) {
@@ -41,49 +43,58 @@ std::optional<JobKey> of_hex(const std::string& text) {
   return key;
 }
 
+/// What all views of one world have in common.
+struct Connected {
+  Mesh mesh;
+  const bool threads_multiple;
+  const std::vector<std::string> introductions;
+};
+
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::shared_ptr<Mesh> mesh, std::unique_ptr<Transport> ranks_by, std::vector<int> members, int stream)
-      : mesh_(std::move(mesh)), ranks_by_(std::move(ranks_by)), members_(std::move(members)), stream_(stream) {
+  TcpTransport(std::shared_ptr<Connected> world, int rank, std::vector<int> hosts, std::vector<int> members, int stream)
+      : world_(std::move(world)), rank_(rank), hosts_(std::move(hosts)), members_(std::move(members)), stream_(stream) {
     for (std::size_t i = 0; i < members_.size(); ++i) index_[members_[i]] = static_cast<int>(i);
   }
-  ~TcpTransport() override { mesh_->forget(stream_); }
+  ~TcpTransport() override { mesh().forget(stream_); }
 
-  int rank() const override { return ranks_by_->rank(); }
-  int size() const override { return ranks_by_->size(); }
-  const std::vector<int>& host_of() const override { return ranks_by_->host_of(); }
-  bool threads_multiple() const override { return ranks_by_->threads_multiple(); }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  const std::vector<int>& host_of() const override { return hosts_; }
+  bool threads_multiple() const override { return world_->threads_multiple; }
+  const std::vector<std::string>& introductions() const override {
+    return stream_ == 0 ? world_->introductions : Transport::introductions();
+  }
 
   Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
-    if (is_others(tag)) return of_others(ranks_by_->isend(to, tag, data, bytes));
-    return mesh_->send({member(to), stream_, tag}, data, bytes);
+    return mesh().send({member(to), stream_, tag}, data, bytes);
   }
   Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) override {
-    if (is_others(tag)) return of_others(ranks_by_->irecv(from, tag, data, bytes));
-    return mesh_->receive({member(from), stream_, tag}, data, bytes);
+    return mesh().receive({member(from), stream_, tag}, data, bytes);
   }
-  bool test(Ticket t) override { return t & others_bit ? ranks_by_->test(t & ~others_bit) : mesh_->test(t); }
-  void abandon(Ticket t) override { t& others_bit ? ranks_by_->abandon(t & ~others_bit) : mesh_->abandon(t); }
+  bool test(Ticket t) override { return mesh().test(t); }
+  void abandon(Ticket t) override { mesh().abandon(t); }
   std::optional<Message> poll(Tag tag) override {
-    if (is_others(tag)) return ranks_by_->poll(tag);
-    auto m = mesh_->poll(stream_, tag);
+    auto m = mesh().poll(stream_, tag);
     if (m) m->from = index_.at(m->from);
     return m;
   }
 
   std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) override {
-    std::vector<int> all;
-    for (const int m : members) all.push_back(member(m));
-    return std::make_unique<TcpTransport>(mesh_, ranks_by_->split(members, stream), std::move(all), stream);
+    std::vector<int> all, hosts;
+    int own = -1;
+    for (const int m : members) {
+      if (m == rank_) own = static_cast<int>(all.size());
+      all.push_back(member(m));
+      hosts.push_back(hosts_[static_cast<std::size_t>(m)]);
+    }
+    return std::make_unique<TcpTransport>(world_, own, std::move(hosts), std::move(all), stream);
   }
-  int streams() const override { return std::min(ranks_by_->streams(), 1 << 16); }
-  std::shared_ptr<void> share_in_process(const std::vector<int>& members, std::size_t bytes) override {
-    return ranks_by_->share_in_process(members, bytes);
-  }
+  int streams() const override { return trial_stream; }
 
   bool watch(std::function<void()> arrived) override {
     if (arrived)
-      watch_ = std::make_unique<ArrivalWatch>(mesh_->fd(), std::move(arrived));
+      watch_ = std::make_unique<ArrivalWatch>(mesh().fd(), std::move(arrived));
     else if (watch_)
       watch_->stop();  // other threads may still arm it
     return true;
@@ -92,20 +103,19 @@ class TcpTransport final : public Transport {
     if (watch_) watch_->arm(on);
   }
   bool nap(std::int64_t ns) override {
-    mesh_->nap(ns);
+    mesh().nap(ns);
     return true;
   }
-  std::vector<LostPeer> lost() const override { return mesh_->lost(); }
-  std::vector<LostPeer> silent() const override { return mesh_->silent(); }
+  std::vector<LostPeer> lost() const override { return world_->mesh.lost(); }
+  std::vector<LostPeer> silent() const override { return world_->mesh.silent(); }
 
  private:
-  static constexpr Ticket others_bit = Ticket{1} << 63;
-  static bool is_others(Tag tag) { return tag == Tag::exchange || tag == Tag::share; }
-  static Ticket of_others(Ticket t) { return t == 0 ? 0 : t | others_bit; }
+  Mesh& mesh() { return world_->mesh; }
   int member(int r) const { return members_[static_cast<std::size_t>(r)]; }
 
-  std::shared_ptr<Mesh> mesh_;
-  std::unique_ptr<Transport> ranks_by_;
+  std::shared_ptr<Connected> world_;
+  const int rank_;
+  const std::vector<int> hosts_;    ///< [size]
   const std::vector<int> members_;  ///< [size] ranks of the world
   std::unordered_map<int, int> index_;
   const int stream_;
@@ -128,7 +138,6 @@ JobKey agree(const std::vector<std::string>& keys, const std::optional<JobKey>& 
 /// has failed; empty: it has not.
 std::string try_ring(Mesh& mesh, int rank, const std::vector<int>& hosts) {
   constexpr std::int64_t limit_ns = 10'000'000'000;
-  constexpr int trial_stream = 0xffff;
   std::vector<int> first;  // rank of each host
   std::set<int> seen;
   for (std::size_t r = 0; r < hosts.size(); ++r)
@@ -166,55 +175,72 @@ std::optional<JobKey> job_key(int fd) {
   return got > 0 ? of_hex(std::string(text, static_cast<std::size_t>(got))) : std::nullopt;
 }
 
-OpenResult open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options) {
+Doorway open_doorway(const TcpOptions& options, bool may_make_key) {
+  Doorway d;
+  if (options.local_sockets) d.local = UnixListener::open();
+  while (d.own.world == 0) fill_randomly(std::as_writable_bytes(std::span(&d.own.world, 1)));
+  std::string key = "none";
+  ListenAddress callers = d.own;  // a call may come from any address of its host
+  if (options.between_hosts || !d.local) {
+    d.listener = open_listener(&d.own.port);
+    d.own.addresses = addresses_of_host(options.interfaces);
+    callers.addresses = own_addresses().value_or(std::vector<Address>{});
+    if (options.key) {
+      key = "given " + sha256_hex(to_hex(*options.key));
+    } else {
+      JobKey made{};
+      if (may_make_key) fill_randomly(std::as_writable_bytes(std::span(made)));
+      key = may_make_key ? "made " + to_hex(made) : "made";
+    }
+  }
+  d.text = join({key, d.own.text(), callers.text(), d.local ? machine_identity() : "", d.local ? d.local->path() : ""},
+                "\n");
+  return d;
+}
+
+OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& options) {
   static SocketCalls system;
+  const auto me = static_cast<std::size_t>(neighbours.rank);
   MeshPlan plan;
-  plan.rank = ranks_by->rank();
-  plan.hosts = ranks_by->host_of();
+  plan.rank = neighbours.rank;
+  plan.hosts = neighbours.hosts;
+  plan.listener = std::move(doorway.listener);
+  plan.local = std::move(doorway.local);
   plan.bulk_lanes = options.bulk_lanes;
   plan.limit_seconds = options.limit_seconds;
   plan.again_seconds = options.again_seconds;
   plan.leave_seconds = options.leave_seconds;
 
-  ListenAddress own;
-  plan.listener = open_listener(&own.port);
-  own.addresses = addresses_of_host(options.interfaces);
-  while (own.world == 0) fill_randomly(std::as_writable_bytes(std::span(&own.world, 1)));
-  std::string key;
-  if (options.key) {
-    key = "given " + sha256_hex(to_hex(*options.key));
-  } else {
-    JobKey made{};
-    if (plan.rank == 0) fill_randomly(std::as_writable_bytes(std::span(made)));
-    key = plan.rank == 0 ? "made " + to_hex(made) : "made";
-  }
-  ListenAddress callers = own;  // a call may come from any address of its host
-  callers.addresses = own_addresses().value_or(std::vector<Address>{});
   std::vector<std::string> keys;
   std::vector<Address> everybody;
+  const std::string own_machine = machine_identity();
   bool known = true;
-  for (const std::string& text :
-       exchange(*ranks_by, key + "\n" + own.text() + "\n" + callers.text(), options.limit_seconds)) {
-    const std::vector<std::string> lines = hvd::split(text, '\n');
-    if (lines.size() != 3) throw Error(Code::internal, "TCP", "a rank has sent no address");
+  for (std::size_t r = 0; r < neighbours.doorways.size(); ++r) {
+    const std::vector<std::string> lines = hvd::split(neighbours.doorways[r], '\n');
+    if (lines.size() != 5) throw Error(Code::internal, "TCP", "a rank has sent no address");
     keys.push_back(lines[0]);
     plan.ranks.push_back(ListenAddress::of(lines[1]));
+    if (plan.hosts[r] == plan.hosts[me] && lines[3] == own_machine) plan.ranks.back().path = lines[4];
     const std::vector<Address> its = ListenAddress::of(lines[2]).addresses;
     known &= !its.empty();
     everybody.insert(everybody.end(), its.begin(), its.end());
   }
-  plan.key = agree(keys, options.key);
-  if (options.filter && known) restrict_listener(plan.listener.get(), everybody);
+  if (plan.listener) plan.key = agree(keys, options.key);
+  if (plan.listener && options.filter && known) restrict_listener(plan.listener.get(), everybody);
 
   std::vector<int> all(plan.ranks.size());
   std::iota(all.begin(), all.end(), 0);
-  auto mesh = std::make_shared<Mesh>(std::move(plan), options.calls ? *options.calls : system);
+  auto world = std::shared_ptr<Connected>(new Connected{{std::move(plan), options.calls ? *options.calls : system},
+                                                        options.threads_multiple,
+                                                        std::move(neighbours.introductions)});
   if (options.needs_trial) {
-    const std::string failure = try_ring(*mesh, ranks_by->rank(), ranks_by->host_of());
-    for (const std::string& why : exchange(*ranks_by, failure, options.limit_seconds))
-      if (!why.empty()) return {std::move(ranks_by), why};
+    const std::string failure = try_ring(world->mesh, neighbours.rank, neighbours.hosts);
+    for (const std::string& why : neighbours.exchange(failure))
+      if (!why.empty()) return {nullptr, why};
   }
-  return {std::make_unique<TcpTransport>(std::move(mesh), std::move(ranks_by), std::move(all), 0), ""};
+  return {
+      std::make_unique<TcpTransport>(std::move(world), neighbours.rank, std::move(neighbours.hosts), std::move(all), 0),
+      ""};
 }
 
 }  // namespace hvd::transport::tcp

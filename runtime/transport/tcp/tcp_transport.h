@@ -1,12 +1,13 @@
-/// @file tcp_transport.h — the transport over TCP.
+/// @file tcp_transport.h — the transport over sockets: TCP between hosts, unix sockets within one.
 ///
-/// Another transport brings the ranks together: it carries what they tell one another while a world is being formed
-/// (Tag::exchange, Tag::share), and all else goes over connections of this one.
+/// It stands alone.  Another means brings the ranks together once (a meeting by way of hvdrun, or MPI): each rank says
+/// a text, and gets everybody's.
 #pragma once
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "transport/tcp/mesh.h"
 #include "transport/transport.h"
@@ -14,9 +15,12 @@
 namespace hvd::transport::tcp {
 
 struct TcpOptions {
-  std::optional<JobKey> key;  ///< the job's; without it rank 0 makes one, which travels by the other transport
-  std::string interfaces;     ///< that may be used (listen_address.h); empty: all
-  bool filter = true;         ///< lets only the job's hosts connect
+  std::optional<JobKey> key;     ///< the job's; without it rank 0 makes one, which travels with what ranks say
+  bool between_hosts = true;     ///< other hosts may call; else there is no TCP socket
+  std::string interfaces;        ///< that may be used (listen_address.h); empty: all
+  bool filter = true;            ///< lets only the job's hosts connect
+  bool threads_multiple = true;  ///< as Transport has it
+  bool local_sockets = true;     ///< unix sockets between ranks of one host; else TCP there too
   int bulk_lanes = 1;
   double limit_seconds = 60;
   double again_seconds = 0.05, leave_seconds = 1;  ///< as in MeshPlan
@@ -25,18 +29,39 @@ struct TcpOptions {
   SocketCalls* calls = nullptr;  ///< must outlive the transport; nullptr: the system's
 };
 
-struct OpenResult {
-  std::unique_ptr<Transport> transport;
-  std::string refused;  ///< why the trial has failed, with a rank's name: transport is the one that was given
+/// A rank that can be called, and does not know the others yet.
+struct Doorway {
+  ListenAddress own;
+  Fd listener;
+  std::optional<UnixListener> local;
+  std::string text;  ///< what it says: no zero bytes
+};
+/// @p may_make_key: this may be rank 0.  Throws Error{unavailable}.
+Doorway open_doorway(const TcpOptions& options, bool may_make_key);
+
+/// The others.
+struct Neighbours {
+  int rank = 0;                            ///< this one
+  std::vector<int> hosts;                  ///< [size] ranks with the same number share a host
+  std::vector<std::string> doorways;       ///< [size] their Doorway::text
+  std::vector<std::string> introductions;  ///< as Transport has it
+  /// Everybody's text once more, for the trial: by the means that brought these.  Collective.
+  std::function<std::vector<std::string>(const std::string&)> exchange;
 };
 
-/// Collective over @p ranks_by's ranks, by its exchange().  Throws Error: unavailable, usage, timeout.
-OpenResult open(std::unique_ptr<Transport> ranks_by, const TcpOptions& options);
+struct OpenResult {
+  std::unique_ptr<Transport> transport;
+  std::string refused;  ///< why the trial has failed, with a rank's name: there is no transport then
+};
+
+/// Collective over all ranks.  Throws Error: unavailable, usage, timeout.
+OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& options);
 
 /// Why there can be no TCP in this process: OpenSSL is not there.  Empty: there can.
 std::string reason_against();
 
-/// The key that the guard has left for its rank, HVD_KEY_FD; nullopt: no guard has started this process.
+/// The key that the guard has left for its rank, HVD_KEY_FD; nullopt: the job has one host, or no guard has started
+/// this process.
 std::optional<JobKey> job_key(int fd);
 
 }  // namespace hvd::transport::tcp

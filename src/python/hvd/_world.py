@@ -188,7 +188,11 @@ def is_homogeneous() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI was started for use by several threads."""
+    """Whether other threads may call MPI while hvd works.
+
+    True where hvd does not use MPI itself, which is the rule under hvdrun; else when MPI was started for several threads.
+    False with HOROVOD_MPI_THREADS_DISABLE.
+    """
     return bool(_joined().mpi_threads)
 
 
@@ -205,7 +209,7 @@ def stop_timeline() -> None:
 
 
 def mpi_enabled() -> bool:
-    """True: MPI is the controller here."""
+    """True: the ranks of a job can use MPI, whether hvd itself does or not."""
     return True
 
 

@@ -55,6 +55,7 @@ class Guard {
     const sigset_t set = awaited_signals();
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     environment_source_ = Fd(call.environment_fd);
+    meeting_ = Fd(call.meeting_fd);
     for (const std::string& address : call.addresses)
       candidates_.push_back(wire::connect({address, call.server_key}, call.client));
   }
@@ -267,7 +268,8 @@ class Guard {
     if (stopped_) return cannot_start(Error(Code::usage, "", "stopped before it started"));
     ready_payload_fd_ = payload_fd;
     if (environment_source_) return;  // the host daemon's part follows
-    process_ = std::make_unique<RankProcess>(manifest_, environment_, payload_fd, call_.client.secret_key);
+    process_ = std::make_unique<RankProcess>(manifest_, environment_, payload_fd, std::move(meeting_),
+                                             call_.client.secret_key);
     state_ = State::running;
     outbox_.add(Type::started, to_json(process_->started()));
     if (!process_->started().python.empty()) outbox_.add(Type::phase, "python");
@@ -374,6 +376,7 @@ class Guard {
   Environment environment_;
   Fd environment_source_;  ///< open until the host daemon has said all
   std::string environment_text_;
+  Fd meeting_;                           ///< until the rank has it
   std::optional<int> ready_payload_fd_;  ///< what start() was called with
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - others_come_before;

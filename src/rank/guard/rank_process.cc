@@ -40,7 +40,7 @@ double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + sta
 
 std::int64_t mono_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 
-RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd,
+RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd, Fd meeting,
                          const std::string& secret)
     : rank_(m.rank), host_(m.host), memory_(memory_group(getpid())) {
   int pair[2];
@@ -52,8 +52,8 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   // Another key than the guards': a rank that gives its own away gives nobody hvdrun's.
   const bool many_hosts = m.local_size < m.size;
   const Fd key = many_hosts ? text_in_memory("hvd-key", sha256_hex("hvd: ranks of the job\n" + secret)) : Fd();
-  const LaunchPlan p =
-      plan_launch(m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), status_page_.fd(), key.get()});
+  const LaunchPlan p = plan_launch(
+      m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), status_page_.fd(), key.get(), meeting.get()});
   cwd_ = p.launch.cwd;
   const auto temporary = p.launch.env.find("TMPDIR");
   temporary_folder_ = temporary == p.launch.env.end() ? "/tmp" : temporary->second;

@@ -25,8 +25,10 @@ std::int64_t mono_ns();
 
 class RankProcess {
  public:
-  /// Starts it.  @p payload_fd: see plan_launch(); @p secret: of the job.  Throws Error when it cannot be started.
-  RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd, const std::string& secret);
+  /// Starts it.  @p payload_fd: see plan_launch(); @p meeting: its socket to the host daemon; @p secret: of the job.
+  /// Throws Error when it cannot be started.
+  RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd, Fd meeting,
+              const std::string& secret);
 
   int out_fd() const { return out_fd_.get(); }    ///< -1: closed by the rank
   int err_fd() const { return err_fd_.get(); }    ///< likewise

@@ -29,6 +29,7 @@
 #include "rank/guard/guard.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/time_limits.h"
+#include "rank/host/meeting_desk.h"
 #include "rank/streams/outbox.h"
 #include "wire/daemon_manifest.h"
 #include "wire/hello.h"
@@ -84,6 +85,7 @@ class HostDaemon {
       reap();
       if (!connection_) connect();
       if (server_) take_events();
+      for (std::string& message : desk_.turn()) outbox_.add(Type::meeting, std::move(message));
       if (connection_) {
         outbox_.flush(*connection_);
         take_messages();
@@ -103,15 +105,17 @@ class HostDaemon {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
       throw Error(Code::unavailable, "socketpair", errno_text(errno));
     Fd ours(pair[0]);
-    const Fd theirs(pair[1]);
+    const Fd theirs(pair[1]), seat = desk_.add(rank);
     const pid_t daemon = ::getpid(), pid = ::fork();
     if (pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno));
     if (pid == 0) {
       ours.reset();
       guards_.clear();
+      desk_.clear();
       LaunchContext call = call_;
       call.rank = rank;
       call.environment_fd = theirs.get();
+      call.meeting_fd = seat.get();
       ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
       if (::getppid() != daemon) ::_exit(1);  // it died before the line above
       ::setpgid(0, 0);
@@ -165,6 +169,7 @@ class HostDaemon {
     if (connection_) fds.push_back({connection_->fd(), POLLIN, 0});
     for (const auto& candidate : candidates_) fds.push_back({candidate->fd(), POLLIN, 0});
     if (server_) fds.push_back({server_->fd(), POLLIN, 0});
+    desk_.add_to(fds);
     int patience = -1;
     if (!connection_ && !candidates_.empty()) patience = 2;  // the handshake of a candidate wakes nobody
     if (!outbox_.empty()) patience = 20;
@@ -224,6 +229,7 @@ class HostDaemon {
     while (auto frame = connection_->receive()) {
       const auto type = static_cast<Type>(frame->type);
       if (type == Type::daemon_manifest && !manifest_) start_ranks(frame->body);
+      if (type == Type::meeting) desk_.hand_out(frame->body);
       if (type == Type::pmix && server_) take_pmix(wire::decode_pmix_message(frame->body));
     }
   }
@@ -340,6 +346,7 @@ class HostDaemon {
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - 10;
   std::vector<GuardProcess> guards_;  ///< by local rank
+  MeetingDesk desk_;
   Fd signals_;
   std::vector<std::unique_ptr<wire::Connection>> candidates_;
   std::unique_ptr<wire::Connection> connection_;

@@ -14,6 +14,7 @@
 #include "rank/python/python_plan.h"
 #include "wire/json.h"
 #include "wire/link.h"
+#include "wire/meeting_message.h"
 #include "wire/status_page.h"
 
 namespace hvd::rank {
@@ -121,6 +122,11 @@ LaunchPlan plan_launch(const wire::RankManifest& m, const Environment& mine, con
   if (fds.key >= 0) {
     l.keep_fds.push_back(fds.key);
     l.env["HVD_KEY_FD"] = std::to_string(fds.key);
+  }
+  l.env.erase(wire::meeting_fd_variable);
+  if (fds.meeting >= 0) {
+    l.keep_fds.push_back(fds.meeting);
+    l.env[wire::meeting_fd_variable] = std::to_string(fds.meeting);
   }
   const std::string cwd = l.fallback_cwd.empty() ? l.cwd : l.fallback_cwd;
   if (m.trusted_only) leave_folder_out(l.env, cwd);

@@ -10,6 +10,7 @@
 #include "wire/json.h"
 #include "wire/link.h"
 #include "wire/manifest.h"
+#include "wire/meeting_message.h"
 #include "wire/payload_ready.h"
 #include "wire/pmix_message.h"
 #include "wire/stalls.h"
@@ -290,4 +291,38 @@ TEST_CASE("PMIx message: comes back as it went; what is cut short or unknown is 
   std::string unknown = bytes;
   unknown[0] = 0;
   CHECK_THROWS_AS(decode_pmix_message(unknown), Error);
+}
+
+TEST_CASE("meeting message: comes back as it went; what is cut short, too long or unknown is refused") {
+  const MeetingMessage m{.kind = MeetingMessage::Kind::world,
+                         .code = 5,
+                         .rank = 3,
+                         .token = 1ull << 40,
+                         .epoch = 9,
+                         .ranks = {1, 3},
+                         .members = {{1, 0, 7, std::string("a\0b", 3)}, {3, 1, 8, ""}},
+                         .text = "why"};
+  const std::string bytes = encode(m);
+  const MeetingMessage r = decode_meeting_message(bytes);
+  CHECK(r.kind == m.kind);
+  CHECK(r.code == 5);
+  CHECK(r.rank == 3);
+  CHECK(r.token == m.token);
+  CHECK(r.epoch == 9);
+  CHECK(r.ranks == m.ranks);
+  REQUIRE(r.members.size() == 2);
+  CHECK(r.members[0].text == m.members[0].text);
+  CHECK(r.members[1].host == 1);
+  CHECK(r.members[1].token == 8);
+  CHECK(r.text == "why");
+  for (std::size_t n = 0; n < bytes.size(); ++n) CHECK_THROWS_AS(decode_meeting_message(bytes.substr(0, n)), Error);
+  CHECK_THROWS_AS(decode_meeting_message(bytes + "x"), Error);
+  std::string unknown = bytes;
+  unknown[0] = 0;
+  CHECK_THROWS_AS(decode_meeting_message(unknown), Error);
+  std::string huge = bytes;
+  huge.replace(12, 4, "\xff\xff\xff\xff");
+  CHECK_THROWS_AS(decode_meeting_message(huge), Error);
+  huge.replace(12, 8, std::string(4, 0) + "\xff\xff\xff\xff");
+  CHECK_THROWS_AS(decode_meeting_message(huge), Error);
 }

@@ -66,7 +66,7 @@ class FaultyCalls final : public transport::tcp::SocketCalls {
 };
 
 /// True when the fault has come about.
-bool try_fault(Fault fault, int side) {
+bool try_fault(Fault fault, int side, transport::tcp::TcpOptions (*way)(int)) {
   FaultyCalls faulty(fault);
   const auto failures = run_tcp(
       2,
@@ -75,7 +75,7 @@ bool try_fault(Fault fault, int side) {
         exchange_all(t, {1 << 20, 5});
       },
       [&](int r) {
-        transport::tcp::TcpOptions o;
+        transport::tcp::TcpOptions o = way(r);
         o.limit_seconds = 1.5;
         o.again_seconds = 0.002;
         o.leave_seconds = 0.02;
@@ -93,13 +93,14 @@ bool try_fault(Fault fault, int side) {
   return faulty.done();
 }
 
-void try_all(Call call, std::initializer_list<int> numbers, int most = 200) {
+void try_all(Call call, std::initializer_list<int> numbers, int most = 200,
+             transport::tcp::TcpOptions (*way)(int) = by_tcp) {
   std::vector<std::thread> threads;  // each spends its time waiting
   for (const int side : {0, 1})
     for (const int number : numbers)
       threads.emplace_back([=] {
         for (int at = 0; at < most; ++at)
-          if (!try_fault({call, at, number}, side)) break;
+          if (!try_fault({call, at, number}, side, way)) break;
       });
   for (std::thread& t : threads) t.join();
 }
@@ -116,3 +117,10 @@ TEST_CASE("a fault at each call that makes a connection") {
 TEST_CASE("a fault at each send") { try_all(Call::send, {EINTR, EAGAIN, ECONNRESET, 0}); }
 TEST_CASE("a fault at each receive") { try_all(Call::receive, {EINTR, EAGAIN, ECONNRESET, 0}); }
 TEST_CASE("a fault at each change of what epoll watches") { try_all(Call::epoll_ctl, {ENOMEM}, 40); }
+TEST_CASE("a fault at each call on unix sockets") {
+  try_all(Call::socket, {EMFILE}, 200, by_unix_sockets);
+  try_all(Call::connect, {ECONNREFUSED, EAGAIN, EINTR}, 200, by_unix_sockets);
+  try_all(Call::accept, {EMFILE, EINTR}, 200, by_unix_sockets);
+  try_all(Call::send, {EINTR, EAGAIN, ECONNRESET, 0}, 200, by_unix_sockets);
+  try_all(Call::receive, {EINTR, EAGAIN, ECONNRESET, 0}, 200, by_unix_sockets);
+}

@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,10 +26,61 @@ void check_none(const std::vector<std::string>& failures) {
 }  // namespace
 
 TEST_CASE("messages of all sizes between all ranks") {
-  for (const int ranks : {2, 4})
-    check_none(run_tcp(ranks, [](Transport& t) {
-      for (int round = 0; round < 2; ++round) exchange_all(t, sizes);
-    }));
+  for (const auto way : {by_tcp, by_unix_sockets})
+    for (const int ranks : {2, 4})
+      check_none(run_tcp(
+          ranks,
+          [](Transport& t) {
+            for (int round = 0; round < 2; ++round) exchange_all(t, sizes);
+          },
+          way));
+}
+
+TEST_CASE("ranks of one host listen on no port, and their sockets have no name") {
+  const transport::tcp::Doorway d = transport::tcp::open_doorway(by_unix_sockets(), true);
+  CHECK_FALSE(d.listener);
+  REQUIRE(d.local);
+  CHECK(d.local->path().starts_with("/proc/" + std::to_string(::getpid()) + "/fd/"));
+  sockaddr_un name{};
+  socklen_t bytes = sizeof name;
+  REQUIRE(::getsockname(d.local->fd(), reinterpret_cast<sockaddr*>(&name), &bytes) == 0);
+  CHECK(::access(name.sun_path, F_OK) != 0);
+}
+
+TEST_CASE("a process of another user is not let in, and one of this user is") {
+  if (::geteuid() != 0) return;  // only root can become somebody else
+  const auto listener = transport::tcp::UnixListener::open();
+  REQUIRE(listener);
+  const transport::tcp::CallAddress to = transport::tcp::call_address(listener->path());
+  for (const bool other : {false, true}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (other && ::setuid(54321) != 0) ::_exit(9);
+      const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+      ::_exit(::connect(fd, reinterpret_cast<const sockaddr*>(&to.at), to.bytes) == 0 ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(WEXITSTATUS(status) == (other ? 1 : 0));
+  }
+}
+
+TEST_CASE("who is somebody else is known before a byte is read") {
+  if (::geteuid() != 0) return;
+  const Fd listener(::socket(AF_UNIX, SOCK_STREAM, 0));
+  const transport::tcp::CallAddress at = transport::tcp::call_address("@hvd.test." + std::to_string(::getpid()));
+  REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&at.at), at.bytes) == 0);
+  REQUIRE(::listen(listener.get(), 5) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    ::_exit(::setuid(54321) == 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&at.at), at.bytes) == 0 ? 0 : 1);
+  }
+  const Fd called(::accept(listener.get(), nullptr, nullptr));
+  CHECK_FALSE(transport::tcp::is_of_this_user(called.get()));
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("several connections for large messages") {
@@ -37,7 +90,7 @@ TEST_CASE("several connections for large messages") {
         for (int round = 0; round < 2; ++round) exchange_all(t, sizes);
       },
       [](int) {
-        transport::tcp::TcpOptions o;
+        transport::tcp::TcpOptions o = by_tcp();
         o.bulk_lanes = 3;
         return o;
       }));
@@ -132,7 +185,7 @@ TEST_CASE("ranks with different keys") {
   const auto failures = run_tcp(
       2, [](Transport& t) { exchange_all(t, {1}); },
       [](int r) {
-        transport::tcp::TcpOptions o;
+        transport::tcp::TcpOptions o = by_tcp();
         o.key.emplace();
         (*o.key)[0] = static_cast<unsigned char>(r);
         return o;
@@ -180,11 +233,12 @@ TEST_CASE("where hosts cannot connect, the trial gives the other transport back"
     std::vector<std::string> refused(3, "?");
     for (int r = 0; r < 3; ++r)
       threads.emplace_back([&, r] {
-        transport::tcp::TcpOptions o;
+        transport::tcp::TcpOptions o = by_tcp();
         o.needs_trial = true;
         o.limit_seconds = 1;
         if (deaf) o.calls = &calls;
-        auto opened = transport::tcp::open(world->open(r), o);
+        const auto meets = world->open(r);
+        auto opened = open_tcp(*meets, o);
         refused[static_cast<std::size_t>(r)] = opened.refused;
       });
     for (std::thread& t : threads) t.join();

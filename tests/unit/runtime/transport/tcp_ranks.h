@@ -14,18 +14,43 @@
 
 namespace hvd::testing {
 
+/// Ranks that @p meets brings together.
+inline transport::tcp::OpenResult open_tcp(transport::Transport& meets, const transport::tcp::TcpOptions& o) {
+  transport::tcp::Doorway doorway = transport::tcp::open_doorway(o, meets.rank() == 0);
+  transport::tcp::Neighbours n;
+  n.rank = meets.rank();
+  n.hosts = meets.host_of();
+  n.exchange = [&](const std::string& text) { return exchange(meets, text, o.limit_seconds); };
+  n.doorways = n.exchange(doorway.text);
+  return transport::tcp::open(std::move(doorway), std::move(n), o);
+}
+
+/// TCP, though all ranks are on one host.
+inline transport::tcp::TcpOptions by_tcp(int = 0) {
+  transport::tcp::TcpOptions o;
+  o.local_sockets = false;
+  return o;
+}
+/// Unix sockets alone.
+inline transport::tcp::TcpOptions by_unix_sockets(int = 0) {
+  transport::tcp::TcpOptions o;
+  o.between_hosts = false;
+  return o;
+}
+
 /// Runs f on every rank at once.  @return what each rank threw, by rank; empty: it did not.
 inline std::vector<std::string> run_tcp(int size, const std::function<void(transport::Transport&)>& f,
-                                        const std::function<transport::tcp::TcpOptions(int)>& options = {}) {
+                                        const std::function<transport::tcp::TcpOptions(int)>& options = by_tcp) {
   const auto world = transport::LoopbackWorld::make(size);
   std::vector<std::string> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r)
     threads.emplace_back([&, r] {
       try {
-        transport::tcp::TcpOptions o = options ? options(r) : transport::tcp::TcpOptions{};
+        transport::tcp::TcpOptions o = options(r);
         o.limit_seconds = std::min(o.limit_seconds, 10.0);
-        const auto t = transport::tcp::open(world->open(r), o).transport;
+        const auto meets = world->open(r);
+        const auto t = open_tcp(*meets, o).transport;
         f(*t);
       } catch (const std::exception& e) { failures[static_cast<std::size_t>(r)] = e.what(); }
     });

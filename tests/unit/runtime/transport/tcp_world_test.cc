@@ -1,4 +1,5 @@
 /// The engine over the TCP transport.
+#include "tcp_ranks.h"
 #include "transport/tcp/tcp_transport.h"
 #include "world_of_threads.h"
 
@@ -19,7 +20,8 @@ void run_tcp_world(int size, int per_node, const std::function<void(Rank&)>& f) 
   for (int r = 0; r < size; ++r)
     threads.emplace_back([&, r] {
       try {
-        Rank rank(transport::tcp::open(world->open(r), {}).transport, r, config);
+        const auto meets = world->open(r);
+        Rank rank(open_tcp(*meets, by_tcp()).transport, r, config);
         f(rank);
       } catch (const std::exception& e) {
         const std::lock_guard lock(mutex);

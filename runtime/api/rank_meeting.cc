@@ -1,0 +1,120 @@
+#include "api/rank_meeting.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "memory/futex.h"
+
+namespace hvd::api {
+namespace {
+
+using memory::now_ns;
+using wire::MeetingFrame;
+using wire::MeetingMessage;
+using Kind = MeetingMessage::Kind;
+
+constexpr double answer_seconds = 5;  ///< for the names of those who are missing
+
+std::int64_t after(double seconds) { return now_ns() + static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9); }
+
+/// Of this process: what another one of this rank has asked for is not ours.
+std::uint64_t next_token() {
+  static std::atomic<std::uint32_t> last{0};
+  return static_cast<std::uint64_t>(::getpid()) << 32 | ++last;
+}
+
+Error gone() { return {Code::peer_lost, "init", "the host daemon, through which ranks find each other, is gone"}; }
+
+}  // namespace
+
+std::optional<RankMeeting> RankMeeting::of(int fd) {
+  // The variable may have come to a process that has something else open under that number.
+  int domain = 0, type = 0;
+  ucred peer{};
+  socklen_t bytes = sizeof domain, peer_bytes = sizeof peer;
+  if (fd < 0 || ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != AF_UNIX) return std::nullopt;
+  if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_STREAM) return std::nullopt;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0 || peer.uid != ::geteuid())
+    return std::nullopt;
+  return RankMeeting(fd);
+}
+
+void RankMeeting::say(const MeetingMessage& message) {
+  const std::string body = encode(message);
+  if (body.size() > wire::most_join_bytes)
+    throw Error(Code::usage, "init", "the list of ranks is too long", "leave it out for all ranks");
+  const MeetingFrame frame{static_cast<std::uint32_t>(body.size()), -1};
+  std::string bytes(reinterpret_cast<const char*>(&frame), sizeof frame);
+  bytes += body;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const ssize_t n = ::send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw gone();
+    at += static_cast<std::size_t>(n);
+  }
+}
+
+std::optional<MeetingMessage> RankMeeting::next(std::int64_t end_ns, int* me) {
+  MeetingFrame frame;
+  std::string bytes;
+  for (std::size_t whole = sizeof frame; bytes.size() < whole;) {
+    const std::int64_t left = end_ns - now_ns();
+    pollfd p{fd_, POLLIN, 0};
+    // Once a message has begun the rest is on its way.
+    const int ready = ::poll(
+        &p, 1, bytes.empty() ? static_cast<int>(std::clamp<std::int64_t>(left / 1'000'000 + 1, 0, 1 << 30)) : -1);
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return std::nullopt;
+    char piece[16 << 10];
+    const ssize_t n = ::recv(fd_, piece, std::min(sizeof piece, whole - bytes.size()), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw gone();
+    bytes.append(piece, static_cast<std::size_t>(n));
+    if (bytes.size() == sizeof frame) {
+      std::memcpy(&frame, bytes.data(), sizeof frame);
+      whole = sizeof frame + frame.bytes;
+    }
+  }
+  *me = frame.rank;
+  return wire::decode_meeting_message(std::string_view(bytes).substr(sizeof frame));
+}
+
+RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds) {
+  MeetingMessage join{.kind = Kind::join, .token = next_token(), .ranks = {ranks.begin(), ranks.end()}, .text = text};
+  say(join);
+  std::int64_t end = after(limit_seconds);
+  for (bool withdrawn = false;;) {
+    int me = -1;
+    auto m = next(end, &me);
+    if (!m && withdrawn) throw Error(Code::timeout, "init", "waited too long for the other ranks");
+    if (!m) {  // hvdrun knows who is missing
+      say({.kind = Kind::withdraw, .token = join.token});
+      withdrawn = true;
+      end = after(answer_seconds);
+      continue;
+    }
+    const auto own = std::find_if(m->members.begin(), m->members.end(), [&](const MeetingMessage::Member& one) {
+      return one.rank == me && one.token == join.token;
+    });
+    if (own == m->members.end()) continue;  // for an earlier call
+    if (m->kind == Kind::refused) {
+      const auto code = static_cast<Code>(m->code);
+      throw Error(code, "init", m->text, code == Code::timeout ? "did every rank call init?" : "");
+    }
+    Gathered g;
+    g.epoch = m->epoch;
+    g.rank = static_cast<int>(own - m->members.begin());
+    g.members = std::move(m->members);
+    return g;
+  }
+}
+
+}  // namespace hvd::api

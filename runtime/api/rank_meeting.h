@@ -1,0 +1,37 @@
+/// @file rank_meeting.h — this rank's side of a meeting: how it finds its world by way of its host daemon.
+///
+/// See wire/meeting_message.h.  Thread: one at a time.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/meeting_message.h"
+
+namespace hvd::api {
+
+class RankMeeting {
+ public:
+  /// @p fd: HVD_MEETING_FD.  nullopt: there is no host daemon, or the number is something else's by now.
+  static std::optional<RankMeeting> of(int fd);
+
+  struct Gathered {
+    std::uint64_t epoch = 0;
+    int rank = 0;                                       ///< this one, in the world
+    std::vector<wire::MeetingMessage::Member> members;  ///< [size] by their ranks in the world
+  };
+  /// Waits until all of @p ranks (of the launch; empty: all) have called it.  Each gets what each has said.
+  /// Throws Error: timeout, naming who is missing; peer_lost, naming who will not come; usage, unavailable.
+  Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds);
+
+ private:
+  explicit RankMeeting(int fd) : fd_(fd) {}
+  void say(const wire::MeetingMessage& message);
+  /// The next message; nullopt: none came in time.
+  std::optional<wire::MeetingMessage> next(std::int64_t end_ns, int* me);
+
+  int fd_;
+};
+
+}  // namespace hvd::api
