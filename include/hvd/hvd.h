@@ -147,7 +147,7 @@ typedef struct hvd_init_options {
   int32_t num_ranks;
 } hvd_init_options;
 
-/** Joins the world that the launcher made; without a launcher, a world of one without MPI.
+/** Joins the world that the launcher made; without a launcher, a world of one.
  *  Collective over the launch.  options may be NULL.  Calling it when initialised does nothing. */
 HVD_API int hvd_init(const hvd_init_options* options);
 
