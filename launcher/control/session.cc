@@ -120,6 +120,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       if (!state.death) vanish(rank, "its guard gave no cause");
       state.stage = RankStage::clean;
       if (released_) release(rank);
+      if (elastic_ && !released_) send(rank, Type::release, "");
       break;
     case Type::payload_ready:
       payload_is_ready(rank, wire::payload_ready_from_json(frame.body).path);
@@ -233,7 +234,8 @@ void Session::died(int rank, wire::DeathRecord record) {
   record.rank = rank;
   record.host = manifest(rank).host;
   record.time_ns = state.clock.known() && !state.gone ? record.time_ns - state.clock.offset_ns() : monotonic_ns();
-  if (record.cause == wire::Cause::stopped && !stopping_) {  // not by us: somebody ended it or its mpirun
+  if (record.cause == wire::Cause::stopped && !stopping_ &&
+      !state.told_to_stop) {  // not by us: somebody ended it or its mpirun
     record.cause = wire::Cause::vanished;
     if (record.text.empty()) record.text = "it was ended from outside";
     if (record.code > 128) record.code -= 128;
@@ -321,6 +323,24 @@ void Session::abort(int rank, int status, const std::string& text) {
   send(rank, Type::stop, to_json(wire::StopRequest{text, grace_seconds, SIGTERM}));
 }
 
+void Session::become_elastic() {
+  elastic_ = true;
+  daemons_->hold_strangers();
+}
+
+void Session::start_rank(wire::RankManifest manifest, int host) {
+  manifests_.push_back(std::move(manifest));
+  ranks_.emplace_back();
+  daemons_->start_rank(*listener_, host);
+}
+
+void Session::stop_rank(int rank, const std::string& reason, double grace_seconds) {
+  RankState& state = at(rank);
+  if (state.stage != RankStage::greeted && state.stage != RankStage::running) return;
+  state.told_to_stop = true;
+  send(rank, Type::stop, to_json(wire::StopRequest{reason, grace_seconds, SIGTERM}));
+}
+
 void Session::signal_all(int number) {
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == RankStage::running) send(static_cast<int>(r), Type::signal, bytes_of(std::int32_t{number}));
@@ -342,6 +362,7 @@ void Session::release_all() {
   released_ = true;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == RankStage::clean && !ranks_[r].gone) release(static_cast<int>(r));
+  if (elastic_) daemons_->release(*listener_);
 }
 
 void Session::release(int rank) {

@@ -55,7 +55,8 @@ struct RankState {
   RankStage stage = RankStage::absent;
   wire::PeerId peer;
   bool local = false;
-  bool gone = false;  ///< its guard's connection has ended
+  bool gone = false;          ///< its guard's connection has ended
+  bool told_to_stop = false;  ///< it alone
   std::int64_t rank_pid = 0;
   ClockEstimate clock;
   std::string phase;
@@ -110,6 +111,22 @@ class Session {
   /// Records that the rank's guard is gone without a message.  @p code  the signal, if known
   void vanish(int rank, const std::string& text, int code = 0);
 
+  // Of an elastic job:
+  /// From now on a rank that has ended lets its guard exit, and a world is what invite() says.
+  void become_elastic();
+  /// See DaemonLinks.
+  int add_host(const std::string& name) { return daemons_->add_host(name); }
+  bool is_gone(int host) const { return daemons_->is_gone(host); }
+  /// One rank more, with the next number, which that host's daemon starts.
+  void start_rank(wire::RankManifest manifest, int host);
+  /// The members of the next world, by rank; none: nobody meets for now.
+  void invite(std::vector<std::int32_t> ranks) { daemons_->invite(*listener_, std::move(ranks)); }
+  /// Meetings refuse the rank, which then ends.
+  void dismiss(int rank) { daemons_->dismiss(*listener_, rank); }
+  /// @p change  as in wire::Type::host_change
+  void tell_host_change(int rank, char change) { send(rank, wire::Type::host_change, {change}); }
+  void stop_rank(int rank, const std::string& reason, double grace_seconds);
+
   std::vector<int> in_stage(RankStage stage) const;
   /// True also where there are none to come.
   bool daemons_have_come() const { return !daemons_ || daemons_->all_have_come(); }
@@ -142,7 +159,7 @@ class Session {
   std::vector<int> deliveries_;                      ///< leaders that are getting the payload
   std::map<std::string, std::string> host_payload_;  ///< remote host → path there
   std::optional<wire::StopRequest> stopping_;
-  bool released_ = false;
+  bool released_ = false, elastic_ = false;
   std::set<std::string> swept_;  ///< remote hosts of which a guard was asked to look
   int sweeps_open_ = 0;
   std::int64_t next_ping_ns_ = 0;

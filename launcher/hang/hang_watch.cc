@@ -37,9 +37,15 @@ HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<Ha
       incidents_(patience.value_or(HangLimits{})),
       ranks_(map.ranks.size()) {}
 
+RankActivity& HangWatch::activity(int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  if (at >= ranks_.size()) ranks_.resize(at + 1);
+  return ranks_[at];
+}
+
 void HangWatch::standing(int rank, const wire::StatusReport& s) {
   const double now = now_seconds();
-  RankActivity& r = ranks_[static_cast<std::size_t>(rank)];
+  RankActivity& r = activity(rank);
   r.where = where_of(s.place);
   r.since = now - s.place_seconds;
   r.waits_for = s.waits_for;
@@ -58,7 +64,7 @@ void HangWatch::stall(int rank, std::vector<wire::Stall> stalls) {
 }
 
 void HangWatch::paused(int rank, bool paused) {
-  RankActivity& r = ranks_[static_cast<std::size_t>(rank)];
+  RankActivity& r = activity(rank);
   r.stopped_since.reset();
   if (paused) r.stopped_since = now_seconds();
 }

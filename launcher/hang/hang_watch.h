@@ -37,6 +37,8 @@ class HangWatch {
 
  private:
   JobFacts facts(double now) const;
+  /// Also of a rank that was not there at the start.
+  RankActivity& activity(int rank);
   void tell(const IncidentNotice& event);
   std::vector<int> whom_to_ask(const Incident& incident) const;
 

@@ -15,6 +15,7 @@
 #include "launcher/hosts/parse_hosts.h"
 #include "launcher/hosts/resolve.h"
 #include "launcher/hosts/resource_manager.h"
+#include "launcher/job/elastic_plan.h"
 #include "launcher/job/launch_variables.h"
 #include "launcher/mapping/topology.h"
 #include "launcher/process/capture.h"
@@ -83,6 +84,21 @@ Allocation discover(const Settings& settings, const Environment& environment) {
                 "try it by hand");
   }
   return parse_discovered(done.out, settings.integer("slots-per-host").value_or(1), program);
+}
+
+/// What is asked while an elastic job runs; nothing where its hosts were given on the command line.
+DiscoverySource discovery_source(const Settings& settings, const Environment& environment) {
+  DiscoverySource source;
+  if (const std::string program = settings.text("host-discovery-script"); !program.empty()) {
+    source.program = place_of(program, environment);
+    source.parse = [program, slots = settings.integer("slots-per-host").value_or(1)](const std::string& text) {
+      return parse_discovered(text, slots, program);
+    };
+  } else if (const std::string file = settings.text("hostfile"); !file.empty()) {
+    source.hostfile = fs::absolute(file);
+    source.parse = [file](const std::string& text) { return parse_hostfile(text, file); };
+  }
+  return source;
 }
 
 AllocationSources sources(const Settings& settings, const Environment& environment) {
@@ -166,7 +182,20 @@ void place_ranks(Job& job, const Environment& environment) {
         std::find(job.reach_us.begin(), job.reach_us.end(), hosts[i].reach_us) == job.reach_us.end())
       job.reach_us.push_back(hosts[i].reach_us);
   }
-  job.map = map_ranks(wanted.allocation, local, wanted.np);
+  job.elastic = elastic_plan(settings, wanted.allocation, wanted.np);
+  int np = wanted.np;
+  if (job.elastic)  // it begins with all that it may have
+    np = static_cast<int>(
+        std::min<long long>(wanted.allocation.total_slots(), job.elastic->limits.world.most.value_or(1 << 20)));
+  job.map = map_ranks(wanted.allocation, local, np);
+  if (job.elastic) {
+    job.elastic->places = places_of(job.map, wanted.allocation, local);
+    job.elastic->first = np;
+    job.elastic->source = discovery_source(settings, environment);
+    for (std::size_t i = 0; i < hosts.size(); ++i)
+      if (local[i]) job.elastic->here.insert(hosts[i].host);
+    job.elastic->may_spread = !job.map.all_local() || settings.has("host-discovery-script");
+  }
   if (job.map.all_local() || imagined) return;
   const std::string agent = job.launch_agent.empty() ? shell_words(settings.text("ssh-program"), "--ssh-program").at(0)
                                                      : job.launch_agent.at(0);
@@ -222,6 +251,14 @@ void choose_command(Job& job) {
   facts.wants_mpirun = settings.text("launcher") == "mpirun";
   facts.has_mpirun_arguments = !settings.text("mpi-args").empty() || !settings.text("binding-args").empty();
   facts.has_mpirun = !job.mpirun.program.empty();
+  if (job.elastic) {
+    job.launcher = {LauncherKind::daemons, "an elastic job", false};
+    std::vector<int> first;
+    for (const MappedRank& r : job.map.ranks)
+      if (r.host == job.map.ranks[0].host) first.push_back(r.rank);
+    job.command = daemon_command(job.rank_program, first, job.mpirun.library_folder, true);
+    return;
+  }
   job.launcher =
       choose_launcher(facts, [&] { return pmix::library_problem(pmix::library_paths(job.mpirun.library_folder)); });
   job.launcher.advice = pmix::install_hint;

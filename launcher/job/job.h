@@ -2,9 +2,15 @@
 #pragma once
 #include <sys/types.h>
 
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "launcher/elastic/elastic_job.h"
+#include "launcher/elastic/host_discovery.h"
 #include "launcher/hosts/resolve.h"
 #include "launcher/job/load_payload.h"
 #include "launcher/mapping/show_map.h"
@@ -13,6 +19,18 @@
 #include "launcher/start/choose_launcher.h"
 
 namespace hvd::launcher {
+
+/// Of a job whose ranks come and go.
+struct ElasticPlan {
+  ElasticLimits limits;
+  std::optional<std::pair<int, int>> cooldown{};  ///< seconds
+  std::vector<ElasticHost> hosts;                 ///< names as they were given
+  std::map<int, SlotPlace> places;                ///< of all workers so far, by number
+  int first = 0;                                  ///< how many workers there were at first
+  std::set<std::string> here;                     ///< names of this machine
+  DiscoverySource source;                         ///< of hosts, while the job runs
+  bool may_spread = false;                        ///< there are other hosts, or may be
+};
 
 struct Job {
   Settings settings;
@@ -27,6 +45,7 @@ struct Job {
   Mpirun mpirun;                          ///< without a program where none was found, and the job may do without
   std::string rank_program;               ///< hvdrank
   LauncherChoice launcher;
+  std::optional<ElasticPlan> elastic;
   std::vector<std::string> command;  ///< mpirun's, or the host daemon's
   std::string cwd;
   std::vector<uid_t> software_owners;  ///< other users whose programs this job runs: base/trust.h

@@ -91,18 +91,30 @@ Printer::Printer(PrinterOptions options)
     const OutputStream s = stream == err ? err : out;
     print(s, tag_of_ranks(ranks, s), line);
   };
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) open_rank(rank);
+}
+
+/// Its tags and files.
+void Printer::open_rank(std::size_t rank) {
   const std::size_t digits = std::to_string(ranks_.size() - 1).size();
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    for (const OutputStream s : {out, err})
-      ranks_[rank][s].tag =
-          tag_of(static_cast<int>(rank), options_.hosts[rank], options_.may_colour && outlets_[s].is_terminal());
-    if (options_.folder.empty()) continue;
-    std::string number = std::to_string(rank);
-    number.insert(0, digits - number.size(), '0');
-    const std::filesystem::path folder = std::filesystem::path(options_.folder) / ("rank." + number);
-    ranks_[rank][out].file = create(folder, "stdout");
-    ranks_[rank][err].file = create(folder, "stderr");
-  }
+  for (const OutputStream s : {out, err})
+    ranks_[rank][s].tag =
+        tag_of(static_cast<int>(rank), options_.hosts[rank], options_.may_colour && outlets_[s].is_terminal());
+  if (options_.folder.empty()) return;
+  std::string number = std::to_string(rank);
+  number.insert(0, digits - number.size(), '0');
+  const std::filesystem::path folder = std::filesystem::path(options_.folder) / ("rank." + number);
+  ranks_[rank][out].file = create(folder, "stdout");
+  ranks_[rank][err].file = create(folder, "stderr");
+}
+
+void Printer::add_rank(const std::string& host) {
+  options_.hosts.push_back(printable(host));
+  ranks_.emplace_back();
+  last_line_.push_back(lines_);
+  if (live_)
+    for (RankStream& stream : ranks_.back()) stream.lines.draw_in_place();
+  open_rank(ranks_.size() - 1);
 }
 
 void Printer::print(OutputStream stream, const std::string& tag, std::string_view line) {

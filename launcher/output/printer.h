@@ -40,6 +40,8 @@ class Printer {
   /// Creates the ranks' files.  Throws Error{unavailable} naming the folder.
   explicit Printer(PrinterOptions options);
 
+  /// A rank more: the next number.
+  void add_rank(const std::string& host);
   void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
   /// One turn of the event loop: prints lines that were held to be collapsed, draws unended lines on a terminal.
   void turn();
@@ -72,6 +74,7 @@ class Printer {
     std::string tag;
   };
 
+  void open_rank(std::size_t rank);
   void draw_unended();
   void print(OutputStream stream, const std::string& tag, std::string_view line);
   void to_file(int rank, OutputStream stream, std::string_view bytes);

@@ -35,6 +35,7 @@ DaemonLinks::DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEven
     : manifests_(std::move(manifests)),
       events_(std::move(events)),
       host_of_rank_(hosts_of_ranks(manifests_)),
+      first_hosts_(static_cast<int>(manifests_.size())),
       links_(manifests_.size()),
       hub_(host_of_rank_, static_cast<int>(manifests_.size())),
       meetings_(host_of_rank_) {}
@@ -46,9 +47,13 @@ bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, cons
   DaemonLink& link = links_[host];
   if (!link.peer.empty()) return false;
   link.peer = from;
-  if (!all_have_come()) return true;
-  for (std::size_t h = 0; h < links_.size(); ++h)
-    links_[h].queue.push_back(frame(Type::daemon_manifest, to_json(manifests_[h])));
+  if (!has_begun_ && !all_have_come()) return true;
+  has_begun_ = true;
+  for (std::size_t h = 0; h < links_.size(); ++h) {
+    if (links_[h].started || links_[h].peer.empty()) continue;
+    links_[h].started = true;
+    links_[h].queue.push_front(frame(Type::daemon_manifest, to_json(manifests_[h])));
+  }
   flush(listener);
   return true;
 }
@@ -72,10 +77,64 @@ bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, co
   if (host < 0) return false;
   const auto type = static_cast<Type>(frame.type);
   if (type == Type::meeting) try {
-      send(listener, meetings_.receive(host, wire::decode_meeting_message(frame.body)));
+      take_meeting(listener, host, wire::decode_meeting_message(frame.body));
     } catch (const Error&) {}  // no daemon of ours says that
   if (type == Type::pmix) take_pmix(listener, host, frame.body);
   return true;
+}
+
+void DaemonLinks::take_meeting(wire::Listener& listener, int host, const wire::MeetingMessage& message) {
+  const auto rank = static_cast<std::size_t>(message.rank);
+  const bool is_its_own = message.rank >= 0 && rank < host_of_rank_.size() && host_of_rank_[rank] == host;
+  const bool of_all = message.kind == wire::MeetingMessage::Kind::join && message.ranks.empty() && is_its_own;
+  if (of_all && events_.waits) events_.waits(message.rank);
+  const MeetingHub::Answers answers = meetings_.receive(host, message);
+  if (of_all) tell_world(answers);
+  send(listener, answers);
+}
+
+void DaemonLinks::tell_world(const MeetingHub::Answers& answers) {
+  for (const MeetingAnswer& answer : answers) {
+    if (answer.message.kind != wire::MeetingMessage::Kind::world || !events_.met) continue;
+    std::vector<std::int32_t> ranks;
+    for (const auto& member : answer.message.members) ranks.push_back(member.rank);
+    events_.met(answer.message.epoch, ranks);
+  }
+}
+
+void DaemonLinks::invite(wire::Listener& listener, std::vector<std::int32_t> ranks) {
+  const MeetingHub::Answers answers = meetings_.invite(std::move(ranks));
+  tell_world(answers);
+  send(listener, answers);
+}
+
+void DaemonLinks::dismiss(wire::Listener& listener, int rank) { send(listener, meetings_.dismiss(rank)); }
+
+int DaemonLinks::add_host(const std::string& name) {
+  manifests_[0].hosts.push_back({name, {}});
+  wire::DaemonManifest manifest = manifests_[0];
+  manifest.host = static_cast<int>(links_.size());
+  manifests_.push_back(std::move(manifest));
+  links_.emplace_back();
+  return static_cast<int>(links_.size()) - 1;
+}
+
+void DaemonLinks::start_rank(wire::Listener& listener, int host) {
+  const auto number = static_cast<std::int32_t>(host_of_rank_.size());
+  host_of_rank_.push_back(host);
+  meetings_.add(host);
+  DaemonLink& link = links_[static_cast<std::size_t>(host)];
+  if (link.gone || link.peer.empty()) return;
+  link.queue.push_back(frame(Type::start_rank, {reinterpret_cast<const char*>(&number), sizeof number}));
+  flush(listener, link);
+}
+
+void DaemonLinks::release(wire::Listener& listener) {
+  for (DaemonLink& link : links_) {
+    if (link.peer.empty() || link.gone) continue;
+    link.queue.push_back(frame(Type::release, {}));
+    flush(listener, link);
+  }
 }
 
 void DaemonLinks::take_pmix(wire::Listener& listener, int host, const std::string& body) {
@@ -125,7 +184,7 @@ void DaemonLinks::flush(wire::Listener& listener) {
 }
 
 void DaemonLinks::flush(wire::Listener& listener, DaemonLink& link) {
-  if (link.gone) return;
+  if (link.gone || link.peer.empty()) return;
   try {
     while (!link.queue.empty() && listener.send(link.peer, *link.queue.front())) link.queue.pop_front();
   } catch (const Error& e) {
@@ -140,7 +199,7 @@ void DaemonLinks::lose(wire::Listener& listener, const wire::PeerId& peer) {
   DaemonLink& link = links_[static_cast<std::size_t>(host)];
   link.gone = true;
   link.queue.clear();
-  send(listener, hub_.lose(host));
+  if (host < first_hosts_) send(listener, hub_.lose(host));
   for (std::size_t r = 0; r < host_of_rank_.size(); ++r)
     if (host_of_rank_[r] == host)
       end_rank(listener, static_cast<int>(r),

@@ -21,6 +21,8 @@ struct DaemonEvents {
   std::function<void(int rank)> spawn;                       ///< that rank has called MPI_Comm_spawn, which was refused
   std::function<void(int host, std::string why)> no_server;  ///< no PMIx server there: its ranks run without MPI
   std::function<void(int rank, int status)> guard_ended;     ///< badly, and perhaps before it could come
+  std::function<void(int rank)> waits{};                     ///< it has called init() without naming ranks
+  std::function<void(std::uint64_t epoch, const std::vector<std::int32_t>& ranks)> met{};  ///< and these are a world
 };
 
 class DaemonLinks {
@@ -43,22 +45,39 @@ class DaemonLinks {
   /// That connection has ended for good.  Other hosts that wait for this one are told.
   void lose(wire::Listener& listener, const wire::PeerId& peer);
 
+  // Of an elastic job (meeting_hub.h):
+  void hold_strangers() { meetings_.hold_strangers(); }
+  void invite(wire::Listener& listener, std::vector<std::int32_t> ranks);
+  void dismiss(wire::Listener& listener, int rank);
+  /// A host more.  @return its number; its daemon is to be started with the ranks that start_rank() gets before it
+  /// comes
+  int add_host(const std::string& name);
+  /// A rank more: its number is the next one.  That host's daemon starts a guard for it, if it has come.
+  void start_rank(wire::Listener& listener, int host);
+  bool is_gone(int host) const { return links_[static_cast<std::size_t>(host)].gone; }
+  /// Nobody is to be started any more: daemons without guards end.
+  void release(wire::Listener& listener);
+
  private:
   struct DaemonLink {
     wire::PeerId peer;  ///< empty: has not come
-    bool gone = false;
+    bool gone = false, started = false;
     std::deque<std::shared_ptr<const wire::Frame>> queue{};  ///< one for many hosts lies in memory once
   };
   int host_of(const wire::PeerId& peer) const;
   void take_pmix(wire::Listener& listener, int host, const std::string& body);
+  void take_meeting(wire::Listener& listener, int host, const wire::MeetingMessage& message);
+  void tell_world(const MeetingHub::Answers& answers);
   void send(wire::Listener& listener, const PmixHub::Outgoing& messages);
   void send(wire::Listener& listener, const MeetingHub::Answers& answers);
   void flush(wire::Listener& listener, DaemonLink& link);
 
-  const std::vector<wire::DaemonManifest> manifests_;
+  std::vector<wire::DaemonManifest> manifests_;  ///< [hosts]
   const DaemonEvents events_;
   std::vector<int> host_of_rank_;
+  const int first_hosts_;          ///< those that were there at the start
   std::vector<DaemonLink> links_;  ///< [hosts]
+  bool has_begun_ = false;         ///< all of the first have come
   PmixHub hub_;
   MeetingHub meetings_;
 };

@@ -8,22 +8,26 @@
 namespace hvd::launcher {
 
 std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks,
-                                        const std::string& mpi_folder) {
+                                        const std::string& mpi_folder, bool elastic) {
   std::vector<std::string> texts;
   for (const int rank : ranks) texts.push_back(std::to_string(rank));
-  std::vector<std::string> words{rank_program, "--daemon", join(texts, ",")};
-  if (!mpi_folder.empty()) words.push_back(mpi_folder);
+  std::vector<std::string> words{rank_program, elastic ? "--elastic-daemon" : "--daemon", join(texts, ",")};
+  if (!elastic && !mpi_folder.empty()) words.push_back(mpi_folder);
   return words;
 }
 
 HostDaemons::HostDaemons(const std::vector<DaemonStart>& starts) {
-  for (const DaemonStart& s : starts) try {
-      daemons_.push_back({s.host, s.may_hand_on, std::make_unique<ChildProcess>(s.command, s.environment, s.input)});
-    } catch (const Error& e) {
-      if (s.input.empty()) throw;
-      throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),
-                  "apt install openssh-client, or correct --ssh-program");
-    }
+  for (const DaemonStart& s : starts) add(s);
+}
+
+void HostDaemons::add(const DaemonStart& s) {
+  try {
+    daemons_.push_back({s.host, s.may_hand_on, std::make_unique<ChildProcess>(s.command, s.environment, s.input)});
+  } catch (const Error& e) {
+    if (s.input.empty()) throw;
+    throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),
+                "apt install openssh-client, or correct --ssh-program");
+  }
 }
 
 std::vector<pid_t> HostDaemons::children() const {

@@ -15,9 +15,9 @@
 namespace hvd::launcher {
 
 /// The daemon's command for a host.  Pure.  @param ranks  of that host, by local rank; @param mpi_folder  where Open
-/// MPI's libraries lie, empty: the loader's own folders
+/// MPI's libraries lie, empty: the loader's own folders; @p elastic  the job's ranks come and go, without MPI
 std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks,
-                                        const std::string& mpi_folder);
+                                        const std::string& mpi_folder, bool elastic = false);
 
 /// How one host's daemon is started.
 struct DaemonStart {
@@ -32,6 +32,8 @@ class HostDaemons : public RankStarter {
  public:
   /// Throws Error{unavailable} when one cannot be executed.
   explicit HostDaemons(const std::vector<DaemonStart>& starts);
+  /// One more.
+  void add(const DaemonStart& start);
 
   std::string name() const override { return "the host daemon"; }
   std::vector<pid_t> children() const override;

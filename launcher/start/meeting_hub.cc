@@ -45,7 +45,13 @@ std::string MeetingHub::nonsense(std::int32_t rank, const Ranks& ranks) const {
 MeetingHub::Answers MeetingHub::join(const MeetingMessage& m) {
   forget(m.rank);  // who joins anew has given up what it waited for
   const Gathering alone{{m.rank, {m.token, m.text}}};
+  if (dismissed_.contains(m.rank)) return {refuse(alone, static_cast<int>(Code::unavailable), wire::not_needed)};
   const Ranks& ranks = participants(m.ranks);
+  if (holds_ && m.ranks.empty()) {
+    gatherings_[m.ranks].insert(*alone.begin());
+    place_[m.rank] = m.ranks;
+    return complete(m.ranks);
+  }
   if (const std::string why = nonsense(m.rank, ranks); !why.empty())
     return {refuse(alone, static_cast<int>(Code::usage), why)};
   for (const std::int32_t r : ranks)
@@ -74,13 +80,17 @@ MeetingHub::Answers MeetingHub::complete(const Ranks& key) {
   const auto gathering = gatherings_.find(key);
   if (gathering == gatherings_.end()) return {};
   const Ranks& ranks = participants(key);
+  if (ranks.empty()) return {};
   if (!std::all_of(ranks.begin(), ranks.end(), [&](std::int32_t r) { return gathering->second.contains(r); }))
     return {};
   MeetingAnswer answer{{}, {.kind = Kind::world, .epoch = ++epoch_}};
   std::set<int> hosts;
   std::size_t bytes = 0;
-  const Gathering here = std::move(gathering->second);
+  Gathering here = std::move(gathering->second);
   gatherings_.erase(gathering);
+  if (key.empty() && holds_)
+    for (const auto& [rank, request] : here)
+      if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) gatherings_[{}][rank] = request;
   for (const std::int32_t r : ranks) {
     const int host = host_of_[static_cast<std::size_t>(r)];
     const JoinRequest& request = here.at(r);
@@ -142,7 +152,8 @@ MeetingHub::Answers MeetingHub::invite(Ranks ranks) {
   Gathering strangers;
   for (const auto& [rank, request] : all->second)
     if (std::find(invited_.begin(), invited_.end(), rank) == invited_.end()) strangers[rank] = request;
-  for (const auto& [rank, request] : strangers) forget(rank);
+  if (!holds_)
+    for (const auto& [rank, request] : strangers) forget(rank);
   Answers answers = complete({});
   for (const std::int32_t r : invited_) {
     const std::string& why = ended_[static_cast<std::size_t>(r)];
@@ -152,9 +163,23 @@ MeetingHub::Answers MeetingHub::invite(Ranks ranks) {
     for (const auto& [rank, request] : waiting->second) place_.erase(rank);
     gatherings_.erase(waiting);
   }
-  if (!strangers.empty())
+  if (!strangers.empty() && !holds_)
     answers.push_back(refuse(strangers, static_cast<int>(Code::unavailable), "this rank is not in the next world"));
   return answers;
+}
+
+void MeetingHub::add(int host) {
+  host_of_.push_back(host);
+  ended_.emplace_back();
+}
+
+MeetingHub::Answers MeetingHub::dismiss(int rank) {
+  dismissed_.insert(rank);
+  const auto place = place_.find(rank);
+  if (place == place_.end()) return {};
+  const JoinRequest request = gatherings_.at(place->second).at(rank);
+  forget(rank);
+  return {refuse({{rank, request}}, static_cast<int>(Code::unavailable), wire::not_needed)};
 }
 
 }  // namespace hvd::launcher

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,14 @@ class MeetingHub {
   /// already do.  Who waits with "all" and is not invited is refused.
   Answers invite(std::vector<std::int32_t> ranks);
 
+  // Of an elastic job:
+  /// From now on who is not invited waits until it is; with nobody invited all wait.
+  void hold_strangers() { holds_ = true; }
+  /// A rank more, of this host: its number is the next one.  It is not invited.
+  void add(int host);
+  /// The rank is needed no more: it is refused now, or when it comes.
+  Answers dismiss(int rank);
+
  private:
   using Ranks = std::vector<std::int32_t>;
   struct JoinRequest {
@@ -51,11 +60,13 @@ class MeetingHub {
   MeetingAnswer refuse(const Gathering& who, int code, const std::string& why) const;
   void forget(std::int32_t rank);
 
-  const std::vector<int> host_of_;
+  std::vector<int> host_of_;
   std::vector<std::string> ended_;  ///< [np] why; empty: it may come
   Ranks invited_;
   std::map<Ranks, Gathering> gatherings_;  ///< by those whom the ranks have named; empty: all
   std::map<std::int32_t, Ranks> place_;    ///< of each rank that waits: the gathering's key
+  std::set<std::int32_t> dismissed_;
+  bool holds_ = false;
   std::uint64_t epoch_ = 0;
 };
 

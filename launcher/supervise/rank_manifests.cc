@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/random.h"
 #include "launcher/job/launch_variables.h"
 #include "launcher/supervise/job_environment.h"
@@ -35,41 +37,56 @@ std::string machine_name() {
   return name;
 }
 
+/// Its numbers are those of its start; what each world says comes to its environment by hvd.init().
+void make_elastic(const Job& job, wire::RankManifest* m) {
+  m->env["HOROVOD_ELASTIC"] = "1";
+  const bool is_late = m->rank >= job.elastic->first;  // it waits in init() until the others commit
+  m->env["HVD_ELASTIC_LATE"] = is_late ? "1" : "0";
+  m->env.try_emplace("HVD_INIT_TIMEOUT", is_late ? "1e6" : job.settings.text("elastic-timeout"));
+  if (const auto& place = job.elastic->places.find(m->rank); place != job.elastic->places.end())
+    m->env["HOROVOD_HOSTNAME"] = place->second.host;
+  m->size = std::max(m->rank, m->local_size) + 1;  // ranks of several hosts get their key
+  if (!job.elastic->may_spread) m->local_size = m->size;
+}
+
 std::size_t cores_of(const placement::Machine& machine) { return machine.cores.size(); }
 
 }  // namespace
 
+wire::RankManifest rank_manifest(const Job& job, const MappedRank& p, const ManifestFacts& facts) {
+  wire::RankManifest m;
+  m.job = facts.job_id;
+  m.rank = p.rank, m.size = static_cast<int>(job.map.ranks.size());
+  m.local_rank = p.local_rank, m.local_size = p.local_size;
+  m.cross_rank = p.cross_rank, m.cross_size = p.cross_size;
+  m.host = job.map.host_of(p.rank).name;
+  m.cwd = job.cwd;
+  m.python = job.python;
+  m.env = rank_environment(job, p, facts.environment);
+  add_launch_variables(m.env, job, p, facts);
+  m.payload = job.payload.wire;
+  if (p.share) {
+    const placement::RankResources& share = *p.share;
+    const auto mode = *placement::gpu_mode(job.settings.text("gpus"));
+    m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode)};
+    if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
+  }
+  m.placement.gpu_mode = job.settings.text("gpus");
+  m.placement.share_gpus = job.settings.flag("share-gpus");
+  m.placement.bind = job.settings.flag("bind");
+  m.grace_seconds = job.settings.number("grace");
+  m.collect_results = facts.results && job.settings.integer("results-of").value_or(p.rank) == p.rank;
+  m.timeline = facts.timeline;
+  m.trusted_only = !job.settings.flag("allow-writable");
+  for (const uid_t uid : job.software_owners) m.software_owners.push_back(static_cast<int>(uid));
+  m.input = job.settings.integer("stdin") == p.rank;
+  if (job.elastic) make_elastic(job, &m);
+  return m;
+}
+
 std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts) {
   std::vector<wire::RankManifest> all;
-  for (const MappedRank& p : job.map.ranks) {
-    wire::RankManifest m;
-    m.job = facts.job_id;
-    m.rank = p.rank, m.size = static_cast<int>(job.map.ranks.size());
-    m.local_rank = p.local_rank, m.local_size = p.local_size;
-    m.cross_rank = p.cross_rank, m.cross_size = p.cross_size;
-    m.host = job.map.host_of(p.rank).name;
-    m.cwd = job.cwd;
-    m.python = job.python;
-    m.env = rank_environment(job, p, facts.environment);
-    add_launch_variables(m.env, job, p, facts);
-    m.payload = job.payload.wire;
-    if (p.share) {
-      const placement::RankResources& share = *p.share;
-      const auto mode = *placement::gpu_mode(job.settings.text("gpus"));
-      m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode)};
-      if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
-    }
-    m.placement.gpu_mode = job.settings.text("gpus");
-    m.placement.share_gpus = job.settings.flag("share-gpus");
-    m.placement.bind = job.settings.flag("bind");
-    m.grace_seconds = job.settings.number("grace");
-    m.collect_results = facts.results && job.settings.integer("results-of").value_or(p.rank) == p.rank;
-    m.timeline = facts.timeline;
-    m.trusted_only = !job.settings.flag("allow-writable");
-    for (const uid_t uid : job.software_owners) m.software_owners.push_back(static_cast<int>(uid));
-    m.input = job.settings.integer("stdin") == p.rank;
-    all.push_back(std::move(m));
-  }
+  for (const MappedRank& p : job.map.ranks) all.push_back(rank_manifest(job, p, facts));
   return all;
 }
 

@@ -18,6 +18,8 @@ struct ManifestFacts {
   const ScriptServers& servers;
 };
 
+/// Of one rank of @p job's map.  Pure.
+wire::RankManifest rank_manifest(const Job& job, const MappedRank& rank, const ManifestFacts& facts);
 /// [np], by rank.  Pure.  The shares of @p job are known where its machines are (share_out()).
 std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts);
 

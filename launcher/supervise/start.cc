@@ -36,6 +36,7 @@ PrinterOptions printer_options(const Job& job) {
   const char* terminal = environment_value("TERM");
   options.may_redraw = terminal && *terminal && std::string_view(terminal) != "dumb";
   options.may_colour = !(no_colour && *no_colour) && !(terminal && std::string_view(terminal) == "dumb");
+  if (job.elastic) options.collapse = false;
   options.reader = job.settings.integer("stdin").value_or(-1);
   return options;
 }
@@ -58,6 +59,15 @@ void allow_files(std::size_t ranks) {
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
   files.rlim_cur = std::min(wanted, files.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/// Where hosts of an elastic job reach us, all of which we know by now.  @p tcp  what was bound: to all addresses
+std::string control_addresses(const Job& job, const std::vector<std::string>& tcp) {
+  std::vector<std::string> addresses;
+  if (tcp.empty()) return "";
+  const std::string port = tcp[0].substr(tcp[0].rfind(':'));
+  for (const std::string& ip : job.reach_us) addresses.push_back("tcp://" + ip + port);
+  return join(addresses, " ");
 }
 
 std::string tcp_address(const std::string& ip) {
@@ -85,15 +95,19 @@ void Supervisor::start() {
 
   if (job_.settings.has("results")) results_ = std::make_unique<Results>(job_.settings.text("results"));
 
-  const bool here = job_.map.all_local();
+  const bool may_spread = job_.elastic && job_.elastic->may_spread;
+  const bool here = job_.map.all_local() && !may_spread;
   const auto new_keys = here ? wire::KeyPair::for_this_host : wire::KeyPair::generate;
   const wire::KeyPair server = new_keys(), client = new_keys();
   std::vector<std::string> bind{here ? folder_.local_address() : folder_.control_address()};
   if (!here) {
-    if (job_.reach_us.empty())
+    if (job_.reach_us.empty() && !may_spread)
       throw Error(Code::unavailable, job_.map.hosts.back().name, "there is no route to it",
                   "is the network up? try: ip route");
-    for (const std::string& ip : job_.reach_us) bind.push_back(tcp_address(ip));
+    if (may_spread)
+      bind.emplace_back("tcp://0.0.0.0:*");  // from where other hosts will come is not known yet
+    else
+      for (const std::string& ip : job_.reach_us) bind.push_back(tcp_address(ip));
   }
   const std::string job_id = new_job_id();
   std::string payload = std::move(job_.payload.bytes);
@@ -110,7 +124,7 @@ void Supervisor::start() {
   std::vector<std::string> tcp;
   for (const std::string& address : listener->addresses())
     if (address.starts_with("tcp://")) tcp.push_back(address);
-  environment["HVD_CONTROL"] = join(tcp, " ");
+  environment["HVD_CONTROL"] = may_spread ? control_addresses(job_, tcp) : join(tcp, " ");
   environment["HVD_JOB"] = job_id;
   if (daemons)
     starter_ = std::make_unique<HostDaemons>(daemon_starts(job_, environment));
@@ -135,6 +149,7 @@ void Supervisor::start() {
       if (std::ranges::count(piece, '\n') > 0) printer_.line_was_typed();
       session_->feed(r, std::move(piece));
     });
+  if (job_.elastic) elastic_ = elastic_part(job_id, std::move(environment), tcp);
   const wire::Payload& what = job_.payload.wire;
   const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
   live_ = std::make_unique<JobServer>(*session_, job_.map, folder_.path(),
@@ -151,7 +166,27 @@ void Supervisor::start() {
                                 [this](const std::string& why) { give_up(why); }});
 }
 
+std::unique_ptr<ElasticPart> Supervisor::elastic_part(const std::string& job_id,
+                                                      std::map<std::string, std::string> environment,
+                                                      const std::vector<std::string>& tcp) {
+  ElasticPart::ElasticCallbacks calls;
+  calls.manifest = [this, job_id, lines = job_environment()](const MappedRank& rank) {
+    return rank_manifest(job_, rank, {job_id, lines, results_ != nullptr, timeline_ != nullptr, servers_});
+  };
+  calls.start_host = [this, environment = std::move(environment), tcp](int host, const std::vector<int>& ranks) {
+    auto of_host = environment;
+    of_host["HVD_CONTROL"] = control_addresses(job_, tcp);
+    static_cast<HostDaemons&>(*starter_).add(daemon_start(job_, of_host, host, ranks));  // it is: choose_command()
+  };
+  calls.end = [this](const std::string& why) {
+    ended_.elastic = why;
+    stop("the elastic job cannot go on");
+  };
+  return std::make_unique<ElasticPart>(job_, *session_, printer_, std::move(calls));
+}
+
 std::optional<HangLimits> Supervisor::patience() const {
+  if (job_.elastic) return std::nullopt;  // its ranks are not the numbers that are known here
   if (!job_.settings.flag("stall-check")) return std::nullopt;
   HangLimits p;
   p.warn = job_.settings.number("stall-check-warning-time-seconds");

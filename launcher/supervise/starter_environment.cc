@@ -103,37 +103,42 @@ static std::string daemon_script(const Job& job, const std::map<std::string, std
   for (const auto& [name, value] : environment)
     if (name == "HVD_CONTROL" || name == "HVD_SERVER_KEY" || name == "HVD_JOB" || name.starts_with("OMPI_MCA_"))
       exports += "export " + name + "=" + shell_quote(value) + "\n";
-  std::vector<std::string> command = daemon_command("", ranks, "");
+  std::vector<std::string> command = daemon_command("", ranks, "", job.elastic.has_value());
   command[0] = "\"$hvd_rank\"";
-  if (!job.mpirun.library_folder.empty()) command.push_back(shell_quote(job.mpirun.library_folder));
+  if (!job.elastic && !job.mpirun.library_folder.empty()) command.push_back(shell_quote(job.mpirun.library_folder));
   return exports + remote_script(preflight, host, job.cwd, keys, command);
+}
+
+static DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string>& environment,
+                                const std::string& preflight, const MappedHost& host, const std::vector<int>& ranks) {
+  if (host.local)
+    return {host.name, daemon_command(job.rank_program, ranks, job.mpirun.library_folder, job.elastic.has_value()),
+            environment, "", false};
+  const std::vector<std::string> way = job.launch_agent.empty() ? ssh_words(job) : job.launch_agent;
+  std::map<std::string, std::string> of_way = environment;  // which has no need of the job's (ssh's SendEnv)
+  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) of_way.erase(name);
+  std::vector<std::string> command = shell_on(way, host.name);
+  const auto path = environment.find("PATH");
+  if (command[0].find('/') == std::string::npos && path != environment.end())
+    if (const std::string found = find_program(command[0], path->second); !found.empty()) command[0] = found;
+  const std::string keys = keys_text(environment.at("HVD_JOB_KEYS"), needs_seal(job.launch_agent));
+  return {host.name, std::move(command), std::move(of_way),
+          daemon_script(job, environment, preflight, keys, host.name, ranks), !job.launch_agent.empty()};
+}
+
+DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string>& environment, int host,
+                         const std::vector<int>& ranks) {
+  const MappedHost& there = job.map.hosts[static_cast<std::size_t>(host)];
+  return daemon_start(job, environment, there.local ? "" : preflight_text(job), there, ranks);
 }
 
 std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment) {
   std::vector<std::vector<int>> ranks(job.map.hosts.size());
   for (const MappedRank& r : job.map.ranks) ranks[static_cast<std::size_t>(r.host)].push_back(r.rank);
-  const bool here = job.map.all_local();
-  const std::string preflight = here ? "" : preflight_text(job);
-  const std::string keys = here ? "" : keys_text(environment.at("HVD_JOB_KEYS"), needs_seal(job.launch_agent));
-  const std::vector<std::string> way = job.launch_agent.empty() ? ssh_words(job) : job.launch_agent;
-  std::map<std::string, std::string> of_way = environment;  // which has no need of the job's (ssh's SendEnv)
-  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) of_way.erase(name);
+  const std::string preflight = job.map.all_local() ? "" : preflight_text(job);
   std::vector<DaemonStart> starts;
-  for (std::size_t h = 0; h < ranks.size(); ++h) {
-    const MappedHost& host = job.map.hosts[h];
-    if (host.local) {
-      starts.push_back(
-          {host.name, daemon_command(job.rank_program, ranks[h], job.mpirun.library_folder), environment, "", false});
-      continue;
-    }
-    std::vector<std::string> command = shell_on(way, host.name);
-    const auto path = environment.find("PATH");
-    if (command[0].find('/') == std::string::npos && path != environment.end())
-      if (const std::string found = find_program(command[0], path->second); !found.empty()) command[0] = found;
-    starts.push_back({host.name, std::move(command), of_way,
-                      daemon_script(job, environment, preflight, keys, host.name, ranks[h]),
-                      !job.launch_agent.empty()});
-  }
+  for (std::size_t h = 0; h < ranks.size(); ++h)
+    starts.push_back(daemon_start(job, environment, preflight, job.map.hosts[h], ranks[h]));
   return starts;
 }
 

@@ -21,6 +21,10 @@ std::map<std::string, std::string> mpirun_environment(const Job& job, const std:
 std::map<std::string, std::string> daemon_environment(const Job& job, const std::string& folder,
                                                       const wire::KeyPair& server, const wire::KeyPair& client);
 
+/// The same for one host, and these ranks there.
+DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string>& environment, int host,
+                         const std::vector<int>& ranks);
+
 /// For each host of the job, how its daemon is started.
 /// @param environment  daemon_environment(), with what the listener added
 std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment);

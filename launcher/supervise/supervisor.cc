@@ -110,6 +110,10 @@ DaemonEvents Supervisor::daemon_events() {
     for (std::size_t i = 1; i < lines.size(); ++i) mpi_problem_.push_back("        " + lines[i]);
     if (verbose_) tell_mpi_problem();
   };
+  if (job_.elastic) {
+    e.waits = [this](int rank) { elastic_->waits(rank); };
+    e.met = [this](std::uint64_t epoch, const std::vector<std::int32_t>& ranks) { elastic_->met(epoch, ranks); };
+  }
   e.guard_ended = [this](int rank, int status) {
     if (session_->ranks()[static_cast<std::size_t>(rank)].stage != RankStage::absent) return;  // its connection tells
     const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -140,6 +144,7 @@ void Supervisor::loop() {
     printer_.turn();
     live_->turn();
     if (end_.goes_on()) watch_->turn();
+    if (elastic_ && end_.goes_on()) elastic_->turn();
     printer_.stdout_outlet().flush_ready();
     printer_.stderr_outlet().flush_ready();
     if (results_) results_->flush_ready();
@@ -174,7 +179,12 @@ bool Supervisor::may_receive() const {
 }
 
 void Supervisor::on_signal(int number) {
-  if (number == SIGCHLD) return reap_orphans(starter_->children());  // status() looks every time round
+  if (number == SIGCHLD) {  // status() looks every time round
+    std::vector<pid_t> own = starter_->children();
+    if (elastic_)
+      if (const auto child = elastic_->child()) own.push_back(*child);
+    return reap_orphans(own);
+  }
   if (number == SIGUSR1 || number == SIGUSR2) return session_->signal_all(number);
   // The ranks stop and go on; hvdrun itself stays awake, or their guards would take it for dead.
   if (number == SIGTSTP) {
@@ -230,18 +240,22 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   printer_.rank_ended(d.rank);
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
-  detail("rank " + std::to_string(d.rank) + " has ended" + (d.cause == wire::Cause::finished ? "" : " badly"));
-  if (d.cause == wire::Cause::finished || !end_.goes_on()) return;
+  detail("rank " + std::to_string(d.rank) + " has ended" +
+         (d.cause == wire::Cause::finished ? "" : " badly: " + story(d)));
+  if (!end_.goes_on()) return;
+  if (elastic_ && elastic_->survives(d)) return;
+  if (d.cause == wire::Cause::finished) return;
   stop("rank " + std::to_string(d.rank) + " on " + d.host + " has failed");
 }
 
 void Supervisor::check_start() {
   const std::vector<int> absent = session_->in_stage(RankStage::absent);
-  if (absent.empty() && session_->daemons_have_come()) {  // nobody is to come any more
-    close_listeners(::getpid());
+  if (absent.empty() && session_->daemons_have_come()) {
+    end_.all_have_come();
+    if (elastic_) return;
+    close_listeners(::getpid());  // nobody is to come any more
     starter_->close_to_strangers(true);
     session_->tell_complete();
-    end_.all_have_come();
     return;
   }
   if (job_.map.all_local()) starter_->close_to_strangers(false);
@@ -373,7 +387,7 @@ void Supervisor::look_for_lost_host() {
 int Supervisor::conclude() {
   JobOutcome outcome;
   for (const RankState& r : session_->ranks())
-    if (r.death) outcome.deaths.push_back(*r.death);
+    if (r.death && !(elastic_ && elastic_->is_excused(r.death->rank))) outcome.deaths.push_back(*r.death);
   cleanup_.finish(job_.map, outcome.deaths, started_wall_seconds_);
   for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));
   if (timeline_)
@@ -381,7 +395,9 @@ int Supervisor::conclude() {
   if (ended_.starter_fault.empty() && !end_.starter_was_signalled()) look_for_lost_host();
   if (starter_) ended_.mpirun_said = first_words(starter_->output());
   if (starter_) ended_.starter = starter_->name();
-  outcome.verdict = judge(outcome.deaths, static_cast<int>(job_.map.ranks.size()), ended_);
+  outcome.verdict =
+      judge(outcome.deaths,
+            elastic_ ? static_cast<int>(outcome.deaths.size()) : static_cast<int>(job_.map.ranks.size()), ended_);
   outcome.interrupted = ended_.signal == SIGINT;
   outcome.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
   outcome.hosts = cleanup_.hosts();

@@ -6,6 +6,7 @@
 #pragma once
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "launcher/output/printer.h"
 #include "launcher/process/signal_queue.h"
 #include "launcher/start/rank_starter.h"
+#include "launcher/supervise/elastic_part.h"
 #include "launcher/supervise/job_cleanup.h"
 #include "launcher/supervise/job_end.h"
 #include "launcher/supervise/job_server.h"
@@ -64,6 +66,8 @@ class Supervisor {
   void tell_mpi_problem();
   std::optional<HangLimits> patience() const;
   void give_up(const std::string& why);
+  std::unique_ptr<ElasticPart> elastic_part(const std::string& job_id, std::map<std::string, std::string> environment,
+                                            const std::vector<std::string>& tcp);
 
   Job& job_;
   const bool verbose_;
@@ -76,10 +80,11 @@ class Supervisor {
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<RankStarter> starter_;
-  std::unique_ptr<Input> input_;      ///< --stdin
-  std::unique_ptr<Results> results_;  ///< --results
-  std::unique_ptr<JobServer> live_;   ///< from the moment there is a session
-  std::unique_ptr<HangWatch> watch_;  ///< likewise
+  std::unique_ptr<Input> input_;          ///< --stdin
+  std::unique_ptr<Results> results_;      ///< --results
+  std::unique_ptr<JobServer> live_;       ///< from the moment there is a session
+  std::unique_ptr<HangWatch> watch_;      ///< likewise
+  std::unique_ptr<ElasticPart> elastic_;  ///< of an elastic job, likewise
 
   JobEnd end_;
   std::vector<std::string> mpi_problem_;  ///< lines: why some host serves no MPI

@@ -161,6 +161,10 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason&
                             " while the job was running; all ranks have ended");
     return verdict;
   }
+  if (!ended.elastic.empty()) {
+    verdict.exit_code = static_cast<int>(Code::unavailable);
+    verdict.lines.push_back("hvdrun: the job cannot go on: " + ended.elastic);
+  }
   if (!first) return verdict;
   verdict.first_cause = *first;
   verdict.exit_code = std::max(1, wire::exit_code(*first));

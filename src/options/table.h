@@ -20,14 +20,13 @@ using enum Conversion;
 using enum Component;
 using Effect::none;
 using Effect::refused;
-constexpr std::string_view no_elastic = "elastic jobs are not built yet; start with a fixed -np";
 constexpr std::string_view no_autotune = "autotune is not built yet; the job runs with the fixed values";
 return std::to_array<Option>({
     // where
     {.id = "num-proc", .spellings = "-np,-n,--num-proc", .type = integer, .section = where, .metavar = "N", .yaml = "hosts.num_proc", .keyword = "num_proc,np", .help = "number of ranks"},
     {.id = "hosts", .spellings = "-H,--hosts", .type = text, .section = where, .metavar = "h1:2,h2:2", .yaml = "hosts.hosts", .keyword = "hosts", .help = "hosts and how many ranks each takes (default: what is found, else localhost)"},
     {.id = "hostfile", .spellings = "-hostfile,--hostfile", .type = text, .section = where, .metavar = "FILE", .yaml = "hosts.hostfile", .keyword = "hostfile", .help = "the same, one host a line: host slots=2"},
-    {.id = "host-discovery-script", .spellings = "--host-discovery-script", .type = text, .section = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .keyword = "host_discovery_script", .help = "program that prints the hosts, one a line: host or host:slots"},
+    {.id = "host-discovery-script", .spellings = "--host-discovery-script", .type = text, .section = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .keyword = "host_discovery_script", .help = "program that prints the hosts, one a line: host or host:slots; makes the job elastic, and is asked every second"},
     {.id = "manifest", .spellings = "--manifest", .type = text, .section = where, .metavar = "FILE", .variable = "HVD_MANIFEST", .yaml = "hosts.manifest", .help = "hosts as another program wrote them down: hvdrun-manifest(5)"},
     {.id = "ssh-port", .spellings = "-p,--ssh-port", .type = integer, .section = where, .metavar = "PORT", .yaml = "ssh.port", .keyword = "ssh_port", .help = "port of sshd on the hosts", .least = 1, .most = 65535},
     {.id = "ssh-identity-file", .spellings = "-i,--ssh-identity-file", .type = text, .section = where, .metavar = "FILE", .yaml = "ssh.identity_file", .keyword = "ssh_identity_file", .help = "private key for ssh"},
@@ -91,12 +90,12 @@ return std::to_array<Option>({
     {.id = "log-level", .spellings = "--log-level", .type = text, .section = logging, .metavar = "LEVEL", .variable = "HOROVOD_LOG_LEVEL", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "warning", .yaml = "logging.level", .help = "how much the runtime says: trace, debug, info, warning, error, fatal", .choices = "trace,debug,info,warning,error,fatal"},
     {.id = "log-with-timestamp", .spellings = "--log-with-timestamp", .type = negatable, .section = logging, .variable = "HOROVOD_LOG_HIDE_TIME", .readers = hvdrun | libhvd, .for_ranks = true, .conversion = inverted, .fallback = "0", .yaml = "logging.with_timestamp", .help = "time in the runtime's messages", .opposites = "--log-without-timestamp,--log-hide-timestamp"},
     // elastic
-    {.id = "min-np", .spellings = "--min-np,--min-num-proc", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.min_np", .keyword = "min_num_proc,min_np", .help = "fewest ranks to go on with", .effect = refused, .remark = no_elastic},
-    {.id = "max-np", .spellings = "--max-np,--max-num-proc", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.max_np", .keyword = "max_num_proc,max_np", .help = "most ranks to grow to", .effect = refused, .remark = no_elastic},
+    {.id = "min-np", .spellings = "--min-np,--min-num-proc", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.min_np", .keyword = "min_num_proc,min_np", .help = "fewest ranks to go on with (default: -np); makes the job elastic", .least = 1},
+    {.id = "max-np", .spellings = "--max-np,--max-num-proc", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.max_np", .keyword = "max_num_proc,max_np", .help = "most ranks to grow to (default: all slots); makes the job elastic", .least = 1},
     {.id = "slots-per-host", .spellings = "--slots-per-host,--slots", .type = integer, .section = elastic, .metavar = "N", .fallback = "1", .yaml = "elastic.slots_per_host", .keyword = "slots", .help = "ranks on each discovered host that comes without a number", .least = 1},
-    {.id = "elastic-timeout", .spellings = "--elastic-timeout", .type = number, .section = elastic, .metavar = "S", .variable = "HOROVOD_ELASTIC_TIMEOUT", .readers = python, .fallback = "600", .yaml = "elastic.timeout", .help = "longest wait for ranks after a change", .effect = refused, .remark = no_elastic},
-    {.id = "reset-limit", .spellings = "--reset-limit", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.reset_limit", .keyword = "reset_limit", .help = "most changes of the world", .effect = refused, .remark = no_elastic},
-    {.id = "blacklist-cooldown-range", .spellings = "--blacklist-cooldown-range", .type = pair, .section = elastic, .metavar = "MIN MAX", .yaml = "elastic.blacklist_cooldown_range", .keyword = "cooldown_range", .help = "seconds before a failed host is tried again", .effect = refused, .remark = no_elastic},
+    {.id = "elastic-timeout", .spellings = "--elastic-timeout", .type = number, .section = elastic, .metavar = "S", .variable = "HOROVOD_ELASTIC_TIMEOUT", .readers = python, .fallback = "600", .yaml = "elastic.timeout", .help = "longest wait for ranks after a change", .least = 0.001, .most = 1e9},
+    {.id = "reset-limit", .spellings = "--reset-limit", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.reset_limit", .keyword = "reset_limit", .help = "most changes of the world", .least = 0},
+    {.id = "blacklist-cooldown-range", .spellings = "--blacklist-cooldown-range", .type = pair, .section = elastic, .metavar = "MIN MAX", .yaml = "elastic.blacklist_cooldown_range", .keyword = "cooldown_range", .help = "seconds before a slot that has failed twice is tried again (default: never)"},
     // horovod
     {.id = "mpi", .spellings = "--mpi", .type = flag, .section = horovod, .keyword = "use_mpi", .help = "accepted: MPI is the one controller"},
     {.id = "gloo", .spellings = "--gloo", .type = flag, .section = horovod, .keyword = "use_gloo", .help = "MPI is used; hvd.gloo_enabled() says yes", .effect = none, .remark = "MPI is the one controller here; hvd.gloo_enabled() says yes all the same"},
@@ -157,6 +156,7 @@ return std::to_array<Option>({
     {.type = integer, .section = job, .variable = "HVD_CROSS_SIZE", .readers = script, .help = "How many hosts have this local rank."},
     {.type = text, .section = job, .variable = "HVD_HOST", .readers = script | guard, .help = "The host, as hvdrun calls it."},
     {.type = text, .section = job, .variable = "HVD_GPU", .readers = script | libhvd, .help = "The UUID of the GPU that is planned for the rank, or its PCI address."},
+    {.type = flag, .section = job, .variable = "HOROVOD_ELASTIC", .readers = python | script, .fallback = "0", .help = "1: an elastic job, whose ranks come and go."},
     {.type = integer, .section = job, .variable = "HOROVOD_RANK", .readers = script, .help = "The same as HVD_RANK."},
     {.type = integer, .section = job, .variable = "HOROVOD_SIZE", .readers = script | python, .help = "The same as HVD_SIZE."},
     {.type = integer, .section = job, .variable = "HOROVOD_LOCAL_RANK", .readers = script, .help = "The same as HVD_LOCAL_RANK."},
@@ -186,7 +186,8 @@ return std::to_array<Option>({
     {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_KEY_FD", .readers = libhvd, .fallback = "-1", .help = "Memory with the key by which ranks know each other; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_MEETING_FD", .readers = libhvd, .fallback = "-1", .help = "The socket to the host daemon, through which ranks find each other; -1: there is none.", .least = -1, .most = 1048576},
-    {.type = integer, .section = internal, .variable = "HVD_STATUS_FD", .readers = libhvd, .fallback = "-1", .help = "The page in which a rank shows its guard what it does; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = flag, .section = internal, .variable = "HVD_ELASTIC_LATE", .readers = python, .fallback = "0", .help = "1: this rank began when others had trained already."},
+    {.type = integer, .section = internal, .variable = "HVD_STATUS_FD", .readers = libhvd | python, .fallback = "-1", .help = "The page in which a rank shows its guard what it does; -1: there is none.", .least = -1, .most = 1048576},
     {.type = flag, .section = internal, .variable = "HVD_TIMELINE_COLLECT", .readers = libhvd, .fallback = "0", .help = "1: hvdrun collects the timeline."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_SIGNAL", .readers = python | guard, .help = "The signal that makes a rank write its Python stacks."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_FD", .readers = python | guard, .help = "The memory file that they are written to."},

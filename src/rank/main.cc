@@ -46,14 +46,15 @@ std::optional<int> run_helper(const std::string& what, const std::string& value)
 
 /// @param list        the ranks of this host: "0,1,2"
 /// @param mpi_folder  of the libmpi.so.40 that hvdrun found; empty: the loader's own folders
-int run_daemon(const std::string& list, const std::string& mpi_folder) {
+/// @param elastic     of a job whose ranks come and go
+int run_daemon(const std::string& list, const std::string& mpi_folder, bool elastic) {
   std::vector<int> ranks;
   for (const std::string& one : hvd::split(list, ','))
     if (const auto rank = hvd::to_integer(one); rank && *rank >= 0)
       ranks.push_back(static_cast<int>(*rank));
     else
       throw hvd::Error(hvd::Code::usage, "--daemon", "takes the ranks of this host, such as 0,1,2");
-  return hvd::rank::run_host_daemon(hvd::rank::take_daemon_context(), ranks, mpi_folder);
+  return hvd::rank::run_host_daemon(hvd::rank::take_daemon_context(), ranks, mpi_folder, elastic);
 }
 
 }  // namespace
@@ -69,7 +70,8 @@ int main(int argc, char** argv) {
   try {
     if (argc > 2)
       if (const auto code = run_helper(argv[1], argv[2])) return *code;
-    if (argc > 2 && std::strcmp(argv[1], "--daemon") == 0) return run_daemon(argv[2], argc > 3 ? argv[3] : "");
+    if (argc > 2 && std::strcmp(argv[1], "--daemon") == 0) return run_daemon(argv[2], argc > 3 ? argv[3] : "", false);
+    if (argc > 2 && std::strcmp(argv[1], "--elastic-daemon") == 0) return run_daemon(argv[2], "", true);
     const hvd::rank::LaunchContext call = hvd::rank::take_launch_context();
     return hvd::rank::watch_guard([&call] { return hvd::rank::run_guard(call); });
   } catch (const hvd::Error& e) {

@@ -46,6 +46,9 @@ struct MeetingFrame {
 };
 static_assert(sizeof(MeetingFrame) == 8);
 
+/// Of `refused`, for a rank that an elastic job needs no more: it is to end well.  hvd/elastic.py knows these words.
+inline constexpr const char* not_needed = "this rank is needed no more";
+
 inline constexpr std::size_t most_join_bytes = 256u << 10;  ///< of what one rank may send
 
 std::string encode(const MeetingMessage& message);

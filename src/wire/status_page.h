@@ -37,6 +37,10 @@ struct StatusPage {
   std::atomic<std::uint32_t> turn{0};     ///< odd while waits_for changes
   std::atomic<char> waits_for[200] = {};  ///< of the submitted operations: the first by name; zero-terminated
 };
-static_assert(sizeof(StatusPage) <= status_page_bytes && std::atomic<std::int64_t>::is_always_lock_free);
+/// Where the guard writes, and the rank reads, which changes of an elastic job's hosts its program is to hear of: a
+/// u64, four times their number, plus the last one (1 removed, 2 added, 3 both).  hvd/elastic.py looks at it.
+inline constexpr std::size_t host_changes_at = status_page_bytes - sizeof(std::uint64_t);
+
+static_assert(sizeof(StatusPage) <= host_changes_at && std::atomic<std::int64_t>::is_always_lock_free);
 
 }  // namespace hvd::wire

@@ -18,7 +18,7 @@ class Variable(NamedTuple):
 
 
 VARIABLES = {
-    "HOROVOD_ELASTIC_TIMEOUT": Variable("number", default="600"),
+    "HOROVOD_ELASTIC_TIMEOUT": Variable("number", default="600", least=0.001, most=1000000000.0),
     "HOROVOD_DYNAMIC_PROCESS_SETS": Variable("flag", default="1"),
     "HOROVOD_SPARK_START_TIMEOUT": Variable("number", least=0.001, most=1000000000.0),
     "HVD_TENSORFLOW_BATCH_BYTES": Variable("integer", default="33554432", least=1.0),
@@ -29,8 +29,11 @@ VARIABLES = {
     "HVD_TENSORFLOW_DEVICE_TYPE": Variable("text", default="GPU"),
     "HVD_RANK": Variable("integer"),
     "HVD_SIZE": Variable("integer"),
+    "HOROVOD_ELASTIC": Variable("flag", default="0"),
     "HOROVOD_SIZE": Variable("integer"),
     "HOROVOD_CONTROLLER": Variable("text"),
+    "HVD_ELASTIC_LATE": Variable("flag", default="0"),
+    "HVD_STATUS_FD": Variable("integer", default="-1", least=-1.0, most=1048576.0),
     "HVD_STACK_SIGNAL": Variable("integer"),
     "HVD_STACK_FD": Variable("integer"),
     "HVD_INIT": Variable("text"),

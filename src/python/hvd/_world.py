@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from hvd import _environment, _native
 from hvd import process_sets as _sets
@@ -85,8 +85,10 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     if fresh:
         ranks = _ranks_of(comm)
         _refuse_a_second_process()
-        _native.init(ranks)
+        _join(ranks)
         _world = World(*_native.world())
+        if _environment.flag("HOROVOD_ELASTIC"):
+            _show_place(_world)
         _sets.world_changed(_world.rank, _world.size, ranks)
         _sets.global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
         if not _at_exit:
@@ -94,6 +96,29 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
             _at_exit = True
     if process_sets:
         _sets.add_at_init(process_sets, fresh)
+
+
+def _join(ranks: list[int] | None) -> None:
+    try:
+        _native.init(ranks)
+    except RuntimeError as error:
+        # In an elastic job: there is no slot for it any more, or the others have finished (wire/meeting_message.h).
+        if "this rank is needed no more" not in str(error):
+            raise
+        raise SystemExit(0) from None
+
+
+def _show_place(world: World) -> None:
+    """The variables that tell scripts of their rank: in an elastic job each world has others."""
+    for prefix in ("HVD", "HOROVOD"):
+        for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
+            if prefix == "HOROVOD" or f"HVD_{name.upper()}" in _environment.whole:
+                _environment.whole[f"{prefix}_{name.upper()}"] = str(getattr(world, name))
+    torchrun = {"RANK": world.rank, "WORLD_SIZE": world.size, "LOCAL_RANK": world.local_rank}
+    torchrun |= {"LOCAL_WORLD_SIZE": world.local_size, "GROUP_RANK": world.cross_rank, "ROLE_RANK": world.rank}
+    for name, value in torchrun.items():
+        if name in _environment.whole:
+            _environment.whole[name] = str(value)
 
 
 def _refuse_a_second_process() -> None:
@@ -133,7 +158,12 @@ def shutdown() -> None:
     _sets.world_changed(-1, 0)
     for table in tables_of_handles:
         table.clear()
+    for forget in when_left:
+        forget()
 
+
+# Forget what the ranks of this world have agreed on: in the next one there may be others.
+when_left: list[Callable[[], None]] = []
 
 # What owns the tensors of operations under way.  Handles do not outlive a world.
 tables_of_handles: list[dict[int, Any]] = []

@@ -6,19 +6,23 @@
 A state keeps a copy of what training must not lose.  commit() makes the copy, restore() goes back to it, sync() gives
 every rank what rank 0 has.
 
-The ranks of a job are fixed in this version.  Where all of them live (they disagreed, or one left the world by
-shutdown), run() restores the state, all join a new world of the same ranks, and training goes on.  Where a rank is lost
-run() restores the state too, and raises: nothing here goes on with fewer ranks, or with other hosts.
+In an elastic job (hvdrun --min-np, --max-np or --host-discovery-script) ranks come and go: run() restores the state, the
+survivors keep their processes and meet again, and training goes on among those that there are.  In a job of fixed ranks
+it goes on where all of them live (they disagreed, or one left the world by shutdown); where one is lost, run() restores
+the state and raises.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import mmap
 import os
 import queue
+import struct
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
@@ -38,6 +42,56 @@ class HostUpdateResult:
     no_update, removed, added, mixed = 0, 1, 2, 3
 
 
+# The word of the status page (src/wire/status_page.h) by which the guard tells that an elastic job's hosts have changed.
+_PAGE_BYTES, _PAGE_MARK, _HOST_CHANGES_AT = 4096, 0x31796C6C61745648, 4088
+
+
+class _HostChanges:
+    """What the guard has told of changed hosts since seen() was called last."""
+
+    def __init__(self) -> None:
+        self._page: mmap.mmap | None = None
+        self._looked, self._seen = False, 0
+
+    def _word(self) -> int:
+        if not self._looked:
+            self._looked = True
+            try:
+                page = mmap.mmap(_environment.integer("HVD_STATUS_FD"), _PAGE_BYTES, prot=mmap.PROT_READ)
+                self._page = page if struct.unpack_from("=Q", page)[0] == _PAGE_MARK else None
+            except (OSError, ValueError):
+                pass  # no guard
+        return int(struct.unpack_from("=Q", self._page, _HOST_CHANGES_AT)[0]) if self._page is not None else 0
+
+    def seen(self) -> None:
+        self._seen = self._word()
+
+    def next(self) -> int:
+        """How they have changed, as HostUpdateResult; 0: not since the last call."""
+        word = self._word()
+        if word == self._seen:
+            return 0
+        self._seen = word
+        return word & 3
+
+
+_host_changes = _HostChanges()
+
+
+class _HostMessages(queue.Queue[tuple[float, int]]):
+    """What a state was told of hosts; whoever asks whether there is something hears of the guard's words, too."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__()
+        self._state = state
+
+    def empty(self) -> bool:
+        change = _host_changes.next()
+        if change:  # later than what any rank 0 before has told, by whatever clock
+            self.put((max(time.time(), self._state._last_updated_timestamp + 1), change))
+        return super().empty()
+
+
 class State:
     """What training goes on from.  Subclasses say how it is saved, restored and given to all ranks.
 
@@ -47,7 +101,7 @@ class State:
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
-        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._host_messages: queue.Queue[tuple[float, int]] = _HostMessages(self)
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0
@@ -58,7 +112,7 @@ class State:
 
     def on_reset(self) -> None:
         """Called by run() in a new world."""
-        self._host_messages = queue.Queue()
+        self._host_messages = _HostMessages(self)
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -134,8 +188,10 @@ class ObjectState(State):
 
 @contextmanager
 def _at_most(what: str) -> Iterator[None]:
-    """Ends this process, and with it the job, when the block takes longer than the limit: a peer will never come."""
+    """Ends this process, and a job of fixed ranks with it, when the block takes longer than the limit: a peer will not come."""
     limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT")
+    if _is_elastic():
+        limit += 30  # hvdrun's own limit is the first, and its words say more
     done = threading.Event()
 
     def watch() -> None:
@@ -157,10 +213,16 @@ def _at_most(what: str) -> Iterator[None]:
 
 
 def rejoin() -> None:
-    """Leaves the world and forms a new one with the same ranks.  Collective; ends the process where the others do not come."""
+    """Leaves the world and joins the next one.  Collective; ends the process where the others do not come."""
+    _host_changes.seen()  # what is told from here on is of the next world, or of a later one
     with _at_most("joining the other ranks again"):
         _world.shutdown()
         _world.init()
+
+
+def _is_elastic() -> bool:
+    """Whether ranks of this job come and go."""
+    return _environment.flag("HOROVOD_ELASTIC")
 
 
 def _can_go_on(error: HorovodInternalError) -> bool:
@@ -179,26 +241,38 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
-        synchronized, failures, commits = False, 0, -1
+        synchronized = resetting = False
+        failures, commits = 0, -1
+        elastic = _is_elastic()
+        has_state = not _environment.flag("HVD_ELASTIC_LATE")  # of who began later, once it has got it
         while True:
             try:
+                if resetting:
+                    reset()
+                    state.on_reset()
+                    resetting = False
                 if not synchronized:
+                    if not has_state and _world.is_initialized() and _world.rank() == 0:
+                        raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
                     state.sync()
+                    has_state = True
                 return func(state, *args, **kwargs)
             except HorovodInternalError as error:
+                if resetting and not elastic:
+                    raise
                 state.restore()
-                synchronized = False
-                if not _can_go_on(error):
-                    why = "this version cannot go on without a rank: start the job again from its last checkpoint"
+                synchronized, resetting = False, True
+                if elastic and error.code != "mismatch":
+                    continue  # hvdrun knows when to give up
+                if not elastic and not _can_go_on(error):
+                    why = "the job has a fixed number of ranks (hvdrun --min-np): start it again from its last checkpoint"
                     raise _unrecoverable(error, why) from error
                 failures = failures + 1 if state._commits == commits else 1
                 commits = state._commits
                 if failures == _ATTEMPTS:
                     raise _unrecoverable(error, f"the same place has failed {_ATTEMPTS} times") from error
             except HostsUpdatedInterrupt as interrupt:
-                synchronized = interrupt.skip_sync
-            reset()
-            state.on_reset()
+                synchronized, resetting = interrupt.skip_sync, True
 
     return wrapper
 
@@ -208,7 +282,9 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     It is called after state.sync().  HorovodInternalError: the state is restored, the ranks join again, and it is called
     again.  HostsUpdatedInterrupt: the same, but nothing is restored, so no work is lost.
-    Errors: HorovodInternalError when a rank is lost, or the same place fails three times without a commit in between.
+    In an elastic job a rank that is not in the next world exits with code 0 in here.
+    Errors: HorovodInternalError when the same place fails three times without a commit in between; in a job of fixed
+    ranks also when a rank is lost.
     """
     return run_fn(func, rejoin)
 

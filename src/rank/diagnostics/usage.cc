@@ -37,6 +37,12 @@ StatusPageReader::~StatusPageReader() {
   if (page_) munmap(page_, wire::status_page_bytes);
 }
 
+void StatusPageReader::tell_host_change(std::uint64_t change) {
+  if (!page_) return;
+  auto* const word = reinterpret_cast<char*>(page_) + wire::host_changes_at;
+  std::atomic_ref(*reinterpret_cast<std::uint64_t*>(word)).store(4 * ++host_changes_ + (change & 3));
+}
+
 /// The rank's own process could have written anything: what makes no sense is left out.
 void StatusPageReader::fill(wire::DeathRecord* r) const {
   if (!page_) return;

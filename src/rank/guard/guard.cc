@@ -198,6 +198,9 @@ class Guard {
       case Type::input:
         if (process_) process_->input().add(body);
         return;
+      case Type::host_change:
+        if (process_ && body.size() == 1) process_->tell_host_change(static_cast<unsigned char>(body[0]));
+        return;
       case Type::complete:
         if (const pid_t d = daemon()) close_listeners(d);  // it needs no more connections
         return;

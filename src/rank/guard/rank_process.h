@@ -46,6 +46,8 @@ class RankProcess {
 
   /// Where the rank is in its life, if that is news for hvdrun.
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
+  /// Shows the rank that hosts have changed (wire/status_page.h).
+  void tell_host_change(std::uint64_t change) { status_page_.tell_host_change(change); }
   /// Asks for a picture of the rank's stack.  Call step_stack() while shooting(): it sends the picture as Type::stack.
   void begin_stack(bool native) { stack_.begin(pid_, native); }
   bool shooting() const { return stack_.under_way(); }

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,7 +64,8 @@ void forget_outer_launcher() {
 
 class HostDaemon {
  public:
-  HostDaemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder) : call_(call) {
+  HostDaemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder, bool elastic)
+      : call_(call), elastic_(elastic) {
     const sigset_t set = awaited_signals();
     sigprocmask(SIG_BLOCK, &set, nullptr);
     become_subreaper();
@@ -72,14 +74,14 @@ class HostDaemon {
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     for (const std::string& address : call.addresses)
       candidates_.push_back(wire::connect({address, call.server_key}, call.client));
-    try {
-      server_ =
-          std::make_unique<pmix::Server>(pmix::open_library(pmix::library_paths(mpi_folder)), folder(), call.host);
-    } catch (const Error& e) { server_problem_ = text_of(e); }
+    if (!elastic) try {
+        server_ =
+            std::make_unique<pmix::Server>(pmix::open_library(pmix::library_paths(mpi_folder)), folder(), call.host);
+      } catch (const Error& e) { server_problem_ = text_of(e); }
   }
 
   int run() {
-    while (std::any_of(guards_.begin(), guards_.end(), [](const GuardProcess& g) { return g.pid != 0; })) {
+    while (!is_over()) {
       wait();
       take_signals();
       reap();
@@ -99,6 +101,12 @@ class HostDaemon {
   }
 
  private:
+  bool is_over() const {
+    if (std::any_of(guards_.begin(), guards_.end(), [](const GuardProcess& g) { return g.pid != 0; })) return false;
+    if (!elastic_ || released_ || cut_off_) return true;
+    return connection_ ? connection_->lost_for() > first_contact : candidates_.empty();
+  }
+
   // ---- guards ----
   void start_guard(int rank) {
     int pair[2];
@@ -112,6 +120,7 @@ class HostDaemon {
       ours.reset();
       guards_.clear();
       desk_.clear();
+      if (connection_) forget_connection({theirs.get(), seat.get()});
       LaunchContext call = call_;
       call.rank = rank;
       call.environment_fd = theirs.get();
@@ -123,6 +132,28 @@ class HostDaemon {
       ::_exit(run_guard(call));
     }
     guards_.push_back({rank, pid, std::move(ours)});
+  }
+
+  /// In a guard that is started later: our connection is not its own, and would stay open in it.
+  void forget_connection(const std::vector<int>& kept) {
+    static_cast<void>(connection_.release());  // its destructor would talk to hvdrun
+    unsigned from = 3;
+    std::vector<int> sorted = kept;
+    std::sort(sorted.begin(), sorted.end());
+    for (const int fd : sorted) {
+      if (static_cast<unsigned>(fd) > from) ::close_range(from, static_cast<unsigned>(fd) - 1, 0);
+      from = static_cast<unsigned>(fd) + 1;
+    }
+    ::close_range(from, ~0u, 0);
+  }
+
+  /// One more than there were at first, for the worker of that number.
+  void start_later(const std::string& body) {
+    std::int32_t rank = -1;
+    if (body.size() != sizeof rank || !elastic_ || released_) return;
+    std::memcpy(&rank, body.data(), sizeof rank);
+    start_guard(rank);
+    give_environment(guards_.back(), static_cast<int>(guards_.size()) - 1);
   }
 
   void signal_guards(int number) {
@@ -138,6 +169,7 @@ class HostDaemon {
         if (g.pid == pid) {
           g.pid = 0;
           g.environment.reset();
+          desk_.remove(g.rank);
           killed |= WIFSIGNALED(status);
           if (status != 0) tell_of_end(g.rank, status);
         }
@@ -182,6 +214,7 @@ class HostDaemon {
   }
 
   void end_alone() {
+    released_ = true;
     kill_at_ = Clock::now() + last_chance;
     signal_guards(parent_died_signal());
   }
@@ -193,6 +226,7 @@ class HostDaemon {
       if (number == parent_died_signal() || number == SIGHUP) {
         end_alone();
       } else if (number != SIGCHLD && number != SIGCONT && number != SIGPIPE && number != SIGTSTP) {
+        released_ |= number == SIGTERM;  // hvdrun gives up
         signal_guards(number);
       }
     }
@@ -229,6 +263,8 @@ class HostDaemon {
     while (auto frame = connection_->receive()) {
       const auto type = static_cast<Type>(frame->type);
       if (type == Type::daemon_manifest && !manifest_) start_ranks(frame->body);
+      if (type == Type::start_rank && manifest_) start_later(frame->body);
+      if (type == Type::release) released_ = true;
       if (type == Type::meeting) desk_.hand_out(frame->body);
       if (type == Type::pmix && server_) take_pmix(wire::decode_pmix_message(frame->body));
     }
@@ -242,22 +278,25 @@ class HostDaemon {
         server_.reset();
         server_problem_ = text_of(e);
       }
-    if (!server_)
+    if (!server_ && !elastic_)
       outbox_.add(Type::pmix,
                   encode(PmixMessage{
                       .kind = PmixMessage::Kind::broken, .rank = guards_.front().rank, .data = server_problem_}));
-    for (std::size_t i = 0; i < guards_.size(); ++i) {
-      GuardProcess& g = guards_[i];
-      std::vector<std::string> lines = rank_variables(static_cast<int>(i), g.rank);
-      if (server_)
-        for (std::string& line : server_->environment(g.rank)) lines.push_back(std::move(line));
-      else  // Open MPI 5 would make each process a world of its own: MPI_Init fails with these words instead
-        lines.emplace_back("OMPI_MCA_pml=hvdrun_has_no_PMIx_server");
-      std::string text;
-      for (const std::string& line : lines) text += line + '\0';
-      if (g.pid != 0) write_all(g.environment.get(), text);
-      g.environment.reset();  // its end is the end of the text
-    }
+    for (std::size_t i = 0; i < guards_.size(); ++i) give_environment(guards_[i], static_cast<int>(i));
+  }
+
+  void give_environment(GuardProcess& g, int local_rank) {
+    std::vector<std::string> lines;
+    if (!elastic_) lines = rank_variables(local_rank, g.rank);
+    if (server_)
+      for (std::string& line : server_->environment(g.rank)) lines.push_back(std::move(line));
+    else  // Open MPI 5 would make each process a world of its own: MPI_Init fails with these words instead
+      lines.emplace_back(elastic_ ? "OMPI_MCA_pml=an_elastic_job_has_no_MPI"
+                                  : "OMPI_MCA_pml=hvdrun_has_no_PMIx_server");
+    std::string text;
+    for (const std::string& line : lines) text += line + '\0';
+    if (g.pid != 0) write_all(g.environment.get(), text);
+    g.environment.reset();  // its end is the end of the text
   }
 
   /// What mpirun says to its ranks besides PMIx, and scripts read.
@@ -343,6 +382,8 @@ class HostDaemon {
   bool is_only_host() const { return manifest_->hosts.size() == 1; }
 
   const LaunchContext& call_;
+  const bool elastic_;
+  bool released_ = false;  ///< elastic: no more guards will be started
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - 10;
   std::vector<GuardProcess> guards_;  ///< by local rank
@@ -363,12 +404,13 @@ class HostDaemon {
 
 }  // namespace
 
-int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder) {
+int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder,
+                    bool elastic) {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
   if (::getppid() != parent || parent == 1) return 1;
   try {
-    return HostDaemon(call, ranks, mpi_folder).run();
+    return HostDaemon(call, ranks, mpi_folder, elastic).run();
   } catch (const Error& e) {
     std::fprintf(stderr, "hvdrank: host daemon: %s\n", e.what());
     kill_descendants(clean_up_ms);

@@ -18,6 +18,8 @@ namespace hvd::rank {
 /// @param call   as take_daemon_context() read it, without a rank
 /// @param ranks       of this host, by local rank
 /// @param mpi_folder  where Open MPI's libraries lie; empty: the loader's own folders
-int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder);
+/// @param elastic     hvdrun may ask for more guards, and the daemon lives until it says that it will not; no PMIx
+int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder,
+                    bool elastic);
 
 }  // namespace hvd::rank

@@ -17,6 +17,10 @@ class MeetingDesk {
  public:
   /// @return the rank's end of a new socket.  Throws Error{unavailable}.
   Fd add(int rank);
+  /// The rank's guard has ended.
+  void remove(int rank) {
+    std::erase_if(seats_, [rank](const Seat& seat) { return seat.rank == rank; });
+  }
   /// In a fork: the sockets are another process's.
   void clear() { seats_.clear(); }
 

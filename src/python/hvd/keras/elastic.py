@@ -67,8 +67,8 @@ class KerasState(ObjectState):
     def sync(self) -> None:
         """See State."""
         _backend.broadcast_variables(self._variables(), 0)
+        super().sync()  # a failure up to here leaves the copy as it was
         self._keep()
-        super().sync()
 
 
 class CommitStateCallback(_Callback):  # type: ignore[misc]

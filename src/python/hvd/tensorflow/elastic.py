@@ -54,7 +54,6 @@ class _Variables:
             self.session.run(self._broadcast)
         else:
             broadcast_variables(self.variables, root_rank=0)
-        self.save()
 
 
 class _VariablesState(ObjectState):
@@ -77,7 +76,8 @@ class _VariablesState(ObjectState):
     def sync(self) -> None:
         """See State."""
         self._kept.sync()
-        super().sync()
+        super().sync()  # a failure up to here leaves the copy as it was
+        self._kept.save()
 
 
 class TensorFlowState(_VariablesState):

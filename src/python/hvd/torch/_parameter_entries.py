@@ -7,6 +7,7 @@ from weakref import WeakSet, WeakValueDictionary, ref
 
 import torch
 
+from hvd import _world
 from hvd.torch._registered_gradients import RegisteredGradient
 
 
@@ -158,6 +159,16 @@ def own(entry: ParameterEntry) -> None:
 
 # Slots whose operations have a name, by what the script calls it.
 _named: dict[tuple[int | None, str], WeakSet[ParameterEntry]] = {}
+
+
+def _forget_names() -> None:
+    for entries in _named.values():
+        for entry in entries:
+            entry.name, entry.number = "", 0
+    _named.clear()
+
+
+_world.when_left.append(_forget_names)
 
 
 def first_free(entries: list[ParameterEntry]) -> int:

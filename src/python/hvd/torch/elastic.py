@@ -156,8 +156,9 @@ class TorchState(ObjectState):
         """See State."""
         for kept in self._kept.values():
             kept.broadcast()
+        super().sync()  # a failure up to here leaves the copy as it was
+        for kept in self._kept.values():
             kept.save()
-        super().sync()
 
     def reset(self) -> None:
         """Samplers divide what is left among the ranks of the new world."""

@@ -1,0 +1,244 @@
+#include "launcher/elastic/elastic_job.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "launcher/verdict/verdict.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr double door_seconds = 30;   // that new workers wait for others that were started with them
+constexpr double leave_seconds = 10;  // for who is to leave and does not
+constexpr int most_same_words = 3;    // then it is a bug of the program
+
+/// What a worker that an exception has ended said of it.
+std::string last_words(const wire::DeathRecord& d) {
+  if (d.cause != wire::Cause::exited || d.traceback.empty()) return "";
+  return d.traceback;
+}
+
+}  // namespace
+
+ElasticJob::ElasticJob(ElasticLimits limits, std::vector<ElasticWorker> workers, std::vector<ElasticHost> hosts,
+                       SlotHistory history)
+    : limits_(limits),
+      hosts_(std::move(hosts)),
+      history_(std::move(history)),
+      next_number_(static_cast<int>(workers.size())) {
+  for (ElasticWorker& w : workers) {
+    invited_.push_back(w.number);
+    workers_[w.number] = {std::move(w)};
+  }
+}
+
+ElasticJob::WorkerRecord* ElasticJob::find(int number) {
+  const auto found = workers_.find(number);
+  return found == workers_.end() ? nullptr : &found->second;
+}
+
+bool ElasticJob::is_member(int number) const { return std::find(world_.begin(), world_.end(), number) != world_.end(); }
+
+bool ElasticJob::is_excused(int worker) const {
+  const auto found = workers_.find(worker);
+  return found != workers_.end() && found->second.excused;
+}
+
+void ElasticJob::waits(int worker, double now) {
+  WorkerRecord* w = find(worker);
+  if (!w || w->gone || w->worker.stage != WorkerStage::starting) return;
+  w->worker.stage = WorkerStage::waiting;
+  if (!first_waits_at_) first_waits_at_ = now;
+}
+
+void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& members, double now) {
+  const std::size_t before = world_.size();
+  const bool first = epoch_ == 0;
+  int joined = 0;
+  std::set<std::string> where;
+  for (const std::int32_t m : members)
+    if (WorkerRecord* w = find(m)) {
+      if (!first && w->worker.stage != WorkerStage::member) ++joined, where.insert(w->worker.place.host);
+      w->worker.stage = WorkerStage::member;
+    }
+  world_ = members;
+  epoch_ = epoch;
+  first_waits_at_.reset();
+  too_few_since_.reset();
+  if (!first) {
+    ++resets_;
+    if (joined > 0)
+      causes_.push_back(count_of(joined, "worker") + " joined on " + join({where.begin(), where.end()}, ", "));
+    lines_.push_back(formatted("epoch {}: {} → {} ranks ({}){}{}{}", epoch, before, members.size(), sizes(),
+                               broken_ ? formatted(", {:.2f} s after", now - broken_at_) : std::string(),
+                               causes_.empty() ? "" : ": ", join(causes_, "; ")));
+  }
+  causes_.clear();
+  broken_ = false;
+  for (auto& [number, w] : workers_) {
+    if (!w.gone) continue;
+    if (std::find(members.begin(), members.end(), number) == members.end())
+      w.excused = true;
+    else
+      broken_ = true;  // it died on the way in
+  }
+}
+
+/// "alpha 2, beta 1".
+std::string ElasticJob::sizes() const {
+  std::vector<std::pair<std::string, int>> hosts;
+  for (const std::int32_t m : world_) {
+    const std::string& host = workers_.at(m).worker.place.host;
+    if (hosts.empty() || hosts.back().first != host) hosts.emplace_back(host, 0);
+    ++hosts.back().second;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [host, ranks] : hosts) parts.push_back(host + " " + std::to_string(ranks));
+  return join(parts, ", ");
+}
+
+bool ElasticJob::survives(const wire::DeathRecord& death, double now) {
+  WorkerRecord* w = find(death.rank);
+  if (!w || w->gone) return true;
+  w->gone = true;
+  const auto place = std::find(world_.begin(), world_.end(), death.rank);
+  const bool was_member = is_member(death.rank);
+  if (w->dismissed_at) {
+    w->excused = true;
+    broken_ = broken_ || (was_member && epoch_ > 0);
+    return true;
+  }
+  if (death.cause == wire::Cause::finished) {
+    if (was_member) {
+      finishing_ = true;
+      for (auto& [number, other] : workers_) other.excused = other.excused || (other.gone && number != death.rank);
+    }
+    return epoch_ > 0 || w->excused;
+  }
+  if (finishing_ || epoch_ == 0) return false;
+  const std::string words = last_words(death);
+  same_words_ = !words.empty() && words == last_words_ ? same_words_ + 1 : 1;
+  last_words_ = words;
+  if (!words.empty() && same_words_ >= most_same_words) {
+    lines_.push_back(formatted("the same error has ended a worker {} times", same_words_));
+    return false;
+  }
+  const std::string name = was_member ? formatted("rank {}", place - world_.begin()) : std::string("a new worker");
+  causes_.push_back(name + " on " + death.host + " " + story(death));
+  if (const auto blocked = history_.failed(w->worker.place, now); !blocked || *blocked > 0)
+    lines_.push_back(formatted("slot {} of {} has failed again: it is left alone{}", w->worker.place.slot, death.host,
+                               blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
+  if (!was_member) return true;
+  if (!broken_) broken_at_ = now;
+  broken_ = true;
+  const bool somebody = std::any_of(workers_.begin(), workers_.end(), [](const auto& one) {
+    return !one.second.gone && one.second.worker.stage == WorkerStage::member;
+  });
+  if (!somebody) lines_.push_back("no rank is left that has the training's state");
+  return somebody;
+}
+
+std::vector<ElasticWorker> ElasticJob::alive() const {
+  std::vector<ElasticWorker> all;
+  for (const std::int32_t m : world_)
+    if (const WorkerRecord& w = workers_.at(m); !w.gone && !w.dismissed_at) all.push_back(w.worker);
+  for (const auto& [number, w] : workers_)
+    if (!w.gone && !w.dismissed_at && !is_member(number)) all.push_back(w.worker);
+  return all;
+}
+
+WorldPlan ElasticJob::plan(double now) const {
+  std::vector<ElasticWorker> all = alive();
+  const bool more_to_come =
+      std::any_of(all.begin(), all.end(), [](const ElasticWorker& w) { return w.stage == WorkerStage::starting; });
+  // A healthy world is not stopped for each one of several that were started together.
+  if (!broken_ && more_to_come && first_waits_at_ && now - *first_waits_at_ < door_seconds)
+    for (ElasticWorker& w : all)
+      if (w.stage == WorkerStage::waiting) w.stage = WorkerStage::starting;
+  return next_world(all, hosts_, limits_.world, history_.blocked(now));
+}
+
+ElasticOrders ElasticJob::turn(double now) {
+  ElasticOrders orders;
+  orders.lines = std::move(lines_);
+  lines_.clear();
+  if (epoch_ == 0) return orders;  // as a job of fixed ranks
+  if (finishing_) {                // a member has ended well: who recovers, or begins, has nothing more to do
+    std::vector<int> others;
+    for (const auto& [number, w] : workers_)
+      if (!w.gone && (broken_ || !is_member(number))) others.push_back(number);
+    dismiss(others, now, &orders);
+    return orders;
+  }
+  const WorldPlan next = plan(now);
+  start(next, &orders);
+  invite(next, &orders);
+  dismiss(next.leave, now, &orders);
+  check_limits(next, now, &orders);
+  return orders;
+}
+
+void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
+  for (const SlotPlace& place : plan.start) {
+    const ElasticWorker worker{next_number_++, place, WorkerStage::starting};
+    workers_[worker.number] = {worker};
+    orders->start.push_back(worker);
+  }
+}
+
+void ElasticJob::invite(const WorldPlan& plan, ElasticOrders* orders) {
+  const std::vector<std::int32_t> next =
+      plan.suffices ? std::vector<std::int32_t>(plan.members.begin(), plan.members.end()) : std::vector<std::int32_t>{};
+  if (next == invited_) return;
+  invited_ = next;
+  orders->invite = next;
+  if (broken_ || next.empty() || next == world_) return;
+  orders->change = change_to(next);
+  for (const std::int32_t m : world_) orders->tell.push_back(m);
+}
+
+HostChange ElasticJob::change_to(const std::vector<std::int32_t>& next) const {
+  const auto lacks = [](const std::vector<std::int32_t>& all, std::int32_t one) {
+    return std::find(all.begin(), all.end(), one) == all.end();
+  };
+  const bool added = std::any_of(next.begin(), next.end(), [&](std::int32_t m) { return lacks(world_, m); });
+  const bool removed = std::any_of(world_.begin(), world_.end(), [&](std::int32_t m) { return lacks(next, m); });
+  return added && removed ? HostChange::mixed : added ? HostChange::added : HostChange::removed;
+}
+
+/// Members of the world are dismissed once the next one has formed without them.
+void ElasticJob::dismiss(const std::vector<int>& workers, double now, ElasticOrders* orders) {
+  for (const int number : workers) {
+    WorkerRecord* w = find(number);
+    if (!w || w->gone || w->dismissed_at || (is_member(number) && !finishing_)) continue;
+    w->dismissed_at = now;
+    orders->dismiss.push_back(number);
+  }
+  for (auto& [number, w] : workers_) {
+    if (w.gone || w.stopped || !w.dismissed_at || is_member(number)) continue;
+    if (w.worker.stage != WorkerStage::starting && now - *w.dismissed_at < leave_seconds) continue;
+    w.stopped = true;
+    orders->stop.push_back(number);
+  }
+}
+
+void ElasticJob::check_limits(const WorldPlan& plan, double now, ElasticOrders* orders) {
+  if (limits_.most_resets && resets_ > *limits_.most_resets)
+    orders->end = formatted("the world has changed {} times, and --reset-limit is {}", resets_, *limits_.most_resets);
+  if (plan.suffices || !broken_) return too_few_since_.reset();
+  if (!too_few_since_) {
+    too_few_since_ = now;
+    orders->lines.push_back(formatted(
+        "{}: waiting up to {:.0f} s for {} of the {} that --min-np asks for", join(causes_, "; "), limits_.wait_seconds,
+        static_cast<std::size_t>(limits_.world.least) - plan.members.size(), limits_.world.least));
+  }
+  if (now - *too_few_since_ > limits_.wait_seconds)
+    orders->end = formatted("{} left, --min-np asks for {}, and no more came in {:.0f} s (--elastic-timeout)",
+                            count_of(static_cast<long long>(plan.members.size()), "rank"), limits_.world.least,
+                            limits_.wait_seconds);
+}
+
+}  // namespace hvd::launcher

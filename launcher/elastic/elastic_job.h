@@ -1,0 +1,98 @@
+/// @file elastic_job.h — what becomes of an elastic job when workers and hosts come and go.  Pure: the caller's clock
+/// comes in, and the caller carries out what it decides.
+///
+/// The rules: members go on with whom there is, at once.  Nobody waits for a new worker to import its libraries: it is
+/// taken in when it has called init().  A slot that fails twice is left alone.  The job ends when no member is left,
+/// when it has too few for too long, and when the same traceback ends workers three times.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/elastic/next_world.h"
+#include "launcher/elastic/slot_history.h"
+#include "wire/death.h"
+
+namespace hvd::launcher {
+
+struct ElasticLimits {
+  WorldLimits world;
+  double wait_seconds = 600;         ///< for enough workers
+  std::optional<int> most_resets{};  ///< changes of the world
+};
+
+/// How hosts have changed, as the ranks hear it.  Horovod's numbers.
+enum class HostChange : std::uint8_t { none = 0, removed = 1, added = 2, mixed = 3 };
+
+/// What is to be done now.
+struct ElasticOrders {
+  std::vector<std::string> lines;                   ///< for the user
+  std::vector<ElasticWorker> start;                 ///< workers with new numbers
+  std::optional<std::vector<std::int32_t>> invite;  ///< members of the next world, by rank; empty: nobody yet
+  std::vector<int> tell;                            ///< workers that are to meet again at their next commit
+  HostChange change = HostChange::none;             ///< what they are told
+  std::vector<int> dismiss;                         ///< workers that are in no world any more: meetings refuse them
+  std::vector<int> stop;                            ///< of these, those that do not leave by themselves
+  std::string end;                                  ///< why the job cannot go on; empty: it does
+};
+
+class ElasticJob {
+ public:
+  /// @param workers  the first ones, numbers 0 to n-1.  All of them make the first world
+  ElasticJob(ElasticLimits limits, std::vector<ElasticWorker> workers, std::vector<ElasticHost> hosts,
+             SlotHistory history);
+
+  // What happens:
+  void hosts_are(std::vector<ElasticHost> hosts) { hosts_ = std::move(hosts); }
+  /// It has called init(), without naming ranks.
+  void waits(int worker, double now);
+  /// A world has formed.
+  void met(std::uint64_t epoch, const std::vector<std::int32_t>& members, double now);
+  /// False where the job cannot live with that death: it ends as a job of fixed ranks does.
+  bool survives(const wire::DeathRecord& death, double now);
+
+  ElasticOrders turn(double now);
+
+  /// The worker's end is no reason for the job's: others have gone on, or it was to leave.
+  bool is_excused(int worker) const;
+  int next_number() const { return next_number_; }
+
+ private:
+  struct WorkerRecord {
+    ElasticWorker worker;
+    bool gone = false, excused = false, stopped = false;
+    std::optional<double> dismissed_at{};
+  };
+  WorkerRecord* find(int number);
+  bool is_member(int number) const;  ///< of the last world
+  std::vector<ElasticWorker> alive() const;
+  WorldPlan plan(double now) const;
+  void start(const WorldPlan& plan, ElasticOrders* orders);
+  void invite(const WorldPlan& plan, ElasticOrders* orders);
+  void dismiss(const std::vector<int>& workers, double now, ElasticOrders* orders);
+  void check_limits(const WorldPlan& plan, double now, ElasticOrders* orders);
+  HostChange change_to(const std::vector<std::int32_t>& next) const;
+  std::string sizes() const;
+
+  const ElasticLimits limits_;
+  std::map<int, WorkerRecord> workers_;
+  std::vector<ElasticHost> hosts_;
+  SlotHistory history_;
+  int next_number_;
+  std::vector<std::int32_t> world_;    ///< members by rank, of the last world that formed
+  std::vector<std::int32_t> invited_;  ///< of the next one
+  std::uint64_t epoch_ = 0;            ///< 0: no world yet
+  bool broken_ = false;                ///< a member of world_ is dead
+  bool finishing_ = false;             ///< a member has ended well
+  int resets_ = 0;
+  std::vector<std::string> causes_;  ///< of the change under way
+  std::vector<std::string> lines_;   ///< not said yet
+  double broken_at_ = 0;
+  std::optional<double> first_waits_at_, too_few_since_;
+  std::string last_words_;  ///< of the last worker's traceback
+  int same_words_ = 0;      ///< how often in a row
+};
+
+}  // namespace hvd::launcher

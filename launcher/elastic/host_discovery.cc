@@ -1,0 +1,101 @@
+#include "launcher/elastic/host_discovery.h"
+
+#include <sys/wait.h>
+
+#include <csignal>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr double interval_seconds = 1;
+constexpr double patience_seconds = 10;  // with the program
+constexpr std::size_t most_hostfile_bytes = 16u << 20;
+
+std::map<std::string, std::string> own_environment() {
+  std::map<std::string, std::string> all;
+  for (char** entry = environment_block(); *entry; ++entry) {
+    const std::string line = *entry;
+    if (const std::size_t equals = line.find('='); equals != std::string::npos)
+      all[line.substr(0, equals)] = line.substr(equals + 1);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::optional<pid_t> HostDiscovery::child() const {
+  if (!process_) return std::nullopt;
+  return process_->pid();
+}
+
+HostDiscovery::Discovered HostDiscovery::turn(double now) {
+  if (!process_ && now < next_) return {};
+  if (!source_.program.empty()) return ask(now);
+  next_ = now + interval_seconds;
+  if (!source_.hostfile.empty()) return read();
+  return {};
+}
+
+/// What it writes to standard error is for people.
+HostDiscovery::Discovered HostDiscovery::ask(double now) {
+  if (!process_) {
+    limit_ = now + patience_seconds;
+    process_ = std::make_unique<ChildProcess>(
+        std::vector<std::string>{"/bin/sh", "-c", "exec \"$0\" 2>/dev/null", source_.program}, own_environment());
+    return {};
+  }
+  process_->read_output();
+  const auto status = process_->status();
+  if (!status && now < limit_) return {};
+  if (!status) {
+    process_->signal(SIGKILL);
+    limit_ = now + patience_seconds;
+    return fails("did not end within " + std::to_string(static_cast<int>(patience_seconds)) + " s");
+  }
+  process_->read_output();
+  const std::string text = process_->output();
+  process_.reset();
+  next_ = now + interval_seconds;
+  if (WIFSIGNALED(*status)) return fails("was killed by signal " + std::to_string(WTERMSIG(*status)));
+  if (*status != 0) return fails("ended with exit code " + std::to_string(WEXITSTATUS(*status)));
+  return take(text);
+}
+
+HostDiscovery::Discovered HostDiscovery::read() {
+  try {
+    return take(read_file(source_.hostfile, most_hostfile_bytes));
+  } catch (const Error& e) { return fails(e.what()); }
+}
+
+HostDiscovery::Discovered HostDiscovery::take(const std::string& text) {
+  if (has_said_ && text == said_) {
+    problem_.clear();
+    return {};
+  }
+  try {
+    Discovered found;
+    found.hosts.emplace();
+    if (!trim(text).empty())
+      for (const HostSlots& h : source_.parse(text).hosts) found.hosts->push_back({h.host, h.slots});
+    said_ = text;
+    has_said_ = true;
+    problem_.clear();
+    return found;
+  } catch (const Error& e) { return fails(e.what()); }
+}
+
+HostDiscovery::Discovered HostDiscovery::fails(const std::string& why) {
+  if (problem_ == why) return {};
+  problem_ = why;
+  const std::string& name = source_.program.empty() ? source_.hostfile : source_.program;
+  return {std::nullopt, name + (why.starts_with(name) ? why.substr(name.size()) : ": " + why) +
+                            "; the hosts stay as they are, and it is asked again"};
+}
+
+}  // namespace hvd::launcher

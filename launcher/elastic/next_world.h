@@ -1,0 +1,58 @@
+/// @file next_world.h — who is in the next world of an elastic job.  Pure.
+///
+/// A worker is a process that trains (with its guard): its number is its own for its life, its rank is what each world
+/// says.  A slot is a place for one worker on a host.
+#pragma once
+#include <compare>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace hvd::launcher {
+
+struct SlotPlace {
+  std::string host;
+  int slot = 0;  ///< from 0
+  auto operator<=>(const SlotPlace&) const = default;
+};
+
+enum class WorkerStage {
+  starting,  ///< has not called init() yet
+  waiting,   ///< has called init() for the first time, and has no state
+  member,    ///< has been in a world, so it has the state
+};
+
+struct ElasticWorker {
+  int number = 0;
+  SlotPlace place;
+  WorkerStage stage = WorkerStage::starting;
+};
+
+struct WorldLimits {
+  int least = 1;
+  std::optional<int> most{};  ///< nothing: as many as there are slots
+};
+
+struct ElasticHost {
+  std::string name;
+  int slots = 0;
+};
+
+struct WorldPlan {
+  std::vector<int> members;      ///< by rank; fewer than the limit where there are not enough
+  std::vector<SlotPlace> start;  ///< where workers are to be started
+  std::vector<int> leave;        ///< not in the world, and not to be
+  bool suffices = false;         ///< members are as many as the limit asks for
+  bool holds_on = false;         ///< the hosts named would leave too few: those that are there stay for now
+};
+
+/// Members keep their order and come first on their host; ranks of a host stand together; a new one is rank 0 only
+/// where no member lives.  Members whose slot is gone leave, but not before others have the state and are enough.
+/// @param alive    members by their rank, then others by age
+/// @param hosts    those that may be used, in the order in which they are filled
+/// @param blocked  slots where nobody is to be started
+WorldPlan next_world(const std::vector<ElasticWorker>& alive, const std::vector<ElasticHost>& hosts,
+                     const WorldLimits& limits, const std::set<SlotPlace>& blocked);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,144 @@
+#include "launcher/supervise/elastic_part.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "launcher/hosts/resolve.h"
+
+namespace hvd::launcher {
+namespace {
+
+double now_seconds() { return static_cast<double>(monotonic_ns()) / 1e9; }
+
+std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
+  std::vector<ElasticWorker> workers;
+  for (const auto& [number, place] : plan.places) workers.push_back({number, place, WorkerStage::starting});
+  return workers;
+}
+
+}  // namespace
+
+ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, ElasticCallbacks callbacks)
+    : job_(job),
+      session_(session),
+      printer_(printer),
+      callbacks_(std::move(callbacks)),
+      elastic_(job.elastic->limits, first_workers(*job.elastic), job.elastic->hosts,
+               SlotHistory(job.elastic->cooldown, static_cast<unsigned>(monotonic_ns()))),
+      discovery_(job.elastic->source) {
+  session_.become_elastic();
+}
+
+void ElasticPart::waits(int worker) { elastic_.waits(worker, now_seconds()); }
+
+void ElasticPart::met(std::uint64_t epoch, const std::vector<std::int32_t>& members) {
+  elastic_.met(epoch, members, now_seconds());
+}
+
+bool ElasticPart::survives(const wire::DeathRecord& death) {
+  const bool lives = elastic_.survives(death, now_seconds());
+  if (lives && !death.traceback.empty() && !death.traceback_shown)
+    printer_.rank_text(death.rank, death.traceback, true);
+  carry_out(elastic_.turn(now_seconds()));  // the survivors' next world is known before they ask for it
+  return lives;
+}
+
+void ElasticPart::turn() {
+  const double now = now_seconds();
+  look_at_hosts(now);
+  miss_late_ones(now);
+  carry_out(elastic_.turn(now));
+  start(std::exchange(to_start_, {}), now);
+}
+
+void ElasticPart::carry_out(const ElasticOrders& orders) {
+  for (const std::string& line : orders.lines) printer_.say("hvdrun: " + line);
+  if (!orders.end.empty()) return callbacks_.end(orders.end);
+  to_start_.insert(to_start_.end(), orders.start.begin(), orders.start.end());
+  if (orders.invite) session_.invite(*orders.invite);
+  for (const int number : orders.tell) session_.tell_host_change(number, static_cast<char>(orders.change));
+  for (const int number : orders.dismiss) session_.dismiss(number);
+  for (const int number : orders.stop)
+    session_.stop_rank(number, "the job needs it no more", job_.settings.number("grace"));
+}
+
+void ElasticPart::look_at_hosts(double now) {
+  HostDiscovery::Discovered found = discovery_.turn(now);
+  if (!found.line.empty()) printer_.say("hvdrun: " + found.line);
+  if (found.hosts) elastic_.hosts_are(std::move(*found.hosts));
+}
+
+/// Workers whose host, or daemon, or guard does not get up.
+void ElasticPart::miss_late_ones(double now) {
+  std::vector<int> missing;
+  std::erase_if(due_, [&](const auto& one) {
+    if (session_.ranks()[static_cast<std::size_t>(one.first)].stage != RankStage::absent) return true;
+    if (now < one.second) return false;
+    missing.push_back(one.first);
+    return true;
+  });
+  for (const int number : missing)
+    session_.vanish(number, "did not come up within " + job_.settings.text("start-timeout") + " s");
+}
+
+/// Of the map: names of this machine are one host there.  -1: none, or its daemon has gone.
+int ElasticPart::living_host(const std::string& name) const {
+  for (std::size_t h = job_.map.hosts.size(); h-- > 0;) {
+    const bool is_it = job_.map.hosts[h].name == name || (job_.elastic->here.contains(name) && job_.map.hosts[h].local);
+    if (is_it && !session_.is_gone(static_cast<int>(h))) return static_cast<int>(h);
+  }
+  return -1;
+}
+
+int ElasticPart::add_host(const std::string& name) {
+  Allocation one;
+  hvd::launcher::add_host(one, name, 1, name);
+  const ResolvedHost found = resolve(one).at(0);
+  if (found.local) job_.elastic->here.insert(name);
+  if (const int known = living_host(name); known >= 0) return known;
+  if (!found.reach_us.empty() && std::ranges::find(job_.reach_us, found.reach_us) == job_.reach_us.end())
+    job_.reach_us.push_back(found.reach_us);
+  job_.hosts.push_back(found);
+  job_.map.hosts.push_back({name, found.local, 0, {}});
+  job_.machines.emplace_back();
+  return session_.add_host(name);
+}
+
+MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
+  MappedRank rank{worker.number, host, 0, 1, 0, 1, {}};
+  std::set<int> taken;
+  for (const MappedRank& other : job_.map.ranks) {
+    if (other.host != host) continue;
+    rank.local_size = std::max(rank.local_size, other.local_size);
+    if (session_.ranks()[static_cast<std::size_t>(other.rank)].stage < RankStage::ended) taken.insert(other.local_rank);
+  }
+  while (taken.contains(rank.local_rank)) ++rank.local_rank;
+  rank.local_size = std::max(rank.local_size, rank.local_rank + 1);
+  for (const MappedRank& other : job_.map.ranks)  // of the one whose place it takes
+    if (other.host == host && other.local_rank == rank.local_rank) rank.share = other.share;
+  return rank;
+}
+
+void ElasticPart::start(const std::vector<ElasticWorker>& workers, double now) {
+  std::map<int, std::vector<int>> fresh;  // host → workers that its daemon begins with
+  std::set<int> unheard;
+  for (const ElasticWorker& worker : workers) {
+    int host = living_host(worker.place.host);
+    if (host < 0) {
+      host = add_host(worker.place.host);
+      if (host + 1 == static_cast<int>(job_.map.hosts.size()) && job_.map.hosts.back().ranks == 0) unheard.insert(host);
+    }
+    const MappedRank rank = place(worker, host);
+    job_.elastic->places[worker.number] = worker.place;
+    job_.map.ranks.push_back(rank);
+    ++job_.map.hosts[static_cast<std::size_t>(host)].ranks;
+    printer_.add_rank(worker.place.host);
+    session_.start_rank(callbacks_.manifest(rank), host);
+    due_[worker.number] = now + job_.settings.number("start-timeout");
+    if (unheard.contains(host)) fresh[host].push_back(worker.number);
+  }
+  for (const auto& [host, numbers] : fresh) callbacks_.start_host(host, numbers);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,62 @@
+/// @file elastic_part.h — what an elastic job's supervisor does besides: it carries out what ElasticJob decides.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/control/session.h"
+#include "launcher/elastic/elastic_job.h"
+#include "launcher/elastic/host_discovery.h"
+#include "launcher/job/job.h"
+#include "launcher/output/printer.h"
+
+namespace hvd::launcher {
+
+class ElasticPart {
+ public:
+  struct ElasticCallbacks {
+    std::function<wire::RankManifest(const MappedRank&)> manifest;
+    std::function<void(int host, const std::vector<int>& ranks)> start_host;  ///< a daemon on a host of the map
+    std::function<void(const std::string& why)> end;                          ///< the job cannot go on
+  };
+  /// @param job  its map grows with the workers
+  ElasticPart(Job& job, Session& session, Printer& printer, ElasticCallbacks callbacks);
+
+  // Events:
+  void waits(int worker);
+  void met(std::uint64_t epoch, const std::vector<std::int32_t>& members);
+  /// False where the job ends with that rank.
+  bool survives(const wire::DeathRecord& death);
+
+  /// One turn of the loop, while the job goes on.
+  void turn();
+  /// Of ours, whose end we wait for.
+  std::optional<pid_t> child() const { return discovery_.child(); }
+  bool is_excused(int worker) const { return elastic_.is_excused(worker); }
+
+ private:
+  void carry_out(const ElasticOrders& orders);
+  void look_at_hosts(double now);
+  void start(const std::vector<ElasticWorker>& workers, double now);
+  /// Their place in the map, and their cores.
+  MappedRank place(const ElasticWorker& worker, int host) const;
+  int living_host(const std::string& name) const;
+  int add_host(const std::string& name);
+  void miss_late_ones(double now);
+
+  Job& job_;
+  Session& session_;
+  Printer& printer_;
+  const ElasticCallbacks callbacks_;
+  ElasticJob elastic_;
+  HostDiscovery discovery_;
+  std::vector<ElasticWorker> to_start_;  ///< at the next turn: not while the session tells of a rank
+  std::map<int, double> due_;            ///< workers that have not come yet, and when they are given up
+};
+
+}  // namespace hvd::launcher

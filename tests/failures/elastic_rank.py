@@ -1,0 +1,83 @@
+"""A training run that can be killed anywhere: which samples it has seen stands in its state.
+
+ELASTIC_KILL: JSON list of [step, [ranks]]: at that step (of the state) these ranks of the world kill themselves, once.
+ELASTIC_FOLDER: where that is noted, and where each step is: <step>.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import torch
+
+import hvd.torch as hvd
+
+SAMPLES, BATCH, EPOCHS = 192, 4, 2
+FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
+KILLS = json.loads(os.environ.get("ELASTIC_KILL", "[]"))
+PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
+WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the last epoch begins with that many ranks, where given
+
+hvd.init()
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters())
+data = torch.arange(SAMPLES)
+sampler = hvd.elastic.ElasticSampler(data, shuffle=True)
+
+
+def die_if_told(step: int) -> None:
+    """Once in the job, whoever has the rank by then."""
+    for number, (at, ranks) in enumerate(KILLS):
+        note = FOLDER / f"killed.{number}.{hvd.rank()}"
+        if step >= at and hvd.rank() in ranks and not note.exists():
+            if any(
+                (FOLDER / f"killed.{earlier}.{r}").exists() is False for earlier in range(number) for r in KILLS[earlier][1]
+            ):
+                continue
+            note.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@hvd.elastic.run
+def train(state):  # type: ignore[no-untyped-def]
+    while state.epoch < EPOCHS:
+        if state.epoch == EPOCHS - 1 and state.batch == 0:
+            limit = time.monotonic() + 60
+            while hvd.size() < WANTED and time.monotonic() < limit:
+                time.sleep(0.05)
+                state.check_host_updates()
+        indices = list(iter(state.sampler))
+        for at in range(0, len(indices), BATCH):
+            mine = indices[at : at + BATCH]
+            die_if_told(state.step)
+            optimizer.zero_grad()
+            loss = model(torch.full((len(mine), 4), float(sum(mine)))).sum() / 1e6
+            loss.backward()
+            optimizer.step()
+            seen = hvd.allgather_object(mine)
+            state.seen[state.epoch].extend(sample for part in seen for sample in part)
+            state.sampler.record_batch(state.batch, len(mine))
+            state.batch += 1
+            state.step += 1
+            if hvd.rank() == 0:
+                with (FOLDER / "steps").open("a") as file:
+                    file.write(f"{time.monotonic()} {state.step} {hvd.size()}\n")
+            time.sleep(PAUSE)
+            state.commit()
+        state.epoch += 1
+        state.batch = 0
+        state.sampler.set_epoch(state.epoch)
+        state.commit()
+
+
+state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, batch=0, step=0, seen=[[] for _ in range(EPOCHS)])
+train(state)
+if hvd.rank() == 0:
+    assert os.environ["HOROVOD_RANK"] == "0", os.environ["HOROVOD_RANK"]
+    assert os.environ["HOROVOD_SIZE"] == str(hvd.size())
+    print(json.dumps({"size": hvd.size(), "seen": state.seen, "step": state.step}))
+    sys.stdout.flush()

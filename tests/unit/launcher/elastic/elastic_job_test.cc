@@ -1,0 +1,168 @@
+/// What becomes of an elastic job: deaths, new workers, limits.
+#include "launcher/elastic/elastic_job.h"
+
+#include <doctest/doctest.h>
+
+using namespace hvd;
+using namespace hvd::launcher;
+
+namespace {
+
+using Ranks = std::vector<std::int32_t>;
+
+wire::DeathRecord killed(int rank) {
+  wire::DeathRecord d;
+  d.rank = rank, d.host = "a", d.cause = wire::Cause::signalled, d.code = 9;
+  return d;
+}
+
+wire::DeathRecord raised(int rank, const std::string& traceback) {
+  wire::DeathRecord d;
+  d.rank = rank, d.host = "a", d.cause = wire::Cause::exited, d.code = 1, d.traceback = traceback;
+  return d;
+}
+
+wire::DeathRecord finished(int rank) {
+  wire::DeathRecord d;
+  d.rank = rank, d.host = "a";
+  return d;
+}
+
+/// Ranks 0 to n-1 of host a, which has @p slots, in their first world.
+ElasticJob job_of(int n, int slots, ElasticLimits limits) {
+  std::vector<ElasticWorker> workers;
+  for (int i = 0; i < n; ++i) workers.push_back({i, {"a", i}, WorkerStage::starting});
+  ElasticJob job(limits, workers, {{"a", slots}}, SlotHistory());
+  Ranks all;
+  for (int i = 0; i < n; ++i) job.waits(i, 0), all.push_back(i);
+  job.met(1, all, 0);
+  CHECK(job.turn(0).lines.empty());
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("elastic job: survivors go on at once; a new worker comes in when it is ready") {
+  ElasticJob job = job_of(3, 3, {{2, {}}, 600, {}});
+  CHECK(job.survives(killed(1), 10));
+  ElasticOrders orders = job.turn(10);
+  CHECK(orders.invite == Ranks{0, 2});
+  REQUIRE(orders.start.size() == 1);
+  CHECK(orders.start[0].number == 3);
+  CHECK(orders.start[0].place == SlotPlace{"a", 1});
+  CHECK(orders.tell.empty());
+  job.met(2, {0, 2}, 10.25);
+  CHECK(job.is_excused(1));
+  orders = job.turn(11);
+  REQUIRE(orders.lines.size() == 1);
+  CHECK(orders.lines[0] == "epoch 2: 3 → 2 ranks (a 2), 0.25 s after: rank 1 on a was killed by signal 9 (SIGKILL)");
+  CHECK_FALSE(orders.invite);
+
+  job.waits(3, 20);
+  orders = job.turn(20);
+  CHECK(orders.invite == Ranks{0, 2, 3});
+  CHECK(orders.tell == std::vector<int>{0, 2});
+  CHECK(orders.change == HostChange::added);
+  job.met(3, {0, 2, 3}, 21);
+  CHECK(job.turn(21).lines.at(0) == "epoch 3: 2 → 3 ranks (a 3): 1 worker joined on a");
+}
+
+TEST_CASE("elastic job: a second death during a recovery; one of who was to come in") {
+  ElasticJob job = job_of(4, 4, {{1, {}}, 600, {}});
+  CHECK(job.survives(killed(0), 1));
+  CHECK(job.turn(1).invite == Ranks{1, 2, 3});
+  CHECK(job.survives(killed(2), 1.1));
+  CHECK(job.turn(1.1).invite == Ranks{1, 3});
+  job.met(2, {1, 3}, 2);
+  CHECK(job.turn(2).lines.size() == 1);
+  job.waits(4, 3);
+  CHECK_FALSE(job.turn(3).invite);  // 5 was started too, and is not there yet
+  job.waits(5, 4);
+  CHECK(job.turn(4).invite == Ranks{1, 3, 4, 5});
+  CHECK(job.survives(killed(5), 5));
+  CHECK(job.turn(5).invite == Ranks{1, 3, 4});
+  CHECK(job.survives(killed(1), 6));
+  CHECK(job.turn(6).invite == Ranks{3, 4});
+}
+
+TEST_CASE("elastic job: too few wait for more, and not for ever") {
+  ElasticJob job = job_of(2, 2, {{2, {}}, 60, {}});
+  CHECK(job.survives(killed(1), 1));
+  ElasticOrders orders = job.turn(1);
+  CHECK(orders.invite == Ranks{});
+  CHECK(orders.start.size() == 1);
+  CHECK(orders.lines.size() == 1);
+  CHECK(job.turn(60).end.empty());
+  SUBCASE("one comes") {
+    job.waits(2, 61);
+    CHECK(job.turn(61).invite == Ranks{0, 2});
+  }
+  SUBCASE("none comes") { CHECK_FALSE(job.turn(62).end.empty()); }
+}
+
+TEST_CASE("elastic job: what it does not survive") {
+  SUBCASE("before the first world") {
+    ElasticJob job({{1, {}}, 600, {}}, {{0, {"a", 0}, WorkerStage::starting}, {1, {"a", 1}, WorkerStage::starting}},
+                   {{"a", 2}}, SlotHistory());
+    CHECK_FALSE(job.survives(raised(1, "ImportError"), 1));
+  }
+  SUBCASE("the last one with the state") {
+    ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
+    CHECK(job.survives(killed(0), 1));
+    CHECK_FALSE(job.survives(killed(1), 1));
+  }
+  SUBCASE("the same traceback three times") {
+    ElasticJob job = job_of(4, 4, {{1, {}}, 600, {}});
+    CHECK(job.survives(raised(0, "here"), 1));
+    CHECK(job.survives(raised(1, "here"), 1));
+    CHECK_FALSE(job.survives(raised(2, "here"), 1));
+  }
+  SUBCASE("a death when others have finished") {
+    ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
+    CHECK(job.survives(finished(0), 1));
+    CHECK_FALSE(job.survives(killed(1), 1));
+  }
+}
+
+TEST_CASE("elastic job: the reset limit") {
+  ElasticJob job = job_of(3, 3, {{1, {}}, 600, 1});
+  CHECK(job.survives(killed(2), 1));
+  CHECK(job.turn(1).end.empty());
+  job.met(2, {0, 1}, 1);
+  CHECK(job.turn(1).end.empty());
+  CHECK(job.survives(killed(1), 2));
+  job.met(3, {0}, 2);
+  CHECK_FALSE(job.turn(2).end.empty());
+}
+
+TEST_CASE("elastic job: who finishes ends it; who recovers, or begins, then has nothing to do") {
+  ElasticJob job = job_of(3, 3, {{1, {}}, 600, {}});
+  CHECK(job.survives(killed(2), 1));
+  CHECK(job.turn(1).start.size() == 1);
+  CHECK(job.survives(finished(0), 1));
+  const ElasticOrders orders = job.turn(1);
+  CHECK(orders.dismiss == std::vector<int>{1, 3});
+  CHECK(orders.stop == std::vector<int>{3});
+  CHECK(job.is_excused(2));
+  CHECK(job.survives(finished(1), 2));
+}
+
+TEST_CASE("elastic job: hosts that are named and not named any more") {
+  ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
+  job.hosts_are({{"a", 2}, {"b", 1}});
+  CHECK(job.turn(1).start.at(0).place == SlotPlace{"b", 0});
+  job.waits(2, 2);
+  CHECK(job.turn(2).invite == Ranks{0, 1, 2});
+  job.met(2, {0, 1, 2}, 3);
+  job.hosts_are({{"b", 1}});
+  ElasticOrders orders = job.turn(4);
+  CHECK(orders.invite == Ranks{2});
+  CHECK(orders.change == HostChange::removed);
+  CHECK(orders.tell == std::vector<int>{0, 1, 2});
+  CHECK(orders.dismiss.empty());  // they are still in the world
+  job.met(3, {2}, 5);
+  CHECK(job.turn(5).dismiss == std::vector<int>{0, 1});
+  CHECK(job.survives(finished(0), 6));
+  CHECK(job.survives(finished(1), 6));
+  CHECK(job.is_excused(0));
+}

@@ -1,0 +1,151 @@
+/// Who is in the next world: by hand, and at random.
+#include "launcher/elastic/next_world.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "launcher/elastic/slot_history.h"
+
+using namespace hvd::launcher;
+using enum WorkerStage;
+
+namespace {
+
+using Numbers = std::vector<int>;
+
+ElasticWorker worker(int number, const std::string& host, int slot, WorkerStage stage = member) {
+  return {number, {host, slot}, stage};
+}
+
+}  // namespace
+
+TEST_CASE("next world: survivors keep their order, and a slot that is free is filled") {
+  const WorldPlan plan = next_world({worker(0, "a", 0), worker(2, "b", 0)}, {{"a", 2}, {"b", 1}}, {2, {}}, {});
+  CHECK(plan.members == Numbers{0, 2});
+  CHECK(plan.suffices);
+  CHECK(plan.start == std::vector<SlotPlace>{{"a", 1}});
+  CHECK(plan.leave.empty());
+}
+
+TEST_CASE("next world: a new worker stands with its host, behind the members there") {
+  const std::vector<ElasticWorker> alive{worker(1, "b", 1), worker(5, "a", 0), worker(7, "b", 0, waiting),
+                                         worker(8, "c", 0, starting)};
+  const WorldPlan plan = next_world(alive, {{"a", 1}, {"b", 2}, {"c", 1}}, {1, {}}, {});
+  CHECK(plan.members == Numbers{1, 7, 5});  // 8 has not called init()
+}
+
+TEST_CASE("next world: not more than may be, and nobody in a blocked slot") {
+  const WorldPlan plan = next_world({worker(0, "a", 0)}, {{"a", 4}}, {1, 3}, {{"a", 1}});
+  CHECK(plan.start == std::vector<SlotPlace>{{"a", 2}, {"a", 3}});
+}
+
+TEST_CASE("next world: a host that is named no more is left, once others have the state") {
+  const std::vector<ElasticHost> hosts{{"b", 1}};
+  SUBCASE("others have it") {
+    const WorldPlan plan = next_world({worker(0, "a", 0), worker(1, "b", 0)}, hosts, {1, {}}, {});
+    CHECK(plan.members == Numbers{1});
+    CHECK(plan.leave == Numbers{0});
+  }
+  SUBCASE("a new one is ready: one world with both, so that it gets the state") {
+    const WorldPlan plan = next_world({worker(0, "a", 0), worker(1, "b", 0, waiting)}, hosts, {1, {}}, {});
+    CHECK(plan.members == Numbers{0, 1});
+    CHECK(plan.holds_on);
+    CHECK(plan.leave.empty());
+  }
+  SUBCASE("no host at all: it goes on where it is") {
+    const WorldPlan plan = next_world({worker(0, "a", 0), worker(1, "a", 1)}, {}, {1, {}}, {});
+    CHECK(plan.members == Numbers{0, 1});
+    CHECK(plan.suffices);
+    CHECK(plan.start.empty());
+  }
+}
+
+TEST_CASE("next world: too few, or none with the state, do not suffice") {
+  CHECK_FALSE(next_world({worker(0, "a", 0)}, {{"a", 2}}, {2, {}}, {}).suffices);
+  CHECK_FALSE(next_world({worker(3, "a", 0, waiting), worker(4, "a", 1, waiting)}, {{"a", 2}}, {1, {}}, {}).suffices);
+}
+
+TEST_CASE("next world at random: what holds for every world") {
+  std::mt19937 random(7);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<ElasticHost> hosts;
+    for (const char* name : {"a", "b", "c", "d"})
+      if (below(3) > 0) hosts.push_back({name, below(4)});
+    std::vector<ElasticWorker> alive;
+    int number = 0;
+    for (const char* name : {"c", "a", "b", "d"})
+      for (int slot = 0; slot < 3; ++slot)
+        if (below(2)) alive.push_back(worker(number += 1 + below(3), name, slot, WorkerStage{below(3)}));
+    std::stable_sort(alive.begin(), alive.end(), [](const ElasticWorker& x, const ElasticWorker& y) {
+      return (x.stage == member) > (y.stage == member);
+    });
+    WorldLimits limits{1 + below(4), {}};
+    if (below(2)) limits.most = limits.least + below(5);
+    const WorldPlan plan = next_world(alive, hosts, limits, {});
+    CAPTURE(round);
+    std::map<int, const ElasticWorker*> by_number;
+    for (const ElasticWorker& w : alive) by_number[w.number] = &w;
+    // Each once, no starting one; hosts in one piece.
+    std::vector<std::string> order;
+    std::map<std::string, std::vector<int>> of_host;
+    for (const int m : plan.members) {
+      REQUIRE(by_number.contains(m));
+      const ElasticWorker& w = *by_number[m];
+      CHECK(w.stage != starting);
+      if (order.empty() || order.back() != w.place.host) {
+        CHECK(std::find(order.begin(), order.end(), w.place.host) == order.end());
+        order.push_back(w.place.host);
+      }
+      of_host[w.place.host].push_back(m);
+    }
+    CHECK(std::set<int>(plan.members.begin(), plan.members.end()).size() == plan.members.size());
+    // On a host, in the order in which they were.
+    for (const auto& [host, members] : of_host) {
+      Numbers before;
+      for (const ElasticWorker& w : alive)
+        if (std::find(members.begin(), members.end(), w.number) != members.end()) before.push_back(w.number);
+      CHECK(before == members);
+    }
+    if (plan.suffices) {
+      CHECK(static_cast<int>(plan.members.size()) >= limits.least);
+      CHECK(by_number[plan.members[0]]->stage == member);  // rank 0 has the state
+    }
+    if (limits.most && !plan.holds_on) CHECK(static_cast<int>(plan.members.size() + plan.start.size()) <= *limits.most);
+    for (const SlotPlace& place : plan.start) {
+      CHECK(std::none_of(alive.begin(), alive.end(), [&](const ElasticWorker& w) { return w.place == place; }));
+      CHECK(std::any_of(hosts.begin(), hosts.end(),
+                        [&](const ElasticHost& h) { return h.name == place.host && place.slot < h.slots; }));
+    }
+    for (const int gone : plan.leave)
+      CHECK(std::find(plan.members.begin(), plan.members.end(), gone) == plan.members.end());
+    // Nobody with the state leaves where that would leave none with it.
+    const bool somebody =
+        std::any_of(alive.begin(), alive.end(), [](const ElasticWorker& w) { return w.stage == member; });
+    if (somebody)
+      CHECK(
+          std::any_of(plan.members.begin(), plan.members.end(), [&](int m) { return by_number[m]->stage == member; }));
+  }
+}
+
+TEST_CASE("slot history: the second failure counts; a cool-down doubles, within its limits") {
+  SlotHistory for_ever;
+  CHECK(for_ever.failed({"a", 0}, 10) == 0);
+  CHECK(for_ever.blocked(10).empty());
+  CHECK_FALSE(for_ever.failed({"a", 0}, 10).has_value());
+  CHECK(for_ever.blocked(1e9).contains({"a", 0}));
+  CHECK_FALSE(for_ever.blocked(1e9).contains({"a", 1}));
+
+  SlotHistory cooling({{2, 20}});
+  CHECK(cooling.failed({"a", 0}, 0) == 0);
+  for (double least = 2; least <= 16; least *= 2) {
+    const double seconds = cooling.failed({"a", 0}, 100).value();
+    CHECK(seconds >= least);
+    CHECK(seconds <= std::min(2 * least, 20.0));
+    CHECK(cooling.blocked(100 + seconds - 0.1).size() == 1);
+    CHECK(cooling.blocked(100 + seconds + 0.1).empty());
+  }
+}
