@@ -15,7 +15,7 @@ namespace {
 
 constexpr double interval_seconds = 1;
 constexpr double patience_seconds = 10;  // with the program
-constexpr std::size_t most_hostfile_bytes = 16u << 20;
+constexpr std::size_t most_list_bytes = 16u << 20;
 
 std::map<std::string, std::string> own_environment() {
   std::map<std::string, std::string> all;
@@ -69,7 +69,7 @@ HostDiscovery::Discovered HostDiscovery::ask(double now) {
 
 HostDiscovery::Discovered HostDiscovery::read() {
   try {
-    return take(read_file(source_.hostfile, most_hostfile_bytes));
+    return take(read_file(source_.hostfile, most_list_bytes));
   } catch (const Error& e) { return fails(e.what()); }
 }
 

@@ -9,7 +9,7 @@
 namespace hvd::launcher {
 namespace {
 
-double now_seconds() { return static_cast<double>(monotonic_ns()) / 1e9; }
+double seconds_now() { return static_cast<double>(monotonic_ns()) / 1e9; }
 
 std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
   std::vector<ElasticWorker> workers;
@@ -30,22 +30,22 @@ ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, ElasticCa
   session_.become_elastic();
 }
 
-void ElasticPart::waits(int worker) { elastic_.waits(worker, now_seconds()); }
+void ElasticPart::waits(int worker) { elastic_.waits(worker, seconds_now()); }
 
 void ElasticPart::met(std::uint64_t epoch, const std::vector<std::int32_t>& members) {
-  elastic_.met(epoch, members, now_seconds());
+  elastic_.met(epoch, members, seconds_now());
 }
 
 bool ElasticPart::survives(const wire::DeathRecord& death) {
-  const bool lives = elastic_.survives(death, now_seconds());
+  const bool lives = elastic_.survives(death, seconds_now());
   if (lives && !death.traceback.empty() && !death.traceback_shown)
     printer_.rank_text(death.rank, death.traceback, true);
-  carry_out(elastic_.turn(now_seconds()));  // the survivors' next world is known before they ask for it
+  carry_out(elastic_.turn(seconds_now()));  // the survivors' next world is known before they ask for it
   return lives;
 }
 
 void ElasticPart::turn() {
-  const double now = now_seconds();
+  const double now = seconds_now();
   look_at_hosts(now);
   miss_late_ones(now);
   carry_out(elastic_.turn(now));
