@@ -1,0 +1,105 @@
+"""What a job holds and how often it wakes: python scripts/bench/footprint.py [--build FOLDER] [--ranks N] [--seconds S].
+
+N ranks that sleep, on this host.  For hvdrun, the host daemon, the guards and a rank: memory (PSS of smaps_rollup, which counts
+a page that n processes share as 1/n of it in each), processor time, and how often their threads were woken in S seconds in
+which nothing happened.  The last line has daemon and guards together for each rank.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+START_LIMIT_SECONDS = 60.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclasses.dataclass
+class Use:
+    """Of one process at one moment."""
+
+    wakes: int = 0
+    seconds: float = 0.0
+
+
+def children(pid: int) -> list[int]:
+    """Of all its threads."""
+    found = [path.read_text().split() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children")]
+    return sorted(int(child) for line in found for child in line)
+
+
+def pss_bytes(pid: int) -> int:
+    """Proportional: what is shared is divided."""
+    match = re.search(r"^Pss: +(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    assert match
+    return int(match[1]) << 10
+
+
+def use(pid: int) -> Use:
+    """Context switches that a thread asked for: it went to sleep, and so was woken before."""
+    total = Use()
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        match = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.M)
+        assert match
+        total.wakes += int(match[1])
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    total.seconds = (int(fields[11]) + int(fields[12])) / TICKS
+    return total
+
+
+def processes(job: subprocess.Popen[bytes], ranks: int) -> dict[str, list[int]]:
+    """Kind → pids, once all ranks sleep."""
+    limit = time.monotonic() + START_LIMIT_SECONDS
+    while time.monotonic() < limit:
+        daemons = children(job.pid)
+        guards = [guard for daemon in daemons for guard in children(daemon)]
+        asleep = [rank for guard in guards for rank in children(guard)]
+        if len(asleep) == ranks and all(pathlib.Path(f"/proc/{p}/comm").read_text() == "sleep\n" for p in asleep):
+            return {"hvdrun": [job.pid], "host daemon": daemons, "guard": guards, "rank (sleep)": asleep}
+        if job.poll() is not None:
+            break
+        time.sleep(0.05)
+    sys.exit(f"the {ranks} ranks did not come up within {START_LIMIT_SECONDS:g} s")
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/wheel")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=10)
+    options = parser.parse_args()
+    hvdrun = str((options.build / "launcher/hvdrun").resolve())
+    job = subprocess.Popen([hvdrun, "-np", str(options.ranks), "--", "sleep", "600"], stdin=subprocess.DEVNULL)
+    try:
+        kinds = processes(job, options.ranks)
+        time.sleep(2)  # what a start leaves to do
+        before = {pid: use(pid) for pids in kinds.values() for pid in pids}
+        begin = time.monotonic()
+        time.sleep(options.seconds)
+        after = {pid: use(pid) for pid in before}
+        seconds = time.monotonic() - begin
+        memory = {pid: pss_bytes(pid) for pid in before}
+    finally:
+        job.terminate()
+        job.wait(30)
+    print(f"{options.ranks} ranks that sleep, {seconds:.0f} s")
+    print(f"{'each':14} {'memory (PSS)':>14} {'wakes a second':>16} {'processor':>12}")
+    for kind, pids in kinds.items():
+        mib = sum(memory[pid] for pid in pids) / len(pids) / (1 << 20)
+        wakes = sum(after[pid].wakes - before[pid].wakes for pid in pids) / len(pids) / seconds
+        cpu = sum(after[pid].seconds - before[pid].seconds for pid in pids) / len(pids) / seconds
+        print(f"{kind:14} {mib:10.2f} MiB {wakes:16.2f} {cpu:11.3%}")
+    ours = sum(memory[pid] for pid in kinds["host daemon"] + kinds["guard"])
+    print(f"daemon and guards for each rank: {ours / options.ranks / (1 << 20):.2f} MiB")
+
+
+if __name__ == "__main__":
+    main()
