@@ -20,6 +20,7 @@ if not (ROOT / "build/build.ninja").exists():
     os.environ.setdefault("HVD_BUILD_DIR", str(ROOT / "build/wheel"))
 for _name, _path in {
     "HVD_TEST_OPENMPI5": "openmpi5/bin/mpirun",  # the other Open MPI, beside the one in PATH
+    "HVD_TEST_PMIX3": "pmix3/bin/mpirun",  # an old Open MPI 4.1, with PMIx 3.2 inside
     "HVD_TEST_TENSORFLOW": "tensorflow/bin/python",
     "HVD_TEST_MXNET": "classic/bin/python",
     "HVD_TEST_PETASTORM": "classic/bin/python",

@@ -50,6 +50,27 @@ def test_a_plain_mpi_program(mpirun: str, size: int, programs: dict[str, str]) -
     assert done.stderr == ""
 
 
+OLD = os.environ.get("HVD_TEST_PMIX3", "")
+absent = pytest.mark.skipif(not os.access(OLD, os.X_OK), reason=f"an Open MPI with PMIx 3 is not there: {OLD} (HVD_TEST_PMIX3)")
+installations = [*hvdrun.mpiruns(), pytest.param(OLD, id="pmix3", marks=absent)]
+
+
+@pytest.mark.parametrize("server", installations)
+@pytest.mark.parametrize("client", installations)
+def test_every_server_serves_every_client(server: str, client: str, tmp_path: pathlib.Path) -> None:
+    """The host daemon's libpmix may be another than the ranks': PMIx 3.2, 4.2 and 5."""
+    program, folder = str(tmp_path / "program"), pathlib.Path(client).parent
+    subprocess.run([folder / "mpicc", SOURCE, "-o", program], check=True, timeout=120)
+    libraries = "" if client.startswith("/usr/bin/") else f"LD_LIBRARY_PATH={folder.parent}/lib "
+    command = ["sh", "-c", f"unset LD_LIBRARY_PATH; {libraries}exec {program}"]
+    done = hvdrun.run(*OURS, "-np", "3", "--mpirun", server, "--", *command)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"rank (\d of 3 sum 3 big 3 node 3)", done.stdout)) == [
+        f"{r} of 3 sum 3 big 3 node 3" for r in range(3)
+    ]
+    assert done.stderr == ""
+
+
 @mpirun
 def test_mpi_uses_tcp_where_asked(mpirun: str, programs: dict[str, str]) -> None:
     """--tcp: the same result."""
