@@ -11,7 +11,7 @@
 namespace hvd::launcher {
 
 using wire::MeetingMessage;
-using Kind = MeetingMessage::Kind;
+using MeetingKind = MeetingMessage::Kind;
 
 namespace {
 
@@ -27,8 +27,8 @@ MeetingHub::MeetingHub(std::vector<int> host_of)
 MeetingHub::Answers MeetingHub::receive(int from, const MeetingMessage& m) {
   if (m.rank < 0 || static_cast<std::size_t>(m.rank) >= host_of_.size()) return {};
   if (host_of_[static_cast<std::size_t>(m.rank)] != from) return {};
-  if (m.kind == Kind::join) return join(m);
-  if (m.kind == Kind::withdraw) return withdraw(m);
+  if (m.kind == MeetingKind::join) return join(m);
+  if (m.kind == MeetingKind::withdraw) return withdraw(m);
   return {};
 }
 
@@ -83,7 +83,7 @@ MeetingHub::Answers MeetingHub::complete(const Ranks& key) {
   if (ranks.empty()) return {};
   if (!std::all_of(ranks.begin(), ranks.end(), [&](std::int32_t r) { return gathering->second.contains(r); }))
     return {};
-  MeetingAnswer answer{{}, {.kind = Kind::world, .epoch = ++epoch_}};
+  MeetingAnswer answer{{}, {.kind = MeetingKind::world, .epoch = ++epoch_}};
   std::set<int> hosts;
   std::size_t bytes = 0;
   Gathering here = std::move(gathering->second);
@@ -108,7 +108,7 @@ MeetingHub::Answers MeetingHub::complete(const Ranks& key) {
 }
 
 MeetingAnswer MeetingHub::refuse(const Gathering& who, int code, const std::string& why) const {
-  MeetingAnswer answer{{}, {.kind = Kind::refused, .code = code, .text = why}};
+  MeetingAnswer answer{{}, {.kind = MeetingKind::refused, .code = code, .text = why}};
   std::set<int> hosts;
   for (const auto& [rank, request] : who) {
     const int host = host_of_[static_cast<std::size_t>(rank)];
