@@ -20,7 +20,6 @@
 #include "base/format.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
-#include "options/configuration.h"
 #include "trace/timeline.h"
 #include "trace/trace_file.h"
 
@@ -93,6 +92,7 @@ class TimelineFile::Writer {
 
   // the thread; close() after it has ended
   trace::TraceFile file_;
+  const std::int64_t origin_ns_;
   trace::Timeline timeline_;
   std::map<int, ClockEstimate> clocks_;
   std::map<int, bool> malformed_;
@@ -106,7 +106,9 @@ class TimelineFile::Writer {
 TimelineFile::Writer::Writer(TimelineFileOptions options)
     : options_(std::move(options)),
       file_(options_.path, options_.max_bytes, "--timeline-filename"),
-      timeline_(clock_ns(CLOCK_MONOTONIC), [this](std::string_view lines) { file_.write(lines); }) {
+      origin_ns_(clock_ns(CLOCK_MONOTONIC)),
+      timeline_(
+          origin_ns_, [this](std::string_view events) { return file_.write(events); }, file_.format()) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -216,6 +218,7 @@ void TimelineFile::Writer::take(TimelineItem& item) {
     if (started->same_clock) clocks_[item.rank] = ClockEstimate::same_clock();
     update_clock(item.rank);
     timeline_.mark(item.rank, "started", at_ns);
+    timeline_.stage(item.rank, "launch", origin_ns_ + clock(0).offset_ns(), at_ns);
   } else if (auto* sample = std::get_if<ClockPing>(&item.what)) {
     if (clocks_[item.rank].add(sample->sent_ns, sample->received_ns, sample->guard_ns)) update_clock(item.rank);
   } else if (auto* records = std::get_if<TraceRecords>(&item.what)) {
@@ -248,14 +251,10 @@ void TimelineFile::Writer::rest(nanoseconds worked) {
 
 void TimelineFile::Writer::finish() {
   timeline_.show_all();
-  file_.write_end(trace::Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
+  file_.write_end("end");
 }
 
 // ---- the public face ----
-
-std::uint64_t TimelineFile::max_bytes_from_environment() {
-  return static_cast<std::uint64_t>(options::integer_now("HVD_TIMELINE_MAX_MB")) << 20;
-}
 
 TimelineFile::TimelineFile(TimelineFileOptions options) : writer_(std::make_unique<Writer>(std::move(options))) {}
 TimelineFile::~TimelineFile() = default;

@@ -20,9 +20,6 @@ struct TimelineFileOptions {
 
 class TimelineFile {
  public:
-  /// HVD_TIMELINE_MAX_MB as bytes, default 1024.  Throws Error{usage}.
-  static std::uint64_t max_bytes_from_environment();
-
   /// Creates or empties the file.  Throws Error{usage} when it cannot be written: call it before anything is launched.
   explicit TimelineFile(TimelineFileOptions options);
   ~TimelineFile();  ///< as close(), but drops records that are not written yet

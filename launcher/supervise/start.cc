@@ -90,8 +90,9 @@ void Supervisor::start() {
   allow_files(job_.map.ranks.size());
   const std::string timeline = job_.settings.text("timeline-filename");
   if (!timeline.empty() && timeline != "DYNAMIC")
-    timeline_ = std::make_unique<TimelineFile>(TimelineFileOptions{timeline, static_cast<int>(job_.map.ranks.size()),
-                                                                   TimelineFile::max_bytes_from_environment()});
+    timeline_ = std::make_unique<TimelineFile>(
+        TimelineFileOptions{timeline, static_cast<int>(job_.map.ranks.size()),
+                            static_cast<std::uint64_t>(job_.settings.integer("timeline-max-mb").value_or(1024)) << 20});
 
   if (job_.settings.has("results")) results_ = std::make_unique<Results>(job_.settings.text("results"));
 

@@ -37,14 +37,15 @@ class FileSink : public Sink {
         file_(rank_path(options.path, options.rank, options.size),
               static_cast<std::uint64_t>(options::integer_now("HVD_TIMELINE_MAX_MB")) << 20, "HOROVOD_TIMELINE"),
         origin_ns_(monotonic_ns()),
-        timeline_(origin_ns_, [this](std::string_view lines) { file_.write(lines); }) {
+        timeline_(
+            origin_ns_, [this](std::string_view events) { return file_.write(events); }, file_.format()) {
     std::string line = R"({"ph":"M","name":"hvd_file","pid":)" + std::to_string(rank_) + R"(,"args":{"host":)";
     append_json_string(line, options.host);
     line += R"(,"boot_id":)";
     append_json_string(line, boot_id());
     line += R"(,"origin_ns":)" + std::to_string(origin_ns_) + R"(,"realtime_minus_monotonic_ns":)" +
-            std::to_string(realtime_minus_monotonic_ns()) + "}},\n";
-    file_.write(line);
+            std::to_string(realtime_minus_monotonic_ns()) + "}}";
+    timeline_.note(line);
     timeline_.name_rank(rank_, options.host);
     timeline_.mark(rank_, "timeline begins", origin_ns_);
     timeline_.flush();
@@ -69,7 +70,7 @@ class FileSink : public Sink {
 
   void close() override {
     timeline_.show_all();
-    file_.write_end(Timeline::ending(file_.full() ? "the size limit was reached" : "end"));
+    file_.write_end("end");
     tell();
   }
 

@@ -1,9 +1,7 @@
-/// @file timeline.h — turns the records of all ranks into Chrome trace events.
+/// @file timeline.h — turns the records of all ranks into a trace: Chrome's JSON, or Perfetto's packets.
 ///
-/// In the trace a process is a rank, and a thread is a tensor; thread 0 holds the events that belong to no tensor. Each
-/// event is one line that ends in ",\n", so a file is readable wherever it stops.  Timeline::opening() begins a file,
-/// ending() closes it.  A finished operation is a complete event (ph X).  An operation that has lasted for a second is
-/// written as begun (ph B) and ended later: so a hang is visible.
+/// A file is only appended to, and readable wherever it stops.  Timeline::opening() begins a file, ending() closes it.
+/// An operation that has lasted for a second is written as begun and ended later: so a hang is visible.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,17 +22,28 @@ struct TraceClock {
   std::int64_t uncertainty_ns = 0;  ///< ± around offset_ns
 };
 
+enum class TimelineFormat : std::uint8_t { chrome, perfetto };
+/// By the ending: .pftrace and .perfetto-trace are Perfetto's, all others Chrome's.
+TimelineFormat format_of(std::string_view path);
+
+class PerfettoStory;
+
 class Timeline {
  public:
   /// @param origin_ns  the timeline's zero, in its own clock
-  /// @param emit       takes whole lines; called with at most about 64 KiB more than one event's text
-  using Emit = std::function<void(std::string_view lines)>;
-  Timeline(std::int64_t origin_ns, Emit emit);
+  /// @param emit       takes whole events; called with at most about 64 KiB more than one event's text.  False:
+  /// something
+  ///                   of it was left out, or a new file begins; names and tracks are written again
+  using Emit = std::function<bool(std::string_view events)>;
+  Timeline(std::int64_t origin_ns, Emit emit, TimelineFormat format = TimelineFormat::chrome);
   ~Timeline();
 
-  static std::string_view opening() { return "[\n"; }
-  /// The last line, with @p text, and the closing bracket.
-  static std::string ending(std::string_view text);
+  static std::string_view opening(TimelineFormat format = TimelineFormat::chrome);
+  /// The last event, with @p text, and what closes the file.
+  static std::string ending(std::string_view text, TimelineFormat format = TimelineFormat::chrome);
+
+  /// A line of JSON in Perfetto's format.
+  static std::string packet_of(std::string_view line);
 
   /// Names a rank's row; @p host as the user wrote it.  A rank that was not named gets a row with its first record.
   void name_rank(int rank, std::string_view host);
@@ -51,25 +60,36 @@ class Timeline {
   void rank_ended(int rank, std::string_view text, std::int64_t now_ns);
   /// No more records will come: writes all that is under way, and flushes.
   void show_all();
-  /// Passes all finished lines to `emit`.
+  /// A part of the rank's start, in the timeline's clock.
+  void stage(int rank, std::string_view name, std::int64_t begin_ns, std::int64_t end_ns);
+  /// An event for programs: one JSON object.
+  void note(std::string_view line);
+  /// Passes all finished events to `emit`.
   void flush();
 
   std::uint64_t events() const { return events_; }
   std::uint64_t lost() const { return lost_; }
 
- private:
   class Rank;
+
+ private:
   friend class Rank;
+  friend class ChromeRank;
+  friend class PerfettoRank;
 
   Rank& rank(int number);
   /// The row of a tensor: the same in all ranks.
   std::uint32_t row(const TraceTrack& track);
-  void end_line();
+  void end_event();
+  /// A line of Chrome's that a new file needs too.
+  void describe(std::string_view line);
+  void begin_again();
   void append_time(std::string_view key, std::int64_t ns);
 
   const std::int64_t origin_ns_;
   Emit emit_;
-  std::string text_;
+  std::string text_, described_;
+  std::unique_ptr<PerfettoStory> story_;
   std::map<int, std::unique_ptr<Rank>> ranks_;
   std::unordered_map<std::string, std::uint32_t> rows_;
   std::size_t rows_bytes_ = 0;

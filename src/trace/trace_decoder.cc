@@ -232,6 +232,7 @@ void TraceDecoder::parse_clock(Reader& reader) {
     clocks_[0] = clocks_[1];
   clocks_[1] = {ticks, ns};
   ++clocks_seen_;
+  listener_.on_clock(ns);
   const auto passed = static_cast<double>(static_cast<std::int64_t>(ticks - clocks_[0].ticks));
   const auto passed_ns = static_cast<double>(ns) - static_cast<double>(clocks_[0].ns);
   if (clocks_seen_ >= 2 && passed > 0 && passed_ns > 0) ns_per_tick_ = passed_ns / passed;

@@ -27,6 +27,8 @@ class TraceListener {
   virtual ~TraceListener() = default;
   /// Recording starts (again): tracks are numbered from 1 again, nothing is under way.
   virtual void on_start() = 0;
+  /// The rank's clock was read.
+  virtual void on_clock(std::int64_t ns) = 0;
   virtual void on_track(std::uint32_t track, TraceTrack description) = 0;
   virtual void on_submitted(std::uint32_t track, std::int64_t ns) = 0;
   virtual void on_batch_begin(std::uint32_t batch, std::int64_t ns) = 0;

@@ -11,12 +11,27 @@
 #include "base/format.h"
 #include "base/own_file.h"
 #include "base/text.h"
+#include "trace/perfetto_packets.h"
 #include "trace/timeline.h"
 
 namespace hvd::trace {
 namespace {
 
-constexpr std::size_t end_bytes = 512;  ///< room for the last line, whatever happens
+constexpr std::size_t end_bytes = 512;  ///< room for the last event, whatever happens
+constexpr std::size_t most_written_bytes = 96u << 10;
+constexpr std::string_view no_packet{"\x0a\x00", 2};
+
+/// Where the packet that begins there ends; 0: there is no whole one.
+std::size_t packet_end(std::string_view bytes, std::size_t at) {
+  if (at >= bytes.size() || bytes[at] != packet_tag) return 0;
+  std::uint64_t length = 0;
+  for (unsigned shift = 0; shift < 35; shift += 7) {
+    if (++at >= bytes.size()) return 0;
+    length |= std::uint64_t{static_cast<std::uint8_t>(bytes[at]) & 0x7fu} << shift;
+    if (static_cast<std::uint8_t>(bytes[at]) < 0x80) return length < bytes.size() - at ? at + 1 + length : 0;
+  }
+  return 0;
+}
 
 Fd create(const std::string& path, const std::string& option) {
   try {
@@ -30,55 +45,107 @@ Fd create(const std::string& path, const std::string& option) {
 }  // namespace
 
 TraceFile::TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option)
-    : path_(std::move(path)), max_bytes_(max_bytes), file_(create(path_, option)) {
+    : path_(std::move(path)), format_(format_of(path_)), max_bytes_(max_bytes), file_(create(path_, option)) {
   struct stat about {};
   regular_ = fstat(file_.get(), &about) == 0 && S_ISREG(about.st_mode);
-  put(Timeline::opening());
+  // Perfetto's format begins with nothing: that a device is full shows with the first bytes.
+  const std::string_view opening = Timeline::opening(format_);
+  put(opening.empty() ? no_packet : opening);
   if (error_ != 0) throw Error(Code::usage, option, formatted("cannot write '{}': {}", path_, errno_text(error_)));
   recent_.clear();
 }
 
-/// False, and what did not fit is left out by whole lines.
-bool TraceFile::put(std::string_view lines) {
-  const bool good = write_all(file_.get(), lines);
+std::string TraceFile::older_path(const std::string& path) {
+  const std::size_t slash = path.rfind('/'), base = slash == path.npos ? 0 : slash + 1, dot = path.rfind('.');
+  if (dot == path.npos || dot <= base) return path + ".older";
+  return path.substr(0, dot) + ".older" + path.substr(dot);
+}
+
+/// How many bytes at the beginning of recent_ are whole events and no more than @p bytes.
+std::size_t TraceFile::events_within(std::size_t bytes) const {
+  if (format_ == TimelineFormat::chrome) return bytes == 0 ? 0 : recent_.rfind('\n', bytes - 1) + 1;  // npos: 0
+  std::size_t end = 0;
+  for (std::size_t next = 0; (next = packet_end(recent_, end)) != 0 && next <= bytes;) end = next;
+  return end;
+}
+
+std::uint64_t TraceFile::count_events(std::size_t from) const {
+  if (format_ == TimelineFormat::chrome)
+    return static_cast<std::uint64_t>(
+        std::count(recent_.begin() + static_cast<std::ptrdiff_t>(from), recent_.end(), '\n'));
+  std::uint64_t count = 0;
+  while ((from = packet_end(recent_, from)) != 0) ++count;
+  return count;
+}
+
+/// False, and what did not fit is left out by whole events.
+bool TraceFile::put(std::string_view events) {
+  const bool good = write_all(file_.get(), events);
   if (!good) error_ = errno;
-  written_bytes_ += lines.size();
+  written_bytes_ += events.size();
   if (!regular_) {
     cut_ = !good;
     return good;
   }
-  recent_ += lines;
+  recent_ += events;
   if (!good) make_room();
   // No more of it is kept than make_room() may need.
-  if (recent_.size() > end_bytes) recent_.erase(0, recent_.rfind('\n', recent_.size() - end_bytes - 1) + 1);
+  if (recent_.size() > 2 * end_bytes) {
+    std::size_t kept = events_within(recent_.size() - end_bytes);
+    recent_.erase(0, kept);
+  }
   return good;
 }
 
-/// Takes back lines until the end has room: the blocks that the file has stay its own.
+/// Takes back events until the end has room: the blocks that the file has stay its own.
 void TraceFile::make_room() {
   struct stat about {};
   const std::uint64_t recent_at = written_bytes_ - recent_.size();
   std::size_t kept = 0;
   if (fstat(file_.get(), &about) == 0 && static_cast<std::uint64_t>(about.st_size) > recent_at + end_bytes)
-    kept = recent_.rfind('\n', static_cast<std::uint64_t>(about.st_size) - recent_at - end_bytes - 1) + 1;  // npos: 0
+    kept = events_within(static_cast<std::uint64_t>(about.st_size) - recent_at - end_bytes);
   cut_ = ftruncate(file_.get(), static_cast<off_t>(recent_at + kept)) != 0;
-  dropped_ +=
-      static_cast<std::uint64_t>(std::count(recent_.begin() + static_cast<std::ptrdiff_t>(kept), recent_.end(), '\n'));
+  dropped_ += count_events(kept);
   recent_.resize(kept);
   written_bytes_ = recent_at + kept;
 }
 
-void TraceFile::write(std::string_view lines) {
-  if (!usable()) return;
-  full_ = written_bytes_ + lines.size() + 2 * end_bytes > max_bytes_;  // for the mark, and for the end
-  const std::string mark =
-      R"({"ph":"M","name":"hvd_full","pid":0,"args":{"limit_bytes":)" + std::to_string(max_bytes_) + "}},\n";
-  put(full_ ? mark : lines);
+/// The file becomes the older one, and another begins.
+bool TraceFile::rotate() {
+  put(Timeline::ending("continued in " + path_, format_));
+  if (rename(path_.c_str(), older_path(path_).c_str()) != 0) return false;
+  try {
+    file_ = create(path_, "");
+  } catch (const Error&) { return false; }
+  written_bytes_ = 0;
+  recent_.clear();
+  put(Timeline::opening(format_));
+  return rotated_ = true;
 }
 
-void TraceFile::write_end(std::string_view lines) {
+bool TraceFile::write(std::string_view events) {
+  if (!usable()) return true;
+  const std::uint64_t after = written_bytes_ + events.size() + 2 * end_bytes;  // for the mark, and for the end
+  full_ = after > max_bytes_;
+  if (full_) {
+    const std::string mark =
+        R"({"ph":"M","name":"hvd_full","pid":0,"args":{"limit_bytes":)" + std::to_string(max_bytes_) + "}}";
+    put(format_ == TimelineFormat::chrome ? mark + ",\n" : Timeline::packet_of(mark));
+    return true;
+  }
+  const bool good = put(events);
+  // The next events fit as well, as many as are written at once.
+  if (!regular_ || error_ != 0 || after + most_written_bytes <= max_bytes_ / 2) return good;
+  return !rotate() && good;
+}
+
+void TraceFile::write_end(std::string_view text) {
   if (cut_) return;
-  if (put(lines) && fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS) error_ = errno;
+  const std::string said = full_          ? "the size limit was reached"
+                           : dropped_ > 0 ? count_of(static_cast<long long>(dropped_), "event") + " did not fit"
+                                          : std::string(text);
+  if (put(Timeline::ending(said, format_)) && fsync(file_.get()) != 0 && errno != EINVAL && errno != EROFS)
+    error_ = errno;
 }
 
 std::string TraceFile::warning() const {
@@ -87,7 +154,10 @@ std::string TraceFile::warning() const {
                      count_of(static_cast<long long>(dropped_), "event"));
   if (error_ != 0) return path_ + ": the timeline is incomplete: " + errno_text(error_);
   if (full_)
-    return formatted("{}: the timeline stops at {} MB (HVD_TIMELINE_MAX_MB sets the limit)", path_, max_bytes_ >> 20);
+    return formatted("{}: the timeline stops at {} MB (--timeline-max-mb sets the limit)", path_, max_bytes_ >> 20);
+  if (rotated_)
+    return formatted("{} has the end, {} what was before it: together at most {} MB (--timeline-max-mb sets the limit)",
+                     path_, older_path(path_), max_bytes_ >> 20);
   return {};
 }
 

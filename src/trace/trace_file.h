@@ -5,39 +5,50 @@
 #include <string_view>
 
 #include "base/file.h"
+#include "trace/timeline.h"
 
 namespace hvd::trace {
 
 /// Thread: one at a time.
 class TraceFile {
  public:
-  /// Creates or empties @p path and writes the array's beginning.  Throws Error{usage}, its where @p option.
+  /// Creates or empties @p path, of the format that its ending says, and begins it.  Throws Error{usage}, its where @p
+  /// option.
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
-  /// Writes whole lines.  At the size limit writes a mark that says so, and from then on nothing.  Lines for which the
-  /// disk has no room are left out; the next are tried again.
-  void write(std::string_view lines);
-  /// Writes the last lines, even past the limit, and syncs.
-  void write_end(std::string_view lines);
+  /// Writes whole events.  At half the size limit the file gets another name (older_path()), in the place of the one
+  /// that had it, and begins anew: what is on disk is the last of the job.  What cannot be renamed, a pipe, gets a mark
+  /// that says so at the limit, and from then on nothing.  Events for which the disk has no room are left out; the next
+  /// are tried again.  False: something was left out, or a new file begins.
+  bool write(std::string_view events);
+  /// Writes what closes the file, even past the limit, and syncs.
+  void write_end(std::string_view text);
 
-  bool full() const { return full_; }
+  TimelineFormat format() const { return format_; }
+  /// t.older.json
+  static std::string older_path(const std::string& path);
   bool usable() const { return !full_ && !cut_; }
   /// One line for the user when something is missing in the file; else "".
   std::string warning() const;
 
  private:
-  bool put(std::string_view lines);
+  bool put(std::string_view events);
   void make_room();
+  bool rotate();
+  std::size_t events_within(std::size_t bytes) const;
+  std::uint64_t count_events(std::size_t from) const;
 
   const std::string path_;
+  const TimelineFormat format_;
   const std::uint64_t max_bytes_;
   Fd file_;
   std::uint64_t written_bytes_ = 0;
   bool regular_ = false;
-  std::string recent_;         ///< the last whole lines of the file, longer than the file's end needs
-  std::uint64_t dropped_ = 0;  ///< lines
-  int error_ = 0;              ///< errno
-  bool cut_ = false;           ///< the file ends within a line: a pipe whose reader is gone, say
+  std::string recent_;         ///< the last whole events of the file, longer than the file's end needs
+  std::uint64_t dropped_ = 0;  ///< events
+  bool rotated_ = false;
+  int error_ = 0;     ///< errno
+  bool cut_ = false;  ///< the file ends within an event: a pipe whose reader is gone, say
   bool full_ = false;
 };
 

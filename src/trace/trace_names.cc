@@ -1,5 +1,6 @@
 #include "trace/trace_names.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/format.h"
@@ -35,10 +36,15 @@ constexpr std::array<std::string_view, trace_phases> phases = {"QUEUE",
 #define HVD_NAME(enumerator, number, word, name, ...) name,
 constexpr std::string_view dtypes[] = {HVD_DTYPES(HVD_NAME)};
 #undef HVD_NAME
+#define HVD_BYTES(enumerator, number, word, name, bytes) bytes,
+constexpr std::uint8_t sizes[] = {HVD_DTYPES(HVD_BYTES)};
+#undef HVD_BYTES
 
 }  // namespace
 
 std::string_view op_name(TraceOp op) { return ops[static_cast<std::size_t>(op)]; }
+
+bool is_operation(std::string_view name) { return std::find(ops.begin(), ops.end(), name) != ops.end(); }
 
 std::string phase_name(Phase phase, TraceOp op) {
   std::string name(phases[static_cast<std::size_t>(phase)]);
@@ -50,6 +56,16 @@ std::string dtype_name(int dtype) {
   if (dtype >= 0 && static_cast<std::size_t>(dtype) < std::size(dtypes))
     return std::string(dtypes[static_cast<std::size_t>(dtype)]);
   return formatted("dtype{}", dtype);
+}
+
+std::uint64_t dtype_bytes(int dtype) {
+  return dtype >= 0 && static_cast<std::size_t>(dtype) < std::size(sizes) ? sizes[static_cast<std::size_t>(dtype)] : 0;
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  std::string text = "[";
+  for (const std::uint64_t dim : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
+  return text + "]";
 }
 
 }  // namespace hvd::trace

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trace/trace_record.h"
 
@@ -9,9 +10,15 @@ namespace hvd::trace {
 
 /// "ALLREDUCE"
 std::string_view op_name(TraceOp op);
+/// It is one of those names.
+bool is_operation(std::string_view name);
 /// "MEMCPY_IN_FUSION_BUFFER"; for mpi, nccl and shm with the operation: "MPI_BCAST", "SHM_ALLREDUCE".
 std::string phase_name(Phase phase, TraceOp op);
 /// hvd_dtype's name in numpy's words: "float32"; "dtype<n>" for a number that is none.
 std::string dtype_name(int dtype);
+/// Bytes of an element; 0 for a number that is none.
+std::uint64_t dtype_bytes(int dtype);
+/// "[2, 3]"
+std::string shape_text(const std::vector<std::uint64_t>& shape);
 
 }  // namespace hvd::trace

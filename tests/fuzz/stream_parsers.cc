@@ -37,7 +37,7 @@ class File {
 /// Frames of records: u8 rank, u16 length, body, and so on.  What is made of them is JSON, whatever they hold.
 void trace(const std::string& s) {
   std::string text(trace::Timeline::opening());
-  trace::Timeline timeline(0, [&](std::string_view lines) { text += lines; });
+  trace::Timeline timeline(0, [&](std::string_view lines) { return text += lines, true; });
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
   for (std::size_t at = 0; at + 3 <= s.size();) {
     const int rank = byte(at) % 3;

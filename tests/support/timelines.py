@@ -86,8 +86,20 @@ def python_with(*modules: str) -> str | None:
     return python if subprocess.run([python, "-c", code], timeout=60).returncode == 0 else None
 
 
+def read_packets(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Perfetto's format, through hvd-timeline."""
+    if not path.exists() or path.stat().st_size < 3:
+        return []
+    converted = path.with_suffix(".converted.json")
+    argv = [str(BUILD / "tools/hvd-timeline/hvd-timeline"), "convert", str(path), "-o", str(converted)]
+    subprocess.run(argv, check=True, timeout=60, env=environment(), capture_output=True)
+    return read_events(converted)
+
+
 def read_events(path: pathlib.Path) -> list[dict[str, Any]]:
     """The whole events of a timeline that may stop anywhere."""
+    if path.suffix == ".pftrace":
+        return read_packets(path)
     text = path.read_text(errors="replace") if path.exists() else ""
     if not text.endswith("]\n"):
         text = text[: text.rfind("},\n") + 1] + "]"

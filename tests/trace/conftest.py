@@ -20,11 +20,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 @pytest.fixture
 def start_job(tmp_path: pathlib.Path) -> Iterator[Callable[..., Job]]:
-    """start_job(command…, flags=[…], env={…}): a Job; it is ended with the test."""
+    """start_job(command…, flags=[…], env={…}, ending="json"): a Job; it is ended with the test."""
     jobs: list[Job] = []
 
-    def start(*command: object, flags: list[str] | None = None, env: dict[str, str] | None = None) -> Job:
-        name = tmp_path / f"timeline{len(jobs)}.json"
+    def start(*command: object, flags: list[str] | None = None, env: dict[str, str] | None = None, ending: str = "json") -> Job:
+        name = tmp_path / f"timeline{len(jobs)}.{ending}"
         jobs.append(Job(name, [str(part) for part in command], flags or [], env or {}, name.with_suffix(".log")))
         return jobs[-1]
 

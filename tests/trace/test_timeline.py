@@ -15,10 +15,9 @@ import pytest
 
 from support.hvdrun import patience
 from support.timelines import BUILD, FAKE_RANK, Job, environment, read_events
+from support.trace_jobs import IMPORT_ERRORS, SLICES, counts, ranks_alone, victim
 
 pytestmark = pytest.mark.timeout(300)  # a browser's start on a busy core
-IMPORT_ERRORS = "select name, value from stats where severity = 'error' and value > 0"
-SLICES = "select name, count(*) from slice group by name"
 PARENTS = "select distinct p.name, s.name from slice s join slice p on s.parent_id = p.id where s.dur > 0"
 PROCESSES = "select pid, name from process where name like 'rank %' order by pid"
 
@@ -56,23 +55,6 @@ def test_both_ranks_in_one_file(start_job: StartJob, ask_perfetto: AskPerfetto) 
     assert [name.startswith(f"rank {pid} (") for pid, name in processes] == [True, True]
 
 
-def counts(rows: list[list[Any]]) -> dict[str, int]:
-    return {str(name): int(count) for name, count in rows}
-
-
-def victim(job: Job, kind: str) -> int:
-    """The process to kill: hvdrun, the host daemon, rank 1's or its guard's."""
-    if kind == "hvdrun":
-        return job.process.pid
-    processes = job.processes()
-    names = {pid: name for pid, _, name in processes}
-    parents = {pid: parent for pid, parent, _ in processes}
-    if kind == "daemon":
-        return next(pid for pid, parent, _ in processes if parent == job.process.pid)
-    rank = [pid for pid, name in names.items() if name == "fake_rank"][-1]
-    return rank if kind == "rank" else parents[rank]
-
-
 @pytest.mark.parametrize("kind", ["rank", "guard", "daemon", "hvdrun"])
 def test_opens_after_kill(kind: str, start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
     job = start_job(FAKE_RANK, 20, 100000, 2000)
@@ -108,11 +90,13 @@ def test_what_a_killed_rank_had_sent_is_there(start_job: StartJob) -> None:
 
 
 def test_the_size_is_limited(start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
-    job = start_job(FAKE_RANK, 100, 200, 1000, env={"HVD_TIMELINE_MAX_MB": "1"})
+    job = start_job(FAKE_RANK, 100, 200, 1000, flags=["--timeline-max-mb", "1"])
     assert job.wait() == 0
-    assert job.timeline.stat().st_size <= 1 << 20
-    assert "HVD_TIMELINE_MAX_MB" in job.output()
-    assert json.loads(job.timeline.read_text())[-1]["args"]["text"] == "the size limit was reached"
+    older = job.timeline.with_suffix(".older.json")
+    assert job.timeline.stat().st_size + older.stat().st_size <= 1 << 20
+    assert "--timeline-max-mb" in job.output()
+    assert json.loads(older.read_text())[-1]["args"]["text"] == f"continued in {job.timeline}"
+    assert json.loads(job.timeline.read_text())[-1]["args"]["text"] == "end"
     assert ask_perfetto(job.timeline, IMPORT_ERRORS) == [[]]
 
 
@@ -132,18 +116,10 @@ def test_refused_before_anything_starts(path: str, env: dict[str, str], says: st
     assert not (tmp_path / "started").exists()
 
 
-def ranks_alone(folder: pathlib.Path) -> list[pathlib.Path]:
-    """What two ranks write without hvdrun."""
-    for rank in ("0", "1"):
-        env = environment(HOROVOD_TIMELINE=str(folder / "t.json"), HVD_RANK=rank, HVD_SIZE="2")
-        subprocess.run([str(FAKE_RANK), "10", "20"], env=env, check=True, timeout=30, stdout=subprocess.DEVNULL)
-    return [folder / "t.json", folder / "t.rank1.json"]
-
-
 def test_merge_joins_what_ranks_wrote_alone(
     tmp_path: pathlib.Path, run_tool: Callable[..., subprocess.CompletedProcess[str]], ask_perfetto: AskPerfetto
 ) -> None:
-    files = ranks_alone(tmp_path)
+    files = ranks_alone(tmp_path, "json")
     merged = tmp_path / "merged.json"
     done = run_tool("merge", *files, "-o", merged)
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "trace/perfetto_packets.h"
 
 namespace hvd::timeline {
 
@@ -31,12 +32,18 @@ EventReader::EventReader(const std::string& path) : path_(path) {
   if (!file_) throw Error(Code::usage, path, "cannot be read: " + std::string(std::strerror(errno)));
   const int first = file_.peek();
   if (first == std::ifstream::traits_type::eof()) throw Error(Code::usage, path, "is empty");
-  if (first != '[')
-    throw Error(Code::usage, path, "is no timeline: it does not begin with [",
+  if (first == trace::packet_tag) packets_ = std::make_unique<PacketLines>(path);
+  if (first != '[' && !packets_)
+    throw Error(Code::usage, path, "is no timeline: it begins neither with [ nor with a packet of Perfetto's",
                 "hvdrun --timeline-filename FILE and HOROVOD_TIMELINE=FILE write what this reads");
 }
 
 bool EventReader::next(TimelineEvent& event) {
+  while (packets_) {
+    ++number_;
+    if (!packets_->next(line_)) return false;
+    if (parse(line_, event)) return true;
+  }
   while (std::getline(file_, line_)) {
     ++number_;
     const bool last = file_.eof() || file_.peek() == std::ifstream::traits_type::eof();

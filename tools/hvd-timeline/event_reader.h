@@ -1,4 +1,5 @@
-/// @file event_reader.h — reads a Chrome trace of one event a line, whole or cut off anywhere.
+/// @file event_reader.h — reads a timeline, whole or cut off anywhere: a Chrome trace of one event a line, or
+/// Perfetto's.
 ///
 /// hvdrun, libhvd and Horovod write one event a line.  A file of another tool, on one line or as an object with
 /// "traceEvents", is refused with a message.
@@ -7,8 +8,11 @@
 
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
+
+#include "packet_lines.h"
 
 namespace hvd::timeline {
 
@@ -31,14 +35,17 @@ class EventReader {
   /// False at the end.  Throws Error{usage} naming file and line for what is no event, unless it is the last line.
   bool next(TimelineEvent& event);
   /// The file stops without its closing bracket: its writer was killed.
-  bool cut_off() const { return !closed_; }
+  bool cut_off() const { return packets_ ? !packets_->closed() : !closed_; }
   const std::string& path() const { return path_; }
+  /// It is Perfetto's format.
+  bool of_packets() const { return packets_ != nullptr; }
 
  private:
   bool parse(std::string_view text, TimelineEvent& event);
 
   const std::string path_;
   std::ifstream file_;
+  std::unique_ptr<PacketLines> packets_;
   simdjson::ondemand::parser parser_;
   std::string line_;  ///< with simdjson's padding behind it
   std::string name_;

@@ -11,7 +11,8 @@ namespace {
 
 int run(int argc, char** argv) {
   CLI::App app(
-      "Works on the timelines that hvdrun and Horovod-style programs write (Chrome trace JSON).\n"
+      "Works on the timelines that hvdrun and Horovod-style programs write (Chrome trace JSON, or Perfetto's "
+      ".pftrace).\n"
       "Look at one in https://ui.perfetto.dev or chrome://tracing.",
       "hvd-timeline");
   app.set_version_flag("--version", "hvd-timeline " HVD_VERSION);
@@ -25,6 +26,10 @@ int run(int argc, char** argv) {
   merge->add_option("-o,--output", output, "The file to write")->required();
 
   std::string input;
+  CLI::App* convert = app.add_subcommand("convert", "Write a timeline in the other format, .json or .pftrace");
+  convert->add_option("FILE", input, "A timeline, whole or cut off")->required();
+  convert->add_option("-o,--output", output, "The file to write; its ending says the format")->required();
+
   bool json = false;
   CLI::App* report =
       app.add_subcommand("report", "Count and time operations, negotiations and phases; name the ranks that come late");
@@ -34,8 +39,9 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : static_cast<int>(hvd::Code::usage); }
-  if (merge->parsed()) {
-    for (const std::string& warning : hvd::timeline::merge(inputs, output))
+  if (merge->parsed() || convert->parsed()) {
+    for (const std::string& warning :
+         merge->parsed() ? hvd::timeline::merge(inputs, output) : hvd::timeline::convert(input, output))
       std::fprintf(stderr, "hvd-timeline: %s\n", hvd::printable(warning).c_str());
     return 0;
   }

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,9 +10,8 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json_text.h"
-#include "base/own_file.h"
 #include "event_reader.h"
-#include "trace/timeline.h"
+#include "event_writer.h"
 
 namespace hvd::timeline {
 
@@ -63,7 +61,7 @@ class RowNumbers {
 /// Copies one file's events with new rows and times.
 class Copier {
  public:
-  Copier(const std::string& path, std::int64_t shift_ns, RowNumbers& rows, std::ofstream& to)
+  Copier(const std::string& path, std::int64_t shift_ns, RowNumbers& rows, EventWriter& to)
       : reader_(path), shift_ns_(shift_ns), rows_(rows), to_(to) {}
 
   void run() {
@@ -102,24 +100,21 @@ class Copier {
       at = place + change.first;
     }
     line_.append(at, end);
-    line_ += ",\n";
-    to_ << line_;
+    TimelineEvent moved = event;
+    if (const auto row = numbers_.find(event.tid); row != numbers_.end()) moved.tid = row->second;
+    moved.ts_us += static_cast<double>(shift_ns_) / 1000;
+    moved.line = line_;
+    to_.put(moved, line_, reader_.of_packets());
   }
 
   EventReader reader_;
   const std::int64_t shift_ns_;
   RowNumbers& rows_;
-  std::ofstream& to_;
+  EventWriter& to_;
   std::map<std::int64_t, std::int64_t> numbers_;  ///< this file's row → the merged row
   std::map<std::string, int> seen_;
   std::string line_;
 };
-
-Fd create(const std::string& path) {
-  try {
-    return open_own_file(path, WriteMode::truncate, 0666);
-  } catch (const Error& e) { throw Error(Code::usage, "-o", std::string("cannot write ") + e.what(), e.hint); }
-}
 
 }  // namespace
 
@@ -134,9 +129,7 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
     if (std::filesystem::equivalent(path, output, not_there))
       throw Error(Code::usage, "-o", output + " is also an input");
   }
-  const Fd opened = create(output);
-  std::ofstream to(formatted("/proc/self/fd/{}", opened.get()), std::ios::binary | std::ios::app);
-  to << trace::Timeline::opening();
+  EventWriter to(output);
 
   const FileOrigin& first = files.begin()->second.second;
   std::vector<std::string> warnings;
@@ -154,15 +147,26 @@ std::vector<std::string> merge(const std::vector<std::string>& inputs, const std
                      {"name", "hvd_clock"},
                      {"pid", rank},
                      {"args", {{"offset_ns", shift_ns}, {"aligned_by", same_clock ? "same clock" : "wall clock"}}}};
-    to << clock.dump() << ",\n";
+    to.put_note(clock.dump());
     Copier copier(path, shift_ns, rows, to);
     copier.run();
     if (copier.cut_off()) warnings.push_back(path + ": ends early, its rank was killed");
   }
-  to << trace::Timeline::ending("merged");
-  to.close();
-  if (!to) throw Error(Code::unavailable, output, "could not be written whole", "is the disk full?");
+  to.close("merged");
   return warnings;
+}
+
+std::vector<std::string> convert(const std::string& input, const std::string& output) {
+  std::error_code not_there;
+  if (std::filesystem::equivalent(input, output, not_there)) throw Error(Code::usage, "-o", output + " is the input");
+  EventReader reader(input);
+  EventWriter to(output);
+  TimelineEvent event;
+  while (reader.next(event))
+    if (event.name != "hvd_end") to.put(event, event.line, reader.of_packets());
+  to.close("converted");
+  if (reader.cut_off()) return {input + ": ends early, its writer was killed"};
+  return {};
 }
 
 }  // namespace hvd::timeline

@@ -42,6 +42,7 @@ class Lines : public trace::TraceListener {
   int starts = 0;
 
   void on_start() override { ++starts; }
+  void on_clock(std::int64_t) override {}
   void on_track(std::uint32_t id, trace::TraceTrack track) override {
     lines.push_back("track " + std::to_string(id) + " " + track.name);
     tracks.push_back(std::move(track));

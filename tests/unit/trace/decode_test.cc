@@ -112,7 +112,7 @@ TEST_CASE("decoder and timeline: damaged bytes never do harm") {
   std::mt19937 random(42);
   for (int round = 0; round < 4000; ++round) {
     std::size_t text_bytes = 0;
-    trace::Timeline timeline(0, [&](std::string_view lines) { text_bytes += lines.size(); });
+    trace::Timeline timeline(0, [&](std::string_view lines) { return text_bytes += lines.size(), true; });
     for (int rank = 0; rank < 2; ++rank)
       for (auto frame : frames) {
         const std::size_t damage = random() % 8;
@@ -129,7 +129,7 @@ TEST_CASE("decoder and timeline: damaged bytes never do harm") {
 TEST_CASE("decoder: noise never does harm") {
   std::mt19937 random(7);
   for (int round = 0; round < 20'000; ++round) {
-    trace::Timeline timeline(0, [](std::string_view) {});
+    trace::Timeline timeline(0, [](std::string_view) { return true; });
     for (int i = 0; i < 4; ++i) {
       std::vector<std::uint8_t> bytes(random() % 200);
       for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random() % 2 ? random() % 16 : random());

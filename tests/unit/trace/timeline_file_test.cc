@@ -17,6 +17,7 @@
 #include "launcher/control/clock.h"
 #include "launcher/control/pacer.h"
 #include "recorder/file_sink.h"
+#include "trace/perfetto_packets.h"
 #include "trace/timeline.h"
 #include "trace/trace_file.h"
 
@@ -89,17 +90,78 @@ TEST_CASE("timeline file: readable while the job runs, without a close") {
   CHECK(text.find("\"ALLREDUCE\"") != std::string::npos);
 }
 
-TEST_CASE("timeline file: stops at its limit and says so") {
+TEST_CASE("timeline file: at half its limit another begins, the last two are kept, and each can be read") {
   const test::TempFolder folder;
-  const std::string path = folder.path + "/t.json";
-  TimelineFile file({path, 1, 200'000});
+  const std::string path = folder.path + "/t.json", older = folder.path + "/t.older.json";
+  TimelineFile file({path, 1, 500'000});
   file.rank_started(0, "host", true);
-  for (const auto& frame : recording(5000)) file.append(0, body(frame));
-  CHECK(file.close(milliseconds(5000)).find("HVD_TIMELINE_MAX_MB") != std::string::npos);
-  const std::string text = read_file(path, 1u << 24);
-  CHECK(text.size() <= 200'000);
-  const auto events = nlohmann::json::parse(text);
-  CHECK(events.back()["args"]["text"] == "the size limit was reached");
+  for (const auto& frame : recording(10'000)) file.append(0, body(frame));
+  CHECK(file.close(milliseconds(5000)).find("--timeline-max-mb") != std::string::npos);
+  const std::string text = read_file(path, 1u << 24), before = read_file(older, 1u << 24);
+  CHECK(text.size() + before.size() <= 500'000);
+  const auto events = nlohmann::json::parse(text), first = nlohmann::json::parse(before);
+  CHECK(events.back()["args"]["text"] == "end");
+  CHECK(first.back()["args"]["text"] == "continued in " + path);
+  const auto named = [](const auto& file_events, std::string_view name) {
+    return std::any_of(file_events.begin(), file_events.end(),
+                       [&](const auto& event) { return event["name"] == name; });
+  };
+  for (const char* name : {"process_name", "thread_name", "hvd_clock"}) CHECK(named(events, name));
+  CHECK(first[first.size() - 2]["ts"] <= events[events.size() - 2]["ts"]);
+}
+
+namespace {
+
+/// The packets of a file that may stop anywhere, without what stops.
+std::size_t whole_packets(const std::string& bytes) {
+  std::size_t at = 0, end = 0;
+  while (at < bytes.size()) {
+    REQUIRE(bytes[at] == trace::packet_tag);
+    std::size_t length = 0;
+    for (unsigned shift = 0; ++at < bytes.size(); shift += 7) {
+      length |= (static_cast<std::size_t>(bytes[at]) & 0x7f) << shift;
+      if ((bytes[at] & 0x80) == 0) break;
+    }
+    at += 1 + length;
+    if (at <= bytes.size()) end = at;
+  }
+  return end;
+}
+
+}  // namespace
+
+TEST_CASE("timeline file: packets, whole ones only, on a full disk too and after a change of files") {
+  const test::TempFolder folder;
+  const std::string path = folder.path + "/t.pftrace";
+  {
+    TimelineFile file({path, 2, 400'000});
+    for (int rank = 0; rank < 2; ++rank) file.rank_started(rank, "host", true);
+    for (const auto& frame : recording(10'000)) file.append(0, body(frame));
+    CHECK(file.close(milliseconds(5000)).find("--timeline-max-mb") != std::string::npos);
+    for (const std::string& name : {path, folder.path + "/t.older.pftrace"}) {
+      const std::string bytes = read_file(name, 1u << 24);
+      CHECK(bytes.size() <= 200'000);
+      CHECK(whole_packets(bytes) == bytes.size());
+      CHECK(bytes.find("rank 0 (host)") != bytes.npos);
+    }
+  }
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  for (const rlim_t room : {20'000, 20'001, 20'017}) {
+    TimelineFile file({path, 1});
+    file.rank_started(0, "host", true);
+    const struct rlimit limit { room, before.rlim_max };
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    for (const auto& frame : recording(1000)) file.append(0, body(frame));
+    CHECK(file.close(milliseconds(5000)).ends_with(" did not fit; the others can be read"));
+    setrlimit(RLIMIT_FSIZE, &before);
+    const std::string bytes = read_file(path, 1u << 24);
+    CHECK(bytes.size() > room - 2000);
+    CHECK(whole_packets(bytes) == bytes.size());
+    CHECK(bytes.find(" did not fit\"") != bytes.npos);
+  }
+  signal(SIGXFSZ, handler);
 }
 
 TEST_CASE("timeline file: cannot be written") {
@@ -144,7 +206,7 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
   CHECK(file.usable());
   allow(before.rlim_cur);
   file.write(line);  // there is room again
-  file.write_end(trace::Timeline::ending("end"));
+  file.write_end("end");
   CHECK(file.warning() == path + ": File too large: 2 events did not fit; the others can be read");
   CHECK(nlohmann::json::parse(read_file(path, 1u << 24)).size() == 4);
   signal(SIGXFSZ, handler);
@@ -159,17 +221,6 @@ TEST_CASE("timeline file: bad records cost one rank, not the file") {
   for (const auto& frame : recording(3)) file.append(1, body(frame));
   CHECK(file.close(milliseconds(5000)).find("rank 0") != std::string::npos);
   CHECK(read_file(path, 1u << 24).find("\"ALLREDUCE\"") != std::string::npos);
-}
-
-TEST_CASE("timeline size: from the environment") {
-  const auto with = [](const char* value) {
-    setenv("HVD_TIMELINE_MAX_MB", value, 1);
-    return TimelineFile::max_bytes_from_environment();
-  };
-  CHECK(with("") == std::uint64_t{1024} << 20);
-  CHECK(with("3") == 3u << 20);
-  for (const char* bad : {"0", "-1", "x", "3x", "99999999999999999999"}) CHECK_THROWS_AS(with(bad), Error);
-  unsetenv("HVD_TIMELINE_MAX_MB");
 }
 
 TEST_CASE("clock: the fastest round trip counts, and grows old") {

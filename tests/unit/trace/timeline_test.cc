@@ -64,7 +64,7 @@ class Script {
 
 struct Fixture {
   std::string text = std::string(trace::Timeline::opening());
-  trace::Timeline timeline{0, [this](std::string_view lines) { text += lines; }};
+  trace::Timeline timeline{0, [this](std::string_view lines) { return text += lines, true; }};
   Script control, user, engine;
 
   void start(int rank) {

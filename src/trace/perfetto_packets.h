@@ -1,0 +1,113 @@
+/// @file perfetto_packets.h — Perfetto's trace format, the part of it that timelines use: TracePackets with
+/// TrackEvents.
+///
+/// A file is a sequence of packets; it is read up to where it stops.  Names are written once and then meant by number,
+/// tracks are described at their first use.  A packet that was not written takes its names with it: restart() writes
+/// all anew. Field numbers: protos/perfetto/trace/trace_packet.proto and track_event/*.proto of
+/// github.com/google/perfetto.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace hvd::trace {
+
+/// What a packet starts with (field 1 of Trace, with a length).
+inline constexpr char packet_tag = 0x0a;
+/// Field of a packet that Perfetto does not know: a line of the same timeline as Chrome JSON, for hvd-timeline.
+inline constexpr std::uint32_t packet_note_field = 7001;
+
+/// Numbers of fields: TracePacket
+inline constexpr std::uint32_t packet_timestamp = 8, packet_sequence = 10, packet_event = 11, packet_interned = 12,
+                               packet_flags = 13, packet_track = 60, packet_service = 69;
+inline constexpr std::uint64_t state_cleared = 1, state_needed = 2;
+// TrackEvent, its types, InternedData, DebugAnnotation
+inline constexpr std::uint32_t event_annotation = 4, event_type = 9, event_name = 10, event_track = 11,
+                               event_value = 30, event_flow = 47;
+inline constexpr std::uint8_t slice_begin = 1, slice_end = 2, instant_event = 3, counter_event = 4;
+inline constexpr std::uint32_t interned_names = 2, interned_annotations = 3;
+inline constexpr std::uint32_t annotation_name = 1, annotation_number = 3;
+// TrackDescriptor, CounterDescriptor, TracingServiceEvent
+inline constexpr std::uint32_t track_uuid = 1, track_name = 2, track_parent = 5, track_counter = 8, track_ordering = 11,
+                               track_order = 12;
+inline constexpr std::uint64_t explicit_order = 3;
+inline constexpr std::uint32_t counter_unit = 3, service_started = 2;
+
+/// A timeline's zero in Perfetto's clock: what was before it has room.
+inline constexpr std::int64_t perfetto_zero_ns = 1'000'000'000'000;
+
+/// Fields of protobuf messages, appended to a string.
+class ProtoText {
+ public:
+  void varint(std::uint64_t value);
+  void number(std::uint32_t field, std::uint64_t value);
+  void fixed(std::uint32_t field, std::uint64_t value);
+  void bytes(std::uint32_t field, std::string_view value);
+  std::string& text() { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// Track 0 is no track.  Times: nanoseconds, not negative.
+class PerfettoPackets {
+ public:
+  enum class Unit : std::uint8_t { none = 0, nanoseconds = 1, bytes = 3 };
+
+  /// @param to  where packets are appended
+  explicit PerfettoPackets(std::string& to) : to_(to) {}
+
+  /// A track under @p parent (0: at the top), children and tops in the order in which they were made or by @p order.
+  std::uint64_t add_track(std::uint64_t parent, std::string name, std::int32_t order);
+  std::uint64_t add_counter(std::uint64_t parent, std::string name, Unit unit, std::int32_t order);
+  void rename(std::uint64_t track, std::string name);
+
+  /// @param flow  events with the same number are joined by arrows, in the order of their times; 0: none
+  void begin(std::uint64_t track, std::string_view name, std::int64_t ns, std::uint64_t flow = 0);
+  /// With a number to show beside it.
+  void begin_counted(std::uint64_t track, std::string_view name, std::int64_t ns, std::string_view what,
+                     std::uint64_t count);
+  void end(std::uint64_t track, std::int64_t ns);
+  void instant(std::uint64_t track, std::string_view name, std::int64_t ns);
+  void counter(std::uint64_t track, std::int64_t value, std::int64_t ns);
+  /// The page shows what follows this moment first; what was before it is to the left.
+  void shown_from(std::int64_t ns);
+  /// A line of JSON that only hvd-timeline reads.
+  void note(std::string_view json);
+  /// What was written so far cannot be relied upon: a new file begins, or packets are missing.
+  void restart();
+
+ private:
+  struct PerfettoTrack {
+    std::uint64_t parent;
+    std::string name;
+    bool counter;
+    Unit unit;
+    std::int32_t order;
+    bool described;
+  };
+  struct PacketEvent {
+    std::uint8_t type;
+    std::uint64_t track;
+    std::string_view name{};
+    std::uint64_t flow = 0;
+    std::int64_t value = 0;
+    std::string_view what{};
+    std::uint64_t count = 0;
+  };
+  void describe(std::uint64_t track);
+  void event(const PacketEvent& event, std::int64_t ns);
+  std::uint64_t named(std::unordered_map<std::string, std::uint64_t>& names, std::string_view name,
+                      std::uint32_t field);
+  void packet(std::int64_t ns, bool sequence);
+
+  std::string& to_;
+  std::vector<PerfettoTrack> tracks_;
+  std::unordered_map<std::string, std::uint64_t> names_, counts_;
+  ProtoText body_, event_, interned_, inner_;
+  bool cleared_ = true;
+};
+
+}  // namespace hvd::trace

@@ -1,0 +1,275 @@
+#include "trace/perfetto_rank.h"
+
+#include <utility>
+
+#include "base/format.h"
+#include "trace/trace_names.h"
+
+namespace hvd::trace {
+
+namespace {
+
+constexpr std::int64_t shortest_wait_ns = 20'000;  ///< below it, ranks take turns: nobody is waited for
+constexpr std::size_t most_meetings = 4096, most_waits = 1u << 16, most_coming = 1u << 17;
+constexpr std::int64_t skew_period_ns = 1'000'000;
+
+/// FNV-1a: the same number for the same tensor in each rank's own file.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211u;
+  return hash;
+}
+
+std::string lower(std::string_view upper) {
+  std::string text(upper);
+  for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return text;
+}
+
+}  // namespace
+
+// ---- all ranks ----
+
+PerfettoStory::Meeting* PerfettoStory::meeting(std::uint64_t key, std::uint64_t index) {
+  Meetings& of = meetings_[key];
+  if (index < of.first || index - of.first >= 2 * most_meetings) return nullptr;
+  while (of.all.size() <= index - of.first) of.all.emplace_back();
+  while (of.all.size() > most_meetings && index - of.first > 0) of.all.pop_front(), ++of.first;
+  return &of.all[index - of.first];
+}
+
+void PerfettoStory::arrived(int rank, std::uint64_t key, std::uint64_t index, std::int64_t ns) {
+  Meeting* of = forgotten_ ? nullptr : meeting(key, index);
+  if (of == nullptr) return;
+  ++of->ranks;
+  of->first_ns = std::min(of->first_ns, ns);
+  if (ns > of->last_ns) of->last_ns = ns, of->last_rank = rank;
+  if (of->ranks != names_.size() || of->ranks < 2) return;
+  const std::int64_t skew = of->last_ns - of->first_ns;
+  if (of->last_ns - skew_at_ns_ < skew_period_ns && skew <= skew_ns_) return;
+  if (skew_track_ == 0)
+    skew_track_ = packets.add_counter(0, "skew of arrival", PerfettoPackets::Unit::nanoseconds, INT32_MAX);
+  skew_at_ns_ = of->last_ns;
+  skew_ns_ = skew;
+  packets.counter(skew_track_, skew, time(of->last_ns));
+}
+
+bool PerfettoStory::known(const BatchWait& wait, int& last_rank) {
+  bool all = !forgotten_;
+  std::int64_t last_ns = INT64_MIN;
+  for (const auto& [key, index] : wait.tensors) {
+    const Meeting* of = forgotten_ ? nullptr : meeting(key, index);
+    if (of == nullptr) return last_rank = -1, true;
+    all = all && of->ranks >= names_.size();
+    if (of->last_ns > last_ns) last_ns = of->last_ns, last_rank = of->last_rank;
+  }
+  return all;
+}
+
+void PerfettoStory::write(const BatchWait& wait, int last_rank) {
+  if (names_.size() > 1 && last_rank == wait.rank) return;
+  const bool told = names_.size() > 1 && last_rank >= 0;
+  packets.begin(wait.track, told ? "waited for " + names_[last_rank] : "waited", time(wait.begin_ns));
+  packets.end(wait.track, time(wait.end_ns) - 1);  // the operation that begins then may be in the file already
+}
+
+void PerfettoStory::wait(BatchWait wait) {
+  waits_.push_back(std::move(wait));
+  if (waits_.size() > most_waits) settle(waits_.front().end_ns);
+}
+
+void PerfettoStory::settle(std::int64_t before_ns) {
+  std::erase_if(waits_, [&](const BatchWait& wait) {
+    int last_rank = -1;
+    const bool settled = known(wait, last_rank) || wait.end_ns <= before_ns;
+    if (settled) write(wait, last_rank);
+    return settled;
+  });
+}
+
+void PerfettoStory::forget() {
+  settle(INT64_MAX);
+  meetings_.clear();
+  forgotten_ = true;
+}
+
+void PerfettoStory::operation_at(std::int64_t ns) {
+  if (std::exchange(begun_, true)) return;
+  packets.shown_from(time(ns));
+}
+
+// ---- one rank ----
+
+PerfettoRank::PerfettoRank(Timeline& timeline, int number, PerfettoStory& story)
+    : Rank(timeline, number),
+      story_(story),
+      packets_(story.packets),
+      track_(packets_.add_track(0, "rank " + std::to_string(number), number)),
+      bytes_track_(packets_.add_counter(track_, "bytes under way", PerfettoPackets::Unit::bytes, 0)),
+      tensors_track_(packets_.add_track(track_, "tensors", 2)) {
+  story_.add_rank(number, "rank " + std::to_string(number));
+}
+
+void PerfettoRank::name(std::string_view host) {
+  const std::string text = formatted("rank {}{}", number_, host.empty() ? "" : " (" + std::string(host) + ")");
+  packets_.rename(track_, text);
+  story_.add_rank(number_, text);
+}
+
+void PerfettoRank::clock_changed() {
+  timeline_.note(R"({"ph":"M","name":"hvd_clock","pid":)" + std::to_string(number_) + R"(,"args":{"offset_ns":)" +
+                 std::to_string(clock_.offset_ns) + R"(,"uncertainty_ns":)" + std::to_string(clock_.uncertainty_ns) +
+                 "}}");
+}
+
+void PerfettoRank::mark(std::string_view text, std::int64_t ns) {
+  packets_.instant(track_, text, story_.time(ns));
+  timeline_.end_event();
+}
+
+void PerfettoRank::stage(std::string_view name, std::int64_t begin_ns, std::int64_t end_ns) {
+  packets_.begin(track_, name, story_.time(begin_ns));
+  packets_.end(track_, story_.time(end_ns) - 1);
+  timeline_.end_event();
+  launched_ns_ = end_ns;
+}
+
+/// Recording begins at the end of init().
+void PerfettoRank::on_clock(std::int64_t ns) {
+  const std::int64_t begin_ns = std::exchange(launched_ns_, -1);
+  if (begin_ns < 0 || at(ns) <= begin_ns) return;
+  packets_.begin(track_, "interpreter, imports, init", story_.time(begin_ns));
+  packets_.end(track_, time(ns));
+  timeline_.end_event();
+}
+
+void PerfettoRank::slice(std::uint64_t track, std::string_view name, std::int64_t begin_ns, std::int64_t end_ns,
+                         std::uint64_t flow) {
+  packets_.begin(track, name, time(begin_ns), flow);
+  packets_.end(track, time(std::max(begin_ns, end_ns)));
+  timeline_.end_event();
+}
+
+std::uint64_t PerfettoRank::runtime_track() {
+  if (runtime_track_ == 0) runtime_track_ = packets_.add_track(track_, "runtime", 1);
+  return runtime_track_;
+}
+
+void PerfettoRank::on_cycle(std::int64_t ns) {
+  packets_.instant(runtime_track(), "CYCLE_START", time(ns));
+  timeline_.end_event();
+}
+
+void PerfettoRank::lost(std::uint64_t in_all) {
+  story_.forget();
+  timeline_.note(R"({"ph":"M","name":"hvd_lost","pid":)" + std::to_string(number_) + R"(,"args":{"records":)" +
+                 std::to_string(in_all) + "}}");
+  mark(formatted("{} records were dropped", in_all), at(free_ns_));
+}
+
+void PerfettoRank::restarted() {
+  ++starts_;
+  tracks_.clear();
+  coming_.clear();
+  bytes_under_way_ = 0;
+}
+
+void PerfettoRank::row_named(std::size_t index, const TraceTrack& track) {
+  const std::string name = track.name.empty() ? "(no name)" : track.name;
+  const std::string shown = name + "  " + dtype_name(track.dtype) + " " + shape_text(track.shape);
+  const std::string key = formatted("{} {}", row(index).number, shown);
+  const auto [place, fresh] = tensor_tracks_.try_emplace(key, 0);
+  if (fresh) place->second = packets_.add_track(tensors_track_, shown, static_cast<std::int32_t>(row(index).number));
+  std::uint64_t bytes = dtype_bytes(track.dtype);
+  for (const std::uint64_t dim : track.shape) bytes *= dim;
+  // Operations of a row are numbered from a place of its own, by which all ranks mean the same one.
+  tracks_.push_back({place->second, bytes, hash_of(formatted("{} {} {}", starts_, track.home, track.name)) | 1});
+}
+
+void PerfettoRank::submitted(std::size_t index, std::int64_t ns) {
+  RowTrack& track = tracks_[index];
+  story_.arrived(number_, key(index), track.submissions++, at(ns));
+  if (coming_.size() < most_coming) coming_.emplace_back(ns, track.bytes);
+  timeline_.end_event();
+}
+
+void PerfettoRank::negotiation(std::size_t index, std::int64_t begin_ns, std::int64_t end_ns, bool failed) {
+  const std::string name = "NEGOTIATE_" + std::string(op_name(row(index).op)) + (failed ? " (failed)" : "");
+  if (!row(index).shown) return slice(tracks_[index].track, name, begin_ns, end_ns, flow(index));
+  packets_.end(tracks_[index].track, time(end_ns));
+  timeline_.end_event();
+}
+
+void PerfettoRank::negotiation_begun(std::size_t index) {
+  packets_.begin(tracks_[index].track, "NEGOTIATE_" + std::string(op_name(row(index).op)), time(row(index).next()),
+                 flow(index));
+  timeline_.end_event();
+}
+
+/// What was submitted until then is under way, @p done of it no longer.
+void PerfettoRank::count_bytes(std::int64_t until_ns, std::uint64_t done) {
+  while (!coming_.empty() && coming_.front().first <= until_ns) {
+    bytes_under_way_ += coming_.front().second;
+    coming_.pop_front();
+  }
+  bytes_under_way_ -= std::min(bytes_under_way_, done);
+  counted_ns_ = std::max(counted_ns_, until_ns);
+  packets_.counter(bytes_track_, static_cast<std::int64_t>(bytes_under_way_), time(counted_ns_));
+}
+
+void PerfettoRank::batch_begun(const Batch& batch) {
+  if (batch.tracks.empty()) return;
+  story_.operation_at(at(batch.begin_ns));
+  count_bytes(batch.begin_ns, 0);
+  PerfettoStory::BatchWait wait{number_, track_, free_ns_, batch.begin_ns, {}};
+  for (const std::uint32_t track : batch.tracks) {
+    Row& of = row(track - 1);
+    if (!of.waits()) continue;
+    wait.begin_ns = std::max(wait.begin_ns, of.submitted[of.first]);
+    wait.tensors.emplace_back(key(track - 1), of.taken);
+  }
+  if (wait.end_ns - wait.begin_ns < shortest_wait_ns || wait.tensors.empty()) return;
+  wait.begin_ns = at(wait.begin_ns);
+  wait.end_ns = at(wait.end_ns);
+  story_.wait(std::move(wait));
+}
+
+void PerfettoRank::operation_begun(std::size_t index, const Batch& batch) {
+  if (batch.tracks.front() == index + 1)
+    packets_.begin(track_, lower(op_name(row(index).op)), time(std::max(batch.begin_ns, free_ns_)));
+  packets_.begin(tracks_[index].track, op_name(row(index).op), time(batch.begin_ns), flow(index) - 1);
+  timeline_.end_event();
+}
+
+void PerfettoRank::operation(std::size_t index, const Batch& batch, std::int64_t end_ns) {
+  const std::uint64_t track = tracks_[index].track;
+  const TraceOp op = row(index).op;
+  if (batch.shown) {
+    packets_.end(track, time(end_ns));
+    timeline_.end_event();
+    return;
+  }
+  // Its negotiation has ended: `taken` counts it.
+  packets_.begin(track, op_name(op), time(batch.begin_ns), flow(index) - 1);
+  for (const Span& span : batch.phases)
+    slice(track, phase_name(span.phase, op), span.begin_ns, span.end_ns < 0 ? end_ns : span.end_ns);
+  packets_.end(track, time(end_ns));
+  timeline_.end_event();
+}
+
+void PerfettoRank::batch_ended(const Batch& batch, std::int64_t end_ns) {
+  if (batch.tracks.empty()) return;
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t track : batch.tracks) bytes += tracks_[track - 1].bytes;
+  // A device's batches may overlap: the rank's own track shows each from where the one before ended.
+  const std::int64_t begin_ns = std::max(batch.begin_ns, free_ns_);
+  if (!batch.shown && end_ns > begin_ns)
+    packets_.begin_counted(track_, lower(op_name(row(batch.tracks.front() - 1).op)), time(begin_ns), "tensors",
+                           batch.tracks.size());
+  if (batch.shown || end_ns > begin_ns) packets_.end(track_, time(std::max(begin_ns, end_ns)));
+  free_ns_ = std::max(free_ns_, end_ns);
+  count_bytes(end_ns, bytes);
+  timeline_.end_event();
+}
+
+}  // namespace hvd::trace

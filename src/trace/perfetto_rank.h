@@ -1,0 +1,118 @@
+/// @file perfetto_rank.h — one rank of a timeline in Perfetto's format.
+///
+/// On top a track for each rank: how it started, what it communicated, and for whom it waited.  Folded under it: bytes
+/// under way, and the tensors with their negotiations, operations and phases.  Beside the ranks: how far apart they
+/// arrive.
+#pragma once
+#include <deque>
+#include <map>
+#include <unordered_map>
+
+#include "trace/perfetto_packets.h"
+#include "trace/timeline_rank.h"
+
+namespace hvd::trace {
+
+/// What ranks have in common: who came last to what.
+class PerfettoStory {
+ public:
+  PerfettoStory(std::string& to, std::int64_t origin_ns) : packets(to), origin_ns_(origin_ns) {}
+
+  /// Rows are numbered anew whenever recording starts: a row's key has the number of starts in its upper half.
+  /// The tensors of a wait are those of its batch: key, and how many operations that row had had before.
+  struct BatchWait {
+    int rank;
+    std::uint64_t track;
+    std::int64_t begin_ns, end_ns;
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> tensors;
+  };
+
+  void add_rank(int rank, std::string name) { names_[rank] = std::move(name); }
+  /// A rank's @p index-th submission to the row of @p key.
+  void arrived(int rank, std::uint64_t key, std::uint64_t index, std::int64_t ns);
+  void wait(BatchWait wait);
+  /// Writes the waits of which all is known, and those before @p before_ns.
+  void settle(std::int64_t before_ns);
+  /// Records were lost: submissions cannot be told from each other any more.
+  void forget();
+  /// The first operation of all: the page begins there.
+  void operation_at(std::int64_t ns);
+  std::int64_t time(std::int64_t ns) const { return ns - origin_ns_ + perfetto_zero_ns; }
+
+  PerfettoPackets packets;
+
+ private:
+  struct Meeting {
+    std::size_t ranks = 0;
+    int last_rank = -1;
+    std::int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
+  };
+  struct Meetings {
+    std::uint64_t first = 0;  ///< the index of the front
+    std::deque<Meeting> all;
+  };
+  Meeting* meeting(std::uint64_t key, std::uint64_t index);
+  bool known(const BatchWait& wait, int& last_rank);
+  void write(const BatchWait& wait, int last_rank);
+
+  const std::int64_t origin_ns_;
+  std::map<int, std::string> names_;
+  std::unordered_map<std::uint64_t, Meetings> meetings_;
+  std::deque<BatchWait> waits_;
+  std::uint64_t skew_track_ = 0;
+  std::int64_t skew_at_ns_ = 0, skew_ns_ = 0;
+  bool forgotten_ = false, begun_ = false;
+};
+
+class PerfettoRank : public Timeline::Rank {
+ public:
+  PerfettoRank(Timeline& timeline, int number, PerfettoStory& story);
+
+  void name(std::string_view host) override;
+  void mark(std::string_view text, std::int64_t ns) override;
+  void stage(std::string_view name, std::int64_t begin_ns, std::int64_t end_ns) override;
+  void on_clock(std::int64_t ns) override;
+  void on_cycle(std::int64_t ns) override;
+
+ protected:
+  void restarted() override;
+  void row_named(std::size_t row, const TraceTrack& track) override;
+  void submitted(std::size_t row, std::int64_t ns) override;
+  void negotiation(std::size_t row, std::int64_t begin_ns, std::int64_t end_ns, bool failed) override;
+  void negotiation_begun(std::size_t row) override;
+  void batch_begun(const Batch& batch) override;
+  void operation_begun(std::size_t row, const Batch& batch) override;
+  void operation(std::size_t row, const Batch& batch, std::int64_t end_ns) override;
+  void batch_ended(const Batch& batch, std::int64_t end_ns) override;
+  void clock_changed() override;
+  void lost(std::uint64_t in_all) override;
+
+ private:
+  struct RowTrack {
+    std::uint64_t track;
+    std::uint64_t bytes;
+    std::uint64_t flow;  ///< of the row's first operation
+    std::uint64_t submissions = 0;
+  };
+  std::uint64_t key(std::size_t index) { return std::uint64_t{starts_} << 32 | row(index).number; }
+  std::int64_t time(std::int64_t ns) const { return story_.time(at(ns)); }
+  void slice(std::uint64_t track, std::string_view name, std::int64_t begin_ns, std::int64_t end_ns,
+             std::uint64_t flow = 0);
+  std::uint64_t flow(std::size_t row) { return tracks_[row].flow + this->row(row).taken; }
+  void count_bytes(std::int64_t until_ns, std::uint64_t done);
+  std::uint64_t runtime_track();
+
+  PerfettoStory& story_;
+  PerfettoPackets& packets_;
+  const std::uint64_t track_, bytes_track_, tensors_track_;
+  std::uint64_t runtime_track_ = 0;
+  std::unordered_map<std::string, std::uint64_t> tensor_tracks_;  ///< by row and look: a restart finds its tracks again
+  std::vector<RowTrack> tracks_;                                  ///< by row
+  std::deque<std::pair<std::int64_t, std::uint64_t>> coming_;     ///< submissions not counted yet: when, bytes
+  std::uint32_t starts_ = 0;
+  std::uint64_t bytes_under_way_ = 0;
+  std::int64_t launched_ns_ = -1;              ///< until its program has called init(); in the timeline's clock
+  std::int64_t counted_ns_ = 0, free_ns_ = 0;  ///< of the counter, and of the rank's own track
+};
+
+}  // namespace hvd::trace

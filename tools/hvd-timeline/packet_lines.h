@@ -1,0 +1,50 @@
+/// @file packet_lines.h — reads Perfetto's format, as far as timelines use it, as the lines that Chrome's would have.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hvd::timeline {
+
+class PacketLines {
+ public:
+  explicit PacketLines(const std::string& path);
+
+  /// The next event, one JSON object without what follows it.  False at the end.  Throws Error{usage} for what is no
+  /// packet.
+  bool next(std::string& line);
+  /// The last event is there.
+  bool closed() const { return closed_; }
+
+ private:
+  struct PacketTrack {
+    std::int64_t rank = -1, row = 0;  ///< rank -1: of no rank
+    std::uint64_t parent = 0;
+    std::string name, arguments;
+    bool counter = false;
+    std::vector<std::pair<std::string, std::int64_t>> open;  ///< slices that have begun
+  };
+  bool read_packet(std::string& packet);
+  void take(std::string_view packet);
+  void take_track(std::string_view bytes);
+  void take_names(std::string_view bytes);
+  void take_event(std::string_view bytes, std::int64_t ns);
+  void slice(const PacketTrack& track, char phase, std::string_view name, std::int64_t begin_ns, std::int64_t end_ns);
+  void ready(const PacketTrack& track, std::int64_t ns);
+  void finish();
+
+  const std::string path_;
+  std::ifstream file_;
+  std::uint64_t at_ = 0;
+  std::map<std::uint64_t, PacketTrack> tracks_;
+  std::map<std::uint64_t, std::string> names_;
+  std::map<std::string, std::int64_t> rows_;
+  std::deque<std::string> lines_;
+  bool closed_ = false, ended_ = false;
+};
+
+}  // namespace hvd::timeline
