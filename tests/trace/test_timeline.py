@@ -97,7 +97,7 @@ def test_the_size_is_limited(start_job: StartJob, ask_perfetto: AskPerfetto) -> 
     assert "--timeline-max-mb" in job.output()
     assert json.loads(older.read_text())[-1]["args"]["text"] == f"continued in {job.timeline}"
     assert json.loads(job.timeline.read_text())[-1]["args"]["text"] == "end"
-    assert ask_perfetto(job.timeline, IMPORT_ERRORS) == [[]]
+    assert ask_perfetto(older, IMPORT_ERRORS) == [[]]
 
 
 @pytest.mark.parametrize(
