@@ -65,7 +65,7 @@ def test_the_first_screen_says_who_was_late(start_job: StartJob, ask_perfetto: A
         assert slices[rank]["launch"] == slices[rank]["interpreter, imports, init"] == 1
     assert slices["0"]["waited for rank 1"] >= 20
     assert slices["1"]["waited for rank 0"] <= 3
-    assert [parent for parent, name in tracks if name == "layer.3.weight  float32 [1000]"] == ["tensors", "tensors"]
+    assert [parent for parent, name in tracks if name == "allreduce.layer.3.weight  float32 [1000]"] == ["tensors", "tensors"]
     assert shown == first, "the page begins with the first operation"
     assert launch[0][0] < shown[0][0]
     assert under_way == [[0, 32000]]
