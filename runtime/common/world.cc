@@ -9,6 +9,7 @@ World World::of(int rank, const std::vector<int>& hosts, int ranks_per_node) {
   World w;
   w.rank = rank;
   w.size = static_cast<int>(hosts.size());
+  w.in_rank_order = ranks_per_node == 1;
   std::map<int, int> seen;  // ranks so far, by host
   std::map<std::pair<int, int>, int> number;
   for (int r = 0; r < w.size; ++r) {
@@ -34,6 +35,7 @@ World World::subset(const std::vector<int>& members) const {
     hosts.push_back(node_of[static_cast<std::size_t>(m)]);
   }
   World w = of(mine, hosts, 0);
+  w.in_rank_order = in_rank_order;
   for (std::size_t i = 0; i < members.size(); ++i) w.world_ranks[i] = world_rank(members[i]);
   return w;
 }

@@ -10,6 +10,7 @@ struct World {
   std::vector<int> node_of;             ///< [size]
   std::vector<int> local_of;            ///< [size]: index within its node
   std::vector<std::vector<int>> nodes;  ///< ranks of each node, ascending; nodes in order of their lowest rank
+  bool in_rank_order = false;           ///< each rank is a node, and nodes' parts are added from left to right
   std::vector<int> world_ranks;         ///< [size]: what users call them; the ranks themselves but for a process set
 
   int world_rank(int r) const { return world_ranks[static_cast<std::size_t>(r)]; }

@@ -51,7 +51,7 @@ int children_of(const Config& config) {
 
 Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
                const RankStatus& status, const std::vector<Operation*>& pending)
-    : world_(world), transport_(transport), node_(node), gather_(node), writer_(node), sums_(node, pending) {
+    : world_(world), transport_(transport), node_(node), gather_(node), writer_(node), sums_(world, node, pending) {
   if (world.nodes.size() > 1)
     tree_ = std::make_unique<negotiate::TreeNode>(
         negotiate::TreeShape{static_cast<int>(world.nodes.size()), children_of(config)}, world.node(), world.nodes,

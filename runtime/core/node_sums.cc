@@ -54,16 +54,14 @@ std::string_view NodeSums::whole(std::uint32_t id, std::string_view parts, const
   if (parts.size() != each * order.size())
     throw std::runtime_error("negotiation: the nodes' parts have another length than the tensor");
   unsigned char* const in = room(in_, apart * order.size());
-  source_.resize(order.size());
+  by_node_.resize(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
     unsigned char* const at = in + apart * i;
     std::memcpy(at, parts.data() + each * i, each);
-    source_[static_cast<std::size_t>(order[i])] = at;
+    by_node_[static_cast<std::size_t>(order[i])] = at;
   }
   unsigned char* to = room(out_, item.bytes);
-  const ops::ReduceFn reduce = item.wide.element_bytes ? item.wide.whole : item.reduce;
-  reduce(source_.data(), static_cast<int>(order.size()), to, item.bytes / item.element_bytes,
-         ops::Scale{1, item.scale.after, item.scale.divisor});
+  node_order_.add_up(ops::NodeReduce(item), levels_, by_node_, -1, nullptr, to, item.bytes / item.element_bytes, true);
   return {reinterpret_cast<const char*>(to), item.bytes};
 }
 

@@ -11,9 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "common/world.h"
 #include "core/operation.h"
 #include "memory/node.h"
 #include "negotiate/node_parts.h"
+#include "ops/node_order.h"
 #include "ops/shm/eager.h"
 
 namespace hvd::core {
@@ -21,8 +23,11 @@ namespace hvd::core {
 class NodeSums {
  public:
   /// @p pending: [ids] what this rank has submitted by bit; must outlive this, like @p node.
-  NodeSums(const memory::Node& node, const std::vector<Operation*>& pending)
-      : node_(node), pending_(pending), slots_(node) {}
+  NodeSums(const World& world, const memory::Node& node, const std::vector<Operation*>& pending)
+      : node_(node),
+        pending_(pending),
+        slots_(node),
+        levels_(ops::levels_of_order(static_cast<int>(world.nodes.size()), world.in_rank_order)) {}
 
   /// All local ranks have submitted @p id: bytes of this node's part, as it travels.  0: it does not go this way.
   std::size_t bytes(std::uint32_t id) const;
@@ -43,7 +48,10 @@ class NodeSums {
     unsigned char bytes[64];
   };
   static unsigned char* room(std::vector<CacheLine>& lines, std::size_t bytes);
-  std::vector<const void*> source_;  ///< scratch, like the next two
+  const std::vector<int> levels_;  ///< of the order of the nodes
+  ops::NodeOrder node_order_;
+  std::vector<const void*> source_;  ///< scratch, like the next three
+  std::vector<unsigned char*> by_node_;
   std::vector<CacheLine> in_, out_;
 };
 

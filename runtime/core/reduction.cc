@@ -46,8 +46,9 @@ void Reduction::begin(std::span<Operation* const> ops, std::span<const Backend* 
   }
   rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
   direct_.begin();
-  between_nodes_.begin(stream_);
-  allreduce_.begin(stream_, nodes_.carriers(), nodes_.count() > 1 ? &between_nodes_ : nullptr);
+  const ops::Cut cut = allreduce_.cut(stream_, nodes_.carriers());
+  if (nodes_.count() > 1) between_nodes_.begin(stream_, cut);
+  allreduce_.begin(stream_, cut, nodes_.count() > 1 ? &between_nodes_ : nullptr);
 }
 
 bool Reduction::step() {

@@ -10,6 +10,7 @@ struct Nodes {
   std::vector<std::vector<int>> ranks;  ///< [nodes][local size] world ranks
   std::vector<int> node_of, local_of;   ///< [size]
   int node = 0, local = 0;              ///< of this rank
+  bool in_rank_order = false;           ///< see World
 
   int count() const { return static_cast<int>(ranks.size()); }
   int local_size(int n) const { return static_cast<int>(ranks[static_cast<std::size_t>(n)].size()); }

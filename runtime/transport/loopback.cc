@@ -61,6 +61,7 @@ class Loopback final : public Transport {
   }
 
   void abandon(Ticket ticket) override { receives_.erase(ticket); }
+  bool gives_memory_back() const override { return true; }
 
   std::optional<Message> poll(Tag tag) override {
     std::lock_guard lock(world_->mutex_);

@@ -57,6 +57,8 @@ class Transport {
   virtual bool test(Ticket ticket) = 0;
   /// Gives up a ticket whose peer may be gone; never blocks.
   virtual void abandon(Ticket ticket) = 0;
+  /// After abandon() the memory is neither read nor written any more.
+  virtual bool gives_memory_back() const { return false; }
   /// The next whole message of this tag from anybody, or nothing.  Not for Tag::data.
   virtual std::optional<Message> poll(Tag tag) = 0;
 

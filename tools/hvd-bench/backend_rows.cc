@@ -52,7 +52,7 @@ class ShmBackend {
     stream_.clear();
     stream_.add(item);
     rings_.streaming = distance_.streaming(node_, bytes);
-    allreduce_.begin(stream_, size, nullptr);
+    allreduce_.begin(stream_, allreduce_.cut(stream_, size), nullptr);
     memory::Backoff backoff(false);
     while (!allreduce_.done())
       if (allreduce_.step())

@@ -192,8 +192,9 @@ void Adasum::begin_result() {
 }
 
 void Adasum::begin_stream(bool everywhere) {
-  between_nodes_.begin(stream_);
-  allreduce_.begin(stream_, everywhere ? nodes_.carriers() : rings_.ranks, everywhere ? &between_nodes_ : nullptr);
+  const Cut cut = allreduce_.cut(stream_, everywhere ? nodes_.carriers() : rings_.ranks);
+  if (everywhere) between_nodes_.begin(stream_, cut);
+  allreduce_.begin(stream_, cut, everywhere ? &between_nodes_ : nullptr);
   stage_ = &allreduce_;
 }
 

@@ -1,138 +1,185 @@
 #include "ops/allreduce/between_nodes.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace hvd::ops {
 namespace {
 
-constexpr std::size_t two_rounds_from = 32 << 10;
 constexpr std::size_t most_kept_bytes = 4 << 20;  ///< of a slice that is over
 
 }  // namespace
 
-unsigned char* BetweenNodes::wide(std::size_t begin, std::size_t end) {
-  bool any = false;
-  stream_->pieces(begin, end,
-                  [&](const Item& item, std::size_t, std::size_t, std::size_t) { any |= item.wide.element_bytes > 0; });
-  wide_.clear();
-  if (!any) return nullptr;
-  wide_.resize(wire_bytes(begin, end));
-  return wide_.data();
+void BetweenNodes::begin(const Stream& stream, const Cut& cut) {
+  stream_ = &stream;
+  const auto carriers = static_cast<std::size_t>(cut.carriers);
+  plan_ = ExchangePlan::choose(levels_of_order(nodes_.count(), nodes_.in_rank_order), cut.bytes / carriers,
+                               cut.chunk / carriers, model_);
+  most_slices_ = model_.slices_under_way(plan_.rounds(), cut.chunk / carriers);
 }
 
-/// Of a range that is wide somewhere.
-std::size_t BetweenNodes::wire_bytes(std::size_t begin, std::size_t end) const {
+int BetweenNodes::rank(int stage, int digit) const {
+  return nodes_.rank(plan_.peer(nodes_.node, stage, digit), nodes_.local);
+}
+
+std::size_t BetweenNodes::wire_bytes(const Slice& s, Range r) const {
+  if (s.wide.empty()) return r.second - r.first;
   std::size_t total = 0;
-  stream_->pieces(begin, end, [&](const Item& item, std::size_t, std::size_t, std::size_t bytes) {
-    total += item.wire_bytes(bytes);
-  });
+  stream_->pieces(s.begin + r.first, s.begin + r.second,
+                  [&](const Item& item, std::size_t, std::size_t, std::size_t n) { total += item.wire_bytes(n); });
   return total;
 }
 
-std::size_t BetweenNodes::part(const Slice& s, int n) const {
-  if (s.whole) return 0;
-  const std::size_t length = s.end - s.begin;
-  const auto count = static_cast<std::size_t>(nodes_.count());
-  const std::size_t each = ((length + count - 1) / count + 63) / 64 * 64;
-  return std::min(length, each * static_cast<std::size_t>(n));
-}
-
-/// Where the parts lie as they travel: all ranks find the same, since all have the same stream.
-void BetweenNodes::lay_out(Slice& s) const {
-  if (s.whole) {
-    s.part_bytes = s.wide.empty() ? s.end - s.begin : s.wide.size();
-    return;
-  }
-  s.wire.push_back(0);
-  for (int n = 0; n < nodes_.count(); ++n) {
-    const std::size_t begin = part(s, n), end = part_end(s, n);
-    s.wire.push_back(s.wire.back() + (s.wide.empty() ? end - begin : wire_bytes(s.begin + begin, s.begin + end)));
-  }
-  s.part_bytes = s.wire[static_cast<std::size_t>(nodes_.node) + 1] - s.wire[static_cast<std::size_t>(nodes_.node)];
+/// The others of a group, one after the other.
+unsigned char* BetweenNodes::from(Slice& s, int stage, int d) const {
+  const auto i = static_cast<std::size_t>(stage);
+  const std::size_t bytes = wire_bytes(s, s.held[i + 1]);
+  return s.from.data() + s.at[i] + bytes * static_cast<std::size_t>(d < digit(stage) ? d : d - 1);
 }
 
 /// New memory costs a page fault for each 4 KiB: slices are used again.
 std::unique_ptr<BetweenNodes::Slice> BetweenNodes::fresh() {
-  if (spare_.empty()) return std::make_unique<Slice>(transport_);
+  if (spare_.empty()) return std::make_unique<Slice>();
   auto s = std::move(spare_.back());
   spare_.pop_back();
-  s->reduced = false;
-  s->wire.clear();
+  s->round = 0;
+  s->mine = nullptr;
+  s->held.clear();
+  s->at.clear();
+  s->wide.clear();
   return s;
 }
 
-void BetweenNodes::start(std::uint64_t, unsigned char* data, std::size_t begin, std::size_t end) {
+/// Lengths are those of the tensors, without the gap behind the last one: all nodes find the same.
+void BetweenNodes::expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) {
   auto s = fresh();
-  s->data = data;
-  s->begin = begin;
-  s->end = end;
-  s->wide = std::move(wide_);
-  // Two nodes: one round carries no more than two, unless it carries it wide.
-  s->whole = (nodes_.count() == 2 && s->wide.empty()) || end - begin < two_rounds_from;
-  lay_out(*s);
-  const std::size_t room = s->part_bytes * static_cast<std::size_t>(nodes_.count());
-  if (s->from.size() < room) s->from.resize(room);
-  const unsigned char* mine = s->wide.empty() ? data : s->wide.data();
-  for (int n = 0; n < nodes_.count() && end > begin; ++n) {
-    if (n == nodes_.node) continue;
-    const int peer = nodes_.rank(n, nodes_.local);
-    const auto i = static_cast<std::size_t>(n);
-    s->first.receive(peer, s->from.data() + s->part_bytes * i, s->part_bytes);
-    if (s->whole)
-      s->first.send(peer, mine, s->part_bytes);
-    else
-      s->first.send(peer, mine + s->wire[i], s->wire[i + 1] - s->wire[i]);
+  s->result = result;
+  s->tensors = tensors;
+  s->begin = s->end = begin;
+  bool any_wide = false;
+  stream_->pieces(begin, end, [&](const Item& item, std::size_t, std::size_t at, std::size_t bytes) {
+    s->end = at + bytes;
+    any_wide |= item.wide.element_bytes > 0;
+  });
+  s->held.emplace_back(0, s->end - s->begin);
+  if (any_wide) {
+    s->wide.resize(64);  // it is wide
+    s->wide.resize(wire_bytes(*s, s->held[0]));
   }
+  for (int i = 0; i < plan_.stages(); ++i) s->held.push_back(plan_.part(s->held.back(), i, digit(i)));
+  receive_all(*s);
   slices_.push_back(std::move(s));
 }
 
-/// All nodes' shares of this rank's part are here: reduce it into the result ring, in the order of the nodes.
-void BetweenNodes::reduce(Slice& s) {
-  const std::size_t mine = s.begin + part(s, nodes_.node), end = s.begin + part_end(s, nodes_.node);
-  const auto me = static_cast<std::size_t>(nodes_.node);
-  std::vector<const void*> source(static_cast<std::size_t>(nodes_.count()));
-  std::size_t wire = 0;  // of the piece, within the part
-  stream_->pieces(mine, end, [&](const Item& item, std::size_t, std::size_t at, std::size_t bytes) {
-    unsigned char* result = s.data + (at - s.begin);
-    if (s.wide.empty()) wire = at - mine;
-    for (std::size_t n = 0; n < source.size(); ++n) source[n] = s.from.data() + s.part_bytes * n + wire;
-    source[me] = s.wide.empty() ? result : s.wide.data() + (s.whole ? 0 : s.wire[me]) + wire;
-    const ReduceFn reduce = item.wide.element_bytes ? item.wide.whole : item.reduce;
-    reduce(source.data(), nodes_.count(), result, bytes / item.element_bytes,
-           Scale{1, item.scale.after, item.scale.divisor});
-    wire += item.wire_bytes(bytes);
-  });
-  s.reduced = true;
+void BetweenNodes::receive_all(Slice& s) {
+  std::size_t room = 0;
+  for (int i = 0; i < plan_.stages(); ++i) {
+    s.at.push_back(room);
+    room += wire_bytes(s, s.held[static_cast<std::size_t>(i) + 1]) * static_cast<std::size_t>(plan_.stage(i).group - 1);
+  }
+  if (s.from.size() < room) s.from.resize(room);
+  for (auto* m : {&s.parts, &s.results}) {
+    const auto tag = m == &s.parts ? transport::Tag::data : transport::Tag::second;
+    while (m->size() < static_cast<std::size_t>(plan_.stages())) m->emplace_back(transport_, tag);
+  }
+  if (s.begin == s.end) return;  // this rank may carry nothing, and have no counterpart on other nodes
+  for (int i = 0; i < plan_.stages(); ++i) {
+    const auto k = static_cast<std::size_t>(i);
+    const std::size_t bytes = wire_bytes(s, s.held[k + 1]);
+    for (int d = 0; d < plan_.stage(i).group; ++d) {
+      if (d == digit(i)) continue;
+      s.parts[k].receive(rank(i, d), from(s, i, d), bytes);
+      if (plan_.whole()) continue;
+      // Nobody has this before what lies there now has come to where it is added up.
+      const Range r = plan_.part(s.held[k], i, d);
+      s.results[k].receive(rank(i, d), s.result + r.first, r.second - r.first);
+    }
+  }
 }
 
-void BetweenNodes::send_round(Slice& s) {
-  const std::size_t mine = part(s, nodes_.node), length = part_end(s, nodes_.node) - mine;
-  for (int n = 0; n < nodes_.count(); ++n) {
-    if (n == nodes_.node) continue;
-    const int peer = nodes_.rank(n, nodes_.local);
-    s.second.receive(peer, s.data + part(s, n), part_end(s, n) - part(s, n));
-    s.second.send(peer, s.data + mine, length);
+unsigned char* BetweenNodes::wide() {
+  const auto next = std::find_if(slices_.begin(), slices_.end(), [](const auto& s) { return !s->mine; });
+  return (*next)->wide.empty() ? nullptr : (*next)->wide.data();
+}
+
+void BetweenNodes::start(const unsigned char* slice) {
+  const auto next = std::find_if(slices_.begin(), slices_.end(), [](const auto& s) { return !s->mine; });
+  (*next)->mine = (*next)->wide.empty() ? slice : (*next)->wide.data();
+  enter(**next);
+}
+
+/// Those of the round that a slice is in.
+Messages& BetweenNodes::messages(Slice& s) const {
+  const int stages = plan_.stages();
+  return s.round < stages ? s.parts[static_cast<std::size_t>(s.round)]
+                          : s.results[static_cast<std::size_t>(2 * stages - 1 - s.round)];
+}
+
+void BetweenNodes::enter(Slice& s) {
+  if (s.begin == s.end) return;
+  if (s.round < plan_.stages()) return send_parts(s, s.round);
+  const int stage = 2 * plan_.stages() - 1 - s.round;
+  const Range done = s.held[static_cast<std::size_t>(stage) + 1];
+  for (int d = 0; d < plan_.stage(stage).group; ++d)
+    if (d != digit(stage)) messages(s).send(rank(stage, d), s.result + done.first, done.second - done.first);
+}
+
+void BetweenNodes::send_parts(Slice& s, int stage) {
+  const Range all = s.held[static_cast<std::size_t>(stage)];
+  for (int d = 0; d < plan_.stage(stage).group; ++d) {
+    if (d == digit(stage)) continue;
+    const Range r = plan_.part(all, stage, d);
+    messages(s).send(rank(stage, d), s.mine + wire_bytes(s, {0, r.first}), wire_bytes(s, r));
   }
+}
+
+/// All parts of a stage are here.  In the last one the sum is the result.
+void BetweenNodes::reduce(Slice& s, int stage) {
+  const ExchangePlan::ExchangeStage& group = plan_.stage(stage);
+  const bool last = stage + 1 == plan_.stages();
+  const Range r = s.held[static_cast<std::size_t>(stage) + 1];
+  const int own = digit(stage);
+  std::vector<unsigned char*> source(static_cast<std::size_t>(group.group));
+  std::size_t wire = 0;  // of the piece, within the range
+  const std::size_t begin = wire_bytes(s, {0, r.first});
+  stream_->pieces(s.begin + r.first, s.begin + r.second,
+                  [&](const Item& item, std::size_t, std::size_t at, std::size_t bytes) {
+                    unsigned char* result = s.result + (at - s.begin);
+                    if (s.wide.empty()) wire = at - s.begin - r.first;
+                    for (int d = 0; d < group.group; ++d)  // of the own one nothing is written there
+                      source[static_cast<std::size_t>(d)] =
+                          d == own ? const_cast<unsigned char*>(s.mine) + begin + wire : from(s, stage, d) + wire;
+                    unsigned char* kept = s.wide.empty() ? result : s.wide.data() + begin + wire;
+                    order_.add_up(NodeReduce(item), group.levels, source, own, kept, last ? result : kept,
+                                  bytes / item.element_bytes, last);
+                    wire += item.wire_bytes(bytes);
+                  });
+  if (s.wide.empty()) s.mine = s.result;
 }
 
 bool BetweenNodes::finished() {
-  if (slices_.empty()) return false;
-  // In order, so that both ends of every pair start their second rounds in the same sequence: receives match by order.
+  int before = plan_.rounds();  // the round of the slice before
   for (auto& s : slices_) {
-    if (s->reduced) continue;
-    if (!s->first.done()) break;
-    reduce(*s);
-    if (!s->whole) send_round(*s);
+    if (!s->mine) break;
+    while (s->round < before && messages(*s).done()) {
+      if (s->round < plan_.stages()) reduce(*s, s->round);
+      if (++s->round < plan_.rounds()) enter(*s);
+    }
+    before = s->round;
   }
-  if (!slices_.front()->reduced || !slices_.front()->second.done()) return false;
+  if (slices_.empty() || slices_.front()->round < plan_.rounds()) return false;
   if (slices_.front()->from.size() <= most_kept_bytes) spare_.push_back(std::move(slices_.front()));
   slices_.pop_front();
   return true;
 }
 
 void BetweenNodes::drop() {
-  for (auto& s : slices_) (void)s.release();  // a message may still arrive there
+  for (auto& s : slices_) {
+    if (s->tensors) {  // the caller may free them
+      s->parts.clear();
+      s->results.clear();
+    }
+    (void)s.release();  // a message may still arrive there
+  }
   slices_.clear();
 }
 

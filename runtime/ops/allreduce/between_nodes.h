@@ -1,11 +1,12 @@
 /// @file between_nodes.h — the step between nodes of an allreduce: each local rank carries its own slice.
 ///
-/// The carriers with the same local index, one a node, reduce their slice among
-/// themselves, always in the order of the nodes: like within a node, the bits do
-/// not depend on what was fused, nor on when messages arrive.  Small slices:
-/// everybody sends all it has and reduces it all, one round.  Else each reduces
-/// one part and sends the result round, two rounds: each byte crosses a node's
-/// link once each way, (n - 1) / n of them to be added, as many as results.
+/// The carriers with the same local index, one a node, reduce their slice among themselves, in stages of small groups
+/// (exchange_plan.h), always in the order of ops/node_order.h: like within a node, the bits do not depend on what was
+/// fused, nor on when messages arrive, nor on the stages.
+///
+/// Receives are posted when a slice is expected, before it is there: what comes then goes straight to its place, and
+/// nobody waits to be asked.  Several slices are under way, each of them in a round of its own; a slice never overtakes
+/// the one before it, so both ends of every pair send in the same sequence, which is how receives are matched.
 ///
 /// Parts that would lose something in the tensor's dtype travel wide (f16 and
 /// bf16 in f32), so that a result is rounded once, as it is within a node; what
@@ -15,51 +16,65 @@
 #include <memory>
 #include <vector>
 
+#include "ops/allreduce/exchange_plan.h"
 #include "ops/allreduce/shm.h"
 #include "ops/messages.h"
+#include "ops/node_order.h"
 #include "ops/nodes.h"
 
 namespace hvd::ops {
 
 class BetweenNodes final : public SliceHook {
  public:
-  BetweenNodes(const Nodes& nodes, transport::Transport& transport) : nodes_(nodes), transport_(transport) {}
+  BetweenNodes(const Nodes& nodes, transport::Transport& transport, const NetworkModel& model = {})
+      : nodes_(nodes), transport_(transport), model_(model) {}
   /// Before ShmAllreduce::begin.  @p stream must outlive the operation.
-  void begin(const Stream& stream) { stream_ = &stream; }
-  unsigned char* wide(std::size_t begin, std::size_t end) override;
-  void start(std::uint64_t k, unsigned char* slice, std::size_t begin, std::size_t end) override;
+  void begin(const Stream& stream, const Cut& cut);
+  bool takes_tensors() const override { return transport_.gives_memory_back(); }
+  std::uint64_t most_slices() const override { return most_slices_; }
+  void expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) override;
+  unsigned char* wide() override;
+  void start(const unsigned char* slice) override;
   bool finished() override;
   /// After a lost peer.  What messages may still write to is kept until the end of the process.
   void drop();
+  const ExchangePlan& plan() const { return plan_; }
 
  private:
   struct Slice {
-    explicit Slice(transport::Transport& t) : first(t), second(t, transport::Tag::second) {}
-    unsigned char* data = nullptr;    ///< in the result ring
-    std::size_t begin = 0, end = 0;   ///< in the stream
-    bool whole = true;                ///< one round
-    bool reduced = false;             ///< this rank's part is
-    std::vector<unsigned char> wide;  ///< the slice as it travels; empty: as it lies in the result ring
-    std::vector<std::size_t> wire;    ///< [nodes + 1] where each node's part begins as it travels
-    std::size_t part_bytes = 0;       ///< of the part that this rank reduces, as it travels
-    std::vector<unsigned char> from;  ///< [nodes][part_bytes], or longer: what the others sent
-    /// Rounds have tags of their own: a later slice may be in its first while this one is in its second.
-    Messages first, second;
+    unsigned char* result = nullptr;
+    const unsigned char* mine = nullptr;  ///< this node's; nullptr: it is not there yet
+    bool tensors = false;                 ///< both lie in the caller's tensors
+    std::size_t begin = 0, end = 0;       ///< in the stream
+    int round = 0;                        ///< that it is in
+    std::vector<Range> held;              ///< [stages + 1] what of it this node goes on with, relative to begin
+    std::vector<unsigned char> wide;      ///< the slice as it travels; empty: as it lies there
+    std::vector<std::size_t> at;          ///< [stages] where in `from` the others' begins
+    std::vector<unsigned char> from;      ///< what the others have sent, a group after the other, by digit
+    /// [stages] of parts, and of results.  They have tags of their own: a later slice may be in a stage for the first
+    /// time while this one is in it for the second.
+    std::deque<Messages> parts, results;
   };
   std::unique_ptr<Slice> fresh();
-  /// Where node n's part of a slice begins, relative to it.  In one round everything is everybody's.
-  std::size_t part(const Slice& s, int n) const;
-  std::size_t part_end(const Slice& s, int n) const { return s.whole ? s.end - s.begin : part(s, n + 1); }
-  std::size_t wire_bytes(std::size_t begin, std::size_t end) const;
-  void lay_out(Slice& s) const;
-  void reduce(Slice& s);
-  void send_round(Slice& s);
+  int rank(int stage, int digit) const;
+  int digit(int stage) const { return plan_.digit(nodes_.node, stage); }
+  /// What a range of the slice takes as it travels.
+  std::size_t wire_bytes(const Slice& s, Range r) const;
+  unsigned char* from(Slice& s, int stage, int digit) const;
+  void receive_all(Slice& s);
+  Messages& messages(Slice& s) const;
+  void enter(Slice& s);
+  void send_parts(Slice& s, int stage);
+  void reduce(Slice& s, int stage);
 
   const Nodes& nodes_;
   transport::Transport& transport_;
+  const NetworkModel model_;
+  ExchangePlan plan_;
+  NodeOrder order_;
+  std::uint64_t most_slices_ = 2;
   const Stream* stream_ = nullptr;
-  std::vector<unsigned char> wide_;  ///< of the slice that is being reduced within the node
-  std::deque<std::unique_ptr<Slice>> slices_;
+  std::deque<std::unique_ptr<Slice>> slices_;  ///< expected, and not finished
   std::vector<std::unique_ptr<Slice>> spare_;  ///< over, with memory that has been touched before
 };
 

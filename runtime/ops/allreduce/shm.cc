@@ -11,13 +11,13 @@ constexpr std::size_t streaming_from = 4 << 20;  ///< outputs that large leave t
 
 }  // namespace
 
-void ShmAllreduce::begin(const Stream& stream, int carriers, SliceHook* hook) {
+void ShmAllreduce::begin(const Stream& stream, const Cut& cut, SliceHook* hook) {
   stream_ = &stream;
   hook_ = hook;
-  cut_ = Cut::of(stream.bytes, rings_.chunk_bytes(), carriers);
+  cut_ = cut;
   base_ = rings_.next;
   rings_.next += cut_.chunks();
-  in_ = used_ = reduced_ = out_ = 0;
+  in_ = expected_ = used_ = reduced_ = out_ = 0;
   // In place the lines are still in the cache, and plain stores win; measured both ways.
   streaming_out_ =
       stream.bytes >= streaming_from && !stream.items.empty() && stream.items.front().in != stream.items.front().out;
@@ -41,10 +41,16 @@ bool ShmAllreduce::step() {
   return moved;
 }
 
+/// Of the result ring at most two slices are between reduced-here and published.
+bool ShmAllreduce::may_reduce() const {
+  if (used_ == in_ || !rings_.all(&Progress::in, base_ + used_ + 1)) return false;
+  return rings_.may_write_result(base_ + used_) || (hook_ && tensor_of(used_));
+}
+
 bool ShmAllreduce::step_reduce() {
   bool moved = false;
-  // At most two slices are between reduced-here and published: there are two result buffers.
-  if (used_ < in_ && rings_.may_write_result(base_ + used_) && rings_.all(&Progress::in, base_ + used_ + 1)) {
+  if (hook_) expect();
+  if ((!hook_ || used_ < expected_) && may_reduce()) {
     hook_ ? reduce_part(used_++) : reduce(used_++);
     rings_.post(&Progress::used, base_ + used_);
     moved = true;
@@ -90,12 +96,39 @@ void ShmAllreduce::reduce(std::uint64_t k) {
   });
 }
 
+const Item* ShmAllreduce::tensor_of(std::uint64_t k) const {
+  if (rings_.ranks > 1 || !hook_->takes_tensors()) return nullptr;
+  const Item* tensor = nullptr;
+  int tensors = 0;
+  stream_->pieces(my_begin(k), my_end(k), [&](const Item& item, std::size_t, std::size_t, std::size_t) {
+    tensor = &item;
+    ++tensors;
+  });
+  const bool as_it_is =
+      tensors == 1 && tensor->wide.element_bytes == 0 && tensor->scale.before == 1 && tensor->scale.weights == nullptr;
+  return as_it_is ? tensor : nullptr;
+}
+
+/// Receives are posted ahead, but not two into one buffer of the result ring.
+void ShmAllreduce::expect() {
+  constexpr std::uint64_t buffers = 2;
+  for (; expected_ < cut_.chunks(); ++expected_) {
+    const Item* tensor = tensor_of(expected_);
+    if (expected_ >= reduced_ + (tensor ? hook_->most_slices() : buffers)) return;
+    const std::size_t begin = my_begin(expected_), end = my_end(expected_);
+    hook_->expect(tensor ? tensor->out + (begin - tensor->at)
+                         : rings_.node.result(base_ + expected_) + (begin - cut_.begin(expected_)),
+                  begin, end, tensor != nullptr);
+  }
+}
+
 /// This node's part of what other nodes add to: not divided or scaled yet, and wide where the dtype would lose
 /// something.
 void ShmAllreduce::reduce_part(std::uint64_t k) {
+  if (const Item* tensor = tensor_of(k)) return hook_->start(tensor->in + (my_begin(k) - tensor->at));
   const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
   unsigned char* result = rings_.node.result(base_ + k);
-  unsigned char* wide = hook_->wide(begin, end);
+  unsigned char* wide = hook_->wide();
   const void* source[memory::most_ranks];
   stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
     for (int r = 0; r < rings_.ranks; ++r)
@@ -105,11 +138,11 @@ void ShmAllreduce::reduce_part(std::uint64_t k) {
     reduce(source, rings_.ranks, to, bytes / item.element_bytes, Scale{item.scale.before, 1, 1, item.scale.weights});
     if (wide) wide += item.wire_bytes(bytes);
   });
-  hook_->start(k, result + (begin - chunk), begin, end);
+  hook_->start(result + (begin - chunk));
 }
 
 void ShmAllreduce::publish(std::uint64_t k) {
-  if (hook_) {  // what came back from the other nodes belongs in this rank's tensor too
+  if (hook_ && !tensor_of(k)) {  // what came back from the other nodes belongs in this rank's tensor too
     const unsigned char* result = rings_.node.result(base_ + k);
     const std::size_t chunk = cut_.begin(k);
     stream_->pieces(my_begin(k), my_end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {

@@ -17,11 +17,18 @@ namespace hvd::ops {
 class SliceHook {
  public:
   virtual ~SliceHook() = default;
-  /// Before the slice is reduced: where its parts go one after the other, each Item::wire_bytes() long, when some of
-  /// them are wider than the dtype; nullptr: to the result ring.
-  virtual unsigned char* wide(std::size_t begin, std::size_t end) = 0;
-  /// The slice [begin, end) of chunk @p k of this rank lies in the result ring at @p slice, reduced over this node.
-  virtual void start(std::uint64_t k, unsigned char* slice, std::size_t begin, std::size_t end) = 0;
+  /// Slices may lie in tensors, which belong to the caller again once an operation has failed.
+  virtual bool takes_tensors() const = 0;
+  /// So many slices may be expected that have not finished, at least 2.
+  virtual std::uint64_t most_slices() const = 0;
+  /// The next slice is [begin, end) of the stream, perhaps empty, and its result belongs to @p result.  Called ahead,
+  /// in the order of the slices.  @p tensors: that is a tensor's own memory, else the result ring.
+  virtual void expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) = 0;
+  /// Before the next slice is reduced: where its parts go one after the other, each Item::wire_bytes() long, when some
+  /// of them are wider than the dtype; nullptr: to where its result belongs.
+  virtual unsigned char* wide() = 0;
+  /// The next slice lies at @p slice, reduced over this node, or where wide() has said.
+  virtual void start(const unsigned char* slice) = 0;
   /// True when the oldest started slice is reduced over all nodes and scaled.
   virtual bool finished() = 0;
 };
@@ -29,8 +36,10 @@ class SliceHook {
 class ShmAllreduce final : public Stage {
  public:
   explicit ShmAllreduce(Rings& rings) : rings_(rings) {}
-  /// @p stream must outlive the stage.  carriers: how many of the node's first ranks reduce (all, on one node).
-  void begin(const Stream& stream, int carriers, SliceHook* hook);
+  /// @p stream must outlive the stage.
+  /// How it is cut; carriers: how many of the node's first ranks reduce (all, on one node).
+  Cut cut(const Stream& stream, int carriers) const { return Cut::of(stream.bytes, rings_.chunk_bytes(), carriers); }
+  void begin(const Stream& stream, const Cut& cut, SliceHook* hook);
   bool step() override;
   bool done() const override { return out_ == cut_.chunks(); }
   /// This rank's first chunk is in the ring; its last slice is reduced.
@@ -43,6 +52,11 @@ class ShmAllreduce final : public Stage {
   void reduce_part(std::uint64_t k);
   void copy_out(std::uint64_t k);
   bool step_reduce();
+  bool may_reduce() const;
+  void expect();
+  /// The one tensor that holds this rank's slice, where nothing is done to it on this node, so that nodes may exchange
+  /// it from and to where it lies; nullptr: none does.
+  const Item* tensor_of(std::uint64_t k) const;
   void publish(std::uint64_t k);
   /// This rank's slice of chunk k; empty when it is no carrier.
   std::size_t my_begin(std::uint64_t k) const { return cut_.slice(k, std::min(rings_.me, cut_.carriers)); }
@@ -52,7 +66,7 @@ class ShmAllreduce final : public Stage {
   const Stream* stream_ = nullptr;
   SliceHook* hook_ = nullptr;
   Cut cut_{0, 64, 1};
-  std::uint64_t base_ = 0, in_ = 0, used_ = 0, reduced_ = 0, out_ = 0;
+  std::uint64_t base_ = 0, in_ = 0, expected_ = 0, used_ = 0, reduced_ = 0, out_ = 0;
   bool streaming_out_ = false;
 };
 

@@ -20,10 +20,11 @@ struct Scale {
 /// in 64. Integers divide and truncate.  bool: any element that is not 0 counts as 1.
 using ReduceFn = void (*)(const void* const* src, int n, void* dst, std::size_t count, const Scale& scale);
 
-/// A reduction in two steps, for parts that travel in between: not rounded, and not wrapped, before the end.
+/// A reduction in steps, for parts that travel in between: not rounded, and not wrapped, before the end.
 struct WideReduce {
   std::size_t element_bytes = 0;  ///< of a part's element; 0: this dtype loses nothing when parts have it too
   ReduceFn part = nullptr;        ///< src: the dtype, dst: wide; only `before` is applied
+  ReduceFn parts = nullptr;       ///< src: wide, dst: wide; nothing is applied
   ReduceFn whole = nullptr;       ///< src: wide, dst: the dtype; only `after` and `divisor` are applied
 };
 /// What is made of f16, bf16 and 8-bit floats (in f32), and what is made of narrower integers than 64 bits (in 32 and

@@ -74,6 +74,7 @@ class TcpTransport final : public Transport {
   }
   bool test(Ticket t) override { return mesh().test(t); }
   void abandon(Ticket t) override { mesh().abandon(t); }
+  bool gives_memory_back() const override { return true; }
   std::optional<Message> poll(Tag tag) override {
     auto m = mesh().poll(stream_, tag);
     if (m) m->from = index_.at(m->from);
