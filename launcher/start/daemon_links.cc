@@ -111,7 +111,7 @@ void DaemonLinks::invite(wire::Listener& listener, std::vector<std::int32_t> ran
 void DaemonLinks::dismiss(wire::Listener& listener, int rank) { send(listener, meetings_.dismiss(rank)); }
 
 int DaemonLinks::add_host(const std::string& name) {
-  manifests_[0].hosts.push_back({name, {}});
+  manifests_[0].hosts.push_back({name, {static_cast<int>(host_of_rank_.size())}});  // the first that it will have
   wire::DaemonManifest manifest = manifests_[0];
   manifest.host = static_cast<int>(links_.size());
   manifests_.push_back(std::move(manifest));

@@ -11,6 +11,10 @@ namespace {
 
 double seconds_now() { return static_cast<double>(monotonic_ns()) / 1e9; }
 
+/// After a guard was lost: whether its host's daemon is lost too is known a little later, and who starts the next one
+/// depends on it.
+constexpr double shaken_seconds = 4;
+
 std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
   std::vector<ElasticWorker> workers;
   for (const auto& [number, place] : plan.places) workers.push_back({number, place, WorkerStage::starting});
@@ -40,6 +44,10 @@ bool ElasticPart::survives(const wire::DeathRecord& death) {
   const bool lives = elastic_.survives(death, seconds_now());
   if (lives && !death.traceback.empty() && !death.traceback_shown)
     printer_.rank_text(death.rank, death.traceback, true);
+  is_over_ = !lives;
+  const auto place = job_.elastic->places.find(death.rank);
+  if (death.cause == wire::Cause::vanished && place != job_.elastic->places.end())
+    shaken_until_[place->second.host] = seconds_now() + shaken_seconds;
   carry_out(elastic_.turn(seconds_now()));  // the survivors' next world is known before they ask for it
   return lives;
 }
@@ -49,11 +57,18 @@ void ElasticPart::turn() {
   look_at_hosts(now);
   miss_late_ones(now);
   carry_out(elastic_.turn(now));
-  start(std::exchange(to_start_, {}), now);
+  const auto waits = std::stable_partition(to_start_.begin(), to_start_.end(), [&](const ElasticWorker& worker) {
+    const auto shaken = shaken_until_.find(worker.place.host);
+    return shaken == shaken_until_.end() || now >= shaken->second;
+  });
+  const std::vector<ElasticWorker> ready(to_start_.begin(), waits);
+  to_start_.erase(to_start_.begin(), waits);
+  start(ready, now);
 }
 
 void ElasticPart::carry_out(const ElasticOrders& orders) {
   for (const std::string& line : orders.lines) printer_.say("hvdrun: " + line);
+  if (is_over_) return;
   if (!orders.end.empty()) return callbacks_.end(orders.end);
   to_start_.insert(to_start_.end(), orders.start.begin(), orders.start.end());
   if (orders.invite) session_.invite(*orders.invite);

@@ -45,7 +45,7 @@ void make_elastic(const Job& job, wire::RankManifest* m) {
   m->env.try_emplace("HVD_INIT_TIMEOUT", is_late ? "1e6" : job.settings.text("elastic-timeout"));
   if (const auto& place = job.elastic->places.find(m->rank); place != job.elastic->places.end())
     m->env["HOROVOD_HOSTNAME"] = place->second.host;
-  m->size = std::max(m->rank, m->local_size) + 1;  // ranks of several hosts get their key
+  m->size = std::max({m->rank, m->local_size, m->cross_size}) + 1;  // ranks of several hosts get their key
   if (!job.elastic->may_spread) m->local_size = m->size;
 }
 

@@ -1,0 +1,111 @@
+"""Elastic jobs over hosts: a host that dies, one that is added, one that is named no more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from netns import jobs
+from netns.cluster import Cluster
+from support import hvdrun
+
+PROGRAM = """
+import os, sys, time
+import numpy as np
+import hvd.numpy as hvd
+from hvd.elastic import ObjectState, broadcast_from_rank_0, run
+hvd.init()
+
+@run
+def train(state):
+    while not os.path.exists("/tmp/enough") if hvd.rank() == 0 else True:
+        total = hvd.allreduce(np.ones(5), op=hvd.Sum, name="sum")
+        assert total[0] == hvd.size()
+        state.step += 1
+        if hvd.rank() == 0:
+            with open("/tmp/steps", "a") as file:
+                file.write(f"{state.step} {hvd.size()} {os.environ['HOROVOD_SIZE']}\\n")
+        time.sleep(0.02)
+        state.commit()
+        if broadcast_from_rank_0(os.path.exists("/tmp/enough")):
+            return
+
+train(ObjectState(broadcast_from_rank_0, hvd.rank, step=0))
+print("well", flush=True)
+"""
+
+
+class ElasticRun:
+    """hvdrun on alpha, and how far its rank 0 there has come."""
+
+    def __init__(self, cluster: Cluster, *words: str) -> None:
+        self.cluster = cluster
+        for host in cluster.names:
+            (cluster.tmp(host) / "train.py").write_text(PROGRAM)
+        pipes: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
+        argv = [hvdrun.program(), *words, "--python", jobs.python(), "/tmp/train.py"]
+        self.process = cluster.popen("alpha", argv, env=jobs.environment(), **pipes)
+
+    def steps(self) -> list[list[str]]:
+        path = pathlib.Path(self.cluster.tmp("alpha")) / "steps"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait_for_size(self, size: int) -> None:
+        def is_there() -> bool:
+            assert self.process.poll() is None, self.process.communicate()
+            steps = self.steps()
+            return bool(steps) and steps[-1][1:] == [str(size), str(size)]
+
+        hvdrun.wait_until(is_there, f"a world of {size}", 90)
+
+    def end(self) -> tuple[str, str]:
+        (pathlib.Path(self.cluster.tmp("alpha")) / "enough").touch()
+        out, err = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, out + err
+        numbers = [int(step) for step, *_ in self.steps()]
+        assert max(b - a for a, b in zip(numbers, numbers[1:])) == 1, "a step is missing"
+        return out, err
+
+
+@pytest.mark.timeout(240)
+def test_a_host_dies(three_hosts: Cluster) -> None:
+    job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1,gamma:1", "--min-np", "1", "--start-timeout", "20")
+    job.wait_for_size(3)
+    for pid, line in three_hosts.processes("gamma").items():
+        if "hvdrank" in line or "train.py" in line:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    hvdrun.wait_until(lambda: any(step[1] == "2" for step in job.steps()), "a world of 2", 60)
+    job.wait_for_size(3)  # its daemon is started anew
+    _, err = job.end()
+    assert "3 → 2 ranks" in err, err
+
+
+@pytest.mark.timeout(240)
+def test_hosts_are_added_and_removed(three_hosts: Cluster) -> None:
+    tmp = pathlib.Path(three_hosts.tmp("alpha"))
+    (tmp / "hosts").write_text("alpha:1\n")
+    (tmp / "discover").write_text("#!/bin/sh\ncat /tmp/hosts\n")
+    (tmp / "discover").chmod(0o755)
+    job = ElasticRun(three_hosts, "-np", "1", "--min-np", "1", "--host-discovery-script", "/tmp/discover")
+    job.wait_for_size(1)
+    (tmp / "hosts").write_text("alpha:1\nbeta:2\n")
+    job.wait_for_size(3)
+    for nonsense in ("", "be ta:x:y\n"):
+        (tmp / "hosts").write_text(nonsense)
+    (tmp / "hosts").write_text("alpha:1\n")
+    job.wait_for_size(1)
+    _, err = job.end()
+    assert "1 → 3 ranks (alpha 1, beta 2)" in err, err
+    assert "3 → 1 ranks (alpha 1)" in err, err
