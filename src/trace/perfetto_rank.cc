@@ -10,7 +10,7 @@ namespace hvd::trace {
 namespace {
 
 constexpr std::int64_t shortest_wait_ns = 20'000;  ///< below it, ranks take turns: nobody is waited for
-constexpr std::size_t most_meetings = 4096, most_waits = 1u << 16, most_coming = 1u << 17;
+constexpr std::size_t most_meetings = 4096, kept_meetings = 256, most_waits = 1u << 16, most_coming = 1u << 17;
 constexpr std::int64_t skew_period_ns = 1'000'000;
 
 /// FNV-1a: the same number for the same tensor in each rank's own file.
@@ -34,7 +34,11 @@ PerfettoStory::Meeting* PerfettoStory::meeting(std::uint64_t key, std::uint64_t 
   Meetings& of = meetings_[key];
   if (index < of.first || index - of.first >= 2 * most_meetings) return nullptr;
   while (of.all.size() <= index - of.first) of.all.emplace_back();
-  while (of.all.size() > most_meetings && index - of.first > 0) of.all.pop_front(), ++of.first;
+  // A few of those that all ranks came to are kept for ranks whose records come late.
+  const auto too_many = [&] {
+    return of.all.size() > most_meetings || (of.all.size() > kept_meetings && of.all.front().ranks >= names_.size());
+  };
+  while (index > of.first && too_many()) of.all.pop_front(), ++of.first;
   return &of.all[index - of.first];
 }
 

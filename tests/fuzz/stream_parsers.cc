@@ -38,15 +38,19 @@ class File {
 void trace(const std::string& s) {
   std::string text(trace::Timeline::opening());
   trace::Timeline timeline(0, [&](std::string_view lines) { return text += lines, true; });
+  trace::Timeline packets(
+      0, [](std::string_view) { return true; }, trace::TimelineFormat::perfetto);
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
   for (std::size_t at = 0; at + 3 <= s.size();) {
     const int rank = byte(at) % 3;
     const std::size_t size = std::min<std::size_t>(byte(at + 1) | byte(at + 2) << 8, s.size() - at - 3);
     const auto* body = reinterpret_cast<const std::uint8_t*>(s.data()) + at + 3;
     if (!timeline.feed(rank, {body, size})) timeline.rank_ended(rank, timeline.why(rank), 5);
-    timeline.show_pending(static_cast<std::int64_t>(at) * 1'000'000'000);
+    packets.feed(rank, {body, size});
+    for (trace::Timeline* of : {&timeline, &packets}) of->show_pending(static_cast<std::int64_t>(at) * 1'000'000'000);
     at += 3 + size;
   }
+  packets.show_all();
   timeline.show_all();
   timeline.flush();
   hold(nlohmann::json::accept(text + trace::Timeline::ending("end")));

@@ -1,7 +1,9 @@
 #include "event_writer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "base/format.h"

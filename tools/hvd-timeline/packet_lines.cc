@@ -1,5 +1,6 @@
 #include "packet_lines.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
@@ -13,7 +14,7 @@ namespace hvd::timeline {
 
 namespace {
 
-constexpr std::uint64_t longest_packet = 1u << 20;
+constexpr std::uint64_t longest_packet = 1u << 20, latest_ns = std::uint64_t{1} << 62;
 
 /// The fields of a message.  A malformed one ends it.
 class ProtoFields {
@@ -112,7 +113,7 @@ void PacketLines::take(std::string_view packet) {
   std::int64_t ns = 0;
   std::string_view event, names;
   for (ProtoFields of(packet); of.next();) {
-    if (of.field == trace::packet_timestamp) ns = static_cast<std::int64_t>(of.number);
+    if (of.field == trace::packet_timestamp) ns = static_cast<std::int64_t>(std::min(of.number, latest_ns));
     if (of.field == trace::packet_event) event = of.text;
     if (of.field == trace::packet_interned) names = of.text;
     if (of.field == trace::packet_flags && (of.number & 1) != 0) names_.clear();
