@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.hvdrun import patience
 from support.timelines import BUILD, FAKE_RANK, Job, environment, python_with, read_events
 from support.trace_jobs import IMPORT_ERRORS, SLICES, counts, ranks_alone, victim
 
@@ -66,7 +67,8 @@ def test_the_first_screen_says_who_was_late(start_job: StartJob, ask_perfetto: A
     assert slices["0"]["waited for rank 1"] >= 20
     assert slices["1"]["waited for rank 0"] <= 3
     assert [parent for parent, name in tracks if name == "allreduce.layer.3.weight  float32 [1000]"] == ["tensors", "tensors"]
-    assert shown == first, "the page begins with the first operation"
+    # With the first operation that hvdrun heard of; another rank's may have begun a little earlier.
+    assert 0 <= shown[0][0] - first[0][0] < 100e6 * patience(), "the page begins with the operations"
     assert launch[0][0] < shown[0][0]
     assert under_way == [[0, 32000]]
     assert skew[0][0] > 40e6
