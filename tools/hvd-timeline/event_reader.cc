@@ -34,7 +34,7 @@ EventReader::EventReader(const std::string& path) : path_(path) {
   if (first == std::ifstream::traits_type::eof()) throw Error(Code::usage, path, "is empty");
   if (first == trace::packet_tag) packets_ = std::make_unique<PacketLines>(path);
   if (first != '[' && !packets_)
-    throw Error(Code::usage, path, "is no timeline: it begins neither with [ nor with a packet of Perfetto's",
+    throw Error(Code::usage, path, "is no timeline: it does not begin with [, nor with a packet of Perfetto's",
                 "hvdrun --timeline-filename FILE and HOROVOD_TIMELINE=FILE write what this reads");
 }
 
