@@ -90,10 +90,11 @@ def test_what_a_killed_rank_had_sent_is_there(start_job: StartJob) -> None:
 
 
 def test_the_size_is_limited(start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
-    job = start_job(FAKE_RANK, 100, 200, 1000, flags=["--timeline-max-mb", "1"])
+    # A frame of one rank makes a megabyte of text: half the limit must hold some of both ranks.
+    job = start_job(FAKE_RANK, 100, 200, 1000, flags=["--timeline-max-mb", "10"])
     assert job.wait() == 0
     older = job.timeline.with_suffix(".older.json")
-    assert job.timeline.stat().st_size + older.stat().st_size <= 1 << 20
+    assert job.timeline.stat().st_size + older.stat().st_size <= 10 << 20
     assert "--timeline-max-mb" in job.output()
     assert json.loads(older.read_text())[-1]["args"]["text"] == f"continued in {job.timeline}"
     assert json.loads(job.timeline.read_text())[-1]["args"]["text"] == "end"
