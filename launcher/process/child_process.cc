@@ -15,7 +15,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// In the child: only system calls from here to exec.
+/// In the child, which has our memory until exec: only system calls.
 [[noreturn]] void become(char** argv, char** envp, pid_t parent, int input, int output, int report) {
   set_up_child(parent);
   const int source = input >= 0 ? input : ::open("/dev/null", O_RDONLY);
@@ -26,6 +26,19 @@ namespace {
   const int number = errno;
   [[maybe_unused]] const ssize_t n = ::write(report, &number, sizeof number);
   ::_exit(127);
+}
+
+/// vfork: copying the page tables of this process, and then its pages, would take a millisecond.
+pid_t start(char** argv, char** envp, int input, int output, int report) {
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of ours runs in the child
+  const pid_t self = ::getpid(), pid = ::vfork();
+  if (pid == 0) become(argv, envp, self, input, output, report);
+  const int error = errno;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return pid;
 }
 
 }  // namespace
@@ -52,10 +65,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
     if (!source || !write_all(source.get(), input) || ::lseek(source.get(), 0, SEEK_SET) != 0)
       throw Error(Code::unavailable, command[0], "cannot be given its input: " + errno_text(errno));
   }
-  const pid_t self = ::getpid();
-  pid_ = ::fork();
+  pid_ = start(argv.data(), envp.data(), source.get(), output_end.get(), report_end.get());
   if (pid_ < 0) throw Error(Code::unavailable, "fork", errno_text(errno), "too many processes? see ulimit -u");
-  if (pid_ == 0) become(argv.data(), envp.data(), self, source.get(), output_end.get(), report_end.get());
   report_end.reset();
   int number = 0;
   ssize_t n = 0;

@@ -23,8 +23,9 @@ void add_quick_start(const Job& job, std::map<std::string, std::string>* env) {
 }
 
 std::string preflight_text(const Job& job) {
-  Preflight here =
-      look_here(job.rank_program, job.mpirun.program, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
+  // Asking mpirun for its version takes longer than all the rest, and without it the versions may differ.
+  const std::string mpirun = job.launcher.kind == LauncherKind::mpirun ? job.mpirun.program : "";
+  Preflight here = look_here(job.rank_program, mpirun, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
   if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
   return preflight_script(here);
 }

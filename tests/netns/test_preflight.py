@@ -55,7 +55,7 @@ def test_another_open_mpi(two_hosts: Cluster) -> None:
         (two_hosts.tmp(host) / "bin").mkdir(exist_ok=True)
     (two_hosts.tmp("alpha") / "bin/mpirun").symlink_to(real)
     put(two_hosts, "beta", "bin/mpirun", "echo 'mpirun (Open MPI) 4.0.3'")
-    told = problem(launch(two_hosts, "--mpirun", "/tmp/bin/mpirun", "--", "true"))
+    told = problem(launch(two_hosts, "--launcher", "mpirun", "--mpirun", "/tmp/bin/mpirun", "--", "true"))
     assert told.startswith("hvdrun: beta has mpirun (Open MPI) 4.0.3, this host has ")
     assert told.endswith(" / install the same Open MPI on all hosts, or name one with --mpirun PATH")
 

@@ -61,6 +61,7 @@ class Guard {
   }
 
   int run() {
+    try_connect();  // a unix socket's connection is there at once
     while (state_ != State::done) {
       wait();
       take_signals();

@@ -74,6 +74,9 @@ class HostDaemon {
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     for (const std::string& address : call.addresses)
       candidates_.push_back(wire::connect({address, call.server_key}, call.client));
+    // hvdrun answers while libpmix, most of a start's time, is loaded.
+    connect();
+    if (connection_) outbox_.flush(*connection_);
     if (!elastic) try {
         server_ =
             std::make_unique<pmix::Server>(pmix::open_library(pmix::library_paths(mpi_folder)), folder(), call.host);
@@ -81,6 +84,7 @@ class HostDaemon {
   }
 
   int run() {
+    if (connection_) take_messages();  // they came while libpmix was loaded
     while (!is_over()) {
       wait();
       take_signals();
@@ -96,6 +100,8 @@ class HostDaemon {
     }
     const bool clean = kill_descendants(clean_up_ms);
     if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
+    // libpmix's threads end with the process, which they take 2 ms to do by themselves.  It has no files of its own.
+    static_cast<void>(server_.release());
     if (!connection_) return static_cast<int>(Code::unavailable);
     return clean ? 0 : 1;
   }
@@ -409,13 +415,15 @@ int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, co
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
   if (::getppid() != parent || parent == 1) return 1;
+  int code = 0;
   try {
-    return HostDaemon(call, ranks, mpi_folder, elastic).run();
+    code = HostDaemon(call, ranks, mpi_folder, elastic).run();
   } catch (const Error& e) {
     std::fprintf(stderr, "hvdrank: host daemon: %s\n", e.what());
     kill_descendants(clean_up_ms);
-    return static_cast<int>(e.code);
+    code = static_cast<int>(e.code);
   }
+  ::_exit(code);  // what libraries do at exit() is not for libpmix's threads, which still run
 }
 
 }  // namespace hvd::rank

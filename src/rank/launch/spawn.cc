@@ -33,7 +33,8 @@ struct ChildError {
   int error;
 };
 
-/// Only async-signal-safe calls: the guard has threads (ZeroMQ's) when it forks.
+/// Only async-signal-safe calls: the guard has threads (ZeroMQ's) when it forks, and its memory is the child's until
+/// exec.
 class Child {
  public:
   Child(const ProcessSpec& launch, int in, int out, int err, int notes, pid_t guard)
@@ -123,6 +124,21 @@ class Child {
   std::vector<cpu_set_t> mask_, got_ = std::vector<cpu_set_t>(16);  ///< got_: as the kernel has it, up to 16384 CPUs
 };
 
+/// vfork: a copy of the guard's page tables, and of the pages that both write then, costs more than the rest of it.
+pid_t start(Child& child) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of the guard runs in the child
+  char** const own_variables = environ;
+  const pid_t pid = vfork();
+  if (pid == 0) child.run();
+  const int error = errno;
+  environ = own_variables;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return pid;
+}
+
 [[noreturn]] void fail(const ProcessSpec& launch, const ChildError& note) {
   if (note.stage == SpawnStage::cwd)
     throw Error(Code::unavailable, "",
@@ -142,8 +158,7 @@ SpawnedProcess spawn(const ProcessSpec& launch) {
   Pipe in = launch.input ? make_pipe() : Pipe{Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)), Fd()};
   Child child(launch, in.read.get(), out.write.get(), err.write.get(), notes.write.get(), getpid());
   SpawnedProcess s;
-  s.pid = fork();
-  if (s.pid == 0) child.run();
+  s.pid = start(child);
   if (s.pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno));
   notes.write.reset();
   ChildError note{};
