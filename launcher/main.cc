@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -69,6 +70,16 @@ void remark_on_misplaced_options(const CommandLine& line) {
       }
 }
 
+/// A ":" that starts no program is an argument; mostly that was not what was meant.
+void remark_on_colon(const CommandLine& line) {
+  const std::vector<std::string>& words = line.further.empty() ? line.payload : line.further.back().payload;
+  const PayloadPrefix prefix = line.further.empty() ? line.prefix : line.further.back().prefix;
+  if (prefix == PayloadPrefix::dashes || std::find(words.begin(), words.end(), ":") == words.end()) return;
+  std::fprintf(stderr,
+               "hvdrun: the \":\" goes to %s as an argument; a further program begins with -np: : -np 6 actor.py\n",
+               printable(words[0]).c_str());
+}
+
 /// Columns of the terminal that help is shown on; 0: no terminal, no limit.
 std::size_t terminal_columns() {
   winsize size{};
@@ -119,6 +130,7 @@ int run(const std::vector<std::string>& args) {
   if (const auto parent = given.integer("parent")) end_with_parent(*parent);
   refuse_half_requests(given);
   remark_on_misplaced_options(line);
+  remark_on_colon(line);
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
 
   if (given.flag("show-map")) return show_map(std::move(line.settings));

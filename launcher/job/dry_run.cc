@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/text.h"
 #include "launcher/job/job.h"
@@ -35,6 +36,23 @@ std::string cores_text(const Job& job, const MappedRank& place) {
   return place.share->gpu ? cores + ", GPU " + std::to_string(place.share->gpu->index) : cores;
 }
 
+std::string payload_text(const Job& job, const wire::Payload& payload) {
+  std::vector<std::string> words;
+  if (payload.kind != wire::PayloadKind::command) words.push_back(job.python);
+  if (payload.kind == wire::PayloadKind::module) words.emplace_back("-m");
+  words.push_back(payload.name);
+  words.insert(words.end(), payload.args.begin(), payload.args.end());
+  return std::string("(") + kind_name(payload.kind) + ")\n  " + quoted(words) + "\n";
+}
+
+nlohmann::ordered_json payload_json(const Job& job, const wire::Payload& payload) {
+  const bool by_python = payload.kind != wire::PayloadKind::command;
+  return {{"kind", kind_name(payload.kind)},
+          {"name", payload.name},
+          {"args", payload.args},
+          {"python", by_python ? job.python : ""}};
+}
+
 }  // namespace
 
 std::string dry_run_text(const Job& job) {
@@ -54,12 +72,13 @@ std::string dry_run_text(const Job& job) {
                   job.map.host_of(p.rank).name.c_str(), local.c_str(), cross.c_str());
     out += line + cores_text(job, p) + "\n";
   }
-  std::vector<std::string> payload;
-  if (!job.python.empty()) payload.push_back(job.python);
-  if (job.payload.wire.kind == wire::PayloadKind::module) payload.push_back("-m");
-  payload.push_back(job.payload.wire.name);
-  payload.insert(payload.end(), job.payload.wire.args.begin(), job.payload.wire.args.end());
-  out += std::string("runs  (") + kind_name(job.payload.wire.kind) + ")\n  " + quoted(payload) + "\n";
+  if (job.programs.empty()) out += "runs  " + payload_text(job, job.payload.wire);
+  for (const Program& p : job.programs) {
+    std::vector<int> ranks(static_cast<std::size_t>(p.ranks));
+    std::iota(ranks.begin(), ranks.end(), p.first_rank);
+    out += (p.ranks == 1 ? "rank " : "ranks ") + ranges(ranks) + (p.ranks == 1 ? " runs  " : " run  ") +
+           payload_text(job, p.payload);
+  }
   const bool daemons = job.launcher.kind == LauncherKind::daemons;
   const std::string mpi = job.mpirun.program.empty()                ? "no Open MPI"
                           : job.mpirun.flavour == Flavour::openmpi4 ? "Open MPI 4"
@@ -81,17 +100,15 @@ std::string dry_run_json(const Job& job) {
                      {"cross_size", p.cross_size},
                      {"cpus", p.share ? p.share->cpus : std::vector<int>{}},
                      {"gpu", p.share && p.share->gpu ? p.share->gpu->pci : ""}});
-  const wire::Payload& payload = job.payload.wire;
   const bool daemons = job.launcher.kind == LauncherKind::daemons;
-  const ordered_json document = {
+  ordered_json document = {
       {"np", job.map.ranks.size()},
       {"source", job.map.source},
       {"why", job.why},
       {"launch_agent", job.launch_agent},
       {"hosts", hosts},
       {"ranks", ranks},
-      {"payload",
-       {{"kind", kind_name(payload.kind)}, {"name", payload.name}, {"args", payload.args}, {"python", job.python}}},
+      {"payload", payload_json(job, job.payload.wire)},
       {"mpirun",
        {{"open_mpi", job.mpirun.program.empty()                ? 0
                      : job.mpirun.flavour == Flavour::openmpi4 ? 4
@@ -99,6 +116,11 @@ std::string dry_run_json(const Job& job) {
         {"command", daemons ? std::vector<std::string>{} : job.command}}},
       {"launcher", {{"name", daemons ? "hvdrun" : "mpirun"}, {"why", job.launcher.why}, {"command", job.command}}},
       {"rank_variables", job.settings.rank_variables()}};
+  for (const Program& p : job.programs) {
+    ordered_json program = payload_json(job, p.payload);
+    program["first_rank"] = p.first_rank, program["ranks"] = p.ranks;
+    document["programs"].push_back(std::move(program));
+  }
   return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

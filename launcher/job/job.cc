@@ -278,15 +278,35 @@ static bool needs_mpirun(const Settings& settings) {
          !settings.text("binding-args").empty();
 }
 
+/// What each program is; no file is touched.
+static std::vector<Program> classify_programs(const CommandLine& line) {
+  std::vector<Program> programs{{classify(line.prefix, line.payload), 0, line.first_np}};
+  for (const ProgramWords& p : line.further)
+    programs.push_back({classify(p.prefix, p.payload), programs.back().first_rank + programs.back().ranks, p.np});
+  for (const Program& p : programs)
+    if (programs.size() > 1 && p.payload.kind == wire::PayloadKind::pickle)
+      throw Error(Code::usage, p.payload.name, "a .pkl cannot be one of several programs", "call it from a .py");
+  return programs;
+}
+
+const wire::Payload& payload_of(const Job& job, int rank) {
+  for (const Program& p : job.programs)
+    if (rank < p.first_rank + p.ranks) return p.payload;
+  return job.payload.wire;
+}
+
 Job prepare(CommandLine line, const Environment& environment) {
   Job job;
+  std::vector<Program> programs = classify_programs(line);
   job.settings = std::move(line.settings);
   const Settings& settings = job.settings;
-  wire::Payload payload = classify(line.prefix, line.payload);
   if (settings.has("topology") && !settings.flag("dry-run"))
     throw Error(Code::usage, "--topology", "is for --show-map and --dry-run",
                 "a job runs on the machines that there are");
   place_ranks(job, environment);
+  if (job.elastic && programs.size() > 1)
+    throw Error(Code::usage, ":", "several programs cannot be one elastic job",
+                "a further program needs ranks that stay: without --min-np, --max-np and --host-discovery-script");
   require_known(job.hosts);
   if (const auto rank = settings.integer("stdin"); rank && *rank >= static_cast<int>(job.map.ranks.size()))
     throw Error(Code::usage, "--stdin", "there is no rank " + std::to_string(*rank),
@@ -294,9 +314,17 @@ Job prepare(CommandLine line, const Environment& environment) {
   job.cwd = current_folder();
 
   const std::string folders = search_path(environment);
-  const bool needs_python = payload.kind != wire::PayloadKind::command;
-  job.payload = load_payload(std::move(payload), job.map.all_local(), folders, settings.flag("allow-writable"));
-  if (!needs_python) need_trusted_program(job, place_of(job.payload.wire.name, environment), job.payload.wire.name);
+  bool needs_python = false;
+  for (Program& p : programs) {
+    LoadedPayload loaded = load_payload(p.payload, job.map.all_local(), folders, settings.flag("allow-writable"));
+    p.payload = loaded.wire;
+    if (&p == &programs.front()) job.payload = std::move(loaded);
+    if (p.payload.kind != wire::PayloadKind::command)
+      needs_python = true;
+    else
+      need_trusted_program(job, place_of(p.payload.name, environment), p.payload.name);
+  }
+  if (programs.size() > 1) job.programs = std::move(programs);
   find_programs(job, needs_python, needs_mpirun(settings), environment);
   choose_command(job);
   return job;

@@ -32,13 +32,20 @@ struct ElasticPlan {
   bool may_spread = false;                        ///< there are other hosts, or may be
 };
 
+/// One of several programs of a job.
+struct Program {
+  wire::Payload payload;
+  int first_rank = 0, ranks = 0;
+};
+
 struct Job {
   Settings settings;
   JobMap map;
-  Machines machines;                  ///< [map.hosts]; this machine, or --topology's for all
-  std::vector<std::string> reach_us;  ///< our own addresses towards the remote hosts, each once
-  std::vector<ResolvedHost> hosts;    ///< of the allocation, as they were looked up
-  LoadedPayload payload;
+  Machines machines;                      ///< [map.hosts]; this machine, or --topology's for all
+  std::vector<std::string> reach_us;      ///< our own addresses towards the remote hosts, each once
+  std::vector<ResolvedHost> hosts;        ///< of the allocation, as they were looked up
+  LoadedPayload payload;                  ///< of the first program
+  std::vector<Program> programs{};        ///< all, where there are several
   std::string python;                     ///< empty for a command
   std::string why;                        ///< why this allocation
   std::vector<std::string> launch_agent;  ///< runs a shell on a host; empty: ssh
@@ -68,6 +75,9 @@ void find_programs(Job& job, bool with_python, bool with_mpirun, const Environme
 
 /// job.launcher and job.command.
 void choose_command(Job& job);
+
+/// What a rank runs.
+const wire::Payload& payload_of(const Job& job, int rank);
 
 /// Allocation, ranks, payload, mpirun: in the order in which a user wants to hear of errors.
 Job prepare(CommandLine line, const Environment& environment);

@@ -90,6 +90,55 @@ ArgumentParts divide(const std::vector<std::string>& args) {
   return parts;
 }
 
+bool is_num_proc(const std::string& word) {
+  std::string rest;
+  const Option* row = find_spelling(word.substr(0, word.find('=')));
+  if (!row) row = find_attached(word, &rest);
+  return row && row->id == "num-proc";
+}
+
+/// Where the next program begins: at a ":" with -np behind it.  Any other ":" is an argument.
+std::size_t next_program(const std::vector<std::string>& payload) {
+  for (std::size_t i = 0; i + 1 < payload.size(); ++i)
+    if (payload[i] == ":" && is_num_proc(payload[i + 1])) return i;
+  return payload.size();
+}
+
+/// "-np 6 actor.py --quick : …": one program, and what follows it stays in @p words.
+ProgramWords take_program(std::vector<std::string>* words) {
+  const ArgumentParts parts = divide(*words);
+  Settings own;
+  constexpr std::string_view np = "--num-proc=";
+  for (const std::string& word : parts.ours) {
+    if (!word.starts_with(np))
+      throw Error(Code::usage, word.substr(0, word.find('=')), "cannot be an option of one of several programs",
+                  "a further program has only -np; the job's options stand before the first one");
+    own.set(option("num-proc"), {word.substr(np.size()), SettingSource::flag, "-np"});
+  }
+  const std::size_t end = next_program(parts.payload);
+  const auto at = parts.payload.begin() + static_cast<std::ptrdiff_t>(end);
+  ProgramWords program{*own.integer("num-proc"), parts.prefix, {parts.payload.begin(), at}};
+  words->assign(at + (end < parts.payload.size() ? 1 : 0), parts.payload.end());
+  return program;
+}
+
+/// Takes what stands behind ":" out of the payload.
+void divide_programs(CommandLine& line) {
+  const std::size_t end = next_program(line.payload);
+  if (end == line.payload.size()) return;
+  const Setting* np = line.settings.find("num-proc");
+  if (!np)
+    throw Error(Code::usage, ":", "stands between two programs, but the first has no -np",
+                "hvdrun -np 2 learner.py : -np 6 actor.py");
+  line.first_np = *line.settings.integer("num-proc");
+  const auto at = line.payload.begin() + static_cast<std::ptrdiff_t>(end);
+  std::vector<std::string> words(at + 1, line.payload.end());
+  line.payload.erase(at, line.payload.end());
+  long long sum = line.first_np;
+  while (!words.empty()) sum += line.further.emplace_back(take_program(&words)).np;
+  line.settings.set(option("num-proc"), {std::to_string(sum), SettingSource::flag, np->where});
+}
+
 }  // namespace
 
 CommandLine parse_arguments(const std::vector<std::string>& args) {
@@ -135,6 +184,7 @@ CommandLine parse_arguments(const std::vector<std::string>& args) {
   }
   line.prefix = parts.prefix;
   line.payload = std::move(parts.payload);
+  divide_programs(line);
   return line;
 }
 

@@ -49,10 +49,19 @@ class Settings {
 /// payload.
 enum class PayloadPrefix { none, plain, module, dashes };
 
-struct CommandLine {
-  Settings settings;
+/// One program of several: "-np 6 actor.py --quick".
+struct ProgramWords {
+  int np = 0;
   PayloadPrefix prefix = PayloadPrefix::none;
-  std::vector<std::string> payload;  ///< what to run, with its arguments
+  std::vector<std::string> payload;
+};
+
+struct CommandLine {
+  Settings settings;  ///< num-proc is the sum over all programs
+  PayloadPrefix prefix = PayloadPrefix::none;
+  std::vector<std::string> payload;     ///< what to run, with its arguments
+  int first_np = 0;                     ///< its ranks, where there are further programs
+  std::vector<ProgramWords> further{};  ///< those behind ":"
 };
 
 using Environment = std::function<const char*(const char*)>;

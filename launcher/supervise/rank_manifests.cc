@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/random.h"
+#include "base/text.h"
 #include "launcher/job/launch_variables.h"
 #include "launcher/supervise/job_environment.h"
 
@@ -49,6 +50,13 @@ void make_elastic(const Job& job, wire::RankManifest* m) {
   if (!job.elastic->may_spread) m->local_size = m->size;
 }
 
+/// "2,6": ranks of each program, for hvd.program_sets().
+std::string sizes_of_programs(const Job& job) {
+  std::vector<std::string> sizes;
+  for (const Program& p : job.programs) sizes.push_back(std::to_string(p.ranks));
+  return join(sizes, ",");
+}
+
 std::size_t cores_of(const placement::Machine& machine) { return machine.cores.size(); }
 
 }  // namespace
@@ -61,10 +69,11 @@ wire::RankManifest rank_manifest(const Job& job, const MappedRank& p, const Mani
   m.cross_rank = p.cross_rank, m.cross_size = p.cross_size;
   m.host = job.map.host_of(p.rank).name;
   m.cwd = job.cwd;
-  m.python = job.python;
   m.env = rank_environment(job, p, facts.environment);
   add_launch_variables(m.env, job, p, facts);
-  m.payload = job.payload.wire;
+  m.payload = payload_of(job, p.rank);
+  if (m.payload.kind != wire::PayloadKind::command) m.python = job.python;
+  if (!job.programs.empty()) m.env["HVD_PROGRAMS"] = sizes_of_programs(job);
   if (p.share) {
     const placement::RankResources& share = *p.share;
     const auto mode = *placement::gpu_mode(job.settings.text("gpus"));
@@ -98,6 +107,7 @@ std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::st
   for (const MappedRank& r : job.map.ranks) all.hosts[static_cast<std::size_t>(r.host)].ranks.push_back(r.rank);
   for (std::size_t h = 0; h < job.map.hosts.size(); ++h)
     if (job.machines[h] && all.hosts[h].ranks.size() > cores_of(*job.machines[h])) all.oversubscribed = true;
+  for (const Program& p : job.programs) all.programs.push_back(p.ranks);
   std::vector<wire::DaemonManifest> manifests(job.map.hosts.size(), all);
   for (std::size_t h = 0; h < manifests.size(); ++h) manifests[h].host = static_cast<int>(h);
   return manifests;

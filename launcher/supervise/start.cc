@@ -151,8 +151,9 @@ void Supervisor::start() {
       session_->feed(r, std::move(piece));
     });
   if (job_.elastic) elastic_ = elastic_part(job_id, std::move(environment), tcp);
-  const wire::Payload& what = job_.payload.wire;
-  const std::string title = (what.kind == wire::PayloadKind::module ? "-m " : "") + what.name;
+  const auto name = [](const wire::Payload& p) { return (p.kind == wire::PayloadKind::module ? "-m " : "") + p.name; };
+  std::string title = name(job_.payload.wire);
+  for (std::size_t i = 1; i < job_.programs.size(); ++i) title += " : " + name(job_.programs[i].payload);
   live_ = std::make_unique<JobServer>(*session_, job_.map, folder_.path(),
                                       JobDescription{job_id, title, started_wall_seconds_, grace_seconds_},
                                       JobServer::ServerCallbacks{[this] { on_signal(SIGTERM); }});

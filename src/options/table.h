@@ -155,6 +155,7 @@ return std::to_array<Option>({
     {.type = integer, .section = job, .variable = "HVD_CROSS_RANK", .readers = script, .help = "The index of its host among those that have this local rank."},
     {.type = integer, .section = job, .variable = "HVD_CROSS_SIZE", .readers = script, .help = "How many hosts have this local rank."},
     {.type = text, .section = job, .variable = "HVD_HOST", .readers = script | guard, .help = "The host, as hvdrun calls it."},
+    {.type = text, .section = job, .variable = "HVD_PROGRAMS", .readers = script | python, .help = "In a job of several programs: how many ranks each has, in their order, comma-separated."},
     {.type = text, .section = job, .variable = "HVD_GPU", .readers = script | libhvd, .help = "The UUID of the GPU that is planned for the rank, or its PCI address."},
     {.type = flag, .section = job, .variable = "HOROVOD_ELASTIC", .readers = python | script, .fallback = "0", .help = "1: an elastic job, whose ranks come and go."},
     {.type = integer, .section = job, .variable = "HOROVOD_RANK", .readers = script, .help = "The same as HVD_RANK."},

@@ -44,7 +44,7 @@ InfoArray describe_process(const PmixJob& job, std::size_t host, std::size_t loc
   info.add_u16(PMIX_LOCAL_RANK, static_cast<std::uint16_t>(local_rank));
   info.add_u16(PMIX_NODE_RANK, static_cast<std::uint16_t>(local_rank));
   info.add_u32(PMIX_NODEID, static_cast<std::uint32_t>(host));
-  info.add_u32(PMIX_APPNUM, 0);
+  info.add_u32(PMIX_APPNUM, job.program_of(here.ranks[local_rank]));
   info.add_text(PMIX_HOSTNAME, here.host);
   return info;
 }

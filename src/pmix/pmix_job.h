@@ -1,5 +1,6 @@
 /// @file pmix_job.h — what PMIx tells each process of a job about the others.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@ struct PmixJob {
   std::string folder;           ///< for files of PMIx and Open MPI; only we can enter it
   bool oversubscribed = false;  ///< more ranks than cores on some host: waiting ranks must yield
 
+  std::vector<int> programs{};  ///< ranks of each program, in order; empty: there is one
+
+  /// Which program a rank runs: MPI_APPNUM.
+  std::uint32_t program_of(int rank) const {
+    std::uint32_t number = 0;
+    for (int end = 0; number + 1 < programs.size() && rank >= (end += programs[number]);) ++number;
+    return number;
+  }
   int size() const {
     std::size_t all = 0;
     for (const HostRanks& h : hosts) all += h.ranks.size();

@@ -12,7 +12,8 @@ std::string to_json(const DaemonManifest& m) {
                    {"pmix_namespace", m.pmix_namespace},
                    {"hosts", std::move(hosts)},
                    {"host", m.host},
-                   {"oversubscribed", m.oversubscribed}});
+                   {"oversubscribed", m.oversubscribed},
+                   {"programs", m.programs}});
 }
 
 DaemonManifest daemon_manifest_from_json(const std::string& text) {
@@ -22,6 +23,7 @@ DaemonManifest daemon_manifest_from_json(const std::string& text) {
   m.job = f.bytes("job");
   m.pmix_namespace = f.bytes("pmix_namespace");
   m.oversubscribed = f.boolean("oversubscribed");
+  m.programs = f.integers("programs", 0, most_ranks);
   const Json& hosts = f.at("hosts");
   if (!hosts.is_array()) f.bad("hosts", "is no list");
   for (const Json& host : hosts) {

@@ -15,6 +15,7 @@ struct DaemonManifest {
   std::vector<Host> hosts;      ///< of the whole job
   int host = 0;                 ///< index of this one
   bool oversubscribed = false;  ///< more ranks than cores on some host
+  std::vector<int> programs;    ///< ranks of each program, in order; empty: there is one
 };
 
 std::string to_json(const DaemonManifest& m);

@@ -24,6 +24,9 @@ int main(int argc, char** argv) {
   MPI_Comm_size(node, &local_size);
   printf("rank %d of %d sum %d big %.0f node %d thread %d\n", rank, size, sum, out[many - 1], local_size, level);
   fflush(stdout);
+  int *program = NULL, has_program = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_APPNUM, &program, &has_program);
+  if (strcmp(what, "program") == 0) printf("rank %d is of program %d\n", rank, has_program ? *program : -1);
   if (strcmp(what, "abort") == 0 && rank == 1) MPI_Abort(MPI_COMM_WORLD, 7);
   if (strcmp(what, "spawn") == 0) {
     MPI_Comm children;

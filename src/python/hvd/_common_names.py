@@ -22,6 +22,7 @@ from hvd.exceptions import HorovodInternalError as HorovodInternalError
 from hvd.process_sets import ProcessSet as ProcessSet
 from hvd.process_sets import add_process_set as add_process_set
 from hvd.process_sets import global_process_set as global_process_set
+from hvd.process_sets import program_sets as program_sets
 from hvd.process_sets import remove_process_set as remove_process_set
 
 _names = [
@@ -36,6 +37,7 @@ _names = [
     "Sum",
     "add_process_set",
     "global_process_set",
+    "program_sets",
     "remove_process_set",
     "should_stop",
 ]

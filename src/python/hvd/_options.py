@@ -29,6 +29,7 @@ VARIABLES = {
     "HVD_TENSORFLOW_DEVICE_TYPE": Variable("text", default="GPU"),
     "HVD_RANK": Variable("integer"),
     "HVD_SIZE": Variable("integer"),
+    "HVD_PROGRAMS": Variable("text"),
     "HOROVOD_ELASTIC": Variable("flag", default="0"),
     "HOROVOD_SIZE": Variable("integer"),
     "HOROVOD_CONTROLLER": Variable("text"),

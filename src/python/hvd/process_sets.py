@@ -14,12 +14,13 @@ from typing import Any
 from hvd import _environment, _native
 from hvd._requests import gather_bytes
 
-__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "program_sets", "remove_process_set"]
 
 _size = 0
 _rank = -1
 _launch: list[int] | None = None  # the launch's ranks that form the world, when it was not all of them
 _living: list[ProcessSet] = []  # added, and not removed
+_programs: list[ProcessSet] = []  # what program_sets() has made
 
 
 class ProcessSet:
@@ -119,6 +120,7 @@ def world_changed(rank: int, size: int, launch: list[int] | None = None) -> None
     for process_set in _living:
         process_set.process_set_id = None
     _living.clear()
+    _programs.clear()
 
 
 def ranks_by_id() -> dict[int, list[int]]:
@@ -207,6 +209,29 @@ def add_at_init(process_sets: Iterable[ProcessSet], fresh: bool) -> None:
         _living[:] = [living for living in _living if living is not process_set]
     if twice:
         raise ValueError(f"init() was given a process set twice: {twice[0][0]} has the ranks of {twice[0][1]}")
+
+
+def program_sets() -> list[ProcessSet]:
+    """A process set for each program of the job (hvdrun -np 2 learner.py : -np 6 actor.py), in their order.
+
+    All ranks call it.  A job of one program has global_process_set alone.  ValueError before init(), and where the world is
+    not all ranks of the job.
+    """
+    if not _size:
+        raise ValueError("program_sets() needs the world: call hvd.init() first")
+    sizes = [int(size) for size in _environment.text("HVD_PROGRAMS").split(",") if size]
+    if len(sizes) < 2:
+        return [global_process_set]
+    if sum(sizes) != _size or _launch is not None:
+        raise ValueError(f"the programs have {sum(sizes)} ranks, but this world has {_size}: give init() all of them")
+    if any(process_set not in _living for process_set in _programs):
+        _programs.clear()  # one was removed: all ranks did so
+    if not _programs:
+        first = 0
+        for size in sizes:
+            _programs.append(_added(ProcessSet(range(first, first + size)), at_init=True))
+            first += size
+    return list(_programs)
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:

@@ -327,6 +327,7 @@ class HostDaemon {
     job.host = manifest_->host;
     job.folder = folder();
     job.oversubscribed = manifest_->oversubscribed;
+    job.programs = manifest_->programs;
     return job;
   }
 

@@ -51,6 +51,23 @@ TEST_CASE("options: the payload begins at the first word that is none of ours") 
   CHECK(read({"--verbose"}).prefix == PayloadPrefix::none);
 }
 
+TEST_CASE("options: a further program begins at a colon with -np behind it") {
+  const CommandLine line =
+      read({"-np", "2", "a.py", ":", "x", ":", "-np", "3", "-m", "b", "-c", ":", "-n4", "--", "c", ":"});
+  CHECK(line.payload == Strings{"a.py", ":", "x"});
+  CHECK(line.first_np == 2);
+  CHECK(line.settings.integer("num-proc") == 9);
+  REQUIRE(line.further.size() == 2);
+  CHECK(line.further[0].np == 3);
+  CHECK(line.further[0].prefix == PayloadPrefix::module);
+  CHECK(line.further[0].payload == Strings{"b", "-c"});
+  CHECK(line.further[1].np == 4);
+  CHECK(line.further[1].payload == Strings{"c", ":"});
+  CHECK(read({"-np", "2", "a.py", ":", "b.py"}).further.empty());
+  CHECK_THROWS_AS(read({"a.py", ":", "-np", "2", "b.py"}), Error);
+  CHECK_THROWS_AS(read({"-np", "1", "a.py", ":", "-np", "2", "--verbose", "b.py"}), Error);
+}
+
 TEST_CASE("options: Horovod's spellings") {
   for (const Strings& np :
        {Strings{"-np", "4"}, {"-np=4"}, {"-np4"}, {"-n", "4"}, {"--num-proc", "4"}, {"--num-proc=4"}})
