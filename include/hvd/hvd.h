@@ -111,13 +111,17 @@ typedef struct hvd_request {
   double prescale;      /**< multiplies the input; 0 is read as 1 only if postscale is 0 too */
   double postscale;     /**< multiplies the result */
   const void* in;       /**< [elements]; may be NULL when there are no elements */
-  void* out;            /**< allreduce, broadcast: [elements], may equal in. Others: NULL, see hvd_take */
+  void* out;            /**< allreduce, broadcast: [elements], may equal in. Others: NULL, or see out_bytes */
   const int64_t*
       splits; /**< alltoall: [num_splits = size of the set] rows for each member; copied. NULL: equal parts */
   int32_t num_splits;
-  void* stream; /**< device >= 0: the CUstream that makes `in` and will use the result; NULL: the default stream;
-                     HVD_WHOLE_CONTEXT: whoever makes it */
-} hvd_request;  /**< a shorter one, without stream or without the splits too, is accepted, by its struct_size */
+  void* stream;     /**< device >= 0: the CUstream that makes `in` and will use the result; NULL: the default stream;
+                         HVD_WHOLE_CONTEXT: whoever makes it */
+  size_t out_bytes; /**< reducescatter, alltoall in host memory: of `out`. A result of just so many bytes is put there,
+                         any other is hvd_take's. `out` may be where this rank's own part of `in` is (reducescatter);
+                         else they do not overlap */
+} hvd_request;      /**< a shorter one, without out_bytes, without stream or without the splits too, is accepted, by its
+                         struct_size */
 
 /** Tensors on a GPU.  `in` and `out` are device memory of `device`, one GPU for each rank and process set; all ranks'
  *  are on GPUs, or none's.  `stream` lives until the operation has ended.  The operation begins when what `stream` had
@@ -206,7 +210,8 @@ HVD_API int hvd_notify(hvd_handle handle, void (*ended)(void* context), void* co
 /** reducescatter: each member gets its part of the rows, in order; the first (rows mod size) get one more. */
 
 /** The result of a finished operation whose size only the ranks together know (allgather, alltoall, reducescatter).
- *  *data: [prod(shape)], malloc'd, now the caller's: hvd_free.  shape: [64] is filled, *ndim set.  Works once. */
+ *  *data: [prod(shape)], malloc'd, now the caller's: hvd_free.  shape: [64] is filled, *ndim set.  Works once.
+ *  HVD_USAGE where it is in hvd_request.out. */
 HVD_API int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim);
 HVD_API void hvd_free(void* data);
 

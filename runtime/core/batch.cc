@@ -314,8 +314,8 @@ ops::DividedTensor Batch::divide(Operation& op) const {
   op.result_shape.assign(s.dims, s.dims + s.ndim);
   op.result_shape[0] = rows / world_.size + (world_.rank < rows % world_.size ? 1 : 0);
   ops::DividedTensor t{item_of(op), rows};
-  op.allocate(t.end(world_.rank, world_.size) - t.begin(world_.rank, world_.size));
-  t.item.out = static_cast<unsigned char*>(op.result);
+  const std::size_t bytes = t.end(world_.rank, world_.size) - t.begin(world_.rank, world_.size);
+  t.item.out = static_cast<unsigned char*>(op.memory_for(bytes));
   return t;
 }
 
@@ -342,7 +342,7 @@ void Batch::take_scattered() {
     const Operation& op = w.operation();
     const ops::DividedTensor t{item_of(op), op.entry->signature.dims[0]};
     const std::size_t begin = t.begin(world_.rank, world_.size), end = t.end(world_.rank, world_.size);
-    w.narrow(op.result, begin / t.item.element_bytes, (end - begin) / t.item.element_bytes);
+    w.narrow(op.result ? op.result : op.out, begin / t.item.element_bytes, (end - begin) / t.item.element_bytes);
   }
   widened_.clear();
 }
@@ -357,6 +357,7 @@ ops::Stage* Batch::make_movement(Batch& b) {
     t.kind = s.operation();
     t.in = in_of(*op);
     t.out = out_of(*op);
+    t.out_bytes = op->out_bytes;
     t.row_bytes = static_cast<std::size_t>(s.payload_bytes());
     t.rows = op->dim0;
     t.root = s.root;
@@ -371,7 +372,7 @@ void Batch::take_moved() {
   std::vector<ops::MovedTensor> tensors = static_cast<ops::Movement&>(*owned_).take();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     ops::MovedTensor& t = tensors[i];
-    if (!t.result) continue;  // broadcast
+    if (t.kind == Kind::broadcast) continue;
     Operation& op = *parts_[at_].ops[i];
     const Signature& s = op.entry->signature;
     op.result = t.result;

@@ -53,7 +53,8 @@ const hvd_request& widen(const hvd_request* request, hvd_request& widened) {
   if (!request) throw Error(Code::usage, "request", "is NULL");
   const std::uint32_t size = request->struct_size;
   if (size == sizeof(hvd_request)) return *request;
-  if (size != offsetof(hvd_request, stream) && size != offsetof(hvd_request, splits))
+  if (size != offsetof(hvd_request, out_bytes) && size != offsetof(hvd_request, stream) &&
+      size != offsetof(hvd_request, splits))
     throw Error(Code::usage, "request",
                 "struct_size is " + std::to_string(size) + ", expected " + std::to_string(sizeof(hvd_request)),
                 "set it to sizeof(hvd_request)");
@@ -116,12 +117,16 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
   Signature& s = p.signature;
   p.name = name_in(q);
   p.in = q.in;
-  p.out = q.out;
   s.kind = static_cast<std::uint8_t>(q.kind);
+  // Of results whose memory the runtime makes, these may be in the caller's.
+  const bool may_have_out = s.operation() == Kind::reducescatter || s.operation() == Kind::alltoall;
+  if (!p.has_result() || (may_have_out && q.out_bytes > 0)) p.out = q.out;
+  if (p.out && may_have_out) p.out_bytes = q.out_bytes;
   if (s.operation() != Kind::alltoall && q.splits) refuse(q, "splits are for alltoall only");
   if (s.operation() == Kind::barrier || s.operation() == Kind::join) return p;
   s.dtype = static_cast<std::uint8_t>(q.dtype);
   if (q.device != HVD_HOST_DEVICE) {
+    if (p.out_bytes > 0) refuse(q, "out_bytes is for host memory");
     p.gpu = &gpus.at(q.device);
     p.stream = q.stream;
     s.device = 0;  // the same on all ranks, whose GPUs have numbers of their own

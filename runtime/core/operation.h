@@ -73,7 +73,8 @@ struct alignas(64) Operation {
   void (*listener)(void*) = nullptr;
   void* listener_context = nullptr;
   std::int64_t dim0 = 0;        ///< allgather, alltoall: this rank's own first dimension
-  void* result = nullptr;       ///< malloc'd; owned until taken
+  std::size_t out_bytes = 0;    ///< reducescatter, alltoall: of `out`
+  void* result = nullptr;       ///< malloc'd; owned until taken.  Null where it is in `out`
   std::int32_t last_rank = -1;  ///< join: the world rank that came last
   OptionalDeviceState gpu;      ///< none: host memory
   std::string error;
@@ -81,10 +82,12 @@ struct alignas(64) Operation {
   std::vector<std::int64_t> received;  ///< allgather, alltoall: [size of the set] rows from each member
   std::vector<std::int64_t> result_shape;
 
-  /// Memory for the result; throws Error{unavailable}.
-  void allocate(std::size_t bytes) {
+  /// Memory for the result: the caller's, or made here.  Throws Error{unavailable}.
+  void* memory_for(std::size_t bytes) {
+    if (out && bytes == out_bytes) return out;
     result = std::malloc(bytes > 0 ? bytes : 1);
     if (!result) throw Error(Code::unavailable, "result", "no memory for " + std::to_string(bytes) + " bytes");
+    return result;
   }
   bool done() const { return state.load(std::memory_order_acquire) != under_way; }
 

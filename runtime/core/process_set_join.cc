@@ -61,7 +61,8 @@ void ProcessSet::stand_in(ByteReader& r) {
   operations_.release(op);  // nobody has a handle
   op.of_set = this;
   op.entry = &s->entry;
-  op.in = op.out = s->zeros.get();
+  op.in = s->zeros.get();
+  op.out = is_among(s->entry.signature.operation(), taken_kinds) ? nullptr : s->zeros.get();
   op.dim0 = 0;
   op.by_bit = false;
   op.more = true;

@@ -67,6 +67,7 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
   op.in = p.in;
   op.out = p.out;
   op.dim0 = p.dim0;
+  op.out_bytes = p.out_bytes;
   op.more = p.has_result() || p.gpu;
   if (!p.splits.empty()) op.splits = p.splits;
   e.operation = &op;

@@ -112,11 +112,12 @@ void Movement::add_alltoall(TransferPlan& load, MovedTensor& p, std::size_t whic
              : counts_[r * alltoalls_ + which]);
   }
   const std::int64_t rows = std::accumulate(p.received.begin(), p.received.end(), std::int64_t{0});
-  p.result = allocate(p, static_cast<std::size_t>(rows) * p.row_bytes);
+  const std::size_t bytes = static_cast<std::size_t>(rows) * p.row_bytes;
+  if (!p.out || p.out_bytes != bytes) p.result = allocate(p, bytes);
   std::vector<const unsigned char*> from(size());
   std::vector<unsigned char*> to(size());
   const unsigned char* in = p.in;
-  auto* out = static_cast<unsigned char*>(p.result);
+  auto* out = p.result ? static_cast<unsigned char*>(p.result) : p.out;
   for (std::size_t r = 0; r < size(); ++r) {
     from[r] = in, to[r] = out;
     in += static_cast<std::size_t>(p.splits[r]) * p.row_bytes;

@@ -17,12 +17,14 @@ namespace hvd::ops {
 struct MovedTensor {
   Kind kind = Kind::broadcast;
   const unsigned char* in = nullptr;
-  unsigned char* out = nullptr;          ///< broadcast
+  unsigned char* out = nullptr;  ///< broadcast; alltoall: for a result of out_bytes
+  std::size_t out_bytes = 0;
   std::size_t row_bytes = 0;             ///< broadcast: of the whole tensor
   std::int64_t rows = 0;                 ///< allgather: of this rank
   int root = 0;                          ///< broadcast
   const std::int64_t* splits = nullptr;  ///< alltoall: [size] rows for each rank
-  void* result = nullptr;                ///< allgather, alltoall: malloc'd when done, by rank; now the caller's
+  void* result = nullptr;                ///< allgather, alltoall: malloc'd when done, by rank; now the caller's.
+                                         ///< nullptr: it is in `out`
   std::vector<std::int64_t> received;    ///< allgather, alltoall: [size] rows from each rank
 };
 

@@ -6,7 +6,7 @@ from typing import Any
 from hvd._requests import Operation, View
 
 # hvd._requests.Request, or a plain tuple of the same
-Request = tuple[Operation, str | bytes | None, View, int, tuple[int, ...] | None]
+Request = tuple[Operation, str | bytes | None, View, int | tuple[int, int], tuple[int, ...] | None]
 
 # The lists of include/hvd/hvd.h
 ALLREDUCE: int

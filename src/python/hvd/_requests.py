@@ -49,7 +49,9 @@ class Request(NamedTuple):
     operation: Operation
     name: str | bytes | None  # None: made from the order of the calls; bytes: taken as they are, without the kind in front
     view: View
-    out: int = 0  # allreduce, broadcast: the address of the result, of view's shape and dtype; may be view's
+    # allreduce, broadcast: the address of the result, of view's shape and dtype; may be view's.  reducescatter, alltoall in
+    # host memory: address and bytes of what takes a result of just so many bytes, which is then not taken
+    out: int | tuple[int, int] = 0
     splits: tuple[int, ...] | None = None  # alltoall: rows for each rank of the set; None: equal parts
 
 

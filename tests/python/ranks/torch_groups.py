@@ -150,6 +150,15 @@ def check_reduce_scatter():
     same(found, RANK * SIZE)
 
 
+def check_reduce_scatter_into_a_part_of_its_input():
+    for place in range(SIZE):  # of the output; on this rank's own part nothing is copied
+        whole = torch.arange(4096.0 * SIZE) + RANK
+        expected = sum(torch.arange(4096.0 * SIZE) + rank for rank in range(SIZE))[4096 * RANK : 4096 * (RANK + 1)]
+        part = whole[4096 * place : 4096 * (place + 1)]
+        dist.reduce_scatter_tensor(part, whole)
+        assert torch.equal(part, expected), place
+
+
 def check_all_to_all():
     found = torch.zeros(SIZE, dtype=torch.int64)
     dist.all_to_all_single(found, torch.arange(SIZE) + 10 * RANK)

@@ -78,6 +78,39 @@ TEST_CASE("operations: alltoall with splits, record and bit") {
     });
 }
 
+TEST_CASE("operations: a result lies in the caller's memory where that is just as large, else it is taken") {
+  for (const Split& s : operations_splits)
+    run_world(s.size, s.per_node, [](Rank& rank) {
+      for (const std::size_t more : {0u, 1u}) {
+        const Exchanged x = alltoall_input(rank.rank(), rank.size(), 37);
+        std::int64_t rows = 0;
+        for (int a = 0; a < rank.size(); ++a) rows += rows_between(a, rank.rank(), 37);
+        std::vector<float> out(static_cast<std::size_t>(rows) * 3 + more);
+        hvd_request q = alltoall_request("x", x);
+        q.out = out.data();
+        q.out_bytes = out.size() * sizeof(float);
+        core::Operation& op = done(rank, rank.submit(q));
+        EXPECT((op.result == nullptr) == (more == 0 && rows > 0));
+        if (!op.result) op.result = out.data();
+        expect_alltoall(op, rank.rank(), rank.size(), 37);
+        if (op.result == out.data()) op.result = nullptr;
+        rank.engine().operations().release(op);
+
+        const std::int64_t divided = 1001, mine = divided / rank.size() + (rank.rank() < divided % rank.size());
+        std::vector<double> in(static_cast<std::size_t>(divided), rank.rank() + 1);
+        const std::int64_t before =
+            divided / rank.size() * rank.rank() + std::min<std::int64_t>(rank.rank(), divided % rank.size());
+        q = Rank::request(HVD_REDUCESCATTER, "r", {divided}, in.data(), in.data() + before, HVD_F64, HVD_SUM);
+        q.out_bytes = (static_cast<std::size_t>(mine) + more) * sizeof(double);  // over its own part
+        core::Operation& sum = done(rank, rank.submit(q));
+        EXPECT((sum.result == nullptr) == (more == 0));
+        const double* found = sum.result ? static_cast<double*>(sum.result) : in.data() + before;
+        for (std::int64_t i = 0; i < mine; ++i) EXPECT(found[i] == rank.size() * (rank.size() + 1) / 2);
+        rank.engine().operations().release(sum);
+      }
+    });
+}
+
 TEST_CASE("operations: alltoall in equal parts, of every width") {
   for (const Split& s : operations_splits)
     run_world(s.size, s.per_node, [](Rank& rank) {

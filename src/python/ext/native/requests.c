@@ -132,6 +132,16 @@ static void fill_device(PyObject* device, hvd_request* r) {
   }
 }
 
+/* Where the result goes: an address, or an address and how many bytes. */
+static void fill_out(PyObject* out, hvd_request* r) {
+  if (PyTuple_Check(out) && PyTuple_Size(out) == 2) {
+    r->out = PyLong_AsVoidPtr(PyTuple_GetItem(out, 0));
+    r->out_bytes = PyLong_AsSize_t(PyTuple_GetItem(out, 1));
+  } else {
+    r->out = PyLong_AsVoidPtr(out);
+  }
+}
+
 /* What is the same for all tensors of a call. */
 static int fill_operation(hvd_request* r, PyObject* operation) {
   r->kind = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, KIND));
@@ -173,7 +183,7 @@ static int fill_request(request_box* box, PyObject* tuple) {
   if (fill_operation(r, operation)) return -1;
   PyObject* address = PyTuple_GetItem(view, ADDRESS);
   r->in = PyBytes_Check(address) ? PyBytes_AsString(address) : PyLong_AsVoidPtr(address);
-  r->out = PyLong_AsVoidPtr(PyTuple_GetItem(tuple, OUT));
+  fill_out(PyTuple_GetItem(tuple, OUT), r);
   r->dtype = (int32_t)PyLong_AsLong(PyTuple_GetItem(view, DTYPE));
   fill_device(PyTuple_GetItem(view, DEVICE), r);
   if (fill_shape(box, PyTuple_GetItem(view, SHAPE)) || fill_name(&box->name, r->kind, PyTuple_GetItem(tuple, NAME)) ||

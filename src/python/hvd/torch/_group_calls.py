@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from math import prod
-from typing import Any, Callable
+from typing import Any, Callable, Union
 
 import torch
 
@@ -58,6 +58,22 @@ def fill(into: Sequence[torch.Tensor], flat: torch.Tensor, what: str = "operatio
             at += count
 
 
+Out = Union[int, tuple[int, int]]
+
+
+def memory_of(output: torch.Tensor, input: torch.Tensor, given: View, own: int = -1) -> Out:
+    """Where the runtime may put the result: address and bytes of output.  0: it may not, and the result is copied.
+
+    given: of input.  own: where output may lie on it, in bytes from its beginning; elsewhere they must not overlap.
+    """
+    begin, bytes = output.data_ptr(), output.numel() * output.element_size()
+    if output.device.type != "cpu" or given[3] != HOST or output.dtype != input.dtype or not output.is_contiguous():
+        return 0
+    first, last = given[0], given[0] + prod(given[2]) * item_bytes_of(given)
+    apart = begin + bytes <= first or begin >= last
+    return (begin, bytes) if apart or begin == first + own else 0
+
+
 class GroupCalls:
     """One group on this rank.  One thread at a time, in the same order on all ranks of the group."""
 
@@ -80,23 +96,20 @@ class GroupCalls:
             before.wait()
         return name
 
-    def _submit(self, operation: Operation, view: View, agreed: Any, out: int = 0, splits: Any = None) -> int:
+    def _submit(self, operation: Operation, view: View, agreed: Any, out: Out = 0, splits: Any = None) -> int:
         """agreed: what all ranks must have alike, of what operation does not say."""
         name = self._next_name(operation, agreed)
         handle = _native.submit((operation, name.text, view, out, splits))  # type: ignore[arg-type]
         name.handle = handle
         return handle
 
-    def _submit_group(self, operations: list[Operation], views: list[View], in_place: bool) -> list[int]:
+    def _submit_group(self, operations: list[Operation], views: list[View], outs: Sequence[Out]) -> list[int]:
         """Several tensors that run together."""
         agreed = tuple((view[1], view[2]) for view in views)
         name = self._next_name(operations[0], agreed)
         # The first bears the name itself: so it meets a single operation, where ranks disagree.
         texts = [name.text, *(b"%s.%d" % (name.text, index) for index in range(1, len(views)))]
-        requests = [
-            Request(operation, text, view, view[0] if in_place else 0)
-            for operation, text, view in zip(operations, texts, views)
-        ]
+        requests = [Request(operation, text, view, out) for operation, text, view, out in zip(operations, texts, views, outs)]
         handles = _native.submit_many(requests, True)
         name.handle = handles[0]
         return handles
@@ -126,7 +139,8 @@ class GroupCalls:
             view = dense[0][1]
             handles = [self._submit(operations[0], view, view[1:3], view[0])]
         else:
-            handles = self._submit_group(operations, [view for _, view in dense], True)
+            views = [view for _, view in dense]
+            handles = self._submit_group(operations, views, [view[0] for view in views])
         copied = [(tensor, work) for tensor, (work, _) in zip(tensors, dense) if work is not tensor]
 
         def complete() -> None:
@@ -139,11 +153,20 @@ class GroupCalls:
 
         return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
-    def _moved(self, handle: int, view: View, dense: Any, outputs: Any, opts: Any, put: Callable[[Any], None]) -> GroupWork:
-        """An operation whose result the runtime allocates; put: what is done with it, flat."""
+    def _moved(
+        self, handle: int, view: View, dense: Any, outputs: Any, opts: Any, put: Callable[[Any], None], memory: Out = 0
+    ) -> GroupWork:
+        """An operation whose size the ranks make together.  put: what is done with its result, flat.
+
+        memory: of an alltoall of view's rows; where these are as many as fit, the result is there already.
+        """
 
         def complete() -> None:
-            put(self._take(handle, view, dense[0]))
+            rows = sum(_native.take_splits(handle, self._size)) if isinstance(memory, tuple) else 0
+            if isinstance(memory, tuple) and rows * view[2][1] * item_bytes_of(view) == memory[1]:
+                _native.release(handle)
+            else:
+                put(self._take(handle, view, dense[0]))
 
         return GroupWork(self.state, [handle], outputs, dense, complete, seconds_of(opts))
 

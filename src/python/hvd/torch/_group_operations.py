@@ -15,6 +15,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+from hvd import _native
 from hvd._native import (
     ALLGATHER,
     ALLREDUCE,
@@ -29,7 +30,7 @@ from hvd._native import (
     Sum,
 )
 from hvd._requests import HOST, U8, Operation, View
-from hvd.torch._group_calls import Dense, GroupCalls, Tensors, fill, flattened, one, real, seconds_of
+from hvd.torch._group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one, real, seconds_of
 from hvd.torch._group_work import GroupWork
 from hvd.torch._point_to_point import PairLine
 from hvd.torch.ops import collectives, moving
@@ -164,7 +165,7 @@ class GroupOperations(GroupCalls):
         """By allgathers, whose results are copied."""
         dense = [moving.dense(tensor) for tensor in inputs]
         views = [flattened(view) for _, view in dense]
-        handles = self._submit_group([Operation(ALLGATHER, self._set)] * len(views), views, False)
+        handles = self._submit_group([Operation(ALLGATHER, self._set)] * len(views), views, [0] * len(views))
 
         def complete() -> None:
             for handle, view, (work, _), tensors in zip(handles, views, dense, into):
@@ -221,14 +222,21 @@ class GroupOperations(GroupCalls):
         dense = [collectives.dense(real(tensor)) for tensor in inputs]
         views: list[View] = [(view[0], view[1], (self._size, prod(view[2]) // self._size), view[3]) for _, view in dense]
         operation = Operation(REDUCESCATTER, self._set, reduce)
+        memory = [
+            memory_of(output, tensor, view, self._place * output.numel() * output.element_size())
+            for output, tensor, view in zip(outputs, inputs, views)
+        ]
         if len(views) == 1:
-            handles = [self._submit(operation, views[0], views[0][1:3])]
+            handles = [self._submit(operation, views[0], views[0][1:3], memory[0])]
         else:
-            handles = self._submit_group([operation] * len(views), views, False)
+            handles = self._submit_group([operation] * len(views), views, memory)
 
         def complete() -> None:
-            for handle, view, (work, _), output in zip(handles, views, dense, outputs):
-                fill([real(output)], self._take(handle, view, work))
+            for handle, view, (work, _), output, there in zip(handles, views, dense, outputs, memory):
+                if there:
+                    _native.release(handle)
+                else:
+                    fill([real(output)], self._take(handle, view, work))
 
         return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
@@ -250,14 +258,17 @@ class GroupOperations(GroupCalls):
 
     # ---- all_to_all, gather, scatter
 
-    def _exchanged(self, mine: Dense, rows: Sequence[int], row: int, opts: Any, outputs: Any, put: Any) -> GroupWork:
-        """rows: how many go to each rank; row: elements of one."""
+    def _exchanged(
+        self, mine: Dense, rows: Sequence[int], row: int, opts: Any, outputs: Any, put: Any, into: torch.Tensor | None = None
+    ) -> GroupWork:
+        """rows: how many go to each rank; row: elements of one.  into: has room for what comes, if it is as expected."""
         work, view = mine
         address, code, _, device = flattened(view)
         unit = row * (2 if work.is_complex() else 1)
         given = (address, code, (sum(rows), unit), device)
-        handle = self._submit(Operation(ALLTOALL, self._set), given, (code, unit), splits=tuple(rows))
-        return self._moved(handle, given, mine, outputs, opts, put)
+        memory = 0 if into is None else memory_of(into, mine[0], given)
+        handle = self._submit(Operation(ALLTOALL, self._set), given, (code, unit), memory, tuple(rows))
+        return self._moved(handle, given, mine, outputs, opts, put, memory)
 
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor, output_splits: Any, input_splits: Any, opts: Any = None
@@ -270,9 +281,8 @@ class GroupOperations(GroupCalls):
                 raise RuntimeError(f"all_to_all_single: {what} of {have} rows does not divide equally among {self._size} ranks")
         rows = list(input_splits) or [input.shape[0] // self._size] * self._size
 
-        return self._exchanged(
-            moving.dense(input), rows, prod(input.shape[1:]), opts, [output], partial(fill, [output], what="all_to_all_single")
-        )
+        put = partial(fill, [output], what="all_to_all_single")
+        return self._exchanged(moving.dense(input), rows, prod(input.shape[1:]), opts, [output], put, output)
 
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> GroupWork:
         if len(output_tensors) != self._size or len(input_tensors) != self._size:
