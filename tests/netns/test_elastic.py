@@ -48,6 +48,8 @@ class ElasticRun:
         self.cluster = cluster
         for host in cluster.names:
             (cluster.tmp(host) / "train.py").write_text(PROGRAM)
+        for left in ("steps", "enough"):  # by an earlier job of this cluster
+            (cluster.tmp("alpha") / left).unlink(missing_ok=True)
         pipes: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
