@@ -20,7 +20,7 @@ namespace {
 /// Networks on which one kind of plan is the best.
 const NetworkModel slow_links{1, 1, 1000, 1}, far{1e9, 1, 1e-3, 1e-3}, dear_messages{1, 1e7, 1e-3, 1e-3};
 
-struct Tensor {
+struct NodeTensor {
   DType dtype;
   std::size_t elements;
   bool average = false;
@@ -28,7 +28,7 @@ struct Tensor {
 
 using Bytes = std::vector<unsigned char>;
 
-Bytes numbers(const Tensor& t, int node) {
+Bytes numbers(const NodeTensor& t, int node) {
   std::mt19937 random(static_cast<unsigned>(node) * 7919 + static_cast<unsigned>(t.elements));
   Bytes bytes(t.elements * element_bytes(t.dtype));
   for (std::size_t i = 0; i < t.elements; ++i) {
@@ -43,7 +43,7 @@ Bytes numbers(const Tensor& t, int node) {
   return bytes;
 }
 
-Item item_of(const Tensor& t, int nodes, const Bytes& in, Bytes& out) {
+Item item_of(const NodeTensor& t, int nodes, const Bytes& in, Bytes& out) {
   Item item;
   item.in = in.data();
   item.out = out.data();
@@ -86,14 +86,15 @@ class Nodeful {
   const ExchangePlan& plan() const { return at_.front()->exchange->plan(); }
 
   /// [nodes][tensors] results.  @p in_place: from and to the tensors, where a slice is one tensor's.
-  std::vector<std::vector<Bytes>> run(const std::vector<Tensor>& tensors, bool in_place, std::size_t chunk = 64 << 10) {
+  std::vector<std::vector<Bytes>> run(const std::vector<NodeTensor>& tensors, bool in_place,
+                                      std::size_t chunk = 64 << 10) {
     const int count = static_cast<int>(at_.size());
     std::vector<std::vector<Bytes>> in, out;
     for (int n = 0; n < count; ++n) {
       At& at = *at_[static_cast<std::size_t>(n)];
       at.stream.clear();
       in.emplace_back(), out.emplace_back();
-      for (const Tensor& t : tensors) {
+      for (const NodeTensor& t : tensors) {
         in.back().push_back(numbers(t, n));
         out.back().emplace_back(in.back().back().size());
       }
@@ -157,7 +158,7 @@ class Nodeful {
   std::vector<std::unique_ptr<At>> at_;
 };
 
-const std::vector<std::vector<Tensor>> all_tensors = {
+const std::vector<std::vector<NodeTensor>> all_tensors = {
     {{DType::f32, 1}},
     {{DType::f32, 1000}},
     {{DType::f32, 70001}},
@@ -185,7 +186,7 @@ TEST_CASE("between nodes: every plan has the same bits, on every node") {
 
 TEST_CASE("between nodes: the order is the tree's, whatever is fused") {
   for (const int nodes : {2, 3, 4, 6, 8, 12, 17}) {
-    const Tensor t{DType::f32, 9000};
+    const NodeTensor t{DType::f32, 9000};
     std::vector<std::vector<float>> in;
     for (int n = 0; n < nodes; ++n) {
       const Bytes bytes = numbers(t, n);
@@ -194,7 +195,7 @@ TEST_CASE("between nodes: the order is the tree's, whatever is fused") {
     }
     const std::vector<float> expected = sum_in_order(in);
     Nodeful world(nodes, {});
-    for (const auto& tensors : std::vector<std::vector<Tensor>>{{t}, {{DType::f32, 777}, t, {DType::f16, 5}}}) {
+    for (const auto& tensors : std::vector<std::vector<NodeTensor>>{{t}, {{DType::f32, 777}, t, {DType::f16, 5}}}) {
       const auto results = world.run(tensors, false);
       const Bytes& mine = results.back()[tensors.size() > 1 ? 1 : 0];
       CHECK(std::memcmp(mine.data(), expected.data(), mine.size()) == 0);

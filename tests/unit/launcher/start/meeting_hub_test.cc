@@ -11,9 +11,11 @@ using namespace hvd;
 using launcher::MeetingAnswer;
 using launcher::MeetingHub;
 using wire::MeetingMessage;
-using Kind = MeetingMessage::Kind;
 
+namespace meeting_hub_test {  // unity builds: other files have functions of these names
 namespace {
+
+using Kind = MeetingMessage::Kind;
 
 const std::vector<int> two_hosts{0, 0, 1, 1};
 
@@ -164,3 +166,5 @@ TEST_CASE("meeting hub: the invited are all; who waits and is not is refused") {
   CHECK(ranks_of(changed[0].message) == std::vector<int>{0});
   CHECK(come(hub, 0, 5)[0].message.kind == Kind::world);
 }
+
+}  // namespace meeting_hub_test
