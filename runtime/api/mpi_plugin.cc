@@ -54,7 +54,7 @@ bool MpiPlugin::present() {
 std::unique_ptr<transport::Transport> MpiPlugin::open(const int* ranks, int count, bool threads) {
   if (const std::string why = load(); !why.empty())
     throw Error(Code::unavailable, "MPI", "cannot load it: " + why,
-                "install Open MPI, or put its lib folder in LD_LIBRARY_PATH");
+                "pip install 'hvdrun[mpi]', or put the lib folder of an Open MPI in LD_LIBRARY_PATH");
   auto* open = reinterpret_cast<OpenFn>(dlsym(loaded, "hvd_mpi_open"));
   if (!open) throw Error(Code::internal, "libhvd_mpi.so", "is not of this version");
   char error[512] = "";
