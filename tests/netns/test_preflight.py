@@ -80,7 +80,7 @@ def test_another_runtime(two_hosts: Cluster) -> None:
         package = two_hosts.tmp(host) / "packages/hvd"
         shutil.copytree(jobs.BUILD / "src/python/hvd", package, ignore=shutil.ignore_patterns("*.p", "__pycache__"))
         (two_hosts.tmp(host) / "job.py").write_text("import hvd.numpy as hvd; hvd.init()")
-    library = next((two_hosts.tmp("beta") / "packages").rglob("libhvd_mpi.so"))
+    library = next((two_hosts.tmp("beta") / "packages").rglob("libhvd.so"))
     version = subprocess.run([RANK, "--version"], capture_output=True, text=True).stdout.split()[1].encode()
     library.chmod(library.stat().st_mode | stat.S_IWUSR)
     library.write_bytes(library.read_bytes().replace(version, version[:-1] + b"~"))
