@@ -58,8 +58,11 @@ struct Words {
   }
 };
 
+/// volatile: it stays one string of the file, where a test makes another version of it.
+const char* volatile version = HVD_VERSION;
+
 Words words_of(const std::string& introduction, const core::Config& config, bool many_hosts) {
-  Words w{HVD_VERSION, config.text("HVD_TRANSPORT"), "", introduction, transport::tcp::machine_identity(), ""};
+  Words w{version, config.text("HVD_TRANSPORT"), "", introduction, transport::tcp::machine_identity(), ""};
   if (w.choice == "auto" && many_hosts) w.reason = reason_for_mpi();
   return w;
 }
