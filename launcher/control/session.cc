@@ -158,6 +158,9 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
     case Type::standing:
       if (events_.standing) events_.standing(rank, wire::status_report_from_json(frame.body));
       break;
+    case Type::steps:
+      if (events_.steps) events_.steps(rank, wire::decode_step_records(frame.body));
+      break;
     case Type::stall:
       if (events_.stall) try {
           events_.stall(rank, wire::stalls_from_json(frame.body, static_cast<int>(ranks_.size())));

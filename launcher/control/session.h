@@ -25,6 +25,7 @@
 #include "wire/stalls.h"
 #include "wire/start_report.h"
 #include "wire/status_report.h"
+#include "wire/step_record.h"
 #include "wire/stop_request.h"
 
 namespace hvd::launcher {
@@ -41,6 +42,7 @@ struct SessionEvents {
   std::function<void(int rank, std::vector<wire::Stall>)> stall;
   std::function<void(int rank, const wire::StatusReport&)> standing;
   std::function<void(int rank, const wire::StackPicture&)> stack;
+  std::function<void(int rank, const std::vector<wire::StepRecord>&)> steps;
   std::function<void(const std::string& host, const wire::CleanupResult&)> swept;
   std::function<void(int rank, std::uint64_t bytes)> taken;
   std::function<void(int rank, bool paused)> paused;

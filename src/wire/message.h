@@ -40,6 +40,7 @@ enum class Type : std::uint16_t {
       18,     ///< JSON StatusReport (status_report.h): where the rank is in its life, and what it has long waited for
   pmix = 20,  ///< pmix_message.h, between hvdrun and a host daemon, both ways
   meeting = 21,  ///< meeting_message.h, between hvdrun and a host daemon, both ways: ranks find their world
+  steps = 22,    ///< step_record.h: what the rank did in its last steps
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it

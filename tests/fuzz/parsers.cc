@@ -34,6 +34,7 @@
 #include "wire/stack_picture.h"
 #include "wire/start_report.h"
 #include "wire/status_report.h"
+#include "wire/step_record.h"
 #include "wire/stop_request.h"
 
 namespace hvd::fuzz {
@@ -98,6 +99,13 @@ void words_of_a_shell(const std::string& s) { shell_words(s, "w"); }
 void pmix(const std::string& s) {
   const std::string bytes = encode(wire::decode_pmix_message(s));
   hold(encode(wire::decode_pmix_message(bytes)) == bytes);
+}
+
+void steps(const std::string& s) {
+  const auto records = wire::decode_step_records(s);
+  for (const wire::StepRecord& r : records)
+    hold(r.waited_ns + r.moved_ns + r.input_ns + r.save_ns + r.collect_ns <= r.step_ns && r.number >= 0);
+  hold(encode(wire::decode_step_records(encode(records))) == encode(records));
 }
 
 void death(const std::string& s) { there_and_back(wire::death_from_json, s); }
@@ -236,6 +244,11 @@ std::vector<std::string> death_samples() {
   return {to_json(wire::DeathRecord{}), to_json(full)};
 }
 
+std::vector<std::string> steps_samples() {
+  return {"", wire::encode(
+                  {wire::StepRecord{.number = 7, .step_ns = 100, .input_ns = 40, .waited_ns = -3, .moved_ns = 70}})};
+}
+
 std::vector<std::string> pmix_samples() {
   return {encode(wire::PmixMessage{}),
           encode(wire::PmixMessage{.rank = 1, .token = 2, .ranks = {0, 1}, .data = "abc"})};
@@ -318,6 +331,7 @@ const std::vector<Parser>& parsers() {
                                  {"shell", words_of_a_shell},
                                  {"death", death, death_samples},
                                  {"pmix", pmix, pmix_samples},
+                                 {"steps", steps, steps_samples},
                                  {"meeting", meeting, meeting_samples},
                                  {"bodies", bodies, body_samples},
                                  {"frames", frames, frame_samples},

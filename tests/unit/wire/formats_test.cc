@@ -15,6 +15,7 @@
 #include "wire/pmix_message.h"
 #include "wire/stalls.h"
 #include "wire/start_report.h"
+#include "wire/step_record.h"
 #include "wire/stop_request.h"
 
 using namespace hvd;
@@ -325,4 +326,30 @@ TEST_CASE("meeting message: comes back as it went; what is cut short, too long o
   CHECK_THROWS_AS(decode_meeting_message(huge), Error);
   huge.replace(12, 8, std::string(4, 0) + "\xff\xff\xff\xff");
   CHECK_THROWS_AS(decode_meeting_message(huge), Error);
+}
+
+TEST_CASE("step records: come back as they went; parts never outgrow their step") {
+  const std::vector<StepRecord> sent{
+      {.number = 1, .step_ns = 100, .input_ns = 40, .waited_ns = 30, .operations = 2},
+      {.number = 2, .epoch = 3, .step_ns = 90, .cpu_ns = 200, .resident_bytes = 1 << 20}};
+  const std::vector<StepRecord> came = decode_step_records(encode(sent));
+  REQUIRE(came.size() == 2);
+  CHECK(encode(came) == encode(sent));
+  CHECK_THROWS_AS(decode_step_records(encode(sent).substr(1)), Error);
+  CHECK(decode_step_records("").empty());
+
+  const StepRecord nonsense{.number = -1,
+                            .step_ns = 100,
+                            .input_ns = 90,
+                            .waited_ns = -5,
+                            .moved_ns = 60,
+                            .cpu_ns = INT64_MIN,
+                            .operations = -1};
+  const StepRecord right = decode_step_records(encode({nonsense})).at(0);
+  CHECK(right.number == 0);
+  CHECK(right.waited_ns == 0);
+  CHECK(right.moved_ns == 60);
+  CHECK(right.input_ns == 40);
+  CHECK(right.cpu_ns == 0);
+  CHECK(right.operations == 0);
 }

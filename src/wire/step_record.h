@@ -1,0 +1,43 @@
+/// @file step_record.h — what one rank did in one step of training: the raw material of the report.
+///
+/// The rank's libhvd writes one at the end of each step; the guard passes them on about once a second and once more
+/// at the rank's end, as Type::steps: the records one after another, little endian.  All times are lengths, so clocks
+/// of several hosts need not agree.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace hvd::wire {
+
+/// The ranks of a world count alike: the records with the same epoch and number belong together.
+struct StepRecord {
+  std::int64_t number = 0;  ///< from 1 on, in this epoch
+  std::int64_t epoch = 0;   ///< which world (elastic jobs have several); the first is 0
+  std::int64_t end_ns = 0;  ///< CLOCK_MONOTONIC of the rank's host
+  std::int64_t step_ns = 0;
+  // Parts of step_ns, of the thread that trains.  What they leave is the program's own work.
+  std::int64_t input_ns = 0;    ///< asked a data loader for the next batch
+  std::int64_t waited_ns = 0;   ///< blocked in operations that another rank had not submitted yet
+  std::int64_t moved_ns = 0;    ///< blocked in operations that all ranks had submitted: the data was under way
+  std::int64_t collect_ns = 0;  ///< Python's garbage collector
+  std::int64_t save_ns = 0;     ///< wrote a checkpoint (torch.save and its like)
+  // Of the whole process, in this step:
+  std::int64_t cpu_ns = 0;                         ///< processor time of all threads
+  std::int64_t run_delay_ns = 0;                   ///< the main thread was ready to run and had no core
+  std::int64_t read_bytes = 0, written_bytes = 0;  ///< from and to storage
+  std::int64_t operation_bytes = 0;                ///< tensors of this rank's operations
+  std::int64_t resident_bytes = 0;                 ///< memory, at the end of the step; 0: not looked at
+  std::int32_t operations = 0;
+  std::int32_t major_faults = 0;  ///< pages that had to be read from storage
+};
+static_assert(sizeof(StepRecord) == 128 && std::is_trivially_copyable_v<StepRecord>);
+
+std::string encode(const std::vector<StepRecord>& steps);
+/// What makes no sense (a negative length, a part longer than its step) is set right: the rank's own process could
+/// have written anything.  Throws Error{usage} when the length does not fit.
+std::vector<StepRecord> decode_step_records(std::string_view bytes);
+
+}  // namespace hvd::wire
