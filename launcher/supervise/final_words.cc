@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "base/own_file.h"
 #include "base/text.h"
-#include "launcher/verdict/job_report.h"
 
 namespace hvd::launcher {
 
@@ -29,8 +28,8 @@ void report_to_programs(const JobOutcome& outcome, const Settings& settings, Pri
   const bool as_line = wants_report(settings, printer) && settings.flag("json");
   if (!as_line && name.empty()) return;
   const Verdict& verdict = outcome.verdict;
-  const std::string json = report_json(outcome.deaths, outcome.wall_seconds, verdict.exit_code,
-                                       verdict.first_cause ? verdict.first_cause->rank : -1);
+  const std::string json =
+      report_json(outcome.use, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1);
   if (as_line) printer.say(json);
   if (name.empty()) return;
   try {
@@ -43,12 +42,12 @@ void report_to_programs(const JobOutcome& outcome, const Settings& settings, Pri
 
 void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& printer, const Results* results) {
   const auto& first = outcome.verdict.first_cause;
-  for (const wire::DeathRecord& d : outcome.deaths)  // for the record, also those that nobody is shown
+  for (const wire::DeathRecord& d : outcome.use.deaths)  // for the record, also those that nobody is shown
     if (!d.traceback.empty() && !d.traceback_shown && !(first && first->rank == d.rank))
       printer.rank_file(d.rank, d.traceback);
   if (outcome.interrupted && printer.stderr_outlet().is_terminal()) printer.say("");  // after the terminal's own ^C
   if (wants_report(settings, printer) && !settings.flag("json"))  // before the verdict, which stays on the screen
-    for (const std::string& line : report_lines(outcome.deaths, outcome.wall_seconds)) printer.say(line);
+    for (const std::string& line : report_lines(outcome.use)) printer.say(line);
   for (const std::string& line : outcome.verdict.lines) printer.say(line);
   for (const std::string& line : trouble_lines(outcome.hosts)) printer.say(line);
   if (first && first->traceback.empty()) tell_last_lines(*first, printer);

@@ -7,16 +7,16 @@
 #include "launcher/control/result_stream.h"
 #include "launcher/options/settings.h"
 #include "launcher/output/printer.h"
+#include "launcher/report/job_report.h"
 #include "launcher/verdict/cleanup_report.h"
 #include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
 
 struct JobOutcome {
-  std::vector<wire::DeathRecord> deaths;
+  JobUse use;
   Verdict verdict;
   bool interrupted = false;  ///< by SIGINT
-  double wall_seconds = 0;   ///< since hvdrun's start
   std::map<std::string, HostCleanup> hosts;
 };
 

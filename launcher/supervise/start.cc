@@ -150,6 +150,7 @@ void Supervisor::start() {
       if (std::ranges::count(piece, '\n') > 0) printer_.line_was_typed();
       session_->feed(r, std::move(piece));
     });
+  report_.expect(job_.map.ranks.size());
   if (job_.elastic) elastic_ = elastic_part(job_id, std::move(environment), tcp);
   const auto name = [](const wire::Payload& p) { return (p.kind == wire::PayloadKind::module ? "-m " : "") + p.name; };
   std::string title = name(job_.payload.wire);

@@ -30,6 +30,8 @@ std::chrono::milliseconds ms(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
 }
 
+double seconds_now() { return static_cast<double>(monotonic_ns()) / 1e9; }
+
 }  // namespace
 
 int Supervisor::run() {
@@ -60,9 +62,11 @@ SessionEvents Supervisor::events() {
           ", this is hvdrun " HVD_VERSION ": install the same wheel everywhere");
     }
     detail("rank " + std::to_string(h.rank) + " is there, process " + std::to_string(h.pid) + " on " + h.host);
+    report_.place(h.rank, planned.name);
     if (timeline_) timeline_->rank_started(h.rank, planned.name, h.local);
   };
   e.started = [this](int rank, const wire::StartReport& s) {
+    report_.give_cores(rank, static_cast<int>(s.cpus.size()));
     const std::string where = s.cpus.empty() ? "unbound" : "cores " + ranges(s.cpus);
     detail("rank " + std::to_string(rank) + " runs as process " + std::to_string(s.pid) + ", " + where +
            (s.python.empty() ? "" : ", Python " + s.python));
@@ -82,6 +86,7 @@ SessionEvents Supervisor::events() {
       timeline_->clock_sample(rank, sent, received, theirs);
     };
   }
+  e.steps = [this](int rank, const std::vector<wire::StepRecord>& steps) { report_.add(rank, steps, seconds_now()); };
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
   e.standing = [this](int rank, const wire::StatusReport& standing) { watch_->standing(rank, standing); };
@@ -112,7 +117,10 @@ DaemonEvents Supervisor::daemon_events() {
   };
   if (job_.elastic) {
     e.waits = [this](int rank) { elastic_->waits(rank); };
-    e.met = [this](std::uint64_t epoch, const std::vector<std::int32_t>& ranks) { elastic_->met(epoch, ranks); };
+    e.met = [this](std::uint64_t epoch, const std::vector<std::int32_t>& ranks) {
+      report_.expect(ranks.size());
+      elastic_->met(epoch, ranks);
+    };
   }
   e.guard_ended = [this](int rank, int status) {
     if (session_->ranks()[static_cast<std::size_t>(rank)].stage != RankStage::absent) return;  // its connection tells
@@ -143,6 +151,7 @@ void Supervisor::loop() {
     if (input_) input_->turn();
     printer_.turn();
     live_->turn();
+    report_.turn(seconds_now());
     if (end_.goes_on()) watch_->turn();
     if (elastic_ && end_.goes_on()) elastic_->turn();
     printer_.stdout_outlet().flush_ready();
@@ -238,6 +247,7 @@ void Supervisor::on_starter_end() {
 
 void Supervisor::on_death(const wire::DeathRecord& d) {
   printer_.rank_ended(d.rank);
+  report_.ended(d.rank);
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" +
@@ -387,8 +397,8 @@ void Supervisor::look_for_lost_host() {
 int Supervisor::conclude() {
   JobOutcome outcome;
   for (const RankState& r : session_->ranks())
-    if (r.death && !(elastic_ && elastic_->is_excused(r.death->rank))) outcome.deaths.push_back(*r.death);
-  cleanup_.finish(job_.map, outcome.deaths, started_wall_seconds_);
+    if (r.death && !(elastic_ && elastic_->is_excused(r.death->rank))) outcome.use.deaths.push_back(*r.death);
+  cleanup_.finish(job_.map, outcome.use.deaths, started_wall_seconds_);
   for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));
   if (timeline_)
     if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
@@ -396,11 +406,14 @@ int Supervisor::conclude() {
   if (starter_) ended_.mpirun_said = first_words(starter_->output());
   if (starter_) ended_.starter = starter_->name();
   outcome.verdict =
-      judge(outcome.deaths,
-            elastic_ ? static_cast<int>(outcome.deaths.size()) : static_cast<int>(job_.map.ranks.size()), ended_);
+      judge(outcome.use.deaths,
+            elastic_ ? static_cast<int>(outcome.use.deaths.size()) : static_cast<int>(job_.map.ranks.size()), ended_);
   outcome.interrupted = ended_.signal == SIGINT;
-  outcome.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
+  outcome.use.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
   outcome.hosts = cleanup_.hosts();
+  report_.finish();
+  outcome.use.steps = report_.whole();
+  outcome.use.diagnosis = report_.diagnosis();
   tell_outcome(outcome, job_.settings, printer_, results_.get());
   if (outcome.verdict.first_cause && !verbose_) tell_mpi_problem();
   if (results_) results_->finish(outcome.verdict.first_cause);

@@ -22,6 +22,7 @@
 #include "launcher/job/script_servers.h"
 #include "launcher/output/printer.h"
 #include "launcher/process/signal_queue.h"
+#include "launcher/report/live_report.h"
 #include "launcher/start/rank_starter.h"
 #include "launcher/supervise/elastic_part.h"
 #include "launcher/supervise/job_cleanup.h"
@@ -86,6 +87,7 @@ class Supervisor {
   std::unique_ptr<HangWatch> watch_;      ///< likewise
   std::unique_ptr<ElasticPart> elastic_;  ///< of an elastic job, likewise
 
+  LiveReport report_;
   JobEnd end_;
   std::vector<std::string> mpi_problem_;  ///< lines: why some host serves no MPI
   std::string warned_host_;               ///< which has another version

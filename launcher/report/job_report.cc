@@ -1,4 +1,4 @@
-#include "launcher/verdict/job_report.h"
+#include "launcher/report/job_report.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -92,17 +92,20 @@ std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& de
   return SlowestRank{least, least->step_seconds - least->waited_seconds, others};
 }
 
-std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deaths, double wall_seconds) {
+std::vector<std::string> report_lines(const JobUse& job) {
+  const std::vector<wire::DeathRecord>& deaths = job.deaths;
+  const double wall_seconds = job.wall_seconds;
   std::vector<std::string> lines{
       formatted("hvdrun: {}, {}", count_of(static_cast<long long>(deaths.size()), "rank"), time_text(wall_seconds))};
   if (deaths.empty()) return lines;
   double cpu = 0;
   for (const wire::DeathRecord& d : deaths) cpu += d.cpu_seconds;
   lines[0] += formatted("; {:.1f} cores in use on average", wall_seconds > 0 ? cpu / wall_seconds : 0);
-  if (const StepSummary steps = steps_of(deaths); steps.count > 1)
+  const bool told_more = job.diagnosis.steps > 0;
+  if (const StepSummary steps = steps_of(deaths); steps.count > 1 && !told_more)
     lines.push_back("        " + count_of(steps.count, "step") +
                     (steps.seconds > 0 ? ", " + short_time_text(steps.seconds) + " each" : ""));
-  if (const auto slow = slowest_rank(deaths))
+  if (const auto slow = slowest_rank(deaths); slow && !told_more)
     lines.push_back(formatted("        {} was the slowest: {} of work in each step, for which the others waited {}",
                               rank_text(*slow->rank), short_time_text(slow->work_seconds),
                               short_time_text(slow->others_waited_seconds)));
@@ -120,13 +123,77 @@ std::vector<std::string> report_lines(const std::vector<wire::DeathRecord>& deat
   if (apart > 1)
     lines.push_back(formatted("        rank {} on {} was the last to end, {} after rank {}", last->rank, last->host,
                               time_text(apart), first->rank));
+  for (std::string& line : diagnosis_lines(job.diagnosis)) lines.push_back(std::move(line));
   return lines;
 }
 
-std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wall_seconds, int exit_code,
-                        int first_cause) {
-  using Json = nlohmann::ordered_json;
-  const auto known = [](double value, bool is) { return is ? Json(value) : Json(); };
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json known(double value, bool is) { return is ? Json(value) : Json(); }
+
+Json findings_of(const Diagnosis& d) {
+  Json findings = Json::array();
+  for (const Finding& f : d.findings)
+    findings.push_back({{"cause", cause_word(f.cause)},
+                        {"ranks", f.ranks},
+                        {"host", f.host.empty() ? Json() : Json(f.host)},
+                        {"seconds_a_step", f.seconds_a_step},
+                        {"share_of_steps", f.share_of_steps},
+                        {"others_waited_seconds_in_all", f.seconds_in_all},
+                        {"what", f.what},
+                        {"advice", f.advice}});
+  return findings;
+}
+
+/// Means of a rank's steps.
+Json parts_of(const RankSums& sums) {
+  const auto n = static_cast<double>(std::max<std::int64_t>(sums.steps, 1));
+  const auto part = [&](Delay delay) { return sums.parts[static_cast<std::size_t>(delay)] / n; };
+  return {{"input_seconds", part(Delay::input)},
+          {"saving_seconds", part(Delay::saving)},
+          {"collecting_seconds", part(Delay::collecting)},
+          {"no_core_seconds", part(Delay::no_core)},
+          {"asleep_seconds", part(Delay::asleep)},
+          {"computing_seconds", part(Delay::computing)},
+          {"waited_for_ranks_seconds", sums.waited / n},
+          {"moved_seconds", sums.moved / n},
+          {"late_seconds_in_all", sums.late},
+          {"late_steps", sums.late_steps}};
+}
+
+Json course_of(const StepStatistics& steps) {
+  Json course = Json::array();
+  for (const StepPoint& p : steps.course()) {
+    const auto n = static_cast<double>(std::max<std::int64_t>(p.steps, 1));
+    course.push_back({{"step", p.number},
+                      {"seconds", p.seconds / n},
+                      {"waited", p.waited / n},
+                      {"moved", p.moved / n},
+                      {"input", p.input / n},
+                      {"longest", p.longest}});
+  }
+  return course;
+}
+
+std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string diagnosis_json(const Diagnosis& d, const StepStatistics& steps) {
+  Json ranks = Json::array();
+  for (const auto& [rank, sums] : steps.ranks()) ranks.push_back({{"rank", rank}, {"step_parts", parts_of(sums)}});
+  return text_of({{"steps", d.steps},
+                  {"step_seconds", known(d.step_seconds, d.steps > 0)},
+                  {"waiting_seconds", known(d.waiting_seconds, d.steps > 0)},
+                  {"communication_seconds", known(d.communication_seconds, d.steps > 0)},
+                  {"findings", findings_of(d)},
+                  {"ranks", std::move(ranks)}});
+}
+
+std::string report_json(const JobUse& job, int exit_code, int first_cause) {
+  const std::vector<wire::DeathRecord>& deaths = job.deaths;
   double cpu = 0;
   Json ranks = Json::array();
   const wire::DeathRecord *first = nullptr, *last = nullptr;
@@ -135,7 +202,8 @@ std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wal
     if (!first || d.time_ns < first->time_ns) first = &d;
     if (!last || d.time_ns > last->time_ns) last = &d;
   }
-  for (const wire::DeathRecord& d : deaths)
+  for (const wire::DeathRecord& d : deaths) {
+    const auto parts = job.steps.ranks().find(d.rank);
     ranks.push_back({{"rank", d.rank},
                      {"host", d.host},
                      {"ended", story(d)},
@@ -144,23 +212,29 @@ std::string report_json(const std::vector<wire::DeathRecord>& deaths, double wal
                      {"steps", d.steps},
                      {"step_seconds", known(d.step_seconds, d.step_seconds > 0)},
                      {"waited_seconds", known(d.waited_seconds, d.step_seconds > 0)},
+                     {"step_parts", parts == job.steps.ranks().end() ? Json() : parts_of(parts->second)},
                      {"cpu_seconds", d.cpu_seconds},
                      {"peak_bytes", d.peak_bytes},
                      {"gpu_busy_percent", known(d.gpu_busy_percent, d.gpu_busy_percent >= 0)},
                      {"gpu_peak_bytes", d.gpu_peak_bytes ? Json(d.gpu_peak_bytes) : Json()}});
+  }
   const StepSummary steps = steps_of(deaths);
   const auto slow = slowest_rank(deaths);
-  Json report{{"exit_code", exit_code},
-              {"wall_seconds", wall_seconds},
-              {"cores_in_use", wall_seconds > 0 ? cpu / wall_seconds : 0},
-              {"steps", steps.count},
-              {"step_seconds", known(steps.seconds, steps.seconds > 0)},
-              {"slowest_rank", slow ? Json(slow->rank->rank) : Json()},
-              {"others_waited_seconds", slow ? Json(slow->others_waited_seconds) : Json()},
-              {"first_cause", first_cause < 0 ? Json() : Json(first_cause)},
-              {"last_to_end", last ? Json(last->rank) : Json()},
-              {"ranks", std::move(ranks)}};
-  return report.dump(-1, ' ', true, Json::error_handler_t::replace);
+  const Diagnosis& d = job.diagnosis;
+  return text_of({{"exit_code", exit_code},
+                  {"wall_seconds", job.wall_seconds},
+                  {"cores_in_use", job.wall_seconds > 0 ? cpu / job.wall_seconds : 0},
+                  {"steps", steps.count},
+                  {"step_seconds", d.steps > 0 ? Json(d.step_seconds) : known(steps.seconds, steps.seconds > 0)},
+                  {"waiting_seconds", known(d.waiting_seconds, d.steps > 0)},
+                  {"communication_seconds", known(d.communication_seconds, d.steps > 0)},
+                  {"findings", findings_of(d)},
+                  {"slowest_rank", slow ? Json(slow->rank->rank) : Json()},
+                  {"others_waited_seconds", slow ? Json(slow->others_waited_seconds) : Json()},
+                  {"first_cause", first_cause < 0 ? Json() : Json(first_cause)},
+                  {"last_to_end", last ? Json(last->rank) : Json()},
+                  {"course", course_of(job.steps)},
+                  {"ranks", std::move(ranks)}});
 }
 
 }  // namespace hvd::launcher

@@ -1,0 +1,36 @@
+/// @file job_report.h — what a job used, in a few lines at its end, or as one line of JSON.  Pure.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/report/diagnosis.h"
+#include "wire/death.h"
+
+namespace hvd::launcher {
+
+/// A job as its report sees it.
+struct JobUse {
+  std::vector<wire::DeathRecord> deaths;  ///< of all ranks that ended, with times in one clock
+  double wall_seconds = 0;                ///< from hvdrun's start
+  Diagnosis diagnosis;                    ///< no steps: the ranks told of none
+  StepStatistics steps;                   ///< likewise
+};
+std::vector<std::string> report_lines(const JobUse& job);
+
+/// The rank that the others waited for, when they did so for more than a twentieth of their steps.
+struct SlowestRank {
+  const wire::DeathRecord* rank = nullptr;
+  double work_seconds = 0;           ///< of each step
+  double others_waited_seconds = 0;  ///< in each step, longer than this rank did; the mean
+};
+std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& deaths);
+
+/// The same for programs, with every rank: time from the first death on, steps and their parts, processor time, memory,
+/// GPU, cause.
+/// @param first_cause  the rank whose failure ended the job; -1: none
+std::string report_json(const JobUse& job, int exit_code, int first_cause);
+/// A diagnosis alone, as in report_json(): for a job that still runs.
+std::string diagnosis_json(const Diagnosis& diagnosis, const StepStatistics& steps);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,44 @@
+#include "launcher/report/live_report.h"
+
+namespace hvd::launcher {
+
+void LiveReport::add(int rank, const std::vector<wire::StepRecord>& records, double now_seconds) {
+  join_.add(rank, records);
+  take(now_seconds);
+}
+
+void LiveReport::take(double now_seconds) {
+  last_seconds_ = now_seconds;
+  while (auto step = join_.next(now_seconds))
+    for (const JoinedStep& counted : warm_up_.pass(std::move(*step))) count(counted, now_seconds);
+}
+
+void LiveReport::count(const JoinedStep& step, double now_seconds) {
+  whole_.add(step);
+  const auto number = static_cast<std::int64_t>(now_seconds / slot_seconds);
+  TimeSlot& slot = recent_[static_cast<std::size_t>(number) % recent_.size()];
+  if (slot.number != number) slot = {number, {}};
+  slot.steps.add(step);
+}
+
+void LiveReport::finish() {
+  while (auto step = join_.next_left())
+    for (const JoinedStep& counted : warm_up_.pass(std::move(*step))) count(counted, last_seconds_);
+  for (const JoinedStep& counted : warm_up_.rest()) count(counted, last_seconds_);
+}
+
+StepStatistics LiveReport::recent(double now_seconds) const {
+  const auto now = static_cast<std::int64_t>(now_seconds / slot_seconds);
+  StepStatistics sum;
+  for (const TimeSlot& slot : recent_)
+    if (slot.number >= 0 && now - slot.number < static_cast<std::int64_t>(recent_.size())) sum += slot.steps;
+  return sum;
+}
+
+Diagnosis LiveReport::judged(const StepStatistics& statistics) const {
+  Diagnosis d = diagnose(statistics, places_);
+  if (d.steps < least_steps) d.findings.clear();
+  return d;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,59 @@
+/// @file live_report.h — follows the steps of a running job: what the report says at the end, and hvdrun top meanwhile.
+///
+/// Knows no clock of its own.  Thread: the event loop's.
+#pragma once
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "launcher/report/diagnosis.h"
+#include "launcher/report/step_join.h"
+#include "launcher/report/step_statistics.h"
+
+namespace hvd::launcher {
+
+class LiveReport {
+ public:
+  /// How many ranks the present world has.
+  void expect(std::size_t ranks) { join_.expect(ranks); }
+  void place(int rank, const std::string& host) { places_[rank].host = host; }
+  void give_cores(int rank, int cores) { places_[rank].cores = cores; }
+  /// @p now_seconds  of any steady clock, here and below
+  void add(int rank, const std::vector<wire::StepRecord>& records, double now_seconds);
+  void ended(int rank) { join_.leave(rank); }
+  /// Looks for ranks that have been waited for too long.
+  void turn(double now_seconds) { take(now_seconds); }
+
+  /// Of all steps until now, but for the first ones.
+  const StepStatistics& whole() const { return whole_; }
+  Diagnosis diagnosis() const { return judged(whole_); }
+  /// Of the last half minute.
+  StepStatistics recent(double now_seconds) const;
+  Diagnosis recent_diagnosis(double now_seconds) const { return judged(recent(now_seconds)); }
+  /// Counts what is left; nothing is added afterwards.
+  void finish();
+
+  const std::map<int, RankPlace>& places() const { return places_; }
+
+ private:
+  static constexpr double slot_seconds = 5;
+  static constexpr std::int64_t least_steps = 5;  ///< fewer say nothing about a cause
+
+  struct TimeSlot {
+    std::int64_t number = -1;  ///< since the clock's beginning
+    StepStatistics steps;
+  };
+  void take(double now_seconds);
+  void count(const JoinedStep& step, double now_seconds);
+  Diagnosis judged(const StepStatistics& statistics) const;
+
+  StepJoin join_;
+  WarmUp warm_up_;
+  StepStatistics whole_;
+  std::array<TimeSlot, 7> recent_;
+  std::map<int, RankPlace> places_;
+  double last_seconds_ = 0;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,140 @@
+#include "launcher/report/diagnosis.h"
+
+#include <doctest/doctest.h>
+
+#include "base/text.h"
+#include "simulated_job.h"
+
+namespace hvd::launcher {
+namespace {
+
+using simulated::SimulatedJob;
+using simulated::Work;
+
+std::map<int, RankPlace> places(int ranks, int a_host) {
+  std::map<int, RankPlace> p;
+  for (int r = 0; r < ranks; ++r) p[r] = {"node" + std::to_string(r / a_host), 8};
+  return p;
+}
+
+std::string words_of(const Diagnosis& d) { return join(diagnosis_lines(d), "\n"); }
+
+struct PlantedCause {
+  const char* name;
+  SlowCause cause;
+  std::vector<int> ranks;
+  std::function<void(int rank, int step, Work& work)> plant;
+  int job_ranks = 4;
+};
+
+const std::vector<PlantedCause>& planted() {
+  static const std::vector<PlantedCause> causes{
+      {"one rank's batches", SlowCause::input, {3}, [](int r, int, Work& w) { w.input += r == 3 ? 20 : 0; }},
+      {"one of two ranks' batches", SlowCause::input, {1}, [](int r, int, Work& w) { w.input += r == 1 ? 8 : 0; }, 2},
+      {"a rank's batches, now and then",
+       SlowCause::input,
+       {2},
+       [](int r, int s, Work& w) { w.input += r == 2 && s % 10 == 0 ? 100 : 0; }},
+      {"all ranks' batches", SlowCause::input, {}, [](int, int, Work& w) { w.input += 25; }},
+      {"another rank's batches each time",
+       SlowCause::input,
+       {},
+       [](int r, int s, Work& w) { w.input += s % 4 == r ? 30 : 0; }},
+      {"a rank that computes longer",
+       SlowCause::straggler,
+       {1},
+       [](int r, int, Work& w) { w.computing *= r == 1 ? 1.4 : 1; }},
+      {"a slow host",
+       SlowCause::straggler,
+       {4, 5, 6, 7},
+       [](int r, int, Work& w) { w.computing *= r >= 4 ? 1.3 : 1; },
+       8},
+      {"a rank without cores", SlowCause::straggler, {0}, [](int r, int, Work& w) { w.no_core += r == 0 ? 15 : 0; }},
+      {"a rank that sleeps", SlowCause::straggler, {2}, [](int r, int, Work& w) { w.asleep += r == 2 ? 12 : 0; }},
+      {"a rank on a slow disk",
+       SlowCause::straggler,
+       {2},
+       [](int r, int, Work& w) { w.asleep += r == 2 ? 12 : 0, w.read_bytes = r == 2 ? 1 << 20 : 0; }},
+      {"rank 0 writes checkpoints",
+       SlowCause::checkpoint,
+       {0},
+       [](int r, int s, Work& w) { w.saving = r == 0 && s % 50 == 0 ? 400 : 0; }},
+      {"all write checkpoints",
+       SlowCause::checkpoint,
+       {},
+       [](int, int s, Work& w) { w.saving = s % 50 == 0 ? 400 : 0; }},
+      {"a rank's garbage collector",
+       SlowCause::collector,
+       {1},
+       [](int r, int, Work& w) { w.collecting = r == 1 ? 9 : 0; }},
+      {"all garbage collectors, in turn",
+       SlowCause::collector,
+       {},
+       [](int r, int s, Work& w) { w.collecting = s % 4 == r ? 12 : 0; }},
+      {"all garbage collectors", SlowCause::collector, {}, [](int, int, Work& w) { w.collecting = 8; }},
+      {"a slow network", SlowCause::communication, {}, [](int, int, Work& w) { w.moved = 30; }},
+      {"a lot of small operations",
+       SlowCause::communication,
+       {},
+       [](int, int, Work& w) { w.moved = 12, w.operations = 2000, w.operation_bytes = 4 << 20; }},
+      {"too few cores for all", SlowCause::compute, {}, [](int, int, Work& w) { w.no_core = 15; }},
+      {"a rank's memory",
+       SlowCause::memory_creep,
+       {2},
+       [](int r, int s, Work& w) { w.resident_bytes += r == 2 ? std::int64_t{s} << 20 : 0; }},
+      {"all ranks' memory",
+       SlowCause::memory_creep,
+       {},
+       [](int, int s, Work& w) { w.resident_bytes += std::int64_t{s} << 20; }},
+  };
+  return causes;
+}
+
+TEST_CASE("diagnosis: planted causes are named, with their ranks") {
+  for (const PlantedCause& p : planted())
+    for (unsigned seed = 0; seed < 20; ++seed) {
+      SimulatedJob job{.ranks = p.job_ranks};
+      job.plant = p.plant;
+      const Diagnosis d = diagnose(simulated::run(job, seed), places(p.job_ranks, p.job_ranks / 2));
+      INFO(std::string(p.name), ", seed ", seed, "\n", words_of(d));
+      REQUIRE(d.findings.size() == 1);
+      CHECK(d.findings[0].cause == p.cause);
+      CHECK(d.findings[0].ranks == p.ranks);
+    }
+}
+
+TEST_CASE("diagnosis: nobody is blamed where nothing was planted") {
+  for (const int ranks : {1, 2, 3, 4, 16, 64})
+    for (const double noise : {0.0, 0.02, 0.05})
+      for (unsigned seed = 0; seed < 20; ++seed) {
+        const SimulatedJob job{.ranks = ranks, .steps = 100, .noise = noise, .hiccup_share = 0.1 / std::max(ranks, 10)};
+        const Diagnosis d = diagnose(simulated::run(job, seed), places(ranks, 8));
+        INFO(ranks, " ranks, noise ", noise, ", seed ", seed, "\n", words_of(d));
+        REQUIRE(d.findings.size() == 1);
+        CHECK(d.findings[0].cause == SlowCause::balanced);
+      }
+}
+
+TEST_CASE("diagnosis: in words") {
+  SimulatedJob job{.ranks = 16, .steps = 1842, .noise = 0.0, .hiccup_share = 0};
+  job.plant = [](int r, int s, Work& w) { w.computing = 150, w.input = r == 5 && s % 14 != 0 ? 58 : 0; };
+  const std::string words = words_of(diagnose(simulated::run(job, 1), places(16, 4)));
+  CHECK(words ==
+        "hvdrun: 1842 steps, 208 ms each; 26 % of it (54.5 ms) was waiting\n"
+        "  INPUT  rank 5 (node1): its batches came 58 ms late in 93 % of the steps; 15 ranks waited for it: 1 min 39 s "
+        "of "
+        "6 min 23 s in all\n"
+        "  Without it: 154 ms a step (−26 %). Try: more DataLoader workers on node1 (0.7 of its 8 cores used).");
+  CHECK(diagnosis_lines({}).empty());
+}
+
+TEST_CASE("durations in words") {
+  CHECK(duration_text(0.0000123) == "12.3 µs");
+  CHECK(duration_text(0.0583) == "58.3 ms");
+  CHECK(duration_text(2.5) == "2.5 s");
+  CHECK(duration_text(252) == "4 min 12 s");
+  CHECK(duration_text(7500) == "2 h 5 min");
+}
+
+}  // namespace
+}  // namespace hvd::launcher

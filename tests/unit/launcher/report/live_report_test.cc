@@ -1,0 +1,45 @@
+#include "launcher/report/live_report.h"
+
+#include <doctest/doctest.h>
+
+namespace hvd::launcher {
+namespace {
+
+wire::StepRecord told(std::int64_t number, std::int64_t waited_ms) {
+  return {.number = number,
+          .step_ns = 100'000'000,
+          .input_ns = (50 - waited_ms) * 1'000'000,
+          .waited_ns = waited_ms * 1'000'000};
+}
+
+TEST_CASE("live report: the whole job, and its last half minute") {
+  LiveReport report;
+  report.expect(2);
+  report.place(0, "a"), report.place(1, "b"), report.give_cores(1, 4);
+  double now = 1000;
+  for (int n = 1; n <= 600; ++n, now += 0.1) {
+    report.add(0, {told(n, n > 240 ? 0 : 50)}, now);  // rank 1 is late at first, then rank 0
+    report.add(1, {told(n, n > 240 ? 50 : 0)}, now);
+  }
+  CHECK(report.whole().steps() == 599);
+  const Diagnosis recent = report.recent_diagnosis(now);
+  REQUIRE(recent.findings.size() == 1);
+  CHECK(recent.findings[0].cause == SlowCause::input);
+  CHECK(recent.findings[0].ranks == std::vector<int>{0});
+  CHECK(recent.findings[0].host == "a");
+  CHECK(recent.steps <= 350);
+  CHECK(report.recent(now + 60).steps() == 0);
+}
+
+TEST_CASE("live report: what is left counts at the end; too few steps say nothing") {
+  LiveReport report;
+  report.expect(2);
+  report.add(0, {told(1, 0), told(2, 0), told(3, 0)}, 1);
+  CHECK(report.whole().steps() == 0);
+  report.finish();
+  CHECK(report.whole().steps() == 2);
+  CHECK(report.diagnosis().findings.empty());
+}
+
+}  // namespace
+}  // namespace hvd::launcher
