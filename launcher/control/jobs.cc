@@ -29,7 +29,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* status_name = "/card.json";
 constexpr std::size_t most_status_bytes = 4u << 20;
-constexpr auto stacks_limit = 17s;         // the job waits 12 s for its ranks
+constexpr auto stacks_limit = 17s;  // the job waits 12 s for its ranks
+constexpr auto top_limit = 5s, top_every = 2s;
 constexpr double after_grace_seconds = 5;  // for hvdrun to end when its ranks have
 
 const std::map<std::string, std::string> usages{
@@ -43,6 +44,12 @@ const std::map<std::string, std::string> usages{
      "Usage: hvdrun stacks [JOB]\n"
      "Prints where each rank is: Python and native frames of its threads.  JOB is the beginning of a name that hvdrun\n"
      "ps shows, or hvdrun's process id; it may be left out where only one job runs.\n"},
+    {"top",
+     "Usage: hvdrun top [JOB] [--once] [--json]\n"
+     "Shows what a job's steps spend their time on, over the last half minute: every two seconds, until the job ends.\n"
+     "\n"
+     "  --once  one time only, as where the output is no terminal\n"
+     "  --json  the same, as JSON\n"},
     {"kill",
      "Usage: hvdrun kill [JOB]\n"
      "Ends a job as SIGTERM to its hvdrun does; by SIGKILL after its grace period where it is stopped or silent.\n"
@@ -109,11 +116,38 @@ JobMatch choose(const std::string& name) {
   throw Error(Code::usage, name, formatted("{} jobs run here", fitting.size()), "name one: hvdrun ps lists them");
 }
 
-int print_stacks(const JobMatch& found) {
+void refuse_stopped(const JobMatch& found) {
   if (found.job.state == "stopped")
     throw Error(Code::unavailable, found.name(), "is stopped and cannot answer",
                 formatted("kill -CONT {} lets it go on", found.job.owner.pid));
+}
+
+int print_stacks(const JobMatch& found) {
+  refuse_stopped(found);
   return std::fputs(ask_job(found.job.folder, "stacks", stacks_limit).c_str(), stdout) < 0;
+}
+
+struct TopOptions {
+  bool once = false, json = false;
+};
+
+int show_top(const JobMatch& found, TopOptions options) {
+  refuse_stopped(found);
+  const bool screen = !options.once && !options.json && ::isatty(STDOUT_FILENO);
+  for (;;) {
+    std::string text;
+    try {
+      text = ask_job(found.job.folder, options.json ? "top json" : "top", top_limit);
+    } catch (const Error&) {
+      if (!screen || !is_gone(found.job.owner)) throw;
+      return std::printf("job %s has ended\n", found.name().c_str()) < 0;
+    }
+    if (screen) std::fputs("\033[H\033[J", stdout);  // the top left corner; nothing below it
+    if (screen) std::printf("job %s, %s\n", found.name().c_str(), printable(found.status.value("payload", "")).c_str());
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;
+    if (!screen) return 0;
+    ::poll(nullptr, 0, static_cast<int>(std::chrono::milliseconds(top_every).count()));
+  }
 }
 
 /// Whether the process of @p handle ended within @p limit.
@@ -185,14 +219,16 @@ std::vector<RunningJob> running_jobs() {
 
 int job_command(const std::vector<std::string>& words) {
   const std::string& command = words[0];
-  bool json = false;
+  TopOptions options;
   std::string name;
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--help" || words[i] == "-h") return std::fputs(usages.at(command).c_str(), stdout) < 0;
     const std::string hint =
         formatted("hvdrun {} --help; to run a program of that name: hvdrun -- {}", command, command);
-    if (command == "ps" && words[i] == "--json")
-      json = true;
+    if ((command == "ps" || command == "top") && words[i] == "--json")
+      options.json = true;
+    else if (command == "top" && words[i] == "--once")
+      options.once = true;
     else if (words[i].starts_with('-'))
       throw Error(Code::usage, words[i], "hvdrun " + command + " has no such option", hint);
     else if (command == "ps" || !name.empty())
@@ -200,8 +236,9 @@ int job_command(const std::vector<std::string>& words) {
     else
       name = words[i];
   }
-  if (command == "ps") return json ? list_as_json(find_jobs()) : list_jobs();
+  if (command == "ps") return options.json ? list_as_json(find_jobs()) : list_jobs();
   const JobMatch found = choose(name);
+  if (command == "top") return show_top(found, options);
   return command == "kill" ? kill_job(found) : print_stacks(found);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using options::ValueType;
 
-constexpr std::string_view commands = "doctor kill ps stacks";
+constexpr std::string_view commands = "doctor kill ps stacks top";
 /// Jobs of this user, the first column of hvdrun ps; nothing where none runs.
 constexpr std::string_view jobs = "hvdrun ps 2>/dev/null | sed -n 's/^\\([0-9][0-9]*\\) .*/\\1/p'";
 
@@ -45,7 +45,7 @@ std::string for_bash() {
          "  COMPREPLY=()\n"
          "  case $before in\n    " +
          join(file_taking, "|") + ") return ;;\n" + choices +
-         "    kill|stacks) [ \"$COMP_CWORD\" -ne 2 ] || COMPREPLY=($(compgen -W \"$(" + std::string(jobs) +
+         "    kill|stacks|top) [ \"$COMP_CWORD\" -ne 2 ] || COMPREPLY=($(compgen -W \"$(" + std::string(jobs) +
          ")\" -- \"$word\")); return ;;\n"
          "  esac\n"
          "  case $word in\n"
@@ -93,7 +93,7 @@ std::string for_zsh() {
 std::string for_fish() {
   std::string out = "# fish completion of hvdrun: hvdrun --completion fish > ~/.config/fish/completions/hvdrun.fish\n";
   out += "complete -c hvdrun -n __fish_use_subcommand -a '" + std::string(commands) + "'\n";
-  out += "complete -c hvdrun -x -n '__fish_seen_subcommand_from kill stacks' -a \"(" + std::string(jobs) + ")\"\n";
+  out += "complete -c hvdrun -x -n '__fish_seen_subcommand_from kill stacks top' -a \"(" + std::string(jobs) + ")\"\n";
   for (const Option& o : command_line_options())
     for (const std::string& s : spellings_of(o)) {
       const bool is_long = s.starts_with("--");

@@ -221,7 +221,8 @@ std::string report_json(const JobUse& job, int exit_code, int first_cause) {
   const StepSummary steps = steps_of(deaths);
   const auto slow = slowest_rank(deaths);
   const Diagnosis& d = job.diagnosis;
-  return text_of({{"exit_code", exit_code},
+  return text_of({{"payload", job.title},
+                  {"exit_code", exit_code},
                   {"wall_seconds", job.wall_seconds},
                   {"cores_in_use", job.wall_seconds > 0 ? cpu / job.wall_seconds : 0},
                   {"steps", steps.count},

@@ -11,6 +11,7 @@ namespace hvd::launcher {
 
 /// A job as its report sees it.
 struct JobUse {
+  std::string title;                      ///< what the job runs
   std::vector<wire::DeathRecord> deaths;  ///< of all ranks that ended, with times in one clock
   double wall_seconds = 0;                ///< from hvdrun's start
   Diagnosis diagnosis;                    ///< no steps: the ranks told of none

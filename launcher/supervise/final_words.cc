@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/own_file.h"
 #include "base/text.h"
+#include "launcher/report/report_page.h"
 
 namespace hvd::launcher {
 
@@ -22,7 +23,8 @@ void tell_last_lines(const wire::DeathRecord& d, Printer& printer) {
   printer.rank_text(d.rank, join(d.tail, "\n"), false);
 }
 
-/// --json: the last line; --report-filename: a file.  One that cannot be written does not change how the job has ended.
+/// --json: the last line; --report-filename: a file, a page where it ends in .html.  One that cannot be written does
+/// not change how the job has ended.
 void report_to_programs(const JobOutcome& outcome, const Settings& settings, Printer& printer) {
   const std::string name = settings.text("report-filename");
   const bool as_line = wants_report(settings, printer) && settings.flag("json");
@@ -34,7 +36,8 @@ void report_to_programs(const JobOutcome& outcome, const Settings& settings, Pri
   if (name.empty()) return;
   try {
     const Fd file = open_own_file(name, WriteMode::truncate, 0600);
-    if (!write_all(file.get(), json + "\n")) throw Error(Code::unavailable, name, errno_text(errno));
+    if (!write_all(file.get(), name.ends_with(".html") ? report_page(json) : json + "\n"))
+      throw Error(Code::unavailable, name, errno_text(errno));
   } catch (const Error& e) { printer.say(std::string("hvdrun: the report is not written: ") + e.what()); }
 }
 

@@ -93,6 +93,8 @@ void JobServer::obey(const QueryServer::Query& call) {
     commands_.answer(call.id, "ok\n");
     return callbacks_.kill();
   }
+  if (call.line == "top" || call.line == "top json")
+    return commands_.answer(call.id, callbacks_.top(call.line == "top json"));
   if (call.line != "stacks") return commands_.answer(call.id, "this job does not know that command\n");
   std::vector<int> all;
   for (const MappedRank& p : map_.ranks) all.push_back(p.rank);

@@ -25,6 +25,7 @@ class JobServer {
   using Clock = std::chrono::steady_clock;
   struct ServerCallbacks {
     std::function<void()> kill;
+    std::function<std::string(bool as_json)> top;
   };
 
   JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/start_failure.h"
+#include "launcher/report/top_text.h"
 #include "launcher/supervise/final_words.h"
 
 namespace hvd::launcher {
@@ -131,6 +132,12 @@ DaemonEvents Supervisor::daemon_events() {
                      number);
   };
   return e;
+}
+
+/// hvdrun top.
+std::string Supervisor::top(bool as_json) const {
+  const double now = seconds_now();
+  return as_json ? diagnosis_json(report_.recent_diagnosis(now), report_.recent(now)) + "\n" : top_text(report_, now);
 }
 
 void Supervisor::tell_mpi_problem() {
@@ -412,6 +419,7 @@ int Supervisor::conclude() {
   outcome.use.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
   outcome.hosts = cleanup_.hosts();
   report_.finish();
+  outcome.use.title = title_;
   outcome.use.steps = report_.whole();
   outcome.use.diagnosis = report_.diagnosis();
   tell_outcome(outcome, job_.settings, printer_, results_.get());

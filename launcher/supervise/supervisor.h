@@ -65,6 +65,7 @@ class Supervisor {
   void say(const std::string& line) { printer_.say(line); }
   void detail(const std::string& line);
   void tell_mpi_problem();
+  std::string top(bool as_json) const;
   std::optional<HangLimits> patience() const;
   void give_up(const std::string& why);
   std::unique_ptr<ElasticPart> elastic_part(const std::string& job_id, std::map<std::string, std::string> environment,
@@ -93,6 +94,7 @@ class Supervisor {
   std::string warned_host_;               ///< which has another version
   Clock::time_point started_at_, next_progress_;
   double started_wall_seconds_ = 0;
+  std::string title_;  ///< what the job runs
   EndReason ended_;
   JobCleanup cleanup_;
 };

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "launcher/report/report_page.h"
 
 using namespace hvd;
 using namespace hvd::launcher;
@@ -35,20 +36,20 @@ TEST_CASE("report: time, processors, memory, who came last") {
   wire::DeathRecord a = death(0, Cause::finished, 1'000'000'000), b = death(1, Cause::finished, 4'500'000'000);
   a.cpu_seconds = 5, b.cpu_seconds = 3;
   a.peak_bytes = 3ll << 30, b.peak_bytes = 512ll << 20;
-  CHECK(join(report_lines({{a, b}, 5}), "\n") ==
+  CHECK(join(report_lines({"", {a, b}, 5}), "\n") ==
         "hvdrun: 2 ranks, 5.0 s; 1.6 cores in use on average\n"
         "        memory peak 3.0 GiB (rank 0 on h0), least 512 MiB (rank 1)\n"
         "        rank 1 on h1 was the last to end, 3.5 s after rank 0");
-  CHECK(report_lines({{}, 3725})[0] == "hvdrun: 0 ranks, 1:02:05");
+  CHECK(report_lines({"", {}, 3725})[0] == "hvdrun: 0 ranks, 1:02:05");
 }
 
 TEST_CASE("report: steps, and the rank that the others waited for") {
   const std::vector<wire::DeathRecord> deaths{stepping(0, 0.012), stepping(1, 0.002), stepping(2, 0.016)};
-  const std::vector<std::string> lines = report_lines({deaths, 100});
+  const std::vector<std::string> lines = report_lines({"", deaths, 100});
   CHECK(lines.at(1) == "        2000 steps, 50 ms each");
   CHECK(lines.at(2) ==
         "        rank 1 on h1 was the slowest: 48 ms of work in each step, for which the others waited 12 ms");
-  const auto json = nlohmann::json::parse(report_json({deaths, 100}, 0, -1));
+  const auto json = nlohmann::json::parse(report_json({"", deaths, 100}, 0, -1));
   CHECK(json["slowest_rank"] == 1);
   CHECK(json["steps"] == 2000);
   CHECK(json["ranks"][2]["waited_seconds"] == doctest::Approx(0.016));
@@ -62,7 +63,7 @@ TEST_CASE("report: what the ranks told of their steps stands for what their tota
     (rank ? r.input_ns : r.waited_ns) = 40'000'000;
     step.parts.push_back({rank, r});
   }
-  JobUse job{{stepping(0, 0.012), stepping(1, 0.002)}, 100};
+  JobUse job{"train.py", {stepping(0, 0.012), stepping(1, 0.002)}, 100};
   for (step.number = 1; step.number <= 50; ++step.number) job.steps.add(step);
   job.diagnosis = diagnose(job.steps, {{1, {"h1", 4}}});
   const std::string words = join(report_lines(job), "\n");
@@ -77,6 +78,12 @@ TEST_CASE("report: what the ranks told of their steps stands for what their tota
   CHECK(nlohmann::json::parse(diagnosis_json(job.diagnosis, job.steps))["findings"].size() == 1);
 }
 
+TEST_CASE("report: nothing in its page can end its script") {
+  const std::string page = report_page(R"({"payload": "</script><script>"})");
+  CHECK(page.find("</script><script>\"") == std::string::npos);
+  CHECK(page.find(R"({"payload": "\u003c/script>\u003cscript>"})") != std::string::npos);
+}
+
 TEST_CASE("report: nobody is called slow who is alone, or hardly slower, or of whom nothing is known") {
   CHECK_FALSE(slowest_rank({stepping(0, 0.01)}));
   CHECK_FALSE(slowest_rank({stepping(0, 0.010), stepping(1, 0.012)}));
@@ -88,7 +95,7 @@ TEST_CASE("report: GPUs where a driver told, and how the ranks ended where not a
   wire::DeathRecord a = death(0, Cause::exited, 1), b = death(1, Cause::stopped, 2), c = death(2, Cause::stopped, 3);
   a.gpu_busy_percent = 90, b.gpu_busy_percent = 41;
   c.gpu_peak_bytes = 31ll << 30;
-  const std::vector<std::string> lines = report_lines({{a, b, c}, 5});
+  const std::vector<std::string> lines = report_lines({"", {a, b, c}, 5});
   CHECK(lines.at(2) == "        GPUs 66 % busy on average, least 41 % (rank 1 on h1); memory peak 31.0 GiB");
   CHECK(lines.at(3) == "        1 failed, 2 were stopped");
 }

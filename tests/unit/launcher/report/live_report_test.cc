@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "launcher/report/top_text.h"
+
 namespace hvd::launcher {
 namespace {
 
@@ -29,6 +31,12 @@ TEST_CASE("live report: the whole job, and its last half minute") {
   CHECK(recent.findings[0].host == "a");
   CHECK(recent.steps <= 350);
   CHECK(report.recent(now + 60).steps() == 0);
+  const std::string top = top_text(report, now);
+  CHECK(top.starts_with("599 steps until now; the last half minute:\n"));
+  CHECK(top.find("\n  INPUT  rank 0 (a): ") != std::string::npos);
+  CHECK(top.find("\n    0  a ") < top.find("\n    1  b "));
+  CHECK(top_text(report, now, 1).find("and 1 more") != std::string::npos);
+  CHECK(top_text(report, now + 60).starts_with("no step has ended"));
 }
 
 TEST_CASE("live report: what is left counts at the end; too few steps say nothing") {
