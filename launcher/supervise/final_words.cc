@@ -1,10 +1,12 @@
 #include "launcher/supervise/final_words.h"
 
 #include <cerrno>
+#include <ctime>
 
 #include "base/error.h"
 #include "base/own_file.h"
 #include "base/text.h"
+#include "launcher/report/last_reports.h"
 #include "launcher/report/report_page.h"
 
 namespace hvd::launcher {
@@ -41,6 +43,17 @@ void report_to_programs(const JobOutcome& outcome, const Settings& settings, Pri
   } catch (const Error& e) { printer.say(std::string("hvdrun: the report is not written: ") + e.what()); }
 }
 
+void tell_report(const JobOutcome& outcome, Printer& printer) {
+  for (const std::string& line : report_lines(outcome.use)) printer.say(line);
+  const Diagnosis& d = outcome.use.diagnosis;
+  if (d.steps == 0) return;
+  const LastReports last(LastReports::usual_folder());
+  if (const auto then = last.find(outcome.same_job))
+    if (const std::string line = compared_line(d, *then); !line.empty()) printer.say(line);
+  if (outcome.verdict.exit_code == 0)
+    last.keep(outcome.same_job, {static_cast<double>(std::time(nullptr)), d.steps, d.step_seconds});
+}
+
 }  // namespace
 
 void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& printer, const Results* results) {
@@ -50,7 +63,7 @@ void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& 
       printer.rank_file(d.rank, d.traceback);
   if (outcome.interrupted && printer.stderr_outlet().is_terminal()) printer.say("");  // after the terminal's own ^C
   if (wants_report(settings, printer) && !settings.flag("json"))  // before the verdict, which stays on the screen
-    for (const std::string& line : report_lines(outcome.use)) printer.say(line);
+    tell_report(outcome, printer);
   for (const std::string& line : outcome.verdict.lines) printer.say(line);
   for (const std::string& line : trouble_lines(outcome.hosts)) printer.say(line);
   if (first && first->traceback.empty()) tell_last_lines(*first, printer);

@@ -15,6 +15,7 @@ namespace hvd::launcher {
 
 struct JobOutcome {
   JobUse use;
+  std::string same_job;  ///< what makes it the same job as an earlier one (report/last_reports.h)
   Verdict verdict;
   bool interrupted = false;  ///< by SIGINT
   std::map<std::string, HostCleanup> hosts;

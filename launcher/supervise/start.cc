@@ -151,8 +151,11 @@ void Supervisor::start() {
       session_->feed(r, std::move(piece));
     });
   report_.expect(job_.map.ranks.size());
+  if (const std::string file = job_.settings.text("metrics"); !file.empty())
+    metrics_ = std::make_unique<MetricsFile>(file);
   if (job_.elastic) elastic_ = elastic_part(job_id, std::move(environment), tcp);
   const auto name = [](const wire::Payload& p) { return (p.kind == wire::PayloadKind::module ? "-m " : "") + p.name; };
+  job_id_ = job_id;
   title_ = name(job_.payload.wire);
   for (std::size_t i = 1; i < job_.programs.size(); ++i) title_ += " : " + name(job_.programs[i].payload);
   live_ = std::make_unique<JobServer>(

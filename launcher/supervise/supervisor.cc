@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/leftovers.h"
 #include "base/listen_filter.h"
 #include "base/text.h"
@@ -120,6 +122,7 @@ DaemonEvents Supervisor::daemon_events() {
     e.waits = [this](int rank) { elastic_->waits(rank); };
     e.met = [this](std::uint64_t epoch, const std::vector<std::int32_t>& ranks) {
       report_.expect(ranks.size());
+      worlds_ = epoch;
       elastic_->met(epoch, ranks);
     };
   }
@@ -138,6 +141,14 @@ DaemonEvents Supervisor::daemon_events() {
 std::string Supervisor::top(bool as_json) const {
   const double now = seconds_now();
   return as_json ? diagnosis_json(report_.recent_diagnosis(now), report_.recent(now)) + "\n" : top_text(report_, now);
+}
+
+void Supervisor::write_metrics() {
+  std::size_t ranks = 0;
+  for (const RankState& r : session_->ranks()) ranks += r.stage == RankStage::greeted || r.stage == RankStage::running;
+  const double now = seconds_now();
+  const std::string trouble = metrics_->write(metrics_text(report_, job_id_, ranks, worlds_, now), now);
+  if (!trouble.empty()) say("hvdrun: " + trouble);
 }
 
 void Supervisor::tell_mpi_problem() {
@@ -159,6 +170,7 @@ void Supervisor::loop() {
     printer_.turn();
     live_->turn();
     report_.turn(seconds_now());
+    if (metrics_ && metrics_->is_due(seconds_now())) write_metrics();
     if (end_.goes_on()) watch_->turn();
     if (elastic_ && end_.goes_on()) elastic_->turn();
     printer_.stdout_outlet().flush_ready();
@@ -401,6 +413,16 @@ void Supervisor::look_for_lost_host() {
   ended_.starter_code = static_cast<int>(Code::peer_lost);
 }
 
+/// The same programs with the same arguments in the same folder, on as many ranks and hosts.
+std::string Supervisor::same_job() const {
+  std::error_code error;
+  std::string text = std::filesystem::current_path(error);
+  const auto add = [&](const wire::Payload& p) { text += "\n" + p.name + " " + join(p.args, " "); };
+  if (job_.programs.empty()) add(job_.payload.wire);
+  for (const Program& program : job_.programs) add(program.payload);
+  return text + formatted("\n{} ranks, {} hosts", job_.map.ranks.size(), job_.map.hosts.size());
+}
+
 int Supervisor::conclude() {
   JobOutcome outcome;
   for (const RankState& r : session_->ranks())
@@ -419,7 +441,9 @@ int Supervisor::conclude() {
   outcome.use.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
   outcome.hosts = cleanup_.hosts();
   report_.finish();
+  if (metrics_) write_metrics();
   outcome.use.title = title_;
+  outcome.same_job = same_job();
   outcome.use.steps = report_.whole();
   outcome.use.diagnosis = report_.diagnosis();
   tell_outcome(outcome, job_.settings, printer_, results_.get());

@@ -23,6 +23,7 @@
 #include "launcher/output/printer.h"
 #include "launcher/process/signal_queue.h"
 #include "launcher/report/live_report.h"
+#include "launcher/report/metrics_file.h"
 #include "launcher/start/rank_starter.h"
 #include "launcher/supervise/elastic_part.h"
 #include "launcher/supervise/job_cleanup.h"
@@ -66,6 +67,8 @@ class Supervisor {
   void detail(const std::string& line);
   void tell_mpi_problem();
   std::string top(bool as_json) const;
+  void write_metrics();
+  std::string same_job() const;
   std::optional<HangLimits> patience() const;
   void give_up(const std::string& why);
   std::unique_ptr<ElasticPart> elastic_part(const std::string& job_id, std::map<std::string, std::string> environment,
@@ -89,12 +92,14 @@ class Supervisor {
   std::unique_ptr<ElasticPart> elastic_;  ///< of an elastic job, likewise
 
   LiveReport report_;
+  std::unique_ptr<MetricsFile> metrics_;  ///< --metrics
+  std::uint64_t worlds_ = 1;              ///< how often the ranks have met
   JobEnd end_;
   std::vector<std::string> mpi_problem_;  ///< lines: why some host serves no MPI
   std::string warned_host_;               ///< which has another version
   Clock::time_point started_at_, next_progress_;
   double started_wall_seconds_ = 0;
-  std::string title_;  ///< what the job runs
+  std::string job_id_, title_;  ///< what the job is called, and what it runs
   EndReason ended_;
   JobCleanup cleanup_;
 };

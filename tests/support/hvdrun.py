@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import IO, Any
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+STATE = tempfile.TemporaryDirectory(prefix="hvd-test-state-")
 SLOW_START = "hvdrun: waiting for "
 
 
@@ -58,6 +60,7 @@ def some_nightly(number: str | None, quick: int, all_of_them: int) -> list[Any]:
 def environment(**extra: str) -> dict[str, str]:
     """Ours without what an outer job or a user's settings would change."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_", "PRTE_"))}
+    kept["XDG_STATE_HOME"] = STATE.name  # hvdrun keeps the last reports there
     for name in ("HVD_GRACE", "HVD_MPIRUN", "HVD_PYTHON", "NO_COLOR"):
         kept.pop(name, None)
     kept["HVD_SHARE_GPUS"] = "1"  # tests start as many ranks as they like, also where there is one GPU

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include "../../temp_folder.h"
+#include "launcher/report/last_reports.h"
+#include "launcher/report/metrics_file.h"
 #include "launcher/report/top_text.h"
 
 namespace hvd::launcher {
@@ -36,6 +39,12 @@ TEST_CASE("live report: the whole job, and its last half minute") {
   CHECK(top.find("\n  INPUT  rank 0 (a): ") != std::string::npos);
   CHECK(top.find("\n    0  a ") < top.find("\n    1  b "));
   CHECK(top_text(report, now, 1).find("and 1 more") != std::string::npos);
+  const std::string metrics = metrics_text(report, "a\"b", 2, 1, now);
+  CHECK(metrics.find("\nhvdrun_steps_total{job=\"a\\\"b\"} 599\n") != std::string::npos);
+  CHECK(metrics.find("\nhvdrun_cause_seconds{job=\"a\\\"b\",cause=\"INPUT\",rank=\"0\",host=\"a\"} ") !=
+        std::string::npos);
+  CHECK(metrics.find("rank=\"1\",host=\"b\",part=\"waited\"} ") != std::string::npos);
+  CHECK(metrics_text(report, "x", 2, 1, now + 60).find("hvdrun_step_seconds") == std::string::npos);
   CHECK(top_text(report, now + 60).starts_with("no step has ended"));
 }
 
@@ -47,6 +56,26 @@ TEST_CASE("live report: what is left counts at the end; too few steps say nothin
   report.finish();
   CHECK(report.whole().steps() == 2);
   CHECK(report.diagnosis().findings.empty());
+}
+
+TEST_CASE("last reports: the same job is found again, another one is not; a tenth slower is worth a word") {
+  const test::TempFolder folder;
+  const LastReports last(folder.path + "/a/b");
+  CHECK_FALSE(last.find("job"));
+  last.keep("job", {1e9, 500, 0.1});
+  REQUIRE(last.find("job"));
+  CHECK(last.find("job")->step_seconds == 0.1);
+  CHECK_FALSE(last.find("another"));
+  Diagnosis now;
+  now.steps = 400, now.step_seconds = 0.123;
+  CHECK(compared_line(now, *last.find("job"))
+            .starts_with("hvdrun: 23 % slower than the last time (100 ms a step, 2001-09-0"));
+  now.step_seconds = 0.105;
+  CHECK(compared_line(now, *last.find("job")).empty());
+  now.step_seconds = 0.05, now.steps = 3;
+  CHECK(compared_line(now, *last.find("job")).empty());
+  LastReports("").keep("job", {});
+  LastReports("/proc/nowhere").keep("job", {});
 }
 
 }  // namespace

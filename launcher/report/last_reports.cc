@@ -1,0 +1,77 @@
+#include "launcher/report/last_reports.h"
+
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "base/own_file.h"
+#include "base/sha256.h"
+#include "base/trust.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+constexpr std::size_t most_bytes = 64 << 10;
+constexpr std::int64_t enough_steps = 20;
+constexpr double worth_a_word = 0.1;
+
+}  // namespace
+
+std::string LastReports::usual_folder() {
+  const auto absolute = [](const char* name) -> std::string {
+    const char* value = environment_value(name);
+    return value && value[0] == '/' ? value : "";
+  };
+  if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/hvdrun/last-reports";
+  const std::string home = absolute("HOME");
+  return home.empty() ? "" : home + "/.local/state/hvdrun/last-reports";
+}
+
+std::string LastReports::path_of(const std::string& job) const {
+  constexpr std::size_t letters = 2;  // 256 files
+  return folder_ + "/" + sha256_hex(job).substr(0, letters) + ".json";
+}
+
+std::optional<LastReport> LastReports::find(const std::string& job) const {
+  if (folder_.empty()) return {};
+  try {
+    const auto json = nlohmann::json::parse(read_trusted(path_of(job), most_bytes, false));
+    if (json.at("job") != job) return {};
+    return LastReport{json.at("when_seconds"), json.at("steps"), json.at("step_seconds")};
+  } catch (const std::exception&) { return {}; }
+}
+
+void LastReports::keep(const std::string& job, const LastReport& report) const {
+  if (folder_.empty()) return;
+  try {
+    make_own_folder(folder_);
+    const nlohmann::json json{{"job", job},
+                              {"when_seconds", report.when_seconds},
+                              {"steps", report.steps},
+                              {"step_seconds", report.step_seconds}};
+    const std::string path = path_of(job), fresh = path + ".new";
+    const Fd file = open_own_file(fresh, WriteMode::truncate, 0600);
+    if (write_all(file.get(), json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)))
+      std::rename(fresh.c_str(), path.c_str());
+  } catch (const std::exception&) {}  // a full disk, a home that is read only: the job's end does not depend on it
+}
+
+std::string compared_line(const Diagnosis& now, const LastReport& then) {
+  if (now.steps < enough_steps || then.steps < enough_steps || !(then.step_seconds > 0) || !(now.step_seconds > 0))
+    return "";
+  const double ratio = now.step_seconds / then.step_seconds;
+  if (std::abs(ratio - 1) < worth_a_word) return "";
+  const auto when = static_cast<std::time_t>(then.when_seconds);
+  std::tm parts{};
+  char date[32] = "";
+  if (::localtime_r(&when, &parts)) std::strftime(date, sizeof date, "%Y-%m-%d %H:%M", &parts);
+  return formatted("hvdrun: {:.0f} % {} than the last time ({} a step, {})", 100 * std::abs(ratio - 1),
+                   ratio > 1 ? "slower" : "faster", duration_text(then.step_seconds), std::string(date));
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,31 @@
+/// @file metrics_file.h — a running job's numbers in Prometheus' text format, for the textfile collector of its node
+/// exporter.
+#pragma once
+#include <string>
+
+#include "launcher/report/live_report.h"
+
+namespace hvd::launcher {
+
+/// Pure.  @p job  its name, as hvdrun ps shows it
+/// @p worlds  how often the ranks have met: more than once in an elastic job only
+std::string metrics_text(const LiveReport& report, const std::string& job, std::size_t ranks, std::uint64_t worlds,
+                         double now_seconds);
+
+/// Writes the file anew, every some seconds; a reader sees the old one or the new one, whole.
+class MetricsFile {
+ public:
+  explicit MetricsFile(std::string path) : path_(std::move(path)) {}
+  bool is_due(double now_seconds) const { return now_seconds >= next_seconds_; }
+  /// What went wrong, once; empty: it is written.
+  std::string write(const std::string& text, double now_seconds);
+
+ private:
+  static constexpr double every_seconds = 10;
+
+  std::string path_;
+  double next_seconds_ = 0;
+  bool complained_ = false;
+};
+
+}  // namespace hvd::launcher
