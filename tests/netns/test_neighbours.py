@@ -41,6 +41,8 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 1) as stranger:
     except TimeoutError: print("stays")
     except OSError: print("ends")
 """
+# A program that is started so has the secret in its environment, and nothing on the way there had it in its arguments.
+WITH_SECRET = ["sh", "-c", '. /tmp/secret.sh && exec "$@"', "sh"]
 pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
@@ -48,7 +50,7 @@ def clear(cluster: Cluster, host: str) -> None:
     """What the intruder made, told by its owner, and our own files.  Nothing else: a checkout in /tmp shows through here."""
     theirs = ["find", "/tmp", "/dev/shm", "-xdev", "-mindepth", "1", "-maxdepth", "1", "-uid", str(UID)]
     cluster.run(host, [*theirs, "-exec", "rm", "-rf", "--one-file-system", "{}", "+"])
-    cluster.run(host, ["rm", "-rf", "--one-file-system", "/tmp/output", "/tmp/job.py"])
+    cluster.run(host, ["rm", "-rf", "--one-file-system", "/tmp/output", "/tmp/job.py", "/tmp/secret.sh"])
 
 
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
@@ -60,6 +62,8 @@ def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str, 
     alone = where == "one host"
     for host in two_hosts.names:
         (two_hosts.tmp(host) / "job.py").write_text(JOB.replace("HOLD", ROUNDS))
+        (two_hosts.tmp(host) / "secret.sh").touch(mode=0o600)
+        (two_hosts.tmp(host) / "secret.sh").write_text(f"export SECRET_OF_THE_USER={secret}\n")
     intruders = {
         host: two_hosts.popen(
             host,
@@ -84,8 +88,8 @@ def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str, 
         ]
         done = two_hosts.run(
             "alpha",
-            [*argv, "--python", jobs.python(), "/tmp/job.py"],
-            env=jobs.environment(SECRET_OF_THE_USER=secret),
+            [*WITH_SECRET, *argv, "--python", jobs.python(), "/tmp/job.py"],
+            env=jobs.environment(),
             timeout=90,
         )
         told = {host: json.loads(process.communicate("over", timeout=30)[0]) for host, process in intruders.items()}
