@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -46,20 +47,28 @@ def run_together(
     argv = ["meson", "test", "-C", str(build), "--no-rebuild", "--num-processes=2", "--timeout-multiplier=3"]
     argv += [f"--logbase={base}", *(["--wrapper=" + " ".join(wrapper)] if wrapper else [])]
     _, said = context.command([*argv, *(test["name"] for test in tests)], 1200, env, quiet=True)
-    told = {}
+    records = {}
     for log in (build / "meson-logs").glob(base + "*.json"):
         for record in map(json.loads, log.read_text().splitlines()):
-            told[bare_name(record["name"])] = record
-    if not told:
+            records[bare_name(record["name"])] = record
+    if not records:
         context.show("$ " + " ".join(argv), said)
     tally = Tally()
     for test in tests:
-        record = told.get(test["name"], {"result": "no result", "stdout": "", "returncode": 124})
+        record = records.get(test["name"], {"result": "no result", "stdout": "", "returncode": 124})
         good = record["result"] == "OK"
         if not good:
             context.show(f"{build.name}/{test['name']}: {record['result']}", record["stdout"] + record.get("stderr", ""))
-        tally += from_meson(record["stdout"], f"{build.name}/{test['name']}", 0 if good else record["returncode"] or 124)
+        told = from_meson(record["stdout"], f"{build.name}/{test['name']}", 0 if good else record["returncode"] or 124)
+        for failure in told.failed:
+            told.again[failure] = functools.partial(run_alone, context, [*argv, test["name"]], env)
+        tally += told
     return tally
+
+
+def run_alone(context: Context, argv: list[str], env: dict[str, str]) -> bool:
+    """Whether a test that failed passes now."""
+    return bool(context.command(argv, 600, env)[0] == 0)
 
 
 def bare_name(name: str) -> str:

@@ -181,14 +181,17 @@ def run_pytest(
     report = LOGS / f"{context.part.name}.xml"
     report.unlink(missing_ok=True)
     what = [f"{folder}/{name}" for name in only] or [folder]
-    argv = [sys.executable, "-m", "pytest", *what, "--timeout=240", f"--junit-xml={report}"]
-    argv += ["-q", "-pno:cacheprovider", "--durations=5"]  # the cache's folder is one for all that runs side by side
+    options = ["--timeout=240", "-q", "-pno:cacheprovider"]  # the cache's folder is one for all that runs side by side
+    argv = [sys.executable, "-m", "pytest", *what, *options, f"--junit-xml={report}", "--durations=5"]
     if not context.nightly or only:
         argv += ["-m", "not nightly"]
-    code, _ = context.command(
-        argv, limit * (4 if context.nightly else 1), {"HVD_BUILD_DIR": str(BUILD.resolve()), **(env or {})}
-    )
-    return from_junit(report, code)
+    all_env = {"HVD_BUILD_DIR": str(BUILD.resolve()), **(env or {})}
+    code, _ = context.command(argv, limit * (4 if context.nightly else 1), all_env)
+
+    def run_alone(test: str) -> bool:
+        return bool(context.command([sys.executable, "-m", "pytest", test, *options], 300, all_env)[0] == 0)
+
+    return from_junit(report, code, run_alone)
 
 
 def suite(folder: str, limit: float = 900) -> Callable[[Context], Tally]:

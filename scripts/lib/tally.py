@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -15,11 +17,13 @@ class Tally:
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    again: dict[str, Callable[[], bool]] = field(default_factory=dict)  # of a failure: runs that test alone
 
     def __iadd__(self, other: Tally) -> Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.again |= other.again
         return self
 
     def __str__(self) -> str:
@@ -31,8 +35,11 @@ def check(name: str, good: bool, why: str = "") -> Tally:
     return Tally(passed=1) if good else Tally(failed=[f"{name}: {why}"])
 
 
-def from_junit(path: pathlib.Path, exit_code: int) -> Tally:
-    """What pytest's --junit-xml says; a crash of pytest itself counts as a failure."""
+def from_junit(path: pathlib.Path, exit_code: int, run_alone: Callable[[str], bool] | None = None) -> Tally:
+    """What pytest's --junit-xml says; a crash of pytest itself counts as a failure.
+
+    run_alone: whether the test of this id passes now.
+    """
     tally = Tally()
     if not path.exists():
         return Tally(failed=[f"{path.stem}: pytest ended with exit code {exit_code} and no report"])
@@ -41,7 +48,10 @@ def from_junit(path: pathlib.Path, exit_code: int) -> Tally:
         bad = case.find("failure") if case.find("failure") is not None else case.find("error")
         skip = case.find("skipped")
         if bad is not None:
-            tally.failed.append(f"{name}: {first_line(bad.get('message'))}")
+            failure = f"{name}: {first_line(bad.get('message'))}"
+            tally.failed.append(failure)
+            if run_alone is not None:
+                tally.again[failure] = functools.partial(run_alone, pytest_id(case.get("classname", ""), case.get("name", "")))
         elif skip is not None:
             tally.skipped.append(f"{name}: {first_line(skip.get('message'))}")
         else:
@@ -49,6 +59,16 @@ def from_junit(path: pathlib.Path, exit_code: int) -> Tally:
     if exit_code not in (0, 1, 5):
         tally.failed.append(f"{path.stem}: pytest ended with exit code {exit_code}")
     return tally
+
+
+def pytest_id(classname: str, name: str) -> str:
+    """tests.rank.test_a.TestB and test_c: tests/rank/test_a.py::TestB::test_c."""
+    parts = classname.split(".")
+    for count in range(len(parts), 0, -1):
+        file = pathlib.Path(*parts[:count]).with_suffix(".py")
+        if file.is_file():
+            return "::".join([str(file), *parts[count:], name])
+    return f"{classname}::{name}"
 
 
 def first_line(text: str | None) -> str:
