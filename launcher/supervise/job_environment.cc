@@ -39,6 +39,7 @@ bool of_a_rank(std::string_view name) {
                                               "HVD_STACK_FD",
                                               "HVD_KEY_FD",
                                               "HVD_STATUS_FD",
+                                              "HVD_RECORDER_FD",
                                               "HVD_GPU",
                                               "HVD_INIT",
                                               "HVD_STACK_SIGNAL",

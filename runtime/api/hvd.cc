@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,8 @@ using hvd::core::OperationTable;
 using hvd::core::ProcessSet;
 using hvd::core::SetInfo;
 using hvd::memory::Arena;
+using hvd::recorder::StepPart;
+using hvd::recorder::StepRecorder;
 
 namespace {
 
@@ -396,6 +399,46 @@ int hvd_departed(void) {
     departed = e->departed();
   });
   return status != HVD_OK || departed ? 1 : 0;
+}
+
+namespace {
+
+/// Calls @p tell with the recorder, if there is one: who tells of a step has nobody to tell that it did not work.
+template <typename Tell>
+void tell_recorder(Tell tell) {
+  if (!hvd::api::initialized()) return;
+  (void)exception_barrier([&] {
+    const Use e;
+    tell(e->recorder());
+  });
+}
+
+/// Nothing for a number that is none, or is no part of one thread's.
+std::optional<StepPart> part_of(int number) {
+  switch (number) {
+    case HVD_PART_INPUT:
+      return StepPart::input;
+    case HVD_PART_COLLECT:
+      return StepPart::collect;
+    case HVD_PART_SAVE:
+      return StepPart::save;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void hvd_part_begin(int part) {
+  if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.asked(); });
+  if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.begin(*known); });
+}
+void hvd_part_end(int part) {
+  if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.told(); });
+  if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.end(*known); });
+}
+void hvd_step_end(void) {
+  tell_recorder([](StepRecorder& r) { r.step_ended(); });
 }
 
 const char* hvd_last_error(void) { return hvd::last_error().c_str(); }

@@ -111,6 +111,7 @@ RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std
     }
     Gathered g;
     g.epoch = m->epoch;
+    if (epoch_ == 0) epoch_ = m->epoch;
     g.rank = static_cast<int>(own - m->members.begin());
     g.members = std::move(m->members);
     return g;

@@ -24,6 +24,8 @@ class RankMeeting {
   /// Waits until all of @p ranks (of the launch; empty: all) have called it.  Each gets what each has said.
   /// Throws Error: timeout, naming who is missing; peer_lost, naming who will not come; usage, unavailable.
   Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds);
+  /// Of the first meeting: which world it was, from 1 on.  0: there has been none.
+  std::uint64_t epoch() const { return epoch_; }
 
  private:
   explicit RankMeeting(int fd) : fd_(fd) {}
@@ -32,6 +34,7 @@ class RankMeeting {
   std::optional<wire::MeetingMessage> next(std::int64_t end_ns, int* me);
 
   int fd_;
+  std::uint64_t epoch_ = 0;
 };
 
 }  // namespace hvd::api

@@ -82,20 +82,29 @@ TransportPtr open_mpi(const std::vector<int>& ranks, const core::Config& config)
   return mpi;
 }
 
-TransportPtr open_transport(const hvd_init_options* options, const core::Config& config) {
+/// How a rank has found its world, and which one it is, from 0 on.
+struct Opened {
+  TransportPtr transport;
+  std::int64_t epoch = 0;
+};
+
+Opened open_transport(const hvd_init_options* options, const core::Config& config) {
   const bool some = options && options->ranks;
   if (some && options->num_ranks < 1) throw Error(Code::usage, "init", "the list of ranks is empty");
   const std::vector<int> ranks =
       some ? std::vector<int>(options->ranks, options->ranks + options->num_ranks) : std::vector<int>{};
   const std::string introduction = core::Engine::introduction(config);
-  if (auto meeting = RankMeeting::of(static_cast<int>(config.integer("HVD_MEETING_FD"))))
-    return world_by_meeting(*meeting, ranks, introduction, config,
-                            [&](const std::vector<int>& all) { return open_mpi(all, config); });
-  if (MpiPlugin::launched()) return between_hosts(open_mpi(ranks, config), introduction, config);
+  if (auto meeting = RankMeeting::of(static_cast<int>(config.integer("HVD_MEETING_FD")))) {
+    auto transport = world_by_meeting(*meeting, ranks, introduction, config,
+                                      [&](const std::vector<int>& all) { return open_mpi(all, config); });
+    return {std::move(transport), static_cast<std::int64_t>(meeting->epoch()) - 1};
+  }
+  static std::int64_t worlds = 0;  // the ranks make and leave them together
+  if (MpiPlugin::launched()) return {between_hosts(open_mpi(ranks, config), introduction, config), worlds++};
   if (some && (ranks.size() != 1 || ranks[0] != 0))
     throw Error(Code::usage, "init", "this process was not started by a launcher: there is only rank 0",
                 "start it with hvdrun or mpirun");
-  return transport::LoopbackWorld::make(1)->open(0);
+  return {transport::LoopbackWorld::make(1)->open(0), worlds++};
 }
 
 void start_trace(core::Engine& e, const trace::TraceSettings& settings, const std::string& path, bool mark_cycles) {
@@ -114,10 +123,11 @@ void start_trace(core::Engine& e, const trace::TraceSettings& settings, const st
 
 /// Waits for the other ranks.
 std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core::Config& config) {
-  auto transport = open_transport(options, config);
+  Opened opened = open_transport(options, config);
   set_hooks();  // after MPI has set its own, so that ours run first
   const trace::TraceSettings settings = trace::settings_from_environment();
-  auto fresh = std::make_unique<core::Engine>(std::move(transport), config);
+  auto fresh = std::make_unique<core::Engine>(std::move(opened.transport), config);
+  fresh->recorder().begin_epoch(opened.epoch);
   if (settings.start == trace::TraceSettings::Start::now)
     start_trace(*fresh, settings, settings.path, settings.mark_cycles);
   return fresh;

@@ -57,7 +57,8 @@ std::string Engine::introduction(const Config& config) {
 }
 
 Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus)
-    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), gpus),
+    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), static_cast<int>(config.integer("HVD_RECORDER_FD")),
+              gpus),
       config_(config),
       checks_stalls_(StallLimits::of(config).warn_ns > 0),
       reports_(static_cast<int>(config.integer("HVD_LINK_FD")), shared_.status),

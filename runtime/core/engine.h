@@ -48,6 +48,7 @@ class Engine {
   ProcessSet& set() { return *global_; }
   gpu::Platform& gpus() { return shared_.gpus; }
   trace::Tracer& tracer() { return shared_.tracer; }
+  recorder::StepRecorder& recorder() { return shared_.status.recorder(); }
   OperationTable& operations() { return shared_.operations; }
   /// A living set by its id, the global one too.  Throws Error{usage}.
   std::shared_ptr<const SetInfo> known(int id) const;

@@ -13,7 +13,8 @@
 namespace hvd::core {
 
 struct EngineContext {
-  explicit EngineContext(int status_fd, gpu::Platform& platform) : gpus(platform), status(status_fd) {}
+  EngineContext(int status_fd, int recorder_fd, gpu::Platform& platform)
+      : gpus(platform), status(status_fd, recorder_fd) {}
   gpu::Platform& gpus;
   /// The global set calls this when a rank of another node has left the world.  @p names: under way then.
   std::function<void(int rank, const std::string& text, const std::string& names)> gone;

@@ -58,6 +58,7 @@ bool ProcessSet::advance(StepLimit limit) {
       batch_moves_ += moved;
       any |= moved;
       if (batch_.running()) return any;
+      moves(false);
       executed();
     }
     const std::uint32_t type = commands_.read(command_);
@@ -104,8 +105,14 @@ bool ProcessSet::carry_out(std::uint32_t type) {
       break;
   }
   if (batch_.running()) return false;
+  moves(false);
   executed();
   return true;
+}
+
+/// A batch of this set is under way: data moves.
+void ProcessSet::moves(bool now) {
+  if (std::exchange(moving_, now) != now) shared_.status.recorder().moves(now);
 }
 
 void ProcessSet::executed() { node_.board(node_.me).executed.store(++executed_, std::memory_order_seq_cst); }
@@ -121,7 +128,9 @@ void ProcessSet::start_batch(ByteReader& r) {
   });
   if (const int fresh = rounds_.end()) shared_.status.steps(fresh, steps_ += fresh);
   tracer_.cycle();
-  if (ops.size() == count) batch_.begin(ops, flags & negotiate::batch_eager);
+  if (ops.size() != count) return;
+  moves(true);
+  batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
 void ProcessSet::gone(ByteReader& r) {
@@ -242,6 +251,7 @@ void ProcessSet::fail_all(int code, const std::string& text) {
   }
   if (batch_.running() && world_.nodes.size() > 1) node_.keep();
   batch_.drop();
+  moves(false);
   batch_.fail_device(code, text);
   names_.in_flight([this](NameEntry& e) {
     tracer_.failed(e.track);

@@ -93,6 +93,7 @@ class ProcessSet {
   bool advance(StepLimit limit);
   bool carry_out(std::uint32_t type);
   void executed();
+  void moves(bool now);
   void start_batch(negotiate::ByteReader& r);
   void assign(negotiate::ByteReader& r);
   void evict(negotiate::ByteReader& r);
@@ -134,6 +135,7 @@ class ProcessSet {
   std::atomic<std::uint64_t> submitted_{0};                                ///< written under mutex_
   std::atomic<std::uint64_t> ended_{0};                                    ///< written on the drive side
   std::uint64_t executed_ = 0;                                             ///< commands carried out
+  bool moving_ = false;                                                    ///< told of by moves()
   RoundCounter rounds_;
   std::int64_t steps_ = 0;  ///< rounds so far
   memory::CommandReader commands_;

@@ -77,12 +77,14 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
 /// look.
 bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries) {
   bool records = false;
+  std::int64_t bytes = 0;
   const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     NameEntry& e = *entries[i];
     Operation& op = *e.operation;
     const bool same = e.signature == requests[i].signature;
     if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
+    bytes += static_cast<std::int64_t>(e.bytes);
     e.submitted_at = group_failures_.submitted_at(e, executed);
     if (tracer_.enabled()) trace_submitted(e, op.dim0);
     if (e.id != no_slot && same && !records_only_) {
@@ -95,6 +97,7 @@ bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<Na
       records = true;
     }
   }
+  shared_.status.recorder().submitted(requests.size(), bytes);
   return announcer_.flip() || records;
 }
 

@@ -1,27 +1,19 @@
 #include "core/rank_status.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <iterator>
 
+#include "wire/inherited_memory.h"
+
 namespace hvd::core {
 
-RankStatus::RankStatus(int fd) {
-  // The variable may have come to a process that has something else open under that number: touch nothing of it.
-  struct stat file {};
-  if (fd < 0 || ::fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(wire::status_page_bytes)) return;
-  if ((::fcntl(fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) return;
-  void* page = ::mmap(nullptr, wire::status_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (page == MAP_FAILED) return;
+RankStatus::RankStatus(int fd, int recorder_fd) : recorder_(recorder_fd) {
+  void* const page = wire::map_inherited(fd, wire::status_page_bytes, wire::status_page_mark);
+  if (!page) return;
   page_ = static_cast<wire::StatusPage*>(page);
   before_ = page_->steps.load(std::memory_order_relaxed);
-  if (page_->mark == wire::status_page_mark) return;
-  ::munmap(page, wire::status_page_bytes);
-  page_ = &own_;
-  before_ = 0;
 }
 
 void RankStatus::place(wire::RankPhase where) {

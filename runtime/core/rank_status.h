@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "memory/futex.h"
+#include "recorder/step_recorder.h"
 #include "wire/status_page.h"
 
 namespace hvd::core {
@@ -97,14 +98,19 @@ class RankStatus {
  public:
   RankStatus() = default;
   /// @p fd  HVD_STATUS_FD; one that is no page of a guard's, or -1: nobody reads what is counted.
-  explicit RankStatus(int fd);
+  /// @p recorder_fd  HVD_RECORDER_FD; likewise
+  explicit RankStatus(int fd, int recorder_fd = -1);
   RankStatus(const RankStatus&) = delete;
   RankStatus& operator=(const RankStatus&) = delete;
   ~RankStatus();
 
+  /// What is told here goes there too.
+  recorder::StepRecorder& recorder() { return recorder_; }
+
   /// A set has gone through @p fresh rounds more, @p all in all: the rank's steps are those of its busiest set.
   void steps(int fresh, std::int64_t all) {
     if (before_ + all <= page_->steps.load(std::memory_order_relaxed)) return;
+    recorder_.round_ended(all);
     const std::int64_t now = coarse_ns();
     durations_.add(now, fresh);
     page_->steps.store(before_ + all, std::memory_order_relaxed);
@@ -129,6 +135,7 @@ class RankStatus {
   /// Operations whose end somebody wants to be told of instead: from the last one asked for until the last one told of,
   /// the rank has nothing else to do.
   void asked() {
+    recorder_.asked();
     asked_ns_.store(coarse_ns(), std::memory_order_relaxed);
     asked_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -140,6 +147,7 @@ class RankStatus {
     if (page_->waits_ns.load(std::memory_order_relaxed) != 0) page_->waits_ns.store(0, std::memory_order_relaxed);
   }
   void told() {
+    recorder_.told();
     if (asked_.fetch_sub(1, std::memory_order_relaxed) != 1) return;
     waited(asked_ns_.load(std::memory_order_relaxed), coarse_ns());
   }
@@ -156,17 +164,19 @@ class RankStatus {
   wire::StatusPage* page_ = &own_;
   std::int64_t before_ = 0;  ///< steps of an earlier init
   StepDurations durations_;
+  recorder::StepRecorder recorder_{-1};
   std::atomic<int> asked_{0};
   std::atomic<std::int64_t> asked_ns_{0};
 };
 
-/// One wait of a caller: counts from the moment at which it became more than a spin.
+/// One wait of a caller: for the status page it counts from the moment at which it became more than a spin.
 class WaitTimer {
  public:
-  explicit WaitTimer(RankStatus& status) : status_(status) {}
+  explicit WaitTimer(RankStatus& status) : status_(status) { status_.recorder().begin(recorder::StepPart::waiting); }
   WaitTimer(const WaitTimer&) = delete;
   WaitTimer& operator=(const WaitTimer&) = delete;
   ~WaitTimer() {
+    status_.recorder().end(recorder::StepPart::waiting);
     if (since_ns_) status_.waited(since_ns_, memory::now_ns());
   }
   void since(std::int64_t ns) {

@@ -13,9 +13,15 @@
 namespace hvd::wire {
 
 /// The ranks of a world count alike: the records with the same epoch and number belong together.
+///
+/// A program with short steps writes a record of about 20 ms: the sum of k steps, k a power of two, `number` that of
+/// the last, a multiple of k.  So a record is of the steps after its rank's last one (number 8 after 4: of four); ranks
+/// may have different k, and each chooses another one now and then.  After a gap (the guard could not read for long,
+/// and the oldest were lost) the next record covers less than its number tells: see operations, step_ns. The first step
+/// of an epoch begins with the first batch asked of a data loader, else with hvd.init().
 struct StepRecord {
   std::int64_t number = 0;  ///< from 1 on, in this epoch
-  std::int64_t epoch = 0;   ///< which world (elastic jobs have several); the first is 0
+  std::int64_t epoch = 0;   ///< which world (elastic jobs have several, with larger numbers); the first is 0
   std::int64_t end_ns = 0;  ///< CLOCK_MONOTONIC of the rank's host
   std::int64_t step_ns = 0;
   // Parts of step_ns, of the thread that trains.  What they leave is the program's own work.

@@ -221,6 +221,9 @@ void ask(Bytes& b) {
   const char* what[] = {nullptr, "", "mpi", "shm", "cuda", "nccl", "?"};
   hvd_built(what[b.below(std::size(what))]);
   (void)hvd_departed();
+  hvd_part_begin(static_cast<int>(b.below(5)));
+  hvd_part_end(static_cast<int>(b.below(5)));
+  if (b.below(2)) hvd_step_end();
   CALL(hvd_use_memory, b.below(2) ? nullptr : "torch");
   hvd_free(nullptr);
   if (!hvd_version()) std::abort();

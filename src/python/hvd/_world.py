@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, NamedTuple
 
-from hvd import _environment, _native
+from hvd import _environment, _native, _step_hooks
 from hvd import process_sets as _sets
 from hvd.process_sets import ProcessSet
 
@@ -90,6 +90,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         if _environment.flag("HOROVOD_ELASTIC"):
             _show_place(_world)
         _sets.world_changed(_world.rank, _world.size, ranks)
+        _step_hooks.install()
         _sets.global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
         if not _at_exit:
             atexit.register(_keep_at_exit)
@@ -153,6 +154,7 @@ def shutdown() -> None:
     global _world
     if _world is None:
         return
+    _step_hooks.remove()
     _native.shutdown()
     _world = None
     _sets.world_changed(-1, 0)

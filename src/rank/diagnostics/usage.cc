@@ -1,9 +1,6 @@
 #include "rank/diagnostics/usage.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,28 +10,16 @@
 #include <thread>
 #include <utility>
 
-#include "base/file.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "rank/diagnostics/nvml.h"
 
 namespace hvd::rank {
 
-StatusPageReader::StatusPageReader() : fd_(memfd_create("hvdrank-tally", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-  void* page = MAP_FAILED;
-  if (fd_ && ftruncate(fd_.get(), wire::status_page_bytes) == 0 &&
-      fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0)
-    page = mmap(nullptr, wire::status_page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
-  if (page == MAP_FAILED) {
-    fd_.reset();
-    return;
-  }
-  page_ = new (page) wire::StatusPage;
+StatusPageReader::StatusPageReader() : memory_("hvdrank-tally", wire::status_page_bytes) {
+  if (!memory_.data()) return;
+  page_ = new (memory_.data()) wire::StatusPage;
   page_->mark = wire::status_page_mark;
-}
-
-StatusPageReader::~StatusPageReader() {
-  if (page_) munmap(page_, wire::status_page_bytes);
 }
 
 void StatusPageReader::tell_host_change(std::uint64_t change) {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "base/file.h"
 #include "rank/diagnostics/gpu_death.h"
+#include "rank/diagnostics/sealed_memory.h"
 #include "wire/death.h"
 #include "wire/status_page.h"
 #include "wire/status_report.h"
@@ -18,11 +18,8 @@ namespace hvd::rank {
 class StatusPageReader {
  public:
   StatusPageReader();
-  StatusPageReader(const StatusPageReader&) = delete;
-  StatusPageReader& operator=(const StatusPageReader&) = delete;
-  ~StatusPageReader();
   /// For the rank to inherit; -1 where it could not be made.
-  int fd() const { return fd_.get(); }
+  int fd() const { return memory_.fd(); }
   void fill(wire::DeathRecord* r) const;
   /// Where the rank is now, and what it waits for; it could have written anything, so what makes no sense is left out.
   wire::StatusReport standing(std::int64_t now_ns) const;
@@ -30,7 +27,7 @@ class StatusPageReader {
   void tell_host_change(std::uint64_t change);
 
  private:
-  Fd fd_;
+  SealedMemory memory_;
   wire::StatusPage* page_ = nullptr;
   std::uint64_t host_changes_ = 0;
 };

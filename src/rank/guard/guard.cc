@@ -42,7 +42,8 @@ constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants
 constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
 constexpr auto others_may_end = milliseconds(5000);  ///< other guards of this host, when hvdrun is out of reach
 constexpr auto daemon_may_end = milliseconds(1000);
-constexpr auto tick = milliseconds(500);  ///< how often what has no descriptor is looked at
+constexpr auto tick = milliseconds(500);          ///< how often what has no descriptor is looked at
+constexpr auto steps_every = milliseconds(1000);  ///< hvdrun hears of a rank's steps
 constexpr auto no_time = Clock::time_point::max();
 
 enum class State { connecting, waiting, running, ending, reported, done };
@@ -319,6 +320,10 @@ class Guard {
     if (now >= look_at_) {
       look_at_ = now + tick;
       if (const auto standing = process_->standing()) outbox_.add(Type::standing, to_json(*standing));
+      if (now >= read_steps_at_) {
+        read_steps_at_ = now + steps_every;
+        process_->send_steps(outbox_);
+      }
     }
     if (const auto taken = process_->input().step())
       outbox_.add(Type::taken, {reinterpret_cast<const char*>(&*taken), sizeof *taken});
@@ -341,6 +346,7 @@ class Guard {
     const bool streams_end = process_->out_fd() < 0 && process_->err_fd() < 0 && process_->link_fd() < 0;
     if (outbox_.is_full()) return;                   // hvdrun is behind: nothing of the output may be lost
     if (!streams_end && now < clean_until_) return;  // else somebody outside our reach holds them
+    process_->send_steps(outbox_);
     wire::DeathRecord r = process_->record(outbox_, stopped_);
     for (const auto& [pid, name] : killed_) r.ended.push_back(name);
     if (alone_ && r.cause == wire::Cause::stopped) r.text = "hvdrank or mpirun, which it ran under, was killed";
@@ -398,7 +404,7 @@ class Guard {
   bool released_ = false;
   bool stopped_ = false;  ///< the rank's end was asked for
   bool alone_ = false;    ///< the watchdog or mpirun has died
-  Clock::time_point kill_at_ = no_time, clean_until_ = no_time, reported_at_{}, look_at_{};
+  Clock::time_point kill_at_ = no_time, clean_until_ = no_time, reported_at_{}, look_at_{}, read_steps_at_{};
   std::optional<Clock::time_point> daemon_asked_at_;  ///< to end
 };
 

@@ -52,8 +52,9 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   // Another key than the guards': a rank that gives its own away gives nobody hvdrun's.
   const bool many_hosts = m.local_size < m.size;
   const Fd key = many_hosts ? text_in_memory("hvd-key", sha256_hex("hvd: ranks of the job\n" + secret)) : Fd();
-  const LaunchPlan p = plan_launch(
-      m, mine, binding, {theirs.get(), payload_fd, stack_.fd(), status_page_.fd(), key.get(), meeting.get()});
+  const LaunchPlan p =
+      plan_launch(m, mine, binding,
+                  {theirs.get(), payload_fd, stack_.fd(), status_page_.fd(), recorder_.fd(), key.get(), meeting.get()});
   cwd_ = p.launch.cwd;
   const auto temporary = p.launch.env.find("TMPDIR");
   temporary_folder_ = temporary == p.launch.env.end() ? "/tmp" : temporary->second;
@@ -133,6 +134,15 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
       break;
     default:
       break;
+  }
+}
+
+void RankProcess::send_steps(Outbox& outbox) {
+  for (int block = 0; block < 8 && !outbox.is_full();
+       ++block) {  // a ring's worth, but not all that it may write meanwhile
+    const std::vector<wire::StepRecord> steps = recorder_.next_steps();
+    if (steps.empty()) return;
+    outbox.add(wire::Type::steps, encode(steps));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rank/diagnostics/oom.h"
+#include "rank/diagnostics/recorder_reader.h"
 #include "rank/diagnostics/stack_capture.h"
 #include "rank/diagnostics/usage.h"
 #include "rank/launch/launch_plan.h"
@@ -46,6 +47,8 @@ class RankProcess {
 
   /// Where the rank is in its life, if that is news for hvdrun.
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
+  /// What it has recorded of its steps since the last call, as far as @p outbox has room.
+  void send_steps(Outbox& outbox);
   /// Shows the rank that hosts have changed (wire/status_page.h).
   void tell_host_change(std::uint64_t change) { status_page_.tell_host_change(change); }
   /// Asks for a picture of the rank's stack.  Call step_stack() while shooting(): it sends the picture as Type::stack.
@@ -92,6 +95,7 @@ class RankProcess {
   MemoryGroup memory_;
   StackCapture stack_;
   StatusPageReader status_page_;
+  RecorderReader recorder_;
   StatusChanges news_;
   std::unique_ptr<GpuWatch> gpu_;
   StandardInput input_;

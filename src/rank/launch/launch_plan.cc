@@ -15,6 +15,7 @@
 #include "wire/json.h"
 #include "wire/link.h"
 #include "wire/meeting_message.h"
+#include "wire/recorder_memory.h"
 #include "wire/status_page.h"
 
 namespace hvd::rank {
@@ -117,6 +118,11 @@ LaunchPlan plan_launch(const wire::RankManifest& m, const Environment& mine, con
   if (fds.status_page >= 0) {
     l.keep_fds.push_back(fds.status_page);
     l.env[wire::status_page_fd_variable] = std::to_string(fds.status_page);
+  }
+  l.env.erase(wire::recorder_fd_variable);
+  if (fds.recorder >= 0) {
+    l.keep_fds.push_back(fds.recorder);
+    l.env[wire::recorder_fd_variable] = std::to_string(fds.recorder);
   }
   l.env.erase("HVD_KEY_FD");
   if (fds.key >= 0) {

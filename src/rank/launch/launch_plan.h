@@ -21,6 +21,7 @@ struct InheritedFds {
   int payload = -1;      ///< the .pkl's bytes
   int stack = -1;        ///< the file for its Python frames (stack_capture.h)
   int status_page = -1;  ///< wire/status_page.h
+  int recorder = -1;     ///< wire/recorder_memory.h
   int key = -1;          ///< the key by which ranks know each other
   int meeting = -1;      ///< the socket to the host daemon (wire/meeting_message.h)
 };

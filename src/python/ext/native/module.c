@@ -1,5 +1,6 @@
 /* module.c — the module hvd._native, and its calls about the world. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "native.h"
 
@@ -126,6 +127,41 @@ static PyObject* py_departed(PyObject* self, PyObject* unused) {
   return PyBool_FromLong(lib.departed());
 }
 
+static PyObject* py_part_begin(PyObject* self, PyObject* arg) {
+  (void)self;
+  const int part = (int)PyLong_AsLong(arg);
+  if (PyErr_Occurred()) return NULL;
+  lib.part_begin(part);
+  Py_RETURN_NONE;
+}
+
+static PyObject* py_part_end(PyObject* self, PyObject* arg) {
+  (void)self;
+  const int part = (int)PyLong_AsLong(arg);
+  if (PyErr_Occurred()) return NULL;
+  lib.part_end(part);
+  Py_RETURN_NONE;
+}
+
+static PyObject* py_step_end(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  lib.step_end();
+  Py_RETURN_NONE;
+}
+
+/* One of gc.callbacks: (phase, info), where phase is "start" or "stop". */
+static PyObject* py_collecting(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+  (void)self;
+  if (count != 2) return wrong_count("collecting", count);
+  const char* phase = PyUnicode_AsUTF8AndSize(arguments[0], NULL);
+  if (!phase) return NULL;
+  if (strcmp(phase, "start") == 0)
+    lib.part_begin(HVD_PART_COLLECT);
+  else
+    lib.part_end(HVD_PART_COLLECT);
+  Py_RETURN_NONE;
+}
+
 static PyObject* py_version(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   return PyUnicode_FromString(lib.version());
@@ -150,6 +186,10 @@ static PyMethodDef world_methods[] = {
     {"built", py_built, METH_O, "built(what) -> int"},
     {"use_memory", py_use_memory, METH_O, "use_memory(framework) -> bool: device memory comes from it"},
     {"departed", py_departed, METH_NOARGS, "departed() -> bool: who left the world did so by shutdown()"},
+    {"part_begin", py_part_begin, METH_O, "part_begin(part): see hvd_part_begin"},
+    {"part_end", py_part_end, METH_O, "part_end(part)"},
+    {"step_end", py_step_end, METH_NOARGS, "step_end()"},
+    {"collecting", FAST(py_collecting), METH_FASTCALL, "collecting(phase, info): for gc.callbacks"},
     {"version", py_version, METH_NOARGS, NULL},
     {"leak", py_leak, METH_O, "leak(object): never frees it"},
     {NULL, NULL, 0, NULL}};
@@ -209,6 +249,10 @@ static int add_lists(PyObject* module) {
     Py_XDECREF(number);
     PyTuple_SetItem(bytes, dtypes[i].number, PyLong_FromLong(dtypes[i].bytes));
   }
+  if (PyModule_AddIntConstant(module, "PART_INPUT", HVD_PART_INPUT) ||
+      PyModule_AddIntConstant(module, "PART_SAVE", HVD_PART_SAVE) ||
+      PyModule_AddIntConstant(module, "PART_FUTURE", HVD_PART_FUTURE))
+    return -1;
   const int failed = add_object(module, "DTYPES", numbers) | add_object(module, "ITEM_BYTES", bytes) |
                      add_object(module, "KIND_NAMES", names_of(kinds, COUNT(kinds))) |
                      add_object(module, "REDUCE_NAMES", names_of(reduces, COUNT(reduces)));

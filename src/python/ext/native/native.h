@@ -59,6 +59,9 @@ typedef struct hvd_functions {
   int (*built)(const char*);
   int (*use_memory)(const char*);
   int (*departed)(void);
+  void (*part_begin)(int);
+  void (*part_end)(int);
+  void (*step_end)(void);
   const char* (*last_error)(void);
   const char* (*version)(void);
 } hvd_functions;

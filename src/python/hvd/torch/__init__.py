@@ -13,6 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from hvd import _step_hooks
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
 from hvd.torch import functions as _functions
@@ -70,6 +71,7 @@ exclude_from_compile(
     + [_Distributed.step, _Distributed.synchronize]
 )
 _register_c10d()
+_step_hooks.torch_is_there()
 
 
 def __getattr__(name: str) -> Any:

@@ -123,18 +123,21 @@ class GroupWork(_Work):  # type: ignore[misc]
             if self._ended:
                 self.fill_future()
             else:
+                _native.part_begin(_native.PART_FUTURE)
                 _filler.add(self)
         return self._future
 
     # ----
 
-    def fill_future(self) -> None:
-        """Waits, and completes the future."""
+    def fill_future(self, asked: bool = False) -> None:
+        """Waits, and completes the future.  asked: the runtime was told that somebody waits for it."""
         error = None
         try:
             self.wait()
         except Exception as failure:  # belongs to who waits for the future
             error = failure
+        if asked:
+            _native.part_end(_native.PART_FUTURE)
         if _filler.ending:
             return
         if error is not None:
@@ -258,7 +261,7 @@ class _FutureFiller:
 
     def _run(self) -> None:
         while work := self._works.get():
-            work.fill_future()
+            work.fill_future(asked=True)
 
 
 _filler = _FutureFiller()

@@ -1,0 +1,247 @@
+#include "recorder/step_recorder.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "wire/inherited_memory.h"
+
+namespace hvd::recorder {
+namespace {
+
+using trace::monotonic_ns;
+
+// A record is of so many steps that there are at most 100 in a second.
+constexpr std::int64_t shortest_record_ns = 10'000'000, longest_record_ns = 4 * shortest_record_ns;
+constexpr int enough_short_records = 4;  // in a row
+constexpr std::int64_t most_steps_a_record = 1 << 16;
+constexpr std::int64_t look_at_memory_ns = 1'000'000'000;
+constexpr std::int64_t storage_block = 512;
+
+/// An address that no other thread has.
+const void* this_thread() {
+  thread_local const char own = 0;
+  return &own;
+}
+
+std::int64_t ns_of(const timeval& t) { return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_usec * 1000; }
+
+/// Part @p index of the numbers in a small file of the kernel's; 0 where there is none.
+std::int64_t number_in(int fd, int index) {
+  char text[128];
+  const ssize_t n = fd < 0 ? -1 : ::pread(fd, text, sizeof text - 1, 0);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  const char* at = text;
+  long long number = 0;
+  for (int i = 0; i <= index; ++i) {
+    char* end = nullptr;
+    number = std::strtoll(at, &end, 10);
+    if (end == at) return 0;
+    at = end;
+  }
+  return number;
+}
+
+}  // namespace
+
+StepRecorder::StepRecorder(int fd)
+    : memory_(static_cast<wire::RecorderMemory*>(wire::map_inherited(fd, wire::recorder_bytes, wire::recorder_mark))) {
+  if (memory_) begin_epoch(0);
+}
+
+StepRecorder::~StepRecorder() {
+  if (!memory_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (number_ > written_number_) write(monotonic_ns());
+  }
+  if (schedstat_ >= 0) ::close(schedstat_);
+  ::munmap(memory_, wire::recorder_bytes);
+}
+
+void StepRecorder::begin_epoch(std::int64_t epoch) {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  adopt_thread();
+  epoch_ = epoch;
+  number_ = written_number_ = 0;
+  steps_a_record_ = 1;
+  short_records_ = 0;
+  told_of_steps_ = false;
+  restart(monotonic_ns());
+}
+
+bool StepRecorder::trains_here() const { return trainer_.load(std::memory_order_relaxed) == this_thread(); }
+
+/// This thread trains from now on.
+void StepRecorder::adopt_thread() {
+  if (trains_here()) return;
+  trainer_.store(this_thread(), std::memory_order_relaxed);
+  depth_ = 0;
+  if (schedstat_ >= 0) ::close(schedstat_);
+  const std::string path = "/proc/self/task/" + std::to_string(::gettid()) + "/schedstat";
+  schedstat_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
+/// What was counted so far is of no step.
+void StepRecorder::restart(std::int64_t now) {
+  count_until(now);
+  sums_ = {};
+  blocked_ = told_ = {};
+  operations_.store(0, std::memory_order_relaxed);
+  bytes_.store(0, std::memory_order_relaxed);
+  used_ = use();
+  began_ns_ = now;
+}
+
+void StepRecorder::begin_slowly(StepPart part) {
+  if (!trains_here()) return;
+  const std::lock_guard lock(mutex_);
+  if (depth_ == deepest) return;
+  const std::int64_t now = monotonic_ns();
+  if (part == StepPart::input && number_ == 0 && sums_[static_cast<std::size_t>(StepPart::input)] == 0 && depth_ == 0)
+    restart(now);
+  else
+    count_until(now);
+  within_[depth_++] = part;
+}
+
+/// Ends those within it too: their own ends may have been left out.
+void StepRecorder::end_slowly(StepPart part) {
+  if (!trains_here()) return;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t outer = depth_; outer-- > 0;)
+    if (within_[outer] == part) {
+      count_until(monotonic_ns());
+      depth_ = outer;
+      return;
+    }
+}
+
+/// The time since the last call counts for the innermost part.
+void StepRecorder::count_until(std::int64_t now) {
+  const std::int64_t time = now - counted_ns_, moved_now = moved_until(now);
+  const StepPart part = depth_ > 0 ? within_[depth_ - 1] : StepPart::work;
+  sums_[static_cast<std::size_t>(part)] += time;
+  if (part == StepPart::waiting) {
+    const std::int64_t moved = std::clamp<std::int64_t>(moved_now - counted_moved_, 0, time);
+    blocked_.moved_ns += moved;
+    blocked_.waited_ns += time - moved;
+  }
+  counted_ns_ = now;
+  counted_moved_ = moved_now;
+}
+
+/// The time since the last asked() counts as waiting.
+void StepRecorder::count_asked_until(std::int64_t now) {
+  const std::int64_t time = std::max<std::int64_t>(now - std::max(asked_ns_, began_ns_), 0);
+  const std::int64_t moved = std::clamp<std::int64_t>(moved_until(now) - asked_moved_, 0, time);
+  told_.moved_ns += moved;
+  told_.waited_ns += time - moved;
+}
+
+void StepRecorder::asked() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  ++asked_;
+  asked_ns_ = monotonic_ns();
+  asked_moved_ = moved_until(asked_ns_);
+}
+
+void StepRecorder::told() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  if (asked_ > 0 && --asked_ == 0) count_asked_until(monotonic_ns());
+}
+
+void StepRecorder::step_ended() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  adopt_thread();
+  told_of_steps_ = true;
+  end_step(number_ + 1);
+}
+
+void StepRecorder::round_ended(std::int64_t number) {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  if (told_of_steps_ || number <= number_) return;
+  if (number_ > 0) return end_step(number);
+  restart(monotonic_ns());  // what was before belongs to no round
+  number_ = written_number_ = number;
+}
+
+void StepRecorder::end_step(std::int64_t number) {
+  number_ = number;
+  if (number / steps_a_record_ == written_number_ / steps_a_record_) return;
+  const std::int64_t now = monotonic_ns(), time = now - began_ns_;
+  write(now);
+  short_records_ = time < shortest_record_ns ? short_records_ + 1 : 0;
+  if (short_records_ == enough_short_records && steps_a_record_ < most_steps_a_record)
+    steps_a_record_ *= 2, short_records_ = 0;
+  else if (time > longest_record_ns && steps_a_record_ > 1)
+    steps_a_record_ /= 2;
+}
+
+/// The record ends here.
+void StepRecorder::write(std::int64_t now) {
+  count_until(now);
+  if (asked_ > 0) {
+    count_asked_until(now);
+    asked_moved_ = moved_until(now);
+    asked_ns_ = now;
+  }
+  const auto sum = [this](StepPart part) { return sums_[static_cast<std::size_t>(part)]; };
+  wire::StepRecord r;
+  r.number = written_number_ = number_;
+  r.epoch = epoch_;
+  r.end_ns = now;
+  r.step_ns = now - began_ns_;
+  r.input_ns = sum(StepPart::input);
+  r.collect_ns = sum(StepPart::collect);
+  r.save_ns = sum(StepPart::save);
+  // What was told happened beside what this thread did: only its own work may have been waiting in truth.
+  r.moved_ns = blocked_.moved_ns + std::min(told_.moved_ns, sum(StepPart::work));
+  r.waited_ns = blocked_.waited_ns +
+                std::min(told_.waited_ns, sum(StepPart::work) - std::min(told_.moved_ns, sum(StepPart::work)));
+  const ProcessUse before = used_;
+  used_ = use();
+  r.cpu_ns = used_.cpu_ns - before.cpu_ns;
+  r.run_delay_ns = std::max<std::int64_t>(used_.run_delay_ns - before.run_delay_ns, 0);  // it may be another thread's
+  r.read_bytes = used_.read_bytes - before.read_bytes;
+  r.written_bytes = used_.written_bytes - before.written_bytes;
+  r.major_faults = static_cast<std::int32_t>(used_.major_faults - before.major_faults);
+  r.resident_bytes = resident_bytes(now);
+  r.operations = static_cast<std::int32_t>(operations_.exchange(0, std::memory_order_relaxed));
+  r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
+  memory_->steps.put(r);
+  sums_ = {};
+  blocked_ = told_ = {};
+  began_ns_ = now;
+}
+
+ProcessUse StepRecorder::use() const {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return {ns_of(usage.ru_utime) + ns_of(usage.ru_stime), number_in(schedstat_, 1), usage.ru_inblock * storage_block,
+          usage.ru_oublock * storage_block, usage.ru_majflt};
+}
+
+/// 0: not now.
+std::int64_t StepRecorder::resident_bytes(std::int64_t now) {
+  if (looked_at_memory_ns_ != 0 && now - looked_at_memory_ns_ < look_at_memory_ns) return 0;
+  looked_at_memory_ns_ = now;
+  const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  const std::int64_t pages = number_in(fd, 1);
+  if (fd >= 0) ::close(fd);
+  return pages * ::sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace hvd::recorder

@@ -1,0 +1,118 @@
+/// @file step_recorder.h — what this rank does in each step of its training, for its guard (wire/step_record.h).
+///
+/// Time counts for what the thread that trains is in: its own work, input, waiting for operations, the garbage
+/// collector, a checkpoint; when one begins within another, the outer one pauses.  While it waits, data moves or does
+/// not, which tells waiting for other ranks from transfer.
+#pragma once
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "recorder/ticks.h"
+#include "wire/recorder_memory.h"
+
+namespace hvd::recorder {
+
+enum class StepPart : std::uint8_t { work, input, waiting, collect, save };
+
+/// What the process has used so far.
+struct ProcessUse {
+  std::int64_t cpu_ns = 0, run_delay_ns = 0, read_bytes = 0, written_bytes = 0, major_faults = 0;
+};
+
+/// Of a whole rank.  Thread-safe.  Without a guard's memory every call is one comparison.
+class StepRecorder {
+ public:
+  /// @p fd  HVD_RECORDER_FD, or -1.  The thread that calls it is the one that trains, until another ends a step.
+  explicit StepRecorder(int fd);
+  ~StepRecorder();
+  StepRecorder(const StepRecorder&) = delete;
+  StepRecorder& operator=(const StepRecorder&) = delete;
+
+  /// Steps count from 1 again.  @p epoch  which world this is
+  void begin_epoch(std::int64_t epoch);
+
+  /// A part begins or ends; on other threads than the one that trains nothing happens.
+  void begin(StepPart part) {
+    if (memory_) begin_slowly(part);
+  }
+  void end(StepPart part) {
+    if (memory_) end_slowly(part);
+  }
+  /// The program tells that a step has ended: from now on nothing is guessed.
+  void step_ended();
+  /// The operations of a round begin to repeat, the @p number th time: a step, unless the program tells.
+  void round_ended(std::int64_t number);
+
+  void submitted(std::size_t operations, std::int64_t bytes) {
+    if (!memory_) return;
+    operations_.fetch_add(static_cast<std::int64_t>(operations), std::memory_order_relaxed);
+    bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+  /// A process set has begun, or ended, to move data.  One thread at a time.
+  void moves(bool now) {
+    if (!memory_) return;
+    if (now ? moving_sets_++ != 0 : --moving_sets_ != 0) return;
+    const std::int64_t ns = trace::monotonic_ns();
+    moved_.store(moved_.load(std::memory_order_relaxed) + (now ? -ns : ns), std::memory_order_relaxed);
+  }
+
+  /// Somebody wants to be told of the end of an operation; somebody was told.  From the last one asked for until the
+  /// last one told of the rank waits, whatever its threads do.
+  void asked();
+  void told();
+
+ private:
+  struct Waiting {
+    std::int64_t waited_ns = 0, moved_ns = 0;
+  };
+  static constexpr std::size_t most_parts = 5, deepest = 8;
+
+  bool trains_here() const;
+  void adopt_thread();
+  void begin_slowly(StepPart part);
+  void end_slowly(StepPart part);
+  void restart(std::int64_t now);
+  void count_until(std::int64_t now);
+  void count_asked_until(std::int64_t now);
+  void end_step(std::int64_t number);
+  void write(std::int64_t now);
+  ProcessUse use() const;
+  std::int64_t resident_bytes(std::int64_t now);
+  /// The time for which data has moved.
+  std::int64_t moved_until(std::int64_t now) const {
+    const std::int64_t moved = moved_.load(std::memory_order_relaxed);
+    return moved < 0 ? moved + now : moved;
+  }
+
+  wire::RecorderMemory* memory_ = nullptr;
+  std::atomic<const void*> trainer_{nullptr};  ///< of the thread that trains, an address of its own
+  std::atomic<std::int64_t> operations_{0}, bytes_{0};
+  int moving_sets_ = 0;
+  std::atomic<std::int64_t> moved_{0};  ///< while data moves: less the time at which that began, hence negative
+
+  std::mutex mutex_;    ///< of all below
+  int schedstat_ = -1;  ///< of the thread that trains
+  bool told_of_steps_ = false;
+  std::int64_t epoch_ = 0, number_ = 0, written_number_ = 0;
+  std::int64_t steps_a_record_ = 1;         ///< a power of two
+  int short_records_ = 0;                   ///< in a row
+  std::int64_t began_ns_ = 0;               ///< the record
+  std::array<StepPart, deepest> within_{};  ///< parts that have begun, the innermost last
+  std::size_t depth_ = 0;
+  std::int64_t counted_ns_ = 0, counted_moved_ = 0;  ///< until when time was counted
+  std::array<std::int64_t, most_parts> sums_{};
+  int asked_ = 0;                                ///< and not told
+  std::int64_t asked_ns_ = 0, asked_moved_ = 0;  ///< when the last one was
+  Waiting blocked_, told_;                       ///< of the thread that trains; between asked() and told()
+  ProcessUse used_;                              ///< when the record began
+  std::int64_t looked_at_memory_ns_ = 0;
+};
+
+}  // namespace hvd::recorder

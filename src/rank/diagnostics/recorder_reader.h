@@ -1,0 +1,30 @@
+/// @file recorder_reader.h — the memory in which a rank records what it does, as its guard reads it.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "rank/diagnostics/sealed_memory.h"
+#include "wire/recorder_memory.h"
+#include "wire/step_record.h"
+
+namespace hvd::rank {
+
+/// The rank's own process could have written anything there.
+class RecorderReader {
+ public:
+  RecorderReader();
+  /// For the rank to inherit; -1 where the memory could not be made.
+  int fd() const { return memory_.fd(); }
+  /// For tests.
+  wire::RecorderMemory* data() { return recorder_; }
+  /// Steps that were recorded since the last call: a few hundred, and more with the next call.  What was overwritten
+  /// before it could be read is left out.
+  std::vector<wire::StepRecord> next_steps();
+
+ private:
+  SealedMemory memory_;
+  wire::RecorderMemory* recorder_ = nullptr;
+  std::uint64_t steps_read_ = 0;
+};
+
+}  // namespace hvd::rank

@@ -1,0 +1,28 @@
+/// @file inherited_memory.h — memory that the guard has made and sealed, as the rank that inherits it sees it.
+///
+/// Header only: libhvd uses it.
+#pragma once
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace hvd::wire {
+
+/// The memory of @p bytes that begins with @p mark under the number @p fd, for munmap(); nullptr: it is none.  The
+/// variable with the number may have come to a process that has something else open under it: nothing of that is
+/// touched.
+inline void* map_inherited(int fd, std::size_t bytes, std::uint64_t mark) {
+  struct stat file {};
+  if (fd < 0 || ::fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(bytes)) return nullptr;
+  if ((::fcntl(fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) return nullptr;
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  if (*static_cast<const std::uint64_t*>(memory) == mark) return memory;
+  ::munmap(memory, bytes);
+  return nullptr;
+}
+
+}  // namespace hvd::wire

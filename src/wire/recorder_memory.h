@@ -1,0 +1,73 @@
+/// @file recorder_memory.h — the recorder: what a rank did in its last steps, readable while it is stopped and when it
+/// has ended.
+///
+/// Sealed memory, made by the guard and inherited by the rank; the descriptor's number is in HVD_RECORDER_FD.  The
+/// rank's libhvd writes, the guard reads, and distrusts what it reads.  Pages that nobody writes cost nothing.  Header
+/// only: libhvd and hvdrank share it.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "wire/step_record.h"
+
+namespace hvd::wire {
+
+inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
+inline constexpr std::uint64_t recorder_mark = 0x3163657264765348;  ///< "HSvdrec1"
+
+/// Records one after another; the newest take the place of the oldest.  One thread writes at a time, one reads.
+template <typename Record, std::size_t capacity>
+class RecordRing {
+ public:
+  static constexpr std::uint64_t size = capacity;
+
+  void put(const Record& record) {
+    const std::uint64_t number = written_.load(std::memory_order_relaxed);
+    Slot& slot = slots_[number % capacity];
+    std::array<std::uint64_t, words> from;
+    std::memcpy(from.data(), &record, sizeof record);
+    slot.turn.store(2 * number + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    for (std::size_t i = 0; i < words; ++i) slot.content[i].store(from[i], std::memory_order_relaxed);
+    slot.turn.store(2 * number + 2, std::memory_order_release);
+    written_.store(number + 1, std::memory_order_release);
+  }
+  /// How many have been put there so far.
+  std::uint64_t written() const { return written_.load(std::memory_order_acquire); }
+  /// Record @p number, from 0 on; nullopt: it is overwritten, or half written.
+  std::optional<Record> get(std::uint64_t number) const {
+    const Slot& slot = slots_[number % capacity];
+    if (slot.turn.load(std::memory_order_acquire) != 2 * number + 2) return std::nullopt;
+    std::array<std::uint64_t, words> to;
+    for (std::size_t i = 0; i < words; ++i) to[i] = slot.content[i].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (slot.turn.load(std::memory_order_relaxed) != 2 * number + 2) return std::nullopt;
+    Record record;
+    std::memcpy(static_cast<void*>(&record), to.data(), sizeof record);
+    return record;
+  }
+
+ private:
+  static_assert(sizeof(Record) % sizeof(std::uint64_t) == 0);
+  static constexpr std::size_t words = sizeof(Record) / sizeof(std::uint64_t);
+  struct Slot {
+    std::atomic<std::uint64_t> turn;  ///< 2 · number + 1 while record `number` is written, + 2 when it is there
+    std::array<std::atomic<std::uint64_t>, words> content;
+  };
+  alignas(64) std::atomic<std::uint64_t> written_;
+  std::array<Slot, capacity> slots_;
+};
+
+/// All zero but the mark when it is made; never constructed, which would touch all of its pages.
+struct RecorderMemory {
+  std::uint64_t mark;
+  RecordRing<StepRecord, 1024> steps;
+};
+
+inline constexpr std::size_t recorder_bytes = (sizeof(RecorderMemory) + 4095) / 4096 * 4096;
+
+}  // namespace hvd::wire

@@ -1,0 +1,59 @@
+#include "rank/diagnostics/recorder_reader.h"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+
+using hvd::rank::RecorderReader;
+using hvd::wire::StepRecord;
+
+namespace {
+
+void put(RecorderReader& reader, std::int64_t from, std::int64_t to) {
+  for (std::int64_t n = from; n <= to; ++n) reader.data()->steps.put({.number = n});
+}
+
+}  // namespace
+
+TEST_CASE("recorder reader: each step once, in order, in blocks") {
+  RecorderReader reader;
+  REQUIRE(reader.fd() >= 0);
+  CHECK(reader.next_steps().empty());
+  put(reader, 1, 600);
+  std::int64_t number = 0;
+  for (const std::size_t block : {256u, 256u, 88u, 0u}) {
+    const auto steps = reader.next_steps();
+    CHECK(steps.size() == block);
+    for (const StepRecord& s : steps) CHECK(s.number == ++number);
+  }
+}
+
+TEST_CASE("recorder reader: what was overwritten is left out") {
+  RecorderReader reader;
+  put(reader, 1, 3000);
+  const auto steps = reader.next_steps();
+  REQUIRE(!steps.empty());
+  CHECK(steps.front().number == 3000 - 1024 + 1);
+}
+
+TEST_CASE("recorder reader: garbage in the memory is never more than a ring's worth of work") {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 200; ++i) {
+    RecorderReader reader;
+    put(reader, 1, i);
+    (void)reader.next_steps();
+    auto* const words = reinterpret_cast<std::uint64_t*>(reader.data());
+    const std::size_t count = hvd::wire::recorder_bytes / 8;
+    if (i % 4 == 0) {
+      for (std::size_t w = 0; w < count; ++w) words[w] = random();
+    } else if (i % 4 == 1) {
+      std::memset(words, 0xff, count * 8);
+    } else {
+      for (int changed = 0; changed < 50; ++changed) words[random() % (i % 4 == 2 ? 64 : count)] = random() % 5000;
+    }
+    std::size_t all = 0;
+    for (int block = 0; block < 20; ++block) all += reader.next_steps().size();
+    CHECK(all <= 1024);
+  }
+}
