@@ -17,6 +17,16 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
+/// For so long even the rank that waited least had to wait: for messages, not for another rank.  Many small operations
+/// spend their time so.
+std::int64_t common_wait(const JoinedStep& step) {
+  if (step.parts.size() < 2) return 0;
+  const auto least = std::min_element(step.parts.begin(), step.parts.end(), [](const auto& a, const auto& b) {
+    return a.record.waited_ns < b.record.waited_ns;
+  });
+  return least->record.waited_ns;
+}
+
 /// The parts of a rank's own time.
 DelaySeconds parts_of(const wire::StepRecord& r) {
   DelaySeconds parts{};
@@ -67,12 +77,13 @@ void StepStatistics::add(const JoinedStep& step) {
   if (step.parts.empty() || step.steps <= 0) return;
   std::vector<double> lengths;
   std::int64_t operations = 0, bytes = 0;
+  const std::int64_t latency = common_wait(step);
   for (const auto& [rank, r] : step.parts) {
     RankSums& sums = ranks_[rank];
     sums.steps += step.steps;
     sums.seconds += seconds_of(r.step_ns);
-    sums.waited += seconds_of(r.waited_ns);
-    sums.moved += seconds_of(r.moved_ns);
+    sums.waited += seconds_of(r.waited_ns - latency);
+    sums.moved += seconds_of(r.moved_ns + latency);
     const DelaySeconds parts = parts_of(r);
     for (std::size_t i = 0; i < delay_kinds; ++i) sums.parts[i] += parts[i];
     sums.cpu += seconds_of(r.cpu_ns);
@@ -141,12 +152,13 @@ void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
   }
   StepPoint& point = course_.back();
   const auto n = static_cast<double>(step.parts.size());
+  const std::int64_t latency = common_wait(step);
   point.number = step.number;
   point.steps += step.steps;
   point.seconds += step_seconds;
   for (const JoinedStep::Part& p : step.parts) {
-    point.waited += seconds_of(p.record.waited_ns) / n;
-    point.moved += seconds_of(p.record.moved_ns) / n;
+    point.waited += seconds_of(p.record.waited_ns - latency) / n;
+    point.moved += seconds_of(p.record.moved_ns + latency) / n;
     point.input += seconds_of(p.record.input_ns) / n;
   }
   point.longest = std::max(point.longest, step_seconds / static_cast<double>(step.steps));

@@ -28,7 +28,8 @@ using DelaySeconds = std::array<double, delay_kinds>;
 struct RankSums {
   std::int64_t steps = 0;
   double seconds = 0;
-  double waited = 0, moved = 0;
+  double waited = 0;     ///< for other ranks
+  double moved = 0;      ///< for data and messages under way
   DelaySeconds parts{};  ///< of its own time, which is seconds − waited − moved
   double cpu = 0;
   std::int64_t read_bytes = 0, written_bytes = 0;

@@ -77,7 +77,7 @@ const std::vector<PlantedCause>& planted() {
        SlowCause::communication,
        {},
        [](int, int, Work& w) { w.moved = 12, w.operations = 2000, w.operation_bytes = 4 << 20; }},
-      {"too few cores for all", SlowCause::compute, {}, [](int, int, Work& w) { w.no_core = 15; }},
+      {"too few cores for all", SlowCause::compute, {}, [](int, int, Work& w) { w.no_core = 30; }},
       {"a rank's memory",
        SlowCause::memory_creep,
        {2},
