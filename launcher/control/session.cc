@@ -254,10 +254,9 @@ void Session::died(int rank, wire::DeathRecord record) {
   state.death = std::move(record);
   if (events_.death) events_.death(*state.death);
   // Where the job ends for it, the others need no reason of their own.
-  if (daemons_ && !stopping_)
-    daemons_->end_rank(
-        *listener_, rank,
-        formatted("rank {} has {}", rank, state.death->cause == wire::Cause::finished ? "ended" : "died"));
+  if (!daemons_ || stopping_) return;
+  const bool died = state.death->cause != wire::Cause::finished && !state.told_to_stop;
+  daemons_->end_rank(*listener_, rank, formatted("rank {} has {}", rank, died ? "died" : "ended"), died && elastic_);
 }
 
 void Session::vanish(int rank, const std::string& text, int code) {

@@ -44,7 +44,7 @@ bool ElasticJob::is_member(int number) const { return std::find(world_.begin(), 
 
 bool ElasticJob::is_excused(int worker) const {
   const auto found = workers_.find(worker);
-  return found != workers_.end() && found->second.excused;
+  return found != workers_.end() && (found->second.excused || found->second.dismissed_at);
 }
 
 void ElasticJob::waits(int worker, double now) {

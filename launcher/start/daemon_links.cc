@@ -175,7 +175,8 @@ void DaemonLinks::send(wire::Listener& listener, const MeetingHub::Answers& answ
   }
 }
 
-void DaemonLinks::end_rank(wire::Listener& listener, int rank, const std::string& why) {
+void DaemonLinks::end_rank(wire::Listener& listener, int rank, const std::string& why, bool died) {
+  if (died) send(listener, meetings_.revoke(rank, why));
   send(listener, meetings_.end(rank, why));
 }
 
@@ -204,7 +205,8 @@ void DaemonLinks::lose(wire::Listener& listener, const wire::PeerId& peer) {
     if (host_of_rank_[r] == host)
       end_rank(listener, static_cast<int>(r),
                "rank " + std::to_string(r) + " is gone: the daemon of its host, " +
-                   manifests_[0].hosts[static_cast<std::size_t>(host)].name + ", has ended or is out of reach");
+                   manifests_[0].hosts[static_cast<std::size_t>(host)].name + ", has ended or is out of reach",
+               false);  // its guard's end says whether it has died
 }
 
 }  // namespace hvd::launcher

@@ -40,8 +40,9 @@ class DaemonLinks {
   bool receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame);
   /// Sends what the channel did not take yet.
   void flush(wire::Listener& listener);
-  /// The rank has ended, or will not come: whoever waits for it in a meeting is told.  @p why  one line that names it
-  void end_rank(wire::Listener& listener, int rank, const std::string& why);
+  /// The rank has ended, or will not come: whoever waits for it in a meeting is told, and where it has died, those in
+  /// its world.  @p why  one line that names it
+  void end_rank(wire::Listener& listener, int rank, const std::string& why, bool died);
   /// That connection has ended for good.  Other hosts that wait for this one are told.
   void lose(wire::Listener& listener, const wire::PeerId& peer);
 

@@ -98,6 +98,7 @@ MeetingHub::Answers MeetingHub::complete(const Ranks& key) {
     bytes += request.text.size() + 64;
     answer.message.members.push_back({r, host, request.token, request.text});
     place_.erase(r);
+    world_of_[r] = epoch_;
   }
   if (bytes > wire::max_frame_bytes)
     return {refuse(here, static_cast<int>(Code::unavailable),
@@ -117,6 +118,21 @@ MeetingAnswer MeetingHub::refuse(const Gathering& who, int code, const std::stri
   }
   answer.hosts.assign(hosts.begin(), hosts.end());
   return answer;
+}
+
+MeetingHub::Answers MeetingHub::revoke(int rank, const std::string& why) {
+  const auto died_in = world_of_.find(rank);
+  if (died_in == world_of_.end()) return {};
+  const std::uint64_t epoch = died_in->second;
+  world_of_.erase(died_in);
+  Gathering members;
+  for (const auto& [member, its] : world_of_)
+    if (its == epoch && ended_[static_cast<std::size_t>(member)].empty()) members[member] = {};
+  if (members.empty()) return {};
+  MeetingAnswer answer = refuse(members, static_cast<int>(Code::peer_lost), why);
+  answer.message.kind = MeetingKind::revoked;
+  answer.message.epoch = epoch;
+  return {std::move(answer)};
 }
 
 void MeetingHub::forget(std::int32_t rank) {

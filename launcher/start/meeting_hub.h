@@ -28,6 +28,8 @@ class MeetingHub {
 
   /// @p from a host's daemon.  What it says of ranks that are not its own is dropped.
   Answers receive(int from, const wire::MeetingMessage& message);
+  /// The rank has died: the world that it was in last is over, and its other members are told.
+  Answers revoke(int rank, const std::string& why);
   /// The rank will not come any more: whoever waits for it is told.  @p why  one line that names it
   Answers end(int rank, const std::string& why);
   /// From now on these are "all", in this order: who joins without naming others waits for them, and those who wait
@@ -68,6 +70,7 @@ class MeetingHub {
   std::set<std::int32_t> dismissed_;
   bool holds_ = false;
   std::uint64_t epoch_ = 0;
+  std::map<std::int32_t, std::uint64_t> world_of_;  ///< epoch of the last world of each rank that was in one
 };
 
 }  // namespace hvd::launcher

@@ -135,11 +135,13 @@ bool is_one_host(const std::vector<int>& hosts) { return std::equal(hosts.begin(
 
 }  // namespace
 
-TransportPtr world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks, const std::string& introduction,
-                              const core::Config& config,
-                              const std::function<TransportPtr(const std::vector<int>&)>& open_mpi) {
+FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks, const std::string& introduction,
+                            const core::Config& config,
+                            const std::function<TransportPtr(const std::vector<int>&)>& open_mpi) {
   const double limit = config.number("HVD_INIT_TIMEOUT");
   TcpOptions options = options_of(config);
+  const auto revocation = std::make_shared<transport::Revocation>();
+  options.revocation = revocation;
   options.between_hosts = options.key.has_value();  // the guard gives it to ranks of several hosts
   Words own = words_of(introduction, config, options.between_hosts);
   Doorway doorway;
@@ -159,20 +161,27 @@ TransportPtr world_by_meeting(RankMeeting& meeting, const std::vector<int>& rank
   const std::string reason = is_one_host(hosts) ? "" : reason_of(all);
   if (own.choice == "mpi" || !reason.empty()) {
     if (gathered.rank == 0 && !is_one_host(hosts)) tell_mpi(own.choice, reason);
-    return open_mpi(launch_ranks);
+    return {open_mpi(launch_ranks), nullptr};
   }
-  if (all.size() == 1) return transport::LoopbackWorld::make(1)->open(0);
+  if (all.size() == 1) return {transport::LoopbackWorld::make(1)->open(0), nullptr};
   options.needs_trial = options.needs_trial && !is_one_host(hosts);
   Neighbours neighbours = neighbours_of(all, gathered.rank, hosts);
+  const auto look = [&] { return std::make_unique<RevocationWatch>(meeting, gathered.epoch, revocation); };
+  std::unique_ptr<RevocationWatch> watch = look();
   neighbours.exchange = [&](const std::string& text) {
+    watch.reset();  // who meets reads the socket
+    if (revocation->raised()) throw Error(Code::peer_lost, "init", revocation->why());
     std::vector<std::string> texts;
-    for (auto& member : meeting.meet(launch_ranks, text, limit).members) texts.push_back(std::move(member.text));
+    for (auto& member : meeting.meet(launch_ranks, text, limit, gathered.epoch).members)
+      texts.push_back(std::move(member.text));
+    watch = look();
     return texts;
   };
   std::string refused;
-  if (auto tcp = connect(std::move(doorway), std::move(neighbours), options, own.choice, &refused)) return tcp;
+  if (auto tcp = connect(std::move(doorway), std::move(neighbours), options, own.choice, &refused))
+    return {std::move(tcp), std::move(watch)};
   try {
-    return open_mpi(launch_ranks);
+    return {open_mpi(launch_ranks), nullptr};
   } catch (const Error& e) {
     throw Error(e.code, "init",
                 "hosts cannot connect to one another (" + refused + "), and MPI cannot help: " + e.what(),

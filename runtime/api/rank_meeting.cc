@@ -87,7 +87,14 @@ std::optional<MeetingMessage> RankMeeting::next(std::int64_t end_ns, int* me) {
   return wire::decode_meeting_message(std::string_view(bytes).substr(sizeof frame));
 }
 
-RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds) {
+std::optional<std::string> RankMeeting::revoked(std::uint64_t epoch) {
+  int me = -1;
+  const auto m = next(now_ns(), &me);
+  return m && m->kind == Kind::revoked && m->epoch >= epoch ? std::optional(m->text) : std::nullopt;
+}
+
+RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds,
+                                        std::uint64_t forming) {
   MeetingMessage join{.kind = Kind::join, .token = next_token(), .ranks = {ranks.begin(), ranks.end()}, .text = text};
   say(join);
   std::int64_t end = after(limit_seconds);
@@ -101,6 +108,7 @@ RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std
       end = after(answer_seconds);
       continue;
     }
+    if (m->kind == Kind::revoked && forming != 0 && m->epoch >= forming) throw Error(Code::peer_lost, "init", m->text);
     const auto own = std::find_if(m->members.begin(), m->members.end(), [&](const MeetingMessage::Member& one) {
       return one.rank == me && one.token == join.token;
     });

@@ -23,7 +23,13 @@ class RankMeeting {
   };
   /// Waits until all of @p ranks (of the launch; empty: all) have called it.  Each gets what each has said.
   /// Throws Error: timeout, naming who is missing; peer_lost, naming who will not come; usage, unavailable.
-  Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds);
+  /// @p forming: the world that it is about, where there is one already: if that is revoked, peer_lost.
+  Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds,
+                std::uint64_t forming = 0);
+  /// There is something to read: why the world @p epoch is over, if it says that.  Throws Error{peer_lost} where the
+  /// daemon is gone.
+  std::optional<std::string> revoked(std::uint64_t epoch);
+  int fd() const { return fd_; }
   /// Of the first meeting: which world it was, from 1 on.  0: there has been none.
   std::uint64_t epoch() const { return epoch_; }
 

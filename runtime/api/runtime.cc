@@ -8,10 +8,12 @@
 #include <cstdlib>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "api/between_hosts.h"
 #include "api/mpi_plugin.h"
+#include "api/revocation_watch.h"
 #include "base/error.h"
 #include "gpu/device.h"
 #include "recorder/file_sink.h"
@@ -27,6 +29,7 @@ std::atomic<core::Engine*> engine_now{nullptr};
 std::atomic<int> inside{0};  ///< calls that use it right now
 std::atomic<bool> forked{false};
 bool hooks_set = false, mpi_used = false;
+RevocationWatch* watch = nullptr;  ///< owned; of the engine's world, where hvdrun could end it
 
 /// In a child of fork() there is no engine thread, and the memory is still shared with our parent's peers: hands off.
 void in_child() {
@@ -44,6 +47,7 @@ void leave() {
   std::lock_guard lock(mutex);
   core::Engine* e = engine_now.exchange(nullptr);
   if (!e) return;
+  delete std::exchange(watch, nullptr);
   e->leave();  // calls that wait end now
   for (int ms = 0; inside.load() > 0; ++ms) {
     if (ms > 5000) return;  // somebody is stuck in there: better a leak than a crash
@@ -86,6 +90,7 @@ TransportPtr open_mpi(const std::vector<int>& ranks, const core::Config& config)
 struct Opened {
   TransportPtr transport;
   std::int64_t epoch = 0;
+  std::unique_ptr<RevocationWatch> watch{};  ///< null: hvdrun cannot end the world
 };
 
 Opened open_transport(const hvd_init_options* options, const core::Config& config) {
@@ -95,9 +100,9 @@ Opened open_transport(const hvd_init_options* options, const core::Config& confi
       some ? std::vector<int>(options->ranks, options->ranks + options->num_ranks) : std::vector<int>{};
   const std::string introduction = core::Engine::introduction(config);
   if (auto meeting = RankMeeting::of(static_cast<int>(config.integer("HVD_MEETING_FD")))) {
-    auto transport = world_by_meeting(*meeting, ranks, introduction, config,
-                                      [&](const std::vector<int>& all) { return open_mpi(all, config); });
-    return {std::move(transport), static_cast<std::int64_t>(meeting->epoch()) - 1};
+    FoundWorld found = world_by_meeting(*meeting, ranks, introduction, config,
+                                        [&](const std::vector<int>& all) { return open_mpi(all, config); });
+    return {std::move(found.transport), static_cast<std::int64_t>(meeting->epoch()) - 1, std::move(found.watch)};
   }
   static std::int64_t worlds = 0;  // the ranks make and leave them together
   if (MpiPlugin::launched()) return {between_hosts(open_mpi(ranks, config), introduction, config), worlds++};
@@ -130,6 +135,8 @@ std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core:
   fresh->recorder().begin_epoch(opened.epoch);
   if (settings.start == trace::TraceSettings::Start::now)
     start_trace(*fresh, settings, settings.path, settings.mark_cycles);
+  if (opened.watch) opened.watch->tell(fresh.get());
+  watch = opened.watch.release();
   return fresh;
 }
 

@@ -117,6 +117,12 @@ void Engine::leave() {
     if (r != node.me) node.doorbell(r).ring_always();
 }
 
+void Engine::revoke(const std::string& why) {
+  const std::lock_guard lock(drive_);
+  shared_.died.store(true);  // before the callers hear of it
+  for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, why);
+}
+
 /// The others still need this rank's part of what is on the GPUs.
 void Engine::finish_devices() {
   const std::int64_t end = now_ns() + 5'000'000'000;

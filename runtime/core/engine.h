@@ -40,6 +40,10 @@ class Engine {
   /// that wait in here come out; all must have done so before the destructor, which calls this too.
   void leave();
 
+  /// The world is over, since a rank of it has died: what is under way ends with peer_lost, and what is submitted
+  /// later. Any thread; waits for nobody.
+  void revoke(const std::string& why);
+
   const World& world() const { return world_; }
   /// See hvd_departed.  Any thread.
   bool departed() const { return shared_.departed.load() && !shared_.died.load(); }

@@ -249,7 +249,7 @@ void ProcessSet::fail_all(int code, const std::string& text) {
     broken_code_ = code;
     broken_text_ = text;
   }
-  if (batch_.running() && world_.nodes.size() > 1) node_.keep();
+  if (batch_.running() && world_.nodes.size() > 1 && !transport_->gives_memory_back()) node_.keep();
   batch_.drop();
   moves(false);
   batch_.fail_device(code, text);

@@ -142,10 +142,12 @@ bool Sharing::step() {
 std::shared_ptr<void> share(Transport& t, const std::vector<int>& members, std::size_t bytes, double limit_seconds) {
   Sharing sharing(t, members, bytes);
   Limit limit(limit_seconds);
-  for (sharing.step(); !sharing.done(); sharing.step())
+  for (sharing.step(); !sharing.done(); sharing.step()) {
+    if (const std::string why = t.revoked(); !why.empty()) throw Error(Code::peer_lost, "init", why);
     if (!limit.pause())
       throw Error(Code::timeout, "init", "waited too long for the ranks of this node to map its shared memory",
                   "did every rank call init?");
+  }
   return sharing.memory();
 }
 

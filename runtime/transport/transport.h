@@ -87,6 +87,8 @@ class Transport {
   /// @}
   /// Ranks that are gone, as far as the transport has seen.
   virtual std::vector<LostPeer> lost() const { return {}; }
+  /// Why the world is over (revocation.h); empty: it is not.
+  virtual std::string revoked() const { return {}; }
   /// Ranks that have not answered for some seconds, and are not given up yet: a link may come back.
   virtual std::vector<LostPeer> silent() const { return {}; }
 

@@ -4,6 +4,12 @@
 /// which rank it is and passes it to hvdrun, which gathers all participants (launcher/start/meeting_hub.h) and answers
 /// each host once: `world` or `refused`, for all ranks of that host that wait.  A rank may meet again and again.
 ///
+/// A rank that dies revokes its world, where the job goes on without it (it is elastic).  Each other rank of that world
+/// gets `revoked`; all its operations, and a hvd.init() that still forms that world, end at once with peer_lost,
+/// however they wait, and so does what it submits later.  Then the script calls hvd.shutdown() and hvd.init(), in the
+/// same process: the next world has those members whom hvdrun has invited, other connections, and other shared memory.
+/// Who joins before hvdrun knows of the death is refused with peer_lost, and joins again.
+///
 ///   rank ⇄ host daemon   the stream socket whose descriptor is in HVD_MEETING_FD.  Each frame: MeetingFrame, body.
 ///   daemon ⇄ hvdrun      the body, as Type::meeting of the channel.
 #pragma once
@@ -20,6 +26,7 @@ struct MeetingMessage {
     withdraw,  ///< rank → hvdrun: it waits no longer.  It is refused with the names of those who have not come
     world,     ///< hvdrun → ranks: `members` in the order of their ranks in the world, which is number `epoch`
     refused,   ///< hvdrun → ranks: the world of those in `members` will not be; `code` and `text` say why
+    revoked,   ///< hvdrun → ranks: the world `epoch`, of those in `members`, is over; `code` and `text` say why
   };
   struct Member {
     std::int32_t rank = -1;   ///< in the launch: it never changes

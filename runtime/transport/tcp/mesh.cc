@@ -554,7 +554,19 @@ std::string Mesh::name(int rank) const {
   return "rank " + std::to_string(rank) + (there.addresses.empty() ? "" : " (" + to_text(there.addresses[0]) + ")");
 }
 
+/// The world is over.
+void Mesh::end_all() {
+  if (std::exchange(revoked_, true)) return;
+  const std::string why = plan_.revocation->why();
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    if (static_cast<int>(r) != plan_.rank) lose(static_cast<int>(r), why);
+  called_.clear();
+  plan_.listener.reset();
+  plan_.local.reset();
+}
+
 void Mesh::progress() {
+  if (plan_.revocation && plan_.revocation->raised()) end_all();
   const std::int64_t now = now_ns();
   if (now - moved_ns_ < 500) return;  // several ask in one step of the engine
   moved_ns_ = now;
@@ -614,6 +626,10 @@ std::vector<LostPeer> Mesh::silent() const {
                               " s: is its host or the network to it down?  It is given " + "up after " +
                               std::to_string(given_up_ms / 1000) + " s"});
   return told;
+}
+
+std::string Mesh::revoked() const {
+  return plan_.revocation && plan_.revocation->raised() ? plan_.revocation->why() : "";
 }
 
 int Mesh::connections() const { return static_cast<int>(lanes_.size()); }

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "transport/revocation.h"
 #include "transport/tcp/connecting.h"
 #include "transport/tcp/lane.h"
 #include "transport/tcp/unix_listener.h"
@@ -38,6 +39,7 @@ struct MeshPlan {
   double limit_seconds = 60;          ///< for a connection to be made
   double again_seconds = 0.05;        ///< after a call that failed; the other end's own call has 40 times as long
   double leave_seconds = 1;           ///< what has been sent leaves within it
+  std::shared_ptr<const Revocation> revocation;
 };
 
 class Mesh final : public FrameHandler {
@@ -79,6 +81,8 @@ class Mesh final : public FrameHandler {
   /// Peers whose kernels have not answered for silent_ms, though they are asked once a second.  A system call for each
   /// connection.
   std::vector<LostPeer> silent() const;
+  /// Why the world is over; empty: it is not.
+  std::string revoked() const;
   /// Connections that stand.
   int connections() const;
   /// "rank 3 (10.0.0.7)"
@@ -152,6 +156,7 @@ class Mesh final : public FrameHandler {
   void end(Lane& lane, int error);
   void lose(int peer, const std::string& why);
   void end_calls(int peer);
+  void end_all();
   static void say_bye(Peer& p);
   bool quiet() const;
 
@@ -176,6 +181,7 @@ class Mesh final : public FrameHandler {
   std::vector<Request> requests_;
   std::vector<Ticket> free_;
   std::int64_t moved_ns_ = 0;
+  bool revoked_ = false;
 };
 
 }  // namespace hvd::transport::tcp

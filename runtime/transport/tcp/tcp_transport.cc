@@ -108,6 +108,7 @@ class TcpTransport final : public Transport {
     return true;
   }
   std::vector<LostPeer> lost() const override { return world_->mesh.lost(); }
+  std::string revoked() const override { return world_->mesh.revoked(); }
   std::vector<LostPeer> silent() const override { return world_->mesh.silent(); }
 
  private:
@@ -211,6 +212,7 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
   plan.limit_seconds = options.limit_seconds;
   plan.again_seconds = options.again_seconds;
   plan.leave_seconds = options.leave_seconds;
+  plan.revocation = options.revocation;
 
   std::vector<std::string> keys;
   std::vector<Address> everybody;

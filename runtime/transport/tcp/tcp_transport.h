@@ -26,6 +26,8 @@ struct TcpOptions {
   double again_seconds = 0.05, leave_seconds = 1;  ///< as in MeshPlan
   /// The first ranks of the hosts try to connect in a ring; where that fails there is no TCP.
   bool needs_trial = false;
+  /// Once it is raised all messages fail with peer_lost, and the connections end; null: nobody raises one.
+  std::shared_ptr<const Revocation> revocation;
   SocketCalls* calls = nullptr;  ///< must outlive the transport; nullptr: the system's
 };
 

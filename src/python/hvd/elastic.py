@@ -241,7 +241,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
-        synchronized = resetting = False
+        synchronized = resetting = failed = False
         failures, commits = 0, -1
         elastic = _is_elastic()
         has_state = not _environment.flag("HVD_ELASTIC_LATE")  # of who began later, once it has got it
@@ -249,6 +249,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
             try:
                 if resetting:
                     reset()
+                    if failed and elastic:  # until then peers may have written their parts of what has failed into memory
+                        state.restore()  # that is another object's by now
+                    failed = False
                     state.on_reset()
                     resetting = False
                 if not synchronized:
@@ -261,7 +264,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 if resetting and not elastic:
                     raise
                 state.restore()
-                synchronized, resetting = False, True
+                synchronized, resetting, failed = False, True, True
                 if elastic and error.code != "mismatch":
                     continue  # hvdrun knows when to give up
                 if not elastic and not _can_go_on(error):

@@ -167,4 +167,23 @@ TEST_CASE("meeting hub: the invited are all; who waits and is not is refused") {
   CHECK(come(hub, 0, 5)[0].message.kind == Kind::world);
 }
 
+TEST_CASE("meeting hub: a rank that dies revokes the world that it was in, and no other") {
+  MeetingHub hub(two_hosts);
+  CHECK(hub.revoke(1, "rank 1 has died").empty());  // in no world yet
+  for (const int rank : {0, 1, 2}) CHECK(come(hub, rank).empty());
+  CHECK(come(hub, 3).size() == 1);
+  CHECK(come(hub, 0, 2, {0, 3}).empty());
+  CHECK(come(hub, 3, 2, {0, 3})[0].message.epoch == 2);  // these have left the first
+  const auto answers = hub.revoke(1, "rank 1 has died");
+  REQUIRE(answers.size() == 1);
+  CHECK(answers[0].hosts == std::vector<int>{1});
+  const MeetingMessage& m = answers[0].message;
+  CHECK(m.kind == Kind::revoked);
+  CHECK(m.epoch == 1);
+  CHECK(m.code == static_cast<int>(Code::peer_lost));
+  CHECK(ranks_of(m) == std::vector<int>{2});
+  CHECK(m.text == "rank 1 has died");
+  CHECK(hub.revoke(1, "again").empty());
+}
+
 }  // namespace meeting_hub_test

@@ -1,0 +1,31 @@
+/// @file revocation.h — the word that ends a world: a rank of it has died, and hvdrun has told the others.
+///
+/// Who raises it is src/rank's and hvdrun's business (wire/meeting_message.h).  Any thread.
+#pragma once
+#include <atomic>
+#include <mutex>
+#include <string>
+
+namespace hvd::transport {
+
+class Revocation {
+ public:
+  /// The first reason stays.
+  void raise(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (why_.empty()) why_ = why;
+    raised_.store(true, std::memory_order_seq_cst);
+  }
+  bool raised() const noexcept { return raised_.load(std::memory_order_seq_cst); }
+  std::string why() const {
+    const std::lock_guard lock(mutex_);
+    return why_;
+  }
+
+ private:
+  std::atomic<bool> raised_{false};
+  mutable std::mutex mutex_;
+  std::string why_;
+};
+
+}  // namespace hvd::transport
