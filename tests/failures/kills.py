@@ -76,9 +76,29 @@ def pick(hosts: Cluster, launcher: str, victim: str, choice: random.Random) -> i
     if victim in ("guard", ABOVE_GUARDS[launcher]):
         guards = [pid for pid in found if any(pid in children(other) for other in found)]
         found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
-    if victim == "shell":  # not the short-lived ones below it, whose end changes nothing
-        found = [pid for pid in found if not any(pid in children(other) for other in found)]
+    if victim == "shell":  # not the short-lived ones below it, whose end changes nothing: some have ended by now
+        found = [pid for pid in found if (above := parent(pid)) is not None and above not in found]
     return choice.choice(found) if found else None
+
+
+def parent(pid: int) -> int | None:
+    """The parent of a process that runs; of none that has ended."""
+    try:
+        state, above = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return None
+    return None if state in "ZX" else int(above)
+
+
+def killed(pid: int | None) -> bool:
+    """Kills a process; false where it has ended by itself meanwhile."""
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 9)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def left_over(hosts: Cluster) -> list[str]:
@@ -106,15 +126,12 @@ def one(hosts: Cluster, seed: int, launcher: str, mpirun: str, longest: float, p
     try:
         time.sleep(outcome.moment)
         until = time.monotonic() + 20
-        while (
-            (pid := pick(hosts, launcher, outcome.victim, choice)) is None and time.monotonic() < until and job.poll() is None
-        ):
+        while not (done := killed(pick(hosts, launcher, outcome.victim, choice))):
+            if time.monotonic() > until or job.poll() is not None:
+                break
             time.sleep(0.01)
-        if pid is None:
+        if not done:
             outcome.note = f"no {outcome.victim} came"
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 9)
         at = time.monotonic()
         while (left := left_over(hosts)) and time.monotonic() - at < LIMIT_SECONDS:
             time.sleep(0.05)

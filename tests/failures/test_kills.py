@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
@@ -19,6 +20,17 @@ def nothing_left(first: int, number: int, launcher: str, mpirun: str, longest: f
     print(kills.table_text(outcomes))
     assert [o for o in outcomes if o.left] == []
     assert sum(bool(o.note) for o in outcomes) <= number // 50, [o for o in outcomes if o.note]
+
+
+def test_what_has_ended_by_itself_is_no_victim() -> None:
+    """A subshell may end between the look at the host's processes and the kill."""
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert kills.parent(child.pid) is None
+    child.wait()
+    assert kills.parent(child.pid) is None
+    assert not kills.killed(child.pid)
+    assert kills.parent(os.getpid()) == os.getppid()
 
 
 @pytest.mark.parametrize("launcher", kills.PATTERNS)
