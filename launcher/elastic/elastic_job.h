@@ -57,6 +57,8 @@ class ElasticJob {
 
   /// The worker's end is no reason for the job's: others have gone on, or it was to leave.
   bool is_excused(int worker) const;
+  /// A member has ended well: nobody is started any more.
+  bool is_finishing() const { return finishing_; }
   int next_number() const { return next_number_; }
 
  private:

@@ -57,9 +57,11 @@ void ElasticPart::turn() {
   look_at_hosts(now);
   miss_late_ones(now);
   carry_out(elastic_.turn(now));
-  const auto waits = std::stable_partition(to_start_.begin(), to_start_.end(), [&](const ElasticWorker& worker) {
+  if (elastic_.is_finishing()) to_start_.clear();
+  // In order: the session counts them.
+  const auto waits = std::ranges::find_if(to_start_, [&](const ElasticWorker& worker) {
     const auto shaken = shaken_until_.find(worker.place.host);
-    return shaken == shaken_until_.end() || now >= shaken->second;
+    return shaken != shaken_until_.end() && now < shaken->second;
   });
   const std::vector<ElasticWorker> ready(to_start_.begin(), waits);
   to_start_.erase(to_start_.begin(), waits);
@@ -73,9 +75,9 @@ void ElasticPart::carry_out(const ElasticOrders& orders) {
   to_start_.insert(to_start_.end(), orders.start.begin(), orders.start.end());
   if (orders.invite) session_.invite(*orders.invite);
   for (const int number : orders.tell) session_.tell_host_change(number, static_cast<char>(orders.change));
-  for (const int number : orders.dismiss) session_.dismiss(number);
+  for (const int number : orders.dismiss) session_.dismiss(number);  // it may not have been started yet
   for (const int number : orders.stop)
-    session_.stop_rank(number, "the job needs it no more", job_.settings.number("grace"));
+    if (is_started(number)) session_.stop_rank(number, "the job needs it no more", job_.settings.number("grace"));
 }
 
 void ElasticPart::look_at_hosts(double now) {
@@ -83,6 +85,8 @@ void ElasticPart::look_at_hosts(double now) {
   if (!found.line.empty()) printer_.say("hvdrun: " + found.line);
   if (found.hosts) elastic_.hosts_are(std::move(*found.hosts));
 }
+
+bool ElasticPart::is_started(int worker) const { return static_cast<std::size_t>(worker) < session_.ranks().size(); }
 
 /// Workers whose host, or daemon, or guard does not get up.
 void ElasticPart::miss_late_ones(double now) {

@@ -48,6 +48,7 @@ class ElasticPart {
   int living_host(const std::string& name) const;
   int add_host(const std::string& name);
   void miss_late_ones(double now);
+  bool is_started(int worker) const;
 
   Job& job_;
   Session& session_;
