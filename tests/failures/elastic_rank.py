@@ -1,23 +1,21 @@
-"""A training run that can be killed anywhere: which samples it has seen stands in its state.
+"""A training run of PyTorch that can be killed anywhere: which samples it has seen stands in its state.
 
-ELASTIC_KILL: JSON list of [step, [ranks]]: at that step (of the state) these ranks of the world kill themselves, once.
-ELASTIC_FOLDER: where that is noted, and where each step is: <step>.
+Variables as in elastic_counter.py.
 """
 
 import json
 import os
 import pathlib
-import signal
 import sys
 import time
 
 import torch
+from elastic_faults import die_if_told
 
 import hvd.torch as hvd
 
 SAMPLES, BATCH, EPOCHS = 192, 4, 2
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
-KILLS = json.loads(os.environ.get("ELASTIC_KILL", "[]"))
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
 WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the last epoch begins with that many ranks, where given
 
@@ -27,19 +25,6 @@ model = torch.nn.Linear(4, 1)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters())
 data = torch.arange(SAMPLES)
 sampler = hvd.elastic.ElasticSampler(data, shuffle=True)
-
-
-def die_if_told(step: int) -> None:
-    """Once in the job, whoever has the rank by then."""
-    for number, (at, ranks) in enumerate(KILLS):
-        note = FOLDER / f"killed.{number}.{hvd.rank()}"
-        if step >= at and hvd.rank() in ranks and not note.exists():
-            if any(
-                (FOLDER / f"killed.{earlier}.{r}").exists() is False for earlier in range(number) for r in KILLS[earlier][1]
-            ):
-                continue
-            note.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @hvd.elastic.run

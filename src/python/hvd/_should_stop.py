@@ -7,7 +7,7 @@ import signal
 import threading
 from typing import Any
 
-from hvd import _objects, _world
+from hvd import _objects, _preemption, _world
 from hvd.process_sets import global_process_set
 
 _asked = False
@@ -29,7 +29,7 @@ def _listen() -> None:
     if _listening_in == os.getpid() or threading.current_thread() is not threading.main_thread():
         return
     for number, standard in _STANDARD.items():
-        if signal.getsignal(number) is standard:  # a handler of the user's own has its own plan
+        if signal.getsignal(number) in (standard, _preemption.note):  # a handler of the user's own has its own plan
             signal.signal(number, _note)
     _listening_in = os.getpid()
 

@@ -24,10 +24,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Callable
 
-from hvd import _environment, _native, _objects, _world
+from hvd import _environment, _native, _objects, _preemption, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
@@ -125,7 +125,10 @@ class State:
         """Keeps what is there now, then check_host_updates().  Collective.  It copies everything: not at every step."""
         self.save()
         self._commits += 1
-        self.check_host_updates()
+        try:
+            self.check_host_updates()  # behind it all ranks have kept theirs
+        finally:
+            _preemption.leave_if_asked()
 
     def check_host_updates(self) -> None:
         """HostsUpdatedInterrupt, on all ranks at the same call, when rank 0 has heard of other hosts.  Collective."""
@@ -259,7 +262,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                         raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
                     state.sync()
                     has_state = True
-                return func(state, *args, **kwargs)
+                with _preemption.waits_for_commit() if elastic else nullcontext():
+                    return func(state, *args, **kwargs)
             except HorovodInternalError as error:
                 if resetting and not elastic:
                     raise
@@ -285,7 +289,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     It is called after state.sync().  HorovodInternalError: the state is restored, the ranks join again, and it is called
     again.  HostsUpdatedInterrupt: the same, but nothing is restored, so no work is lost.
-    In an elastic job a rank that is not in the next world exits with code 0 in here.
+    In an elastic job a rank that is not in the next world exits with code 0 in here, and one that gets SIGTERM leaves at
+    its next commit, where it has no handler of its own.
     Errors: HorovodInternalError when the same place fails three times without a commit in between; in a job of fixed
     ranks also when a rank is lost.
     """

@@ -1,0 +1,25 @@
+"""Ranks that kill themselves, once in a job.
+
+ELASTIC_KILL: JSON list of [step, [ranks]]: at that step (of the state) these ranks of the world do, whoever has the rank by
+then.  ELASTIC_FOLDER: where that is noted.
+"""
+
+import json
+import os
+import pathlib
+import signal
+
+from hvd.numpy import rank
+
+FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
+KILLS = json.loads(os.environ.get("ELASTIC_KILL", "[]"))
+
+
+def die_if_told(step: int) -> None:
+    for number, (at, ranks) in enumerate(KILLS):
+        note = FOLDER / f"killed.{number}.{rank()}"
+        if step < at or rank() not in ranks or note.exists():
+            continue
+        if all((FOLDER / f"killed.{earlier}.{r}").exists() for earlier in range(number) for r in KILLS[earlier][1]):
+            note.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
