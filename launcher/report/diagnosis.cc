@@ -90,7 +90,9 @@ class Examiner {
   /// often the other causes' effect.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) return common_enough * d_.step_seconds;
-    return f.cause == SlowCause::compute ? f.seconds_a_step / 4 : f.seconds_a_step;
+    const bool cores_are_short = common(Delay::no_core) > no_core_enough * d_.step_seconds;
+    const bool effect = f.cause == SlowCause::compute || (f.cause == SlowCause::communication && cores_are_short);
+    return effect ? f.seconds_a_step / 4 : f.seconds_a_step;
   }
 
   // ---- who keeps the others waiting --------------------------------------------------------------------------------

@@ -156,10 +156,10 @@ void Supervisor::start() {
   if (job_.elastic) elastic_ = elastic_part(job_id, std::move(environment), tcp);
   const auto name = [](const wire::Payload& p) { return (p.kind == wire::PayloadKind::module ? "-m " : "") + p.name; };
   job_id_ = job_id;
-  title_ = name(job_.payload.wire);
-  for (std::size_t i = 1; i < job_.programs.size(); ++i) title_ += " : " + name(job_.programs[i].payload);
+  std::string title = name(job_.payload.wire);
+  for (std::size_t i = 1; i < job_.programs.size(); ++i) title += " : " + name(job_.programs[i].payload);
   live_ = std::make_unique<JobServer>(
-      *session_, job_.map, folder_.path(), JobDescription{job_id, title_, started_wall_seconds_, grace_seconds_},
+      *session_, job_.map, folder_.path(), JobDescription{job_id, title, started_wall_seconds_, grace_seconds_},
       JobServer::ServerCallbacks{[this] { on_signal(SIGTERM); }, [this](bool as_json) { return top(as_json); }});
   watch_ = std::make_unique<HangWatch>(
       *session_, job_.map, patience(),

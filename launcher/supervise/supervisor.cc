@@ -413,14 +413,22 @@ void Supervisor::look_for_lost_host() {
   ended_.starter_code = static_cast<int>(Code::peer_lost);
 }
 
+/// Its programs with their arguments.
+std::string Supervisor::what_runs() const {
+  const auto words = [](const wire::Payload& p) {
+    return join({p.name, join(p.args, " ")}, p.args.empty() ? "" : " ");
+  };
+  if (job_.programs.empty()) return words(job_.payload.wire);
+  std::vector<std::string> all;
+  for (const Program& program : job_.programs) all.push_back(words(program.payload));
+  return join(all, " : ");
+}
+
 /// The same programs with the same arguments in the same folder, on as many ranks and hosts.
 std::string Supervisor::same_job() const {
   std::error_code error;
   std::string text = std::filesystem::current_path(error);
-  const auto add = [&](const wire::Payload& p) { text += "\n" + p.name + " " + join(p.args, " "); };
-  if (job_.programs.empty()) add(job_.payload.wire);
-  for (const Program& program : job_.programs) add(program.payload);
-  return text + formatted("\n{} ranks, {} hosts", job_.map.ranks.size(), job_.map.hosts.size());
+  return text + "\n" + what_runs() + formatted("\n{} ranks, {} hosts", job_.map.ranks.size(), job_.map.hosts.size());
 }
 
 int Supervisor::conclude() {
@@ -442,7 +450,7 @@ int Supervisor::conclude() {
   outcome.hosts = cleanup_.hosts();
   report_.finish();
   if (metrics_) write_metrics();
-  outcome.use.title = title_;
+  outcome.use.title = what_runs();
   outcome.same_job = same_job();
   outcome.use.steps = report_.whole();
   outcome.use.diagnosis = report_.diagnosis();

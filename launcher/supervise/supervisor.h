@@ -68,6 +68,7 @@ class Supervisor {
   void tell_mpi_problem();
   std::string top(bool as_json) const;
   void write_metrics();
+  std::string what_runs() const;
   std::string same_job() const;
   std::optional<HangLimits> patience() const;
   void give_up(const std::string& why);
@@ -99,7 +100,7 @@ class Supervisor {
   std::string warned_host_;               ///< which has another version
   Clock::time_point started_at_, next_progress_;
   double started_wall_seconds_ = 0;
-  std::string job_id_, title_;  ///< what the job is called, and what it runs
+  std::string job_id_;
   EndReason ended_;
   JobCleanup cleanup_;
 };

@@ -1,0 +1,114 @@
+"""Why a job was slow: the report at its end, as text, JSON, page and metrics; hvdrun top while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import sys
+import time
+
+import pytest
+
+from support import hvdrun
+
+PACKAGE = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute() / "src/python"
+# Rank 1 comes 15 ms late to each of its steps, which are told by their rounds of operations.
+LATE = """
+import sys, time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+for step in range(int(sys.argv[1])):
+    if hvd.rank() == 1: time.sleep(0.015)
+    hvd.allreduce(np.ones(1000), name="gradient")
+"""
+
+
+def argv(*options: str, steps: int = 200) -> list[str]:
+    return ["-np", "2", *options, "--", sys.executable, "-c", LATE, str(steps)]
+
+
+@pytest.fixture
+def env(tmp_path: pathlib.Path) -> dict[str, str]:
+    """The package of the build folder; reports and jobs are kept in a place of the test's own."""
+    return {"PYTHONPATH": str(PACKAGE), "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
+
+
+def test_the_late_rank_is_named_and_what_it_costs(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    page, metrics = tmp_path / "report.html", tmp_path / "job.prom"
+    done = hvdrun.run(*argv("--report", "--report-filename", str(page), "--metrics", str(metrics)), env=env)
+    assert done.returncode == 0, done.stderr
+    found = re.search(
+        r"hvdrun: (\d+) steps, ([\d.]+) ms each; (\d+) % of it \([\d.]+ ms\) was waiting\n  (.*)\n  (.*)", done.stderr
+    )
+    assert found, done.stderr
+    assert 190 <= int(found[1]) <= 200
+    assert float(found[2]) >= 15
+    assert found[4].startswith("STRAGGLER  rank 1 (localhost): was asleep for "), done.stderr
+    assert "1 rank waited for it" in found[4]
+    assert re.fullmatch(r"Without it: .* a step \(−\d+ %\)\. Try: hvdrun stacks shows .*", found[5].strip()), done.stderr
+
+    text = page.read_text()
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert "http" not in re.sub(r"http://www\.w3\.org/2000/svg|http-equiv", "", text)
+    data = re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)
+    assert data
+    report = json.loads(data[1])
+    assert (report["findings"][0]["cause"], report["findings"][0]["ranks"]) == ("STRAGGLER", [1])
+    assert (
+        report["ranks"][1]["step_parts"]["asleep_seconds"] > 0.01 > report["ranks"][1]["step_parts"]["waited_for_ranks_seconds"]
+    )
+    assert sum(point["seconds"] for point in report["course"]) > 2
+    check_metrics(metrics.read_text())
+    assert not list(tmp_path.glob("*.new"))
+
+
+def check_metrics(text: str) -> None:
+    """Each line is of the format, each family is declared once, before its values."""
+    declared: list[str] = []
+    for line in text.splitlines():
+        if head := re.fullmatch(r"# TYPE (\w+) (gauge|counter)", line):
+            assert head[1] not in declared
+            declared.append(head[1])
+        elif not line.startswith("# HELP "):
+            value = re.fullmatch(r'(\w+)\{job="\w+"(,\w+="[^"]*")*\} [-+.\de]+', line)
+            assert value, line
+            assert value[1] == declared[-1]
+    assert re.search(r'^hvdrun_steps_total\{job="\w+"\} 1\d\d$', text, re.MULTILINE), text
+    assert 'cause="STRAGGLER",rank="1",host="localhost"' in text
+
+
+def test_slower_than_the_last_time(env: dict[str, str]) -> None:
+    """The same job in the same folder, but that something else slows it down."""
+    slow = LATE.replace("0.015", "float(open('pause').read())")
+    job = ["-np", "2", "--report", "--", sys.executable, "-c", slow, "100"]
+    folder = pathlib.Path(env["XDG_STATE_HOME"]).parent
+    told = []
+    for pause in ("0.01", "0.02", "0.01"):
+        (folder / "pause").write_text(pause)
+        done = hvdrun.run(*job, env=env, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        told.append(re.findall(r"hvdrun: \d+ % (slower|faster) than the last time", done.stderr))
+    assert told[0] == []
+    assert told[1:] == [["slower"], ["faster"]]
+
+
+def test_top_shows_a_running_job(env: dict[str, str]) -> None:
+    with hvdrun.started(*argv(steps=100_000), env=env):
+        limit = time.monotonic() + 60
+        while True:
+            done = hvdrun.run("top", "--json", env=env)
+            report = json.loads(done.stdout) if done.returncode == 0 and done.stdout.startswith("{") else {"findings": []}
+            if report["findings"]:
+                break
+            assert time.monotonic() < limit, done.stdout + done.stderr
+            time.sleep(0.2)
+        assert (report["findings"][0]["cause"], report["findings"][0]["ranks"]) == ("STRAGGLER", [1])
+        shown = hvdrun.run("top", env=env)
+        assert shown.returncode == 0, shown.stderr
+        assert re.match(r"\d+ steps until now; the last half minute:\n", shown.stdout), shown.stdout
+        assert re.search(r"\n +RANK +HOST .*\n +1 +localhost .*\n +0 +localhost ", shown.stdout), shown.stdout
+        assert "\033" not in shown.stdout
+    assert hvdrun.run("top", "nothing-of-that-name", env=env).returncode == 2
