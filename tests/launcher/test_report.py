@@ -32,8 +32,8 @@ def argv(*options: str, steps: int = 200) -> list[str]:
 
 @pytest.fixture
 def env(tmp_path: pathlib.Path) -> dict[str, str]:
-    """The package of the build folder; reports and jobs are kept in a place of the test's own."""
-    return {"PYTHONPATH": str(PACKAGE), "XDG_STATE_HOME": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
+    """The package of the build folder; reports are kept in a place of the test's own."""
+    return {"PYTHONPATH": str(PACKAGE), "XDG_STATE_HOME": str(tmp_path / "state")}
 
 
 def test_the_late_rank_is_named_and_what_it_costs(env: dict[str, str], tmp_path: pathlib.Path) -> None:
@@ -96,17 +96,18 @@ def test_slower_than_the_last_time(env: dict[str, str]) -> None:
 
 
 def test_top_shows_a_running_job(env: dict[str, str]) -> None:
-    with hvdrun.started(*argv(steps=100_000), env=env):
+    with hvdrun.started(*argv(steps=100_000), env=env) as running:
+        job = str(running.pid)  # others may run here
         limit = time.monotonic() + 60
         while True:
-            done = hvdrun.run("top", "--json", env=env)
+            done = hvdrun.run("top", "--json", job, env=env)
             report = json.loads(done.stdout) if done.returncode == 0 and done.stdout.startswith("{") else {"findings": []}
             if report["findings"]:
                 break
             assert time.monotonic() < limit, done.stdout + done.stderr
             time.sleep(0.2)
         assert (report["findings"][0]["cause"], report["findings"][0]["ranks"]) == ("STRAGGLER", [1])
-        shown = hvdrun.run("top", env=env)
+        shown = hvdrun.run("top", job, env=env)
         assert shown.returncode == 0, shown.stderr
         assert re.match(r"\d+ steps until now; the last half minute:\n", shown.stdout), shown.stdout
         assert re.search(r"\n +RANK +HOST .*\n +1 +localhost .*\n +0 +localhost ", shown.stdout), shown.stdout
