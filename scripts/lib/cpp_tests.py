@@ -18,14 +18,14 @@ def run_meson_tests(
     build: pathlib.Path,
     env: dict[str, str] | None = None,
     wrapper: Sequence[str] = (),
-    only_units: bool = False,
+    which: str = "all",
     without: Sequence[str] = (),
 ) -> Tally:
-    """Builds a configured folder and runs its tests, less those named in `without`.
+    """Builds a configured folder and runs its tests ("all", the "units" or the "others"), less those named in `without`.
 
     Those that are no unit tests run under MPI, whose own leaks cannot be told from ours: its modules are unloaded by then.
     """
-    tests = build_tests(context, build, only_units, without)
+    tests = build_tests(context, build, which, without)
     if tests is None:
         return Tally(failed=[f"{build}: does not build"])
     tally = Tally() if tests else Tally(failed=[f"{build}: has no tests"])
@@ -80,24 +80,43 @@ def is_unit(test: dict[str, Any]) -> bool:
     return any(name.endswith(":unit") for name in test["suite"])
 
 
-def build_tests(
-    context: Context, build: pathlib.Path, only_units: bool, without: Sequence[str] = ()
-) -> list[dict[str, Any]] | None:
+def build_tests(context: Context, build: pathlib.Path, which: str, without: Sequence[str] = ()) -> list[dict[str, Any]] | None:
     """The tests of a configured folder, built at a low priority; None where that fails."""
-    context.command(["ninja", "-C", str(build), "build.ninja"], 120)  # so that what follows sees the options as they are now
-    _, listing = context.command(["meson", "introspect", "--tests", str(build)], 60)
-    tests = [test for test in json.loads(listing) if (is_unit(test) or not only_units) and test["name"] not in without]
-    targets = needed_by(context, build, tests) if only_units else []
-    code, _ = context.command(["nice", "ninja", "-C", str(build), *targets], 1200)
-    return tests if code == 0 else None
+    tests = [test for test in introspect(context, build, "tests") if test["name"] not in without]
+    if which == "all":
+        targets = []
+    else:
+        tests = [test for test in tests if is_unit(test) == (which == "units")]
+        needed = {target for test in tests for target in test["depends"]}
+        targets = [target for target in introspect(context, build, "targets") if target["id"] in needed]
+    return tests if build_targets(context, build, targets) else None
 
 
-def needed_by(context: Context, build: pathlib.Path, tests: list[dict[str, Any]]) -> list[str]:
-    """What these tests run or load, as ninja names it."""
-    _, listing = context.command(["meson", "introspect", "--targets", str(build)], 60)
-    files = {target["id"]: target["filename"][0] for target in json.loads(listing)}
-    needed = {files[target] for test in tests for target in test["depends"]}
-    return sorted(os.path.relpath(file, build.resolve()) for file in needed)
+def build_programs(context: Context, build: pathlib.Path) -> bool:
+    """Builds all but the programs that only unit tests run."""
+    tests = introspect(context, build, "tests")
+    units = {target for test in tests if is_unit(test) for target in test["depends"]}
+    units -= {target for test in tests if not is_unit(test) for target in test["depends"]}
+    targets = [
+        target
+        for target in introspect(context, build, "targets")
+        if target["build_by_default"] and not (target["type"] == "executable" and target["id"] in units)
+    ]
+    return build_targets(context, build, [target for target in targets if target["type"] != "static library"])
+
+
+def introspect(context: Context, build: pathlib.Path, what: str) -> list[dict[str, Any]]:
+    """What meson knows of a configured folder's tests or targets, with the options as they are now."""
+    context.command(["ninja", "-C", str(build), "build.ninja"], 120)
+    _, listing = context.command(["meson", "introspect", f"--{what}", str(build)], 60)
+    return list(json.loads(listing))
+
+
+def build_targets(context: Context, build: pathlib.Path, targets: Sequence[dict[str, Any]]) -> bool:
+    """Builds these targets; all of the folder where there are none."""
+    files = sorted(os.path.relpath(target["filename"][0], build.resolve()) for target in targets)
+    code, _ = context.command(["nice", "ninja", "-C", str(build), *files], 1200)
+    return bool(code == 0)
 
 
 def without_leaks(env: dict[str, str]) -> dict[str, str]:

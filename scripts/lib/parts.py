@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from context import LOGS, Context, Order, Part
-from cpp_tests import run_meson_tests, without_leaks
+from cpp_tests import build_programs, build_tests, run_meson_tests, without_leaks
 from tally import Tally, check, from_junit
 
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
@@ -73,11 +73,18 @@ def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
 # ---- unit tests, plain and under sanitizers -------------------------------------------------------------------------
 
 
+def run_world(context: Context) -> Tally:
+    """libhvd of the very build that the wheel was made of, under mpirun."""
+    return run_meson_tests(context, BUILD, which="others") if test_programs(context) else no_programs()
+
+
 def run_unit(context: Context) -> Tally:
-    """The unit tests of the very build that the wheel was made of."""
-    return (
-        run_meson_tests(context, BUILD) if test_programs(context) else Tally(failed=["build/wheel: does not build its tests"])
-    )
+    """The unit tests of the very build that the wheel was made of; every day they run under sanitizers, in asan and tsan."""
+    return run_meson_tests(context, BUILD, which="units") if test_programs(context) else no_programs()
+
+
+def no_programs() -> Tally:
+    return Tally(failed=[f"{BUILD}: does not build its tests"])
 
 
 PROGRAMS: list[bool] = []  # whether the tests' own programs are there, once somebody has built them
@@ -85,11 +92,14 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 def test_programs(context: Context) -> bool:
-    """Builds the tests' own programs beside the wheel's, which scripts/setup leaves out: once in a run, for all parts."""
+    """Builds the tests' own programs beside the wheel's, which scripts/setup leaves out: once in a run, for all parts.
+
+    Not the unit tests: a third of all that there is to compile, and no other part runs them.
+    """
     with ONE_AT_A_TIME:
         if not PROGRAMS:
-            commands = (["meson", "configure", str(BUILD), "-Dtests=true"], ["ninja", "-C", str(BUILD)])
-            PROGRAMS.append(all(context.command(argv, 1200)[0] == 0 for argv in commands))
+            code, _ = context.command(["meson", "configure", str(BUILD), "-Dtests=true"], 120)
+            PROGRAMS.append(code == 0 and build_programs(context, BUILD))
         return PROGRAMS[0]
 
 
@@ -123,7 +133,9 @@ def configure_tsan(context: Context) -> pathlib.Path | None:
     return sanitized(context, "tsan", "thread", "-Doptimization=1", "-Dunity=on", "-Dunity_size=20")
 
 
-WITHOUT_THREADS = ("base", "placement", "fuzz parsers", "unit simulate")  # nothing for the thread sanitizer to see
+# Their tests start no thread (strace -f -e clone3), so there is nothing for the thread sanitizer to see.  Without them the
+# launcher need not be compiled for it.
+WITHOUT_THREADS = ("base", "launcher", "placement", "pmix", "fuzz parsers", "unit simulate", "unit exchange")
 
 
 ASAN = {
@@ -162,7 +174,7 @@ def run_tsan(context: Context) -> Tally:
     if build is None:
         return Tally(failed=["tsan: meson setup failed"])
     env = absolute(TSAN)
-    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], only_units=True, without=WITHOUT_THREADS)
+    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], which="units", without=WITHOUT_THREADS)
 
 
 # ---- pytest suites --------------------------------------------------------------------------------------------------
@@ -199,7 +211,7 @@ def suite(folder: str, limit: float = 900) -> Callable[[Context], Tally]:
 
     def run(context: Context) -> Tally:
         if not test_programs(context):
-            return Tally(failed=["build/wheel: does not build its tests"])
+            return no_programs()
         return run_pytest(context, folder, limit=limit)
 
     return run
@@ -257,7 +269,7 @@ SPARKS_CORE = tuple(f"test_{name}.py" for name in ("runner", "results", "errors"
 def run_older_spark(context: Context) -> Tally:
     """What does not depend on Spark's version, on older ones."""
     if not test_programs(context):
-        return Tally(failed=["build/wheel: does not build its tests"])
+        return no_programs()
     tally = Tally()
     for name in OLDER_SPARKS:
         python = pathlib.Path.cwd() / ".cache" / name / "bin/python"
@@ -275,8 +287,8 @@ RANDOM_SEEDS = range(1000, 6000, 1000)  # a case's number is added to its run's 
 
 def run_random(context: Context) -> Tally:
     """The long form of the unit tests that draw operations at random: those on GPUs, over the fakes."""
-    if not test_programs(context):
-        return Tally(failed=["build/wheel: does not build its tests"])
+    if not test_programs(context) or build_tests(context, BUILD, "units") is None:
+        return no_programs()
     argv = ["meson", "test", "-C", str(BUILD), "--no-rebuild", "--num-processes=1", "--timeout-multiplier=3", "unit gpu"]
     tally = Tally()
     for seed in RANDOM_SEEDS:
@@ -287,6 +299,8 @@ def run_random(context: Context) -> Tally:
 
 def run_repeat(context: Context) -> Tally:
     """The unit tests a hundred times: what fails once in a hundred runs is broken."""
+    if not test_programs(context) or build_tests(context, BUILD, "units") is None:
+        return no_programs()
     code, output = context.command(
         ["meson", "test", "-C", str(BUILD), "--repeat=100", "--num-processes=1", "--maxfail=1", "--timeout-multiplier=3"], 3600
     )
@@ -297,7 +311,7 @@ def run_repeat(context: Context) -> Tally:
 PARTS = [
     Part("format", "clang-format and ruff format", run_format, order=Order.first),
     Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint, order=Order.first),
-    Part("unit", "unit tests; libhvd over MPI", run_unit, order=Order.first),
+    Part("world", "libhvd over MPI", run_world, order=Order.first),
     Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher")),
     Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
     Part("python", "the Python package", suite("tests/python")),
@@ -312,6 +326,7 @@ PARTS = [
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
     Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan, order=Order.computing),
     Part("tsan", "thread sanitizer: units", run_tsan, order=Order.computing),
+    Part("unit", "unit tests, of the wheel's own build", run_unit, nightly=True, order=Order.computing),
     Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, nightly=True),
     Part("clang", "a second compiler", run_clang, nightly=True, order=Order.computing),
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True, order=Order.computing),
