@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import signal
+import threading
 
 from hvd.numpy import rank
 
@@ -23,3 +24,21 @@ def die_if_told(step: int) -> None:
         if all((FOLDER / f"killed.{earlier}.{r}").exists() for earlier in range(number) for r in KILLS[earlier][1]):
             note.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in_init(late: bool) -> None:
+    """To be called before hvd.init(): one worker of the first ones, or the first that comes later, dies in there, after
+    it has met the others: that is when init() starts its first thread."""
+    note = FOLDER / "died in init"
+    is_late = os.environ["HVD_ELASTIC_LATE"] == "1"
+    if is_late != late or note.exists() or (not late and os.environ["HOROVOD_RANK"] != "1"):
+        return
+
+    def watch() -> None:
+        while len(os.listdir("/proc/self/task")) <= before + 1:
+            pass
+        note.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    before = len(os.listdir("/proc/self/task"))
+    threading.Thread(target=watch, daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import sys
 import time
 from collections import Counter
@@ -66,6 +67,22 @@ def test_a_killed_rank_of_pytorch_is_replaced(tmp_path: pathlib.Path) -> None:
     done = job(tmp_path, 3, "--min-np", "2", script=TORCH, ELASTIC_KILL="[[5, [1]]]", ELASTIC_WANTED="3")
     assert result(done)["size"] == 3
     assert "2 → 3 ranks" in done.stderr
+
+
+@pytest.mark.parametrize("who", ["first", "late"])
+def test_a_rank_dies_in_its_init(tmp_path: pathlib.Path, who: str) -> None:
+    """After it has met the others, which wait for it in their own init(): they hear of it at once."""
+    late = who == "late"
+    script = tmp_path / "script.py"
+    script.write_text(f"import elastic_faults\nelastic_faults.die_in_init({late})\n" + COUNTER.read_text())
+    options = ["--min-np", "1", "--blacklist-cooldown-range", "1", "2"]  # the late one's slot has failed twice then
+    kills = "[[5, [2]]]" if late else "[]"
+    done = job(tmp_path, 3, *options, script=script, ELASTIC_KILL=kills, ELASTIC_WANTED="3")
+    assert result(done)["size"] == 3
+    assert (tmp_path / "died in init").exists()
+    waits = [float(s) for s in re.findall(r"3 → 2 ranks .*?, ([0-9.]+) s after", done.stderr)]
+    assert len(waits) == (2 if late else 1), done.stderr
+    assert max(waits) < 3 * hvdrun.patience(), done.stderr
 
 
 def test_two_faults_one_after_the_other(tmp_path: pathlib.Path) -> None:

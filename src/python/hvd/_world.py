@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, NamedTuple
 
 from hvd import _environment, _native, _step_hooks
 from hvd import process_sets as _sets
+from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
 
 # What every framework's package offers of this file, and nowhere else written out.
@@ -100,13 +102,21 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def _join(ranks: list[int] | None) -> None:
-    try:
-        _native.init(ranks)
-    except RuntimeError as error:
-        # In an elastic job: there is no slot for it any more, or the others have finished (wire/meeting_message.h).
-        if "this rank is needed no more" not in str(error):
-            raise
-        raise SystemExit(0) from None
+    """In an elastic job a rank that dies in its own init() ends the others' too: they meet again (wire/meeting_message.h)."""
+    elastic = _environment.flag("HOROVOD_ELASTIC")
+    end = time.monotonic() + _environment.number("HOROVOD_ELASTIC_TIMEOUT") + 30  # hvdrun's own limit is the first
+    while True:
+        try:
+            return _native.init(ranks)
+        except HorovodInternalError as error:
+            if not elastic or error.code != "peer_lost" or time.monotonic() > end:
+                raise
+        except RuntimeError as error:
+            # There is no slot for it any more, or the others have finished.
+            if "this rank is needed no more" not in str(error):
+                raise
+            raise SystemExit(0) from None
+        time.sleep(0.02)  # hvdrun may not know of the death yet
 
 
 def _show_place(world: World) -> None:
