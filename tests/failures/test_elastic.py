@@ -158,6 +158,16 @@ DISCOVERIES = {
 }
 
 
+def test_one_rank_of_pytorch_becomes_two(tmp_path: pathlib.Path) -> None:
+    """Its optimizer was made where there was nobody to reduce gradients with."""
+    discover = tmp_path / "discover"
+    discover.write_text(f"#!/bin/sh\nif test -e {tmp_path}/steps; then echo localhost:2; else echo localhost:1; fi\n")
+    discover.chmod(0o755)
+    options = ["-np", "1", "--min-np", "1", "--host-discovery-script", str(discover), "--python", sys.executable]
+    done = hvdrun.run(*options, str(TORCH), env=environment(tmp_path, ELASTIC_WANTED="2"), timeout=100)
+    assert result(done)["size"] == 2
+
+
 @pytest.mark.parametrize("what", [pytest.param(w, marks=pytest.mark.nightly) if w == "hangs" else w for w in DISCOVERIES])
 def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
     """The job stays where it is, and grows when the script is well again."""

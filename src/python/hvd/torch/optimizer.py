@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
-from hvd import _world
+from hvd import _environment, _world
 from hvd._arguments import reduce_op
 from hvd._native import Adasum, Average
 from hvd._objects import broadcast_object
@@ -47,7 +47,8 @@ class _Distributed(GradScalerSupport, _Base):
         self._synchronized = False
         self._scaler_synchronized = False
         self._should_synchronize = True
-        alone = not _world.is_initialized() or _world.size() == 1
+        is_fixed = not _environment.flag("HOROVOD_ELASTIC")  # else other ranks may come
+        alone = not _world.is_initialized() or (_world.size() == 1 and is_fixed)
         if alone or not settings.process_set.included():
             return
         self._hvd.watch(self._hvd_parameters())
