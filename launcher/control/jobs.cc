@@ -41,9 +41,11 @@ const std::map<std::string, std::string> usages{
      "\n"
      "  --json  as a JSON array\n"},
     {"stacks",
-     "Usage: hvdrun stacks [JOB]\n"
+     "Usage: hvdrun stacks [JOB] [--ops]\n"
      "Prints where each rank is: Python and native frames of its threads.  JOB is the beginning of a name that hvdrun\n"
-     "ps shows, or hvdrun's process id; it may be left out where only one job runs.\n"},
+     "ps shows, or hvdrun's process id; it may be left out where only one job runs.\n"
+     "\n"
+     "  --ops  its last operations instead, those under way, and the first in which ranks differ\n"},
     {"top",
      "Usage: hvdrun top [JOB] [--once] [--json]\n"
      "Shows what a job's steps spend their time on, over the last half minute: every two seconds, until the job ends.\n"
@@ -122,9 +124,9 @@ void refuse_stopped(const JobMatch& found) {
                 formatted("kill -CONT {} lets it go on", found.job.owner.pid));
 }
 
-int print_stacks(const JobMatch& found) {
+int print_stacks(const JobMatch& found, bool operations) {
   refuse_stopped(found);
-  return std::fputs(ask_job(found.job.folder, "stacks", stacks_limit).c_str(), stdout) < 0;
+  return std::fputs(ask_job(found.job.folder, operations ? "operations" : "stacks", stacks_limit).c_str(), stdout) < 0;
 }
 
 struct TopOptions {
@@ -220,6 +222,7 @@ std::vector<RunningJob> running_jobs() {
 int job_command(const std::vector<std::string>& words) {
   const std::string& command = words[0];
   TopOptions options;
+  bool operations = false;
   std::string name;
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--help" || words[i] == "-h") return std::fputs(usages.at(command).c_str(), stdout) < 0;
@@ -227,6 +230,8 @@ int job_command(const std::vector<std::string>& words) {
         formatted("hvdrun {} --help; to run a program of that name: hvdrun -- {}", command, command);
     if ((command == "ps" || command == "top") && words[i] == "--json")
       options.json = true;
+    else if (command == "stacks" && words[i] == "--ops")
+      operations = true;
     else if (command == "top" && words[i] == "--once")
       options.once = true;
     else if (words[i].starts_with('-'))
@@ -239,7 +244,7 @@ int job_command(const std::vector<std::string>& words) {
   if (command == "ps") return options.json ? list_as_json(find_jobs()) : list_jobs();
   const JobMatch found = choose(name);
   if (command == "top") return show_top(found, options);
-  return command == "kill" ? kill_job(found) : print_stacks(found);
+  return command == "kill" ? kill_job(found) : print_stacks(found, operations);
 }
 
 }  // namespace hvd::launcher

@@ -161,6 +161,11 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
     case Type::steps:
       if (events_.steps) events_.steps(rank, wire::decode_step_records(frame.body));
       break;
+    case Type::operations:
+      if (events_.operations) try {
+          events_.operations(rank, wire::rank_operations_from_json(frame.body));
+        } catch (const Error&) {}
+      break;
     case Type::stall:
       if (events_.stall) try {
           events_.stall(rank, wire::stalls_from_json(frame.body, static_cast<int>(ranks_.size())));
@@ -357,6 +362,13 @@ bool Session::ask_stack(int rank, bool native) {
   const RankState& state = at(rank);
   if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return false;
   send(rank, Type::stacks, native ? "native" : "");
+  return true;
+}
+
+bool Session::ask_operations(int rank, std::uint32_t most) {
+  const RankState& state = at(rank);
+  if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return false;
+  send(rank, Type::ask_operations, bytes_of(most));
   return true;
 }
 

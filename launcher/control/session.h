@@ -21,6 +21,7 @@
 #include "wire/hello.h"
 #include "wire/manifest.h"
 #include "wire/message.h"
+#include "wire/operation_record.h"
 #include "wire/stack_picture.h"
 #include "wire/stalls.h"
 #include "wire/start_report.h"
@@ -43,6 +44,7 @@ struct SessionEvents {
   std::function<void(int rank, const wire::StatusReport&)> standing;
   std::function<void(int rank, const wire::StackPicture&)> stack;
   std::function<void(int rank, const std::vector<wire::StepRecord>&)> steps;
+  std::function<void(int rank, wire::RankOperations)> operations;
   std::function<void(const std::string& host, const wire::CleanupResult&)> swept;
   std::function<void(int rank, std::uint64_t bytes)> taken;
   std::function<void(int rank, bool paused)> paused;
@@ -106,6 +108,8 @@ class Session {
   void tell_complete();
   /// Asks where a rank is; the answer is the event `stack`.  False when the rank's guard is gone.
   bool ask_stack(int rank, bool native);
+  /// Asks for a rank's last operations, at most @p most; the answer is the event `operations`.  False likewise.
+  bool ask_operations(int rank, std::uint32_t most);
   /// Lets the guards exit.  On each host but this one a guard first looks over its host: the event `swept`.
   void release_all();
   /// How many hosts have not answered release_all() yet.

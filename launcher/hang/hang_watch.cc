@@ -128,6 +128,9 @@ void HangWatch::tell(const IncidentNotice& event) {
       if (session_.ranks()[r].stage >= RankStage::ended) ended.push_back(static_cast<int>(r));
     for (const std::string& line : hang_lines(event.incident, event.seconds, map_, pictures, ended))
       callbacks_.say(line);
+    const bool of_operations =
+        event.incident.kind == IncidentKind::operation || event.incident.kind == IncidentKind::stuck;
+    if (event.kind == NoticeKind::opened && of_operations && callbacks_.keep_operations) callbacks_.keep_operations();
   });
 }
 

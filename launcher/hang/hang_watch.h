@@ -22,6 +22,8 @@ class HangWatch {
     std::function<void(const std::vector<int>& ranks, std::function<void(const Pictures&)> done)> ask;
     /// Called when an incident has lasted for HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
     std::function<void(const std::string& why)> give_up;
+    /// Called when ranks begin to wait for an operation, after the words about it.
+    std::function<void()> keep_operations;
   };
   /// @param patience  nothing: the user wants no messages about hangs
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, WatchCallbacks callbacks);

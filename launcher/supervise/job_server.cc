@@ -16,6 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr std::size_t most_operations_shown = 8;
 constexpr auto python_limit = 3000ms;   // a guard gives up after 1.5 s
 constexpr auto native_limit = 12000ms;  // and after 8 s more
 
@@ -95,6 +96,12 @@ void JobServer::obey(const QueryServer::Query& call) {
   }
   if (call.line == "top" || call.line == "top json")
     return commands_.answer(call.id, callbacks_.top(call.line == "top json"));
+  if (call.line == "operations")
+    return callbacks_.operations([this, id = call.id](const wire::JobOperations& operations) {
+      std::string text = operations_text(operations, most_operations_shown);
+      for (const std::string& line : difference_between(operations).lines) text += line + "\n";
+      commands_.answer(id, text);
+    });
   if (call.line != "stacks") return commands_.answer(call.id, "this job does not know that command\n");
   std::vector<int> all;
   for (const MappedRank& p : map_.ranks) all.push_back(p.rank);

@@ -10,6 +10,7 @@
 #include "launcher/control/query_server.h"
 #include "launcher/control/session.h"
 #include "launcher/hang/hang_text.h"
+#include "wire/operation_record.h"
 
 namespace hvd::launcher {
 
@@ -26,6 +27,8 @@ class JobServer {
   struct ServerCallbacks {
     std::function<void()> kill;
     std::function<std::string(bool as_json)> top;
+    /// @p done is called later, with the last operations of all ranks.
+    std::function<void(std::function<void(const wire::JobOperations&)> done)> operations;
   };
 
   JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,

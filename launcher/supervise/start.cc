@@ -158,9 +158,11 @@ void Supervisor::start() {
   job_id_ = job_id;
   std::string title = name(job_.payload.wire);
   for (std::size_t i = 1; i < job_.programs.size(); ++i) title += " : " + name(job_.programs[i].payload);
+  operations_ = std::make_unique<KeptOperations>(*session_, job_.map, job_id);
   live_ = std::make_unique<JobServer>(
       *session_, job_.map, folder_.path(), JobDescription{job_id, title, started_wall_seconds_, grace_seconds_},
-      JobServer::ServerCallbacks{[this] { on_signal(SIGTERM); }, [this](bool as_json) { return top(as_json); }});
+      JobServer::ServerCallbacks{[this] { on_signal(SIGTERM); }, [this](bool as_json) { return top(as_json); },
+                                 [this](auto done) { operations_->ask(std::move(done)); }});
   watch_ = std::make_unique<HangWatch>(
       *session_, job_.map, patience(),
       HangWatch::WatchCallbacks{[this](const std::string& line) {
@@ -169,7 +171,7 @@ void Supervisor::start() {
                                 [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
                                   live_->ask(ranks, std::move(done));
                                 },
-                                [this](const std::string& why) { give_up(why); }});
+                                [this](const std::string& why) { give_up(why); }, [this] { keep_operations(); }});
 }
 
 std::unique_ptr<ElasticPart> Supervisor::elastic_part(const std::string& job_id,

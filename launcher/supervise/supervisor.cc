@@ -90,6 +90,7 @@ SessionEvents Supervisor::events() {
     };
   }
   e.steps = [this](int rank, const std::vector<wire::StepRecord>& steps) { report_.add(rank, steps, seconds_now()); };
+  e.operations = [this](int rank, wire::RankOperations operations) { operations_->take(rank, std::move(operations)); };
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
   e.standing = [this](int rank, const wire::StatusReport& standing) { watch_->standing(rank, standing); };
@@ -151,6 +152,23 @@ void Supervisor::write_metrics() {
   if (!trouble.empty()) say("hvdrun: " + trouble);
 }
 
+/// The ranks do not go on: where do they differ?
+void Supervisor::keep_operations() {
+  operations_->ask([this](const wire::JobOperations& operations) {
+    if (!end_.goes_on()) return;
+    const wire::RankDifference difference = difference_between(operations);
+    const auto tell = [&](const std::string& line) {  // a rank that is merely late has been named already
+      if (difference.branches)
+        say("        " + line);
+      else
+        detail(line);
+    };
+    for (const std::string& line : difference.lines) tell(line);
+    if (const std::string path = operations_->keep(operations); !path.empty())
+      tell("the last operations of all ranks: hvd-timeline desync " + path);
+  });
+}
+
 void Supervisor::tell_mpi_problem() {
   for (const std::string& line : mpi_problem_) say(line);
 }
@@ -169,6 +187,7 @@ void Supervisor::loop() {
     if (input_) input_->turn();
     printer_.turn();
     live_->turn();
+    operations_->turn();
     report_.turn(seconds_now());
     if (metrics_ && metrics_->is_due(seconds_now())) write_metrics();
     if (end_.goes_on()) watch_->turn();
@@ -456,6 +475,9 @@ int Supervisor::conclude() {
   outcome.use.diagnosis = report_.diagnosis();
   tell_outcome(outcome, job_.settings, printer_, results_.get());
   if (outcome.verdict.first_cause && !verbose_) tell_mpi_problem();
+  if (outcome.verdict.exit_code != 0)
+    if (const std::string path = operations_->keep(operations_->last()); !path.empty())
+      detail("the last operations of the ranks that failed: hvd-timeline desync " + path);
   if (results_) results_->finish(outcome.verdict.first_cause);
   printer_.flush_all(ended_.signal ? 500 : 60000);
   return outcome.verdict.exit_code;

@@ -29,6 +29,7 @@
 #include "launcher/supervise/job_cleanup.h"
 #include "launcher/supervise/job_end.h"
 #include "launcher/supervise/job_server.h"
+#include "launcher/supervise/kept_operations.h"
 #include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
@@ -69,6 +70,7 @@ class Supervisor {
   std::string top(bool as_json) const;
   void write_metrics();
   std::string what_runs() const;
+  void keep_operations();
   std::string same_job() const;
   std::optional<HangLimits> patience() const;
   void give_up(const std::string& why);
@@ -86,11 +88,12 @@ class Supervisor {
   std::unique_ptr<TimelineFile> timeline_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<RankStarter> starter_;
-  std::unique_ptr<Input> input_;          ///< --stdin
-  std::unique_ptr<Results> results_;      ///< --results
-  std::unique_ptr<JobServer> live_;       ///< from the moment there is a session
-  std::unique_ptr<HangWatch> watch_;      ///< likewise
-  std::unique_ptr<ElasticPart> elastic_;  ///< of an elastic job, likewise
+  std::unique_ptr<Input> input_;                ///< --stdin
+  std::unique_ptr<Results> results_;            ///< --results
+  std::unique_ptr<JobServer> live_;             ///< from the moment there is a session
+  std::unique_ptr<HangWatch> watch_;            ///< likewise
+  std::unique_ptr<KeptOperations> operations_;  ///< likewise
+  std::unique_ptr<ElasticPart> elastic_;        ///< of an elastic job, likewise
 
   LiveReport report_;
   std::unique_ptr<MetricsFile> metrics_;  ///< --metrics

@@ -132,7 +132,7 @@ std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core:
   set_hooks();  // after MPI has set its own, so that ours run first
   const trace::TraceSettings settings = trace::settings_from_environment();
   auto fresh = std::make_unique<core::Engine>(std::move(opened.transport), config);
-  fresh->recorder().begin_epoch(opened.epoch);
+  fresh->begin_epoch(opened.epoch);
   if (settings.start == trace::TraceSettings::Start::now)
     start_trace(*fresh, settings, settings.path, settings.mark_cycles);
   if (opened.watch) opened.watch->tell(fresh.get());

@@ -53,6 +53,11 @@ class Engine {
   gpu::Platform& gpus() { return shared_.gpus; }
   trace::Tracer& tracer() { return shared_.tracer; }
   recorder::StepRecorder& recorder() { return shared_.status.recorder(); }
+  /// The world that this is, by its number: for what is recorded.
+  void begin_epoch(std::int64_t epoch) {
+    recorder().begin_epoch(epoch);
+    shared_.recorder.begin_epoch(epoch);
+  }
   OperationTable& operations() { return shared_.operations; }
   /// A living set by its id, the global one too.  Throws Error{usage}.
   std::shared_ptr<const SetInfo> known(int id) const;

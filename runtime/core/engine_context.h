@@ -8,6 +8,7 @@
 #include "core/batch.h"
 #include "core/operation_table.h"
 #include "core/rank_status.h"
+#include "recorder/operation_recorder.h"
 #include "recorder/tracer.h"
 
 namespace hvd::core {
@@ -20,6 +21,7 @@ struct EngineContext {
   std::function<void(int rank, const std::string& text, const std::string& names)> gone;
   Batch::Special special;  ///< of the global set
   RankStatus status;
+  recorder::OperationRecorder recorder{status.recorder().memory()};
   OperationTable operations{status};
   trace::Tracer tracer;
   std::uint32_t traced = 0;           ///< parts of batches numbered for the timeline so far

@@ -31,6 +31,7 @@ struct alignas(64) NameEntry {
   std::uint64_t after_epoch = 0;
   std::string name;
   std::uint64_t submitted_at = 0;  ///< commands that had been carried out
+  std::uint64_t recorded_at = 0;   ///< the name, in the recorder's memory; 0: nowhere
   ops::Scale scale;                ///< by the signature
   trace::Track track;              ///< zeroed when the signature changes
   Signature signature;             ///< last: its unused dimensions are never touched

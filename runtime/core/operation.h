@@ -67,6 +67,7 @@ struct alignas(64) Operation {
   std::uint8_t parity = 0;       ///< which of its two slots an eager tensor is in
   bool by_bit = false;           ///< announced by its ready bit, not by a record
   bool more = false;             ///< some of what follows dim0 has been written
+  std::uint32_t recorded = 0;    ///< its number in the recorder
 
   // A second line, not touched by most.
   /// Who wants to be told of the end.

@@ -58,7 +58,7 @@ bool ProcessSet::advance(StepLimit limit) {
       batch_moves_ += moved;
       any |= moved;
       if (batch_.running()) return any;
-      moves(false);
+      moves(false, shared_.recorder.now());
       executed();
     }
     const std::uint32_t type = commands_.read(command_);
@@ -105,14 +105,14 @@ bool ProcessSet::carry_out(std::uint32_t type) {
       break;
   }
   if (batch_.running()) return false;
-  moves(false);
+  if (moving_) moves(false, shared_.recorder.now());
   executed();
   return true;
 }
 
 /// A batch of this set is under way: data moves.
-void ProcessSet::moves(bool now) {
-  if (std::exchange(moving_, now) != now) shared_.status.recorder().moves(now);
+void ProcessSet::moves(bool now, std::int64_t ns) {
+  if (std::exchange(moving_, now) != now) shared_.status.recorder().moves(now, ns);
 }
 
 void ProcessSet::executed() { node_.board(node_.me).executed.store(++executed_, std::memory_order_seq_cst); }
@@ -129,7 +129,9 @@ void ProcessSet::start_batch(ByteReader& r) {
   if (const int fresh = rounds_.end()) shared_.status.steps(fresh, steps_ += fresh);
   tracer_.cycle();
   if (ops.size() != count) return;
-  moves(true);
+  const std::int64_t now = shared_.recorder.now();
+  for (const Operation* op : ops) shared_.recorder.began(op->recorded, now);
+  moves(true, now);
   batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
@@ -228,7 +230,9 @@ void ProcessSet::outdate(ByteReader& r) {
 }
 
 void ProcessSet::end(std::span<Operation* const> ops, int status, const std::string& error) {
+  const std::int64_t now = shared_.recorder.now();
   for (Operation* op : ops) {
+    shared_.recorder.ended(std::exchange(op->recorded, 0), status, now);
     op->status = status;
     if (status != HVD_OK) [[unlikely]] {
       op->error = error;
@@ -251,7 +255,7 @@ void ProcessSet::fail_all(int code, const std::string& text) {
   }
   if (batch_.running() && world_.nodes.size() > 1 && !transport_->gives_memory_back()) node_.keep();
   batch_.drop();
-  moves(false);
+  moves(false, shared_.recorder.now());
   batch_.fail_device(code, text);
   names_.in_flight([this](NameEntry& e) {
     tracer_.failed(e.track);

@@ -36,6 +36,8 @@ class ProcessSet {
   ProcessSet(World world, const Config& config, std::shared_ptr<transport::Transport> transport, memory::Node node,
              EngineContext& shared);
   const World& world() const { return world_; }
+  /// Its id, before anything is submitted.
+  void give_id(int id) { id_ = id; }
 
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
   /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
@@ -93,7 +95,7 @@ class ProcessSet {
   bool advance(StepLimit limit);
   bool carry_out(std::uint32_t type);
   void executed();
-  void moves(bool now);
+  void moves(bool now, std::int64_t ns);
   void start_batch(negotiate::ByteReader& r);
   void assign(negotiate::ByteReader& r);
   void evict(negotiate::ByteReader& r);
@@ -118,6 +120,7 @@ class ProcessSet {
   OperationTable& operations_;
   trace::Tracer& tracer_;
   const std::uint32_t ids_;
+  int id_ = 0;
 
   std::mutex mutex_;  ///< guards the submit side: what is declared from here to broken_text_
   NameTable names_;

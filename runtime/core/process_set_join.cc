@@ -28,6 +28,8 @@ Operation& ProcessSet::submit_join(const CheckedRequest& p) {
   e.signature = p.signature;
   e.in_flight.store(true, std::memory_order_relaxed);
   join_op_ = op;
+  op->recorded = shared_.recorder.submitted({submitted_.load(std::memory_order_relaxed), id_, p.signature.kind}, "join",
+                                            e.recorded_at, shared_.recorder.now());
   count(1);
   if (tracer_.enabled()) tracer_.submitted(e.track, {"join", trace::TraceOp::join, 0, {}, world_.world_rank(0)});
   announce_join(records_only_ ? negotiate::has_joined : negotiate::wants_to_join);

@@ -78,6 +78,8 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
 bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries) {
   bool records = false;
   std::int64_t bytes = 0;
+  const std::int64_t now = shared_.recorder.now();
+  const std::uint64_t first = submitted_.load(std::memory_order_relaxed) - requests.size();  // counted already
   const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     NameEntry& e = *entries[i];
@@ -85,6 +87,9 @@ bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<Na
     const bool same = e.signature == requests[i].signature;
     if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
     bytes += static_cast<std::int64_t>(e.bytes);
+    const Signature& s = e.signature;
+    op.recorded = shared_.recorder.submitted({first + i, id_, s.kind, s.dtype, static_cast<std::int64_t>(e.bytes)},
+                                             e.name, e.recorded_at, now);
     e.submitted_at = group_failures_.submitted_at(e, executed);
     if (tracer_.enabled()) trace_submitted(e, op.dim0);
     if (e.id != no_slot && same && !records_only_) {

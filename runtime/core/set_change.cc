@@ -93,6 +93,7 @@ void SetChangeStage::form() {
   for (int l : locals) arenas.push_back(context_.arenas[static_cast<std::size_t>(l)]);
   node_->attach_arenas(std::move(arenas));
   fresh_.set = std::make_shared<ProcessSet>(world_, context_.config, transport_, std::move(*node_), context_.shared);
+  fresh_.set->give_id(fresh_.id);
 }
 
 /// Everybody's part worked, or nobody has the set.

@@ -34,6 +34,9 @@ class StepRecorder {
   StepRecorder(const StepRecorder&) = delete;
   StepRecorder& operator=(const StepRecorder&) = delete;
 
+  /// The guard's; nullptr: there is none.
+  wire::RecorderMemory* memory() const { return memory_; }
+
   /// Steps count from 1 again.  @p epoch  which world this is
   void begin_epoch(std::int64_t epoch);
 
@@ -55,11 +58,10 @@ class StepRecorder {
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
 
-  /// A process set has begun, or ended, to move data.  One thread at a time.
-  void moves(bool now) {
+  /// A process set has begun, or ended, to move data, at @p ns.  One thread at a time.
+  void moves(bool now, std::int64_t ns) {
     if (!memory_) return;
     if (now ? moving_sets_++ != 0 : --moving_sets_ != 0) return;
-    const std::int64_t ns = trace::monotonic_ns();
     moved_.store(moved_.load(std::memory_order_relaxed) + (now ? -ns : ns), std::memory_order_relaxed);
   }
 

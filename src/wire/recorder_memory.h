@@ -1,5 +1,5 @@
-/// @file recorder_memory.h — the recorder: what a rank did in its last steps, readable while it is stopped and when it
-/// has ended.
+/// @file recorder_memory.h — the recorder: what a rank did in its last steps, and its last operations, readable while
+/// it is stopped and when it has ended.
 ///
 /// Sealed memory, made by the guard and inherited by the rank; the descriptor's number is in HVD_RECORDER_FD.  The
 /// rank's libhvd writes, the guard reads, and distrusts what it reads.  Pages that nobody writes cost nothing.  Header
@@ -17,7 +17,7 @@
 namespace hvd::wire {
 
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
-inline constexpr std::uint64_t recorder_mark = 0x3163657264765348;  ///< "HSvdrec1"
+inline constexpr std::uint64_t recorder_mark = 0x3263657264765348;  ///< "HSvdrec2"
 
 /// Records one after another; the newest take the place of the oldest.  One thread writes at a time, one reads.
 template <typename Record, std::size_t capacity>
@@ -61,10 +61,37 @@ class RecordRing {
   std::array<Slot, capacity> slots_;
 };
 
+/// One operation.  Its submission is written first, by one thread; then, by another perhaps, how it goes on.
+struct OperationSlot {
+  std::atomic<std::uint64_t> turn;      ///< the operation's number, from 1 on; 0: is being written
+  std::atomic<std::uint64_t> sequence;  ///< from 0 on, of this rank's in its process set; epoch in the upper 16 bits
+  std::atomic<std::int64_t> submit_ns, begin_ns, end_ns;  ///< CLOCK_MONOTONIC; 0: not yet
+  std::atomic<std::int64_t> bytes;                        ///< of this rank's tensor
+  std::atomic<std::uint64_t> name_at;                     ///< in OperationNames
+  std::atomic<std::uint64_t> what;                        ///< kind, dtype: 8 bits each; set: 16; hvd_status: 32
+};
+static_assert(sizeof(OperationSlot) == 64);
+
+/// Names, zero-terminated, one after another; the newest take the place of the oldest, and those still in use are
+/// written again before that.
+struct OperationNames {
+  static constexpr std::size_t size = 256 << 10, longest = 120;
+  std::atomic<std::uint64_t> written;  ///< bytes so far; a name at n is there while written - n <= size
+  char text[size];
+};
+
+struct RecordedOperations {
+  static constexpr std::uint64_t size = 4096;
+  std::atomic<std::uint64_t> taken;  ///< numbers given away
+  std::array<OperationSlot, size> slots;
+  OperationNames names;
+};
+
 /// All zero but the mark when it is made; never constructed, which would touch all of its pages.
 struct RecorderMemory {
   std::uint64_t mark;
   RecordRing<StepRecord, 1024> steps;
+  alignas(64) RecordedOperations operations;
 };
 
 inline constexpr std::size_t recorder_bytes = (sizeof(RecorderMemory) + 4095) / 4096 * 4096;

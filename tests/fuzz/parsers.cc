@@ -28,6 +28,7 @@
 #include "wire/link.h"
 #include "wire/manifest.h"
 #include "wire/meeting_message.h"
+#include "wire/operation_record.h"
 #include "wire/payload_ready.h"
 #include "wire/pmix_message.h"
 #include "wire/sim_channel.h"
@@ -106,6 +107,13 @@ void steps(const std::string& s) {
   for (const wire::StepRecord& r : records)
     hold(r.waited_ns + r.moved_ns + r.input_ns + r.save_ns + r.collect_ns <= r.step_ns && r.number >= 0);
   hold(encode(wire::decode_step_records(encode(records))) == encode(records));
+}
+
+void operations(const std::string& s) {
+  const auto ranks = wire::operations_of_file(s);
+  hold(wire::operations_file(wire::operations_of_file(wire::operations_file(ranks))) == wire::operations_file(ranks));
+  (void)difference_between(ranks);
+  (void)operations_text(ranks, 4);
 }
 
 void death(const std::string& s) { there_and_back(wire::death_from_json, s); }
@@ -249,6 +257,14 @@ std::vector<std::string> steps_samples() {
                   {wire::StepRecord{.number = 7, .step_ns = 100, .input_ns = 40, .waited_ns = -3, .moved_ns = 70}})};
 }
 
+std::vector<std::string> operations_samples() {
+  wire::OperationRecord o;
+  o.sequence = 3, o.name = "grad/a", o.bytes = 400, o.submit_ns = 7;
+  const wire::RankOperations one{"h", 9, 4, {o}};
+  o.kind = 5, o.end_ns = 8, o.set = 1;
+  return {wire::operations_file({{0, one}, {2, {"g", 9, 4, {o}}}})};
+}
+
 std::vector<std::string> pmix_samples() {
   return {encode(wire::PmixMessage{}),
           encode(wire::PmixMessage{.rank = 1, .token = 2, .ranks = {0, 1}, .data = "abc"})};
@@ -332,6 +348,7 @@ const std::vector<Parser>& parsers() {
                                  {"death", death, death_samples},
                                  {"pmix", pmix, pmix_samples},
                                  {"steps", steps, steps_samples},
+                                 {"operations", operations, operations_samples},
                                  {"meeting", meeting, meeting_samples},
                                  {"bodies", bodies, body_samples},
                                  {"frames", frames, frame_samples},

@@ -82,10 +82,10 @@ def test_late_input_of_one_rank_is_waiting_on_the_other(how: str) -> None:
     pytest.importorskip("torch")
     steps = run(BEGIN + how + "SLOW_INPUT = True\n" + TRAIN)
     assert [s["number"] for s in steps[0]] == [s["number"] for s in steps[1]] == list(range(2, 16))
-    assert 20 <= mean(steps[1], "input_ns") < 35
-    assert mean(steps[1], "waited_ns") < 10
-    assert mean(steps[0], "input_ns") < 10
-    assert 10 < mean(steps[0], "waited_ns") < 35
+    assert 20 <= mean(steps[1], "input_ns")
+    assert mean(steps[0], "input_ns") < mean(steps[1], "input_ns") / 2
+    assert mean(steps[0], "waited_ns") > 10
+    assert mean(steps[1], "waited_ns") < mean(steps[0], "waited_ns") / 2
     for step in steps[0] + steps[1]:
         assert step["operations"] > 0 and step["operation_bytes"] > 64 * 64 * 4
         parts = ("input_ns", "waited_ns", "moved_ns", "collect_ns", "save_ns")
@@ -166,5 +166,4 @@ print("steps", hvd.rank(), json.dumps([s._asdict() for s in own_steps()]), flush
     assert 10 <= len(steps[0]) == len(steps[1])
     assert [s["number"] for s in steps[0]] == [s["number"] for s in steps[1]]
     assert mean(steps[0], "waited_ns") > 15
-    assert mean(steps[1], "waited_ns") < 10
-    assert mean(steps[0], "step_ns") < 40
+    assert mean(steps[1], "waited_ns") < mean(steps[0], "waited_ns") / 2

@@ -3,11 +3,25 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "merge.h"
 #include "timeline_report.h"
+#include "wire/operation_record.h"
 
 namespace {
+
+constexpr std::size_t most_bytes = 512u << 20;
+
+/// 1: they differ.
+int tell_difference(const std::string& path) {
+  const std::vector<std::string> lines =
+      difference_between(hvd::wire::operations_of_file(hvd::read_file(path, most_bytes))).lines;
+  for (const std::string& line : lines) std::puts(line.c_str());
+  if (lines.empty()) std::puts("no rank waits for an operation that another has not submitted");
+  if (std::fflush(stdout) != 0) return static_cast<int>(hvd::Code::unavailable);
+  return lines.empty() ? 0 : 1;
+}
 
 int run(int argc, char** argv) {
   CLI::App app(
@@ -36,6 +50,9 @@ int run(int argc, char** argv) {
   report->add_option("FILE", input, "A timeline, whole or cut off")->required();
   report->add_flag("--json", json, "Print JSON instead of tables");
 
+  CLI::App* desync = app.add_subcommand("desync", "Name the first operation in which the ranks of a job differ");
+  desync->add_option("FILE", input, "What hvdrun kept of a job that hung or failed: JOB.ops")->required();
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : static_cast<int>(hvd::Code::usage); }
@@ -45,6 +62,7 @@ int run(int argc, char** argv) {
       std::fprintf(stderr, "hvd-timeline: %s\n", hvd::printable(warning).c_str());
     return 0;
   }
+  if (desync->parsed()) return tell_difference(input);
   const hvd::timeline::TimelineReport made = hvd::timeline::make_report(input);
   const std::string text = json ? to_json(made) : to_text(made);
   std::fwrite(text.data(), 1, text.size(), stdout);

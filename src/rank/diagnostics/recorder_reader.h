@@ -1,9 +1,11 @@
 /// @file recorder_reader.h — the memory in which a rank records what it does, as its guard reads it.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "rank/diagnostics/sealed_memory.h"
+#include "wire/operation_record.h"
 #include "wire/recorder_memory.h"
 #include "wire/step_record.h"
 
@@ -20,8 +22,12 @@ class RecorderReader {
   /// Steps that were recorded since the last call: a few hundred, and more with the next call.  What was overwritten
   /// before it could be read is left out.
   std::vector<wire::StepRecord> next_steps();
+  /// The last operations, at most @p most.
+  wire::RankOperations last_operations(std::size_t most, std::int64_t now_ns) const;
 
  private:
+  std::string name_at(std::uint64_t at) const;
+
   SealedMemory memory_;
   wire::RecorderMemory* recorder_ = nullptr;
   std::uint64_t steps_read_ = 0;

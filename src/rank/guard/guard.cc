@@ -42,8 +42,9 @@ constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants
 constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
 constexpr auto others_may_end = milliseconds(5000);  ///< other guards of this host, when hvdrun is out of reach
 constexpr auto daemon_may_end = milliseconds(1000);
-constexpr auto tick = milliseconds(500);          ///< how often what has no descriptor is looked at
-constexpr auto steps_every = milliseconds(1000);  ///< hvdrun hears of a rank's steps
+constexpr auto tick = milliseconds(500);             ///< how often what has no descriptor is looked at
+constexpr auto steps_every = milliseconds(1000);     ///< hvdrun hears of a rank's steps
+constexpr std::size_t operations_of_the_dead = 256;  ///< what a rank that failed had done last
 constexpr auto no_time = Clock::time_point::max();
 
 enum class State { connecting, waiting, running, ending, reported, done };
@@ -197,6 +198,12 @@ class Guard {
         else if (!process_->shooting())
           process_->begin_stack(body == "native");
         return;
+      case Type::ask_operations: {
+        std::uint32_t most = 0;
+        if (body.size() == sizeof most) std::memcpy(&most, body.data(), sizeof most);
+        if (process_) process_->send_operations(outbox_, most);
+        return;
+      }
       case Type::input:
         if (process_) process_->input().add(body);
         return;
@@ -348,6 +355,8 @@ class Guard {
     if (!streams_end && now < clean_until_) return;  // else somebody outside our reach holds them
     process_->send_steps(outbox_);
     wire::DeathRecord r = process_->record(outbox_, stopped_);
+    if (r.cause != wire::Cause::finished && r.cause != wire::Cause::unstarted)
+      process_->send_operations(outbox_, operations_of_the_dead);
     for (const auto& [pid, name] : killed_) r.ended.push_back(name);
     if (alone_ && r.cause == wire::Cause::stopped) r.text = "hvdrank or mpirun, which it ran under, was killed";
     report(r);

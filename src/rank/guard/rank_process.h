@@ -49,6 +49,10 @@ class RankProcess {
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
   /// What it has recorded of its steps since the last call, as far as @p outbox has room.
   void send_steps(Outbox& outbox);
+  /// Its last operations, at most @p most, as Type::operations.
+  void send_operations(Outbox& outbox, std::size_t most) {
+    outbox.add(wire::Type::operations, to_json(recorder_.last_operations(most, mono_ns())));  // at most a megabyte
+  }
   /// Shows the rank that hosts have changed (wire/status_page.h).
   void tell_host_change(std::uint64_t change) { status_page_.tell_host_change(change); }
   /// Asks for a picture of the rank's stack.  Call step_stack() while shooting(): it sends the picture as Type::stack.

@@ -57,3 +57,18 @@ TEST_CASE("recorder reader: garbage in the memory is never more than a ring's wo
     CHECK(all <= 1024);
   }
 }
+
+TEST_CASE("recorder reader: garbage among the operations is bounded, and names stay text") {
+  std::mt19937_64 random(2);
+  for (int i = 0; i < 50; ++i) {
+    RecorderReader reader;
+    auto* const words = reinterpret_cast<std::uint64_t*>(&reader.data()->operations);
+    for (std::size_t w = 0; w < sizeof(hvd::wire::RecordedOperations) / 8; ++w) words[w] = random();
+    if (i % 2) reader.data()->operations.taken.store(random() % 10000);
+    if (i % 2)
+      for (std::uint64_t n = 1; n < 10000; ++n) reader.data()->operations.slots[n % 4096].turn.store(n);
+    const auto all = reader.last_operations(100000, 1);
+    CHECK(all.last.size() <= 4096);
+    CHECK(hvd::wire::rank_operations_from_json(to_json(all)).last.size() == all.last.size());
+  }
+}

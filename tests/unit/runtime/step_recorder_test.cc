@@ -68,9 +68,9 @@ TEST_CASE("step recorder: time counts for the innermost part, and parts are no l
   r.begin(StepPart::save);
   r.begin(StepPart::waiting);
   pass(15);
-  r.moves(true);
+  r.moves(true, hvd::trace::monotonic_ns());
   pass(25);
-  r.moves(false);
+  r.moves(false, hvd::trace::monotonic_ns());
   r.end(StepPart::waiting);
   r.end(StepPart::save);
   r.submitted(3, 4096);
@@ -153,12 +153,12 @@ TEST_CASE("step recorder: what callbacks tell of is waiting, in each step its pa
   r.asked();
   pass(20);
   r.step_ended();
-  r.moves(true);
+  r.moves(true, hvd::trace::monotonic_ns());
   pass(20);
   r.told();
   std::thread([&] { r.told(); }).join();
   r.told();  // of another world
-  r.moves(false);
+  r.moves(false, hvd::trace::monotonic_ns());
   pass(20);
   r.step_ended();
   const auto steps = guard.steps();
@@ -211,7 +211,7 @@ TEST_CASE("step recorder: without a guard nothing is counted") {
     r.begin_epoch(1);
     r.begin(StepPart::input);
     r.end(StepPart::input);
-    r.moves(true);
+    r.moves(true, hvd::trace::monotonic_ns());
     r.asked();
     r.told();
     r.step_ended();
