@@ -36,17 +36,16 @@ class OperationRecorder {
       name_at = keep(name);
     const std::uint64_t number = operations_->taken.fetch_add(1, std::memory_order_relaxed) + 1;
     wire::OperationSlot& slot = at(number);
-    slot.turn.store(0, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    slot.sequence.store((o.sequence & (~0ull >> 16)) | epoch_, std::memory_order_relaxed);
-    slot.submit_ns.store(now, std::memory_order_relaxed);
-    slot.begin_ns.store(0, std::memory_order_relaxed);
-    slot.end_ns.store(0, std::memory_order_relaxed);
-    slot.bytes.store(o.bytes, std::memory_order_relaxed);
-    slot.name_at.store(name_at, std::memory_order_relaxed);
+    slot.turn.store(0, std::memory_order_relaxed);  // before the rest, whose stores are releases
+    slot.sequence.store((o.sequence & (~0ull >> 16)) | epoch_, std::memory_order_release);
+    slot.submit_ns.store(now, std::memory_order_release);
+    slot.begin_ns.store(0, std::memory_order_release);
+    slot.end_ns.store(0, std::memory_order_release);
+    slot.bytes.store(o.bytes, std::memory_order_release);
+    slot.name_at.store(name_at, std::memory_order_release);
     slot.what.store(static_cast<std::uint64_t>(o.kind & 0xff) | static_cast<std::uint64_t>(o.dtype & 0xff) << 8 |
                         static_cast<std::uint64_t>(o.set & 0xffff) << 16,
-                    std::memory_order_relaxed);
+                    std::memory_order_release);
     slot.turn.store(number, std::memory_order_release);
     return static_cast<std::uint32_t>(number);
   }

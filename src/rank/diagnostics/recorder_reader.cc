@@ -54,20 +54,19 @@ wire::RankOperations RecorderReader::last_operations(std::size_t most, std::int6
     const wire::OperationSlot& slot = operations.slots[number % operations.slots.size()];
     if (slot.turn.load(std::memory_order_acquire) != number) continue;
     wire::OperationRecord o;
-    const std::uint64_t sequence = slot.sequence.load(std::memory_order_relaxed);
-    const std::uint64_t what = slot.what.load(std::memory_order_relaxed);
+    const std::uint64_t sequence = slot.sequence.load(std::memory_order_acquire);
+    const std::uint64_t what = slot.what.load(std::memory_order_acquire);
     o.epoch = static_cast<std::int64_t>(sequence >> 48);
     o.sequence = static_cast<std::int64_t>(sequence & (~0ull >> 16));
     o.kind = static_cast<int>(what & 0xff);
     o.dtype = static_cast<int>(what >> 8 & 0xff);
     o.set = static_cast<int>(what >> 16 & 0xffff);
     o.status = static_cast<std::int32_t>(what >> 32);
-    o.bytes = positive(slot.bytes.load(std::memory_order_relaxed));
-    o.submit_ns = positive(slot.submit_ns.load(std::memory_order_relaxed));
-    o.begin_ns = positive(slot.begin_ns.load(std::memory_order_relaxed));
-    o.end_ns = positive(slot.end_ns.load(std::memory_order_relaxed));
-    o.name = name_at(slot.name_at.load(std::memory_order_relaxed));
-    std::atomic_thread_fence(std::memory_order_acquire);
+    o.bytes = positive(slot.bytes.load(std::memory_order_acquire));
+    o.submit_ns = positive(slot.submit_ns.load(std::memory_order_acquire));
+    o.begin_ns = positive(slot.begin_ns.load(std::memory_order_acquire));
+    o.end_ns = positive(slot.end_ns.load(std::memory_order_acquire));
+    o.name = name_at(slot.name_at.load(std::memory_order_acquire));
     if (slot.turn.load(std::memory_order_relaxed) == number) r.last.push_back(std::move(o));
   }
   return r;
