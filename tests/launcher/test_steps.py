@@ -82,7 +82,7 @@ def test_late_input_of_one_rank_is_waiting_on_the_other(how: str) -> None:
     pytest.importorskip("torch")
     steps = run(BEGIN + how + "SLOW_INPUT = True\n" + TRAIN)
     assert [s["number"] for s in steps[0]] == [s["number"] for s in steps[1]] == list(range(2, 16))
-    assert 20 <= mean(steps[1], "input_ns")
+    assert mean(steps[1], "input_ns") >= 20
     assert mean(steps[0], "input_ns") < mean(steps[1], "input_ns") / 2
     assert mean(steps[0], "waited_ns") > 10
     assert mean(steps[1], "waited_ns") < mean(steps[0], "waited_ns") / 2
