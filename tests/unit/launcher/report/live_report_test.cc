@@ -10,7 +10,7 @@
 namespace hvd::launcher {
 namespace {
 
-wire::StepRecord told(std::int64_t number, std::int64_t waited_ms) {
+wire::StepRecord waited(std::int64_t number, std::int64_t waited_ms) {
   return {.number = number,
           .step_ns = 100'000'000,
           .input_ns = (50 - waited_ms) * 1'000'000,
@@ -23,8 +23,8 @@ TEST_CASE("live report: the whole job, and its last half minute") {
   report.place(0, "a"), report.place(1, "b"), report.give_cores(1, 4);
   double now = 1000;
   for (int n = 1; n <= 600; ++n, now += 0.1) {
-    report.add(0, {told(n, n > 240 ? 0 : 50)}, now);  // rank 1 is late at first, then rank 0
-    report.add(1, {told(n, n > 240 ? 50 : 0)}, now);
+    report.add(0, {waited(n, n > 240 ? 0 : 50)}, now);  // rank 1 is late at first, then rank 0
+    report.add(1, {waited(n, n > 240 ? 50 : 0)}, now);
   }
   CHECK(report.whole().steps() == 599);
   const Diagnosis recent = report.recent_diagnosis(now);
@@ -51,7 +51,7 @@ TEST_CASE("live report: the whole job, and its last half minute") {
 TEST_CASE("live report: what is left counts at the end; too few steps say nothing") {
   LiveReport report;
   report.expect(2);
-  report.add(0, {told(1, 0), told(2, 0), told(3, 0)}, 1);
+  report.add(0, {waited(1, 0), waited(2, 0), waited(3, 0)}, 1);
   CHECK(report.whole().steps() == 0);
   report.finish();
   CHECK(report.whole().steps() == 2);
