@@ -139,14 +139,31 @@ bool Sharing::step() {
   return moved;
 }
 
+namespace {
+
+/// Who made the file removes it when it leaves a world that is over; this rank may hear of that a little later.
+void throw_if_soon_revoked(const Transport& t) {
+  for (Limit soon(1);;) {
+    if (const std::string why = t.revoked(); !why.empty()) throw Error(Code::peer_lost, "init", why);
+    if (!soon.pause()) return;
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<void> share(Transport& t, const std::vector<int>& members, std::size_t bytes, double limit_seconds) {
   Sharing sharing(t, members, bytes);
   Limit limit(limit_seconds);
-  for (sharing.step(); !sharing.done(); sharing.step()) {
-    if (const std::string why = t.revoked(); !why.empty()) throw Error(Code::peer_lost, "init", why);
-    if (!limit.pause())
-      throw Error(Code::timeout, "init", "waited too long for the ranks of this node to map its shared memory",
-                  "did every rank call init?");
+  try {
+    for (sharing.step(); !sharing.done(); sharing.step()) {
+      if (const std::string why = t.revoked(); !why.empty()) throw Error(Code::peer_lost, "init", why);
+      if (!limit.pause())
+        throw Error(Code::timeout, "init", "waited too long for the ranks of this node to map its shared memory",
+                    "did every rank call init?");
+    }
+  } catch (const Error& e) {
+    if (e.code == Code::unavailable) throw_if_soon_revoked(t);
+    throw;
   }
   return sharing.memory();
 }

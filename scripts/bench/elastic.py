@@ -27,16 +27,14 @@ hvd.init()
 folder = sys.argv[1]
 if hvd.rank() == hvd.size() - 1:
     open(f"{folder}/pid", "w").write(str(os.getpid()))
-whole = hvd.size()
 
 @run
 def train(state):
-    after = 0
-    while after < 5:
+    while state.after < 5:
         hvd.allreduce(np.ones(1000, np.float32), name="gradient")
         time.sleep(0.01)
         state.step += 1
-        after += hvd.size() < whole
+        state.after += state.after > 0 or hvd.size() < state.whole  # a new one may have joined before the fifth
         if hvd.rank() == 0:
             with open(f"{folder}/steps", "a") as file:
                 file.write(f"{time.monotonic()} {state.step} {hvd.size()}\\n")
@@ -45,7 +43,8 @@ def train(state):
         state.commits.append(time.perf_counter() - before)
         del state.commits[:-50]
 
-state = ObjectState(broadcast_from_rank_0, hvd.rank, step=0, commits=[], data=np.zeros(int(sys.argv[2]) << 18, np.float32))
+values = dict(step=0, after=0, whole=hvd.size(), commits=[], data=np.zeros(int(sys.argv[2]) << 18, np.float32))
+state = ObjectState(broadcast_from_rank_0, hvd.rank, **values)
 train(state)
 if hvd.rank() == 0:
     print("commit", sorted(state.commits)[len(state.commits) // 2])
