@@ -45,14 +45,17 @@ bool nobody_has(int file) {
   return ::fcntl(file, F_SETSIG, SIGURG) == 0 && ::fcntl(file, F_SETLEASE, F_WRLCK) == 0;
 }
 
+double seconds(const timespec& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9; }
+
 bool remove_if_left(const std::string& path, const std::string& name, double since_seconds) {
   const bool of_mpi = is_of_mpi(name);
   if (!of_mpi && !is_of_gone_rank(name)) return false;
-  const Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat about {};
+  if (!of_mpi && ::lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode))  // its doorway, which is not opened
+    return about.st_uid == ::geteuid() && seconds(about.st_ctim) >= since_seconds && ::unlink(path.c_str()) == 0;
+  const Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file || ::fstat(file.get(), &about) != 0) return false;
-  const double made = static_cast<double>(about.st_ctim.tv_sec) + static_cast<double>(about.st_ctim.tv_nsec) / 1e9;
-  if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || made < since_seconds) return false;
+  if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || seconds(about.st_ctim) < since_seconds) return false;
   if (of_mpi && !nobody_has(file.get())) return false;  // the name does not say whose it is
   return ::unlink(path.c_str()) == 0;
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -66,5 +67,7 @@ TEST_CASE("leftovers: a rank's file stays while the rank lives, mapped or not") 
        {"hvd." + to_text(self) + ".0123456789abcdef", "hvd." + to_text(elsewhere) + ".0123456789abcdef", dead,
         "hvd." + to_text(gone) + ".short", std::string("hvd.12.0123456789abcdef")})
     std::ofstream(folder.root / name) << "0123456789";
-  CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{dead});
+  const std::string doorway = "hvd." + to_text(gone) + ".1123456789abcdef";  // killed before it was removed
+  REQUIRE(::mknod((folder.root / doorway).c_str(), S_IFSOCK | 0600, 0) == 0);
+  CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{dead, doorway});
 }
