@@ -60,8 +60,11 @@ class Watch(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
+        ranks_run = False
         while not self.over.wait(0.05):
-            ranks_run = (self.cluster.tmp("alpha") / "output").exists()
+            ranks_run = ranks_run or any(
+                path.is_file() and path.stat().st_size > 0 for path in (self.cluster.tmp("alpha") / "output").rglob("*")
+            )  # hvdrun makes the folder before the daemons have their keys out of their environments
             for host in self.cluster.names:
                 for pid, line in self.cluster.processes(host).items():
                     if not re.search("(^|[ /])env -i ", line):  # the cluster's own, which becomes hvdrun
