@@ -161,6 +161,9 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
     case Type::steps:
       if (events_.steps) events_.steps(rank, wire::decode_step_records(frame.body));
       break;
+    case Type::want_report:
+      if (events_.want_report) events_.want_report(rank);
+      break;
     case Type::operations:
       if (events_.operations) try {
           events_.operations(rank, wire::rank_operations_from_json(frame.body));
@@ -370,6 +373,12 @@ bool Session::ask_operations(int rank, std::uint32_t most) {
   if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return false;
   send(rank, Type::ask_operations, bytes_of(most));
   return true;
+}
+
+void Session::send_report(int rank, const std::string& json) {
+  const RankState& state = at(rank);
+  if (!state.gone && state.stage != RankStage::absent && state.stage != RankStage::clean)
+    send(rank, Type::live_report, json);
 }
 
 void Session::release_all() {

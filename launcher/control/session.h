@@ -44,6 +44,7 @@ struct SessionEvents {
   std::function<void(int rank, const wire::StatusReport&)> standing;
   std::function<void(int rank, const wire::StackPicture&)> stack;
   std::function<void(int rank, const std::vector<wire::StepRecord>&)> steps;
+  std::function<void(int rank)> want_report;  ///< its program asks for the job's live report
   std::function<void(int rank, wire::RankOperations)> operations;
   std::function<void(const std::string& host, const wire::CleanupResult&)> swept;
   std::function<void(int rank, std::uint64_t bytes)> taken;
@@ -109,6 +110,8 @@ class Session {
   /// Asks where a rank is; the answer is the event `stack`.  False when the rank's guard is gone.
   bool ask_stack(int rank, bool native);
   /// Asks for a rank's last operations, at most @p most; the answer is the event `operations`.  False likewise.
+  /// The job's live report, to a rank that wants it.
+  void send_report(int rank, const std::string& json);
   bool ask_operations(int rank, std::uint32_t most);
   /// Lets the guards exit.  On each host but this one a guard first looks over its host: the event `swept`.
   void release_all();

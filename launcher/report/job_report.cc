@@ -133,34 +133,38 @@ using Json = nlohmann::ordered_json;
 
 Json known(double value, bool is) { return is ? Json(value) : Json(); }
 
-Json findings_of(const Diagnosis& d) {
+/// @param most_ranks  of each finding
+Json findings_of(const Diagnosis& d, std::size_t most_ranks = SIZE_MAX) {
   Json findings = Json::array();
-  for (const Finding& f : d.findings)
+  for (const Finding& f : d.findings) {
+    const auto shown = static_cast<std::ptrdiff_t>(std::min(f.ranks.size(), most_ranks));
     findings.push_back({{"cause", cause_word(f.cause)},
-                        {"ranks", f.ranks},
+                        {"ranks", std::vector<int>(f.ranks.begin(), f.ranks.begin() + shown)},
                         {"host", f.host.empty() ? Json() : Json(f.host)},
                         {"seconds_a_step", f.seconds_a_step},
                         {"share_of_steps", f.share_of_steps},
                         {"others_waited_seconds_in_all", f.seconds_in_all},
                         {"what", f.what},
                         {"advice", f.advice}});
+  }
   return findings;
 }
 
-/// Means of a rank's steps.
+/// Means of steps.
 Json parts_of(const RankSums& sums) {
   const auto n = static_cast<double>(std::max<std::int64_t>(sums.steps, 1));
   const auto part = [&](Delay delay) { return sums.parts[static_cast<std::size_t>(delay)] / n; };
-  return {{"input_seconds", part(Delay::input)},
-          {"saving_seconds", part(Delay::saving)},
-          {"collecting_seconds", part(Delay::collecting)},
-          {"no_core_seconds", part(Delay::no_core)},
-          {"asleep_seconds", part(Delay::asleep)},
-          {"computing_seconds", part(Delay::computing)},
-          {"waited_for_ranks_seconds", sums.waited / n},
-          {"moved_seconds", sums.moved / n},
-          {"late_seconds_in_all", sums.late},
-          {"late_steps", sums.late_steps}};
+  return {{"input_seconds", part(Delay::input)},           {"saving_seconds", part(Delay::saving)},
+          {"collecting_seconds", part(Delay::collecting)}, {"no_core_seconds", part(Delay::no_core)},
+          {"asleep_seconds", part(Delay::asleep)},         {"computing_seconds", part(Delay::computing)},
+          {"waited_for_ranks_seconds", sums.waited / n},   {"moved_seconds", sums.moved / n}};
+}
+
+Json parts_of_rank(const RankSums& sums) {
+  Json parts = parts_of(sums);
+  parts["late_seconds_in_all"] = sums.late;
+  parts["late_steps"] = sums.late_steps;
+  return parts;
 }
 
 Json course_of(const StepStatistics& steps) {
@@ -183,13 +187,28 @@ std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::er
 
 std::string diagnosis_json(const Diagnosis& d, const StepStatistics& steps) {
   Json ranks = Json::array();
-  for (const auto& [rank, sums] : steps.ranks()) ranks.push_back({{"rank", rank}, {"step_parts", parts_of(sums)}});
+  for (const auto& [rank, sums] : steps.ranks()) ranks.push_back({{"rank", rank}, {"step_parts", parts_of_rank(sums)}});
   return text_of({{"steps", d.steps},
                   {"step_seconds", known(d.step_seconds, d.steps > 0)},
                   {"waiting_seconds", known(d.waiting_seconds, d.steps > 0)},
                   {"communication_seconds", known(d.communication_seconds, d.steps > 0)},
                   {"findings", findings_of(d)},
                   {"ranks", std::move(ranks)}});
+}
+
+std::string live_report_json(const LiveReport& report, double now_seconds) {
+  const StepStatistics recent = report.recent(now_seconds);
+  if (recent.steps() == 0) return {};
+  const Diagnosis d = report.recent_diagnosis(now_seconds);
+  constexpr std::size_t most_ranks = 256;  // of a finding: what a rank can take is bounded (wire/recorder_memory.h)
+  RankSums all;
+  for (const auto& [rank, sums] : recent.ranks()) all += sums;
+  return text_of({{"steps", report.whole().steps()},
+                  {"step_seconds", d.step_seconds},
+                  {"waiting_seconds", d.waiting_seconds},
+                  {"communication_seconds", d.communication_seconds},
+                  {"step_parts", parts_of(all)},
+                  {"findings", findings_of(d, most_ranks)}});
 }
 
 std::string report_json(const JobUse& job, int exit_code, int first_cause) {
@@ -212,7 +231,7 @@ std::string report_json(const JobUse& job, int exit_code, int first_cause) {
                      {"steps", d.steps},
                      {"step_seconds", known(d.step_seconds, d.step_seconds > 0)},
                      {"waited_seconds", known(d.waited_seconds, d.step_seconds > 0)},
-                     {"step_parts", parts == job.steps.ranks().end() ? Json() : parts_of(parts->second)},
+                     {"step_parts", parts == job.steps.ranks().end() ? Json() : parts_of_rank(parts->second)},
                      {"cpu_seconds", d.cpu_seconds},
                      {"peak_bytes", d.peak_bytes},
                      {"gpu_busy_percent", known(d.gpu_busy_percent, d.gpu_busy_percent >= 0)},

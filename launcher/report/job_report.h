@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "launcher/report/diagnosis.h"
+#include "launcher/report/live_report.h"
 #include "wire/death.h"
 
 namespace hvd::launcher {
@@ -33,5 +34,7 @@ std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& de
 std::string report_json(const JobUse& job, int exit_code, int first_cause);
 /// A diagnosis alone, as in report_json(): for a job that still runs.
 std::string diagnosis_json(const Diagnosis& diagnosis, const StepStatistics& steps);
+/// The last half minute of a running job, without its single ranks, for hvd.report(); empty: no step has ended.
+std::string live_report_json(const LiveReport& report, double now_seconds);
 
 }  // namespace hvd::launcher

@@ -164,17 +164,19 @@ void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
   point.longest = std::max(point.longest, step_seconds / static_cast<double>(step.steps));
 }
 
+RankSums& RankSums::operator+=(const RankSums& more) {
+  steps += more.steps, seconds += more.seconds;
+  waited += more.waited, moved += more.moved, cpu += more.cpu;
+  read_bytes += more.read_bytes, written_bytes += more.written_bytes;
+  late_steps += more.late_steps, late += more.late;
+  for (std::size_t i = 0; i < delay_kinds; ++i) parts[i] += more.parts[i], late_by[i] += more.late_by[i];
+  return *this;
+}
+
 StepStatistics& StepStatistics::operator+=(const StepStatistics& other) {
   steps_ += other.steps_, seconds_ += other.seconds_;
   operations_ += other.operations_, operation_bytes_ += other.operation_bytes_;
-  for (const auto& [rank, more] : other.ranks_) {
-    RankSums& sums = ranks_[rank];
-    sums.steps += more.steps, sums.seconds += more.seconds;
-    sums.waited += more.waited, sums.moved += more.moved, sums.cpu += more.cpu;
-    sums.read_bytes += more.read_bytes, sums.written_bytes += more.written_bytes;
-    sums.late_steps += more.late_steps, sums.late += more.late;
-    for (std::size_t i = 0; i < delay_kinds; ++i) sums.parts[i] += more.parts[i], sums.late_by[i] += more.late_by[i];
-  }
+  for (const auto& [rank, more] : other.ranks_) ranks_[rank] += more;
   return *this;
 }
 

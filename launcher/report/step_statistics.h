@@ -37,6 +37,8 @@ struct RankSums {
   std::int64_t late_steps = 0;  ///< steps in which it was late by more than a twentieth of the step
   double late = 0;              ///< by so much the operations of all steps would have begun earlier without it
   DelaySeconds late_by{};       ///< the same, by what it did longer than the others
+
+  RankSums& operator+=(const RankSums& more);
 };
 
 /// Memory of a rank over the steps, thinned out evenly.

@@ -89,7 +89,11 @@ SessionEvents Supervisor::events() {
       timeline_->clock_sample(rank, sent, received, theirs);
     };
   }
-  e.steps = [this](int rank, const std::vector<wire::StepRecord>& steps) { report_.add(rank, steps, seconds_now()); };
+  e.steps = [this](int rank, const std::vector<wire::StepRecord>& steps) {
+    report_.add(rank, steps, seconds_now());
+    send_reports();
+  };
+  e.want_report = [this](int rank) { report_readers_.add(rank); };
   e.operations = [this](int rank, wire::RankOperations operations) { operations_->take(rank, std::move(operations)); };
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
@@ -142,6 +146,15 @@ DaemonEvents Supervisor::daemon_events() {
 std::string Supervisor::top(bool as_json) const {
   const double now = seconds_now();
   return as_json ? diagnosis_json(report_.recent_diagnosis(now), report_.recent(now)) + "\n" : top_text(report_, now);
+}
+
+/// To the programs that call hvd.report().
+void Supervisor::send_reports() {
+  const double now = seconds_now();
+  if (!report_readers_.take_due(now)) return;
+  const std::string json = live_report_json(report_, now);
+  if (json.empty()) return;
+  for (const int rank : report_readers_.ranks()) session_->send_report(rank, json);
 }
 
 void Supervisor::write_metrics() {

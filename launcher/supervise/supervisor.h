@@ -23,6 +23,7 @@
 #include "launcher/output/printer.h"
 #include "launcher/process/signal_queue.h"
 #include "launcher/report/live_report.h"
+#include "launcher/report/report_readers.h"
 #include "launcher/report/metrics_file.h"
 #include "launcher/start/rank_starter.h"
 #include "launcher/supervise/elastic_part.h"
@@ -68,6 +69,7 @@ class Supervisor {
   void detail(const std::string& line);
   void tell_mpi_problem();
   std::string top(bool as_json) const;
+  void send_reports();
   void write_metrics();
   std::string what_runs() const;
   void keep_operations();
@@ -96,6 +98,7 @@ class Supervisor {
   std::unique_ptr<ElasticPart> elastic_;        ///< of an elastic job, likewise
 
   LiveReport report_;
+  ReportReaders report_readers_;
   std::unique_ptr<MetricsFile> metrics_;  ///< --metrics
   std::uint64_t worlds_ = 1;              ///< how often the ranks have met
   JobEnd end_;

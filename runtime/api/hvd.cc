@@ -441,5 +441,19 @@ void hvd_step_end(void) {
   tell_recorder([](StepRecorder& r) { r.step_ended(); });
 }
 
+int hvd_report(char* text, std::size_t size, std::size_t* length) {
+  if (length) *length = 0;
+  return exception_barrier([&] {
+    need(length, "length");
+    if (size > 0) need(text, "text");
+    const Use e;
+    const std::string report = e->recorder().live_report();
+    *length = report.size();
+    if (report.size() > size)
+      throw Error(Code::usage, "hvd_report", "the report has " + std::to_string(report.size()) + " bytes");
+    if (!report.empty()) std::memcpy(text, report.data(), report.size());
+  });
+}
+
 const char* hvd_last_error(void) { return hvd::last_error().c_str(); }
 const char* hvd_version(void) { return HVD_VERSION; }

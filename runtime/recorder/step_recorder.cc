@@ -21,7 +21,7 @@ using trace::monotonic_ns;
 constexpr std::int64_t shortest_record_ns = 10'000'000, longest_record_ns = 4 * shortest_record_ns;
 constexpr int enough_short_records = 4;  // in a row
 constexpr std::int64_t most_steps_a_record = 1 << 16;
-constexpr std::int64_t look_at_memory_ns = 1'000'000'000;
+constexpr std::int64_t look_at_memory_ns = 250'000'000;
 constexpr std::int64_t storage_block = 512;
 
 /// An address that no other thread has.
@@ -76,6 +76,12 @@ void StepRecorder::begin_epoch(std::int64_t epoch) {
   short_records_ = 0;
   told_of_steps_ = false;
   restart(monotonic_ns());
+}
+
+std::string StepRecorder::live_report() {
+  if (!memory_) return {};
+  memory_->report.wanted.store(1, std::memory_order_relaxed);
+  return memory_->report.newest();
 }
 
 bool StepRecorder::trains_here() const { return trainer_.load(std::memory_order_relaxed) == this_thread(); }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "recorder/ticks.h"
 #include "wire/recorder_memory.h"
@@ -64,6 +65,9 @@ class StepRecorder {
     if (now ? moving_sets_++ != 0 : --moving_sets_ != 0) return;
     moved_.store(moved_.load(std::memory_order_relaxed) + (now ? -ns : ns), std::memory_order_relaxed);
   }
+
+  /// The job's live report: JSON; empty: none has come.  The first call asks for it.
+  std::string live_report();
 
   /// Somebody wants to be told of the end of an operation; somebody was told.  From the last one asked for until the
   /// last one told of the rank waits, whatever its threads do.

@@ -24,6 +24,7 @@ class Cause(NamedTuple):
     what: str
     said: str
     everywhere: bool = False  # on all ranks; else on the last
+    steps: int = 1  # times --steps
 
 
 CAUSES = [
@@ -38,9 +39,9 @@ CAUSES = [
     Cause("torch.save", "CHECKPOINT", True),
     Cause("gc.collect()", "GC"),
     Cause("gc.collect()", "GC", True),
-    Cause("300 small operations", "COMMUNICATION", True),
+    Cause("1000 small operations", "COMMUNICATION", True),
     Cause("48 MB of data", "COMMUNICATION", True),
-    Cause("tensors are kept", "MEMORY_CREEP"),
+    Cause("tensors are kept", "MEMORY_CREEP", steps=3),
     Cause("nothing", "BALANCED", True),
 ]
 
@@ -70,7 +71,7 @@ def main() -> None:
         for cause in CAUSES:
             if arguments.only and arguments.only not in cause.what:
                 continue
-            report = run(cause, arguments.ranks, arguments.steps)
+            report = run(cause, arguments.ranks, arguments.steps * cause.steps)
             findings = report["findings"]
             assert isinstance(findings, list)
             first = findings[0] if findings else {"cause": "none", "ranks": [], "what": "no finding"}

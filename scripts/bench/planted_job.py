@@ -19,6 +19,7 @@ import hvd.torch as hvd
 CAUSE, WHO, STEPS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 BATCH = 16
 RUBBISH: list[list[int]] = []
+STATE = torch.ones(40_000_000 if CAUSE == "torch.save" else 1)
 
 
 def planted(cause: str) -> bool:
@@ -53,9 +54,9 @@ def disturb(optimizer: torch.optim.Optimizer, step: int, kept: list[torch.Tensor
     if planted("tensors are kept"):
         kept.append(torch.ones(1 << 18))
     if planted("torch.save") and step % 20 == 0:
-        torch.save(torch.ones(40_000_000), folder / "model.pt")
-    if planted("300 small operations"):
-        for i in range(300):
+        torch.save(STATE, folder / "model.pt")
+    if planted("1000 small operations"):
+        for i in range(1000):
             hvd.allreduce(torch.ones(8), name=f"small.{i}")
     if planted("48 MB of data"):
         hvd.allreduce(torch.ones(12_000_000), name="large")

@@ -39,9 +39,10 @@ enum class Type : std::uint16_t {
   standing =
       18,     ///< JSON StatusReport (status_report.h): where the rank is in its life, and what it has long waited for
   pmix = 20,  ///< pmix_message.h, between hvdrun and a host daemon, both ways
-  meeting = 21,     ///< meeting_message.h, between hvdrun and a host daemon, both ways: ranks find their world
-  steps = 22,       ///< step_record.h: what the rank did in its last steps
-  operations = 23,  ///< JSON RankOperations (operation_record.h): the rank's last operations
+  meeting = 21,      ///< meeting_message.h, between hvdrun and a host daemon, both ways: ranks find their world
+  steps = 22,        ///< step_record.h: what the rank did in its last steps
+  operations = 23,   ///< JSON RankOperations (operation_record.h): the rank's last operations
+  want_report = 24,  ///< the rank's program asks for the job's live report, from now on
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it
@@ -55,6 +56,7 @@ enum class Type : std::uint16_t {
   host_change = 43,      ///< u8: 1 hosts were removed, 2 added, 3 both; the rank sees it in its status page
   start_rank = 44,       ///< i32, to a host daemon: it starts a guard more, for the worker of that number
   ask_operations = 45,   ///< u32: at most so many of the rank's last operations are sent
+  live_report = 46,      ///< JSON, as hvd.report() gives it: steps, times, findings of the last half minute
   daemon_manifest = 42,  ///< JSON DaemonManifest (daemon_manifest.h), to a host daemon: the answer to its hello
 };
 

@@ -11,13 +11,15 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "wire/step_record.h"
 
 namespace hvd::wire {
 
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
-inline constexpr std::uint64_t recorder_mark = 0x3263657264765348;  ///< "HSvdrec2"
+inline constexpr std::uint64_t recorder_mark = 0x3363657264765348;  ///< "HSvdrec3"
 
 /// Records one after another; the newest take the place of the oldest.  One thread writes at a time, one reads.
 template <typename Record, std::size_t capacity>
@@ -87,11 +89,44 @@ struct RecordedOperations {
   OperationNames names;
 };
 
+/// The job's live report, from hvdrun to a rank that wants it: JSON.
+struct LiveReportText {
+  static constexpr std::size_t most = (32 << 10) - sizeof(std::uint64_t);
+  std::uint64_t length;
+  std::array<char, most> text;
+};
+
+/// The one thing here that the guard writes and the rank reads.
+struct LiveReportMemory {
+  std::atomic<std::uint32_t> wanted;  ///< by the rank; not 0: hvdrun is to send it now and then
+  RecordRing<LiveReportText, 2> texts;
+
+  /// @p text  nothing happens where it is too long
+  void put(std::string_view text) {
+    if (text.size() > LiveReportText::most) return;
+    LiveReportText record{};
+    record.length = text.size();
+    std::memcpy(record.text.data(), text.data(), text.size());
+    texts.put(record);
+  }
+  /// The newest; empty: none has come.
+  std::string newest() const {
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      const std::uint64_t written = texts.written();
+      if (written == 0) break;
+      if (const auto record = texts.get(written - 1); record && record->length <= LiveReportText::most)
+        return {record->text.data(), static_cast<std::size_t>(record->length)};
+    }
+    return {};
+  }
+};
+
 /// All zero but the mark when it is made; never constructed, which would touch all of its pages.
 struct RecorderMemory {
   std::uint64_t mark;
   RecordRing<StepRecord, 1024> steps;
   alignas(64) RecordedOperations operations;
+  alignas(64) LiveReportMemory report;
 };
 
 inline constexpr std::size_t recorder_bytes = (sizeof(RecorderMemory) + 4095) / 4096 * 4096;

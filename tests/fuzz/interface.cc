@@ -224,6 +224,9 @@ void ask(Bytes& b) {
   hvd_part_begin(static_cast<int>(b.below(5)));
   hvd_part_end(static_cast<int>(b.below(5)));
   if (b.below(2)) hvd_step_end();
+  char report[64];
+  std::size_t length;
+  CALL(hvd_report, b.below(2) ? report : nullptr, b.below(2) * sizeof report, b.below(4) ? &length : nullptr);
   CALL(hvd_use_memory, b.below(2) ? nullptr : "torch");
   hvd_free(nullptr);
   if (!hvd_version()) std::abort();

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 
@@ -78,6 +79,47 @@ def check_metrics(text: str) -> None:
             assert value[1] == declared[-1]
     assert re.search(r'^hvdrun_steps_total\{job="\w+"\} 1\d\d$', text, re.MULTILINE), text
     assert 'cause="STRAGGLER",rank="1",host="localhost"' in text
+
+
+def test_a_board_shows_what_the_metrics_file_has(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """examples/grafana.json asks for no name that is not written."""
+    metrics = tmp_path / "job.prom"
+    done = hvdrun.run(*argv("--metrics", str(metrics)), env=env)
+    assert done.returncode == 0, done.stderr
+    names = set(re.findall(r"^# TYPE (\w+)", metrics.read_text(), re.MULTILINE))
+    board = json.loads((hvdrun.ROOT / "examples/grafana.json").read_text())
+    asked = set(re.findall(r"hvdrun_\w+", json.dumps([panel["targets"] for panel in board["panels"]])))
+    assert len(asked) >= 9
+    assert asked <= names
+
+
+# Rank 0 prints the last report that it got.
+READER = (
+    LATE
+    + """
+    report = hvd.report() or (report if step else None)
+if hvd.rank() == 0:
+    import json
+    print("REPORT", json.dumps(report))
+"""
+)
+
+
+def test_a_rank_reads_the_report_while_it_runs(env: dict[str, str]) -> None:
+    """hvd.report() on any rank; it is asked for by the guard's next look, and comes with the steps after that."""
+    done = hvdrun.run("-np", "2", "--", sys.executable, "-c", READER, "500", env=env)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.split("REPORT ")[1])
+    assert report, "none came in 7 s"
+    assert report["steps"] > 0 and report["step_seconds"] > 0.015
+    assert (report["findings"][0]["cause"], report["findings"][0]["ranks"]) == ("STRAGGLER", [1])
+    assert set(report["step_parts"]) >= {"input_seconds", "asleep_seconds", "computing_seconds", "moved_seconds"}
+
+
+def test_no_report_without_hvdrun(env: dict[str, str]) -> None:
+    words = "import hvd.numpy as hvd; hvd.init(); assert hvd.report() is None"
+    done = subprocess.run([sys.executable, "-c", words], env={**os.environ, **env}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_slower_than_the_last_time(env: dict[str, str]) -> None:

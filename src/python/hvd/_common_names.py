@@ -1,4 +1,4 @@
-"""What every framework's package offers besides its own operations: queries, reduce ops, process sets, should_stop, the error.
+"""What every framework's package offers besides its own operations: queries, reduce ops, process sets, stop, report, the error.
 
 A package re-exports it with a star and names only what is its own:
 
@@ -15,6 +15,7 @@ from hvd._native import Max as Max
 from hvd._native import Min as Min
 from hvd._native import Product as Product
 from hvd._native import Sum as Sum
+from hvd._report import report as report
 from hvd._should_stop import should_stop as should_stop
 from hvd._world import *  # noqa: F403 -- the queries that it lists
 from hvd._world import __all__ as _queries
@@ -39,5 +40,6 @@ _names = [
     "global_process_set",
     "program_sets",
     "remove_process_set",
+    "report",
     "should_stop",
 ]

@@ -28,6 +28,11 @@ std::vector<wire::StepRecord> RecorderReader::next_steps() {
   return steps;
 }
 
+bool RecorderReader::wants_report() {
+  if (asked_for_report_ || !recorder_ || recorder_->report.wanted.load(std::memory_order_relaxed) == 0) return false;
+  return asked_for_report_ = true;
+}
+
 std::string RecorderReader::name_at(std::uint64_t at) const {
   const wire::OperationNames& names = recorder_->operations.names;
   const std::size_t from = at % names.size, most = std::min(names.longest, names.size - from);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rank/diagnostics/sealed_memory.h"
@@ -22,6 +23,11 @@ class RecorderReader {
   /// Steps that were recorded since the last call: a few hundred, and more with the next call.  What was overwritten
   /// before it could be read is left out.
   std::vector<wire::StepRecord> next_steps();
+  /// The program asks for the job's live report; true once.
+  bool wants_report();
+  void give_report(std::string_view json) {
+    if (recorder_) recorder_->report.put(json);
+  }
   /// The last operations, at most @p most.
   wire::RankOperations last_operations(std::size_t most, std::int64_t now_ns) const;
 
@@ -31,6 +37,7 @@ class RecorderReader {
   SealedMemory memory_;
   wire::RecorderMemory* recorder_ = nullptr;
   std::uint64_t steps_read_ = 0;
+  bool asked_for_report_ = false;
 };
 
 }  // namespace hvd::rank

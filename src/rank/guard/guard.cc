@@ -204,6 +204,9 @@ class Guard {
         if (process_) process_->send_operations(outbox_, most);
         return;
       }
+      case Type::live_report:
+        if (process_) process_->give_report(body);
+        return;
       case Type::input:
         if (process_) process_->input().add(body);
         return;

@@ -138,6 +138,7 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
 }
 
 void RankProcess::send_steps(Outbox& outbox) {
+  if (recorder_.wants_report()) outbox.add(wire::Type::want_report, "");
   for (int block = 0; block < 8 && !outbox.is_full();
        ++block) {  // a ring's worth, but not all that it may write meanwhile
     const std::vector<wire::StepRecord> steps = recorder_.next_steps();

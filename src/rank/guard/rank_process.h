@@ -49,6 +49,8 @@ class RankProcess {
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
   /// What it has recorded of its steps since the last call, as far as @p outbox has room.
   void send_steps(Outbox& outbox);
+  /// The job's live report, for a program that asked for it.
+  void give_report(std::string_view json) { recorder_.give_report(json); }
   /// Its last operations, at most @p most, as Type::operations.
   void send_operations(Outbox& outbox, std::size_t most) {
     outbox.add(wire::Type::operations, to_json(recorder_.last_operations(most, mono_ns())));  // at most a megabyte

@@ -2,8 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
+#include <string>
+#include <thread>
 
 using hvd::rank::RecorderReader;
 using hvd::wire::StepRecord;
@@ -35,6 +38,38 @@ TEST_CASE("recorder reader: what was overwritten is left out") {
   const auto steps = reader.next_steps();
   REQUIRE(!steps.empty());
   CHECK(steps.front().number == 3000 - 1024 + 1);
+}
+
+TEST_CASE("recorder reader: a program that asks for the report gets the newest whole one") {
+  RecorderReader reader;
+  CHECK(!reader.wants_report());
+  CHECK(reader.data()->report.newest().empty());
+  reader.data()->report.wanted.store(1);
+  CHECK(reader.wants_report());
+  CHECK(!reader.wants_report());  // hvdrun has been told
+  for (int i = 0; i < 100; ++i) {
+    const std::string text(static_cast<std::size_t>(i * 330), static_cast<char>('a' + i % 26));
+    reader.give_report(text);
+    CHECK((reader.data()->report.newest() == text));  // not a page of letters where it differs
+  }
+  const std::string last = reader.data()->report.newest();
+  reader.give_report(std::string(hvd::wire::LiveReportText::most + 1, 'x'));
+  CHECK((reader.data()->report.newest() == last));  // too long: the older one stays
+}
+
+TEST_CASE("recorder reader: a report is read whole while others are written") {
+  RecorderReader reader;
+  std::atomic<bool> over{false};
+  std::thread writer([&] {
+    for (int i = 0; i < 2000; ++i)
+      reader.give_report(std::string(static_cast<std::size_t>(1 + i % 7000), static_cast<char>('a' + i % 26)));
+    over = true;
+  });
+  while (!over) {
+    const std::string text = reader.data()->report.newest();
+    CHECK(text.find_first_not_of(text.substr(0, 1)) == std::string::npos);
+  }
+  writer.join();
 }
 
 TEST_CASE("recorder reader: garbage in the memory is never more than a ring's worth of work") {

@@ -149,6 +149,19 @@ static PyObject* py_step_end(PyObject* self, PyObject* unused) {
   Py_RETURN_NONE;
 }
 
+static PyObject* py_report(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  if (usable()) return NULL;
+  static const size_t most = 64 << 10;  // hvdrun sends less
+  char* text = PyMem_Malloc(most);
+  if (!text) return PyErr_NoMemory();
+  size_t length = 0;
+  const int status = lib.report(text, most, &length);
+  PyObject* made = status == HVD_OK ? PyBytes_FromStringAndSize(text, (Py_ssize_t)length) : raise_status(status);
+  PyMem_Free(text);
+  return made;
+}
+
 /* One of gc.callbacks: (phase, info), where phase is "start" or "stop". */
 static PyObject* py_collecting(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   (void)self;
@@ -188,6 +201,7 @@ static PyMethodDef world_methods[] = {
     {"departed", py_departed, METH_NOARGS, "departed() -> bool: who left the world did so by shutdown()"},
     {"part_begin", py_part_begin, METH_O, "part_begin(part): see hvd_part_begin"},
     {"part_end", py_part_end, METH_O, "part_end(part)"},
+    {"report", py_report, METH_NOARGS, "report() -> bytes: see hvd_report"},
     {"step_end", py_step_end, METH_NOARGS, "step_end()"},
     {"collecting", FAST(py_collecting), METH_FASTCALL, "collecting(phase, info): for gc.callbacks"},
     {"version", py_version, METH_NOARGS, NULL},
