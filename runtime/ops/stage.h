@@ -70,21 +70,46 @@ struct Stream {
   }
 };
 
-/// How a stream is cut: chunks of equal size, each divided among the carriers in whole lines.
+/// How a stream is cut: chunks, each divided among the carriers in whole lines.
 struct Cut {
-  std::size_t bytes = 0, chunk = 0;
+  std::size_t bytes = 0, chunk = 0;  ///< chunk: all but the last have so much, or the largest one where `begins` tells
   int carriers = 1;
+  std::vector<std::size_t> begins;  ///< [chunks + 1]; empty: chunks of equal size
 
   /// At least four chunks where that leaves them 32 KiB, so that copying and adding overlap.
   static Cut of(std::size_t bytes, std::size_t largest, int carriers) {
     std::size_t chunk = (bytes / 4 + 63) / 64 * 64;
     if (chunk < (32 << 10)) chunk = 32 << 10;
     if (chunk > largest) chunk = largest;
-    return {bytes, chunk, carriers};
+    return {bytes, chunk, carriers, {}};
   }
-  std::uint64_t chunks() const { return (bytes + chunk - 1) / chunk; }
-  std::size_t begin(std::uint64_t k) const { return k * chunk; }
-  std::size_t end(std::uint64_t k) const { return (k + 1) * chunk < bytes ? (k + 1) * chunk : bytes; }
+  /// For one carrier: a chunk holds a piece of one tensor, or several small tensors.  So most pieces can be sent from
+  /// where they lie, and received there.
+  static Cut at_tensors(const Stream& stream, std::size_t largest) {
+    constexpr std::size_t large = 32 << 10;
+    Cut cut = of(stream.bytes, largest, 1);
+    bool joins = false;  // the last chunk holds small tensors
+    for (const Item& item : stream.items) {
+      const std::size_t length = (item.bytes + 63) / 64 * 64;
+      if (length < large) {
+        if (!joins || item.at + length - cut.begins.back() > cut.chunk) cut.begins.push_back(item.at);
+        joins = true;
+        continue;
+      }
+      const std::size_t pieces = (length + cut.chunk - 1) / cut.chunk;
+      const std::size_t each = ((length + pieces - 1) / pieces + 63) / 64 * 64;
+      for (std::size_t at = 0; at < length; at += each) cut.begins.push_back(item.at + at);
+      joins = false;
+    }
+    cut.begins.push_back(stream.bytes);
+    return cut;
+  }
+  std::uint64_t chunks() const { return begins.empty() ? (bytes + chunk - 1) / chunk : begins.size() - 1; }
+  std::size_t begin(std::uint64_t k) const { return begins.empty() ? k * chunk : begins[k]; }
+  std::size_t end(std::uint64_t k) const {
+    if (!begins.empty()) return begins[k + 1];
+    return (k + 1) * chunk < bytes ? (k + 1) * chunk : bytes;
+  }
   /// Where slice s of chunk k begins; slice `carriers` begins where the chunk ends.
   std::size_t slice(std::uint64_t k, int s) const {
     const std::size_t length = end(k) - begin(k);

@@ -50,9 +50,10 @@ std::unique_ptr<BetweenNodes::Slice> BetweenNodes::fresh() {
 }
 
 /// Lengths are those of the tensors, without the gap behind the last one: all nodes find the same.
-void BetweenNodes::expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) {
+unsigned char* BetweenNodes::expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) {
   auto s = fresh();
-  s->result = result;
+  if (!result && s->own.size() < end - begin) s->own.resize(end - begin);
+  s->result = result ? result : s->own.data();
   s->tensors = tensors;
   s->begin = s->end = begin;
   bool any_wide = false;
@@ -68,6 +69,7 @@ void BetweenNodes::expect(unsigned char* result, std::size_t begin, std::size_t 
   for (int i = 0; i < plan_.stages(); ++i) s->held.push_back(plan_.part(s->held.back(), i, digit(i)));
   receive_all(*s);
   slices_.push_back(std::move(s));
+  return slices_.back()->result;
 }
 
 void BetweenNodes::receive_all(Slice& s) {
@@ -167,7 +169,8 @@ bool BetweenNodes::finished() {
     before = s->round;
   }
   if (slices_.empty() || slices_.front()->round < plan_.rounds()) return false;
-  if (slices_.front()->from.size() <= most_kept_bytes) spare_.push_back(std::move(slices_.front()));
+  if (slices_.front()->from.size() + slices_.front()->own.size() <= most_kept_bytes)
+    spare_.push_back(std::move(slices_.front()));
   slices_.pop_front();
   return true;
 }

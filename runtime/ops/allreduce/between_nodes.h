@@ -32,7 +32,7 @@ class BetweenNodes final : public SliceHook {
   void begin(const Stream& stream, const Cut& cut);
   bool takes_tensors() const override { return transport_.gives_memory_back(); }
   std::uint64_t most_slices() const override { return most_slices_; }
-  void expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) override;
+  unsigned char* expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) override;
   unsigned char* wide() override;
   void start(const unsigned char* slice) override;
   bool finished() override;
@@ -48,6 +48,7 @@ class BetweenNodes final : public SliceHook {
     std::size_t begin = 0, end = 0;       ///< in the stream
     int round = 0;                        ///< that it is in
     std::vector<Range> held;              ///< [stages + 1] what of it this node goes on with, relative to begin
+    std::vector<unsigned char> own;       ///< the result's memory where nobody gave any
     std::vector<unsigned char> wide;      ///< the slice as it travels; empty: as it lies there
     std::vector<std::size_t> at;          ///< [stages] where in `from` the others' begins
     std::vector<unsigned char> from;      ///< what the others have sent, a group after the other, by digit

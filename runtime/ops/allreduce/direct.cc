@@ -49,7 +49,7 @@ void DirectAllreduce::add(Item item, std::uint32_t id, unsigned parity) {
 
 void DirectAllreduce::begin() {
   if (empty()) return;
-  const Cut cut{stream_.bytes, stream_.bytes, rings_.ranks};
+  const Cut cut{stream_.bytes, stream_.bytes, rings_.ranks, {}};
   at_ = cut.slice(0, rings_.me);
   end_ = cut.slice(0, rings_.me + 1);
   ++batch_;

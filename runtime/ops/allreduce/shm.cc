@@ -18,6 +18,7 @@ void ShmAllreduce::begin(const Stream& stream, const Cut& cut, SliceHook* hook) 
   base_ = rings_.next;
   rings_.next += cut_.chunks();
   in_ = expected_ = used_ = reduced_ = out_ = 0;
+  places_.clear();
   // In place the lines are still in the cache, and plain stores win; measured both ways.
   streaming_out_ =
       stream.bytes >= streaming_from && !stream.items.empty() && stream.items.front().in != stream.items.front().out;
@@ -41,10 +42,11 @@ bool ShmAllreduce::step() {
   return moved;
 }
 
-/// Of the result ring at most two slices are between reduced-here and published.
+/// Of the result ring at most two slices are between reduced-here and published.  A rank that is alone on its node, and
+/// has a hook, does not use it.
 bool ShmAllreduce::may_reduce() const {
   if (used_ == in_ || !rings_.all(&Progress::in, base_ + used_ + 1)) return false;
-  return rings_.may_write_result(base_ + used_) || (hook_ && tensor_of(used_));
+  return (hook_ && rings_.ranks == 1) || rings_.may_write_result(base_ + used_);
 }
 
 bool ShmAllreduce::step_reduce() {
@@ -112,13 +114,16 @@ const Item* ShmAllreduce::tensor_of(std::uint64_t k) const {
 /// Receives are posted ahead, but not two into one buffer of the result ring.
 void ShmAllreduce::expect() {
   constexpr std::uint64_t buffers = 2;
-  for (; expected_ < cut_.chunks(); ++expected_) {
+  const std::uint64_t most = rings_.ranks == 1 ? hook_->most_slices() : buffers;
+  for (; expected_ < std::min(cut_.chunks(), reduced_ + most); ++expected_) {
     const Item* tensor = tensor_of(expected_);
-    if (expected_ >= reduced_ + (tensor ? hook_->most_slices() : buffers)) return;
     const std::size_t begin = my_begin(expected_), end = my_end(expected_);
-    hook_->expect(tensor ? tensor->out + (begin - tensor->at)
-                         : rings_.node.result(base_ + expected_) + (begin - cut_.begin(expected_)),
-                  begin, end, tensor != nullptr);
+    unsigned char* place = nullptr;
+    if (tensor)
+      place = tensor->out + (begin - tensor->at);
+    else if (rings_.ranks > 1)
+      place = rings_.node.result(base_ + expected_) + (begin - cut_.begin(expected_));
+    places_.push_back(hook_->expect(place, begin, end, tensor != nullptr));
   }
 }
 
@@ -127,27 +132,29 @@ void ShmAllreduce::expect() {
 void ShmAllreduce::reduce_part(std::uint64_t k) {
   if (const Item* tensor = tensor_of(k)) return hook_->start(tensor->in + (my_begin(k) - tensor->at));
   const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
-  unsigned char* result = rings_.node.result(base_ + k);
+  unsigned char* result = places_[k - reduced_];
   unsigned char* wide = hook_->wide();
   const void* source[memory::most_ranks];
   stream_->pieces(begin, end, [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
     for (int r = 0; r < rings_.ranks; ++r)
       source[r] = r == rings_.me ? item.in + from : rings_.node.ring(r, base_ + k) + (at - chunk);
-    unsigned char* to = wide ? wide : result + (at - chunk);
+    unsigned char* to = wide ? wide : result + (at - begin);
     const ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
     reduce(source, rings_.ranks, to, bytes / item.element_bytes, Scale{item.scale.before, 1, 1, item.scale.weights});
     if (wide) wide += item.wire_bytes(bytes);
   });
-  hook_->start(result + (begin - chunk));
+  hook_->start(result);
 }
 
 void ShmAllreduce::publish(std::uint64_t k) {
-  if (hook_ && !tensor_of(k)) {  // what came back from the other nodes belongs in this rank's tensor too
-    const unsigned char* result = rings_.node.result(base_ + k);
-    const std::size_t chunk = cut_.begin(k);
-    stream_->pieces(my_begin(k), my_end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
-      std::memcpy(item.out + from, result + (at - chunk), bytes);
-    });
+  if (hook_) {
+    const unsigned char* result = places_.front();
+    places_.pop_front();
+    const std::size_t begin = my_begin(k);
+    if (!tensor_of(k))  // what came back from the other nodes belongs in this rank's tensor too
+      stream_->pieces(begin, my_end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
+        std::memcpy(item.out + from, result + (at - begin), bytes);
+      });
   }
   rings_.post(&Progress::reduced, base_ + k + 1);
 }

@@ -5,6 +5,7 @@
 /// others' finished slices out.  So the order of addition of an element depends
 /// on nothing but the ranks: the bits are the same however tensors were fused.
 #pragma once
+#include <deque>
 #include <memory>
 
 #include "ops/shm/rings.h"
@@ -22,8 +23,9 @@ class SliceHook {
   /// So many slices may be expected that have not finished, at least 2.
   virtual std::uint64_t most_slices() const = 0;
   /// The next slice is [begin, end) of the stream, perhaps empty, and its result belongs to @p result.  Called ahead,
-  /// in the order of the slices.  @p tensors: that is a tensor's own memory, else the result ring.
-  virtual void expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) = 0;
+  /// in the order of the slices.  @p tensors: that is a tensor's own memory.  nullptr: to memory of the hook's own,
+  /// valid until the next slice is expected after this one has finished.  Returns where the result will be.
+  virtual unsigned char* expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) = 0;
   /// Before the next slice is reduced: where its parts go one after the other, each Item::wire_bytes() long, when some
   /// of them are wider than the dtype; nullptr: to where its result belongs.
   virtual unsigned char* wide() = 0;
@@ -39,6 +41,8 @@ class ShmAllreduce final : public Stage {
   /// @p stream must outlive the stage.
   /// How it is cut; carriers: how many of the node's first ranks reduce (all, on one node).
   Cut cut(const Stream& stream, int carriers) const { return Cut::of(stream.bytes, rings_.chunk_bytes(), carriers); }
+  /// The same for one carrier a node, and a hook.
+  Cut cut_at_tensors(const Stream& stream) const { return Cut::at_tensors(stream, rings_.chunk_bytes()); }
   void begin(const Stream& stream, const Cut& cut, SliceHook* hook);
   bool step() override;
   bool done() const override { return out_ == cut_.chunks(); }
@@ -65,7 +69,8 @@ class ShmAllreduce final : public Stage {
   Rings& rings_;
   const Stream* stream_ = nullptr;
   SliceHook* hook_ = nullptr;
-  Cut cut_{0, 64, 1};
+  Cut cut_{0, 64, 1, {}};
+  std::deque<unsigned char*> places_;  ///< of the results of the slices from reduced_ to expected_, with a hook
   std::uint64_t base_ = 0, in_ = 0, expected_ = 0, used_ = 0, reduced_ = 0, out_ = 0;
   bool streaming_out_ = false;
 };

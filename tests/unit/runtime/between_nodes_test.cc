@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <random>
 #include <vector>
@@ -70,6 +71,13 @@ std::vector<float> sum_in_order(const std::vector<std::vector<float>>& x) {
   return level.front();
 }
 
+/// Where slices and their results lie.
+enum class Place {
+  ring,          ///< in one buffer; all chunks are equal
+  tensor,        ///< in the tensor, where there is one alone
+  tensor_or_own  ///< cut at tensors: in the tensor, and what holds several in the exchange's own memory
+};
+
 /// One rank a node, all in this thread.
 class Nodeful {
  public:
@@ -85,8 +93,8 @@ class Nodeful {
   }
   const ExchangePlan& plan() const { return at_.front()->exchange->plan(); }
 
-  /// [nodes][tensors] results.  @p in_place: from and to the tensors, where a slice is one tensor's.
-  std::vector<std::vector<Bytes>> run(const std::vector<NodeTensor>& tensors, bool in_place,
+  /// [nodes][tensors] results.
+  std::vector<std::vector<Bytes>> run(const std::vector<NodeTensor>& tensors, Place place,
                                       std::size_t chunk = 64 << 10) {
     const int count = static_cast<int>(at_.size());
     std::vector<std::vector<Bytes>> in, out;
@@ -100,11 +108,13 @@ class Nodeful {
       }
       for (std::size_t i = 0; i < tensors.size(); ++i)
         at.stream.add(item_of(tensors[i], count, in.back()[i], out.back()[i]));
-      at.cut = Cut::of(at.stream.bytes, chunk, 1);
+      at.place = place;
+      at.cut = place == Place::tensor_or_own ? Cut::at_tensors(at.stream, chunk) : Cut::of(at.stream.bytes, chunk, 1);
+      CHECK(at.cut.end(at.cut.chunks() - 1) == at.stream.bytes);
       at.ring.assign(at.stream.bytes, 0);
       at.exchange->begin(at.stream, at.cut);
       at.expected = at.started = at.finished = 0;
-      at.in_place = in_place && tensors.size() == 1 && !at.stream.items[0].wide.element_bytes;
+      at.results.clear();
     }
     for (bool all = false; !all;) {
       all = true;
@@ -114,7 +124,7 @@ class Nodeful {
       }
     }
     for (std::size_t n = 0; n < at_.size(); ++n)
-      if (!at_[n]->in_place)
+      if (place == Place::ring)
         for (std::size_t i = 0; i < tensors.size(); ++i)
           std::memcpy(out[n][i].data(), at_[n]->ring.data() + at_[n]->stream.items[i].at, out[n][i].size());
     return out;
@@ -128,30 +138,55 @@ class Nodeful {
     Stream stream;
     Cut cut;
     Bytes ring;
-    bool in_place = false;
+    Place place = Place::ring;
+    std::deque<unsigned char*> results;  ///< of the slices that are expected and not finished
     std::uint64_t expected = 0, started = 0, finished = 0;
 
     void step() {
       for (; expected < cut.chunks() && expected < finished + exchange->most_slices(); ++expected)
-        exchange->expect((in_place ? stream.items[0].out : ring.data()) + cut.begin(expected), cut.begin(expected),
-                         cut.end(expected), in_place);
+        expect(cut.begin(expected), cut.end(expected));
       if (started < expected) {
         start(started++);
         return;
       }
-      if (exchange->finished()) ++finished;
+      if (exchange->finished()) finish(finished++);
+    }
+    /// The one tensor that holds all of a slice as it travels.
+    const Item* tensor_of(std::size_t begin, std::size_t end) const {
+      const Item* found = nullptr;
+      int count = 0;
+      stream.pieces(begin, end, [&](const Item& item, std::size_t, std::size_t, std::size_t) {
+        found = &item;
+        ++count;
+      });
+      return place != Place::ring && count == 1 && !found->wide.element_bytes ? found : nullptr;
+    }
+    void expect(std::size_t begin, std::size_t end) {
+      const Item* tensor = tensor_of(begin, end);
+      unsigned char* result = tensor ? tensor->out + (begin - tensor->at) : nullptr;
+      if (place == Place::ring) result = ring.data() + begin;
+      results.push_back(exchange->expect(result, begin, end, tensor != nullptr));
+    }
+    void finish(std::uint64_t k) {
+      const unsigned char* result = results.front();
+      results.pop_front();
+      if (place != Place::ring && !tensor_of(cut.begin(k), cut.end(k)))
+        stream.pieces(cut.begin(k), cut.end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t n) {
+          std::memcpy(item.out + from, result + (at - cut.begin(k)), n);
+        });
     }
     void start(std::uint64_t k) {
-      if (in_place) return exchange->start(stream.items[0].in + cut.begin(k));
+      const std::size_t begin = cut.begin(k);
+      if (const Item* tensor = tensor_of(begin, cut.end(k))) return exchange->start(tensor->in + (begin - tensor->at));
+      unsigned char* result = results[k - finished];
       unsigned char* wide = exchange->wide();
-      stream.pieces(cut.begin(k), cut.end(k),
-                    [&](const Item& item, std::size_t from, std::size_t place, std::size_t n) {
-                      const void* source = item.in + from;
-                      const ReduceFn part = item.wide.element_bytes ? item.wide.part : item.reduce;
-                      part(&source, 1, wide ? wide : ring.data() + place, n / item.element_bytes, {});
-                      if (wide) wide += item.wire_bytes(n);
-                    });
-      exchange->start(ring.data() + cut.begin(k));
+      stream.pieces(cut.begin(k), cut.end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t n) {
+        const void* source = item.in + from;
+        const ReduceFn part = item.wide.element_bytes ? item.wide.part : item.reduce;
+        part(&source, 1, wide ? wide : result + (at - begin), n / item.element_bytes, {});
+        if (wide) wide += item.wire_bytes(n);
+      });
+      exchange->start(result);
     }
   };
   std::shared_ptr<transport::LoopbackWorld> world_;
@@ -173,9 +208,9 @@ TEST_CASE("between nodes: every plan has the same bits, on every node") {
     for (const auto& tensors : all_tensors) {
       std::vector<Bytes> first;
       for (const NetworkModel& model : {slow_links, far, dear_messages, NetworkModel{}})
-        for (const bool in_place : {false, true}) {
+        for (const Place place : {Place::ring, Place::tensor, Place::tensor_or_own}) {
           Nodeful world(nodes, model);
-          for (const auto& results : world.run(tensors, in_place)) {
+          for (const auto& results : world.run(tensors, place)) {
             if (first.empty()) first = results;
             CHECK_MESSAGE(results == first, nodes, " nodes, ", world.plan().stages(), " stages");
           }
@@ -196,10 +231,38 @@ TEST_CASE("between nodes: the order is the tree's, whatever is fused") {
     const std::vector<float> expected = sum_in_order(in);
     Nodeful world(nodes, {});
     for (const auto& tensors : std::vector<std::vector<NodeTensor>>{{t}, {{DType::f32, 777}, t, {DType::f16, 5}}}) {
-      const auto results = world.run(tensors, false);
+      const auto results = world.run(tensors, Place::ring);
       const Bytes& mine = results.back()[tensors.size() > 1 ? 1 : 0];
       CHECK(std::memcmp(mine.data(), expected.data(), mine.size()) == 0);
     }
+  }
+}
+
+TEST_CASE("cuts at tensors: whole lines, no larger than a chunk, small tensors together") {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 300; ++round) {
+    Stream stream;
+    const int count = 1 + static_cast<int>(random() % 40);
+    for (int i = 0; i < count; ++i) {
+      Item item;
+      item.bytes = 4 * (1 + random() % (random() % 3 == 0 ? 500'000 : 3'000));
+      stream.add(item);
+    }
+    const Cut cut = Cut::at_tensors(stream, 512 << 10);
+    REQUIRE(cut.begin(0) == 0);
+    for (std::uint64_t k = 0; k < cut.chunks(); ++k) {
+      CHECK(cut.begin(k) % 64 == 0);
+      CHECK(cut.begin(k) < cut.end(k));
+      CHECK(cut.end(k) - cut.begin(k) <= 512 << 10);
+      CHECK((k + 1 == cut.chunks() ? stream.bytes : cut.begin(k + 1)) == cut.end(k));
+      std::size_t tensors = 0, largest = 0;
+      stream.pieces(cut.begin(k), cut.end(k), [&](const Item& item, std::size_t, std::size_t, std::size_t) {
+        ++tensors;
+        largest = std::max(largest, item.bytes);
+      });
+      CHECK((tensors == 1 || largest < 32 << 10));
+    }
+    CHECK(cut.chunks() <= 2 * static_cast<std::uint64_t>(count) + stream.bytes / (64 << 10));
   }
 }
 
