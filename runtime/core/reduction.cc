@@ -46,8 +46,9 @@ void Reduction::begin(std::span<Operation* const> ops, std::span<const Backend* 
   }
   rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
   direct_.begin();
-  const bool at_tensors = nodes_.count() > 1 && nodes_.carriers() == 1 && stream_.items.size() > 1;
-  const ops::Cut cut = at_tensors ? allreduce_.cut_at_tensors(stream_) : allreduce_.cut(stream_, nodes_.carriers());
+  const int carriers = nodes_.carriers();
+  const ops::Cut cut = nodes_.count() > 1 && carriers == 1 ? allreduce_.cut_at_tensors(stream_, nodes_.alone())
+                                                           : allreduce_.cut(stream_, carriers);
   if (nodes_.count() > 1) between_nodes_.begin(stream_, cut);
   allreduce_.begin(stream_, cut, nodes_.count() > 1 ? &between_nodes_ : nullptr);
 }

@@ -21,6 +21,8 @@ struct Nodes {
     for (const auto& r : ranks) least = std::min(least, r.size());
     return static_cast<int>(least);
   }
+  /// No node has more than one rank.
+  bool alone() const { return static_cast<std::size_t>(count()) == node_of.size(); }
   /// The local rank of node @p n that takes in what @p rank of another node has.
   int relay(int rank, int n) const { return local_of[static_cast<std::size_t>(rank)] % local_size(n); }
 };

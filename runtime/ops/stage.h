@@ -1,5 +1,6 @@
 /// @file stage.h — one part of a batch, as a small state machine.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -83,25 +84,27 @@ struct Cut {
     if (chunk > largest) chunk = largest;
     return {bytes, chunk, carriers, {}};
   }
-  /// For one carrier: a chunk holds a piece of one tensor, or several small tensors.  So most pieces can be sent from
-  /// where they lie, and received there.
-  static Cut at_tensors(const Stream& stream, std::size_t largest) {
+  /// For one carrier: a chunk holds one tensor, a piece of one, or several small tensors.  So most can be sent from
+  /// where they lie, and received there; and what is copied nowhere wants few chunks.
+  /// @param most_whole  tensors of so many bytes are not cut
+  static Cut at_tensors(const Stream& stream, std::size_t largest, std::size_t most_whole) {
     constexpr std::size_t large = 32 << 10;
-    Cut cut = of(stream.bytes, largest, 1);
+    Cut cut{stream.bytes, 64, 1, {}};
     bool joins = false;  // the last chunk holds small tensors
     for (const Item& item : stream.items) {
       const std::size_t length = (item.bytes + 63) / 64 * 64;
       if (length < large) {
-        if (!joins || item.at + length - cut.begins.back() > cut.chunk) cut.begins.push_back(item.at);
+        if (!joins || item.at + length - cut.begins.back() > largest) cut.begins.push_back(item.at);
         joins = true;
         continue;
       }
-      const std::size_t pieces = (length + cut.chunk - 1) / cut.chunk;
+      const std::size_t pieces = length <= most_whole ? 1 : (length + largest - 1) / largest;
       const std::size_t each = ((length + pieces - 1) / pieces + 63) / 64 * 64;
       for (std::size_t at = 0; at < length; at += each) cut.begins.push_back(item.at + at);
       joins = false;
     }
     cut.begins.push_back(stream.bytes);
+    for (std::uint64_t k = 0; k < cut.chunks(); ++k) cut.chunk = std::max(cut.chunk, cut.end(k) - cut.begin(k));
     return cut;
   }
   std::uint64_t chunks() const { return begins.empty() ? (bytes + chunk - 1) / chunk : begins.size() - 1; }

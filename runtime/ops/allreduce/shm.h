@@ -41,8 +41,11 @@ class ShmAllreduce final : public Stage {
   /// @p stream must outlive the stage.
   /// How it is cut; carriers: how many of the node's first ranks reduce (all, on one node).
   Cut cut(const Stream& stream, int carriers) const { return Cut::of(stream.bytes, rings_.chunk_bytes(), carriers); }
-  /// The same for one carrier a node, and a hook.
-  Cut cut_at_tensors(const Stream& stream) const { return Cut::at_tensors(stream, rings_.chunk_bytes()); }
+  /// The same for one carrier a node, and a hook.  @p alone: no node has more than one rank, so the rings are not used.
+  Cut cut_at_tensors(const Stream& stream, bool alone) const {
+    constexpr std::size_t most_whole = 1 << 20;  // measured: below, one round beats overlap
+    return Cut::at_tensors(stream, rings_.chunk_bytes(), alone ? most_whole : rings_.chunk_bytes());
+  }
   void begin(const Stream& stream, const Cut& cut, SliceHook* hook);
   bool step() override;
   bool done() const override { return out_ == cut_.chunks(); }
