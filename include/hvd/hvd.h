@@ -280,9 +280,9 @@ HVD_API void hvd_part_end(int part);
 HVD_API void hvd_step_end(void);
 
 /**
- * The report on the job's last half minute, from hvdrun, at most some seconds old: JSON, as hvd.report() in Python shows
- * it.  The first call asks for it, and finds none.  text: [size], may be NULL where size is 0.  *length: bytes of the
- * report; 0: there is none (yet), or no hvdrun.  HVD_USAGE where size is less.  Any thread.
+ * The report on the job's last half minute, from hvdrun, at most some seconds old: JSON, as hvd.report() in Python
+ * shows it.  The first call asks for it, and finds none.  text: [size], may be NULL where size is 0.  *length: bytes of
+ * the report; 0: there is none (yet), or no hvdrun.  HVD_USAGE where size is less.  Any thread.
  */
 HVD_API int hvd_report(char* text, size_t size, size_t* length);
 
