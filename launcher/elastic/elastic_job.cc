@@ -137,8 +137,9 @@ bool ElasticJob::survives(const wire::DeathRecord& death, double now) {
   const bool somebody = std::any_of(workers_.begin(), workers_.end(), [](const auto& one) {
     return !one.second.gone && one.second.worker.stage == WorkerStage::member;
   });
-  if (!somebody) lines_.push_back("no rank is left that has the training's state");
-  return somebody;
+  if (somebody || limits_.world.state_is_kept) return true;
+  lines_.push_back("no rank is left that has the training's state; --state-dir keeps it elsewhere too");
+  return false;
 }
 
 std::vector<ElasticWorker> ElasticJob::alive() const {

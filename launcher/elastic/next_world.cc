@@ -32,8 +32,10 @@ Workers ready_ones(const Workers& workers) {
   return ready;
 }
 
-bool can_go_on(const Workers& ready, const WorldLimits& limits) {
-  return static_cast<int>(ready.size()) >= limits.least && std::any_of(ready.begin(), ready.end(), has_state);
+bool can_go_on(const Workers& ready, const std::vector<ElasticWorker>& alive, const WorldLimits& limits) {
+  const bool all_are_new = std::none_of(alive.begin(), alive.end(), [](const auto& w) { return has_state(&w); });
+  return static_cast<int>(ready.size()) >= limits.least &&
+         (std::any_of(ready.begin(), ready.end(), has_state) || (limits.state_is_kept && all_are_new));
 }
 
 }  // namespace
@@ -59,7 +61,7 @@ WorldPlan next_world(const std::vector<ElasticWorker>& alive, const std::vector<
       ++count;
     }
   Workers ready = ready_ones(staying);
-  if (!can_go_on(ready, limits) && std::any_of(homeless.begin(), homeless.end(), has_state)) {
+  if (!can_go_on(ready, alive, limits) && std::any_of(homeless.begin(), homeless.end(), has_state)) {
     plan.holds_on = true;  // the state is with them, or the numbers are
     Workers all;
     for (const ElasticWorker& w : alive)
@@ -69,7 +71,7 @@ WorldPlan next_world(const std::vector<ElasticWorker>& alive, const std::vector<
   }
   for (const ElasticWorker* w : homeless) plan.leave.push_back(w->number);
   plan.members = in_order(ready);
-  plan.suffices = can_go_on(ready, limits);
+  plan.suffices = can_go_on(ready, alive, limits);
   return plan;
 }
 

@@ -31,7 +31,8 @@ struct ElasticWorker {
 
 struct WorldLimits {
   int least = 1;
-  std::optional<int> most{};  ///< nothing: as many as there are slots
+  std::optional<int> most{};   ///< nothing: as many as there are slots
+  bool state_is_kept = false;  ///< outside the ranks, by --state-dir: all of them may be new
 };
 
 struct ElasticHost {

@@ -16,7 +16,7 @@ std::optional<ElasticPlan> elastic_plan(const Settings& settings, const Allocati
     throw Error(Code::usage, "--launcher", "mpirun cannot start ranks later, so an elastic job does without it",
                 "leave out --launcher mpirun and --mpi-args");
   ElasticPlan plan;
-  plan.limits.world = {least.value_or(np), most};
+  plan.limits.world = {least.value_or(np), most, !settings.text("state-dir").empty()};
   plan.limits.wait_seconds = settings.number("elastic-timeout");
   plan.limits.most_resets = settings.integer("reset-limit");
   if (plan.limits.world.least > np)

@@ -19,6 +19,7 @@ class Variable(NamedTuple):
 
 VARIABLES = {
     "HOROVOD_ELASTIC_TIMEOUT": Variable("number", default="600", least=0.001, most=1000000000.0),
+    "HVD_STATE_DIR": Variable("text"),
     "HOROVOD_DYNAMIC_PROCESS_SETS": Variable("flag", default="1"),
     "HOROVOD_SPARK_START_TIMEOUT": Variable("number", least=0.001, most=1000000000.0),
     "HVD_TENSORFLOW_BATCH_BYTES": Variable("integer", default="33554432", least=1.0),
@@ -62,6 +63,7 @@ RUN_KEYWORDS = {
     "max_num_proc": ("--max-np", "integer"),
     "max_np": ("--max-np", "integer"),
     "slots": ("--slots-per-host", "integer"),
+    "state_dir": ("--state-dir", "text"),
     "reset_limit": ("--reset-limit", "integer"),
     "cooldown_range": ("--blacklist-cooldown-range", "pair"),
     "use_mpi": ("--mpi", "flag"),

@@ -40,6 +40,11 @@ def waits_for_commit() -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def asked() -> bool:
+    """Whether SIGTERM has come."""
+    return _asked
+
+
 def leave_if_asked() -> None:
     """Ends this process by SIGTERM, if it was asked to."""
     if not _asked:

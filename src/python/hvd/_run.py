@@ -57,6 +57,7 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
     *,
+    state_dir: str | None = None,
     only: int | None = None,
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
 ) -> list[Any]:

@@ -27,10 +27,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable
 
-from hvd import _environment, _native, _objects, _preemption, _world
+from hvd import _environment, _native, _objects, _preemption, _state_file, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
+
+# The last commit in a file, where hvdrun --state-dir asks for it.
+_file = _state_file.of_environment()
+_FLUSH_SECONDS = 60.0  # hvdrun's grace is mostly shorter
 
 # An error that comes back this often without a commit in between will come back for ever.
 _ATTEMPTS = 3
@@ -125,9 +129,13 @@ class State:
         """Keeps what is there now, then check_host_updates().  Collective.  It copies everything: not at every step."""
         self.save()
         self._commits += 1
+        if _file:
+            _file.put(self._commits, self.saved_copy())
         try:
             self.check_host_updates()  # behind it all ranks have kept theirs
         finally:
+            if _file and _preemption.asked():
+                _file.flush(_FLUSH_SECONDS)
             _preemption.leave_if_asked()
 
     def check_host_updates(self) -> None:
@@ -157,6 +165,14 @@ class State:
     def reset(self) -> None:
         """What a subclass does in a new world, before sync()."""
 
+    def saved_copy(self) -> Any:
+        """What save() has kept: an object that can be pickled, and that nobody changes any more.  For --state-dir."""
+        raise NotImplementedError(f"--state-dir: a {type(self).__name__} has no saved_copy() and use_saved_copy()")
+
+    def use_saved_copy(self, copy: Any) -> None:
+        """Takes what saved_copy() of an equal state has given, in an earlier run; restore() goes back to it."""
+        raise NotImplementedError
+
 
 class ObjectState(State):
     """Objects that can be pickled, as attributes: ObjectState(bcast_object, get_rank, epoch=0, batch=0).
@@ -182,11 +198,26 @@ class ObjectState(State):
         """See State."""
         self._set()
 
+    def saved_copy(self) -> dict[str, Any]:
+        """See State."""
+        return {"values": self._saved_state}
+
+    def use_saved_copy(self, copy: Any) -> None:
+        """See State.  ValueError where it is of a state with other names."""
+        _need_names("values", self._saved_state, copy["values"])
+        self._saved_state = copy["values"]
+
     def sync(self) -> None:
         """See State: the attributes as rank 0 has them now."""
         if self._saved_state:
             self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
             self._set()
+
+
+def _need_names(what: str, ours: Iterable[str], theirs: Iterable[str]) -> None:
+    """ValueError where the state in a file is that of another program."""
+    if sorted(ours) != sorted(theirs):
+        raise ValueError(f"the {what} in it are {sorted(theirs)}, and those of this program {sorted(ours)}")
 
 
 @contextmanager
@@ -248,6 +279,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         failures, commits = 0, -1
         elastic = _is_elastic()
         has_state = not _environment.flag("HVD_ELASTIC_LATE")  # of who began later, once it has got it
+        is_trained = False  # it is more than what the program began with
         while True:
             try:
                 if resetting:
@@ -258,12 +290,17 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     state.on_reset()
                     resetting = False
                 if not synchronized:
+                    if _file and not _objects.broadcast_object(is_trained, 0, "hvd.elastic.is_trained"):
+                        has_state = _file.load(state) or has_state
                     if not has_state and _world.is_initialized() and _world.rank() == 0:
                         raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
                     state.sync()
-                    has_state = True
+                    has_state = is_trained = True
                 with _preemption.waits_for_commit() if elastic else nullcontext():
-                    return func(state, *args, **kwargs)
+                    result = func(state, *args, **kwargs)
+                if _file:
+                    _file.finish()
+                return result
             except HorovodInternalError as error:
                 if resetting and not elastic:
                     raise

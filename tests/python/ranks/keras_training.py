@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import pathlib
+import pickle
 import tempfile
 
 import keras
@@ -231,6 +232,12 @@ def check_elastic_state():
     before = model.get_weights()
     state.commit()
     model.set_weights([w + 1 for w in before])
+    state.restore()
+    close(model.get_weights(), before)
+    copy = pickle.loads(pickle.dumps(state.saved_copy()))  # what --state-dir keeps
+    model.set_weights([w + 2 for w in before])
+    state.save()
+    state.use_saved_copy(copy)
     state.restore()
     close(model.get_weights(), before)
 

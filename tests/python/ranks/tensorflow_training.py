@@ -1,5 +1,7 @@
 """What trains on all ranks with hvd.tensorflow equals what trains on one with the whole batch: tapes, optimizers, graphs."""
 
+import pickle
+
 import numpy as np
 import tensorflow as tf
 
@@ -213,6 +215,12 @@ def check_elastic_variables():
     state.step = 5
     state.restore()
     assert net.b1.numpy().tolist() == [1.0] * 8 and state.step == 0
+    copy = pickle.loads(pickle.dumps(state.saved_copy()))  # what --state-dir keeps
+    net.b1.assign_add(tf.ones([8]))
+    state.save()
+    state.use_saved_copy(copy)
+    state.restore()
+    assert net.b1.numpy().tolist() == [1.0] * 8
 
 
 def check_elastic_graph():

@@ -64,6 +64,15 @@ class KerasState(ObjectState):
         _backend.assign(self._variables(), self._values)
         super().restore()
 
+    def saved_copy(self) -> dict[str, Any]:
+        """See State."""
+        return {**super().saved_copy(), "variables": self._values}
+
+    def use_saved_copy(self, copy: Any) -> None:
+        """See State."""
+        super().use_saved_copy(copy)
+        self._values = copy["variables"]
+
     def sync(self) -> None:
         """See State."""
         _backend.broadcast_variables(self._variables(), 0)

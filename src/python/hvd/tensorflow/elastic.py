@@ -38,15 +38,15 @@ class _Variables:
 
     def save(self) -> None:
         if self.session is not None and self._loads is not None:
-            self._values = self.session.run(self.variables)
+            self.values = self.session.run(self.variables)
         else:
-            self._values = [np.array(v.numpy()) for v in self.variables]
+            self.values = [np.array(v.numpy()) for v in self.variables]
 
     def restore(self) -> None:
         if self._loads is not None:
-            self.session.run(self._loads, dict(zip(self._feeds, self._values)))
+            self.session.run(self._loads, dict(zip(self._feeds, self.values)))
         else:
-            for variable, value in zip(self.variables, self._values):
+            for variable, value in zip(self.variables, self.values):
                 variable.assign(value)
 
     def sync(self) -> None:
@@ -72,6 +72,15 @@ class _VariablesState(ObjectState):
         """See State."""
         self._kept.restore()
         super().restore()
+
+    def saved_copy(self) -> dict[str, Any]:
+        """See State."""
+        return {**super().saved_copy(), "variables": self._kept.values}
+
+    def use_saved_copy(self, copy: Any) -> None:
+        """See State."""
+        super().use_saved_copy(copy)
+        self._kept.values = copy["variables"]
 
     def sync(self) -> None:
         """See State."""

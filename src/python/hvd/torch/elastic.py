@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hvd import _world
-from hvd.elastic import ObjectState, broadcast_from_rank_0, run
+from hvd.elastic import ObjectState, _need_names, broadcast_from_rank_0, run
 from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
 
 __all__ = ["ElasticSampler", "TorchState", "run"]
@@ -151,6 +151,17 @@ class TorchState(ObjectState):
         for kept in self._kept.values():
             kept.restore()
         super().restore()
+
+    def saved_copy(self) -> dict[str, Any]:
+        """See State."""
+        return {**super().saved_copy(), "kept": {name: kept.saved for name, kept in self._kept.items()}}
+
+    def use_saved_copy(self, copy: Any) -> None:
+        """See State."""
+        _need_names("models, optimizers and samplers", self._kept, copy["kept"])
+        super().use_saved_copy(copy)
+        for name, kept in self._kept.items():
+            kept.saved = copy["kept"][name]
 
     def sync(self) -> None:
         """See State."""

@@ -111,6 +111,17 @@ TEST_CASE("elastic job: what it does not survive") {
     CHECK(job.survives(killed(0), 1));
     CHECK_FALSE(job.survives(killed(1), 1));
   }
+  SUBCASE("but where the state is kept elsewhere new ones go on") {
+    ElasticJob job = job_of(2, 2, {{2, {}, true}, 600, {}});
+    CHECK(job.survives(killed(0), 1));
+    CHECK(job.survives(killed(1), 1));
+    const ElasticOrders orders = job.turn(1);
+    REQUIRE(orders.start.size() == 2);
+    for (const ElasticWorker& w : orders.start) job.waits(w.number, 2);
+    const ElasticOrders next = job.turn(2);
+    REQUIRE(next.invite);
+    CHECK(*next.invite == std::vector<std::int32_t>{orders.start[0].number, orders.start[1].number});
+  }
   SUBCASE("the same traceback three times") {
     ElasticJob job = job_of(4, 4, {{1, {}}, 600, {}});
     CHECK(job.survives(raised(0, "here"), 1));

@@ -68,6 +68,14 @@ TEST_CASE("next world: too few, or none with the state, do not suffice") {
   CHECK_FALSE(next_world({worker(3, "a", 0, waiting), worker(4, "a", 1, waiting)}, {{"a", 2}}, {1, {}}, {}).suffices);
 }
 
+TEST_CASE("next world: new ones alone suffice where the state is kept elsewhere, but not beside one who has it") {
+  const ElasticWorker first = worker(3, "a", 0, waiting), second = worker(4, "a", 1, waiting);
+  const WorldPlan plan = next_world({first, second}, {{"a", 2}}, {2, {}, true}, {});
+  CHECK(plan.suffices);
+  CHECK(plan.members == Numbers{3, 4});
+  CHECK(next_world({worker(0, "b", 0), first, second}, {{"a", 2}}, {2, {}, true}, {}).members == Numbers{0, 3, 4});
+}
+
 TEST_CASE("next world at random: what holds for every world") {
   std::mt19937 random(7);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -83,7 +91,7 @@ TEST_CASE("next world at random: what holds for every world") {
     std::stable_sort(alive.begin(), alive.end(), [](const ElasticWorker& x, const ElasticWorker& y) {
       return (x.stage == member) > (y.stage == member);
     });
-    WorldLimits limits{1 + below(4), {}};
+    WorldLimits limits{1 + below(4), {}, below(2) == 0};
     if (below(2)) limits.most = limits.least + below(5);
     const WorldPlan plan = next_world(alive, hosts, limits, {});
     CAPTURE(round);
@@ -110,9 +118,12 @@ TEST_CASE("next world at random: what holds for every world") {
         if (std::find(members.begin(), members.end(), w.number) != members.end()) before.push_back(w.number);
       CHECK(before == members);
     }
+    const bool somebody =
+        std::any_of(alive.begin(), alive.end(), [](const ElasticWorker& w) { return w.stage == member; });
     if (plan.suffices) {
       CHECK(static_cast<int>(plan.members.size()) >= limits.least);
-      CHECK(by_number[plan.members[0]]->stage == member);  // rank 0 has the state
+      if (somebody || !limits.state_is_kept)
+        CHECK(by_number[plan.members[0]]->stage == member);  // rank 0 has the state
     }
     if (limits.most && !plan.holds_on) CHECK(static_cast<int>(plan.members.size() + plan.start.size()) <= *limits.most);
     for (const SlotPlace& place : plan.start) {
@@ -123,8 +134,6 @@ TEST_CASE("next world at random: what holds for every world") {
     for (const int gone : plan.leave)
       CHECK(std::find(plan.members.begin(), plan.members.end(), gone) == plan.members.end());
     // Nobody with the state leaves where that would leave none with it.
-    const bool somebody =
-        std::any_of(alive.begin(), alive.end(), [](const ElasticWorker& w) { return w.stage == member; });
     if (somebody)
       CHECK(
           std::any_of(plan.members.begin(), plan.members.end(), [&](int m) { return by_number[m]->stage == member; }));

@@ -1,0 +1,203 @@
+"""hvdrun --state-dir: the last commit outlives the ranks, and hvdrun; what is not ours, or not whole, is never loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from typing import Any, Callable
+
+import pytest
+
+from failures.test_elastic import COUNTER, SAMPLES, TORCH, environment, job, result
+from support import hvdrun
+
+NAME = "elastic-state"
+
+
+def went_on(done: Any) -> int:
+    """From which commit."""
+    found = re.search(r"hvd\.elastic: goes on from commit (\d+) in ", done.stdout + done.stderr)
+    assert found, done.stdout + done.stderr
+    return int(found[1])
+
+
+def steps(tmp_path: pathlib.Path) -> list[int]:
+    """As they were completed, those that were done again too."""
+    return [int(line.split()[1]) for line in (tmp_path / "steps").read_text().splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "state"
+
+
+def test_all_ranks_die_and_new_ones_go_on(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    kill = json.dumps([[20, [0, 1]]])
+    done = job(tmp_path, 2, "--min-np", "2", "--state-dir", str(folder), ELASTIC_KILL=kill)
+    result(done)
+    assert 0 < went_on(done) <= 20
+    assert list(folder.iterdir()) == []  # the training is done
+
+
+def test_a_job_of_fixed_ranks_is_started_again(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    options = ["--state-dir", str(folder)]
+    first = job(tmp_path, 2, *options, ELASTIC_KILL=json.dumps([[10, [1]]]), ELASTIC_PAUSE="0.03")
+    assert first.returncode == 137, first.stderr
+    assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
+    before = len(steps(tmp_path))
+    second = job(tmp_path, 2, *options)
+    result(second)
+    commit = went_on(second)
+    assert 0 < commit <= before
+    assert steps(tmp_path)[before] == commit + 1
+    third = job(tmp_path, 2, *options)  # done: it begins anew
+    result(third)
+    assert "goes on from" not in third.stdout + third.stderr
+
+
+def test_other_numbers_of_ranks_and_models_of_torch(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    options = ["--state-dir", str(folder)]
+    first = job(tmp_path, 3, *options, script=TORCH, ELASTIC_KILL=json.dumps([[20, [0]]]), ELASTIC_PAUSE="0.03")
+    assert first.returncode == 137, first.stderr
+    second = job(tmp_path, 2, *options, script=TORCH)
+    result(second)
+    assert 0 < went_on(second) <= 20
+
+
+def test_hvdrun_itself_dies(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    argv = ["-np", "2", "--min-np", "1", "--state-dir", str(folder), sys.executable, str(COUNTER)]
+    with hvdrun.started(*argv, env=environment(tmp_path, ELASTIC_PAUSE="0.03")) as running:
+        limit = time.monotonic() + 60
+        while not (tmp_path / "steps").exists() or len(steps(tmp_path)) < 8:
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        running.send_signal(signal.SIGKILL)
+        running.wait(timeout=30)
+    limit = time.monotonic() + 30
+    before = -1
+    while before != len(steps(tmp_path)):  # its ranks end by themselves
+        assert time.monotonic() < limit
+        before = len(steps(tmp_path))
+        time.sleep(1)
+    done = hvdrun.run(*argv, env=environment(tmp_path), timeout=120)
+    result(done)
+    assert 0 < went_on(done) <= before
+
+
+@pytest.fixture
+def kept(tmp_path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """The file of a job that has died."""
+    done = job(tmp_path, 1, "--state-dir", str(folder), ELASTIC_KILL=json.dumps([[10, [0]]]), ELASTIC_PAUSE="0.03")
+    assert done.returncode == 137, done.stderr
+    return folder / NAME
+
+
+def torn(path: pathlib.Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def flipped(path: pathlib.Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 4
+    path.write_bytes(data)
+
+
+def a_text(path: pathlib.Path) -> None:
+    path.write_text("my own notes, which nobody else may change")
+
+
+def a_link(path: pathlib.Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def a_folder(path: pathlib.Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_pipe(path: pathlib.Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
+def open_to_all(path: pathlib.Path) -> None:
+    path.chmod(0o622)
+
+
+def of_another_user(path: pathlib.Path) -> None:
+    os.chown(path, 65534, 65534)
+
+
+SPOILED: list[tuple[Callable[[pathlib.Path], None], str]] = [
+    (torn, "is not whole"),
+    (flipped, "has changed since it was written"),
+    (a_text, "is no state of an elastic job"),
+    (a_link, "is a symbolic link"),
+    (a_folder, "is no file"),
+    (a_pipe, "is no file"),
+    (open_to_all, "can be written by other users"),
+    (of_another_user, "belongs to another user"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "words"), SPOILED, ids=[spoil.__name__ for spoil, _ in SPOILED])
+def test_what_must_not_be_loaded(
+    tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path, spoil: Callable[[pathlib.Path], None], words: str
+) -> None:
+    if spoil is of_another_user and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    spoil(kept)
+    before = (kept.lstat().st_mode, kept.lstat().st_mtime_ns, kept.lstat().st_uid)
+    done = job(tmp_path, 2, "--state-dir", str(folder))
+    assert done.returncode == 1, done.stderr
+    assert f"{kept} {words}" in done.stderr
+    assert "move it away" in done.stderr
+    assert (kept.lstat().st_mode, kept.lstat().st_mtime_ns, kept.lstat().st_uid) == before
+
+
+def test_another_program_s_state(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:
+    script = tmp_path / "other.py"
+    script.write_text(COUNTER.read_text().replace("total=0.0)", "total=0.0, loss=1.0)"))
+    done = job(tmp_path, 2, "--state-dir", str(folder), script=script)
+    assert done.returncode == 1, done.stderr
+    assert "the values in it are ['seen', 'step', 'total'], and those of this program ['loss', " in done.stderr
+    assert kept.exists()
+
+
+def test_a_state_with_a_save_of_its_own(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(
+        COUNTER.read_text().replace("    def restore(self)", "    def save(self): super().save()\n\n    def restore(self)")
+    )
+    done = job(tmp_path, 2, "--state-dir", str(folder), script=script)
+    assert done.returncode == 1, done.stderr
+    assert "--state-dir: NotedState has a save() of its own, so it needs saved_copy()" in done.stderr
+
+
+def test_a_full_disk_is_told_once_and_training_goes_on(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    """In a name space of mounts of its own, with a disk of some pages."""
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 or not unshare:
+        pytest.skip("needs root, to mount a small disk")
+    folder.mkdir()
+    words = 'mount -t tmpfs -o size=8k none "$0" && printf "%5000s" > "$0/filler" && exec "$@"'
+    argv = [hvdrun.program(), "-np", "2", "--state-dir", str(folder), sys.executable, str(COUNTER)]
+    done = subprocess.run(
+        [unshare, "-m", "sh", "-c", words, str(folder), *argv],
+        env={**os.environ, **environment(tmp_path, ELASTIC_PAUSE="0.02")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall("the state is not written to .*: .*No space left on device.* Training goes on", done.stderr)) == 1
+    assert steps(tmp_path)[-1] * 2 * 4 >= SAMPLES
