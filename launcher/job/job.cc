@@ -20,7 +20,6 @@
 #include "launcher/mapping/topology.h"
 #include "launcher/process/capture.h"
 #include "launcher/start/host_daemons.h"
-#include "pmix/library_paths.h"
 
 namespace hvd::launcher {
 
@@ -250,18 +249,15 @@ void choose_command(Job& job) {
   LauncherFacts facts;
   facts.wants_mpirun = settings.text("launcher") == "mpirun";
   facts.has_mpirun_arguments = !settings.text("mpi-args").empty() || !settings.text("binding-args").empty();
-  facts.has_mpirun = !job.mpirun.program.empty();
   if (job.elastic) {
-    job.launcher = {LauncherKind::daemons, "an elastic job", false};
+    job.launcher = {LauncherKind::daemons, "an elastic job"};
     std::vector<int> first;
     for (const MappedRank& r : job.map.ranks)
       if (r.host == job.map.ranks[0].host) first.push_back(r.rank);
     job.command = daemon_command(job.rank_program, first, job.mpirun.library_folder, true);
     return;
   }
-  job.launcher =
-      choose_launcher(facts, [&] { return pmix::library_problem(pmix::library_paths(job.mpirun.library_folder)); });
-  job.launcher.advice = pmix::install_hint;
+  job.launcher = choose_launcher(facts);
   if (job.launcher.kind == LauncherKind::mpirun) {
     job.command = mpirun_command(job.mpirun, job.map, mpirun_options(settings, job.rank_program));
     return;

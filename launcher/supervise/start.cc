@@ -131,10 +131,6 @@ void Supervisor::start() {
     starter_ = std::make_unique<HostDaemons>(daemon_starts(job_, environment));
   else
     starter_ = std::make_unique<MpirunStarter>(job_.command, environment);
-  if (job_.launcher.is_makeshift) {
-    say("hvdrun: mpirun starts the ranks, and its ports let strangers in: " + job_.launcher.why);
-    say("        " + job_.launcher.advice);
-  }
   detail("started " + starter_->name() + " (" + job_.launcher.why + "): " + job_.command[0] + ", process " +
          std::to_string(starter_->children().front()));
 

@@ -11,8 +11,4 @@ inline constexpr const char* install_hint = "apt install libpmix2 (it comes with
 /// @param library_folder  of libmpi.so.40; empty: the system's
 std::vector<std::string> library_paths(const std::string& library_folder);
 
-/// Why none of @p paths can be a PMIx server's library; empty where one can.  Loads a library only where its name alone
-/// does not tell.
-std::string library_problem(const std::vector<std::string>& paths);
-
 }  // namespace hvd::pmix
