@@ -26,6 +26,9 @@ class QueryServer {
     int id = 0;
     std::string line;
   };
+  /// Where the first caller is announced; -1 while somebody calls, or nobody can: then call next() from time to time.
+  int fd() const { return peers_.empty() ? listener_.get() : -1; }
+  bool has_callers() const { return !peers_.empty(); }
   /// Accepts callers, reads and writes without waiting.  Returns the next whole line, or nothing.
   std::optional<Query> next();
   /// Answers a query; the connection ends once the answer is written.

@@ -74,11 +74,19 @@ Session::Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::Ran
 void Session::pump(const std::function<bool()>& keep_receiving) {
   for (std::size_t r = 0; r < ranks_.size(); ++r) flush(static_cast<int>(r));
   if (daemons_) daemons_->flush(*listener_);
+  left_unread_ = false;
   while (!keep_receiving || keep_receiving()) {
     const auto received = listener_->receive();
     if (!received) return;
     receive(received->from, received->frame);
   }
+  left_unread_ = true;
+}
+
+bool Session::is_quiet() const {
+  return !left_unread_ && (!daemons_ || daemons_->is_quiet()) &&
+         std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const RankState& r) { return r.queue.empty() && !r.payload_sent_bytes; });
 }
 
 void Session::tick() {

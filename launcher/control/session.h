@@ -93,6 +93,8 @@ class Session {
   /// Sends what waits; receives until nothing waits or @p keep_receiving returns false (output has nowhere to go).
   /// Throws Error{mismatch} when a guard speaks another protocol.
   void pump(const std::function<bool()>& keep_receiving);
+  /// What fd() does not announce: frames that the channel or the caller did not take yet.
+  bool is_quiet() const;
   /// One turn of the event loop: finds guards that are gone, and takes another sample of the clocks.
   void tick();
 
@@ -172,6 +174,7 @@ class Session {
   std::set<std::string> swept_;  ///< remote hosts of which a guard was asked to look
   int sweeps_open_ = 0;
   std::int64_t next_ping_ns_ = 0;
+  bool left_unread_ = false;  ///< the last pump() was told to stop
 };
 
 /// CLOCK_MONOTONIC.

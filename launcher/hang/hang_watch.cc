@@ -45,6 +45,7 @@ RankActivity& HangWatch::activity(int rank) {
 
 void HangWatch::standing(int rank, const wire::StatusReport& s) {
   const double now = now_seconds();
+  look_again();
   RankActivity& r = activity(rank);
   r.where = where_of(s.place);
   r.since = now - s.place_seconds;
@@ -55,6 +56,7 @@ void HangWatch::standing(int rank, const wire::StatusReport& s) {
 }
 
 void HangWatch::stall(int rank, std::vector<wire::Stall> stalls) {
+  look_again();
   CoordinatorReport& report = said_[rank];
   report = {now_seconds(), {}};
   for (wire::Stall& s : stalls) {
@@ -64,12 +66,14 @@ void HangWatch::stall(int rank, std::vector<wire::Stall> stalls) {
 }
 
 void HangWatch::paused(int rank, bool paused) {
+  look_again();
   RankActivity& r = activity(rank);
   r.stopped_since.reset();
   if (paused) r.stopped_since = now_seconds();
 }
 
 void HangWatch::all_paused(bool paused) {
+  look_again();
   all_paused_ = paused;
   resumed_ = now_seconds();
   for (RankActivity& r : ranks_) r.stopped_since.reset();
@@ -103,7 +107,9 @@ void HangWatch::turn() {
   const double now = now_seconds();
   if (!patience_ || all_paused_ || now < next_look_) return;
   next_look_ = now + look_every;
-  for (const IncidentNotice& event : incidents_.look(facts(now))) tell(event);
+  const JobFacts known = facts(now);
+  is_quiet_ = !may_become_hang(known) && incidents_.none_open();
+  for (const IncidentNotice& event : incidents_.look(known)) tell(event);
 }
 
 /// The missing ones; and where several hosts are, one of each, which knows whether another does not answer.

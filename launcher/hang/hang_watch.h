@@ -30,6 +30,10 @@ class HangWatch {
 
   /// One turn of the event loop.
   void turn();
+  /// Nothing of what is known becomes a hang by time alone.
+  bool is_quiet() const { return is_quiet_ || !patience_ || all_paused_; }
+  /// A rank has ended.
+  void look_again() { is_quiet_ = false; }
   /// Events of the session.
   void standing(int rank, const wire::StatusReport& standing);
   void stall(int rank, std::vector<wire::Stall> stalls);
@@ -57,7 +61,7 @@ class HangWatch {
   std::vector<RankActivity> ranks_;
   std::map<int, CoordinatorReport> said_;
   double next_look_ = 0;
-  bool all_paused_ = false;
+  bool all_paused_ = false, is_quiet_ = false;
   double resumed_ = 0;  ///< waits that began before this moment do not count
 };
 

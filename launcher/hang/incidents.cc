@@ -156,6 +156,13 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
   return found;
 }
 
+bool may_become_hang(const JobFacts& facts) {
+  return !facts.waits.empty() || std::any_of(facts.ranks.begin(), facts.ranks.end(), [](const RankActivity& r) {
+    const bool at_work = r.where == LifeStage::script || r.where == LifeStage::working;
+    return !at_work || r.stopped_since || !r.waits_for.empty();
+  });
+}
+
 /// The one that goes on as @p incident: of the same ranks, else of some of them.
 Incidents::OpenIncident* Incidents::same(const Incident& incident) {
   for (OpenIncident& o : open_)

@@ -68,6 +68,9 @@ struct Incident {
 /// The incidents of this moment, those with the fewest missing ranks first.
 std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience);
 
+/// Whether time alone can make an incident of them: somebody waits, has ended, or is stopped.
+bool may_become_hang(const JobFacts& facts);
+
 enum class NoticeKind {
   opened,   ///< also when other ranks are missing than before
   again,    ///< the incident lasts
@@ -87,6 +90,7 @@ class Incidents {
  public:
   explicit Incidents(HangLimits patience) : patience_(patience) {}
   std::vector<IncidentNotice> look(const JobFacts& facts);
+  bool none_open() const { return open_.empty(); }
 
  private:
   struct OpenIncident {

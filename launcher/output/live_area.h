@@ -38,6 +38,8 @@ class LiveArea {
   void erase();
   /// Draws if something has changed and `interval` is over.
   void draw(Clock::time_point now);
+  /// draw() has something to do, perhaps later.
+  bool has_changed() const { return changed_; }
 
  private:
   struct LiveRow {

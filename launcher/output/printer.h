@@ -45,6 +45,8 @@ class Printer {
   void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
   /// One turn of the event loop: prints lines that were held to be collapsed, draws unended lines on a terminal.
   void turn();
+  /// Nothing is held for a later turn.
+  bool is_quiet() const { return !(live_ && live_->has_changed()) && !(collapser_ && !collapser_->empty()); }
   /// How many lines of other ranks were printed since the last line of @p rank.
   long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
   /// Both streams of the rank have ended.

@@ -24,6 +24,8 @@ class LiveReport {
   void ended(int rank) { join_.leave(rank); }
   /// Looks for ranks that have been waited for too long.
   void turn(double now_seconds) { take(now_seconds); }
+  /// No rank is waited for.
+  bool is_quiet() const { return join_.is_empty(); }
 
   /// Of all steps until now, but for the first ones.
   const StepStatistics& whole() const { return whole_; }

@@ -37,6 +37,8 @@ class StepJoin {
   std::optional<JoinedStep> next(double now_seconds);
   /// Nobody is going to tell more: the next of what is left, of the ranks that told of it.
   std::optional<JoinedStep> next_left();
+  /// No record waits for those of other ranks.
+  bool is_empty() const { return held_ == 0; }
 
   static constexpr double longest_wait_seconds = 10;     ///< for a rank that tells nothing
   static constexpr std::size_t most_records = 1u << 18;  ///< 32 MiB

@@ -62,6 +62,10 @@ bool DaemonLinks::all_have_come() const {
   return std::none_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.peer.empty(); });
 }
 
+bool DaemonLinks::is_quiet() const {
+  return std::all_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.gone || l.queue.empty(); });
+}
+
 bool DaemonLinks::all_are_gone() const {
   return std::all_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.gone; });
 }

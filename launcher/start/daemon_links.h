@@ -34,6 +34,8 @@ class DaemonLinks {
   /// job that lacks a host.  False where there is no such host, or its daemon has come before.
   bool greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello);
   bool all_have_come() const;
+  /// The channel has taken all that was to be sent.
+  bool is_quiet() const;
   /// All have come, and their connections have ended.
   bool all_are_gone() const;
   /// False when @p from is no daemon's.

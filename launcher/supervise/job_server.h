@@ -36,6 +36,10 @@ class JobServer {
 
   /// One turn of the loop.
   void turn();
+  /// Where the next caller is announced; -1: call turn() from time to time.
+  int fd() const { return commands_.fd(); }
+  /// Nobody waits for an answer.
+  bool is_quiet() const { return !commands_.has_callers() && rounds_.empty(); }
   /// An event of the session.
   void stack(int rank, const wire::StackPicture& picture);
   /// Python frames of these ranks; @p done is called when all have answered, or after three seconds.

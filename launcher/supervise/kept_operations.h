@@ -26,6 +26,7 @@ class KeptOperations {
   void take(int rank, wire::RankOperations operations);
   /// One turn of the loop.
   void turn();
+  bool is_quiet() const { return rounds_.empty(); }
   /// What came last of each rank.
   const wire::JobOperations& last() const { return last_; }
   /// Writes @p operations to $XDG_STATE_HOME/hvdrun/operations (else ~/.local/state), where the last 20 jobs' are.

@@ -26,7 +26,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto tick = 100ms;                          // owner of everything that no descriptor announces
+constexpr auto tick = 100ms;                          // for what no descriptor announces, while there is such a thing
+constexpr auto longest_sleep = 30s;                   // a wake-up that was forgotten costs no more
 constexpr std::size_t most_pending_bytes = 4u << 20;  // then guards, and so ranks, wait for our reader
 
 std::chrono::milliseconds ms(double seconds) {
@@ -223,13 +224,29 @@ void Supervisor::loop() {
 void Supervisor::wait_for_events() {
   std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
   if (may_receive()) fds.push_back({session_->fd(), POLLIN, 0});
+  if (const int fd = live_->fd(); fd >= 0) fds.push_back({fd, POLLIN, 0});
   for (const int fd : starter_->output_fds())
     if (fd >= 0) fds.push_back({fd, POLLIN, 0});
   if (input_ && input_->fd() >= 0) fds.push_back({input_->fd(), POLLIN, 0});
   for (const Outlet* o : {&printer_.stdout_outlet(), &printer_.stderr_outlet()})
     if (o->pending_bytes()) fds.push_back({o->fd(), POLLOUT, 0});
   if (results_ && results_->pending_bytes()) fds.push_back({results_->fd(), POLLOUT, 0});
-  ::poll(fds.data(), fds.size(), static_cast<int>(std::chrono::milliseconds(tick).count()));
+  ::poll(fds.data(), fds.size(), static_cast<int>(time_to_sleep().count()));
+}
+
+/// How long nothing is to be done unless a descriptor says so.
+std::chrono::milliseconds Supervisor::time_to_sleep() const {
+  // Of a guard on another host only the monitor of its connection says that it is gone.
+  const bool is_announced = job_.launcher.kind == LauncherKind::daemons && job_.map.all_local() &&
+                            end_.phase() == JobPhase::running && !elastic_ && !metrics_;
+  const bool has_output = printer_.pending_bytes() > 0 || (results_ && results_->pending_bytes() > 0);
+  if (!is_announced || has_output || !printer_.is_quiet() || !session_->is_quiet() || !live_->is_quiet() ||
+      !operations_->is_quiet() || !watch_->is_quiet() || !report_.is_quiet())
+    return tick;
+  const double limit = job_.settings.number("time-limit");
+  if (limit <= 0) return longest_sleep;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(started_at_ + ms(limit) - Clock::now());
+  return std::clamp<std::chrono::milliseconds>(left + 1ms, 0ms, longest_sleep);
 }
 
 /// With nowhere to put output and results we stop reading, unless the job ends: then what nobody reads is given up.
@@ -299,6 +316,7 @@ void Supervisor::on_starter_end() {
 void Supervisor::on_death(const wire::DeathRecord& d) {
   printer_.rank_ended(d.rank);
   report_.ended(d.rank);
+  watch_->look_again();
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" +

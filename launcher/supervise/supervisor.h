@@ -50,6 +50,7 @@ class Supervisor {
   void loop();
   void wait_for_events();
   bool may_receive() const;
+  std::chrono::milliseconds time_to_sleep() const;
   void on_signal(int number);
   void on_starter_output();
   bool starter_has_ended();

@@ -19,6 +19,7 @@
 #include "recorder/file_sink.h"
 #include "recorder/link_sink.h"
 #include "transport/loopback.h"
+#include "wire/link.h"
 
 namespace hvd::api {
 namespace {
@@ -41,6 +42,9 @@ void in_child() {
 void place(wire::RankPhase where) {
   static core::RankStatus* status = new core::RankStatus(static_cast<int>(options::integer_now("HVD_STATUS_FD")));
   status->place(where);
+  if (!status->has_reader()) return;
+  const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));  // shared memory wakes nobody
+  if (link >= 0) wire::link::send(link, wire::Type::standing, nullptr, 0, false);
 }
 
 void leave() {

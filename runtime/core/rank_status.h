@@ -100,6 +100,8 @@ class RankStatus {
   /// @p fd  HVD_STATUS_FD; one that is no page of a guard's, or -1: nobody reads what is counted.
   /// @p recorder_fd  HVD_RECORDER_FD; likewise
   explicit RankStatus(int fd, int recorder_fd = -1);
+  /// A guard has given us the page.
+  bool has_reader() const { return page_ != &own_; }
   RankStatus(const RankStatus&) = delete;
   RankStatus& operator=(const RankStatus&) = delete;
   ~RankStatus();

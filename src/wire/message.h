@@ -37,7 +37,7 @@ enum class Type : std::uint16_t {
   paused = 17,   ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
   failure = 19,  ///< Failure (failure.h), rank → guard: why operations have failed; ends up in the death record
   standing =
-      18,     ///< JSON StatusReport (status_report.h): where the rank is in its life, and what it has long waited for
+      18,     ///< JSON StatusReport (status_report.h): where the rank is, and what it waits for; rank → guard: empty
   pmix = 20,  ///< pmix_message.h, between hvdrun and a host daemon, both ways
   meeting = 21,      ///< meeting_message.h, between hvdrun and a host daemon, both ways: ranks find their world
   steps = 22,        ///< step_record.h: what the rank did in its last steps

@@ -42,9 +42,10 @@ constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants
 constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
 constexpr auto others_may_end = milliseconds(5000);  ///< other guards of this host, when hvdrun is out of reach
 constexpr auto daemon_may_end = milliseconds(1000);
-constexpr auto tick = milliseconds(500);             ///< how often what has no descriptor is looked at
-constexpr auto steps_every = milliseconds(1000);     ///< hvdrun hears of a rank's steps
-constexpr std::size_t operations_of_the_dead = 256;  ///< what a rank that failed had done last
+constexpr auto tick = milliseconds(500);              ///< how often what has no descriptor is looked at
+constexpr auto longest_sleep = milliseconds(30'000);  ///< a wake-up that was forgotten costs no more
+constexpr auto steps_every = milliseconds(1000);      ///< hvdrun hears of a rank's steps
+constexpr std::size_t operations_of_the_dead = 256;   ///< what a rank that failed had done last
 constexpr auto no_time = Clock::time_point::max();
 
 enum class State { connecting, waiting, running, ending, reported, done };
@@ -99,8 +100,15 @@ class Guard {
     poll(fds.data(), fds.size(), static_cast<int>(patience().count()));
   }
 
+  /// All that may happen is announced by a descriptor, as long as the rank has not loaded libhvd, whose pages in
+  /// shared memory wake nobody.  Of a connection between hosts only its monitor says that it is lost.
+  bool is_announced() const {
+    return state_ == State::running && call_.local && connection_ && !connection_->lost_for() && !alone_ &&
+           !process_->has_libhvd();
+  }
+
   milliseconds patience() const {
-    milliseconds most = tick;
+    milliseconds most = is_announced() ? longest_sleep : tick;
     if (state_ == State::connecting) most = milliseconds(2);  // the handshake of a candidate wakes nobody
     if (state_ == State::ending) most = milliseconds(5);
     if (process_ && process_->shooting()) most = milliseconds(10);

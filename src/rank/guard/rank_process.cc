@@ -123,6 +123,9 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
     case wire::Type::stall:
       outbox.add(type, std::string(body));
       break;
+    case wire::Type::standing:
+      has_libhvd_ = true;
+      break;
     case wire::Type::failure:
       failure_ = wire::failure_from(body);
       if (failure_->code == 0) failure_.reset();

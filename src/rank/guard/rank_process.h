@@ -35,6 +35,8 @@ class RankProcess {
   int err_fd() const { return err_fd_.get(); }    ///< likewise
   int link_fd() const { return link_fd_.get(); }  ///< likewise
   const wire::StartReport& started() const { return started_; }
+  /// It has said so over the link: from then on its pages are worth a look.
+  bool has_libhvd() const { return has_libhvd_; }
   bool has_ended() const { return status_.has_value(); }
   std::int64_t ended_ns() const { return ended_ns_; }
 
@@ -115,6 +117,7 @@ class RankProcess {
   double cpu_seconds_ = 0;
   std::int64_t peak_bytes_ = 0;
   std::string phase_;
+  bool has_libhvd_ = false;
   std::optional<wire::StartFailure> unstarted_;
   std::optional<wire::Failure> failure_;
 };
