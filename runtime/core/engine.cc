@@ -316,6 +316,7 @@ bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
 
 Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
   Operation* op = nullptr;
+  WaitTimer waited(shared_.status);  // from here on: whom it wakes, it wakes for the operation
   begin_polling();
   try {
     if (set.submit({&request, 1}, &op)) set.node().doorbell(0).ring();
@@ -323,7 +324,6 @@ Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
     end_polling();
     throw;
   }
-  WaitTimer waited(shared_.status);
   const bool done = poll_for(*op, waited);
   end_polling();  // never sleep while counted: nobody would ring
   if (!done) sleep_for(*op, -1);

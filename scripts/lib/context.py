@@ -11,6 +11,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,8 @@ from tally import Tally, check
 LOGS = pathlib.Path(".cache/tests")
 TAIL_LINES = 60
 RUNNING: set[subprocess.Popen[bytes]] = set()  # commands of all parts
+STARTS = threading.Lock()  # of RUNNING, while a command is started
+ENDING = threading.Event()  # nothing is started any more
 
 
 class Order(enum.Enum):
@@ -59,15 +62,18 @@ class Context:
             out.write(f"\n$ {' '.join(argv)}\n".encode())
             out.flush()
             begin = out.tell()
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={**self.env, **(env or {})},
-                start_new_session=True,
-            )
-            RUNNING.add(process)
+            with STARTS:
+                if ENDING.is_set():
+                    return 143, ""
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    env={**self.env, **(env or {})},
+                    start_new_session=True,
+                )
+                RUNNING.add(process)
             try:
                 code = process.wait(timeout=limit)
             except subprocess.TimeoutExpired:
@@ -92,7 +98,9 @@ class Context:
 
 
 def kill_all() -> None:
-    """Ends the commands of all parts."""
+    """Ends the commands of all parts; none is started afterwards, though lanes may go on for a moment."""
+    with STARTS:
+        ENDING.set()
     for process in RUNNING.copy():
         kill_group(process)
 
