@@ -65,11 +65,12 @@ def test_a_job_of_fixed_ranks_is_started_again(tmp_path: pathlib.Path, folder: p
 
 def test_other_numbers_of_ranks_and_models_of_torch(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
     options = ["--state-dir", str(folder)]
-    first = job(tmp_path, 3, *options, script=TORCH, ELASTIC_KILL=json.dumps([[20, [0]]]), ELASTIC_PAUSE="0.03")
+    first = job(tmp_path, 3, *options, script=TORCH, ELASTIC_KILL=json.dumps([[28, [0]]]), ELASTIC_PAUSE="0.06")
     assert first.returncode == 137, first.stderr
+    assert (folder / NAME).exists(), first.stderr
     second = job(tmp_path, 2, *options, script=TORCH)
     result(second)
-    assert 0 < went_on(second) <= 20
+    assert 0 < went_on(second) <= 30
 
 
 def test_hvdrun_itself_dies(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
@@ -119,6 +120,10 @@ def a_link(path: pathlib.Path) -> None:
     path.symlink_to("elsewhere")
 
 
+def a_second_name(path: pathlib.Path) -> None:
+    os.link(path, path.with_name("elsewhere"))
+
+
 def a_folder(path: pathlib.Path) -> None:
     path.unlink()
     path.mkdir()
@@ -142,6 +147,7 @@ SPOILED: list[tuple[Callable[[pathlib.Path], None], str]] = [
     (flipped, "has changed since it was written"),
     (a_text, "is no state of an elastic job"),
     (a_link, "is a symbolic link"),
+    (a_second_name, "has a second name"),
     (a_folder, "is no file"),
     (a_pipe, "is no file"),
     (open_to_all, "can be written by other users"),

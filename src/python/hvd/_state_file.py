@@ -46,6 +46,8 @@ def _open_ours(path: str, flags: int) -> int:
         why = "is no file"
     elif about.st_uid != os.geteuid():
         why = "belongs to another user"
+    elif about.st_nlink != 1:
+        why = "has a second name (a hard link)"
     elif about.st_mode & 0o022:
         why = "can be written by other users"
     elif about.st_size and os.pread(fd, len(_MARK), 0) != _MARK:
@@ -192,6 +194,7 @@ class StateFile:
         that keeps more than it would write.
         """
         _need_saved_copy(type(state))
+        _objects._pickler()  # imported now: the first commit should be written soon
         try:
             mine: int | str = _commits_in(self._folder)
         except (OSError, StateFileError) as error:
