@@ -49,6 +49,14 @@ def test_one_world_and_a_set_for_each(scripts: pathlib.Path) -> None:
     assert 'hvdrun: the ":" goes to actor.py as an argument' in done.stderr
 
 
+def test_the_example_finds_the_mean() -> None:
+    example = str(hvdrun.ROOT / "examples/learner_actors.py")
+    done = hvdrun.run("-np", "1", *hvdrun.python_args(), example, "learner", ":", "-np", "2", example, "actor")
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"1 learner, 2 actors: the mean is about ([\d.]+)", done.stdout)
+    assert found and 2.9 < float(found[1]) < 3.1, done.stdout
+
+
 def test_one_program_has_all_ranks() -> None:
     """program_sets() is no error there, and makes nothing."""
     code = "import hvd.numpy as hvd; hvd.init(); print(hvd.program_sets() == [hvd.global_process_set])"
