@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pathlib
@@ -168,6 +169,40 @@ def test_what_must_not_be_loaded(
     assert f"{kept} {words}" in done.stderr
     assert "move it away" in done.stderr
     assert (kept.lstat().st_mode, kept.lstat().st_mtime_ns, kept.lstat().st_uid) == before
+
+
+def test_what_is_done_is_not_gone_on_with(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:
+    """Nothing is committed any more: the file goes all the same."""
+    script = tmp_path / "done.py"
+    script.write_text(
+        COUNTER.read_text().replace("while len(state.seen) < SAMPLES:", "while False:").split("assert state.total")[0]
+    )
+    done = job(tmp_path, 2, "--state-dir", str(folder), script=script)
+    assert done.returncode == 0, done.stderr
+    assert went_on(done) > 0
+    assert not kept.exists()
+
+
+def test_two_jobs_in_one_folder(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    """The one that comes second says so, and its training goes on."""
+    folder.mkdir()
+    with (folder / (NAME + ".lock")).open("w") as lock:  # as the first one holds it
+        os.chmod(lock.fileno(), 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = job(tmp_path, 1, "--state-dir", str(folder), ELASTIC_PAUSE="0.15")
+    result(done)
+    assert len(re.findall("another job writes there: give each job a --state-dir of its own", done.stderr)) == 1
+    assert [path.name for path in folder.iterdir()] == [NAME + ".lock"]
+
+
+def test_leftovers_of_killed_writers_go(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    folder.mkdir()
+    ours, others = folder / f"{NAME}.abcd_123.new", folder / f"{NAME}.abcd_124.new"
+    ours.write_bytes(b"hvdrun elastic state 1\n\0 half of")
+    ours.chmod(0o600)
+    others.write_text("somebody's text")
+    result(job(tmp_path, 2, "--state-dir", str(folder)))
+    assert [path.name for path in folder.iterdir()] == [others.name]
 
 
 def test_another_program_s_state(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:

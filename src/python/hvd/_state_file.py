@@ -8,12 +8,16 @@ a pickle is a program.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import os
 import pickle
+import re
 import stat
 import struct
 import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -23,6 +27,8 @@ from hvd import _environment, _objects, _world
 NAME = "elastic-state"
 _MARK = b"hvdrun elastic state 1\n\0"
 _HEADER = struct.Struct("<24sQQ32s")  # mark, commits, bytes of what follows, their SHA-256
+_LOCK = ".lock"  # behind NAME: held by the one rank that writes there
+_LOCK_SECONDS = 5.0  # for the rank that wrote before
 _REST = 9  # the thread rests so many times as long as it worked: it has a tenth of a core at most
 
 
@@ -60,19 +66,68 @@ def _open_ours(path: str, flags: int) -> int:
 
 def _write(folder: str, commits: int, payload: bytes) -> None:
     """Replaces the file.  OSError, StateFileError: the older one is as it was."""
-    path, fresh = os.path.join(folder, NAME), os.path.join(folder, NAME + ".new")
-    os.makedirs(folder, 0o700, exist_ok=True)
+    path = os.path.join(folder, NAME)
     with contextlib.suppress(FileNotFoundError):
         os.close(_open_ours(path, os.O_RDONLY))  # nothing of somebody else is replaced
-    with open(_open_ours(fresh, os.O_RDWR | os.O_CREAT), "wb", buffering=0) as file:
-        file.truncate(0)
-        header = _HEADER.pack(_MARK, commits, len(payload), hashlib.sha256(payload).digest())
-        for part in (header, payload):
-            view = memoryview(part)
-            while view:
-                view = view[file.write(view) :]
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
+    fd, fresh = tempfile.mkstemp(".new", NAME + ".", folder)  # 0600, and new: nobody else's
+    try:
+        with open(fd, "wb", buffering=0) as file:
+            header = _HEADER.pack(_MARK, commits, len(payload), hashlib.sha256(payload).digest())
+            for part in (header, payload):
+                view = memoryview(part)
+                while view:
+                    view = view[file.write(view) :]
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        _sync_folder(folder)
+    except FileNotFoundError:
+        raise  # the folder has gone
+    except BaseException:
+        os.unlink(fresh)
+        raise
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove_leftovers(folder: str) -> None:
+    """What writers that were killed have left.  To be called with the lock."""
+    for name in os.listdir(folder):
+        if re.fullmatch(re.escape(NAME) + r"\.[a-z0-9_]{8}\.new", name):
+            with contextlib.suppress(OSError, StateFileError):
+                path = os.path.join(folder, name)
+                os.close(_open_ours(path, os.O_RDONLY))
+                os.unlink(path)
+
+
+def _lock(folder: str) -> int:
+    """The descriptor that holds the lock.  StateFileError where another job, or a rank of this one, keeps it."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    path = os.path.join(folder, NAME + _LOCK)
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        fd = _open_ours(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False)):
+                    return fd
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                return fd  # a file system without locks
+            if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                os.close(fd)
+                raise
+        os.close(fd)  # somebody has it, or has just removed it
+        if time.monotonic() > end:
+            raise StateFileError("another job writes there: give each job a --state-dir of its own")
+        time.sleep(0.05)
 
 
 def _commits_in(folder: str) -> int:
@@ -123,13 +178,14 @@ class StateFile:
         self._busy = self._hurry = False
         self._thread: threading.Thread | None = None
         self._complained = ""
+        self._locked = -1  # the descriptor, from the first write on
 
     # ---- writing
 
     def put(self, commits: int, copy: Any) -> None:
         """Has this copy written, on rank 0.  Returns at once; nobody may change the copy any more."""
         if _world.rank() != 0:
-            return
+            return self._release()
         with self._changed:
             self._next = (commits, copy)
             self._changed.notify_all()
@@ -146,16 +202,31 @@ class StateFile:
             self._hurry = False
 
     def finish(self) -> None:
-        """The training is done: on rank 0 the file goes, so that the next run begins anew."""
+        """The training is done: the file goes, so that the next run begins anew.
+
+        Each rank removes what it finds: an earlier rank 0 may have written into a folder of its own host.
+        """
+        self._stop_writing()
+        with contextlib.suppress(OSError, StateFileError):
+            path = os.path.join(self._folder, NAME)
+            os.close(_open_ours(path, os.O_RDONLY))
+            os.unlink(path)
+        self._release()
+
+    def _stop_writing(self) -> None:
         with self._changed:
             self._next = None
-            self._changed.wait_for(lambda: not self._busy, 60)
-            ours = self._thread is not None
-        if ours and _world.is_initialized() and _world.rank() == 0:
-            with contextlib.suppress(OSError, StateFileError):
-                path = os.path.join(self._folder, NAME)
-                os.close(_open_ours(path, os.O_RDONLY))
-                os.unlink(path)
+            self._changed.wait_for(lambda: not self._busy, _LOCK_SECONDS)
+
+    def _release(self) -> None:
+        """This rank writes no more, or not for now."""
+        if self._locked < 0:
+            return
+        self._stop_writing()
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self._folder, NAME + _LOCK))
+        os.close(self._locked)
+        self._locked = -1
 
     def _serve(self) -> None:
         while True:
@@ -165,6 +236,9 @@ class StateFile:
                 (commits, copy), self._next, self._busy = self._next, None, True
             begin = time.monotonic()
             try:
+                if self._locked < 0:
+                    self._locked = _lock(self._folder)
+                    _remove_leftovers(self._folder)
                 _write(self._folder, commits, _objects._pickler().dumps(copy))
                 self._complained = ""
             except Exception as error:  # a full disk, or an object that cannot be pickled: training goes on

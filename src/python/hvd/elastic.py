@@ -290,8 +290,11 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     state.on_reset()
                     resetting = False
                 if not synchronized:
-                    if _file and not _objects.broadcast_object(is_trained, 0, "hvd.elastic.is_trained"):
-                        has_state = _file.load(state) or has_state
+                    if _file:
+                        known, state._commits = _objects.broadcast_object(
+                            (is_trained, state._commits), 0, "hvd.elastic.commits"
+                        )
+                        has_state = (not known and _file.load(state)) or has_state
                     if not has_state and _world.is_initialized() and _world.rank() == 0:
                         raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
                     state.sync()
