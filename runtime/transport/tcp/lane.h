@@ -89,6 +89,8 @@ class Lane {
   void take(const unsigned char* data, std::size_t bytes);
   void begin_frame();
   void end_frame();
+  int receive_some();
+  void announce_from(std::size_t bytes);
 
   SocketCalls& calls_;
   FrameHandler& handler_;
@@ -99,6 +101,7 @@ class Lane {
 
   FrameHeader in_;
   std::size_t header_got_ = 0;
+  std::size_t announced_from_ = 1;  ///< epoll tells when so many bytes are there
   bool in_frame_ = false;
   std::size_t in_left_ = 0;  ///< bytes of the frame
   unsigned char* target_ = nullptr;

@@ -30,6 +30,10 @@ ssize_t SocketCalls::send(int fd, const iovec* parts, int count) {
 
 ssize_t SocketCalls::receive(int fd, const iovec* parts, int count) { return ::readv(fd, parts, count); }
 
+void SocketCalls::announce_from(int fd, int bytes) {
+  (void)::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
 int SocketCalls::epoll_ctl(int epoll, int what, int fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;

@@ -22,6 +22,9 @@ class SocketCalls {
   virtual int accept(int listener);
   virtual ssize_t send(int fd, const iovec* parts, int count);
   virtual ssize_t receive(int fd, const iovec* parts, int count);
+  /// So many bytes are to be there before epoll tells of them; fewer where the kernel's buffer holds no more, and at
+  /// the connection's end.  Where it does not work each byte is told of, as before.
+  virtual void announce_from(int fd, int bytes);
   virtual int epoll_ctl(int epoll, int what, int fd, std::uint32_t events);
 };
 
