@@ -14,7 +14,15 @@ MANY = (
     *OPTIMIZER,
 )
 # The first of these begins with an init() that fails.
-TWO = ("torch_scripts.py", *MANY, "torch_adasum_optimizer.py", "torch_training.py", "torch_beyond.py", "torch_elastic.py")
+TWO = (
+    "torch_scripts.py",
+    *MANY,
+    "torch_adasum_optimizer.py",
+    "torch_training.py",
+    "torch_beyond.py",
+    "torch_elastic.py",
+    "torch_global_batch.py",
+)
 
 test_two_ranks = checks_of(*TWO, ranks=2, needs=("torch",))
 test_three_ranks = checks_of(*MANY, ranks=3, needs=("torch",))

@@ -25,9 +25,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable
+from typing import Any, Callable, overload
 
-from hvd import _environment, _native, _objects, _preemption, _state_file, _world
+from hvd import _environment, _native, _objects, _preemption, _shares, _state_file, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
@@ -270,12 +270,13 @@ def _unrecoverable(error: HorovodInternalError, why: str) -> HorovodInternalErro
     return told
 
 
-def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batch: bool = False) -> Callable[..., Any]:
     """func(state, ...) that is called again after an error; reset() joins a new world.  See run."""
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         synchronized = resetting = failed = False
+        _shares.enable(keep_global_batch)
         failures, commits = 0, -1
         elastic = _is_elastic()
         has_state = not _environment.flag("HVD_ELASTIC_LATE")  # of who began later, once it has got it
@@ -297,6 +298,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                         has_state = (not known and _file.load(state)) or has_state
                     if not has_state and _world.is_initialized() and _world.rank() == 0:
                         raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
+                    _shares.agree()
                     state.sync()
                     has_state = is_trained = True
                 with _preemption.waits_for_commit() if elastic else nullcontext():
@@ -324,17 +326,27 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     return wrapper
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a training function whose first argument is a State, and gives its result.
+@overload
+def run(func: Callable[..., Any], *, keep_global_batch: bool = ...) -> Callable[..., Any]: ...
+@overload
+def run(*, keep_global_batch: bool = ...) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
+    """Decorates a training function whose first argument is a State, and gives its result; with and without arguments.
 
     It is called after state.sync().  HorovodInternalError: the state is restored, the ranks join again, and it is called
     again.  HostsUpdatedInterrupt: the same, but nothing is restored, so no work is lost.
     In an elastic job a rank that is not in the next world exits with code 0 in here, and one that gets SIGTERM leaves at
     its next commit, where it has no handler of its own.
+
+    keep_global_batch: the batch of all ranks stays what it was in the first world.  Its shares, one for each rank of that,
+    are dealt to the ranks that there are, so that training takes the same course as if nobody had been lost.  For PyTorch:
+    see hvd.torch.elastic.GlobalBatchLoader.
     Errors: HorovodInternalError when the same place fails three times without a commit in between; in a job of fixed
     ranks also when a rank is lost.
     """
-    return run_fn(func, rejoin)
+    if func is None:
+        return functools.partial(run, keep_global_batch=keep_global_batch)
+    return run_fn(func, rejoin, keep_global_batch)
 
 
 def broadcast_from_rank_0(obj: Any) -> Any:

@@ -22,6 +22,7 @@ from hvd import _native, _world
 from hvd._native import ALLREDUCE, Average, Sum
 from hvd._requests import Operation
 from hvd.process_sets import ProcessSet
+from hvd.torch import _share_gradients
 from hvd.torch._gradient_presence import DENSE, MORE, SPARSE, GradientPresence, end_mixtures, has_dense, has_more, has_sparse
 from hvd.torch._parameter_entries import ParameterEntry, ParameterGroup, first_free, give_names, own, owner_of
 from hvd.torch._registered_gradients import registered_gradient_for
@@ -68,6 +69,8 @@ class Reducer:
         self._last_operation: Operation | None = None
         self._presence = GradientPresence()
         self._presence_numbers: list[int] | None = None  # the sums it gave, while the gradients are under way
+        self._shares: _share_gradients.ShareGradients | None = None  # of the batch of a GlobalBatchLoader
+        self._added_up: Any = None  # the last such batch that was reduced
 
     def watch(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Takes parameters over from whatever reducer has them, and hooks those that need a gradient."""
@@ -98,11 +101,15 @@ class Reducer:
     def busy(self) -> bool:
         """Whether a backward pass has run since the last synchronize()."""
         passes = self.settings.passes
+        if self._shares is not None and self._shares.found:
+            return True
         return any(entry.passes_left != passes for entry in self._ordered) or any(other.busy for other in self._others())
 
     @property
     def has_gradients(self) -> bool:
         """Whether there may be a gradient to reduce: busy, or one of a parameter that has come to need one."""
+        if _share_gradients.active is not None and _share_gradients.active is not self._added_up:
+            return True  # on some rank
         return self.busy or any(entry.parameter.grad is not None for entry in self._ordered if not entry.hooks)
 
     def reset(self) -> None:
@@ -123,6 +130,8 @@ class Reducer:
     def _begins(entry: ParameterEntry) -> None:
         """A pass is about to add to the gradient."""
         self: Reducer = entry.reducer
+        if _share_gradients.active is not None:
+            return self._shares_of(_share_gradients.active).begins(entry)
         gradient = entry.parameter.grad
         if entry.gradient is None:
             if gradient is None and entry.passes_left != self.settings.passes:  # the script has cleared it
@@ -143,6 +152,8 @@ class Reducer:
     def _ready(entry: ParameterEntry) -> None:
         """A pass has added to the gradient."""
         self: Reducer = entry.reducer
+        if _share_gradients.active is not None:
+            return self._shares_of(_share_gradients.active).ready(entry)
         entry.passes_left = left = entry.passes_left - 1
         entry.added = entry.more
         if left > 0:
@@ -163,6 +174,14 @@ class Reducer:
             group.ready += 1
             if group.ready == len(group.entries):
                 self._submit_group(group.entries)
+
+    def _shares_of(self, batch: _share_gradients.ShareWeights) -> _share_gradients.ShareGradients:
+        if self._shares is None or self._shares.batch is not batch:
+            _share_gradients.refuse(self.settings, type(self) is Reducer)
+            self._shares = _share_gradients.ShareGradients(batch)
+        if _share_gradients.share is None:
+            raise RuntimeError("backward() outside of a micro-batch: call it within `for part in batch:`")
+        return self._shares
 
     def _too_many(self, entry: ParameterEntry) -> str:
         return (
@@ -218,6 +237,8 @@ class Reducer:
         if not self.entries:
             return
         collectives._may_wait()
+        if _share_gradients.active is not None:
+            return self._add_up_shares(_share_gradients.active)
         entries = self._not_others()
         self._hook_unfrozen()
         self._name()
@@ -244,6 +265,21 @@ class Reducer:
             self._forget()
             raise
         self._forget()
+
+    def _add_up_shares(self, batch: _share_gradients.ShareWeights) -> None:
+        """The same for a batch of a GlobalBatchLoader, of which this rank may have no share."""
+        found = self._shares
+        if found is None or found.batch is not batch:
+            _share_gradients.refuse(self.settings, type(self) is Reducer)
+            found = _share_gradients.ShareGradients(batch)
+        self._hook_unfrozen()
+        try:
+            mine = [DENSE if entry in found.found else 0 for entry in self._ordered]
+            name = self._ordered[0].base_name
+            presence = self._presence.exchange(mine, f"{name}.present", self.settings.process_set)
+            _share_gradients.add_up(found, [s for s, there in zip(self._ordered, presence) if there], name)
+        finally:
+            self._shares, self._added_up = None, batch
 
     def _others(self) -> list[Reducer]:
         """Reducers that have taken over parameters of this one."""
@@ -381,7 +417,7 @@ class Reducer:
     def _forget(self, ended: bool = True) -> None:
         """ended: else the runtime may still write to what is under way."""
         passes = self.settings.passes
-        self._presence_numbers = None
+        self._presence_numbers = self._shares = None
         for entry in self._ordered:
             if entry.gradient is not None:
                 self._end(entry, ended)

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from hvd import _world
+from hvd import _shares, _world
 from hvd.elastic import ObjectState, _need_names, broadcast_from_rank_0, run
+from hvd.torch._global_batch import GlobalBatch, GlobalBatchLoader
 from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
 
-__all__ = ["ElasticSampler", "TorchState", "run"]
+__all__ = ["ElasticSampler", "GlobalBatch", "GlobalBatchLoader", "TorchState", "run"]
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
@@ -40,16 +41,20 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
         """A batch of this many samples is done, on every rank."""
+        self._refuse_shares("record_batch() counts the samples of ranks; a GlobalBatchLoader tells of them itself")
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, int]:
         """How far it is."""
-        return {"epoch": self.epoch, "processed_num": self.processed_num}
+        shares = {"shares": _shares.kept()} if _shares.kept() else {}
+        return {"epoch": self.epoch, "processed_num": self.processed_num, **shares}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         """Goes on from there, among the ranks there are now."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
+        if "shares" in state_dict:
+            _shares.keep(state_dict["shares"])
         self.reset()
 
     def reset(self) -> None:
@@ -62,7 +67,13 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
 
+    @staticmethod
+    def _refuse_shares(why: str) -> None:
+        if _shares.kept():
+            raise RuntimeError(f"keep_global_batch=True: {why} (hvd-elastic(7))")
+
     def __iter__(self) -> Iterator[int]:
+        self._refuse_shares("take a GlobalBatchLoader(data, batch_size=..., sampler=sampler) instead of a DataLoader")
         left = self.remaining_indices
         return iter([left[i % len(left)] for i in range(self.rank, self.total_size, self.num_replicas)])
 

@@ -1,0 +1,178 @@
+"""Gradients of a batch that stays the same however many ranks there are: hvd.elastic.run(keep_global_batch=True).
+
+Each micro-batch is the share of one rank of the first world, and its gradients are kept apart until the step.  Then rank d
+gets the d-th part of everybody's, adds them up in the order of the shares, and gives the sum to all.  So the same numbers
+are added in the same order in a world of any size, and the sums are equal bit by bit.  While nobody is lost that moves as
+many bytes as an allreduce.
+
+Multiplication and addition are calls of their own: fused ones round differently where a loop has a scalar end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hvd import _world
+from hvd._native import Average
+from hvd.torch.compression import Compression
+from hvd.torch.ops import moving
+
+_BUCKET_BYTES = 16 << 20  # what one exchange carries of each share
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+class ShareWeights:
+    """A batch of all ranks, as its gradients need it.
+
+    samples: of each share, in their order; mine: this rank's shares that have any.
+    """
+
+    def __init__(self, samples: list[int], mine: list[int]) -> None:
+        self.all = sum(samples)
+        self.weights = [count / self.all for count in samples if count]
+        self.mine = mine
+
+
+# The batch that is being trained on, from when the loader gives it until the next, and the share whose micro-batch is.
+active: ShareWeights | None = None
+share: int | None = None
+
+
+def begin(batch: ShareWeights | None, number: int | None = None) -> None:
+    """What backward() and step() are for from here on."""
+    global active, share
+    active, share = batch, number
+
+
+def end(batch: ShareWeights) -> None:
+    """Nothing, unless another batch has begun since."""
+    if active is batch:
+        begin(None)
+
+
+class ShareGradients:
+    """What backward() has left for one batch, of the parameters of one reducer."""
+
+    def __init__(self, batch: ShareWeights) -> None:
+        self.batch = batch
+        self.found: dict[Any, dict[int, torch.Tensor]] = {}  # by the parameter's entry, by share
+        self.before: dict[Any, torch.Tensor | None] = {}  # what its gradient was: the sum is added to it
+
+    def begins(self, entry: Any) -> None:
+        """backward() is about to add to the gradient."""
+        if entry not in self.before:
+            self.before[entry] = entry.parameter.grad
+            entry.parameter.grad = None
+
+    def ready(self, entry: Any) -> None:
+        """It has."""
+        gradient, entry.parameter.grad = entry.parameter.grad, None
+        assert share is not None
+        if gradient is None:
+            return
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        shares = self.found.setdefault(entry, {})
+        shares[share] = gradient if share not in shares else shares[share].add_(gradient)
+
+    def of(self, entry: Any, number: int) -> torch.Tensor:
+        """Flat; zeros where that share has none."""
+        gradient = self.found.get(entry, {}).get(number)
+        return torch.zeros_like(entry.parameter).view(-1) if gradient is None else gradient.reshape(-1)
+
+    def give(self, entry: Any, total: torch.Tensor) -> None:
+        """The sum, flat, as the parameter's gradient."""
+        parameter, before = entry.parameter, self.before.get(entry, entry.parameter.grad)
+        if before is not None:
+            before.add_(total.view(parameter.shape))
+            parameter.grad = before
+        elif parameter.is_contiguous():
+            parameter.grad = total.view(parameter.shape)
+        else:
+            parameter.grad = torch.empty_like(parameter).copy_(total.view(parameter.shape))
+
+
+def refuse(settings: Any, is_plain: bool) -> None:
+    """ValueError for an optimizer that reduces in another way than by a mean over all ranks."""
+    plain = is_plain and settings.op == Average and settings.compression is Compression.none and settings.predivide == 1
+    if not plain or settings.process_set.process_set_id != 0:
+        raise ValueError(
+            "a GlobalBatchLoader needs a DistributedOptimizer with op=Average, without compression and without "
+            "gradient_predivide_factor, over all ranks"
+        )
+
+
+def add_up(gradients: ShareGradients, entries: list[Any], name: str) -> None:
+    """Gives the entries' parameters their sums.  Collective: the same entries on all ranks, which are busy with one batch."""
+    with torch.no_grad():
+        sums = [_Sum(gradients, some, f"{name}.shares.{number}") for number, some in enumerate(_buckets(entries))]
+        gradients.found.clear()
+        for one in sums:
+            one.add()
+        for one in sums:
+            one.give()
+    for entry, before in gradients.before.items():
+        if entry.parameter.grad is None:
+            entry.parameter.grad = before
+
+
+def _buckets(entries: list[Any]) -> list[list[Any]]:
+    """Neighbours of one type and device."""
+    found: list[list[Any]] = []
+    size, last = 0, None
+    for entry in entries:
+        kind = entry.parameter.dtype, entry.parameter.device
+        bytes_more = entry.parameter.numel() * entry.parameter.element_size()
+        if kind != last or size + bytes_more > _BUCKET_BYTES:
+            found.append([])
+            size, last = 0, kind
+        found[-1].append(entry)
+        size += bytes_more
+    return found
+
+
+class _Sum:
+    """Of some parameters.  [shares, elements] in ranks' parts: rank d adds up columns d * width to (d + 1) * width."""
+
+    def __init__(self, gradients: ShareGradients, entries: list[Any], name: str) -> None:
+        self.gradients, self.entries, self.name = gradients, entries, name
+        mine, size = gradients.batch.mine, _world.size()
+        self.elements = sum(entry.parameter.numel() for entry in entries)
+        self.width = -(-self.elements // size)
+        parameter = entries[0].parameter
+        flat = torch.zeros(len(mine), self.width * size, dtype=parameter.dtype, device=parameter.device)
+        for row, number in zip(flat, mine):
+            torch.cat([gradients.of(entry, number) for entry in entries], out=row[: self.elements])
+        if size == 1:
+            self.rows = flat
+            return
+        # [ranks, my shares, width]: no copy while this rank has one share
+        parts = flat.view(len(mine), size, self.width).transpose(0, 1).reshape(len(mine) * size, self.width)
+        self.handle = moving.alltoall_async(parts, torch.full((size,), len(mine), dtype=torch.int32), f"{name}.parts")
+
+    def add(self) -> None:
+        """In the order of the shares, and passes the sum on."""
+        if _world.size() > 1:
+            self.rows, _ = moving.synchronize(self.handle)
+        weights = self.gradients.batch.weights
+        assert len(self.rows) == len(weights), "ranks disagree about the shares of a batch"
+        total = None
+        for row, weight in zip(self.rows, weights):
+            weighted = (row.float() if row.dtype in _HALVES else row) * weight
+            total = weighted if total is None else total.add_(weighted)
+        assert total is not None
+        self.total = total.to(self.rows.dtype)
+        del self.rows
+        if _world.size() > 1:
+            self.handle = moving.allgather_async(self.total, f"{self.name}.sums")
+
+    def give(self) -> None:
+        """To the parameters."""
+        total = moving.synchronize(self.handle) if _world.size() > 1 else self.total
+        at = 0
+        for entry in self.entries:
+            count = entry.parameter.numel()
+            self.gradients.give(entry, total[at : at + count])
+            at += count
