@@ -1,7 +1,6 @@
 #include "launcher/report/last_reports.h"
 
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -54,10 +53,7 @@ void LastReports::keep(const std::string& job, const LastReport& report) const {
                               {"when_seconds", report.when_seconds},
                               {"steps", report.steps},
                               {"step_seconds", report.step_seconds}};
-    const std::string path = path_of(job), fresh = path + ".new";
-    const Fd file = open_own_file(fresh, WriteMode::truncate, 0600);
-    if (write_all(file.get(), json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)))
-      std::rename(fresh.c_str(), path.c_str());
+    replace_own_file(path_of(job), json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), 0600);
   } catch (const std::exception&) {}  // a full disk, a home that is read only: the job's end does not depend on it
 }
 

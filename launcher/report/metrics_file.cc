@@ -1,8 +1,5 @@
 #include "launcher/report/metrics_file.h"
 
-#include <cerrno>
-#include <cstdio>
-
 #include "base/error.h"
 #include "base/format.h"
 #include "base/own_file.h"
@@ -102,11 +99,8 @@ std::string metrics_text(const LiveReport& report, const std::string& job, std::
 
 std::string MetricsFile::write(const std::string& text, double now_seconds) {
   next_seconds_ = now_seconds + every_seconds;
-  const std::string fresh = path_ + ".new";
   try {
-    const Fd file = open_own_file(fresh, WriteMode::truncate, 0644);
-    if (!write_all(file.get(), text)) throw Error(Code::unavailable, path_, errno_text(errno));
-    if (std::rename(fresh.c_str(), path_.c_str()) != 0) throw Error(Code::unavailable, path_, errno_text(errno));
+    replace_own_file(path_, text, 0644);
   } catch (const Error& e) {
     if (complained_) return "";
     complained_ = true;

@@ -1,12 +1,10 @@
 #include "launcher/supervise/kept_operations.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/own_file.h"
 #include "base/trust.h"
 
@@ -79,9 +77,8 @@ std::string KeptOperations::keep(const wire::JobOperations& operations) const {
   if (!any || folder.empty()) return "";
   try {
     make_own_folder(folder);
-    const std::string path = folder + "/" + job_ + ".ops", fresh = path + ".new";
-    const Fd file = open_own_file(fresh, WriteMode::truncate, 0600);
-    if (!write_all(file.get(), operations_file(operations)) || std::rename(fresh.c_str(), path.c_str()) != 0) return "";
+    const std::string path = folder + "/" + job_ + ".ops";
+    replace_own_file(path, operations_file(operations), 0600);
     thin_out(folder);
     return path;
   } catch (const std::exception&) { return ""; }  // a full disk, a home that is read only: the job goes on without

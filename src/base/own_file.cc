@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace hvd {
@@ -139,6 +140,27 @@ Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode
     if (file) return file;
     if (spot.there || errno != EEXIST || tries == most_tries) walk.fail(errno);
   }
+}
+
+void replace_own_file(const std::string& path, std::string_view text, mode_t mode) {
+  OwnPathWalk walk(path);
+  const PathEnd spot = walk.run(false);
+  if (spot.there) {
+    check(spot, path);
+    if (spot.inherited || !S_ISREG(about(spot.there, path).st_mode)) {
+      if (!write_all(open_own_file(path, WriteMode::truncate, mode).get(), text)) walk.fail(errno);
+      return;
+    }
+  }
+  const std::string fresh = ".hvd-" + random_letters(16);
+  const Fd file(::openat(spot.folder.get(), fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!file) walk.fail(errno);
+  if (write_all(file.get(), text) &&
+      ::renameat(spot.folder.get(), fresh.c_str(), spot.folder.get(), spot.name.c_str()) == 0)
+    return;
+  const int number = errno;
+  ::unlinkat(spot.folder.get(), fresh.c_str(), 0);
+  walk.fail(number);
 }
 
 void make_own_folder(const std::string& path) {

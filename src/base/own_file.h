@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <string_view>
 
 #include "base/file.h"
 
@@ -17,6 +18,11 @@ enum class WriteMode { truncate, append };
 /// Opens @p path for writing at its end; creates it with @p mode if it does not exist.  Waits for the reader of a FIFO.
 /// Throws Error{unavailable} naming @p path.
 Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode);
+
+/// Replaces what is at @p path as a whole, or leaves it as it was: nobody reads half of @p text.  It is written under a
+/// random name beside it, which then takes the place.  What cannot be replaced (a device, a FIFO, what was opened for
+/// us) is written to.  The place is refused as by open_own_file().  Throws Error{unavailable} naming @p path.
+void replace_own_file(const std::string& path, std::string_view text, mode_t mode);
 
 /// Makes the folder (for its owner only) and the folders above it, where they do not exist.  Throws Error{unavailable}.
 void make_own_folder(const std::string& path);

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "../temp_folder.h"
 #include "base/error.h"
@@ -105,6 +106,7 @@ TEST_CASE("own file: another user's links, files, FIFOs and second names are ref
   const auto refused = [&](std::string_view why, const std::string& path) {
     CAPTURE(path);
     CHECK(refusal(path).find(why) != std::string::npos);
+    CHECK_THROWS_WITH_AS(replace_own_file(path, "x", 0600), doctest::Contains(std::string(why).c_str()), Error);
     CHECK(text_of(mine) == "precious\n");
     fs::remove(trap);
   };
@@ -132,6 +134,38 @@ TEST_CASE("own file: another user's links, files, FIFOs and second names are ref
   theirs();
   fs::create_symlink(trap, shared.top + "/own");
   refused("leads through a link of another user's", shared.top + "/own");
+}
+
+TEST_CASE("own file: replaced as a whole") {
+  const Shared shared;
+  const std::string path = shared.path + "/f", link = shared.path + "/link";
+  replace_own_file(path, "one", 0600);
+  replace_own_file(path, "two", 0644);
+  CHECK(text_of(path) == "two");
+  fs::create_symlink(path, link);
+  replace_own_file(link, "three", 0600);  // the file that the link leads to, not the link
+  CHECK(fs::is_symlink(link));
+  CHECK(text_of(path) == "three");
+  CHECK_THROWS_WITH_AS(replace_own_file(shared.path, "x", 0600), doctest::Contains("is a folder"), Error);
+  CHECK_THROWS_WITH_AS(replace_own_file(shared.path + "/none/f", "x", 0600), doctest::Contains("No such file"), Error);
+  CHECK_THROWS_WITH_AS(replace_own_file("/dev/full", "x", 0600), doctest::Contains("No space left"), Error);
+  replace_own_file("/dev/null", "x", 0600);
+  CHECK(fs::is_character_file("/dev/null"));
+  const auto names = fs::directory_iterator(shared.path);
+  CHECK(std::distance(begin(names), end(names)) == 2);  // nothing half done is left
+}
+
+TEST_CASE("own file: of several that replace it at once one wins, as a whole") {
+  const Shared shared;
+  const std::string path = shared.path + "/f";
+  std::vector<std::thread> writers;
+  for (char letter = 'a'; letter < 'e'; ++letter)
+    writers.emplace_back([&, letter] {
+      for (int i = 0; i < 50; ++i) replace_own_file(path, std::string(900, letter), 0600);
+    });
+  for (std::thread& t : writers) t.join();
+  const std::string text = text_of(path);
+  CHECK(text == std::string(900, text.at(0)));
 }
 
 TEST_CASE("own folder for output: made with those above it, through our own links only") {
