@@ -46,4 +46,6 @@ void log_warning(const std::string& line) {
   if (!level_is_one_of({"error", "fatal"})) write_line(line);
 }
 
+void log_notice(const std::string& line) { log_warning(line); }
+
 }  // namespace hvd

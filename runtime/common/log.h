@@ -13,4 +13,7 @@ void log_info(const std::string& line);
 /// One line, at all levels but error and fatal.
 void log_warning(const std::string& line);
 
+/// The same, for what the user has asked to be told.
+void log_notice(const std::string& line);
+
 }  // namespace hvd

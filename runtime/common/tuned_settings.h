@@ -15,6 +15,12 @@ struct TunedSettings {
   std::int64_t latency_ns = 15'000;       ///< of a message between nodes: says how many rounds an exchange has, and how
                                           ///< many slices are under way
 
+  /// Within what the runtime can do.  A slice is a multiple of a line.
+  bool possible() const {
+    return fusion_bytes >= 0 && fusion_bytes <= std::int64_t{1} << 50 && hold_ns >= 0 && hold_ns <= 1'000'000'000'000 &&
+           (slice_bytes == 0 || (slice_bytes >= 4096 && slice_bytes <= 64 << 20 && slice_bytes % 64 == 0)) &&
+           latency_ns >= 100 && latency_ns <= 1'000'000'000;
+  }
   friend bool operator==(const TunedSettings&, const TunedSettings&) = default;
 };
 

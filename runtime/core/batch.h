@@ -37,6 +37,8 @@ class Batch {
   /// Makes the stage of operations that are no collectives: set_change.
   using Special =
       std::function<std::unique_ptr<ops::Stage>(std::span<Operation* const>, ops::Rings&, const ops::Nodes&)>;
+  /// Between two batches.
+  void tune(const TunedSettings& settings) { reduction_.tune(settings); }
   void set_special(Special make) { special_ = std::move(make); }
 
   /// @p ops in the order of the coordinator; entry set.  eager: all inputs are in their slots.

@@ -90,6 +90,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   lost_ = std::make_unique<LostRanks>(world_, std::move(processes), shared_, reports_);
   reports_.failure({});  // of a world before this one
   global_ = std::make_shared<ProcessSet>(world_, config_, transport_, std::move(node), shared_);
+  global_->begin_tuning(config_);
   mine_.push_back(global_);
   listen();
   doorbell_ = &set().node().doorbell(world_.local_rank());

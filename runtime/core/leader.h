@@ -40,6 +40,8 @@ class Leader {
   /// The same from a rank that leads nothing: the body of a message to its node's leader, Tag::up.
   static std::string departure(int rank, const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
+  /// On the coordinator: from the next batch on.
+  void tune(const TunedSettings& settings) { coordinator_->tune(settings); }
   StallCheck& stalls() { return *stalls_; }
   bool coordinates() const { return coordinator_ != nullptr; }
 

@@ -1,6 +1,7 @@
 #include "core/process_set.h"
 
 #include "memory/doorbell.h"
+#include "memory/futex.h"
 #include "negotiate/idset.h"
 
 namespace hvd::core {
@@ -103,6 +104,9 @@ bool ProcessSet::carry_out(std::uint32_t type) {
     case Command::gone:
       gone(r);
       break;
+    case Command::tune:
+      tune(r);
+      break;
   }
   if (batch_.running()) return false;
   if (moving_) moves(false, shared_.recorder.now());
@@ -126,10 +130,12 @@ void ProcessSet::start_batch(ByteReader& r) {
     if (Operation* op = std::exchange(pending_[id], nullptr)) ops.push_back(op);  // none only after fail_all
     rounds_.take(id);
   });
-  if (const int fresh = rounds_.end()) shared_.status.steps(fresh, steps_ += fresh);
+  const int fresh = rounds_.end();
+  if (fresh) shared_.status.steps(fresh, steps_ += fresh);
   tracer_.cycle();
   if (ops.size() != count) return;
   const std::int64_t now = shared_.recorder.now();
+  if (tuning_) measure(ops, fresh);
   for (const Operation* op : ops) shared_.recorder.began(op->recorded, now);
   moves(true, now);
   batch_.begin(ops, flags & negotiate::batch_eager);
@@ -143,6 +149,24 @@ void ProcessSet::gone(ByteReader& r) {
   if (code == HVD_PEER_LOST) shared_.departed.store(true);  // before the callers hear of it
   fail_all(code, text);
   if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text, names);
+}
+
+void ProcessSet::begin_tuning(const Config& config) {
+  if (!leader_ || !leader_->coordinates()) return;
+  tuning_ = Tuning::make(world_, config, node_.geometry.chunk_bytes);
+  if (tuning_ && tuning_->settings() != settings_of(config)) leader_->tune(tuning_->settings());
+}
+
+/// On the coordinator, as a batch begins.
+void ProcessSet::measure(std::span<Operation* const> ops, int rounds) {
+  std::int64_t bytes = 0;
+  for (const Operation* op : ops) bytes += static_cast<std::int64_t>(op->entry->bytes);
+  if (tuning_->batch(bytes, rounds, rounds > 0 ? memory::now_ns() : 0)) leader_->tune(tuning_->settings());
+}
+
+void ProcessSet::tune(ByteReader& r) {
+  batch_.tune(negotiate::get_settings(r));
+  if (tuning_) tuning_->in_use();
 }
 
 void ProcessSet::assign(ByteReader& r) {

@@ -25,6 +25,7 @@
 #include "core/leader.h"
 #include "core/name_table.h"
 #include "core/stand_in.h"
+#include "core/tuning.h"
 #include "memory/node.h"
 #include "memory/queue.h"
 
@@ -38,6 +39,8 @@ class ProcessSet {
   const World& world() const { return world_; }
   /// Its id, before anything is submitted.
   void give_id(int id) { id_ = id; }
+  /// Before anything is submitted.  On the coordinator: as HOROVOD_AUTOTUNE and HVD_AUTOTUNE_FROM say.
+  void begin_tuning(const Config& config);
 
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
   /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
@@ -103,6 +106,8 @@ class ProcessSet {
   void fail_group(negotiate::ByteReader& r);
   void outdate(negotiate::ByteReader& r);
   void gone(negotiate::ByteReader& r);
+  void tune(negotiate::ByteReader& r);
+  void measure(std::span<Operation* const> ops, int rounds);
   void joining();
   void stand_in(negotiate::ByteReader& r);
   void joined(negotiate::ByteReader& r);
@@ -144,6 +149,7 @@ class ProcessSet {
   memory::CommandReader commands_;
   std::string command_;  ///< body of the command being carried out
   std::unique_ptr<Leader> leader_;
+  std::unique_ptr<Tuning> tuning_;  ///< on the world's coordinator, where asked for
   std::uint64_t moves_ = 0, moves_seen_ = 0;
   std::uint64_t batch_moves_ = 0;  ///< those of batches alone: not what leaders tell each other
   Batch batch_;

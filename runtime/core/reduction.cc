@@ -47,10 +47,16 @@ void Reduction::begin(std::span<Operation* const> ops, std::span<const Backend* 
   rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
   direct_.begin();
   const int carriers = nodes_.carriers();
-  const ops::Cut cut = nodes_.count() > 1 && carriers == 1 ? allreduce_.cut_at_tensors(stream_, nodes_.alone())
-                                                           : allreduce_.cut(stream_, carriers);
+  const std::size_t slice = nodes_.count() > 1 ? slice_ : 0;
+  const ops::Cut cut = nodes_.count() > 1 && carriers == 1 ? allreduce_.cut_at_tensors(stream_, nodes_.alone(), slice)
+                                                           : allreduce_.cut(stream_, carriers, slice);
   if (nodes_.count() > 1) between_nodes_.begin(stream_, cut);
   allreduce_.begin(stream_, cut, nodes_.count() > 1 ? &between_nodes_ : nullptr);
+}
+
+void Reduction::tune(const TunedSettings& settings) {
+  slice_ = static_cast<std::size_t>(settings.slice_bytes);
+  between_nodes_.set_latency(static_cast<double>(settings.latency_ns));
 }
 
 bool Reduction::step() {

@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "common/tuned_settings.h"
 #include "core/backends.h"
 #include "core/operation.h"
 #include "ops/allreduce/between_nodes.h"
@@ -23,6 +24,8 @@ class Reduction final : public ops::Stage {
 
   /// @p chosen: [ops], the backend of each
   void begin(std::span<Operation* const> ops, std::span<const Backend* const> chosen);
+  /// From the next begin() on.
+  void tune(const TunedSettings& settings);
   bool step() override;
   bool done() const override { return allreduce_.done() && direct_.done(); }
   /// This rank's first chunk is in the ring; its last slice is reduced.
@@ -42,6 +45,7 @@ class Reduction final : public ops::Stage {
   ops::ShmAllreduce allreduce_;
   ops::RegisteredTensors registered_;
   ops::DirectAllreduce direct_;
+  std::size_t slice_ = 0;  ///< largest between nodes; 0: built in
 };
 
 }  // namespace hvd::core

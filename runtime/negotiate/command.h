@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "common/signature.h"
+#include "common/tuned_settings.h"
 
 namespace hvd::negotiate {
 
@@ -27,6 +28,7 @@ enum class Command : std::uint32_t {
   joining,   ///< from now on everything is announced by records, in the order of submission: somebody wants to join
   stand_in,  ///< u32 id, signature: who has not submitted the operation of this id has joined, and stands in for it
   joined,    ///< u32 rank: all have joined, that one last; ready bits are used again
+  tune,      ///< TunedSettings (put_settings): from the next batch on
 };
 
 inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slots
@@ -124,6 +126,20 @@ class ByteReader {
  private:
   std::string_view left_;
 };
+
+inline void put_settings(ByteWriter& w, const TunedSettings& s) {
+  w.put(s.fusion_bytes).put(s.hold_ns).put(s.slice_bytes).put(s.latency_ns);
+}
+/// Throws on what put_settings() cannot have written.
+inline TunedSettings get_settings(ByteReader& r) {
+  TunedSettings s;
+  s.fusion_bytes = r.get<std::int64_t>();
+  s.hold_ns = r.get<std::int64_t>();
+  s.slice_bytes = r.get<std::int64_t>();
+  s.latency_ns = r.get<std::int64_t>();
+  if (!s.possible()) throw std::runtime_error("negotiation: settings that cannot be");
+  return s;
+}
 
 /// What Signature::blob() gave; throws on what can be none.
 inline Signature read_signature(std::string_view blob) {

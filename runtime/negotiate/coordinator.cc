@@ -305,6 +305,14 @@ void Coordinator::gone(int rank, std::uint32_t code, const std::string& text) {
   publish(Command::gone, w);
 }
 
+void Coordinator::tune(const TunedSettings& settings) {
+  options_.fusion_bytes = settings.fusion_bytes;
+  options_.hold_ns = settings.hold_ns;
+  ByteWriter w;
+  put_settings(w, settings);
+  publish(Command::tune, w);
+}
+
 std::uint32_t Coordinator::take_slot(std::int64_t bytes) {
   if (bytes <= 0 || bytes > static_cast<std::int64_t>(options_.eager_limit)) return no_slot;
   const std::uint32_t stride = slot_stride(bytes);

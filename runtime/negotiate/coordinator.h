@@ -24,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/tuned_settings.h"
 #include "negotiate/command.h"
 #include "negotiate/mismatch.h"
 
@@ -61,6 +62,8 @@ class Coordinator {
   /// ends them on all ranks, soon.  @p names  the operations'
   void refuse_crossed(const std::vector<std::string>& names);
   void gone(int rank, std::uint32_t code, const std::string& text);
+  /// From the next batch on, on all ranks.
+  void tune(const TunedSettings& settings);
   /// Publishes what can run now.  True when it published anything.
   /// @param here    commands that this node's members have carried out
   /// @param now_ns  called only when something may be held

@@ -120,7 +120,7 @@ void TreeNode::clear(std::uint32_t id) {
 }
 
 void TreeNode::passing(Command type, std::string_view body) {
-  if (type < Command::batch || type > Command::joined || body.size() > longest_command)
+  if (type < Command::batch || type > Command::tune || body.size() > longest_command)
     throw std::runtime_error("negotiation: a command that does not exist");
   ++commands_;
   answered_ = true;

@@ -66,13 +66,14 @@ Tuner::Tuner(std::vector<int> levels, Point fallback, Point start, TunerOptions 
   if (warmup_ == 0) begin();
 }
 
-/// The default comes first, where the start is another.
+/// The default comes first, and where the start is another, that is the first candidate: the default wins ties.
 void Tuner::begin() {
+  Point start = std::exchange(best_, fallback_);
   search_ = {};
   tried_ = {best_};
   candidates_ = 0;
   gain_ = 0;
-  if (best_ != fallback_) return compare(fallback_, State::comparing);
+  if (start != best_) return compare(std::move(start), State::comparing);
   Point candidate;
   propose(candidate) ? compare(std::move(candidate), State::comparing) : finish();
 }
@@ -195,7 +196,7 @@ bool Tuner::advance() {
     return s.dimension < dimensions || !s.fine || s.improved;
   }
   s.stride = 1;
-  while (!s.fine && s.stride * 4 <= levels) s.stride *= 2;
+  while (!s.fine && s.stride * 2 < levels) s.stride *= 2;
   return true;
 }
 

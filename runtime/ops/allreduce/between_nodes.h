@@ -28,6 +28,8 @@ class BetweenNodes final : public SliceHook {
  public:
   BetweenNodes(const Nodes& nodes, transport::Transport& transport, const NetworkModel& model = {})
       : nodes_(nodes), transport_(transport), model_(model) {}
+  /// From the next begin() on.  The same on all nodes.
+  void set_latency(double ns) { model_.latency_ns = ns; }
   /// Before ShmAllreduce::begin.  @p stream must outlive the operation.
   void begin(const Stream& stream, const Cut& cut);
   bool takes_tensors() const override { return transport_.gives_memory_back(); }
@@ -70,7 +72,7 @@ class BetweenNodes final : public SliceHook {
 
   const Nodes& nodes_;
   transport::Transport& transport_;
-  const NetworkModel model_;
+  NetworkModel model_;
   ExchangePlan plan_;
   NodeOrder order_;
   std::uint64_t most_slices_ = 2;

@@ -5,6 +5,7 @@
 /// others' finished slices out.  So the order of addition of an element depends
 /// on nothing but the ranks: the bits are the same however tensors were fused.
 #pragma once
+#include <algorithm>
 #include <deque>
 #include <memory>
 
@@ -39,12 +40,21 @@ class ShmAllreduce final : public Stage {
  public:
   explicit ShmAllreduce(Rings& rings) : rings_(rings) {}
   /// @p stream must outlive the stage.
-  /// How it is cut; carriers: how many of the node's first ranks reduce (all, on one node).
-  Cut cut(const Stream& stream, int carriers) const { return Cut::of(stream.bytes, rings_.chunk_bytes(), carriers); }
+  /// How it is cut; carriers: how many of the node's first ranks reduce (all, on one node).  @p slice: of one of them,
+  /// no more than that (0: what there is room for).
+  Cut cut(const Stream& stream, int carriers, std::size_t slice = 0) const {
+    const std::size_t room = rings_.chunk_bytes(), chunk = slice * static_cast<std::size_t>(carriers);
+    return Cut::of(stream.bytes, chunk > 0 ? std::min(chunk, room) : room, carriers);
+  }
   /// The same for one carrier a node, and a hook.  @p alone: no node has more than one rank, so the rings are not used.
-  Cut cut_at_tensors(const Stream& stream, bool alone) const {
+  Cut cut_at_tensors(const Stream& stream, bool alone, std::size_t slice = 0) const {
     constexpr std::size_t most_whole = 1 << 20;  // measured: below, one round beats overlap
-    return Cut::at_tensors(stream, rings_.chunk_bytes(), alone ? most_whole : rings_.chunk_bytes());
+    const std::size_t room = rings_.chunk_bytes();
+    if (slice > 0) {
+      const std::size_t most = alone ? slice : std::min(slice, room);
+      return Cut::at_tensors(stream, most, most);
+    }
+    return Cut::at_tensors(stream, room, alone ? most_whole : room);
   }
   void begin(const Stream& stream, const Cut& cut, SliceHook* hook);
   bool step() override;
