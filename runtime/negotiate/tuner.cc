@@ -26,7 +26,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-enum class Verdict { open, taken, refused };
+enum class Judgement { open, taken, refused };
 
 /// The ratio that is farthest from the others is left out: one window that something else has slowed down says nothing.
 std::vector<double> without_farthest(std::vector<double> ratios) {
@@ -37,11 +37,11 @@ std::vector<double> without_farthest(std::vector<double> ratios) {
 }
 
 /// @p final  there must be no doubt.
-Verdict judge(std::vector<double> ratios, double margin, bool final) {
+Judgement judge(std::vector<double> ratios, double margin, bool final) {
   const std::size_t pairs = ratios.size();
-  if (pairs < least_pairs) return Verdict::open;
-  if (!final && *std::max_element(ratios.begin(), ratios.end()) < hopeless) return Verdict::refused;
-  if (pairs < enough_pairs) return Verdict::open;
+  if (pairs < least_pairs) return Judgement::open;
+  if (!final && *std::max_element(ratios.begin(), ratios.end()) < hopeless) return Judgement::refused;
+  if (pairs < enough_pairs) return Judgement::open;
   ratios = without_farthest(std::move(ratios));
   const std::size_t n = ratios.size();
   double mean = 0, squares = 0;
@@ -50,9 +50,9 @@ Verdict judge(std::vector<double> ratios, double margin, bool final) {
   const double deviation = std::max(std::sqrt(squares / static_cast<double>(n - 1)), least_deviation);
   const double error = deviation / std::sqrt(static_cast<double>(n));
   const double t = (final ? strict : lenient)[n - least_pairs], least = std::log1p(margin);
-  if (mean > least && mean > t * error) return Verdict::taken;
-  if (pairs == most_pairs) return Verdict::refused;
-  return !final && mean + t * error < least ? Verdict::refused : Verdict::open;
+  if (mean > least && mean > t * error) return Judgement::taken;
+  if (pairs == most_pairs) return Judgement::refused;
+  return !final && mean + t * error < least ? Judgement::refused : Judgement::open;
 }
 
 }  // namespace
@@ -123,9 +123,9 @@ bool Tuner::pair_ended(const TunerWindow& window) {
   ratios_.push_back(std::log(b.rate() / a.rate()));
   rates_.push_back(b.rate());
   const bool final = state_ == State::final;
-  const Verdict verdict = judge(ratios_, final ? options_.margin / 2 : options_.margin, final);
-  if (verdict == Verdict::open) return false;
-  settle(verdict == Verdict::taken);
+  const Judgement verdict = judge(ratios_, final ? options_.margin / 2 : options_.margin, final);
+  if (verdict == Judgement::open) return false;
+  settle(verdict == Judgement::taken);
   return true;
 }
 
