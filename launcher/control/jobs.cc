@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -52,6 +53,13 @@ const std::map<std::string, std::string> usages{
      "\n"
      "  --once  one time only, as where the output is no terminal\n"
      "  --json  the same, as JSON\n"},
+    {"timeline",
+     "Usage: hvdrun timeline [JOB] start [FILE]\n"
+     "       hvdrun timeline [JOB] stop\n"
+     "Records a timeline of a running job: of each rank's steps from its next one on, until stop.  FILE is one for\n"
+     "Perfetto (.pftrace) or Chrome (.json), hvdrun-JOB.pftrace where none is named.  A job has one such file: a later\n"
+     "start goes on in it.  JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left\n"
+     "out where only one job runs.\n"},
     {"kill",
      "Usage: hvdrun kill [JOB]\n"
      "Ends a job as SIGTERM to its hvdrun does; by SIGKILL after its grace period where it is stopped or silent.\n"
@@ -152,6 +160,22 @@ int show_top(const JobMatch& found, TopOptions options) {
   }
 }
 
+/// @p words  start [FILE], or stop
+int record_timeline(const JobMatch& found, const std::vector<std::string>& words) {
+  refuse_stopped(found);
+  std::string question = "timeline stop";
+  if (words[0] == "start") {
+    const std::string path = words.size() > 1 ? words[1] : "hvdrun-" + found.name() + ".pftrace";
+    if (path.empty() || path.find('\n') != path.npos)
+      throw Error(Code::usage, "timeline", "\"" + printable(path) + "\" is no name for a file");
+    question = (words.size() > 1 ? "timeline start named " : "timeline start usual ") +
+               std::filesystem::absolute(path).lexically_normal().string();
+  }
+  const std::string answer = ask_job(found.job.folder, question, top_limit);
+  if (answer.starts_with('!')) throw Error(Code::unavailable, "timeline", trim(answer.substr(1)));
+  return std::fputs(answer.c_str(), stdout) < 0;
+}
+
 /// Whether the process of @p handle ended within @p limit.
 bool ends(const Fd& handle, std::chrono::milliseconds limit) {
   pollfd end{handle.get(), POLLIN, 0};
@@ -224,6 +248,7 @@ int job_command(const std::vector<std::string>& words) {
   TopOptions options;
   bool operations = false;
   std::string name;
+  std::vector<std::string> timeline;  ///< start [FILE], or stop
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--help" || words[i] == "-h") return std::fputs(usages.at(command).c_str(), stdout) < 0;
     const std::string hint =
@@ -236,13 +261,20 @@ int job_command(const std::vector<std::string>& words) {
       options.once = true;
     else if (words[i].starts_with('-'))
       throw Error(Code::usage, words[i], "hvdrun " + command + " has no such option", hint);
-    else if (command == "ps" || !name.empty())
+    else if (command == "timeline" && timeline.empty() && (words[i] == "start" || words[i] == "stop"))
+      timeline = {words[i]};
+    else if (timeline.size() == 1 && timeline[0] == "start")
+      timeline.push_back(words[i]);
+    else if (command == "ps" || !name.empty() || !timeline.empty())
       throw Error(Code::usage, command, "too many arguments", hint);
     else
       name = words[i];
   }
   if (command == "ps") return options.json ? list_as_json(find_jobs()) : list_jobs();
+  if (command == "timeline" && timeline.empty())
+    throw Error(Code::usage, command, "start or stop?", "hvdrun timeline --help");
   const JobMatch found = choose(name);
+  if (command == "timeline") return record_timeline(found, timeline);
   if (command == "top") return show_top(found, options);
   return command == "kill" ? kill_job(found) : print_stacks(found, operations);
 }

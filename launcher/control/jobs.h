@@ -1,5 +1,5 @@
-/// @file jobs.h — this user's jobs on this host, seen from other processes of the user: hvdrun ps, top, stacks and
-/// kill.
+/// @file jobs.h — this user's jobs on this host, seen from other processes of the user: hvdrun ps, top, stacks,
+/// timeline and kill.
 ///
 /// A job is found by its folder and by the process that owns the folder.  So a job that is stopped, or too busy to
 /// answer, is listed too, and can be ended.
@@ -24,7 +24,7 @@ void leave_status(const std::string& folder, const std::string& status);
 /// All jobs that have left their status.  Takes 2 s for each job that is silent.
 std::vector<RunningJob> running_jobs();
 
-/// hvdrun ps [--json], top [JOB], stacks [JOB], kill [JOB].  @param words  the command and its arguments.  Returns the
+/// hvdrun ps [--json], top [JOB], stacks [JOB], timeline [JOB] start|stop, kill [JOB].  @param words  the command and its arguments.  Returns the
 /// exit code.
 int job_command(const std::vector<std::string>& words);
 

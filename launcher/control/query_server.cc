@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t most_line_bytes = 256, most_answer_bytes = 256u << 20, most_peers = 16;
+constexpr std::size_t most_line_bytes = 8192, most_answer_bytes = 256u << 20, most_peers = 16;
 constexpr auto peer_limit = std::chrono::seconds(60);
 
 bool fill(sockaddr_un& address, const std::string& path) {

@@ -389,6 +389,13 @@ void Session::send_report(int rank, const std::string& json) {
     send(rank, Type::live_report, json);
 }
 
+void Session::record_timeline(int rank, bool on) {
+  const RankState& state = at(rank);
+  if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return;
+  for (int i = 0; on && !state.local && i < first_pings; ++i) ping(rank);
+  send(rank, Type::timeline, std::string(1, on ? '\1' : '\0'));
+}
+
 void Session::release_all() {
   released_ = true;
   for (std::size_t r = 0; r < ranks_.size(); ++r)

@@ -104,6 +104,8 @@ class Session {
   /// @p rank has asked for the end of the job, as MPI_Abort does.  It is ended; its death record then has the exit code
   /// @p status, and @p text.
   void abort(int rank, int status, const std::string& text);
+  /// From its next step on the rank records for the timeline, or does not.  Clocks are compared first.
+  void record_timeline(int rank, bool on);
   /// A piece of the rank's standard input; an empty piece ends it.
   void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }
   /// Once all ranks have come: one guard of each other host closes its daemon's listening sockets

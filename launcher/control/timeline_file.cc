@@ -42,7 +42,7 @@ std::int64_t clock_ns(clockid_t clock) {
 
 struct RankStart {
   std::string host;
-  bool same_clock;
+  bool same_clock, now;
 };
 struct ClockPing {
   std::int64_t sent_ns, received_ns, guard_ns;
@@ -217,6 +217,7 @@ void TimelineFile::Writer::take(TimelineItem& item) {
     timeline_.name_rank(item.rank, started->host);
     if (started->same_clock) clocks_[item.rank] = ClockEstimate::same_clock();
     update_clock(item.rank);
+    if (!started->now) return;
     timeline_.mark(item.rank, "started", at_ns);
     timeline_.stage(item.rank, "launch", origin_ns_ + clock(0).offset_ns(), at_ns);
   } else if (auto* sample = std::get_if<ClockPing>(&item.what)) {
@@ -260,7 +261,10 @@ TimelineFile::TimelineFile(TimelineFileOptions options) : writer_(std::make_uniq
 TimelineFile::~TimelineFile() = default;
 
 void TimelineFile::rank_started(int rank, std::string host, bool same_clock) {
-  writer_->push(rank, RankStart{std::move(host), same_clock});
+  writer_->push(rank, RankStart{std::move(host), same_clock, true});
+}
+void TimelineFile::rank_found(int rank, std::string host, bool same_clock) {
+  writer_->push(rank, RankStart{std::move(host), same_clock, false});
 }
 void TimelineFile::clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
   writer_->push(rank, ClockPing{sent_ns, received_ns, guard_ns});

@@ -29,6 +29,8 @@ class TimelineFile {
   /// @param host  as the user named it
   /// @param same_clock  the guard runs on this host; else clock_sample() gives the difference of the clocks
   void rank_started(int rank, std::string host, bool same_clock);
+  /// The same of a rank that has run for long: its start is not shown.
+  void rank_found(int rank, std::string host, bool same_clock);
   /// One ping and its answer (clock.h).
   void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
   /// The body of a Type::trace frame, as it came.

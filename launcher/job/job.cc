@@ -20,6 +20,7 @@
 #include "launcher/mapping/topology.h"
 #include "launcher/process/capture.h"
 #include "launcher/start/host_daemons.h"
+#include "trace/trace_steps.h"
 
 namespace hvd::launcher {
 
@@ -304,6 +305,13 @@ Job prepare(CommandLine line, const Environment& environment) {
     throw Error(Code::usage, ":", "several programs cannot be one elastic job",
                 "a further program needs ranks that stay: without --min-np, --max-np and --host-discovery-script");
   require_known(job.hosts);
+  if (const std::string steps = settings.text("timeline-steps"); !steps.empty()) {
+    if (!trace::trace_steps(steps))
+      throw Error(Code::usage, "--timeline-steps", "\"" + printable(steps) + "\" are no steps",
+                  "write 100-200, or 100- for all from the hundredth on");
+    if (settings.text("timeline-filename").empty())
+      throw Error(Code::usage, "--timeline-steps", "no timeline is recorded", "name its file: --timeline-filename");
+  }
   if (const auto rank = settings.integer("stdin"); rank && *rank >= static_cast<int>(job.map.ranks.size()))
     throw Error(Code::usage, "--stdin", "there is no rank " + std::to_string(*rank),
                 "the ranks are 0 to " + std::to_string(job.map.ranks.size() - 1));

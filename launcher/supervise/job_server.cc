@@ -96,6 +96,11 @@ void JobServer::obey(const QueryServer::Query& call) {
   }
   if (call.line == "top" || call.line == "top json")
     return commands_.answer(call.id, callbacks_.top(call.line == "top json"));
+  if (call.line == "timeline stop") return commands_.answer(call.id, callbacks_.stop_timeline());
+  for (const bool named : {false, true})
+    if (const std::string_view start = named ? "timeline start named " : "timeline start usual ";
+        call.line.starts_with(start))
+      return commands_.answer(call.id, callbacks_.start_timeline(call.line.substr(start.size()), named));
   if (call.line == "operations")
     return callbacks_.operations([this, id = call.id](const wire::JobOperations& operations) {
       std::string text = operations_text(operations, most_operations_shown);

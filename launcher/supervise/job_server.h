@@ -27,6 +27,9 @@ class JobServer {
   struct ServerCallbacks {
     std::function<void()> kill;
     std::function<std::string(bool as_json)> top;
+    /// Both return what the user is told.  @p path  absolute; empty: the job's own file
+    std::function<std::string(const std::string& path, bool named)> start_timeline;
+    std::function<std::string()> stop_timeline;
     /// @p done is called later, with the last operations of all ranks.
     std::function<void(std::function<void(const wire::JobOperations&)> done)> operations;
   };

@@ -89,10 +89,9 @@ void Supervisor::start() {
   become_subreaper();
   allow_files(job_.map.ranks.size());
   const std::string timeline = job_.settings.text("timeline-filename");
-  if (!timeline.empty() && timeline != "DYNAMIC")
-    timeline_ = std::make_unique<TimelineFile>(
-        TimelineFileOptions{timeline, static_cast<int>(job_.map.ranks.size()),
-                            static_cast<std::uint64_t>(job_.settings.integer("timeline-max-mb").value_or(1024)) << 20});
+  timeline_ = std::make_unique<JobTimeline>(
+      timeline == "DYNAMIC" ? "" : timeline, job_.map,
+      static_cast<std::uint64_t>(job_.settings.integer("timeline-max-mb").value_or(1024)) << 20);
 
   if (job_.settings.has("results")) results_ = std::make_unique<Results>(job_.settings.text("results"));
 
@@ -138,7 +137,7 @@ void Supervisor::start() {
   share_out(job_, environment_value);
   servers_ = script_servers(job_, job_id);
   std::vector<wire::RankManifest> all =
-      rank_manifests(job_, {job_id, job_environment(), results_ != nullptr, timeline_ != nullptr, servers_});
+      rank_manifests(job_, {job_id, job_environment(), results_ != nullptr, timeline_->has_file(), servers_});
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
   if (daemons) session_->serve(std::make_unique<DaemonLinks>(daemon_manifests(job_, job_id), daemon_events()));
   if (const auto rank = job_.settings.integer("stdin"))
@@ -158,6 +157,10 @@ void Supervisor::start() {
   live_ = std::make_unique<JobServer>(
       *session_, job_.map, folder_.path(), JobDescription{job_id, title, started_wall_seconds_, grace_seconds_},
       JobServer::ServerCallbacks{[this] { on_signal(SIGTERM); }, [this](bool as_json) { return top(as_json); },
+                                 [this](const std::string& path, bool named) {
+                                   return timeline_->start(*session_, path, named);
+                                 },
+                                 [this] { return timeline_->stop(*session_); },
                                  [this](auto done) { operations_->ask(std::move(done)); }});
   watch_ = std::make_unique<HangWatch>(
       *session_, job_.map, patience(),
@@ -175,7 +178,7 @@ std::unique_ptr<ElasticPart> Supervisor::elastic_part(const std::string& job_id,
                                                       const std::vector<std::string>& tcp) {
   ElasticPart::ElasticCallbacks calls;
   calls.manifest = [this, job_id, lines = job_environment()](const MappedRank& rank) {
-    return rank_manifest(job_, rank, {job_id, lines, results_ != nullptr, timeline_ != nullptr, servers_});
+    return rank_manifest(job_, rank, {job_id, lines, results_ != nullptr, timeline_->has_file(), servers_});
   };
   calls.start_host = [this, environment = std::move(environment), tcp](int host, const std::vector<int>& ranks) {
     auto of_host = environment;

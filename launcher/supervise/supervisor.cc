@@ -67,7 +67,7 @@ SessionEvents Supervisor::events() {
     }
     detail("rank " + std::to_string(h.rank) + " is there, process " + std::to_string(h.pid) + " on " + h.host);
     report_.place(h.rank, planned.name);
-    if (timeline_) timeline_->rank_started(h.rank, planned.name, h.local);
+    timeline_->rank_came(h.rank, h.local);
   };
   e.started = [this](int rank, const wire::StartReport& s) {
     report_.give_cores(rank, static_cast<int>(s.cpus.size()));
@@ -75,6 +75,7 @@ SessionEvents Supervisor::events() {
     detail("rank " + std::to_string(rank) + " runs as process " + std::to_string(s.pid) + ", " + where +
            (s.python.empty() ? "" : ", Python " + s.python));
     if (input_ && rank == input_->rank()) input_->begin();
+    timeline_->rank_runs(*session_, rank);
     if (!s.warning.empty()) say("hvdrun: rank " + std::to_string(rank) + ": " + s.warning);
   };
   e.output = [this](int rank, int stream, std::string_view bytes) {
@@ -84,12 +85,10 @@ SessionEvents Supervisor::events() {
     if (results_ && end_.goes_on()) results_->put(rank, piece);
   };
   e.death = [this](const wire::DeathRecord& d) { on_death(d); };
-  if (timeline_) {
-    e.trace = [this](int rank, std::string_view body) { timeline_->append(rank, std::string(body)); };
-    e.clock = [this](int rank, std::int64_t sent, std::int64_t received, std::int64_t theirs) {
-      timeline_->clock_sample(rank, sent, received, theirs);
-    };
-  }
+  e.trace = [this](int rank, std::string_view body) { timeline_->records(rank, body); };
+  e.clock = [this](int rank, std::int64_t sent, std::int64_t received, std::int64_t theirs) {
+    timeline_->clock_sample(rank, sent, received, theirs);
+  };
   e.steps = [this](int rank, const std::vector<wire::StepRecord>& steps) {
     report_.add(rank, steps, seconds_now());
     send_reports();
@@ -318,7 +317,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   report_.ended(d.rank);
   watch_->look_again();
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
-  if (timeline_) timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
+  timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" +
          (d.cause == wire::Cause::finished ? "" : " badly: " + story(d)));
   if (!end_.goes_on()) return;
@@ -487,8 +486,7 @@ int Supervisor::conclude() {
     if (r.death && !(elastic_ && elastic_->is_excused(r.death->rank))) outcome.use.deaths.push_back(*r.death);
   cleanup_.finish(job_.map, outcome.use.deaths, started_wall_seconds_);
   for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));
-  if (timeline_)
-    if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
+  if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
   if (ended_.starter_fault.empty() && !end_.starter_was_signalled()) look_for_lost_host();
   if (starter_) ended_.mpirun_said = first_words(starter_->output());
   if (starter_) ended_.starter = starter_->name();

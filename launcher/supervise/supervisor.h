@@ -16,7 +16,6 @@
 #include "launcher/control/rank_input.h"
 #include "launcher/control/result_stream.h"
 #include "launcher/control/session.h"
-#include "launcher/control/timeline_file.h"
 #include "launcher/hang/hang_watch.h"
 #include "launcher/job/job.h"
 #include "launcher/job/script_servers.h"
@@ -30,6 +29,7 @@
 #include "launcher/supervise/job_cleanup.h"
 #include "launcher/supervise/job_end.h"
 #include "launcher/supervise/job_server.h"
+#include "launcher/supervise/job_timeline.h"
 #include "launcher/supervise/kept_operations.h"
 #include "launcher/verdict/verdict.h"
 
@@ -88,7 +88,7 @@ class Supervisor {
   JobFolder folder_;
   ScriptServers servers_;
   Fd payload_;  ///< sealed memory with the pickle, for the ranks of this machine
-  std::unique_ptr<TimelineFile> timeline_;
+  std::unique_ptr<JobTimeline> timeline_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<RankStarter> starter_;
   std::unique_ptr<Input> input_;                ///< --stdin

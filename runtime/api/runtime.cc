@@ -120,7 +120,8 @@ void start_trace(core::Engine& e, const trace::TraceSettings& settings, const st
   const World& w = e.world();
   const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));
   std::unique_ptr<trace::Sink> sink;
-  if (settings.collected) {
+  if (settings.collected || path.empty()) {  // hvdrun writes the file, also where it was asked to later
+    if (link < 0) return;
     sink = std::make_unique<trace::LinkSink>(link);
   } else {
     char host[256] = "";
@@ -130,6 +131,18 @@ void start_trace(core::Engine& e, const trace::TraceSettings& settings, const st
   e.tracer().start(std::move(sink), mark_cycles);
 }
 
+/// The timeline begins now, or with a later step.
+void follow_steps(core::Engine& e, const trace::TraceSettings& settings) {
+  const bool on = settings.start == trace::TraceSettings::Start::now;
+  std::optional<trace::TraceSteps> steps;
+  if (on && !settings.steps.empty()) {
+    steps = trace::trace_steps(settings.steps);
+    if (!steps)
+      throw Error(Code::usage, "HVD_TIMELINE_STEPS", "\"" + settings.steps + "\" are no steps", "write 100-200, say");
+  }
+  e.follow_steps(steps, on, [&e, settings] { start_trace(e, settings, settings.path, settings.mark_cycles); });
+}
+
 /// Waits for the other ranks.
 std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core::Config& config) {
   Opened opened = open_transport(options, config);
@@ -137,8 +150,7 @@ std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core:
   const trace::TraceSettings settings = trace::settings_from_environment();
   auto fresh = std::make_unique<core::Engine>(std::move(opened.transport), config);
   fresh->begin_epoch(opened.epoch);
-  if (settings.start == trace::TraceSettings::Start::now)
-    start_trace(*fresh, settings, settings.path, settings.mark_cycles);
+  follow_steps(*fresh, settings);
   if (opened.watch) opened.watch->tell(fresh.get());
   watch = opened.watch.release();
   return fresh;

@@ -478,6 +478,12 @@ void Engine::watch_devices() {
   shared_.gpu_busy.store(any, std::memory_order_seq_cst);
 }
 
+void Engine::follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start) {
+  window_ = std::make_unique<trace::TraceWindow>(tracer(), steps, recorder().memory(), std::move(start));
+  window_->begin(on);
+  recorder().follow(window_.get());
+}
+
 void Engine::stop_timeline() {
   {
     const std::lock_guard lock(drive_);

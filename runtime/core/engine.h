@@ -24,6 +24,7 @@
 #include "core/process_set.h"
 #include "core/set_change.h"
 #include "core/set_table.h"
+#include "recorder/trace_window.h"
 #include "recorder/tracer.h"
 #include "transport/transport.h"
 
@@ -58,6 +59,9 @@ class Engine {
     recorder().begin_epoch(epoch);
     shared_.recorder.begin_epoch(epoch);
   }
+  /// The timeline follows the steps.  @p on  it begins at once, where neither @p steps nor hvdrun say otherwise;
+  /// @p start  starts the tracer, from any thread, as long as this engine lives.  Once.
+  void follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start);
   OperationTable& operations() { return shared_.operations; }
   /// A living set by its id, the global one too.  Throws Error{usage}.
   std::shared_ptr<const SetInfo> known(int id) const;
@@ -104,6 +108,7 @@ class Engine {
   void report_wait(std::int64_t now_ns);
   void leave_message();
 
+  std::unique_ptr<trace::TraceWindow> window_;  ///< outlives the recorder, which tells it of steps
   EngineContext shared_;
   World world_;
   const Config config_;

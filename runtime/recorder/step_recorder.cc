@@ -66,8 +66,14 @@ StepRecorder::~StepRecorder() {
   ::munmap(memory_, wire::recorder_bytes);
 }
 
+void StepRecorder::follow(StepListener* listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = listener;
+  if (listener) adopt_thread();
+}
+
 void StepRecorder::begin_epoch(std::int64_t epoch) {
-  if (!memory_) return;
+  if (!used()) return;
   const std::lock_guard lock(mutex_);
   adopt_thread();
   epoch_ = epoch;
@@ -117,6 +123,7 @@ void StepRecorder::begin_slowly(StepPart part) {
   else
     count_until(now);
   within_[depth_++] = part;
+  if (StepListener* const listener = listener_) listener->part(part, true);
 }
 
 /// Ends those within it too: their own ends may have been left out.
@@ -127,6 +134,7 @@ void StepRecorder::end_slowly(StepPart part) {
     if (within_[outer] == part) {
       count_until(monotonic_ns());
       depth_ = outer;
+      if (StepListener* const listener = listener_) listener->part(part, false);
       return;
     }
 }
@@ -168,7 +176,7 @@ void StepRecorder::told() {
 }
 
 void StepRecorder::step_ended() {
-  if (!memory_) return;
+  if (!used()) return;
   const std::lock_guard lock(mutex_);
   adopt_thread();
   told_of_steps_ = true;
@@ -176,16 +184,19 @@ void StepRecorder::step_ended() {
 }
 
 void StepRecorder::round_ended(std::int64_t number) {
-  if (!memory_) return;
+  if (!used()) return;
   const std::lock_guard lock(mutex_);
   if (told_of_steps_ || number <= number_) return;
   if (number_ > 0) return end_step(number);
   restart(monotonic_ns());  // what was before belongs to no round
   number_ = written_number_ = number;
+  if (StepListener* const listener = listener_) listener->step_ended(number);
 }
 
 void StepRecorder::end_step(std::int64_t number) {
   number_ = number;
+  if (StepListener* const listener = listener_) listener->step_ended(number);
+  if (!memory_) return;
   if (number / steps_a_record_ == written_number_ / steps_a_record_) return;
   const std::int64_t now = monotonic_ns(), time = now - began_ns_;
   write(now);

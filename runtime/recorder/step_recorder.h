@@ -21,12 +21,20 @@ namespace hvd::recorder {
 
 enum class StepPart : std::uint8_t { work, input, waiting, collect, save };
 
+/// Who follows the steps as they happen.  Called under the recorder's lock: one call at a time.
+class StepListener {
+ public:
+  virtual ~StepListener() = default;
+  virtual void step_ended(std::int64_t number) = 0;
+  virtual void part(StepPart part, bool begins) = 0;
+};
+
 /// What the process has used so far.
 struct ProcessUse {
   std::int64_t cpu_ns = 0, run_delay_ns = 0, read_bytes = 0, written_bytes = 0, major_faults = 0;
 };
 
-/// Of a whole rank.  Thread-safe.  Without a guard's memory every call is one comparison.
+/// Of a whole rank.  Thread-safe.  Without a guard's memory and a listener every call is one comparison.
 class StepRecorder {
  public:
   /// @p fd  HVD_RECORDER_FD, or -1.  The thread that calls it is the one that trains, until another ends a step.
@@ -38,15 +46,18 @@ class StepRecorder {
   /// The guard's; nullptr: there is none.
   wire::RecorderMemory* memory() const { return memory_; }
 
+  /// @p listener  nullptr: nobody.  It must outlive the recorder, or the next call
+  void follow(StepListener* listener);
+
   /// Steps count from 1 again.  @p epoch  which world this is
   void begin_epoch(std::int64_t epoch);
 
   /// A part begins or ends; on other threads than the one that trains nothing happens.
   void begin(StepPart part) {
-    if (memory_) begin_slowly(part);
+    if (used()) begin_slowly(part);
   }
   void end(StepPart part) {
-    if (memory_) end_slowly(part);
+    if (used()) end_slowly(part);
   }
   /// The program tells that a step has ended: from now on nothing is guessed.
   void step_ended();
@@ -80,6 +91,7 @@ class StepRecorder {
   };
   static constexpr std::size_t most_parts = 5, deepest = 8;
 
+  bool used() const { return memory_ || listener_.load(std::memory_order_relaxed); }
   bool trains_here() const;
   void adopt_thread();
   void begin_slowly(StepPart part);
@@ -98,6 +110,7 @@ class StepRecorder {
   }
 
   wire::RecorderMemory* memory_ = nullptr;
+  std::atomic<StepListener*> listener_{nullptr};
   std::atomic<const void*> trainer_{nullptr};  ///< of the thread that trains, an address of its own
   std::atomic<std::int64_t> operations_{0}, bytes_{0};
   int moving_sets_ = 0;

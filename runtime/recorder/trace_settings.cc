@@ -11,6 +11,7 @@ TraceSettings settings_from_environment() {
   TraceSettings settings;
   const std::string_view path = options::text_of("HOROVOD_TIMELINE");
   settings.mark_cycles = options::flag_now("HOROVOD_TIMELINE_MARK_CYCLES");
+  settings.steps = options::text_of("HVD_TIMELINE_STEPS");
   settings.collected = options::flag_now("HVD_TIMELINE_COLLECT") && options::value_of("HVD_LINK_FD");
   if (path == "DYNAMIC") {
     settings.start = TraceSettings::Start::later;

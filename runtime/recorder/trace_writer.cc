@@ -53,7 +53,9 @@ void put_u64(std::uint8_t* to, std::uint64_t value) {
 }  // namespace
 
 void Tracer::State::start(std::unique_ptr<Sink> sink) {
-  stop();
+  const std::lock_guard control(control_mutex_);
+  if (enabled_.load()) return;
+  stop_locked();
   // What a straggler left after the last stop is void.
   engine_ring.consume(engine_ring.head() - engine_ring.tail());
   shared_ring.consume(shared_ring.head() - shared_ring.tail());
@@ -78,13 +80,24 @@ void Tracer::State::start(std::unique_ptr<Sink> sink) {
   writer_ = std::thread([this] { write_loop(); });
 }
 
+void Tracer::State::stop_soon() {
+  const std::unique_lock control(control_mutex_, std::try_to_lock);
+  if (!control || !writer_.joinable()) return;
+  stopping_.store(true);
+  wake_writer();
+}
+
 void Tracer::State::stop() {
+  const std::lock_guard control(control_mutex_);
+  stop_locked();
+}
+
+void Tracer::State::stop_locked() {
   if (!writer_.joinable()) return;
   stopping_.store(true);
   sink_->hurry();
   wake_writer();
   writer_.join();
-  sink_->close();
   sink_.reset();
 }
 
@@ -119,6 +132,7 @@ void Tracer::State::write_loop() {
     sleeping_.store(false);
   }
   if (sink_gone_) enabled_.store(false);
+  sink_->close();
 }
 
 bool Tracer::State::rings_are_empty() const {

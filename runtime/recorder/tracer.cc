@@ -39,6 +39,12 @@ void Tracer::start(std::unique_ptr<Sink> sink, bool mark_cycles) {
   cycles_.store(mark_cycles, std::memory_order_release);
 }
 
+void Tracer::stop_soon() {
+  enabled_.store(false, std::memory_order_release);
+  cycles_.store(false, std::memory_order_release);
+  state_->stop_soon();
+}
+
 void Tracer::stop() {
   enabled_.store(false, std::memory_order_release);
   cycles_.store(false, std::memory_order_release);
@@ -119,6 +125,27 @@ void Tracer::record_failed(Track track) {
   to = put_tag(to, TraceTag::failed);
   to = put_time(ring, to, state_->now());
   state_->publish(ring, put_track(ring, to, track.id));
+}
+
+/// All in one stream, so that they stay in order whichever threads tell of them.
+void Tracer::record_step(std::int64_t number) {
+  const std::lock_guard lock(state_->shared_mutex);
+  TraceRing& ring = state_->shared_ring;
+  std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+  if (to == nullptr) return;
+  to = put_time(ring, put_tag(to, TraceTag::step), state_->now());
+  state_->publish(ring, put_varint(to, zigzag(number)));
+}
+
+void Tracer::record_part(TracedPart part, bool begins) {
+  const std::lock_guard lock(state_->shared_mutex);
+  TraceRing& ring = state_->shared_ring;
+  std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
+  if (to == nullptr) return;
+  to = put_time(ring, put_tag(to, TraceTag::part), state_->now());
+  *to++ = static_cast<std::uint8_t>(part);
+  *to++ = begins ? 1 : 0;
+  state_->publish(ring, to);
 }
 
 void Tracer::record_cycle() {

@@ -55,7 +55,7 @@ class Sink {
   virtual void quiet() {}
   /// From any thread: stop() waits; whatever blocks now or later has two seconds in all.
   virtual void hurry() {}
-  /// After the last write.
+  /// After the last write, from the same thread.
   virtual void close() {}
 };
 
@@ -72,8 +72,11 @@ class Tracer {
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  /// Starts the writer thread.  Does nothing when on.  Any thread, but not at the same time as stop().
+  /// Starts the writer thread.  Does nothing when on.  Any thread.
   void start(std::unique_ptr<Sink> sink, bool mark_cycles);
+  /// Turns recording off; the writer thread hands over what the rings hold and closes the sink by itself.  Does nothing
+  /// while another thread starts or stops.  Any thread.
+  void stop_soon();
   /// Turns recording off, hands over what the rings hold, closes the sink, joins the writer (see Sink::hurry).
   void stop();
 
@@ -84,6 +87,14 @@ class Tracer {
   /// track is named at its first use; the caller serialises calls for one track.
   void submitted(Track& track, const TraceTensor& tensor) {
     if (enabled()) record_submitted(track, tensor);
+  }
+  /// Step @p number has ended, and the next begins; negative: the last that is recorded has.  A part of a step begins or
+  /// ends.  The caller serialises the calls.
+  void step(std::int64_t number) {
+    if (enabled()) record_step(number);
+  }
+  void part(TracedPart part, bool begins) {
+    if (enabled()) record_part(part, begins);
   }
   /// Records dropped because a ring was full, since start().
   std::uint64_t lost() const;
@@ -131,6 +142,8 @@ class Tracer {
   void record_ran(std::uint32_t batch, std::span<const DevicePhase> phases, std::int64_t end_ns);
   void record_failed(Track track);
   void record_cycle();
+  void record_step(std::int64_t number);
+  void record_part(TracedPart part, bool begins);
 
   std::atomic<bool> enabled_{false};
   std::atomic<bool> cycles_{false};
@@ -143,6 +156,7 @@ struct TraceSettings {
   Start start = Start::off;  ///< later: HOROVOD_TIMELINE=DYNAMIC
   std::string path;          ///< HOROVOD_TIMELINE
   bool mark_cycles = false;  ///< HOROVOD_TIMELINE_MARK_CYCLES
+  std::string steps;         ///< HVD_TIMELINE_STEPS: "100-200"; empty: all
   bool collected = false;    ///< HVD_TIMELINE_COLLECT=1 and HVD_LINK_FD: hvdrun writes the file
 };
 /// Throws Error{usage} for a boolean that is none.

@@ -60,6 +60,7 @@ class Tracer::State {
   /// @}
 
   void start(std::unique_ptr<Sink> sink);
+  void stop_soon();
   void stop();
   std::uint64_t lost() const;
 
@@ -68,6 +69,7 @@ class Tracer::State {
   TraceRing shared_ring;
 
  private:
+  void stop_locked();
   bool prepare_slowly(TraceRing& ring) noexcept;
   void wake_writer() noexcept;
 
@@ -97,6 +99,7 @@ class Tracer::State {
   std::atomic<std::uint32_t> doorbell_{0};
   std::atomic<bool> sleeping_{false}, stopping_{false};
 
+  std::mutex control_mutex_;  ///< of start() and the ways to stop
   // writer thread, and start()/stop() while it is not running
   std::unique_ptr<Sink> sink_;
   std::thread writer_;

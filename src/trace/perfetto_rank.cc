@@ -1,5 +1,6 @@
 #include "trace/perfetto_rank.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/format.h"
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::int64_t shortest_wait_ns = 20'000;  ///< below it, ranks take turns: nobody is waited for
 constexpr std::size_t most_meetings = 4096, kept_meetings = 256, most_waits = 1u << 16, most_coming = 1u << 17;
+constexpr std::size_t most_parts = 8;  ///< within each other
 constexpr std::int64_t skew_period_ns = 1'000'000;
 
 /// FNV-1a: the same number for the same tensor in each rank's own file.
@@ -108,7 +110,7 @@ PerfettoRank::PerfettoRank(Timeline& timeline, int number, PerfettoStory& story)
     : Rank(timeline, number),
       story_(story),
       packets_(story.packets),
-      track_(packets_.add_track(0, "rank " + std::to_string(number), number)),
+      track_(packets_.add_track(0, "rank " + std::to_string(number), 2 * number + 1)),
       bytes_track_(packets_.add_counter(track_, "bytes under way", PerfettoPackets::Unit::bytes, 0)),
       tensors_track_(packets_.add_track(track_, "tensors", 2)) {
   story_.add_rank(number, "rank " + std::to_string(number));
@@ -164,6 +166,42 @@ void PerfettoRank::on_cycle(std::int64_t ns) {
   timeline_.end_event();
 }
 
+std::uint64_t PerfettoRank::steps_track() {
+  if (steps_track_ == 0) steps_track_ = packets_.add_track(0, formatted("steps of rank {}", number_), 2 * number_);
+  return steps_track_;
+}
+
+void PerfettoRank::end_parts(std::int64_t ns) {
+  for (; !parts_.empty(); parts_.pop_back()) packets_.end(steps_track(), time(ns));
+}
+
+/// The next one has begun: so a step that hangs is there too.
+void PerfettoRank::on_step(std::int64_t number, std::int64_t ns) {
+  const std::vector<TracedPart> within = parts_;
+  end_parts(ns);
+  if (step_open_) packets_.end(steps_track(), time(ns));
+  step_open_ = number >= 0;
+  if (step_open_) {
+    packets_.begin(steps_track(), formatted("step {}", number + 1), time(ns));
+    for (const TracedPart part : within) on_part(part, true, ns);
+  }
+  timeline_.end_event();
+}
+
+void PerfettoRank::on_part(TracedPart part, bool begins, std::int64_t ns) {
+  if (begins) {
+    if (parts_.size() == most_parts) return;
+    parts_.push_back(part);
+    packets_.begin(steps_track(), part_name(part), time(ns));
+    return timeline_.end_event();
+  }
+  const auto at = std::find(parts_.rbegin(), parts_.rend(), part);
+  for (auto left = parts_.rend() - at; at != parts_.rend() && parts_.size() >= static_cast<std::size_t>(left);
+       parts_.pop_back())
+    packets_.end(steps_track(), time(ns));
+  timeline_.end_event();
+}
+
 void PerfettoRank::lost(std::uint64_t in_all) {
   story_.forget();
   timeline_.note(R"({"ph":"M","name":"hvd_lost","pid":)" + std::to_string(number_) + R"(,"args":{"records":)" +
@@ -173,6 +211,8 @@ void PerfettoRank::lost(std::uint64_t in_all) {
 
 void PerfettoRank::restarted() {
   ++starts_;
+  parts_.clear();
+  step_open_ = false;
   tracks_.clear();
   coming_.clear();
   bytes_under_way_ = 0;

@@ -1,8 +1,8 @@
 /// @file perfetto_rank.h — one rank of a timeline in Perfetto's format.
 ///
-/// On top a track for each rank: how it started, what it communicated, and for whom it waited.  Folded under it: bytes
-/// under way, and the tensors with their negotiations, operations and phases.  Beside the ranks: how far apart they
-/// arrive.
+/// On top two tracks for each rank: its steps, with what they spent on input, checkpoints and Python's garbage; and how it
+/// started, what it communicated, and for whom it waited.  Folded under that: bytes under way, and the tensors with their
+/// negotiations, operations and phases.  Beside the ranks: how far apart they arrive.
 #pragma once
 #include <deque>
 #include <map>
@@ -73,6 +73,8 @@ class PerfettoRank : public Timeline::Rank {
   void stage(std::string_view name, std::int64_t begin_ns, std::int64_t end_ns) override;
   void on_clock(std::int64_t ns) override;
   void on_cycle(std::int64_t ns) override;
+  void on_step(std::int64_t number, std::int64_t ns) override;
+  void on_part(TracedPart part, bool begins, std::int64_t ns) override;
 
  protected:
   void restarted() override;
@@ -101,11 +103,15 @@ class PerfettoRank : public Timeline::Rank {
   std::uint64_t flow(std::size_t row) { return tracks_[row].flow + this->row(row).taken; }
   void count_bytes(std::int64_t until_ns, std::uint64_t done);
   std::uint64_t runtime_track();
+  std::uint64_t steps_track();
+  void end_parts(std::int64_t ns);
 
   PerfettoStory& story_;
   PerfettoPackets& packets_;
   const std::uint64_t track_, bytes_track_, tensors_track_;
-  std::uint64_t runtime_track_ = 0;
+  std::uint64_t runtime_track_ = 0, steps_track_ = 0;
+  std::vector<TracedPart> parts_;  ///< under way, the innermost last
+  bool step_open_ = false;
   std::unordered_map<std::string, std::uint64_t> tensor_tracks_;  ///< by row and look: a restart finds its tracks again
   std::vector<RowTrack> tracks_;                                  ///< by row
   std::deque<std::pair<std::int64_t, std::uint64_t>> coming_;     ///< submissions not counted yet: when, bytes

@@ -36,6 +36,9 @@ class Timeline::Rank : public TraceListener {
   void on_phase_end(std::uint32_t batch, Phase phase, std::int64_t ns) override;
   void on_batch_end(std::uint32_t batch, std::int64_t ns) override;
   void on_failed(std::uint32_t track, std::int64_t ns) override;
+  /// Chrome's rows, which are tensors, have no place for steps.
+  void on_step(std::int64_t, std::int64_t) override {}
+  void on_part(TracedPart, bool, std::int64_t) override {}
   void on_lost(bool engine, std::uint64_t records) override;
 
  protected:

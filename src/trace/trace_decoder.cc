@@ -189,6 +189,19 @@ void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& re
       if (done()) listener_.on_cycle(ns);
       return;
     }
+    case TraceTag::step: {
+      const std::int64_t ns = read_time(next, reader);
+      const std::int64_t number = unzigzag(reader.varint());
+      if (done()) listener_.on_step(number, ns);
+      return;
+    }
+    case TraceTag::part: {
+      const std::int64_t ns = read_time(next, reader);
+      const std::uint8_t part = reader.byte(), begins = reader.byte();
+      if (part >= traced_parts || begins > 1) reader.bad = true;
+      if (done()) listener_.on_part(static_cast<TracedPart>(part), begins == 1, ns);
+      return;
+    }
     case TraceTag::lost: {
       const std::uint64_t records = reader.varint();
       if (done()) listener_.on_lost(number == trace_engine_stream, records);

@@ -38,6 +38,9 @@ class TraceListener {
   virtual void on_batch_end(std::uint32_t batch, std::int64_t ns) = 0;
   virtual void on_failed(std::uint32_t track, std::int64_t ns) = 0;
   virtual void on_cycle(std::int64_t ns) = 0;
+  /// @p number  negative: no other begins
+  virtual void on_step(std::int64_t number, std::int64_t ns) = 0;
+  virtual void on_part(TracedPart part, bool begins, std::int64_t ns) = 0;
   virtual void on_lost(bool engine, std::uint64_t records) = 0;
 };
 

@@ -52,6 +52,11 @@ std::string phase_name(Phase phase, TraceOp op) {
   return name;
 }
 
+std::string_view part_name(TracedPart part) {
+  constexpr std::array<std::string_view, traced_parts> names = {"input", "garbage collection", "checkpoint"};
+  return names[static_cast<std::size_t>(part)];
+}
+
 std::string dtype_name(int dtype) {
   if (dtype >= 0 && static_cast<std::size_t>(dtype) < std::size(dtypes))
     return std::string(dtypes[static_cast<std::size_t>(dtype)]);

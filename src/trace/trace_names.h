@@ -14,6 +14,8 @@ std::string_view op_name(TraceOp op);
 bool is_operation(std::string_view name);
 /// "MEMCPY_IN_FUSION_BUFFER"; for mpi, nccl and shm with the operation: "MPI_BCAST", "SHM_ALLREDUCE".
 std::string phase_name(Phase phase, TraceOp op);
+/// "input"
+std::string_view part_name(TracedPart part);
 /// hvd_dtype's name in numpy's words: "float32"; "dtype<n>" for a number that is none.
 std::string dtype_name(int dtype);
 /// Bytes of an element; 0 for a number that is none.

@@ -16,7 +16,7 @@
 
 namespace hvd::trace {
 
-inline constexpr std::uint8_t trace_version = 2;
+inline constexpr std::uint8_t trace_version = 3;
 /// Largest body: with its header it fits one buffer of a Unix socket, so the kernel never cuts or interleaves frames.
 inline constexpr std::size_t trace_frame_bytes = (32u << 10) - 64;
 inline constexpr std::size_t trace_name_bytes = 1024;  ///< longer tensor names are cut
@@ -41,6 +41,8 @@ enum class TraceTag : std::uint8_t {
   ran = 13,      ///< time, batch, u8 phase, duration: a device did that.  Known late: the time is a difference to the
                  ///< stream's previous one, which stays what it was; so is
   ran_all = 14,  ///< time, batch: the batch ended there, on the device
+  step = 15,     ///< time, zigzag number: this step of the training has ended, and the next begins; negative: none does
+  part = 16,     ///< time, u8 part, u8 1 it begins, 0 it ends
   reset = 12,    ///< differences start at zero again; what stands in a stream before its first reset is void.
                  ///< In the control stream: recording starts (again), all streams and tracks begin anew
 };
@@ -66,6 +68,10 @@ enum class Phase : std::uint8_t {
   init_nccl,
 };
 inline constexpr std::uint8_t trace_phases = 11;
+
+/// What a step spends its time on, besides the program's own work and operations.  Append only.
+enum class TracedPart : std::uint8_t { input = 0, collect, save };
+inline constexpr std::uint8_t traced_parts = 3;
 
 inline constexpr std::size_t varint_max_bytes = 10;
 

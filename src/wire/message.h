@@ -57,6 +57,7 @@ enum class Type : std::uint16_t {
   start_rank = 44,       ///< i32, to a host daemon: it starts a guard more, for the worker of that number
   ask_operations = 45,   ///< u32: at most so many of the rank's last operations are sent
   live_report = 46,      ///< JSON, as hvd.report() gives it: steps, times, findings of the last half minute
+  timeline = 47,         ///< u8: 1 the rank records for the timeline from its next step on, 0 it stops
   daemon_manifest = 42,  ///< JSON DaemonManifest (daemon_manifest.h), to a host daemon: the answer to its hello
 };
 

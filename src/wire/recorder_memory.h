@@ -19,7 +19,7 @@
 namespace hvd::wire {
 
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
-inline constexpr std::uint64_t recorder_mark = 0x3363657264765348;  ///< "HSvdrec3"
+inline constexpr std::uint64_t recorder_mark = 0x3463657264765348;  ///< "HSvdrec4"
 
 /// Records one after another; the newest take the place of the oldest.  One thread writes at a time, one reads.
 template <typename Record, std::size_t capacity>
@@ -96,7 +96,10 @@ struct LiveReportText {
   std::array<char, most> text;
 };
 
-/// The one thing here that the guard writes and the rank reads.
+/// Guard to rank: what hvdrun timeline has asked for.
+inline constexpr std::uint32_t trace_on = 1, trace_off = 2;
+
+/// Guard to rank, but for `wanted`.
 struct LiveReportMemory {
   std::atomic<std::uint32_t> wanted;  ///< by the rank; not 0: hvdrun is to send it now and then
   RecordRing<LiveReportText, 2> texts;
@@ -127,6 +130,7 @@ struct RecorderMemory {
   RecordRing<StepRecord, 1024> steps;
   alignas(64) RecordedOperations operations;
   alignas(64) LiveReportMemory report;
+  alignas(64) std::atomic<std::uint32_t> trace;  ///< 0: nothing was asked for
 };
 
 inline constexpr std::size_t recorder_bytes = (sizeof(RecorderMemory) + 4095) / 4096 * 4096;

@@ -124,7 +124,7 @@ def test_options_in_the_pages_are_there() -> None:
     spellings = {spelling for option in table for spelling in option.get("spellings", [])}
     assert len(commands()) > 15 and len(spellings) > 50
     usages: dict[str, set[str]] = {}
-    for name in ("ps", "stacks", "top", "kill"):  # commands have options of their own
+    for name in ("ps", "stacks", "top", "timeline", "kill"):  # commands have options of their own
         usage = subprocess.run([hvdrun.program(), name, "--help"], capture_output=True, text=True, check=True).stdout
         usages[name] = set(re.findall(r"--\w[\w-]*", usage))
     for page, words in commands():

@@ -28,6 +28,10 @@ class RecorderReader {
   void give_report(std::string_view json) {
     if (recorder_) recorder_->report.put(json);
   }
+  /// From its next step on the rank records for the timeline, or does not.
+  void record_timeline(bool on) {
+    if (recorder_) recorder_->trace.store(on ? wire::trace_on : wire::trace_off, std::memory_order_relaxed);
+  }
   /// The last operations, at most @p most.
   wire::RankOperations last_operations(std::size_t most, std::int64_t now_ns) const;
 

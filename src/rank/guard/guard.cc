@@ -215,6 +215,9 @@ class Guard {
       case Type::live_report:
         if (process_) process_->give_report(body);
         return;
+      case Type::timeline:
+        if (process_ && body.size() == 1) process_->record_timeline(body[0] == 1);
+        return;
       case Type::input:
         if (process_) process_->input().add(body);
         return;

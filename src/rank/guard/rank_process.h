@@ -53,6 +53,7 @@ class RankProcess {
   void send_steps(Outbox& outbox);
   /// The job's live report, for a program that asked for it.
   void give_report(std::string_view json) { recorder_.give_report(json); }
+  void record_timeline(bool on) { recorder_.record_timeline(on); }
   /// Its last operations, at most @p most, as Type::operations.
   void send_operations(Outbox& outbox, std::size_t most) {
     outbox.add(wire::Type::operations, to_json(recorder_.last_operations(most, mono_ns())));  // at most a megabyte

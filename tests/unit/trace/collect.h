@@ -59,6 +59,10 @@ class Lines : public trace::TraceListener {
   void on_batch_end(std::uint32_t batch, std::int64_t ns) override { add("end " + std::to_string(batch), ns); }
   void on_failed(std::uint32_t id, std::int64_t ns) override { add("failed " + std::to_string(id), ns); }
   void on_cycle(std::int64_t ns) override { add("cycle", ns); }
+  void on_step(std::int64_t number, std::int64_t ns) override { add("step " + std::to_string(number), ns); }
+  void on_part(hvd::trace::TracedPart part, bool begins, std::int64_t ns) override {
+    add((begins ? "begin " : "end ") + std::string(hvd::trace::part_name(part)), ns);
+  }
   void on_lost(bool, std::uint64_t records) override { lost += records; }
 
  private:

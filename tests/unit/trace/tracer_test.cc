@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -9,6 +10,7 @@
 #include "collect.h"
 #include "recorder/ticks.h"
 #include "recorder/trace_ring.h"
+#include "recorder/trace_window.h"
 
 using namespace hvd;
 using namespace hvd::trace;
@@ -324,4 +326,119 @@ TEST_CASE("rank_path: one file for each rank") {
   CHECK(rank_path("a.d/trace", 3, 4) == "a.d/trace.rank3");
   CHECK(rank_path("/x/.hidden", 1, 2) == "/x/.hidden.rank1");
   CHECK(rank_path("a/t.json", 0, 4) == "a/t.json");
+}
+
+TEST_CASE("tracer: steps and their parts") {
+  MemorySink::Store store;
+  {
+    Tracer tracer;
+    tracer.start(std::make_unique<MemorySink>(store), false);
+    tracer.part(TracedPart::input, true);
+    tracer.part(TracedPart::input, false);
+    tracer.step(1);
+    tracer.part(TracedPart::save, true);
+    tracer.step(-2);
+  }
+  Lines got;
+  decode(store, got);
+  CHECK(got.lines == std::vector<std::string>{"begin input", "end input", "step 1", "begin checkpoint", "step -2"});
+}
+
+TEST_CASE("timeline's steps: what may be written for them") {
+  CHECK(trace_steps("100-200")->first == 100);
+  CHECK(trace_steps("100-200")->last == 200);
+  CHECK(trace_steps("7")->contains(7));
+  CHECK_FALSE(trace_steps("7")->contains(8));
+  CHECK(trace_steps("7-")->contains(INT64_MAX));
+  for (const char* wrong : {"", "-", "0", "-3", "3-2", "1-2-3", "a", "1 - 2", "9999999999999999999999", "0-5"}) {
+    CAPTURE(wrong);
+    CHECK_FALSE(trace_steps(wrong));
+  }
+}
+
+TEST_CASE("timeline's steps: recorded are those of the option, or what hvdrun has asked for") {
+  MemorySink::Store store;
+  const auto memory = std::make_unique<wire::RecorderMemory>();
+  memory->trace = 0;
+  Tracer tracer;
+  int starts = 0;
+  const auto steps = [&](TraceWindow& window, std::int64_t from, std::int64_t to) {
+    std::string recorded;
+    for (std::int64_t step = from; step <= to; ++step) {
+      recorded += tracer.enabled() ? '1' : '0';
+      window.step_ended(step);
+    }
+    return recorded;
+  };
+  const auto start = [&] {
+    ++starts;
+    tracer.start(std::make_unique<MemorySink>(store), false);
+  };
+  SUBCASE("all") {
+    TraceWindow window(tracer, {}, memory.get(), start);
+    window.begin(true);
+    CHECK(steps(window, 1, 4) == "1111");
+  }
+  SUBCASE("none, until hvdrun asks; and again") {
+    TraceWindow window(tracer, {}, memory.get(), start);
+    window.begin(false);
+    CHECK(steps(window, 1, 3) == "000");
+    memory->trace = wire::trace_on;
+    CHECK(steps(window, 4, 6) == "011");
+    memory->trace = wire::trace_off;
+    CHECK(steps(window, 7, 9) == "100");
+    memory->trace = wire::trace_on;
+    CHECK(steps(window, 10, 12) == "011");
+    CHECK(starts == 2);
+  }
+  SUBCASE("some") {
+    TraceWindow window(tracer, TraceSteps{3, 5}, nullptr, start);
+    window.begin(true);
+    CHECK(steps(window, 1, 8) == "00111000");
+    tracer.stop();
+    Lines got;
+    decode(store, got);
+    CHECK(got.lines == std::vector<std::string>{"step 2", "step 3", "step 4", "step -5"});
+    CHECK(store.closed);
+  }
+  SUBCASE("the first ones") {
+    TraceWindow window(tracer, TraceSteps{1, 2}, nullptr, start);
+    window.begin(true);
+    CHECK(steps(window, 1, 4) == "1100");
+  }
+  SUBCASE("a file that cannot be made disturbs no step") {
+    TraceWindow window(tracer, TraceSteps{2, 2}, nullptr, [] { throw Error(Code::usage, "t", "no"); });
+    window.begin(true);
+    CHECK(steps(window, 1, 4) == "0000");
+  }
+}
+
+TEST_CASE("tracer: started and stopped soon by turns, by one thread, while others record and stop") {
+  Tracer tracer({.ring_bytes = 1 << 14, .flush_ms = 1});
+  std::atomic<bool> done{false};
+  std::thread records([&] {
+    Track track;
+    for (std::uint32_t batch = 1; !done; ++batch) one_operation(tracer, track, batch);
+  });
+  std::thread stops([&] {
+    while (!done) {
+      tracer.stop();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  std::vector<std::unique_ptr<MemorySink::Store>> stores;
+  for (int i = 0; i < 100; ++i) {
+    stores.push_back(std::make_unique<MemorySink::Store>());
+    tracer.start(std::make_unique<MemorySink>(*stores.back()), false);
+    tracer.step(i);
+    tracer.stop_soon();
+  }
+  done = true;
+  records.join();
+  stops.join();
+  tracer.stop();
+  for (const auto& store : stores) {
+    Lines got;
+    decode(*store, got);
+  }
 }
