@@ -172,7 +172,7 @@ int record_timeline(const JobMatch& found, const std::vector<std::string>& words
                std::filesystem::absolute(path).lexically_normal().string();
   }
   const std::string answer = ask_job(found.job.folder, question, top_limit);
-  if (answer.starts_with('!')) throw Error(Code::unavailable, "timeline", trim(answer.substr(1)));
+  if (answer.starts_with('!')) throw Error(Code::unavailable, "timeline", std::string(trim(answer.substr(1))));
   return std::fputs(answer.c_str(), stdout) < 0;
 }
 

@@ -191,8 +191,8 @@ void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& re
     }
     case TraceTag::step: {
       const std::int64_t ns = read_time(next, reader);
-      const std::int64_t number = unzigzag(reader.varint());
-      if (done()) listener_.on_step(number, ns);
+      const std::int64_t which = unzigzag(reader.varint());
+      if (done()) listener_.on_step(which, ns);
       return;
     }
     case TraceTag::part: {

@@ -114,12 +114,13 @@ def test_refused(flags: list[str], says: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_of_a_running_job(running: subprocess.Popen[str], tmp_path: pathlib.Path) -> None:
-    told = []
-    wait_for(lambda: (told.append(command("start", "some.pftrace", folder=tmp_path)), told[-1].returncode == 0)[1])
+    told: list[subprocess.CompletedProcess[str]] = []
+    job = str(running.pid)
+    wait_for(lambda: (told.append(command(job, "start", "some.pftrace", folder=tmp_path)), told[-1].returncode == 0)[1])
     file = tmp_path / "some.pftrace"
     assert told[-1].stdout == f"each rank records from its next step on, into {file}\n"
     wait_for(lambda: {event["pid"] for event in operations(file)} == {0, 1})
-    assert command("stop", folder=tmp_path).stdout == f"each rank stops with its step; the timeline is {file}\n"
+    assert command(job, "stop", folder=tmp_path).stdout == f"each rank stops with its step; the timeline is {file}\n"
 
     def still() -> bool:
         before = file.stat().st_size
@@ -128,17 +129,18 @@ def test_of_a_running_job(running: subprocess.Popen[str], tmp_path: pathlib.Path
 
     wait_for(still)
     first = len(operations(file))
-    other = command("start", "other.json", folder=tmp_path)
+    other = command(job, "start", "other.json", folder=tmp_path)
     assert other.returncode != 0 and f"this job's timeline is {file}: it goes on there" in other.stderr
     assert not (tmp_path / "other.json").exists()
-    assert command(str(running.pid), "start", folder=tmp_path).returncode == 0, "the job's own file"
+    assert command(job, "start", folder=tmp_path).returncode == 0, "the job's own file"
     wait_for(lambda: len(operations(file)) > first)
 
 
 def test_what_is_said_of_mistakes(running: subprocess.Popen[str], tmp_path: pathlib.Path) -> None:
-    wait_for(lambda: "records no timeline" in command("stop", folder=tmp_path).stderr)
+    job = str(running.pid)
+    wait_for(lambda: "records no timeline" in command(job, "stop", folder=tmp_path).stderr)
     assert "start or stop?" in command(folder=tmp_path).stderr
-    assert "start or stop?" in command(str(running.pid), folder=tmp_path).stderr
-    assert "No such file" in command("start", "none/t.json", folder=tmp_path).stderr
-    assert "too many arguments" in command("stop", "t.json", folder=tmp_path).stderr
+    assert "start or stop?" in command(job, folder=tmp_path).stderr
+    assert "No such file" in command(job, "start", "none/t.json", folder=tmp_path).stderr
+    assert "too many arguments" in command(job, "stop", "t.json", folder=tmp_path).stderr
     assert running.poll() is None

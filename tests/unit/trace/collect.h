@@ -7,6 +7,7 @@
 
 #include "recorder/tracer.h"
 #include "trace/trace_decoder.h"
+#include "trace/trace_names.h"
 
 namespace hvd::test {
 
