@@ -101,6 +101,27 @@ def test_merge_refuses_a_file_of_all_ranks(trace: pathlib.Path, run_tool: RunToo
     assert "written by a rank alone" in done.stderr
 
 
+def test_diff_names_what_takes_longer_and_who_comes_later(trace: pathlib.Path, run_tool: RunTool) -> None:
+    slow = trace.with_name("slow.json")
+    text = trace.read_text().replace('"dur":5.000', '"dur":25.000').replace('"ts":25.000', '"ts":29.500')
+    slow.write_text(text.replace("NEGOTIATE_BROADCAST", "NEGOTIATE_ALLGATHER"))
+    done = run_tool("diff", trace, slow)
+    assert done.returncode == 0, done.stderr
+    assert "ALLREDUCE takes +167 % in the second, 16.0 instead of 6.0 us: 0.0 ms more a rank" in done.stdout
+    assert "rank 1 comes later: the others wait 19.5 us an operation for it, before 15.0" in done.stdout
+    diff = json.loads(run_tool("diff", "--json", trace, slow).stdout)
+    assert diff["events"][0] == {"name": "ALLREDUCE", "count": [2, 2], "mean_us": [6.0, 16.0], "added_us": 20.0}
+    assert diff["arrivals"] == [{"rank": 1, "last_share": [1.0, 1.0], "others_waited_us": [15.0, 19.5]}]
+    assert "nothing takes longer in the second by a twentieth" in run_tool("diff", trace, trace).stdout
+    assert "nothing takes longer" in run_tool("diff", slow, trace).stdout, "it got faster"
+
+
+def test_diff_of_what_is_no_timeline(trace: pathlib.Path, tmp_path: pathlib.Path, run_tool: RunTool) -> None:
+    done = run_tool("diff", trace, tmp_path / "none.json")
+    assert done.returncode == 2 and "No such file" in done.stderr
+    assert run_tool("diff", trace).returncode == 2
+
+
 def test_help_and_usage(run_tool: RunTool) -> None:
     assert "merge" in run_tool("--help").stdout
     assert run_tool("merge", "--help").returncode == 0

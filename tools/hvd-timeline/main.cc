@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "merge.h"
+#include "timeline_diff.h"
 #include "timeline_report.h"
 #include "wire/operation_record.h"
 
@@ -50,6 +51,12 @@ int run(int argc, char** argv) {
   report->add_option("FILE", input, "A timeline, whole or cut off")->required();
   report->add_flag("--json", json, "Print JSON instead of tables");
 
+  std::string second;
+  CLI::App* diff = app.add_subcommand("diff", "Compare two timelines: what takes longer, and which ranks come later");
+  diff->add_option("FIRST", input, "A timeline, whole or cut off")->required();
+  diff->add_option("SECOND", second, "Another one, of the same program")->required();
+  diff->add_flag("--json", json, "Print JSON instead of tables");
+
   CLI::App* desync = app.add_subcommand("desync", "Name the first operation in which the ranks of a job differ");
   desync->add_option("FILE", input, "What hvdrun kept of a job that hung or failed: JOB.ops")->required();
 
@@ -63,8 +70,9 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (desync->parsed()) return tell_difference(input);
-  const hvd::timeline::TimelineReport made = hvd::timeline::make_report(input);
-  const std::string text = json ? to_json(made) : to_text(made);
+  const auto told = [json](const auto& made) { return json ? to_json(made) : to_text(made); };
+  const std::string text =
+      diff->parsed() ? told(hvd::timeline::make_diff(input, second)) : told(hvd::timeline::make_report(input));
   std::fwrite(text.data(), 1, text.size(), stdout);
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(hvd::Code::unavailable);
 }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/text.h"
 #include "event_reader.h"
+#include "table_text.h"
 #include "trace/trace_names.h"
 
 namespace hvd::timeline {
@@ -165,13 +165,6 @@ class ReportBuilder {
   std::map<RowKey, std::map<std::int64_t, std::vector<double>>> marks_;
   double first_us_ = 1e300, last_us_ = 0;
 };
-
-template <class... Values>
-std::string printed(const char* format, Values... values) {
-  char text[512];
-  const int length = std::snprintf(text, sizeof text, format, values...);
-  return {text, std::min(static_cast<std::size_t>(std::max(length, 0)), sizeof text - 1)};
-}
 
 }  // namespace
 
