@@ -24,8 +24,8 @@ void leave_status(const std::string& folder, const std::string& status);
 /// All jobs that have left their status.  Takes 2 s for each job that is silent.
 std::vector<RunningJob> running_jobs();
 
-/// hvdrun ps [--json], top [JOB], stacks [JOB], timeline [JOB] start|stop, kill [JOB].  @param words  the command and its arguments.  Returns the
-/// exit code.
+/// hvdrun ps [--json], top [JOB], stacks [JOB], timeline [JOB] start|stop, kill [JOB].  @param words  the command and
+/// its arguments.  Returns the exit code.
 int job_command(const std::vector<std::string>& words);
 
 }  // namespace hvd::launcher

@@ -1,5 +1,5 @@
-/// @file job_timeline.h — a job's timeline: from the beginning on (--timeline-filename), or between `hvdrun timeline start`
-/// and `stop`.
+/// @file job_timeline.h — a job's timeline: from the beginning on (--timeline-filename), or between `hvdrun timeline
+/// start` and `stop`.
 #pragma once
 #include <chrono>
 #include <cstdint>

@@ -156,12 +156,10 @@ void Supervisor::start() {
   operations_ = std::make_unique<KeptOperations>(*session_, job_.map, job_id);
   live_ = std::make_unique<JobServer>(
       *session_, job_.map, folder_.path(), JobDescription{job_id, title, started_wall_seconds_, grace_seconds_},
-      JobServer::ServerCallbacks{[this] { on_signal(SIGTERM); }, [this](bool as_json) { return top(as_json); },
-                                 [this](const std::string& path, bool named) {
-                                   return timeline_->start(*session_, path, named);
-                                 },
-                                 [this] { return timeline_->stop(*session_); },
-                                 [this](auto done) { operations_->ask(std::move(done)); }});
+      JobServer::ServerCallbacks{
+          [this] { on_signal(SIGTERM); }, [this](bool as_json) { return top(as_json); },
+          [this](const std::string& path, bool named) { return timeline_->start(*session_, path, named); },
+          [this] { return timeline_->stop(*session_); }, [this](auto done) { operations_->ask(std::move(done)); }});
   watch_ = std::make_unique<HangWatch>(
       *session_, job_.map, patience(),
       HangWatch::WatchCallbacks{[this](const std::string& line) {

@@ -88,8 +88,8 @@ class Tracer {
   void submitted(Track& track, const TraceTensor& tensor) {
     if (enabled()) record_submitted(track, tensor);
   }
-  /// Step @p number has ended, and the next begins; negative: the last that is recorded has.  A part of a step begins or
-  /// ends.  The caller serialises the calls.
+  /// Step @p number has ended, and the next begins; negative: the last that is recorded has.  A part of a step begins
+  /// or ends.  The caller serialises the calls.
   void step(std::int64_t number) {
     if (enabled()) record_step(number);
   }

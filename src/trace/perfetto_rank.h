@@ -1,8 +1,8 @@
 /// @file perfetto_rank.h — one rank of a timeline in Perfetto's format.
 ///
-/// On top two tracks for each rank: its steps, with what they spent on input, checkpoints and Python's garbage; and how it
-/// started, what it communicated, and for whom it waited.  Folded under that: bytes under way, and the tensors with their
-/// negotiations, operations and phases.  Beside the ranks: how far apart they arrive.
+/// On top two tracks for each rank: its steps, with what they spent on input, checkpoints and Python's garbage; and how
+/// it started, what it communicated, and for whom it waited.  Folded under that: bytes under way, and the tensors with
+/// their negotiations, operations and phases.  Beside the ranks: how far apart they arrive.
 #pragma once
 #include <deque>
 #include <map>
