@@ -109,7 +109,8 @@ class PerfettoRank : public Timeline::Rank {
   PerfettoStory& story_;
   PerfettoPackets& packets_;
   const std::uint64_t track_, bytes_track_, tensors_track_;
-  std::uint64_t runtime_track_ = 0, steps_track_ = 0;
+  std::uint64_t runtime_track_ = 0, steps_track_ = 0, step_time_track_ = 0;
+  std::int64_t step_began_ns_ = 0;
   std::vector<TracedPart> parts_;  ///< under way, the innermost last
   bool step_open_ = false;
   std::unordered_map<std::string, std::uint64_t> tensor_tracks_;  ///< by row and look: a restart finds its tracks again

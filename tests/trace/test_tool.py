@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import subprocess
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -51,6 +52,31 @@ def test_a_cut_file_is_read(cut: int, trace: pathlib.Path, run_tool: RunTool) ->
     done = run_tool("report", trace)
     assert done.returncode == 0, done.stderr
     assert "ends early" in done.stdout
+
+
+@pytest.mark.parametrize("ending", ["json", "pftrace"])
+def test_a_file_that_grows_faster_than_it_is_read(
+    ending: str, trace: pathlib.Path, tmp_path: pathlib.Path, run_tool: RunTool
+) -> None:
+    growing = tmp_path / f"growing.{ending}"
+    assert run_tool("convert", trace, "-o", growing).returncode == 0
+    piece = growing.read_bytes()[2:] if ending == "json" else growing.read_bytes()
+    piece = piece.replace(b"]\n", b"{},\n")
+    done = threading.Event()
+
+    def write() -> None:
+        with growing.open("ab") as file:
+            while not done.is_set() and file.tell() < 1 << 30:
+                file.write(piece * 1000)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert run_tool("report", growing).returncode == 0  # within its time
+    finally:
+        done.set()
+        writer.join()
+        growing.unlink()
 
 
 def test_horovods_own_format(tmp_path: pathlib.Path, run_tool: RunTool) -> None:

@@ -14,8 +14,10 @@ import pytest
 
 from support.hvdrun import patience
 from support.timelines import BUILD, ROOT, Job, environment, python_with, read_events
+from support.trace_jobs import IMPORT_ERRORS
 
 StartJob = Callable[..., Job]
+AskPerfetto = Callable[..., list[list[list[Any]]]]
 COLLECTIVES = ROOT / "tests/trace/collectives.py"
 pytestmark = [
     pytest.mark.timeout(240),
@@ -91,6 +93,19 @@ def test_some_steps(start_job: StartJob, program: pathlib.Path, ending: str) -> 
         bytes = job.timeline.read_bytes()
         assert all(f"step {n}".encode() in bytes for n in (4, 5, 6)), "each step is a slice"
         assert not any(f"step {n}".encode() in bytes for n in (2, 3, 7)), "and no other"
+
+
+def test_the_page_shows_steps(start_job: StartJob, program: pathlib.Path, ask_perfetto: AskPerfetto) -> None:
+    job = start_job(sys.executable, program, 12, 0, flags=["--timeline-steps", "4-6"], ending="pftrace")
+    assert job.wait() == 0, job.output()
+    steps = "select t.name, s.name from slice s join track t on s.track_id = t.id where s.name like 'step %' order by ts"
+    counted = "select count(*) from counter c join track t on c.track_id = t.id where t.name = 'step time'"
+    # Its page shows nothing at the top but tracks with something under them.
+    tops = "select count(*) from track where name like 'rank _ steps' and id in (select parent_id from track)"
+    errors, found, times, shown = ask_perfetto(job.timeline, IMPORT_ERRORS, steps, counted, tops)
+    assert errors == [] and times == [[6]] and shown == [[2]]
+    for rank in ("0", "1"):
+        assert [name for track, name in found if track == f"rank {rank} steps"] == ["step 4", "step 5", "step 6"], found
 
 
 def test_rounds_are_steps(start_job: StartJob) -> None:

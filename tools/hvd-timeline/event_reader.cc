@@ -28,11 +28,12 @@ EventReader::EventReader(const std::string& path) : path_(path) {
   if (stat(path.c_str(), &status) != 0)
     throw Error(Code::usage, path, "cannot be read: " + std::string(std::strerror(errno)));
   if (S_ISDIR(status.st_mode)) throw Error(Code::usage, path, "is a folder");
+  if (S_ISREG(status.st_mode)) size_ = static_cast<std::uint64_t>(status.st_size);
   file_.open(path, std::ios::binary);
   if (!file_) throw Error(Code::usage, path, "cannot be read: " + std::string(std::strerror(errno)));
   const int first = file_.peek();
   if (first == std::ifstream::traits_type::eof()) throw Error(Code::usage, path, "is empty");
-  if (first == trace::packet_tag) packets_ = std::make_unique<PacketLines>(path);
+  if (first == trace::packet_tag) packets_ = std::make_unique<PacketLines>(path, size_);
   if (first != '[' && !packets_)
     throw Error(Code::usage, path, "is no timeline: it does not begin with [, nor with a packet of Perfetto's",
                 "hvdrun --timeline-filename FILE and HOROVOD_TIMELINE=FILE write what this reads");
@@ -44,9 +45,10 @@ bool EventReader::next(TimelineEvent& event) {
     if (!packets_->next(line_)) return false;
     if (parse(line_, event)) return true;
   }
-  while (std::getline(file_, line_)) {
+  while (read_ < size_ && std::getline(file_, line_)) {
     ++number_;
-    const bool last = file_.eof() || file_.peek() == std::ifstream::traits_type::eof();
+    read_ += line_.size() + 1;
+    const bool last = read_ >= size_ || file_.eof() || file_.peek() == std::ifstream::traits_type::eof();
     if (line_.size() > longest_line_bytes)
       throw Error(Code::usage, formatted("{}:{}", path_, number_), formatted("a line of {} bytes", line_.size()),
                   "this reads timelines with one event a line");

@@ -50,6 +50,7 @@ class EventReader {
   std::string line_;  ///< with simdjson's padding behind it
   std::string name_;
   std::uint64_t number_ = 0;
+  std::uint64_t size_ = UINT64_MAX, read_ = 0;  ///< bytes; what a job adds while the file is read is left out
   bool closed_ = false;
 };
 

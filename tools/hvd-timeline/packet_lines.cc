@@ -72,10 +72,12 @@ class ProtoFields {
 
 }  // namespace
 
-PacketLines::PacketLines(const std::string& path) : path_(path), file_(path, std::ios::binary) {}
+PacketLines::PacketLines(const std::string& path, std::uint64_t size)
+    : path_(path), file_(path, std::ios::binary), size_(size) {}
 
 /// False where the file stops, within a packet or not.
 bool PacketLines::read_packet(std::string& packet) {
+  if (at_ >= size_) return false;
   const int tag = file_.get();
   if (tag == std::ifstream::traits_type::eof()) return false;
   std::uint64_t length = 0;
@@ -150,7 +152,7 @@ void PacketLines::take_track(std::string_view bytes) {
     if (of.field == trace::track_counter) track.counter = true;
   }
   if (tracks_.contains(number) && tracks_[number].name == track.name) return;  // described again
-  if (track.parent == 0 && track.name.starts_with("rank ")) {
+  if (track.parent == 0 && track.name.starts_with("rank ") && !track.name.ends_with(" steps")) {
     std::from_chars(track.name.data() + 5, track.name.data() + track.name.size(), track.rank);
     const std::string pid = std::to_string(track.rank);
     std::string line = R"({"ph":"M","name":"process_name","pid":)" + pid + R"(,"args":{"name":)";

@@ -12,7 +12,8 @@ namespace hvd::timeline {
 
 class PacketLines {
  public:
-  explicit PacketLines(const std::string& path);
+  /// @param size  bytes that are read of the file
+  PacketLines(const std::string& path, std::uint64_t size);
 
   /// The next event, one JSON object without what follows it.  False at the end.  Throws Error{usage} for what is no
   /// packet.
@@ -39,6 +40,7 @@ class PacketLines {
 
   const std::string path_;
   std::ifstream file_;
+  const std::uint64_t size_;
   std::uint64_t at_ = 0;
   std::map<std::uint64_t, PacketTrack> tracks_;
   std::map<std::uint64_t, std::string> names_;
