@@ -134,6 +134,8 @@ int doctor(CommandLine line, const Environment& environment) {
   for (const Problem& p : problems)
     std::printf("%s %s: %s\n        %s\n", p.fatal ? "problem" : "note   ", printable(p.host).c_str(),
                 printable(p.what).c_str(), printable(p.hint).c_str());
+  if (!fatal && reached)
+    std::puts("to measure the network between them: hvdrun with the same options, and -m hvd.network");
   if (!fatal) std::puts("nothing stands in the way of a job");
   return code;
 }

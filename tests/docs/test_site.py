@@ -130,7 +130,7 @@ def test_options_in_the_pages_are_there() -> None:
     for page, words in commands():
         known = usages.get(words[0], spellings) if words else spellings
         for word in words:
-            if word == "--" or word.endswith((".py", ".pkl")):
+            if word in ("--", "-m") or word.endswith((".py", ".pkl")):
                 break  # what follows is the job's
             if word.startswith("-") and not word[1:].isdigit():
                 assert word.rstrip(";").split("=")[0] in known, (page, words)

@@ -1,0 +1,172 @@
+"""Measures the network between the hosts of a job, as its tensors use it, and says which is slow.
+
+    hvdrun -np 3 -H node1:1,node2:1,node3:1 -m hvd.network [--json FILE] [--megabytes 16]
+
+One rank of each host takes part; every option that a job has counts here too (--network-interfaces, --transport, …). Pairs of
+hosts take turns: a sum of 4 bytes, microseconds there and back, and one of --megabytes, Gbit/s each way, both ways at once. Of
+more than 8 hosts each is measured with four others. Rank 0 prints a table; --json writes the figures to a file on its host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import hvd.numpy as hvd
+
+MOST_HOSTS_IN_FULL = 8
+SMALL_ROUNDS, LEAST_LARGE_ROUNDS = 200, 3
+LARGE_SECONDS = 0.4
+SLOW_RATE, SLOW_LATENCY = 0.5, 3.0  # times the others' median
+
+
+@dataclass(frozen=True)
+class PairFigures:
+    """What one pair of hosts has: microseconds (least, median), Gbit/s each way (median)."""
+
+    hosts: tuple[str, str]
+    least_us: float
+    median_us: float
+    gbit: float
+
+
+def pairs_of(hosts: int) -> list[tuple[int, int]]:
+    """Which hosts are measured with which: all, or of many each with the next two and with two far away."""
+    if hosts <= MOST_HOSTS_IN_FULL:
+        return [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
+    steps = (1, hosts // 2)
+    return sorted({(min(a, (a + s) % hosts), max(a, (a + s) % hosts)) for a in range(hosts) for s in steps})
+
+
+def slow_ones(figures: Sequence[PairFigures]) -> list[str]:
+    """A sentence for each host whose pairs are slow, then for each slow pair of hosts that are not."""
+    lines: list[str] = []
+    named: set[str] = set()
+    hosts = dict.fromkeys(host for pair in figures for host in pair.hosts)
+
+    def compare(who: str, mine: list[PairFigures], others: list[PairFigures]) -> bool:
+        if not mine or not others:
+            return False
+        rate, usual = (statistics.median(f.gbit for f in of) for of in (mine, others))
+        late, soon = (statistics.median(f.median_us for f in of) for of in (mine, others))
+        if rate < SLOW_RATE * usual:
+            lines.append(f"{who}: {rate:.2f} Gbit/s, the others have {usual:.2f}")
+        elif late > SLOW_LATENCY * soon:
+            lines.append(f"{who}: {late:.0f} us, the others have {soon:.0f}")
+        else:
+            return False
+        return True
+
+    for host in hosts if len(hosts) > 2 else ():
+        mine = [f for f in figures if host in f.hosts]
+        others = [f for f in figures if host not in f.hosts]
+        if compare(host, mine, others):
+            named.add(host)
+    for pair in figures:
+        if not named & set(pair.hosts):
+            compare(" - ".join(pair.hosts), [pair], [f for f in figures if f is not pair and not named & set(f.hosts)])
+    return lines
+
+
+def timed(rounds: Callable[[int, float], bool], work: Callable[[], Any]) -> list[float]:
+    """Seconds of each turn of work, as long as rounds(turns, seconds so far) says."""
+    times: list[float] = []
+    start = time.perf_counter()
+    while rounds(len(times), time.perf_counter() - start):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+def measure(pair: hvd.ProcessSet, first: bool, megabytes: int) -> tuple[float, float, float]:
+    """On both ranks of the pair, one of which is the first: microseconds, least and median, and Gbit/s."""
+    small, large = np.zeros(1, np.float32), np.zeros(megabytes << 18, np.float32)
+
+    def sum_small() -> None:
+        hvd.allreduce_(small, name="network.small", op=hvd.Sum, process_set=pair)
+
+    def sum_large() -> None:
+        hvd.allreduce_(large, name="network.large", op=hvd.Sum, process_set=pair)
+
+    for _ in range(SMALL_ROUNDS // 10):
+        sum_small()
+    short = timed(lambda turns, _: turns < SMALL_ROUNDS, sum_small)
+    sum_large()
+
+    def more(turns: int, seconds: float) -> bool:
+        """The first rank decides for both."""
+        go_on = np.array([first and (turns < LEAST_LARGE_ROUNDS or seconds < LARGE_SECONDS)], np.float32)
+        return bool(hvd.allreduce_(go_on, name="network.more", op=hvd.Sum, process_set=pair)[0])
+
+    long = timed(more, sum_large)
+    return 1e6 * min(short), 1e6 * statistics.median(short), 8e-9 * large.nbytes / statistics.median(long)
+
+
+def table(figures: Sequence[PairFigures]) -> str:
+    """For people."""
+    width = max(len(" - ".join(f.hosts)) for f in figures)
+    lines = [f"{'hosts':{width}}  {'us, least':>10}  {'us, median':>10}  {'Gbit/s each way':>16}"]
+    lines += [f"{' - '.join(f.hosts):{width}}  {f.least_us:10.0f}  {f.median_us:10.0f}  {f.gbit:16.2f}" for f in figures]
+    slow = slow_ones(figures)
+    lines += [f"slow: {line}" for line in slow] or (["no host is slower than the others"] if len(figures) > 1 else [])
+    return "\n".join(lines)
+
+
+def as_json(figures: Sequence[PairFigures]) -> str:
+    """For programs."""
+    pairs = [
+        {"hosts": f.hosts, "least_us": round(f.least_us, 1), "median_us": round(f.median_us, 1), "gbit_per_s": round(f.gbit, 3)}
+        for f in figures
+    ]
+    return json.dumps({"pairs": pairs, "slow": slow_ones(figures)})
+
+
+def main() -> int:
+    """See the module's comment."""
+    parser = argparse.ArgumentParser(prog="hvdrun … -m hvd.network", description="Measures the network between a job's hosts.")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too, on rank 0's host")
+    parser.add_argument("--megabytes", type=int, default=16, help="size of the large sums (default: 16)")
+    options = parser.parse_args()
+    if not 1 <= options.megabytes <= 1024:
+        parser.error("--megabytes takes 1 to 1024")
+    hvd.init()
+    places = hvd.allgather_object((hvd.cross_rank(), hvd.local_rank(), socket.gethostname()))
+    ranks = [rank for rank, (_, local_rank, _) in enumerate(places) if local_rank == 0]
+    if len(ranks) < 2:
+        if hvd.rank() == 0:
+            print("hvd.network: the job has one host; name several: hvdrun -H node1:1,node2:1 -m hvd.network", file=sys.stderr)
+        return 2
+    found: list[PairFigures] = []
+    pairs = pairs_of(len(ranks))
+    for number, (a, b) in enumerate(pairs):
+        if hvd.rank() == 0 and sys.stderr.isatty():
+            print(f"\r{number} of {len(pairs)} pairs", end="", file=sys.stderr, flush=True)
+        pair = hvd.add_process_set([ranks[a], ranks[b]]) if hvd.size() > 2 else hvd.global_process_set
+        takes_part = hvd.rank() in (ranks[a], ranks[b])
+        mine = measure(pair, hvd.rank() == ranks[a], options.megabytes) if takes_part else None
+        told = hvd.broadcast_object(mine, ranks[a], "network.figures")
+        if hvd.size() > 2:
+            hvd.remove_process_set(pair)
+        found.append(PairFigures((places[ranks[a]][2], places[ranks[b]][2]), *told))
+    if hvd.rank() == 0:
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+        print(table(found), flush=True)
+        if options.json:
+            pathlib.Path(options.json).write_text(as_json(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
