@@ -218,6 +218,8 @@ void Session::give_manifest(int rank) {
     const auto shared = host_payload_.find(m.host);
     if (state.local)
       m.payload.path = local_payload_path_;
+    else if (rank >= first_late_)
+      m.payload.deliver = true;  // the guard that has its host's copy may have gone
     else if (shared != host_payload_.end())
       m.payload.path = shared->second;
     else if (m.local_rank == 0)
@@ -343,6 +345,7 @@ void Session::abort(int rank, int status, const std::string& text) {
 
 void Session::become_elastic() {
   elastic_ = true;
+  first_late_ = static_cast<int>(ranks_.size());
   daemons_->hold_strangers();
 }
 

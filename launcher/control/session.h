@@ -5,6 +5,7 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -173,7 +174,8 @@ class Session {
   std::map<std::string, std::string> host_payload_;  ///< remote host → path there
   std::optional<wire::StopRequest> stopping_;
   bool released_ = false, elastic_ = false;
-  std::set<std::string> swept_;  ///< remote hosts of which a guard was asked to look
+  int first_late_ = std::numeric_limits<int>::max();  ///< rank that was started when others ran
+  std::set<std::string> swept_;                       ///< remote hosts of which a guard was asked to look
   int sweeps_open_ = 0;
   std::int64_t next_ping_ns_ = 0;
   bool left_unread_ = false;  ///< the last pump() was told to stop

@@ -1,5 +1,5 @@
-/// @file host_discovery.h — which hosts an elastic job may use, asked again and again: a program's answer, or a
-/// hostfile.
+/// @file host_discovery.h — which hosts an elastic job may use, asked again and again: a program's answer, a
+/// hostfile or a manifest.
 ///
 /// Thread: the event loop's; nothing here waits.
 #pragma once
@@ -19,8 +19,8 @@ namespace hvd::launcher {
 
 /// Where hosts come from while the job runs.
 struct DiscoverySource {
-  std::string program{};                                       ///< prints them; empty: there is none
-  std::string hostfile{};                                      ///< read anew when it changes; empty: there is none
+  std::string program{};   ///< prints them; empty: there is none
+  std::string hostfile{};  ///< or a manifest: read anew when it changes; empty: there is none
   std::function<Allocation(const std::string& text)> parse{};  ///< throws Error
 };
 

@@ -97,6 +97,9 @@ DiscoverySource discovery_source(const Settings& settings, const Environment& en
   } else if (const std::string file = settings.text("hostfile"); !file.empty()) {
     source.hostfile = fs::absolute(file);
     source.parse = [file](const std::string& text) { return parse_hostfile(text, file); };
+  } else if (const std::string manifest = settings.text("manifest"); !manifest.empty()) {
+    source.hostfile = fs::absolute(manifest);
+    source.parse = [manifest](const std::string& text) { return parse_manifest(text, manifest); };
   }
   return source;
 }

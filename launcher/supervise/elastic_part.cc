@@ -112,6 +112,7 @@ int ElasticPart::living_host(const std::string& name) const {
 
 int ElasticPart::add_host(const std::string& name) {
   Allocation one;
+  one.launch_agent = job_.launch_agent;  // which may know names that this machine does not
   hvd::launcher::add_host(one, name, 1, name);
   const ResolvedHost found = resolve(one).at(0);
   if (found.local) job_.elastic->here.insert(name);

@@ -7,7 +7,8 @@
 
 namespace hvd::launcher {
 
-void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds) {
+void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds,
+                        const std::set<std::string>& emptied) {
   constexpr int kill_limit_ms = 3000;
   const auto finished = std::count_if(deaths.begin(), deaths.end(),
                                       [](const wire::DeathRecord& d) { return d.cause == wire::Cause::finished; });
@@ -19,6 +20,7 @@ void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>&
   for (const MappedHost& h : map.hosts) {
     HostCleanup& host = hosts_[h.name];
     if (h.local) host = here;
+    if (emptied.contains(h.name)) host.looked_at = true;
   }
   for (const wire::DeathRecord& d : deaths) {
     std::vector<std::string>& ended = hosts_[d.host].swept.ended;

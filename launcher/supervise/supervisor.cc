@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -450,7 +451,7 @@ void Supervisor::abandon() noexcept {
 /// mpirun ends all ranks when the way to one of its daemons breaks, and only its words tell why.
 void Supervisor::look_for_lost_host() {
   const std::string& words = starter_->output();
-  if (job_.map.all_local() || words.find("daemon") == std::string::npos) return;
+  if (job_.map.all_local() || job_.elastic || words.find("daemon") == std::string::npos) return;
   std::vector<std::string> named, remote;
   for (const MappedHost& h : job_.map.hosts) {
     if (h.local) continue;
@@ -484,7 +485,13 @@ int Supervisor::conclude() {
   JobOutcome outcome;
   for (const RankState& r : session_->ranks())
     if (r.death && !(elastic_ && elastic_->is_excused(r.death->rank))) outcome.use.deaths.push_back(*r.death);
-  cleanup_.finish(job_.map, outcome.use.deaths, started_wall_seconds_);
+  std::set<std::string> emptied;
+  if (elastic_)  // its guards go as soon as their ranks have ended, so most hosts have none to look over them
+    for (const MappedHost& h : job_.map.hosts) emptied.insert(h.name);
+  for (std::size_t r = 0; r < session_->ranks().size(); ++r)
+    if (const auto& death = session_->ranks()[r].death; !death || death->cause == wire::Cause::vanished)
+      emptied.erase(job_.map.host_of(static_cast<int>(r)).name);
+  cleanup_.finish(job_.map, outcome.use.deaths, started_wall_seconds_, emptied);
   for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));
   if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
   if (ended_.starter_fault.empty() && !end_.starter_was_signalled()) look_for_lost_host();

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -191,6 +192,58 @@ def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
     assert elastic_soak.lines(steps)[-1][2] == "2"
     assert says in err, err
     assert sorted(json.loads(out[out.index("{") :])["seen"]) == list(range(SAMPLES))
+
+
+RUN = """
+import os, signal, sys
+
+import hvd
+
+
+def main(folder):
+    import hvd.numpy as h
+    from hvd.elastic import ObjectState, broadcast_from_rank_0, run
+
+    h.init()
+
+    @run
+    def train(state):
+        while state.step < 2000 and (state.step < 20 or h.size() < 3 or not os.path.exists(folder + "/killed")):
+            if state.step == 5 and h.rank() == 1 and not os.path.exists(folder + "/killed"):
+                open(folder + "/killed", "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            h.barrier()
+            time.sleep(0.02)
+            state.step += 1
+            state.commit()
+        return h.rank(), h.size()
+
+    import time
+
+    return train(ObjectState(broadcast_from_rank_0, h.rank, step=0))
+
+
+print(hvd.run(main, (sys.argv[1],), num_proc=3, min_num_proc=1))
+"""
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_a_function_on_ranks_that_are_replaced(tmp_path: pathlib.Path, hosts: int) -> None:
+    """hvd.run: the successor has the function too, where the rank that its host's ranks got it from is dead; results come in
+    the order of the ranks.  Hosts of that name are this machine: the manifest's agent only runs a shell."""
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    agent.chmod(0o755)
+    named = [{"address": f"far-{number}.invalid", "slots": 1} for number in range(hosts)]
+    about = {"version": 1, "source": "test", "hosts": named, "launch_agent": [str(agent), "{host}"]}
+    (tmp_path / "manifest").write_text(json.dumps(about))
+    (tmp_path / "run.py").write_text(RUN)
+    env = {"HVD_MANIFEST": str(tmp_path / "manifest"), "HVD_ALLOW_WRITABLE": "1"} if hosts > 1 else {}
+    env |= {"HVD_RUN_PROGRAM": hvdrun.program()}
+    command = [sys.executable, str(tmp_path / "run.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=hvdrun.environment(**env))
+    assert done.returncode == 0, done.stderr
+    assert "[(0, 3), (1, 3), (2, 3)]" in done.stdout, done.stdout + done.stderr
 
 
 def replace(file: pathlib.Path, text: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Callable
 
-__all__ = ["results", "wanted_ranks"]
+__all__ = ["Ranked", "elastic_results", "results", "wanted_ranks"]
 
 _VERDICT = 0xFFFFFFFF  # instead of a rank: the first cause of a failure
 _RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
@@ -106,12 +107,38 @@ def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> li
         if missing:
             raise RuntimeError(f"hvdrun ended well, but brought no result of rank {missing[0]}")
         return [pickle.load(_checked(rank, records[rank])) for rank in wanted]
+    raise _failure(records, code, errors)
+
+
+class Ranked:
+    """A function whose results say of which rank they are: in an elastic job hvdrun knows processes, which come and go."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self.__wrapped__ = func
+        self.__name__ = getattr(func, "__name__", type(func).__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[int, Any]:
+        result = self.__wrapped__(*args, **kwargs)
+        return int(os.environ.get("HOROVOD_RANK", "0")), result
+
+
+def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
+    """Those of a Ranked function, of the ranks that there were at the end, in their order.  Errors: as results()."""
+    __tracebackhide__ = True  # IPython leaves this frame out
+    records = _records(file)
+    if code != 0:
+        raise _failure(records, code, errors)
+    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number != _VERDICT]
+    return [result for _, result in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _failure(records: dict[int, _Pieces], code: int, errors: str) -> Exception:
     if _VERDICT in records:
-        raise RuntimeError(_verdict_text(json.loads(records[_VERDICT].rewind().readall())))
+        return RuntimeError(_verdict_text(json.loads(records[_VERDICT].rewind().readall())))
     last = errors.strip() or f"hvdrun ended with code {code}"
     if code == 2:
-        raise ValueError(last)
-    raise RuntimeError(f"{last}\nhvdrun ended with code {code}")
+        return ValueError(last)
+    return RuntimeError(f"{last}\nhvdrun ended with code {code}")
 
 
 def _verdict_text(verdict: dict[str, Any]) -> str:

@@ -20,12 +20,14 @@ from typing import Any, Callable
 from hvd import _environment
 from hvd._options import RUN_KEYWORDS
 from hvd._payload import pickled_call
-from hvd._results import results, wanted_ranks
+from hvd._results import Ranked, elastic_results, results, wanted_ranks
 
 __all__ = ["run"]
 
 # How long hvdrun may take to end its job after Ctrl-C, beyond which it is killed.
 _END_SECONDS = 30.0
+# Any of these makes a job elastic.
+_ELASTIC = ("min_num_proc", "min_np", "max_num_proc", "max_np", "host_discovery_script")
 
 
 def run(
@@ -61,7 +63,8 @@ def run(
     only: int | None = None,
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order.
+    """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order; those of an elastic job
+    (min_num_proc, max_num_proc, host_discovery_script) are of the ranks that there are at the end.
 
     What the ranks print appears here while they run, in a script, a REPL and a notebook cell.  hosts: "h1:2,h2:2";
     executable: the ranks' Python, this one by default; only: the one rank whose result is wanted; shown(): makes a
@@ -78,7 +81,8 @@ def run(
     given["num_proc"] = ranks = _count(num_proc, np)
     given["executable"] = executable or sys.executable
     wanted = wanted_ranks(ranks, only)
-    payload = pickled_call(func, tuple(args), dict(kwargs or {}))
+    is_elastic = any(given.get(name) is not None for name in _ELASTIC)
+    payload = pickled_call(Ranked(func) if is_elastic else func, tuple(args), dict(kwargs or {}))
     own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=_environment.whole.get("XDG_RUNTIME_DIR") or None)
     with own as folder, tempfile.TemporaryFile(buffering=0) as brought:
         name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
@@ -93,7 +97,10 @@ def run(
                 shutil.rmtree(folder, ignore_errors=True)
 
         code, errors = _supervise(command, brought.fileno(), tick, shown)
-        return results(brought, wanted, code, errors)
+        if not is_elastic:
+            return results(brought, wanted, code, errors)
+        found = elastic_results(brought, code, errors)
+        return found if only is None else found[only : only + 1]
 
 
 def _count(num_proc: int | None, np: int | None) -> int:
@@ -187,6 +194,7 @@ def _supervise(
     results_fd: int,
     tick: Callable[[], None],
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
+    environment: dict[str, str] | None = None,
 ) -> tuple[int, str]:
     """Runs hvdrun to its end, with tick() now and then.  Returns its exit code and the end of what it wrote to stderr."""
     process = subprocess.Popen(
@@ -195,7 +203,7 @@ def _supervise(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         pass_fds=(results_fd,),
-        env=ranks_environment(),
+        env=ranks_environment() if environment is None else environment,
         start_new_session=True,  # Ctrl-C reaches it through us, once
     )
     streams = ((process.stdout, "stdout"), (process.stderr, "stderr"))
