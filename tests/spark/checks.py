@@ -390,3 +390,61 @@ from pipelines import *  # noqa: E402,F403  (the estimators' checks)
 
 cloudpickle.register_pickle_by_value(pipelines)
 cloudpickle.register_pickle_by_value(horovods_examples)
+
+
+def counted(folder: str, samples: int, pause: float) -> Any:
+    """A rank's main that outlives others: (rank, size at the end, samples seen, their sum by allreduce)."""
+    import numpy
+
+    import hvd.numpy as h
+    from hvd.elastic import ObjectState, broadcast_from_rank_0, run
+
+    h.init()
+
+    @run
+    def train(state: Any) -> None:
+        while len(state.seen) < samples:
+            mine = sorted(set(range(samples)) - set(state.seen))[h.rank() :: h.size()][:2]
+            total = h.allreduce(numpy.array([float(sum(mine))]), name="total", op=h.Sum)
+            state.total += float(total[0])
+            state.seen = state.seen + [sample for part in h.allgather_object(mine) for sample in part]
+            if h.rank() == 0:
+                with open(os.path.join(folder, "sizes"), "a") as file:
+                    file.write(f"{time.monotonic()} {h.size()}\n")
+            time.sleep(pause)
+            state.commit()
+
+    state = ObjectState(broadcast_from_rank_0, h.rank, seen=[], total=0.0)
+    train(state)
+    return h.rank(), h.size(), state.seen, state.total
+
+
+def elastic(_spark: Any, folder: str, samples: int = 200, pause: float = 0.05, **numbers: Any) -> Any:
+    """horovod.spark.run_elastic's values."""
+    import horovod.spark
+
+    return horovod.spark.run_elastic(counted, args=(folder, samples, pause), **numbers)
+
+
+def elastic_cancelled(spark: Any, folder: str) -> Any:
+    """The same, cancelled as by a notebook's button."""
+
+    def cancel() -> None:
+        while not pathlib.Path(folder, "sizes").exists():
+            time.sleep(0.05)
+        spark.sparkContext.cancelAllJobs()
+
+    threading.Thread(target=cancel, daemon=True).start()
+    return elastic(spark, folder, samples=100000, num_proc=2, min_num_proc=1)
+
+
+def elastic_failing(_spark: Any) -> Any:
+    """Ranks that raise the same again and again."""
+
+    def main() -> None:
+        import hvd.numpy as h
+
+        h.init()
+        raise KeyError("no such layer")
+
+    return hvd.spark.run_elastic(main, num_proc=2, min_num_proc=1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
+from hvd.spark._elastic import run_elastic as _run_elastic
 from hvd.spark._run import run as _run
 
 
@@ -43,14 +44,54 @@ def run(
         "executable": executable,
         **options,
     }
+    with _redirected(stdout, stderr):
+        return _run(fn, args, kwargs, num_proc, **given)
+
+
+def run_elastic(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    start_timeout: float | None = None,
+    elastic_timeout: float | None = None,
+    reset_limit: int | None = None,
+    env: dict[str, str] | None = None,
+    stdout: Any = None,
+    stderr: Any = None,
+    verbose: int = 1,
+    nics: str | Sequence[str] | None = None,
+    prefix_output_with_timestamp: bool = False,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """hvd.spark.run_elastic with Horovod's argument names.  stdout, stderr: text files for the ranks' output instead of ours.
+
+    min_np, max_np: older names of min_num_proc and max_num_proc.
+    """
+    given: dict[str, Any] = {
+        "min_num_proc": min_num_proc if min_num_proc is not None else min_np,
+        "max_num_proc": max_num_proc if max_num_proc is not None else max_np,
+        "start_timeout": start_timeout,
+        "elastic_timeout": elastic_timeout,
+        "reset_limit": reset_limit,
+        "env": env,
+        "verbose": verbose is True or verbose > 1,
+        "network_interfaces": nics,
+        "prefix_output_with_timestamp": prefix_output_with_timestamp,
+    }
+    with _redirected(stdout, stderr):
+        return _run_elastic(fn, args, kwargs, num_proc, **given)
+
+
+@contextlib.contextmanager
+def _redirected(stdout: Any, stderr: Any) -> Iterator[None]:
+    """The ranks' output into these, where they are given."""
     with contextlib.ExitStack() as stack:
         if stdout is not None:
             stack.enter_context(contextlib.redirect_stdout(stdout))
         if stderr is not None:
             stack.enter_context(contextlib.redirect_stderr(stderr))
-        return _run(fn, args, kwargs, num_proc, **given)
-
-
-def run_elastic(*_args: Any, **_kwargs: Any) -> list[Any]:
-    """Comes with elastic jobs."""
-    raise NotImplementedError("horovod.spark.run_elastic is not there yet: use horovod.spark.run")
+        yield

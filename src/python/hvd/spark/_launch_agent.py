@@ -1,7 +1,8 @@
 """hvdrun's launch agent in a Spark job: python _launch_agent.py SOCKET HOST /bin/sh, with the shell's script on stdin.
 
-Hands the script to the task that runs hvdrun, which gives it to that host's task through the barrier.  The socket lies
-in a folder that only this user can enter.  Standard library only: it starts once a host.
+Hands the script to the task that runs hvdrun, which gives it to that host's task through the barrier; or to the driver,
+which runs it in a task of its own, and says when that has ended.  The socket lies in a folder that only this user can
+enter.  Standard library only: it starts once a host.
 """
 
 import socket
@@ -16,8 +17,12 @@ def main() -> None:
         link.settimeout(20)
         link.connect(path)
         link.sendall(struct.pack("<II", len(name), len(script)) + name + script)
-        if link.recv(1) != b"k":
-            sys.exit(f"hvdrun: the Spark task refused the script for {host}")
+        answer = link.recv(1)
+        if answer == b"w":  # wait
+            link.settimeout(None)
+            answer = link.recv(1)
+        if answer != b"k":
+            sys.exit(f"hvdrun: {host} was refused by Spark, or is lost")
 
 
 if __name__ == "__main__":

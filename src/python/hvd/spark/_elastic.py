@@ -1,0 +1,151 @@
+"""hvd.spark.run_elastic: a job that goes on when executors are lost, and grows when they come.  The driver's side."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+from hvd._payload import pickled_call
+from hvd._results import Ranked, elastic_results
+from hvd._run import _supervise, command_words, hvdrun_program, ranks_environment, write_private
+from hvd.spark import _session
+from hvd.spark._slots import Slots
+from hvd.spark._task import Spec, _check_cloudpickle, _clean_environment
+
+# hvdrun's patience with a slot: a task that waits for another executor, its Python, the daemon.
+_SLOT_SECONDS = 120.0
+
+
+def run_elastic(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    *,
+    start_timeout: float | None = None,
+    elastic_timeout: float | None = None,
+    reset_limit: int | None = None,
+    env: dict[str, str] | None = None,
+    verbose: bool | int = False,
+    network_interfaces: str | Sequence[str] | None = None,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+    spark: Any = None,
+) -> list[Any]:
+    """Calls func(*args, **kwargs), which trains by hvd.elastic.run, on ranks in Spark tasks; returns all ranks' results.
+
+    It begins with all slots that there are, at least num_proc (every slot by default) and at most max_num_proc (by
+    default num_proc), and goes on with min_num_proc or more (by default num_proc), where the ranks that are lost with an
+    executor are started again as soon as Spark has another one.  elastic_timeout: seconds that too few ranks wait for more;
+    reset_limit: how often the ranks may change.  The others: as for run().  Results are those of the ranks that there are
+    at the end, in their order.
+
+    Each rank is a task of its own, so the ranks of one executor's host talk to each other by TCP.
+    Errors: as run()'s; RuntimeError also where too few ranks are left for too long.
+    """
+    __tracebackhide__ = True  # IPython leaves this frame out
+    if not callable(func):
+        raise TypeError(f"hvd.spark.run_elastic needs something to call, not a {type(func).__name__}")
+    numbers = {"num_proc": num_proc, "min_num_proc": min_num_proc, "max_num_proc": max_num_proc}
+    for name, value in numbers.items():
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name} is {value!r}: it must be at least 1")
+    start_timeout = _session.start_timeout(start_timeout)
+    context = _session.spark_context(spark)
+    _session.refuse_unfit(context)
+    payload = pickled_call(Ranked(func), tuple(args), dict(kwargs or {}))
+    np = _session.wait_for_slots(context, num_proc or 0, start_timeout, _say)
+    spec = Spec(
+        job=f"hvd-{uuid.uuid4().hex[:12]}",
+        name=getattr(func, "__name__", type(func).__name__),
+        payload=None,  # hvdrun's matter
+        application=context.applicationId,
+        cloudpickle=_own_cloudpickle(),
+        gpus=context.getConf().get("spark.task.resource.gpu.amount") is not None,
+        relay=None,
+    )
+    python, environment = _of_an_executor(context, spec)
+    most = max_num_proc or np
+    options = {
+        "num_proc": np,
+        "min_num_proc": min_num_proc or np,
+        "max_num_proc": most,
+        "start_timeout": max(_SLOT_SECONDS, start_timeout or 0),
+        "reset_limit": reset_limit,
+        "verbose": verbose,
+        "network_interfaces": network_interfaces,
+        "prefix_output_with_timestamp": prefix_output_with_timestamp,
+        "executable": executable or python,
+    }
+    environment |= {**_session.travelling_environment(), **(env or {})}
+    if elastic_timeout is not None:
+        environment["HOROVOD_ELASTIC_TIMEOUT"] = str(elastic_timeout)
+    folder = Path(tempfile.mkdtemp(prefix="hvd-spark-elastic-"))
+    try:
+        with tempfile.TemporaryFile(buffering=0, dir=getattr(context, "_temp_dir", None)) as brought:
+            slots = Slots(context, folder, most, spec, _SLOT_SECONDS - 10)
+            try:
+                code, errors = _run_hvdrun(slots, payload, spec.name, command_words(options), environment, brought)
+            finally:
+                slots.close()
+            return elastic_results(brought, code, errors)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_hvdrun(
+    slots: Slots, payload: bytes, name: str, words: list[str], environment: dict[str, str], brought: Any
+) -> tuple[int, str]:
+    """Its exit code, and the end of what it wrote to stderr."""
+    file = slots.folder / f"{''.join(c if c.isalnum() else '_' for c in name).strip('_') or 'payload'}.pkl"
+    write_private(file, payload)
+    command = [hvdrun_program(), "--manifest", str(slots.path), "--allow-writable", "--no-bind", *words]
+    command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
+
+    def tick() -> None:
+        slots.look()
+        if file.exists() and os.fstat(brought.fileno()).st_size:  # hvdrun has read it
+            file.unlink(missing_ok=True)
+
+    return _supervise(command, brought.fileno(), tick, environment=environment)
+
+
+def _own_cloudpickle() -> str:
+    import cloudpickle
+
+    return str(cloudpickle.__version__)
+
+
+def _of_an_executor(context: Any, spec: Spec) -> tuple[str, dict[str, str]]:
+    """Its Python, and the environment that ranks are to have.  RuntimeError where it does not go with the driver's."""
+
+    def about(_rows: Any) -> Iterator[tuple[str, str, dict[str, str]]]:
+        _check_cloudpickle(spec)
+        path = ranks_environment()["PYTHONPATH"]
+        yield sys.executable, platform.python_version(), {**_clean_environment(), "PYTHONPATH": path}
+
+    try:
+        python, version, environment = context.parallelize([0], 1).mapPartitions(about).collect()[0]
+    except Exception as error:
+        from hvd.spark._errors import explained
+
+        raise explained(error, 1) from None
+    if version.split(".")[:2] != platform.python_version().split(".")[:2]:
+        raise RuntimeError(
+            f"driver and executors run different Pythons (set PYSPARK_PYTHON): {platform.python_version()}, {version}"
+        )
+    return python, environment
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        print(f"hvd.spark: {text}", file=sys.stderr, flush=True)

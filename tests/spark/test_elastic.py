@@ -1,0 +1,110 @@
+"""run_elastic: executors are killed under a job, which goes on, and takes in what Spark puts in their place."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from netns.cluster import wait_for
+from support.hvdrun import children
+
+from . import session as s
+
+REASON = s.why_not()
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s.Driver]:
+    """A driver with three executors of one core."""
+    folder = tmp_path_factory.mktemp("spark")
+    driver = s.local_cluster(folder, executors=3)
+    yield driver
+    driver.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def driver(three: s.Driver) -> s.Driver:
+    three.good("executors_are_there", count=3)
+    return three
+
+
+def below(pid: int) -> list[int]:
+    return [pid, *(deeper for child in children(pid) for deeper in below(child))]
+
+
+def command(pid: int) -> str:
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def processes(driver: s.Driver) -> dict[int, str]:
+    return {pid: command(pid) for pid in below(driver.process.pid)}
+
+
+def executors(driver: s.Driver) -> list[int]:
+    """Those in which a rank runs."""
+    found = [pid for pid, line in processes(driver).items() if "CoarseGrainedExecutorBackend" in line]
+    return [pid for pid in found if any("hvdrank" in command(deeper) for deeper in below(pid))]
+
+
+def sizes(folder: pathlib.Path) -> list[int]:
+    path = folder / "sizes"
+    return [int(line.split()[1]) for line in path.read_text().splitlines() if " " in line] if path.exists() else []
+
+
+def complete(results: list[Any], samples: int) -> None:
+    """In the order of ranks, and no sample lost or seen twice."""
+    assert [rank for rank, *_ in results] == list(range(len(results)))
+    for _, size, seen, total in results:
+        assert size == len(results)
+        assert sorted(seen) == list(range(samples)) and total == sum(range(samples))
+
+
+def test_nobody_is_lost(driver: s.Driver, tmp_path: pathlib.Path) -> None:
+    results = driver.good("elastic", folder=str(tmp_path), samples=30, num_proc=2, min_num_proc=1)
+    assert len(results) == 2
+    complete(results, 30)
+    s.wait_until_clean(lambda: processes(driver))
+
+
+def test_an_executor_is_killed(driver: s.Driver, tmp_path: pathlib.Path) -> None:
+    """The others go on; Spark starts another one, whose rank joins them."""
+    numbers = {"num_proc": 3, "min_num_proc": 1, "samples": 3000, "pause": 0.06}
+    driver.send("elastic", folder=str(tmp_path), **numbers)
+    wait_for(lambda: len(sizes(tmp_path)) > 5, 90.0, "steps")
+    os.kill(executors(driver)[1], signal.SIGKILL)
+    answer = driver.result(150.0)
+    assert "value" in answer, answer["error"] + answer["err"]
+    complete(answer["value"], 3000)
+    assert "3 → 2 ranks" in answer["err"] and "2 → 3 ranks" in answer["err"], answer["err"]
+    assert sizes(tmp_path)[-1] == 3
+    s.wait_until_clean(lambda: processes(driver))
+
+
+def test_it_is_cancelled(driver: s.Driver, tmp_path: pathlib.Path) -> None:
+    answer = driver.ask("elastic_cancelled", folder=str(tmp_path))
+    assert answer["kind"] == "JobCancelled" and "the Spark job was cancelled" in answer["error"], answer
+    s.wait_until_clean(lambda: processes(driver))
+
+
+def test_ranks_that_fail(driver: s.Driver) -> None:
+    answer = driver.ask("elastic_failing")
+    assert answer["kind"] == "RuntimeError" and "KeyError: 'no such layer'" in answer["error"], answer
+    s.wait_until_clean(lambda: processes(driver))
+
+
+def test_wrong_numbers(driver: s.Driver, tmp_path: pathlib.Path) -> None:
+    answer = driver.ask("elastic", folder=str(tmp_path), num_proc=1, min_num_proc=2)
+    assert answer["kind"] == "ValueError" and "--min-np" in answer["error"], answer
+    answer = driver.ask("elastic", folder=str(tmp_path), num_proc=0)
+    assert answer["kind"] == "ValueError" and "num_proc is 0" in answer["error"], answer
