@@ -21,6 +21,7 @@ struct Allocation {
   std::string source;            ///< "-H", "hostfile hosts", "Slurm job 17", "localhost (default)"
   /// The command that runs a shell on a host, as words; "{host}" stands for the host.  Empty: ssh.
   std::vector<std::string> launch_agent;
+  std::string launcher_address{};  ///< where hosts reach hvdrun, by name or number; empty: as the routes say
 
   // add_host()'s own:
   std::unordered_map<std::string, std::size_t> places;  ///< host → its place in `hosts`

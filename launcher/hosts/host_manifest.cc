@@ -94,13 +94,14 @@ Allocation parse_manifest(const std::string& text, const std::string& name) {
   const ManifestReader reader(name);
   try {
     const YAML::Node root = YAML::Load(text);
-    reader.check_keys(root, {"version", "source", "application", "hosts", "launch_agent"});
+    reader.check_keys(root, {"version", "source", "application", "hosts", "launch_agent", "launcher_address"});
     if (reader.number(root, "version", 1, 0) != 1)
       reader.fail(root["version"] ? root["version"] : root, "'version' must be 1, the one that this hvdrun knows");
     Allocation a;
     a.source = formatted("manifest {} of {}", name, reader.word(root, "source", true));
     if (const std::string application = reader.word(root, "application", false); !application.empty())
       a.source += " " + application;
+    a.launcher_address = reader.word(root, "launcher_address", false);
     const YAML::Node hosts = root["hosts"];
     if (!hosts || !hosts.IsSequence() || hosts.size() == 0)
       reader.fail(hosts ? hosts : root, "'hosts' must be a list of hosts");

@@ -7,6 +7,7 @@
 ///   hosts:                          required, at least one
 ///     - {address: 10.0.0.1, slots: 2, gpus: 2}      slots: default gpus, else 1
 ///   launch_agent: [words…]          optional: runs a shell on a host; {host} is put in
+///   launcher_address: 10.0.0.9      optional: where the hosts reach hvdrun
 #pragma once
 #include <string>
 

@@ -179,6 +179,7 @@ void place_ranks(Job& job, const Environment& environment) {
   const bool imagined = settings.has("topology") && (settings.flag("show-map") || settings.flag("dry-run"));
   job.hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
   const std::vector<ResolvedHost>& hosts = job.hosts;
+  if (const std::string& told = wanted.allocation.launcher_address; !told.empty()) job.reach_us.push_back(told);
   for (std::size_t i = 0; i < hosts.size(); ++i) {
     local[i] = hosts[i].local;
     if (!hosts[i].local && !hosts[i].reach_us.empty() &&

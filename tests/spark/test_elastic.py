@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from netns.cluster import wait_for
+from netns.cluster import Cluster, wait_for
 from support.hvdrun import children
 
 from . import session as s
@@ -31,7 +31,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s.Driver]:
 
 
 @pytest.fixture
-def driver(three: s.Driver) -> s.Driver:
+def here(three: s.Driver) -> s.Driver:
     three.good("executors_are_there", count=3)
     return three
 
@@ -70,41 +70,58 @@ def complete(results: list[Any], samples: int) -> None:
         assert sorted(seen) == list(range(samples)) and total == sum(range(samples))
 
 
-def test_nobody_is_lost(driver: s.Driver, tmp_path: pathlib.Path) -> None:
-    results = driver.good("elastic", folder=str(tmp_path), samples=30, num_proc=2, min_num_proc=1)
+def test_nobody_is_lost(here: s.Driver, tmp_path: pathlib.Path) -> None:
+    results = here.good("elastic", folder=str(tmp_path), samples=30, num_proc=2, min_num_proc=1)
     assert len(results) == 2
     complete(results, 30)
-    s.wait_until_clean(lambda: processes(driver))
+    s.wait_until_clean(lambda: processes(here))
 
 
-def test_an_executor_is_killed(driver: s.Driver, tmp_path: pathlib.Path) -> None:
+def test_an_executor_is_killed(here: s.Driver, tmp_path: pathlib.Path) -> None:
     """The others go on; Spark starts another one, whose rank joins them."""
     numbers = {"num_proc": 3, "min_num_proc": 1, "samples": 3000, "pause": 0.06}
-    driver.send("elastic", folder=str(tmp_path), **numbers)
+    here.send("elastic", folder=str(tmp_path), **numbers)
     wait_for(lambda: len(sizes(tmp_path)) > 5, 90.0, "steps")
-    os.kill(executors(driver)[1], signal.SIGKILL)
-    answer = driver.result(150.0)
+    os.kill(executors(here)[1], signal.SIGKILL)
+    answer = here.result(150.0)
     assert "value" in answer, answer["error"] + answer["err"]
     complete(answer["value"], 3000)
     assert "3 → 2 ranks" in answer["err"] and "2 → 3 ranks" in answer["err"], answer["err"]
     assert sizes(tmp_path)[-1] == 3
-    s.wait_until_clean(lambda: processes(driver))
+    s.wait_until_clean(lambda: processes(here))
 
 
-def test_it_is_cancelled(driver: s.Driver, tmp_path: pathlib.Path) -> None:
-    answer = driver.ask("elastic_cancelled", folder=str(tmp_path))
+def test_it_is_cancelled(here: s.Driver, tmp_path: pathlib.Path) -> None:
+    answer = here.ask("elastic_cancelled", folder=str(tmp_path))
     assert answer["kind"] == "JobCancelled" and "the Spark job was cancelled" in answer["error"], answer
-    s.wait_until_clean(lambda: processes(driver))
+    s.wait_until_clean(lambda: processes(here))
 
 
-def test_ranks_that_fail(driver: s.Driver) -> None:
-    answer = driver.ask("elastic_failing")
+def test_ranks_that_fail(here: s.Driver) -> None:
+    answer = here.ask("elastic_failing")
     assert answer["kind"] == "RuntimeError" and "KeyError: 'no such layer'" in answer["error"], answer
-    s.wait_until_clean(lambda: processes(driver))
+    s.wait_until_clean(lambda: processes(here))
 
 
-def test_wrong_numbers(driver: s.Driver, tmp_path: pathlib.Path) -> None:
-    answer = driver.ask("elastic", folder=str(tmp_path), num_proc=1, min_num_proc=2)
+def test_wrong_numbers(here: s.Driver, tmp_path: pathlib.Path) -> None:
+    answer = here.ask("elastic", folder=str(tmp_path), num_proc=1, min_num_proc=2)
     assert answer["kind"] == "ValueError" and "--min-np" in answer["error"], answer
-    answer = driver.ask("elastic", folder=str(tmp_path), num_proc=0)
+    answer = here.ask("elastic", folder=str(tmp_path), num_proc=0)
     assert answer["kind"] == "ValueError" and "num_proc is 0" in answer["error"], answer
+
+
+@pytest.mark.nightly
+def test_on_three_hosts(driver: s.Driver, standalone: s.Standalone, three_hosts: Cluster) -> None:
+    """Two slots on each; the executor of a host without the driver is killed."""
+    folder = standalone.folder / "elastic"
+    folder.mkdir()
+    driver.send("elastic", folder=str(folder), num_proc=6, min_num_proc=2, samples=4000, pause=0.06)
+    wait_for(lambda: len(sizes(folder)) > 5, 90.0, "steps")
+    for pid in standalone.executors("gamma"):
+        os.kill(pid, signal.SIGKILL)
+    answer = driver.result(150.0)
+    assert "value" in answer, answer["error"] + answer["err"]
+    complete(answer["value"], 4000)
+    assert min(sizes(folder)[5:]) == 4 and sizes(folder)[-1] == 6, answer["err"]
+    for host in three_hosts.names:
+        s.wait_until_clean(lambda host=host: three_hosts.processes(host))

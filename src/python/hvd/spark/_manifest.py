@@ -30,9 +30,13 @@ def natural(addresses: Iterable[str]) -> list[str]:
 
 
 def manifest(
-    application: str, slots: dict[str, int], gpus: dict[str, list[str]] | None = None, agent: list[str] | None = None
+    application: str,
+    slots: dict[str, int],
+    gpus: dict[str, list[str]] | None = None,
+    agent: list[str] | None = None,
+    launcher: str | None = None,
 ) -> dict[str, Any]:
-    """The manifest's keys.  slots: ranks of each host; gpus: the host's GPU addresses."""
+    """The manifest's keys.  slots: ranks of each host; gpus: the host's GPU addresses; launcher: hvdrun's address."""
     hosts = []
     for host, count in slots.items():
         entry: dict[str, Any] = {"address": host, "slots": count}
@@ -42,6 +46,8 @@ def manifest(
     out: dict[str, Any] = {"version": 1, "source": "spark", "application": application, "hosts": hosts}
     if agent:
         out["launch_agent"] = agent
+    if launcher:
+        out["launcher_address"] = launcher
     return out
 
 

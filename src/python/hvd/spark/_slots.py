@@ -32,19 +32,18 @@ _LOOK_SECONDS = 0.5
 _JOIN_SECONDS = 20.0
 
 
-def run_slot(spec: Spec, script: str, _rows: Any) -> Iterator[bool]:
-    """The task of one slot; False where its executor was lost."""
+def run_slot(spec: Spec, script: str, _rows: Any) -> Iterator[str]:
+    """The task of one slot; what went wrong, or nothing."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() > 0:  # Spark has lost the first one; hvdrun asks for a slot anew by itself
-        yield False
+        yield "its executor was lost"
         return
     _check_cloudpickle(spec)
     gpu = context.resources().get("gpu") if spec.gpus else None
-    _run_daemon(script, list(gpu.addresses) if gpu else None)
-    yield True
+    yield _run_daemon(script, list(gpu.addresses) if gpu else None)
 
 
 class Slots:
@@ -61,6 +60,7 @@ class Slots:
         self._next = self._generation = 0
         self._look_at = 0.0
         self._threads: list[Any] = []
+        self._address = _session.listening_addresses(context)[1]
         self._closed = False
         self._cancelled: JobCancelled | None = None
         self._link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -101,7 +101,7 @@ class Slots:
                 return
             self._listed = kept
         agent = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch_agent.py")), str(self.folder / "agent")]
-        about = manifest(self.context.applicationId, dict.fromkeys(kept, 1), None, [*agent, "{host}"])
+        about = manifest(self.context.applicationId, dict.fromkeys(kept, 1), None, [*agent, "{host}"], self._address)
         fresh = self.path.with_suffix(".new")
         fresh.write_text(json.dumps(about))
         fresh.chmod(0o600)
@@ -164,7 +164,7 @@ class Slots:
                 context.setJobGroup(self.spec.job, f"hvd.spark: {self.spec.name}", interruptOnCancel=True)
             context.setLocalProperty("spark.job.description", f"hvd.spark: {self.spec.name}, {name} ({tag})")
             ended = context.parallelize([0], 1).mapPartitions(partial(run_slot, self.spec, script)).collect()
-            why = "" if ended[0] else "its executor was lost"
+            why = ended[0]
         except Exception as error:
             told = explained(error, 1)
             if isinstance(told, JobCancelled) and not self._closed:

@@ -152,8 +152,8 @@ def _scripts(messages: list[str], hosts: dict[str, list[int]]) -> dict[str, str]
 # ---- the hosts without hvdrun ---------------------------------------------------------------------------------------
 
 
-def _run_daemon(script: str, gpus: list[str] | None) -> None:
-    """Runs the daemon of this host until the job has ended."""
+def _run_daemon(script: str, gpus: list[str] | None) -> str:
+    """Runs the daemon of this host until the job has ended.  Returns how it failed, if it did."""
     environment = _clean_environment()
     environment["HVD_HOST_SET_PYTHONPATH"] = ranks_environment()[
         "PYTHONPATH"
@@ -175,9 +175,10 @@ def _run_daemon(script: str, gpus: list[str] | None) -> None:
         process.terminate()
         process.wait()
         raise
+    last = "\n".join(said.decode(errors="replace").strip().splitlines()[-5:])
     if process.returncode in (126, 127):
-        last = said.decode(errors="replace").strip().splitlines()[-5:]
-        raise RuntimeError(f"the host daemon cannot start on {socket.gethostname()}: " + "\n".join(last))
+        raise RuntimeError(f"the host daemon cannot start on {socket.gethostname()}: {last}")
+    return f"its daemon ended with code {process.returncode}: {last}" if process.returncode else ""
 
 
 def _clean_environment() -> dict[str, str]:

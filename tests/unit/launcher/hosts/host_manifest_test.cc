@@ -29,6 +29,9 @@ TEST_CASE("manifest: JSON and YAML") {
         "manifest m of spark app-1: 10.0.0.1=2 10.0.0.2=3 | python3 agent.py {host}");
   CHECK(manifest("version: 1\nsource: scheduler\nhosts:\n  - {address: n1}\n  - address: fe80::1\n    slots: 4\n") ==
         "manifest m of scheduler: n1=1 fe80::1=4");
+  const std::string short_one = "version: 1\nsource: x\nhosts: [{address: a}]\n";
+  CHECK(parse_manifest(short_one + "launcher_address: 10.0.0.9", "m").launcher_address == "10.0.0.9");
+  CHECK(parse_manifest(short_one, "m").launcher_address.empty());
 }
 
 TEST_CASE("manifest: GPUs by number or by name") {
