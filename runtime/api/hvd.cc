@@ -18,6 +18,7 @@
 #include "gpu/device.h"
 #include "memory/arena.h"
 #include "memory/backoff.h"
+#include "memory/result_memory.h"
 
 using hvd::Code;
 using hvd::Error;
@@ -254,7 +255,8 @@ int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim) {
 }
 
 void hvd_free(void* data) {
-  if (data && !Arena::process().free(data) && !hvd::gpu::platform().free_result(data)) std::free(data);
+  if (data && !Arena::process().free(data) && !hvd::gpu::platform().free_result(data))
+    hvd::memory::ResultMemory::process().give_back(data);
 }
 
 int hvd_alloc(size_t bytes, void** data) {

@@ -2,7 +2,6 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "base/error.h"
 #include "common/signature.h"
 #include "gpu/local_gpu.h"
+#include "memory/result_memory.h"
 
 namespace hvd::core {
 
@@ -86,7 +86,7 @@ struct alignas(64) Operation {
   /// Memory for the result: the caller's, or made here.  Throws Error{unavailable}.
   void* memory_for(std::size_t bytes) {
     if (out && bytes == out_bytes) return out;
-    result = std::malloc(bytes > 0 ? bytes : 1);
+    result = memory::ResultMemory::process().take(bytes);
     if (!result) throw Error(Code::unavailable, "result", "no memory for " + std::to_string(bytes) + " bytes");
     return result;
   }

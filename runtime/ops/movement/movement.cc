@@ -4,15 +4,17 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "memory/result_memory.h"
 
 namespace hvd::ops {
 namespace {
 
+/// For free().
 void* allocate(const MovedTensor& p, std::size_t bytes) {
-  void* memory = std::malloc(bytes > 0 ? bytes : 1);
-  if (!memory)
+  void* const result = memory::ResultMemory::process().take(bytes);
+  if (!result)
     throw Error(Code::unavailable, name_of(p.kind), "no memory for a result of " + std::to_string(bytes) + " bytes");
-  return memory;
+  return result;
 }
 
 }  // namespace

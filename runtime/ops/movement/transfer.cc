@@ -2,7 +2,8 @@
 
 namespace hvd::ops {
 
-Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
+Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load)
+    : own_(load.own) {
   const int me = nodes.rank(nodes.node, nodes.local);
   std::vector<Pieces> streams;  // [local ranks]: its own, then what it takes in
   for (int l = 0; l < rings.ranks; ++l) {
@@ -42,6 +43,16 @@ std::size_t Transfer::ready() {
   return first_ < arrivals_.size() ? ready_ + arrivals_[first_].stream->through() : ready_;
 }
 
+/// A part of it: messages are looked at in between.
+bool Transfer::copy_own() {
+  constexpr std::size_t most = 256 << 10;
+  const std::size_t begin = copied_, end = std::min(own_.read.bytes(), begin + most);
+  own_.write.each(begin, end,
+                  [&](unsigned char* to, std::size_t at, std::size_t n) { own_.read.read(at, at + n, to); });
+  copied_ = end;
+  return end > begin;
+}
+
 bool Transfer::step() {
   bool moved = false;
   for (std::size_t i = 0; i < busy_.size();) {
@@ -53,6 +64,7 @@ bool Transfer::step() {
       ++i;
     }
   }
+  moved |= copy_own();
   return copy_->step() || moved;
 }
 

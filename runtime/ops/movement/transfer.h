@@ -6,6 +6,8 @@
 /// belongs in its own result, and copies it for its neighbours.  What is for one
 /// rank goes straight to it.
 #pragma once
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -49,11 +51,23 @@ class TransferPlan {
 
   std::vector<Pieces> common, out, in;  ///< [size]
   std::vector<Pieces> local;            ///< [local ranks]
+  /// Within this rank: `read` goes where `write` lies.  As long as each other.
+  struct OwnCopy {
+    Pieces read, write;
+  };
+  OwnCopy own;
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  static void copy_own(bool mine, const void* from, void* to, std::size_t bytes) {
-    if (mine && to && to != from && bytes > 0) std::memmove(to, from, bytes);
+  void copy_own(bool mine, const void* from, void* to, std::size_t bytes) {
+    if (!mine || !to || to == from || bytes == 0) return;
+    const auto *begin = static_cast<const unsigned char*>(from), *at = static_cast<const unsigned char*>(to);
+    if (std::less<>()(at, begin + bytes) && std::less<>()(begin, at + bytes)) {  // they overlap
+      std::memmove(to, from, bytes);
+      return;
+    }
+    own.read.add(from, bytes);
+    own.write.add(to, bytes);
   }
   const Nodes& nodes_;
   const int me_;
@@ -63,7 +77,7 @@ class Transfer final : public Stage {
  public:
   Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load);
   bool step() override;
-  bool done() const override { return copy_->done() && busy_.empty(); }
+  bool done() const override { return copy_->done() && busy_.empty() && copied_ == own_.read.bytes(); }
 
  private:
   struct Arrival {
@@ -71,11 +85,14 @@ class Transfer final : public Stage {
     std::size_t bytes;  ///< of what the whole node wants
   };
   std::size_t ready();
+  bool copy_own();
 
   std::vector<std::unique_ptr<PeerStream>> streams_to_peers_;
   std::vector<PeerStream*> busy_;  ///< not done yet
   std::vector<Arrival> arrivals_;  ///< what this rank copies for others, in the order in which it does
   std::size_t first_ = 0, ready_ = 0;
+  const TransferPlan::OwnCopy own_;  ///< made while messages are under way
+  std::size_t copied_ = 0;
   std::unique_ptr<ShmCopy> copy_;
 };
 
