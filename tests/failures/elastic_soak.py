@@ -1,6 +1,6 @@
 """Elastic jobs, each with a seeded fault, and what it has cost.
 
-    PYTHONPATH=tests python tests/failures/elastic_soak.py --faults 30 --seed 0
+    PYTHONPATH=tests python tests/failures/elastic_soak.py --faults 30 --seed 0 [--ranks 16]
 
 A row a job: the fault, seconds until a survivor went back to its last commit, until the next step was complete, steps
 lost, and whether the samples and their sums are those of a run without faults.
@@ -25,7 +25,7 @@ from typing import Any
 from support import hvdrun
 
 SCRIPT = pathlib.Path(__file__).with_name("elastic_counter.py")
-SAMPLES = 320
+SAMPLES = 320  # of 2 to 4 ranks; more have more, so that their jobs last as long
 KINDS = ["kill", "kill", "kill two", "kill again", "term", "term the guard", "kill the guard", "stop", "stop and kill"]
 
 
@@ -92,13 +92,13 @@ def lines(path: pathlib.Path) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"] if path.exists() else []
 
 
-def judge(out: str) -> str:
+def judge(out: str, samples: int = SAMPLES) -> str:
     """What is wrong with what rank 0 has printed; empty: nothing."""
     found = [line for line in out.splitlines() if '{"size"' in line]
     if len(found) != 1:
         return f"{len(found)} results"
     seen = json.loads(found[0][found[0].index("{") :])["seen"]
-    return "" if sorted(seen) == list(range(SAMPLES)) else f"{len(seen)} samples, {len(set(seen))} different ones"
+    return "" if sorted(seen) == list(range(samples)) else f"{len(seen)} samples, {len(set(seen))} different ones"
 
 
 def measure(row: Row, folder: pathlib.Path, begun: float, ended: float) -> None:
@@ -112,11 +112,13 @@ def measure(row: Row, folder: pathlib.Path, begun: float, ended: float) -> None:
     row.lost = max(max(done, default=0) + 1 - min(after), 0) if after else 0  # a rank 0 that is killed notes no step
 
 
-def one_job(seed: int, folder: pathlib.Path, kind: str = "") -> Row:
-    """One job with one fault; one rank that has the state is spared."""
+def one_job(seed: int, folder: pathlib.Path, kind: str = "", ranks: int = 0) -> Row:
+    """One job with one fault, of 2 to 4 ranks without `ranks`; one rank that has the state is spared."""
     dice = random.Random(seed)
     row = Row(seed, dice.choice([2, 3, 4]), kind or dice.choice(KINDS))
-    env = {"ELASTIC_FOLDER": str(folder), "ELASTIC_PAUSE": "0.02", "ELASTIC_SAMPLES": str(SAMPLES)}
+    row.ranks = ranks or row.ranks
+    samples = SAMPLES * max(row.ranks // 4, 1)
+    env = {"ELASTIC_FOLDER": str(folder), "ELASTIC_PAUSE": "0.02", "ELASTIC_SAMPLES": str(samples)}
     with hvdrun.started("-np", str(row.ranks), "--min-np", "1", "--python", sys.executable, str(SCRIPT), env=env) as process:
         hvdrun.wait_until(lambda: len(lines(folder / "steps")) > 2 or process.poll() is not None, "steps", 120)
         victims = ranks_of(process.pid)
@@ -128,7 +130,7 @@ def one_job(seed: int, folder: pathlib.Path, kind: str = "") -> Row:
         ended = time.monotonic()
         try:
             out, row.stderr = process.communicate(timeout=120)
-            row.wrong = f"exit code {process.returncode}" if process.returncode else judge(out)
+            row.wrong = f"exit code {process.returncode}" if process.returncode else judge(out, samples)
         except subprocess.TimeoutExpired:
             row.wrong = "it hangs"
     measure(row, folder, begun, ended)
@@ -148,12 +150,13 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0, help="of the first job")
     parser.add_argument("--kind", default="", choices=["", *KINDS])
+    parser.add_argument("--ranks", type=int, default=0, help="2 to 4 without it")
     options = parser.parse_args()
     print(" seed  ranks  fault             noticed  next step  lost  samples")
     rows = []
     for seed in range(options.seed, options.seed + options.faults):
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(one_job(seed, pathlib.Path(folder), options.kind))
+            rows.append(one_job(seed, pathlib.Path(folder), options.kind, options.ranks))
         show(rows[-1])
         if rows[-1].wrong:
             print(rows[-1].stderr, file=sys.stderr, flush=True)
