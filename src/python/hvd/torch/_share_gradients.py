@@ -160,7 +160,7 @@ class _Sum:
         assert len(self.rows) == len(weights), "ranks disagree about the shares of a batch"
         total = None
         for row, weight in zip(self.rows, weights):
-            weighted = (row.float() if row.dtype in _HALVES else row) * weight
+            weighted = (row.float() if row.dtype in _HALVES else row).mul_(weight)
             total = weighted if total is None else total.add_(weighted)
         assert total is not None
         self.total = total.to(self.rows.dtype)
