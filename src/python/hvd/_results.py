@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import struct
 import zlib
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Callable
+
+from hvd import _environment
 
 __all__ = ["Ranked", "elastic_results", "results", "wanted_ranks"]
 
@@ -119,7 +120,7 @@ class Ranked:
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[int, Any]:
         result = self.__wrapped__(*args, **kwargs)
-        return int(os.environ.get("HOROVOD_RANK", "0")), result
+        return int(_environment.whole.get("HOROVOD_RANK", "0")), result
 
 
 def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
