@@ -155,7 +155,7 @@ int dispatch(const std::vector<std::string>& args) {
   if (first == "--relay-listen") return relay_listen(rest);
   if (first == "--relay-send") return relay_send(rest);
   if (first == "doctor") return doctor(read_command_line(rest, hvd::environment_value), hvd::environment_value);
-  for (const char* word : {"ps", "top", "stacks", "timeline", "kill"})
+  for (const char* word : {"ps", "top", "stacks", "timeline", "attach", "kill"})
     if (first == word) return job_command(args);
   return run(args);
 }

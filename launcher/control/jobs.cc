@@ -18,6 +18,7 @@
 #include "base/format.h"
 #include "base/own_file.h"
 #include "base/text.h"
+#include "launcher/control/attach.h"
 #include "launcher/control/job_folder.h"
 #include "launcher/control/query_server.h"
 
@@ -62,6 +63,12 @@ const std::map<std::string, std::string> usages{
      "start goes on in it.  JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be "
      "left\n"
      "out where only one job runs.\n"},
+    {"attach",
+     "Usage: hvdrun attach [JOB] RANK\n"
+     "Opens Python's debugger in the main thread of a rank on hvdrun's own host, at the place where it is.  The rank\n"
+     "stands still at the prompt, and the others wait for it; quit, Ctrl-D, or the end of this hvdrun lets it go on.\n"
+     "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left out where only one\n"
+     "job runs.\n"},
     {"kill",
      "Usage: hvdrun kill [JOB]\n"
      "Ends a job as SIGTERM to its hvdrun does; by SIGKILL after its grace period where it is stopped or silent.\n"
@@ -137,6 +144,15 @@ void refuse_stopped(const JobMatch& found) {
 int print_stacks(const JobMatch& found, bool operations) {
   refuse_stopped(found);
   return std::fputs(ask_job(found.job.folder, operations ? "operations" : "stacks", stacks_limit).c_str(), stdout) < 0;
+}
+
+int attach(const JobMatch& found, const std::string& rank) {
+  refuse_stopped(found);
+  const auto number = to_integer(rank);
+  if (!number || *number < 0) throw Error(Code::usage, rank, "is no rank", "hvdrun attach --help");
+  if (!is_in_this_namespace(found.job.owner))
+    throw Error(Code::unavailable, found.name(), "runs in another container", "attach from there");
+  return attach_to_rank(found.job.folder, *number);
 }
 
 struct TopOptions {
@@ -249,7 +265,7 @@ int job_command(const std::vector<std::string>& words) {
   const std::string& command = words[0];
   TopOptions options;
   bool operations = false;
-  std::string name;
+  std::string name, rank;
   std::vector<std::string> timeline;  ///< start [FILE], or stop
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--help" || words[i] == "-h") return std::fputs(usages.at(command).c_str(), stdout) < 0;
@@ -267,6 +283,8 @@ int job_command(const std::vector<std::string>& words) {
       timeline = {words[i]};
     else if (timeline.size() == 1 && timeline[0] == "start")
       timeline.push_back(words[i]);
+    else if (command == "attach" && !name.empty() && rank.empty())
+      rank = words[i];
     else if (command == "ps" || !name.empty() || !timeline.empty())
       throw Error(Code::usage, command, "too many arguments", hint);
     else
@@ -275,6 +293,10 @@ int job_command(const std::vector<std::string>& words) {
   if (command == "ps") return options.json ? list_as_json(find_jobs()) : list_jobs();
   if (command == "timeline" && timeline.empty())
     throw Error(Code::usage, command, "start or stop?", "hvdrun timeline --help");
+  if (command == "attach") {
+    if (name.empty()) throw Error(Code::usage, command, "to which rank?", "hvdrun attach --help");
+    return rank.empty() ? attach(choose(""), name) : attach(choose(name), rank);
+  }
   const JobMatch found = choose(name);
   if (command == "timeline") return record_timeline(found, timeline);
   if (command == "top") return show_top(found, options);

@@ -102,7 +102,8 @@ std::string ask_job(const std::string& folder, const std::string& line, std::chr
   if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   if (!fd || !fill(address, folder + QueryServer::socket_name) ||
       ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || !is_ours(fd.get()) ||
-      !write_all(fd.get(), line + "\n"))
+      // A job that is just ending has closed its end: that must not be a SIGPIPE for who asks.
+      ::send(fd.get(), (line + "\n").data(), line.size() + 1, MSG_NOSIGNAL) != static_cast<ssize_t>(line.size() + 1))
     throw Error(Code::unavailable, folder, "the job there does not answer", "it has probably ended; try: hvdrun ps");
   const auto deadline = Clock::now() + limit;
   std::string answer;

@@ -107,6 +107,14 @@ void JobServer::obey(const QueryServer::Query& call) {
       for (const std::string& line : difference_between(operations).lines) text += line + "\n";
       commands_.answer(id, text);
     });
+  if (call.line.starts_with("rank ")) return commands_.answer(call.id, rank_card(call.line.substr(5)));
+  if (call.line.starts_with("stack of ")) {
+    const auto rank = to_integer(call.line.substr(9));
+    if (!rank || *rank < 0 || *rank >= static_cast<long long>(map_.ranks.size())) return commands_.answer(call.id, "");
+    return ask({static_cast<int>(*rank)}, [this, id = call.id](const Pictures& pictures) {
+      commands_.answer(id, pictures.empty() ? "" : indented(pictures.begin()->second.python, "  "));
+    });
+  }
   if (call.line != "stacks") return commands_.answer(call.id, "this job does not know that command\n");
   std::vector<int> all;
   for (const MappedRank& p : map_.ranks) all.push_back(p.rank);
@@ -121,6 +129,17 @@ std::string JobServer::status() const {
                                 {"np", map_.ranks.size()},  {"hosts", hosts},
                                 {"ended", ended().size()},  {"started", card_.started_seconds},
                                 {"payload", card_.payload}, {"grace", card_.grace_seconds}}
+      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string JobServer::rank_card(const std::string& number) const {
+  const auto rank = to_integer(number);
+  if (!rank || *rank < 0 || *rank >= static_cast<long long>(map_.ranks.size())) return "{}";
+  const RankState& state = session_.ranks()[static_cast<std::size_t>(*rank)];
+  const bool runs = state.stage == RankStage::running;
+  return nlohmann::ordered_json{{"pid", runs ? state.rank_pid : 0},
+                                {"local", map_.host_of(static_cast<int>(*rank)).local},
+                                {"host", map_.host_of(static_cast<int>(*rank)).name}}
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -60,6 +60,8 @@ class JobServer {
            std::function<void(const Pictures&)> done);
   void obey(const QueryServer::Query& call);
   std::string status() const;
+  /// For hvdrun attach: JSON with the rank's process, 0 while it does not run, and its host; {}: no such rank.
+  std::string rank_card(const std::string& number) const;
   std::string stacks_text(const Pictures& pictures) const;
   std::vector<int> ended() const;
 

@@ -10,7 +10,7 @@ import contextlib
 import faulthandler
 import os
 
-from hvd import _environment
+from hvd import _attach, _environment
 
 _offered = False
 
@@ -28,3 +28,4 @@ def offer() -> None:
             if not faulthandler.is_enabled():  # the line of a fatal signal, for the verdict
                 faulthandler.enable(file=int(descriptor), all_threads=False)
             _offered = True
+            _attach.offer()
