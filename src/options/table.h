@@ -161,7 +161,7 @@ return std::to_array<Option>({
     {.type = text, .section = job, .variable = "HVD_PROGRAMS", .readers = script | python, .help = "In a job of several programs: how many ranks each has, in their order, comma-separated."},
     {.type = text, .section = job, .variable = "HVD_GPU", .readers = script | libhvd, .help = "The UUID of the GPU that is planned for the rank, or its PCI address."},
     {.type = flag, .section = job, .variable = "HOROVOD_ELASTIC", .readers = python | script, .fallback = "0", .help = "1: an elastic job, whose ranks come and go."},
-    {.type = integer, .section = job, .variable = "HOROVOD_RANK", .readers = script, .help = "The same as HVD_RANK."},
+    {.type = integer, .section = job, .variable = "HOROVOD_RANK", .readers = script | python, .fallback = "0", .help = "The same as HVD_RANK."},
     {.type = integer, .section = job, .variable = "HOROVOD_SIZE", .readers = script | python, .help = "The same as HVD_SIZE."},
     {.type = integer, .section = job, .variable = "HOROVOD_LOCAL_RANK", .readers = script, .help = "The same as HVD_LOCAL_RANK."},
     {.type = integer, .section = job, .variable = "HOROVOD_LOCAL_SIZE", .readers = script, .help = "The same as HVD_LOCAL_SIZE."},

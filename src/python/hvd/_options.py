@@ -32,6 +32,7 @@ VARIABLES = {
     "HVD_SIZE": Variable("integer"),
     "HVD_PROGRAMS": Variable("text"),
     "HOROVOD_ELASTIC": Variable("flag", default="0"),
+    "HOROVOD_RANK": Variable("integer", default="0"),
     "HOROVOD_SIZE": Variable("integer"),
     "HOROVOD_CONTROLLER": Variable("text"),
     "HVD_ELASTIC_LATE": Variable("flag", default="0"),

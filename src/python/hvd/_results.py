@@ -120,7 +120,7 @@ class Ranked:
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[int, Any]:
         result = self.__wrapped__(*args, **kwargs)
-        return int(_environment.whole.get("HOROVOD_RANK", "0")), result
+        return _environment.integer("HOROVOD_RANK"), result
 
 
 def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
