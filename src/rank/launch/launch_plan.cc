@@ -27,8 +27,17 @@ namespace {
 namespace fs = std::filesystem;
 using wire::PayloadKind;
 
-/// Asked only when it is needed: the name service loads libraries.
-std::string home_folder() {
+std::string value_in(const Environment& env, const char* name, const char* otherwise) {
+  const auto it = env.find(name);
+  return it == env.end() ? otherwise : it->second;
+}
+
+/// The rank's own HOME where it is a folder here, else what the host knows.  That is asked only when it is needed: the
+/// name service loads libraries.
+std::string home_folder(const Environment& env) {
+  std::error_code ec;
+  if (const std::string home = value_in(env, "HOME", ""); home.starts_with('/') && fs::is_directory(home, ec))
+    return home;
   const passwd* user = getpwuid(getuid());
   return user && user->pw_dir ? user->pw_dir : "/";
 }
@@ -39,11 +48,6 @@ std::string python_host() {
   const fs::path here = fs::read_symlink("/proc/self/exe", ec);
   const fs::path host = here.parent_path() / "hvdrank-python";
   return access(host.c_str(), X_OK) == 0 ? host.string() : "";
-}
-
-std::string value_in(const Environment& env, const char* name, const char* otherwise) {
-  const auto it = env.find(name);
-  return it == env.end() ? otherwise : it->second;
 }
 
 /// What the bootstrap is told; numbers of descriptors that it inherits.
@@ -107,7 +111,7 @@ LaunchPlan plan_launch(const wire::RankManifest& m, const Environment& mine, con
   l.env[wire::link::fd_variable] = std::to_string(fds.link);
   l.cwd = value_in(mine, "HVD_HOST_CWD", m.cwd.c_str());  // where this host calls the job's folder something else
   std::error_code ec;
-  if (!fs::is_directory(l.cwd, ec)) l.fallback_cwd = home_folder();
+  if (!fs::is_directory(l.cwd, ec)) l.fallback_cwd = home_folder(l.env);
   l.cpus = binding.cpus;
   l.keep_fds = {fds.link};
   if (fds.stack >= 0) {
