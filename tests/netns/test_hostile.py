@@ -211,7 +211,8 @@ def test_silent_connections_do_not_end_a_job(three_hosts: Cluster) -> None:
 def ours(cluster: Cluster) -> list[int]:
     """The ports on which hvdrun itself listens on alpha."""
     sockets = jobs.listening(cluster, "alpha").items()
-    return [port for (_, port), inode in sockets if any("hvdrun" in x.split()[0] for x in jobs.owners(cluster, "alpha", inode))]
+    owners = {port: jobs.owners(cluster, "alpha", inode) for (_, port), inode in sockets}
+    return [port for port, lines in owners.items() if any(pathlib.Path(line.split()[0]).name == "hvdrun" for line in lines)]
 
 
 @pytest.mark.nightly

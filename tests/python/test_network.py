@@ -26,6 +26,7 @@ def test_pairs() -> None:
     [
         ({"ab": 9.0}, None, []),
         ({"ab": 9.0, "ac": 9.1, "bc": 8.0}, None, []),
+        ({"ab": 9.0, "ac": 0.9, "bc": 0.8}, {"ab": 90.0}, ["c: 0.85 Gbit/s, the others have 9.00"]),
         ({"ab": 9.0, "ac": 0.9, "bc": 0.8}, None, ["c: 0.85 Gbit/s, the others have 9.00"]),
         ({"ab": 1.0, "ac": 9.0, "bc": 9.0}, None, ["a - b: 1.00 Gbit/s, the others have 9.00"]),
         ({"ab": 9.0, "ac": 9.0, "bc": 9.0}, {"ac": 90.0, "bc": 80.0}, ["c: 85 us, the others have 20"]),

@@ -49,32 +49,35 @@ def pairs_of(hosts: int) -> list[tuple[int, int]]:
 
 
 def slow_ones(figures: Sequence[PairFigures]) -> list[str]:
-    """A sentence for each host whose pairs are slow, then for each slow pair of hosts that are not."""
+    """A sentence for each host whose pairs are slow, then for each slow pair.  What is named once counts no more."""
     lines: list[str] = []
-    named: set[str] = set()
-    hosts = dict.fromkeys(host for pair in figures for host in pair.hosts)
+    left = list(figures)
 
-    def compare(who: str, mine: list[PairFigures], others: list[PairFigures]) -> bool:
+    def rate_of(pairs: Sequence[PairFigures]) -> float:
+        return statistics.median(f.gbit for f in pairs)
+
+    def latency_of(pairs: Sequence[PairFigures]) -> float:
+        return statistics.median(f.least_us for f in pairs)
+
+    def compare(who: str, mine: list[PairFigures], rates: bool) -> None:
+        others = [f for f in left if f not in mine]
         if not mine or not others:
-            return False
-        rate, usual = (statistics.median(f.gbit for f in of) for of in (mine, others))
-        late, soon = (statistics.median(f.median_us for f in of) for of in (mine, others))
-        if rate < SLOW_RATE * usual:
-            lines.append(f"{who}: {rate:.2f} Gbit/s, the others have {usual:.2f}")
-        elif late > SLOW_LATENCY * soon:
-            lines.append(f"{who}: {late:.0f} us, the others have {soon:.0f}")
+            return
+        if rates and rate_of(mine) < SLOW_RATE * rate_of(others):
+            lines.append(f"{who}: {rate_of(mine):.2f} Gbit/s, the others have {rate_of(others):.2f}")
+        elif not rates and latency_of(mine) > SLOW_LATENCY * latency_of(others):
+            lines.append(f"{who}: {latency_of(mine):.0f} us, the others have {latency_of(others):.0f}")
         else:
-            return False
-        return True
+            return
+        left[:] = others
 
-    for host in hosts if len(hosts) > 2 else ():
-        mine = [f for f in figures if host in f.hosts]
-        others = [f for f in figures if host not in f.hosts]
-        if compare(host, mine, others):
-            named.add(host)
-    for pair in figures:
-        if not named & set(pair.hosts):
-            compare(" - ".join(pair.hosts), [pair], [f for f in figures if f is not pair and not named & set(f.hosts)])
+    hosts = list(dict.fromkeys(host for pair in figures for host in pair.hosts))
+    for rates in (True, False):
+        for host in hosts if len(hosts) > 2 else ():
+            compare(host, [f for f in left if host in f.hosts], rates)
+        for pair in figures:
+            if pair in left:
+                compare(" - ".join(pair.hosts), [pair], rates)
     return lines
 
 
