@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 network = pytest.importorskip("hvd.network", reason="needs numpy")
 
 
 def figures(rates: dict[str, float], late: dict[str, float] | None = None) -> list[network.PairFigures]:
-    return [network.PairFigures((pair[0], pair[1]), 10.0, (late or {}).get(pair, 20.0), rate) for pair, rate in rates.items()]
+    """Each pair's least and median time differ: the least is what counts."""
+    return [network.PairFigures((pair[0], pair[1]), (late or {}).get(pair, 20.0), 300.0, rate) for pair, rate in rates.items()]
 
 
 def test_pairs() -> None:
@@ -34,3 +37,12 @@ def test_pairs() -> None:
 )
 def test_slow_ones(rates: dict[str, float], late: dict[str, float] | None, slow: list[str]) -> None:
     assert network.slow_ones(figures(rates, late)) == slow
+
+
+def test_figures_replace_a_link_and_not_where_it_leads(tmp_path: pathlib.Path) -> None:
+    precious, link = tmp_path / "precious", tmp_path / "figures.json"
+    precious.write_text("mine")
+    link.symlink_to(precious)
+    network.replace(link, "{}")
+    assert (precious.read_text(), link.read_text(), link.is_symlink()) == ("mine", "{}", False)
+    assert len(list(tmp_path.iterdir())) == 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import secrets
 import socket
 import statistics
 import sys
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import hvd.numpy as hvd
+from hvd._run import write_private
 
 MOST_HOSTS_IN_FULL = 8
 SMALL_ROUNDS, LEAST_LARGE_ROUNDS = 200, 3
@@ -135,6 +137,13 @@ def as_json(figures: Sequence[PairFigures]) -> str:
     return json.dumps({"pairs": pairs, "slow": slow_ones(figures)})
 
 
+def replace(path: pathlib.Path, text: str) -> None:
+    """What lies there is replaced, and no link is followed: the folder may be open to others."""
+    fresh = path.with_name(f".hvd-{secrets.token_hex(8)}")
+    write_private(fresh, text.encode())
+    fresh.replace(path)
+
+
 def main() -> int:
     """See the module's comment."""
     parser = argparse.ArgumentParser(prog="hvdrun … -m hvd.network", description="Measures the network between a job's hosts.")
@@ -167,7 +176,7 @@ def main() -> int:
             print("\r\033[K", end="", file=sys.stderr)
         print(table(found), flush=True)
         if options.json:
-            pathlib.Path(options.json).write_text(as_json(found) + "\n")
+            replace(pathlib.Path(options.json), as_json(found) + "\n")
     return 0
 
 
