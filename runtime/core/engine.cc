@@ -481,7 +481,7 @@ void Engine::watch_devices() {
 void Engine::follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start) {
   window_ = std::make_unique<trace::TraceWindow>(tracer(), steps, recorder().memory(), std::move(start));
   window_->begin(on);
-  recorder().follow(window_.get());
+  if (on || recorder().memory()) recorder().follow(window_.get());  // else nobody can ask, and each wait would pay
 }
 
 void Engine::stop_timeline() {
