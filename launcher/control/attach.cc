@@ -12,11 +12,11 @@
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/maker.h"
 #include "launcher/control/query_server.h"
 
 namespace hvd::launcher {
@@ -31,17 +31,6 @@ constexpr auto callback_limit = 10s;  // for the main thread to come back from n
 constexpr auto last_answers = 5s;     // for what is still to come when the input has ended
 constexpr auto busy_limit = 3s;       // for a console that was just left to end
 constexpr auto ask_limit = 5s;
-
-bool catches_attach(pid_t pid) {
-  std::istringstream lines(whole_text(formatted("/proc/{}/status", pid)));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("SigCgt:")) continue;
-    unsigned long long mask = 0;
-    std::istringstream(line.substr(7)) >> std::hex >> mask;
-    return mask >> (attach_signal - 1) & 1;
-  }
-  return false;
-}
 
 Fd listen_for(pid_t pid) {
   sockaddr_un address{};
@@ -115,7 +104,7 @@ int attach_to_rank(const std::string& folder, long long rank) {
   const auto pid = static_cast<pid_t>(card.value("pid", 0));
   const Fd process(pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1);
   if (!process) throw Error(Code::unavailable, name, "does not run");
-  if (!catches_attach(pid))
+  if (!catches_signal(pid, attach_signal))
     throw Error(Code::unavailable, name, "cannot be attached to",
                 "it is no Python program that has imported hvd, or uses signal 60 itself");
   const Fd listener = listen_for(pid);
@@ -125,7 +114,12 @@ int attach_to_rank(const std::string& folder, long long rank) {
     if (::syscall(SYS_pidfd_send_signal, process.get(), attach_signal, nullptr, 0) != 0)
       throw Error(Code::unavailable, name, "cannot be signalled: " + errno_text(errno));
     link = await_rank(listener, process, pid);
-    if (!link || ::recv(link.get(), &first, 1, 0) != 1) break;
+    pollfd answer{link.get(), POLLIN, 0};
+    const auto limit = static_cast<int>(std::chrono::milliseconds(callback_limit).count());
+    if (!link || ::poll(&answer, 1, limit) <= 0 || ::recv(link.get(), &first, 1, 0) != 1) {
+      link.reset();
+      break;
+    }
     if (first == '-' && Clock::now() > deadline)
       throw Error(Code::unavailable, name, "somebody else is attached to it");
     if (first == '-') ::poll(nullptr, 0, 50);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <sstream>
 #include <vector>
 
 #include "base/file.h"
@@ -69,6 +70,17 @@ bool is_gone(const Maker& maker) {
 char process_state(pid_t pid) {
   const auto about = stat_of(pid);
   return about ? about->state : '\0';
+}
+
+bool catches_signal(pid_t pid, int number) {
+  std::istringstream lines(whole_text(formatted("/proc/{}/status", pid)));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("SigCgt:")) continue;
+    unsigned long long mask = 0;
+    std::istringstream(line.substr(7)) >> std::hex >> mask;
+    return mask >> (number - 1) & 1;
+  }
+  return false;
 }
 
 std::string boot_id() {

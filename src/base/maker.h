@@ -31,6 +31,8 @@ bool is_in_this_namespace(const Maker& maker);
 
 /// One letter, as in ps(1): R, S, D, T, …; 0 where there is no such process.
 char process_state(pid_t pid);
+/// It has a handler for the signal: by default most of them kill.
+bool catches_signal(pid_t pid, int number);
 
 /// This boot of this host; "-" where it cannot be told.
 std::string boot_id();

@@ -8,10 +8,10 @@
 
 #include <cerrno>
 #include <csignal>
-#include <sstream>
 
 #include "base/file.h"
 #include "base/format.h"
+#include "base/maker.h"
 #include "base/text.h"
 #include "rank/diagnostics/tcp_peers.h"
 #include "wire/stack_picture.h"
@@ -28,23 +28,6 @@ constexpr auto native_limit = milliseconds(8000);
 constexpr std::size_t most_text_bytes = 256u << 10;  // two of them fit a message, also as control characters in JSON
 
 }  // namespace
-
-char process_state(pid_t pid) {
-  const std::string stat = whole_text(formatted("/proc/{}/stat", pid));
-  const std::size_t name_end = stat.rfind(')');
-  return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
-}
-
-bool catches_signal(pid_t pid, int number) {
-  std::istringstream lines(whole_text(formatted("/proc/{}/status", pid)));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("SigCgt:")) continue;
-    unsigned long long mask = 0;
-    std::istringstream(line.substr(7)) >> std::hex >> mask;
-    return mask >> (number - 1) & 1;
-  }
-  return false;
-}
 
 StackCapture::StackCapture() : file_(memfd_create("hvdrank-stacks", MFD_CLOEXEC)) {
   // The writer shares our position, which begin() moves back; O_APPEND keeps a late writer from leaving a hole.

@@ -20,10 +20,6 @@ inline constexpr int stack_signal = 61;  ///< a real-time signal that nobody els
 inline constexpr const char* stack_signal_variable = "HVD_STACK_SIGNAL";
 inline constexpr const char* stack_fd_variable = "HVD_STACK_FD";
 
-/// One letter as in ps(1): R runs, S waits, D waits for a device, T is stopped; 0 when there is no such process.
-char process_state(pid_t pid);
-bool catches_signal(pid_t pid, int number);
-
 /// Takes one picture at a time, in steps, called from the guard's loop.
 class StackCapture {
  public:

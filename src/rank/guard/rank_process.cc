@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/maker.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
