@@ -58,10 +58,8 @@ const std::map<std::string, std::string> usages{
      "Usage: hvdrun timeline [JOB] start [FILE]\n"
      "       hvdrun timeline [JOB] stop\n"
      "Records a timeline of a running job: of each rank's steps from its next one on, until stop.  FILE is one for\n"
-     "Perfetto (.pftrace) or Chrome (.json), hvdrun-JOB.pftrace where none is named.  A job has one such file: a "
-     "later\n"
-     "start goes on in it.  JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be "
-     "left\n"
+     "Perfetto (.pftrace) or Chrome (.json), hvdrun-JOB.pftrace where none is named.  A job has one such file: later\n"
+     "ones go on in it.  JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left\n"
      "out where only one job runs.\n"},
     {"attach",
      "Usage: hvdrun attach [JOB] RANK\n"

@@ -16,6 +16,7 @@
 #include "api/revocation_watch.h"
 #include "base/error.h"
 #include "gpu/device.h"
+#include "memory/result_memory.h"
 #include "recorder/file_sink.h"
 #include "recorder/link_sink.h"
 #include "transport/loopback.h"
@@ -58,6 +59,7 @@ void leave() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   delete e;
+  memory::ResultMemory::process().clear();
 }
 
 /// At exit.  MPI_Finalize waits for everybody; a rank that fails must not wait, or nobody would learn that it failed.
