@@ -78,6 +78,7 @@ found = torch.zeros(6)
 dist.all_gather_into_tensor(found, tensor)
 work = dist.broadcast(tensor, 0, async_op=True)
 work.wait()
+assert dist.group.WORLD._get_backend(torch.device("cpu")).options.backend == "hvd"
 print(type(dist.group.WORLD).__name__, found.tolist(), flush=True)
 dist.destroy_process_group()
 """

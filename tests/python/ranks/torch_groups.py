@@ -1,5 +1,6 @@
 """torch.distributed over the backend "hvd": each operation's values, on all ranks and in smaller groups."""
 
+import inspect
 import os
 import tempfile
 import time
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 
 import hvd.torch as hvd
+from hvd.torch import _group_operations as operations
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -307,7 +309,108 @@ def check_send_and_recv():
             got = torch.zeros(1, dtype=torch.int64)
             dist.recv(got, 0, tag=tag)
             same(got, tag)
-    raises(NotImplementedError, lambda: dist.recv(torch.zeros(1)), "source")
+
+
+def check_recv_from_any_source():
+    """Rank 0 takes 20 messages of each of two tags from each other rank: most as they come, the last by name."""
+    if RANK:
+        for number in range(20):
+            for tag in (7, 8):
+                dist.send(torch.tensor([100 * RANK + number]), 0, tag=tag)
+        dist.barrier()
+        return
+    got = torch.zeros(1, dtype=torch.int64)
+    taken = {(rank, tag): [] for rank in range(1, SIZE) for tag in (7, 8)}
+    for _ in range(15 * (SIZE - 1)):
+        for tag in (7, 8):
+            source = dist.recv(got, tag=tag)
+            taken[source, tag].append(int(got))
+    for (rank, _), numbers in taken.items():  # of both tags the same: sends wait for their receives
+        assert abs(len(numbers) - len(taken[rank, 7])) <= 1
+    for number in range(20):
+        for (rank, tag), numbers in taken.items():
+            if len(numbers) == number:
+                assert dist.recv(got, rank, tag=tag) == rank
+                numbers.append(int(got))
+    for (rank, tag), numbers in taken.items():
+        assert numbers == [100 * rank + number for number in range(20)], (rank, tag, numbers)
+    dist.barrier()
+
+
+def check_many_receives_from_any_source_at_once():
+    """They are there before any send, and each gets a message of its own."""
+    others = [torch.zeros(2, 3).t() for _ in range(4 * (SIZE - 1))]
+    works = [dist.irecv(tensor) for tensor in others] if RANK == 0 else []
+    dist.barrier()
+    for number in range(4 if RANK else 0):
+        dist.send(torch.full((3, 2), 10.0 * RANK + number), 0)
+    if RANK:
+        return
+    for work in works:
+        work.wait()
+    sources = [work._source_rank() if hasattr(work, "_source_rank") else work.source_rank() for work in works]
+    assert sorted(sources) == sorted(list(range(1, SIZE)) * 4), sources
+    for tensor, source in zip(others, sources):
+        assert int(tensor[0, 0]) // 10 == source
+    assert len({int(tensor[0, 0]) for tensor in others}) == len(others)
+
+
+def check_premul_sum():
+    half = dist._make_nccl_premul_sum(0.5)
+    tensor = torch.full((3,), float(RANK + 1))
+    dist.all_reduce(tensor, half)
+    same(tensor, ALL / 2)
+    tensors = [torch.ones(2), torch.ones(1)]
+    dist.all_reduce_coalesced(tensors, dist._make_nccl_premul_sum(torch.tensor([4.0])))
+    same(tensors[1], 4 * SIZE)
+    mine, whole = torch.zeros(2), torch.full((2 * SIZE,), float(RANK + 1))
+    dist.reduce_scatter_tensor(mine, whole, half)
+    same(mine, ALL / 2)
+    same(whole, RANK + 1)
+    tensor = torch.full((3,), float(RANK + 1))
+    dist.reduce(tensor, 0, half)
+    same(tensor, ALL / 2 if RANK == 0 else RANK + 1)
+
+
+def check_a_group_in_another_order():
+    if "sort_ranks" not in inspect.signature(dist.new_group).parameters:
+        return  # torch sorts
+    ranks = [1, 0] if SIZE < 4 else [2, 0, 3]
+    for few in (True, False):
+        group = dist.new_group(ranks, sort_ranks=False)
+        if RANK not in ranks:
+            continue
+        most, operations._MOST_BROADCASTS = operations._MOST_BROADCASTS, 16 if few else 0
+        place, size = dist.get_rank(group), len(ranks)
+        assert place == ranks.index(RANK)
+        tensor = torch.full((2,), RANK)
+        dist.broadcast(tensor, ranks[0], group=group)
+        same(tensor, ranks[0])
+        parts = list(torch.zeros(size, 2))
+        dist.all_gather(parts, torch.full((2,), float(RANK)), group=group)
+        same(torch.stack(parts)[:, 0], torch.tensor(ranks))
+        for op, wanted in ((dist.ReduceOp.SUM, sum(ranks) * 10 + size * place), (dist.ReduceOp.MAX, max(ranks) * 10 + place)):
+            mine = torch.zeros(1)
+            dist.reduce_scatter_tensor(mine, torch.arange(size) + 10.0 * RANK, op, group=group)
+            same(mine, wanted)
+        # Rank of place p sends p + 1 rows to each, of the receiver's place.
+        rows = torch.arange(size).repeat_interleave(place + 1).view(-1, 1).expand(-1, 3) + 10 * RANK
+        got = torch.zeros(sum(range(size + 1)), 3, dtype=torch.int64)
+        dist.all_to_all_single(got, rows, [p + 1 for p in range(size)], [place + 1] * size, group=group)
+        wanted = [10 * rank + place for p, rank in enumerate(ranks) for _ in range(p + 1)]
+        same(got[:, 0], torch.tensor(wanted))
+        into = list(torch.zeros(size, 1)) if place == 1 else None
+        dist.gather(torch.full((1,), float(RANK)), into, ranks[1], group=group)
+        if into:
+            same(torch.cat(into), torch.tensor(ranks))
+        mine = torch.zeros(1)
+        dist.scatter(mine, list(torch.arange(float(size)).split(1)) if place == 1 else None, ranks[1], group=group)
+        same(mine, place)
+        if place == 0:
+            dist.send(torch.ones(1), ranks[1], group=group)
+        elif place == 1:
+            assert dist.recv(torch.zeros(1), group=group) == ranks[0]
+        operations._MOST_BROADCASTS = most
 
 
 def check_disagreements_are_told_and_the_next_call_works():

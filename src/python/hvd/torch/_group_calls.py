@@ -14,7 +14,7 @@ from hvd._requests import HOST, Operation, Request, View, gpu_of, item_bytes_of
 from hvd.torch._call_names import CallName
 from hvd.torch._group_sets import GroupSets
 from hvd.torch._group_work import GroupState, GroupWork, under_way
-from hvd.torch._point_to_point import PairLine
+from hvd.torch._point_to_point import PointToPoint
 from hvd.torch.ops import collectives, moving
 
 Tensors = list[torch.Tensor]
@@ -81,10 +81,13 @@ class GroupCalls:
     _set: int  # number of the process set
     _ranks: tuple[int, ...]  # of the world
     _place: int  # this rank's, among them
+    _order: list[int]  # each one's place in the process set, whose ranks are sorted
+    _by_set: list[int]  # which of them has each place of the process set
+    _in_order: bool  # both are 0, 1, 2, …
     _size: int
     _sets: GroupSets
     _store: Any
-    _pairs: dict[int, PairLine]
+    _messages: PointToPoint
     _calls: int = 0
     _barriers: int = 0
 
@@ -154,19 +157,32 @@ class GroupCalls:
         return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
     def _moved(
-        self, handle: int, view: View, dense: Any, outputs: Any, opts: Any, put: Callable[[Any], None], memory: Out = 0
+        self,
+        handle: int,
+        view: View,
+        dense: Any,
+        outputs: Any,
+        opts: Any,
+        put: Callable[[Any], None],
+        memory: Out = 0,
+        sorted_rows: int = 0,
     ) -> GroupWork:
         """An operation whose size the ranks make together.  put: what is done with its result, flat.
 
         memory: of an alltoall of view's rows; where these are as many as fit, the result is there already.
+        sorted_rows: of an alltoall whose result comes in the order of the process set: elements of a row.
         """
 
         def complete() -> None:
-            rows = sum(_native.take_splits(handle, self._size)) if isinstance(memory, tuple) else 0
-            if isinstance(memory, tuple) and rows * view[2][1] * item_bytes_of(view) == memory[1]:
+            rows = _native.take_splits(handle, self._size) if sorted_rows or isinstance(memory, tuple) else ()
+            if isinstance(memory, tuple) and sum(rows) * view[2][1] * item_bytes_of(view) == memory[1]:
                 _native.release(handle)
-            else:
-                put(self._take(handle, view, dense[0]))
+                return
+            flat = self._take(handle, view, dense[0])
+            if sorted_rows:
+                parts = torch.split(flat, [count * sorted_rows for count in rows])
+                flat = torch.cat([parts[place] for place in self._order])
+            put(flat)
 
         return GroupWork(self.state, [handle], outputs, dense, complete, seconds_of(opts))
 

@@ -32,11 +32,11 @@ from hvd._native import (
 from hvd._requests import HOST, U8, Operation, View
 from hvd.torch._group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one, real, seconds_of
 from hvd.torch._group_work import GroupWork
-from hvd.torch._point_to_point import PairLine
 from hvd.torch.ops import collectives, moving
 
 _Op: Any = dist.ReduceOp.RedOpType
-_REDUCES = {_Op.SUM: Sum, _Op.AVG: Average, _Op.MIN: Min, _Op.MAX: Max, _Op.PRODUCT: Product}
+# PREMUL_SUM: the sum of tensors that were multiplied before.
+_REDUCES = {_Op.SUM: Sum, _Op.AVG: Average, _Op.MIN: Min, _Op.MAX: Max, _Op.PRODUCT: Product, _Op.PREMUL_SUM: Sum}
 _FOLDS: dict[Any, Callable[..., torch.Tensor]] = {
     _Op.BAND: torch.bitwise_and,
     _Op.BOR: torch.bitwise_or,
@@ -48,6 +48,14 @@ _FOLDS: dict[Any, Callable[..., torch.Tensor]] = {
 def _reduction(opts: Any) -> Any:
     op = getattr(opts, "reduceOp", opts)
     return _Op.SUM if op is None else getattr(op, "op", op)
+
+
+def _multiply(tensors: Tensors, opts: Any) -> None:
+    """Each is multiplied in place, by what PREMUL_SUM was given: a number, or a tensor of one element."""
+    factor = getattr(opts, "reduceOp", opts).__getstate__()[1]
+    with torch.no_grad():
+        for tensor in tensors:
+            tensor.mul_(factor)
 
 
 # An allgather among no more ranks is as many broadcasts in place: its result needs no memory of its own, and no copy.
@@ -67,6 +75,8 @@ class GroupOperations(GroupCalls):
         reduce = _REDUCES.get(op)
         if reduce is None or (tensor.is_complex() and reduce not in (Sum, Average)):
             return self._folded(tensor, tensor, op, opts)
+        if op == _Op.PREMUL_SUM:
+            _multiply([tensor], opts)
         tensor = real(tensor)
         return self._in_place(Operation(ALLREDUCE, self._set, reduce), [tensor], [collectives.dense(tensor)], opts)
 
@@ -75,9 +85,11 @@ class GroupOperations(GroupCalls):
         reduce = _REDUCES.get(op)
         if reduce is None:
             raise NotImplementedError(f"hvd: allreduce_coalesced has no reduction {op}")
-        plain = [real(tensor) for tensor in tensors]
-        if not plain:
+        if not tensors:
             return GroupWork(self.state, (), tensors)
+        if op == _Op.PREMUL_SUM:
+            _multiply(tensors, opts)
+        plain = [real(tensor) for tensor in tensors]
         return self._in_place(Operation(ALLREDUCE, self._set, reduce), plain, [collectives.dense(t) for t in plain], opts)
 
     def _folded(self, tensor: torch.Tensor, into: torch.Tensor, op: Any, opts: Any) -> GroupWork:
@@ -131,7 +143,7 @@ class GroupOperations(GroupCalls):
 
     def broadcast(self, tensors: Any, opts: Any = None) -> GroupWork:
         tensor = real(one(tensors, "broadcast"))
-        operation = Operation(BROADCAST, self._set, Sum, getattr(opts, "rootRank", 0))
+        operation = Operation(BROADCAST, self._set, Sum, self._order[getattr(opts, "rootRank", 0)])
         return self._in_place(operation, [tensor], [moving.dense(tensor)], opts)
 
     # ---- allgather
@@ -157,7 +169,7 @@ class GroupOperations(GroupCalls):
                 if parts[self._place].data_ptr() != mine.data_ptr() or not mine.is_contiguous():
                     parts[self._place].copy_(mine.reshape(parts[self._place].shape))
                 for root, part in enumerate(parts):
-                    operations.append(Operation(BROADCAST, self._set, Sum, root))
+                    operations.append(Operation(BROADCAST, self._set, Sum, self._order[root]))
                     tensors.append(real(part))
         return self._in_place_group(operations, tensors, outputs, opts)
 
@@ -169,7 +181,7 @@ class GroupOperations(GroupCalls):
 
         def complete() -> None:
             for handle, view, (work, _), tensors in zip(handles, views, dense, into):
-                fill(tensors, self._take(handle, view, work), "allgather")
+                fill([tensors[rank] for rank in self._by_set], self._take(handle, view, work), "allgather")
 
         return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
@@ -219,6 +231,12 @@ class GroupOperations(GroupCalls):
                 raise NotImplementedError("hvd: several tensors are reduced and scattered together by SUM or AVG only")
             whole = inputs[0].detach().clone()
             return self._sliced(outputs[0], whole, self._place * outputs[0].numel(), opts)
+        if not self._in_order:
+            inputs = [tensor.detach().reshape(self._size, -1)[self._by_set] for tensor in inputs]
+        elif _reduction(opts) == _Op.PREMUL_SUM:
+            inputs = [tensor.detach().clone() for tensor in inputs]
+        if _reduction(opts) == _Op.PREMUL_SUM:
+            _multiply(inputs, opts)
         dense = [collectives.dense(real(tensor)) for tensor in inputs]
         views: list[View] = [(view[0], view[1], (self._size, prod(view[2]) // self._size), view[3]) for _, view in dense]
         operation = Operation(REDUCESCATTER, self._set, reduce)
@@ -262,13 +280,17 @@ class GroupOperations(GroupCalls):
         self, mine: Dense, rows: Sequence[int], row: int, opts: Any, outputs: Any, put: Any, into: torch.Tensor | None = None
     ) -> GroupWork:
         """rows: how many go to each rank; row: elements of one.  into: has room for what comes, if it is as expected."""
+        if not self._in_order:
+            parts = torch.split(mine[0].reshape(-1), [count * row for count in rows])
+            mine, into = moving.dense(torch.cat([parts[rank] for rank in self._by_set])), None
+            rows = [rows[rank] for rank in self._by_set]
         work, view = mine
         address, code, _, device = flattened(view)
         unit = row * (2 if work.is_complex() else 1)
         given = (address, code, (sum(rows), unit), device)
         memory = 0 if into is None else memory_of(into, mine[0], given)
         handle = self._submit(Operation(ALLTOALL, self._set), given, (code, unit), memory, tuple(rows))
-        return self._moved(handle, given, mine, outputs, opts, put, memory)
+        return self._moved(handle, given, mine, outputs, opts, put, memory, 0 if self._in_order else row)
 
     def all_to_all_single(
         self, output: torch.Tensor, input: torch.Tensor, output_splits: Any, input_splits: Any, opts: Any = None
@@ -369,24 +391,14 @@ class GroupOperations(GroupCalls):
 
     # ---- send, recv
 
-    def _message(self, tensors: Any, other: int, source: int, tag: int, what: str) -> GroupWork:
-        tensor = one(tensors, what)
-        if other == self._place or not 0 <= other < self._size:
-            raise ValueError(f"{what}: rank {other} is not another rank of a group of {self._size}")
-        pair = self._pairs.get(other)
-        if pair is None:
-            mine, its = self._ranks[self._place], self._ranks[other]
-            pair = self._pairs[other] = PairLine(self.state, self._sets, (min(mine, its), max(mine, its)))
-        return pair.add(tensor, self._ranks[source], tag)
-
     def send(self, tensors: Any, dst_rank: int, tag: int = 0) -> GroupWork:
-        return self._message(tensors, dst_rank, self._place, tag, "send")
+        return self._messages.send(one(tensors, "send"), dst_rank, tag)
 
     def recv(self, tensors: Any, src_rank: int, tag: int = 0) -> GroupWork:
-        return self._message(tensors, src_rank, src_rank, tag, "recv")
+        return self._messages.recv(one(tensors, "recv"), src_rank, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> GroupWork:
-        raise NotImplementedError("hvd: recv needs a source rank (src=...)")
+        return self._messages.recv_any(one(tensors, "recv"), tag)
 
     # older names
     _allgather_base = all_gather_single

@@ -1,4 +1,4 @@
-"""The process sets that torch's groups run in.
+"""The process sets that torch's groups run in, and the letters that ranks send each other about them.
 
 torch makes a group where its members are, and tells the other ranks nothing; the runtime makes a process set with all
 ranks of the world.  So each rank has a thread that makes the sets that others ask for, through torch's store: every
@@ -39,7 +39,12 @@ class GroupSets:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._read = 0  # letters
-        if size > 1:
+        self._readers: dict[str, Callable[..., None]] = {}
+
+    def start(self, readers: dict[str, Callable[..., None]]) -> None:
+        """Letters are read from now on.  readers: kind → who is called with its words, by this object's thread."""
+        self._readers = readers
+        if self._size > 1:
             self._thread = threading.Thread(target=self._serve, name="hvd groups", daemon=True)
             self._thread.start()
             atexit.register(self.close)
@@ -79,6 +84,14 @@ class GroupSets:
         assert made is not None
         return made
 
+    def tell(self, kind: str, *words: Any) -> None:
+        """Every rank's reader of this kind is called with these words, which JSON can have.  This rank's too."""
+        self._post(json.dumps([kind, *words]))
+
+    def first(self, name: str) -> bool:
+        """Whether this rank is the first of all to ask for this name."""
+        return bool(self._store.add(f"first/{name}", 1) == 1)
+
     def close(self) -> None:
         """Ends the thread.  Nothing can be asked for afterwards.
 
@@ -110,21 +123,26 @@ class GroupSets:
         try:
             # A connection of its own, so that others need not wait behind this one.
             mine = self._store.clone() if hasattr(self._store, "clone") else None
-            while True:
-                key = f"{self._rank}/{self._read + 1}"
-                if mine is not None:
-                    mine.wait([key], _LONG)
+            while (letter := self._next_letter(mine)) != _END:
+                words = json.loads(letter)
+                if isinstance(words[0], str):
+                    self._readers[words[0]](*words[1:])
                 else:
-                    while not self._store.check([key]):
-                        time.sleep(_LOOK_SECONDS)
-                letter = self._store.get(key).decode()
-                if letter == _END:
-                    self._store.add("ended", 1)
-                    return
-                self._make(tuple(json.loads(letter)))
+                    self._make(tuple(words))
                 self._read += 1
-        except Exception:  # the store ends with the job
+            self._store.add("ended", 1)
+        except RuntimeError:  # the store ends with the job
             return
+
+    def _next_letter(self, mine: Any) -> str:
+        """Waits for it.  mine: this thread's connection to the store; None: the store has none."""
+        key = f"{self._rank}/{self._read + 1}"
+        if mine is not None:
+            mine.wait([key], _LONG)
+        else:
+            while not self._store.check([key]):
+                time.sleep(_LOOK_SECONDS)
+        return str(self._store.get(key).decode())
 
     def _make(self, key: tuple[int, ...]) -> None:
         made: ProcessSet | Exception

@@ -1,6 +1,7 @@
 """send and recv: a broadcast in a process set of two ranks.
 
 A pair's set is made when the two first talk, while their calls wait in line; in a world of two it is the world.
+A receive from any source learns first which rank has sent (_any_source.py).
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
+from math import prod
 
 import torch
 
 from hvd import _native
 from hvd._native import BROADCAST, Sum
 from hvd._requests import U8, Operation, Request
+from hvd.torch._any_source import AnySource, SentMessages
 from hvd.torch._group_sets import GroupSets
 from hvd.torch._group_work import GroupState, GroupWork, under_way
 from hvd.torch.ops import moving
@@ -25,20 +28,26 @@ _NAMES = 64  # messages of one tag that can be under way at the same time
 class Message(GroupWork):
     """A send or a receive.  handles come when the pair's process set is there, and its turn has come."""
 
-    def __init__(self, group: GroupState, tensors: list[torch.Tensor], work: torch.Tensor, request: tuple[Any, ...]) -> None:
-        super().__init__(group, (), tensors, owner=(tensors, work))
-        self.request = request
+    # Given by the pair's line:
+    root: int  # of the pair's two ranks
+    name: bytes
+
+    def __init__(self, group: GroupState, tensor: torch.Tensor, source: int) -> None:
+        """source: the sender's rank in the group; -1: not known yet."""
+        work, (address, code, shape, device) = moving.dense(tensor)
+        super().__init__(group, (), [tensor], owner=([tensor], work))
+        self.source = source
+        self._view = (address, U8, (prod(shape) * _native.ITEM_BYTES[code],), device)
         self._ended = False
         self._begun = threading.Event()
-        if work is not tensors[0]:
+        if work is not tensor:
             self._complete = self._put_back
 
     def begin(self, process_set: int) -> None:
         """Hands it to the runtime."""
-        root, name, view = self.request
         try:
-            operation = Operation(BROADCAST, process_set, Sum, root)
-            self._handles = (_native.submit(Request(operation, name, view, view[0])),)
+            operation = Operation(BROADCAST, process_set, Sum, self.root)
+            self._handles = (_native.submit(Request(operation, self.name, self._view, self._view[0])),)
             under_way[self._handles[0]] = self
         except Exception as error:
             self.refuse(error)
@@ -51,7 +60,10 @@ class Message(GroupWork):
         self._begun.set()
 
     def source_rank(self) -> int:
-        return int(self.request[0])
+        """The sender's rank in the group.  Of a receive from any source: once it has been waited for."""
+        return self.source
+
+    _source_rank = source_rank
 
     def _put_back(self) -> None:
         _native.release(self._handles[0])
@@ -87,31 +99,29 @@ class PairLine:
         self._counts: dict[tuple[int, int], int] = {}
         self._last: dict[bytes, Message] = {}
 
-    def add(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
-        """A message from world rank source to the other one."""
-        work, (address, code, shape, device) = moving.dense(tensor)
-        count = 1
-        for size in shape:
-            count *= size
-        view = (address, U8, (count * _native.ITEM_BYTES[code],), device)
-        use = self._counts.get((source, tag), 0)
+    def count(self, source: int, tag: int) -> int:
+        """How many messages of this tag world rank source has given to the other one."""
+        return self._counts.get((source, tag), 0)
+
+    def add(self, message: Message, source: int, tag: int) -> None:
+        """The next message from world rank source to the other one."""
+        use = self.count(source, tag)
         self._counts[source, tag] = use + 1
         target = self._ranks[0] if source == self._ranks[1] else self._ranks[1]
-        name = f"{self._group.label}/send {source} to {target} tag {tag} #{use % _NAMES + 1}".encode()
-        earlier = self._last.get(name)
+        message.root = self._ranks.index(source)
+        message.name = f"{self._group.label}/send {source} to {target} tag {tag} #{use % _NAMES + 1}".encode()
+        earlier = self._last.get(message.name)
         if earlier is not None and not earlier.is_completed():
             earlier.wait()
-        message = Message(self._group, [tensor], work, (self._ranks.index(source), name, view))
-        self._last[name] = message
+        self._last[message.name] = message
         with self._lock:
             if self._number is not None:
                 message.begin(self._number)
-                return message
+                return
             self._line.append(message)
             ask, self._asked = not self._asked, True
         if ask:
             self._sets.ask(self._ranks, self._open)
-        return message
 
     def _open(self) -> None:
         """The pair's process set is there, or it cannot be made."""
@@ -128,3 +138,62 @@ class PairLine:
             self._number = number
             while self._line:
                 self._line.popleft().begin(number)
+
+
+class PointToPoint:
+    """The messages of one group on this rank.  ranks: of the world, in the group's order; place: this rank's, among them."""
+
+    def __init__(self, group: GroupState, sets: GroupSets, sent: SentMessages, ranks: Sequence[int], place: int) -> None:
+        self._group = group
+        self._ranks = ranks
+        self._place = place
+        self._sent = sent
+        self._sets = sets
+        self._pairs: dict[int, PairLine] = {}  # by the other's rank in the world
+        self._any = AnySource(sent, group.label, self._taken, self._place_message)
+
+    def send(self, tensor: torch.Tensor, target: int, tag: int) -> Message:
+        """target: of the group, as all ranks here."""
+        other, mine = self._other(target, "send"), self._ranks[self._place]
+        message, pair = Message(self._group, tensor, self._place), self._pair(other)
+        pair.add(message, mine, tag)
+        self._sent.add(self._group.label, other, tag, pair.count(mine, tag))
+        return message
+
+    def recv(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
+        other = self._other(source, "recv")
+        message = Message(self._group, tensor, source)
+        self._pair(other).add(message, other, tag)
+        return message
+
+    def recv_any(self, tensor: torch.Tensor, tag: int) -> Message:
+        if len(self._ranks) == 1:
+            raise ValueError("recv: this group has no other rank")
+        message = Message(self._group, tensor, -1)
+        self._any.add(message, tag)
+        return message
+
+    def _other(self, rank: int, what: str) -> int:
+        """Its rank in the world."""
+        if rank == self._place or not 0 <= rank < len(self._ranks):
+            raise ValueError(f"{what}: rank {rank} is not another rank of a group of {len(self._ranks)}")
+        return self._ranks[rank]
+
+    def _pair(self, other: int) -> PairLine:
+        pair = self._pairs.get(other)
+        if pair is None:
+            mine = self._ranks[self._place]
+            pair = self._pairs[other] = PairLine(self._group, self._sets, (min(mine, other), max(mine, other)))
+        return pair
+
+    def _taken(self, tag: int) -> dict[int, int]:
+        """How many messages each other rank of the group has given to this one."""
+        taken = dict.fromkeys(self._ranks, 0)
+        del taken[self._ranks[self._place]]
+        for other, pair in list(self._pairs.items()):
+            taken[other] = pair.count(other, tag)
+        return taken
+
+    def _place_message(self, message: Message, source: int, tag: int) -> None:
+        message.source = self._ranks.index(source)
+        self._pair(source).add(message, source, tag)

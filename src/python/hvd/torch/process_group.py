@@ -14,10 +14,12 @@ import torch
 
 from hvd import _world
 from hvd.process_sets import ProcessSet, global_process_set
+from hvd.torch._any_source import SentMessages
 from hvd.torch._group_operations import GroupOperations
 from hvd.torch._group_profile import TITLES, profiled
 from hvd.torch._group_sets import GroupSets
 from hvd.torch._group_work import GroupState
+from hvd.torch._point_to_point import PointToPoint
 
 __all__ = ["HvdBackend", "HvdProcessGroup", "create"]
 
@@ -35,7 +37,7 @@ def _text_of(ranks: tuple[int, ...]) -> str:
 class _Common(GroupOperations):
     """What both kinds of group are."""
 
-    def begin(self, options: Any, sets: GroupSets, ranks: tuple[int, ...], process_set: ProcessSet) -> None:
+    def begin(self, options: Any, sets: GroupSets, sent: SentMessages, ranks: tuple[int, ...], process_set: ProcessSet) -> None:
         """ranks: of the world, in the group's order."""
         label = "c10d/world"
         if options.global_ranks_in_group:  # some names are long hashes
@@ -48,7 +50,10 @@ class _Common(GroupOperations):
         self._sets = sets
         self._store = options.store
         self._is_world = not options.global_ranks_in_group
-        self._pairs = {}
+        self._by_set = sorted(range(len(ranks)), key=ranks.__getitem__)
+        self._order = sorted(range(len(ranks)), key=self._by_set.__getitem__)
+        self._in_order = self._by_set == list(range(len(ranks)))
+        self._messages = PointToPoint(self.state, sets, sent, ranks, self._place)
 
     def shutdown(self) -> None:
         """Called by destroy_process_group, while the store is there."""
@@ -79,6 +84,11 @@ class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
 
     def __init__(self, options: Any) -> None:
         _c10d.Backend.__init__(self, options.group_rank, options.group_size)
+        self._options = _c10d.Backend.Options("hvd", options.timeout)
+
+    @property
+    def options(self) -> Any:
+        return self._options
 
 
 class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
@@ -92,6 +102,7 @@ class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
 
 
 _sets: GroupSets | None = None
+_sent: SentMessages | None = None  # whenever _sets is
 
 
 def _check_world(options: Any) -> None:
@@ -113,7 +124,7 @@ def create(options: Any, _: Any = None) -> Any:
 
     Errors: RuntimeError where the ranks are not hvdrun's; TimeoutError where a rank of the world has ended already.
     """
-    global _sets
+    global _sets, _sent
     ranks = tuple(options.global_ranks_in_group)
     if not ranks:
         _check_world(options)
@@ -121,22 +132,22 @@ def create(options: Any, _: Any = None) -> Any:
         if _sets is not None:
             _sets.close()
         _sets = GroupSets(_c10d.PrefixStore("sets", options.store), options.group_rank, options.group_size)
-    elif list(ranks) != sorted(ranks):
-        raise ValueError(f"hvd: a group's ranks are in the order of the world, not {list(ranks)} (sort_ranks=True)")
-    elif _sets is None:
+        _sent = SentMessages(_sets, options.group_rank)
+        _sets.start(_sent.readers)
+    if _sets is None or _sent is None:
         raise RuntimeError('hvd: a group needs a default group whose backend is "hvd"')
     seconds = options.timeout.total_seconds()
-    process_set = global_process_set if len(ranks) == _world.size() else _sets.wait_for(ranks, seconds)
+    process_set = global_process_set if len(ranks) == _world.size() else _sets.wait_for(sorted(ranks), seconds)
     backend = _backend(options)
     if backend is not None:
-        backend.begin(options, _sets, ranks, process_set)
+        backend.begin(options, _sets, _sent, ranks, process_set)
     # Ours alone, or one of several backends?
     if getattr(options, "process_group", None) is not None and options.process_group.name() not in ("custom", "hvd"):
         if backend is None:
             raise RuntimeError('hvd beside another backend, as in "cpu:hvd,cuda:nccl", needs torch 2.15 (alone it does not)')
         return backend
     whole = HvdProcessGroup(options)
-    whole.begin(options, _sets, ranks, process_set)
+    whole.begin(options, _sets, _sent, ranks, process_set)
     if backend is not None:
         whole._set_default_backend(_CUSTOM)
         for device in ("cpu", "cuda"):
