@@ -20,6 +20,7 @@
 #include "placement/gpu_paths.h"
 #include "placement/machine_text.h"
 #include "placement/rank_resources.h"
+#include "rank/diagnostics/error_file.h"
 #include "rank/diagnostics/gpu_death.h"
 #include "trace/trace_decoder.h"
 #include "wire/daemon_manifest.h"
@@ -197,6 +198,14 @@ void machine(const std::string& s) {
   }
 }
 
+/// A script's own file: any text is well, and most says nothing.
+void error_file(const std::string& s) { hold(rank::recorded_error(s).size() <= s.size()); }
+
+std::vector<std::string> error_file_samples() {
+  return {R"({"message": {"message": "E: x", "extraInfo": {"py_callstack": "Traceback", "timestamp": "1"}}})",
+          R"({"message": "E: x"})"};
+}
+
 /// A rank's last words; the first line is what its GPU's driver reported: Xid numbers.
 void gpu_death(const std::string& s) {
   const auto [numbers, last_words] = cut(s);
@@ -355,7 +364,8 @@ const std::vector<Parser>& parsers() {
                                  {"link", link_packets, link_samples},
                                  {"answers", answers, answer_samples},
                                  {"machine", machine, machine_samples},
-                                 {"gpu-death", gpu_death, gpu_death_samples}};
+                                 {"gpu-death", gpu_death, gpu_death_samples},
+                                 {"error-file", error_file, error_file_samples}};
     for (const auto& more : {runtime_parsers(), stream_parsers()}) table.insert(table.end(), more.begin(), more.end());
     return table;
   }();

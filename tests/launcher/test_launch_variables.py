@@ -65,6 +65,26 @@ def test_a_job_inside_a_rank_of_torchrun_meets_at_a_place_of_its_own() -> None:
     assert got["TORCHELASTIC_RUN_ID"] == got["HVD_JOB"]
 
 
+RECORD = """
+import json, os, sys
+if os.environ["RANK"] == "1":
+    stack = {"py_callstack": "Traceback: seen\\nValueError: bad"}
+    with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+        json.dump({"message": {"message": "ValueError: bad", "extraInfo": stack}}, file)
+    os._exit(1)
+"""
+
+
+def test_what_torchs_record_wrote_is_told() -> None:
+    done = hvdrun.run("-np", "2", "--", sys.executable, "-c", RECORD)
+    assert done.returncode == 1
+    assert "rank 1 on localhost ended with exit code 1 (ValueError: bad)" in done.stderr and "Traceback: seen" in done.stderr
+    env = hvdrun.environment(TORCHELASTIC_ERROR_FILE="/dev/null")
+    assert environments(ranks=1, env=env)[0]["TORCHELASTIC_ERROR_FILE"] == "/dev/null"
+    done = hvdrun.run("-np", "2", "--", sys.executable, "-c", RECORD, env=env)
+    assert done.returncode == 1 and "ValueError" not in done.stderr
+
+
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_a_script_of_torch_distributed_runs_unchanged(mpirun: str) -> None:
     pytest.importorskip("torch")

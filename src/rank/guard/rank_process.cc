@@ -53,9 +53,10 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   // Another key than the guards': a rank that gives its own away gives nobody hvdrun's.
   const bool many_hosts = m.local_size < m.size;
   const Fd key = many_hosts ? text_in_memory("hvd-key", sha256_hex("hvd: ranks of the job\n" + secret)) : Fd();
-  const LaunchPlan p =
+  LaunchPlan p =
       plan_launch(m, mine, binding,
                   {theirs.get(), payload_fd, stack_.fd(), status_page_.fd(), recorder_.fd(), key.get(), meeting.get()});
+  if (const std::string path = error_file_.path(); !path.empty()) p.launch.env.try_emplace(error_file_variable, path);
   cwd_ = p.launch.cwd;
   const auto temporary = p.launch.env.find("TMPDIR");
   temporary_folder_ = temporary == p.launch.env.end() ? "/tmp" : temporary->second;
@@ -310,6 +311,7 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
     const bool by_exception = WIFEXITED(*status_) && WEXITSTATUS(*status_) == 1;
     r.traceback_shown = held.empty() && by_exception && !err_.shown_traceback().empty();
     r.traceback = r.traceback_shown ? err_.shown_traceback() : held;
+    if (r.traceback.empty() && r.cause == wire::Cause::exited) r.traceback = error_file_.read();
   }
   if (!rest.empty()) outbox.add(wire::Type::output, '\2' + rest);
   r.tail = tail_.lines();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "rank/diagnostics/error_file.h"
 #include "rank/diagnostics/oom.h"
 #include "rank/diagnostics/recorder_reader.h"
 #include "rank/diagnostics/stack_capture.h"
@@ -103,6 +104,7 @@ class RankProcess {
   Output out_{tail_, false}, err_{tail_, true};
   MemoryGroup memory_;
   StackCapture stack_;
+  ErrorFile error_file_;
   StatusPageReader status_page_;
   RecorderReader recorder_;
   StatusChanges news_;
