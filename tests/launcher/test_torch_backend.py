@@ -13,7 +13,7 @@ from support import hvdrun
 
 torch = pytest.importorskip("torch")
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
-FRONT = "import hvd.torch, torch, torch.distributed as dist\n"
+FRONT = "import hvd.torch, time, torch, torch.distributed as dist\n"
 
 
 def run(folder: pathlib.Path, script: str, *args: str, ranks: int = 2, env: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
@@ -85,6 +85,24 @@ dist.destroy_process_group()
     done = run(tmp_path, script)
     assert done.returncode == 0, done.stderr
     assert "[1 localhost] ProcessGroup [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]" in done.stdout
+
+
+def test_a_receive_from_any_source_ends_when_nobody_can_answer(tmp_path: pathlib.Path) -> None:
+    """Rank 0, which leaves, ends the letters between ranks."""
+    script = """
+dist.init_process_group("hvd")
+if dist.get_rank() == 2:
+    begin = time.monotonic()
+    for _ in range(2):
+        try:
+            dist.recv(torch.zeros(1))
+        except RuntimeError as error:
+            print("told:", error, time.monotonic() - begin < 20, flush=True)
+dist.destroy_process_group()
+"""
+    done = run(tmp_path, script, ranks=3)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("told: hvd: rank 0 has left torch.distributed") == done.stdout.count("named True") == 2
 
 
 def test_torchs_own_entry_point(tmp_path: pathlib.Path) -> None:

@@ -30,8 +30,9 @@ class SentMessages:
         self._lock = threading.Lock()
         self._sent: dict[_Key, int] = {}
         self._asked: dict[_Key, tuple[str, int]] = {}  # → the question, and how many messages its receiver has taken
-        self._receivers: dict[str, Callable[[str, int, int], None]] = {}  # by group
-        self.readers = {_ASK: self._asked_for, _ANSWER: self._answered}
+        self._receivers: dict[str, AnySource] = {}  # by group
+        self._over: Exception | None = None
+        self.readers: dict[str, Callable[..., None]] = {_ASK: self._asked_for, _ANSWER: self._answered}
 
     def add(self, group: str, receiver: int, tag: int, count: int) -> None:
         """This rank has sent so many messages by now."""
@@ -44,16 +45,24 @@ class SentMessages:
         if count > taken:
             self._answer(group, receiver, question, count)
 
-    def ask(self, group: str, tag: int, number: int, taken: dict[int, int], answered: Callable[[str, int, int], None]) -> str:
-        """Asks the ranks in taken, the question's name is returned.
+    def ask(self, receiver: AnySource, group: str, tag: int, number: int, taken: dict[int, int]) -> str:
+        """Asks the ranks in taken, how many messages of each were received; the question's name is returned.
 
-        taken: how many messages of each were received.  answered(question, rank, how many it has sent) is called by
-        another thread, sometimes more than once.
+        receiver.answered(question, rank, how many it has sent) is called by another thread, receiver.end(error) where no
+        answer can come any more.  Errors: that error.
         """
+        self._receivers[group] = receiver
+        if self._over is not None:
+            raise self._over
         question = f"{self._rank}/{group}/{number}"
-        self._receivers[group] = answered
         self._sets.tell(_ASK, question, group, self._rank, tag, {str(rank): count for rank, count in taken.items()})
         return question
+
+    def end(self, error: Exception) -> None:
+        """Called when no letter will come any more."""
+        self._over = error
+        for receiver in list(self._receivers.values()):
+            receiver.end(error)
 
     def _asked_for(self, question: str, group: str, receiver: int, tag: int, taken: dict[str, int]) -> None:
         if str(self._rank) not in taken:
@@ -72,7 +81,7 @@ class SentMessages:
 
     def _answered(self, question: str, group: str, receiver: int, source: int, count: int) -> None:
         if receiver == self._rank:
-            self._receivers[group](question, source, count)
+            self._receivers[group].answered(question, source, count)
 
 
 class AnySource:
@@ -104,28 +113,43 @@ class AnySource:
             if len(self._line) == 1:
                 self._ask()
 
+    def answered(self, question: str, source: int, count: int) -> None:
+        """source has sent so many messages."""
+        # Placing may have to wait for earlier messages, whose process set this very thread makes.
+        threading.Thread(target=self._settle, args=(question, source, count), name="hvd recv", daemon=True).start()
+
+    def end(self, error: Exception) -> None:
+        """No answer will come any more."""
+        if self._line:
+            threading.Thread(target=self._refuse, args=(error,), name="hvd recv", daemon=True).start()
+
     def _ask(self) -> None:
         """With the lock held, for the first in line."""
         self._asked += 1
         tag = self._line[0][1]
-        self._question = self._sent.ask(self._group, tag, self._asked, self._taken(tag), self._answered)
-
-    def _answered(self, question: str, source: int, count: int) -> None:
-        # Placing may have to wait for earlier messages, whose process set this very thread makes.
-        threading.Thread(target=self._settle, args=(question, source, count), name="hvd recv", daemon=True).start()
+        try:
+            self._question = self._sent.ask(self, self._group, tag, self._asked, self._taken(tag))
+        except RuntimeError as error:
+            self._refuse_all(error)
 
     def _settle(self, question: str, source: int, count: int) -> None:
         with self._lock:
-            if question != self._question:
+            if question != self._question or not self._line:
                 return  # of an earlier one
             message, tag = self._line[0]
-            try:
-                if count > self._taken(tag)[source]:  # else a receive that named it was given the message meanwhile
-                    self._line.popleft()
+            if count > self._taken(tag)[source]:  # else a receive that named it was given the message meanwhile
+                self._line.popleft()
+                try:
                     self._place(message, source, tag)
-                if self._line:
-                    self._ask()
-            except Exception as error:
-                for waiting in {message, *(later for later, _ in self._line)}:
-                    waiting.refuse(error)
-                self._line.clear()
+                except Exception as error:
+                    message.refuse(error)
+            if self._line:
+                self._ask()
+
+    def _refuse(self, error: Exception) -> None:
+        with self._lock:
+            self._refuse_all(error)
+
+    def _refuse_all(self, error: Exception) -> None:
+        while self._line:
+            self._line.popleft()[0].refuse(error)

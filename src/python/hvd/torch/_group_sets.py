@@ -40,10 +40,16 @@ class GroupSets:
         self._thread: threading.Thread | None = None
         self._read = 0  # letters
         self._readers: dict[str, Callable[..., None]] = {}
+        self._at_end: Callable[[Exception], None] | None = None
+        self._over: Exception | None = None  # no letter will be read again
 
-    def start(self, readers: dict[str, Callable[..., None]]) -> None:
-        """Letters are read from now on.  readers: kind → who is called with its words, by this object's thread."""
-        self._readers = readers
+    def start(self, readers: dict[str, Callable[..., None]], at_end: Callable[[Exception], None]) -> None:
+        """Letters are read from now on.
+
+        readers: kind → who is called with its words; at_end: is called when no more letters will come.  Both by this
+        object's thread.
+        """
+        self._readers, self._at_end = readers, at_end
         if self._size > 1:
             self._thread = threading.Thread(target=self._serve, name="hvd groups", daemon=True)
             self._thread.start()
@@ -53,7 +59,7 @@ class GroupSets:
         """Has the set of these ranks made.  All members ask.  then: called when found() has an answer, by any thread."""
         key = tuple(ranks)
         with self._changed:
-            known = key in self._made
+            known = key in self._made or self._over is not None
             if not known and then:
                 self._waiting.setdefault(key, []).append(then)
             first = not known and key not in self._asked and key[0] == self._rank
@@ -65,7 +71,7 @@ class GroupSets:
 
     def found(self, ranks: Sequence[int]) -> ProcessSet | None:
         """The set, once it is made.  Errors: what its making ended with."""
-        made = self._made.get(tuple(ranks))
+        made = self._made.get(tuple(ranks), self._over)
         if isinstance(made, Exception):
             raise made
         return made
@@ -75,7 +81,7 @@ class GroupSets:
         self.ask(ranks)
         key = tuple(ranks)
         with self._changed:
-            if not self._changed.wait_for(lambda: key in self._made, seconds):
+            if not self._changed.wait_for(lambda: key in self._made or self._over is not None, seconds):
                 raise TimeoutError(
                     f"a process set of ranks {list(ranks)} was not made within {seconds:.0f} s: all ranks of the job have a "
                     "part in it, so one of them has ended, or its process is stopped"
@@ -132,7 +138,24 @@ class GroupSets:
                 self._read += 1
             self._store.add("ended", 1)
         except RuntimeError:  # the store ends with the job
-            return
+            pass
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        over = RuntimeError(
+            "hvd: rank 0 has left torch.distributed (destroy_process_group, or its end): no group can be made any more, and "
+            "no message come from a source that is not named"
+        )
+        with self._changed:
+            self._over = over
+            waiting = [call for calls in self._waiting.values() for call in calls]
+            self._waiting.clear()
+            self._changed.notify_all()
+        if self._at_end is not None:
+            self._at_end(over)
+        for call in waiting:
+            call()
 
     def _next_letter(self, mine: Any) -> str:
         """Waits for it.  mine: this thread's connection to the store; None: the store has none."""

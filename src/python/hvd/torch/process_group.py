@@ -133,7 +133,7 @@ def create(options: Any, _: Any = None) -> Any:
             _sets.close()
         _sets = GroupSets(_c10d.PrefixStore("sets", options.store), options.group_rank, options.group_size)
         _sent = SentMessages(_sets, options.group_rank)
-        _sets.start(_sent.readers)
+        _sets.start(_sent.readers, _sent.end)
     if _sets is None or _sent is None:
         raise RuntimeError('hvd: a group needs a default group whose backend is "hvd"')
     seconds = options.timeout.total_seconds()
