@@ -460,19 +460,31 @@ def check_wrong_arguments():
     raises(ValueError, lambda: dist.send(torch.zeros(1), RANK))
 
 
-def check_after_destroy_it_can_be_made_again():
+def made_anew(path):
+    """The default group, from nothing."""
     dist.destroy_process_group()
     again = hvd.broadcast_object(tempfile.mktemp() if RANK == 0 else None)
     dist.init_process_group("cpu:hvd", init_method=f"file://{again}", rank=RANK, world_size=SIZE)
-    tensor = torch.ones(1)
-    dist.all_reduce(tensor)
+    if RANK == 0 and os.path.exists(path):
+        os.remove(path)
+    return again
+
+
+def check_after_destroy_it_can_be_made_again():
+    again = made_anew(path)
+    # Rank 0 leaves a call under way, and in the next world one has its place.
+    late = dist.new_group(timeout=timedelta(seconds=1))
+    if RANK == 0:
+        raises(RuntimeError, lambda: dist.all_reduce(torch.ones(2), group=late), "Timed out")
+    hvd.barrier()
+    again = made_anew(again)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=dist.new_group())
     same(tensor, SIZE)
     pair = dist.new_group([0, 1])
     if RANK < 2:
         dist.all_reduce(tensor, group=pair)
         same(tensor, 2 * SIZE)
     dist.destroy_process_group()
-    if RANK == 0:
-        for file in (path, again):
-            if os.path.exists(file):
-                os.remove(file)
+    if RANK == 0 and os.path.exists(again):
+        os.remove(again)

@@ -28,8 +28,8 @@ _LIMIT_SECONDS = 60.0  # torch may need long to find that its store has gone
 class GroupSets:
     """The sets of one world.  Any thread."""
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        """store: torch's, of all ranks."""
+    def __init__(self, store: Any, rank: int, size: int, world: int = 1) -> None:
+        """store: torch's, of all ranks.  world: how many there were on this rank, this one among them; rank 0's counts."""
         self._store = store
         self._rank = rank
         self._size = size
@@ -39,6 +39,10 @@ class GroupSets:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._read = 0  # letters
+        # An operation of an earlier world that timed out is under way still, and nothing may be called like it.
+        if rank == 0:
+            store.set("world", str(world))
+        self.world = int(store.get("world")) if size > 1 else world
         self._readers: dict[str, Callable[..., None]] = {}
         self._at_end: Callable[[Exception], None] | None = None
         self._over: Exception | None = None  # no letter will be read again

@@ -39,9 +39,10 @@ class _Common(GroupOperations):
 
     def begin(self, options: Any, sets: GroupSets, sent: SentMessages, ranks: tuple[int, ...], process_set: ProcessSet) -> None:
         """ranks: of the world, in the group's order."""
-        label = "c10d/world"
+        name = "world"
         if options.global_ranks_in_group:  # some names are long hashes
-            label = f"c10d/{str(options.group_id)[:12]}[{_text_of(ranks)}]"
+            name = f"{str(options.group_id)[:12]}[{_text_of(ranks)}]"
+        label = f"c10d/{name}" if sets.world == 1 else f"c10d.{sets.world}/{name}"
         self.state = GroupState(label, options.timeout.total_seconds())
         self._set = process_set.process_set_id or 0
         self._ranks = ranks
@@ -103,6 +104,7 @@ class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
 
 _sets: GroupSets | None = None
 _sent: SentMessages | None = None  # whenever _sets is
+_worlds = 0  # how often this rank has made the default group
 
 
 def _check_world(options: Any) -> None:
@@ -124,14 +126,15 @@ def create(options: Any, _: Any = None) -> Any:
 
     Errors: RuntimeError where the ranks are not hvdrun's; TimeoutError where a rank of the world has ended already.
     """
-    global _sets, _sent
+    global _sets, _sent, _worlds
     ranks = tuple(options.global_ranks_in_group)
     if not ranks:
         _check_world(options)
         ranks = tuple(range(options.group_size))
         if _sets is not None:
             _sets.close()
-        _sets = GroupSets(_c10d.PrefixStore("sets", options.store), options.group_rank, options.group_size)
+        _worlds += 1
+        _sets = GroupSets(_c10d.PrefixStore("sets", options.store), options.group_rank, options.group_size, _worlds)
         _sent = SentMessages(_sets, options.group_rank)
         _sets.start(_sent.readers, _sent.end)
     if _sets is None or _sent is None:
