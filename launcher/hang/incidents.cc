@@ -163,17 +163,17 @@ bool may_become_hang(const JobFacts& facts) {
   });
 }
 
-/// The one that goes on as @p incident: of the same ranks, else of some of them.
-Incidents::OpenIncident* Incidents::same(const Incident& incident) {
+/// The one that goes on as @p incident: of the same ranks, else of some of them, unless it goes on as another already.
+Incidents::OpenIncident* Incidents::same(const Incident& incident, double now) {
   for (OpenIncident& o : open_)
     if (o.incident.kind == incident.kind && o.incident.missing == incident.missing) return &o;
   for (OpenIncident& o : open_)
-    if (o.incident.kind == incident.kind && meet(o.incident.missing, incident.missing)) return &o;
+    if (o.seen < now && o.incident.kind == incident.kind && meet(o.incident.missing, incident.missing)) return &o;
   return nullptr;
 }
 
 void Incidents::take(const Incident& incident, double now, std::vector<IncidentNotice>& events) {
-  OpenIncident* o = same(incident);
+  OpenIncident* o = same(incident, now);
   if (!o && open_.size() >= most_open) return;
   if (!o) o = &open_.emplace_back();
   const bool grew = o->told && !std::includes(o->incident.missing.begin(), o->incident.missing.end(),
@@ -220,7 +220,13 @@ void Incidents::close(const JobFacts& facts, const std::vector<Incident>& curren
 
 std::vector<IncidentNotice> Incidents::look(const JobFacts& facts) {
   std::vector<IncidentNotice> events;
-  const std::vector<Incident> current = incidents_now(facts, patience_);
+  std::vector<Incident> current = incidents_now(facts, patience_);
+  // Those that go on unchanged come first: else one of them could be taken for another that has a rank in common.
+  std::stable_partition(current.begin(), current.end(), [&](const Incident& i) {
+    return std::any_of(open_.begin(), open_.end(), [&](const OpenIncident& o) {
+      return o.incident.kind == i.kind && o.incident.missing == i.missing;
+    });
+  });
   for (const Incident& i : current) take(i, facts.now, events);
   close(facts, current, events);
   return events;

@@ -101,7 +101,7 @@ class Incidents {
     double pause = 0;            ///< between the last two words
     bool given_up = false;
   };
-  OpenIncident* same(const Incident& incident);
+  OpenIncident* same(const Incident& incident, double now);
   void take(const Incident& incident, double now, std::vector<IncidentNotice>& events);
   void close(const JobFacts& facts, const std::vector<Incident>& current, std::vector<IncidentNotice>& events);
 

@@ -125,6 +125,16 @@ TEST_CASE("incidents: the few that took another branch are named, not those who 
   CHECK(late.until(30) == Told{"6 operation 1 grad(1) waiting 3"});
 }
 
+TEST_CASE("incidents: two at once that have a rank in common are each told once") {
+  Job job;
+  job.miss({2}, "send");
+  job.until(2);
+  job.miss({1, 2}, "barrier");
+  CHECK(job.until(60) == Told{"5 operation 2 send(1) waiting 3", "7 operation 1-2 barrier(1) waiting 2"});
+  job.facts.waits.erase(job.facts.waits.begin());
+  CHECK(job.until(100) == Told{"67 again operation 1-2 barrier(1) waiting 2"});
+}
+
 TEST_CASE("incidents: rank 0 is stopped, and cannot say who waits") {
   Job job;
   job.rank(0).stopped_since = 0;
