@@ -127,10 +127,10 @@ bool ElasticJob::survives(const wire::DeathRecord& death, double now) {
     return false;
   }
   const std::string name = was_member ? formatted("rank {}", place - world_.begin()) : std::string("a new worker");
-  causes_.push_back(name + " on " + death.host + " " + story(death));
+  causes_.push_back(name + " on " + w->worker.place.host + " " + story(death));
   if (const auto blocked = history_.failed(w->worker.place, now); !blocked || *blocked > 0)
-    lines_.push_back(formatted("slot {} of {} has failed again: it is left alone{}", w->worker.place.slot, death.host,
-                               blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
+    lines_.push_back(formatted("slot {} of {} has failed again: it is left alone{}", w->worker.place.slot,
+                               w->worker.place.host, blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
   if (!was_member) return true;
   if (!broken_) broken_at_ = now;
   broken_ = true;
