@@ -2,20 +2,34 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/file.h"
 #include "base/format.h"
+#include "base/own_file.h"
 
 namespace hvd::launcher {
 
 namespace {
 
 constexpr std::string_view prefix = "hvdrun-";
+constexpr std::size_t room_bytes = 4096;
 constexpr std::size_t most_socket_path_bytes = 107, most_name_bytes = 40;  // sockaddr_un; "/hvdrun-…/commands.sock"
+
+/// A folder can also be made where no file has room.  Throws Error.
+void check_room(const std::string& folder) {
+  const std::string path = folder + "/room";
+  const Fd file = open_own_file(path, WriteMode::truncate, 0600);
+  if (!write_all(file.get(), std::string(room_bytes, ' ')))
+    throw Error(Code::unavailable, folder, "cannot be written to: " + errno_text(errno));
+  ::unlink(path.c_str());
+}
 
 }  // namespace
 
@@ -26,13 +40,15 @@ JobFolder::JobFolder() {
     if (!parent || parent[0] != '/' || std::string_view(parent).size() + most_name_bytes > most_socket_path_bytes)
       continue;
     try {
-      folder_ = std::make_unique<OwnFolder>(parent, prefix, ::getpid());
+      auto folder = std::make_unique<OwnFolder>(parent, prefix, ::getpid());
+      check_room(folder->path());
+      folder_ = std::move(folder);
       sweep_own_folders(parent, prefix);
       return;
     } catch (const Error& e) { why = e.what(); }
   }
   throw Error(Code::unavailable, "", "no folder for the job can be made: " + why,
-              "set TMPDIR to a folder that can be written");
+              "set TMPDIR to a folder that can be written and has room");
 }
 
 std::vector<LivingFolder> folders_of_jobs() {

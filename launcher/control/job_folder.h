@@ -8,8 +8,8 @@
 
 namespace hvd::launcher {
 
-/// Made under $XDG_RUNTIME_DIR, else $TMPDIR, else /tmp.  The destructor removes the folder and its files.  The folder
-/// of an hvdrun that was killed by SIGKILL is removed by the next hvdrun.
+/// Made under $XDG_RUNTIME_DIR, else $TMPDIR, else /tmp: in the first that has room for files.  The destructor removes
+/// the folder and its files.  The folder of an hvdrun that was killed by SIGKILL is removed by the next hvdrun.
 class JobFolder {
  public:
   JobFolder();

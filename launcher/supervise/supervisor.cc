@@ -438,7 +438,8 @@ void Supervisor::abandon() noexcept {
     }
     if (starter_) starter_->signal(SIGTERM);
     for (int i = 0; starter_ && !starter_->status() && i < 10; ++i) {
-      if (session_) session_->pump({});
+      if (session_ && watch_)
+        session_->pump({});  // what the ranks tell goes to parts of which start() makes watch_ last
       ::poll(nullptr, 0, 30);
     }
     if (starter_) starter_->signal(SIGKILL);

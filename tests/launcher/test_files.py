@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -79,6 +80,34 @@ def test_another_user_and_any_umask(tmp_path: pathlib.Path, umask: int) -> None:
         assert (home / "logs/rank.1/stdout").read_text() == "there\n"
     finally:
         subprocess.run(["rm", "-rf", "--one-file-system", str(home)], check=True)
+
+
+@needs_root
+@pytest.mark.skipif(not shutil.which("unshare"), reason="a small file system of its own needs unshare")
+@pytest.mark.parametrize("room", ["size=16k", "nr_inodes=3", "nr_inodes=4", "nr_inodes=5", "nr_inodes=6"])
+def test_a_job_where_the_temporary_folder_is_full(tmp_path: pathlib.Path, room: str) -> None:
+    """It goes on elsewhere, or says in a line what is full: also where that shows once the ranks are being started."""
+    full = tmp_path / "full"
+    full.mkdir()
+    mount = (
+        'mount -t tmpfs -o "$0" tmpfs "$TMPDIR" && { head -c 1m /dev/zero >"$TMPDIR/big"; "$@"; status=$?; ls -A "$TMPDIR"; '
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount + "exit $status; }", room, hvdrun.program(), "-np", "2", "--", "true"],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=hvdrun.environment(**alone(full)),
+        timeout=60,
+    )
+    words = [line for line in done.stderr.splitlines() if line.startswith("hvdrun: ")]
+    if room == "size=16k" or done.returncode == 0:
+        assert (done.returncode, words) == (0, []), done.stderr
+    else:
+        assert done.returncode == 4, (done.returncode, done.stderr)
+        assert len(words) == 1 and "No space left on device" in words[0], done.stderr
+    assert done.stdout == "big\n"
 
 
 @needs_root
