@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,26 @@ def test_a_module_that_raises_on_import_shows_its_traceback(run, pickled, tmp_pa
     d = run(pickled(data, python=sys.executable, env={"PYTHONPATH": str(tmp_path)}), payload=data)
     assert d.death()["cause"] == "exited"
     assert "broken_module.py" in d.death()["traceback"]
+
+
+@pytest.mark.parametrize("by_value", [True, False], ids=["by-value", "from-module"])
+def test_a_setstate_that_raises_shows_its_traceback(run, pickled, mode: str, by_value: bool, tmp_path: Path) -> None:
+    """The pickle is one: what is wrong stands in the class, whose line is shown."""
+    body = "class Trainer:\n    def __setstate__(self, state):\n        raise ValueError('no such state')\n"
+    body += "    def __call__(self):\n        pass\n"
+    (tmp_path / "own_trainer.py").write_text(body)
+    space: dict = {"__name__": "__main__" if by_value else "own_trainer"}
+    sys.modules["own_trainer"] = module = types.ModuleType("own_trainer")
+    try:
+        exec(compile(body, str(tmp_path / "own_trainer.py"), "exec"), space)
+        module.Trainer = space["Trainer"]
+        trainer = space["Trainer"]()
+        trainer.rate = 0.1
+        data = cloudpickle.dumps(trainer)
+    finally:
+        del sys.modules["own_trainer"]
+    env = {**force(mode), "PYTHONPATH": f"{SITE}:{tmp_path}"}
+    death = run(pickled(data, python=sys.executable, env=env), payload=data).death()
+    assert death["cause"] == "exited", death
+    assert death["code"] == 1
+    assert "in __setstate__" in death["traceback"] and "ValueError: no such state" in death["traceback"], death

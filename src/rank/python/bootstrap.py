@@ -119,11 +119,15 @@ def make_unpickler(boot, pickle):
     return Unpickler
 
 
-def depth(traceback):
-    n = 0
+def is_the_unpicklers(traceback):
+    """Nothing but load, and what it or cloudpickle does for the unpickler: no line of a module or class of the user's."""
+    frames = []
     while traceback is not None:
-        n, traceback = n + 1, traceback.tb_next
-    return n
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    last = frames[-1]
+    ours = last.f_code.co_filename == load.__code__.co_filename
+    return len(frames) <= 2 and (ours or str(last.f_globals.get("__name__")).startswith("cloudpickle"))
 
 
 def absent_module(boot, error):
@@ -156,8 +160,8 @@ def load(boot, data):
     except ModuleNotFoundError as error:
         raise absent_module(boot, error) from None
     except Exception as error:
-        # Frames beyond load and find_class: a module that the pickle imports raised it, with a traceback worth seeing.
-        if depth(error.__traceback__) <= 2:
+        # A module that the pickle imports raised it, or a __setstate__, with a traceback worth seeing.
+        if is_the_unpicklers(error.__traceback__):
             raise refused(boot, error) from None
         if "code()" in str(error) or "code expected" in str(error):
             raise made_elsewhere(boot, "another version") from None
