@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/format.h"
 #include "base/leftovers.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -53,10 +54,16 @@ Fd sealed_memory(const std::string& bytes) {
 }
 
 /// A descriptor for each guard's connection and each rank's output files, where the usual 1024 do not do.
-void allow_files(std::size_t ranks) {
+/// @param all_here  all on this host, under our own daemon: with too few files it would end without a word
+void allow_files(std::size_t ranks, bool all_here) {
   rlimit files{};
-  const rlim_t wanted = 4 * ranks + 512;
+  const rlim_t wanted = 4 * ranks + 512, least = 2 * ranks + 32;
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+  if (all_here && files.rlim_max < least)
+    throw Error(Code::unavailable, "",
+                formatted("a process may open only {} files here, too few for {}", files.rlim_max,
+                          count_of(static_cast<long long>(ranks), "rank")),
+                formatted("raise the hard limit to {} or more (ulimit -Hn, or nofile in limits.conf)", wanted));
   files.rlim_cur = std::min(wanted, files.rlim_max);
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
@@ -87,7 +94,7 @@ void Supervisor::start() {
   started_wall_seconds_ = wall_seconds();
   next_progress_ = started_at_ + std::chrono::seconds(2);
   become_subreaper();
-  allow_files(job_.map.ranks.size());
+  allow_files(job_.map.ranks.size(), job_.map.all_local() && job_.launcher.kind == LauncherKind::daemons);
   const std::string timeline = job_.settings.text("timeline-filename");
   timeline_ = std::make_unique<JobTimeline>(
       timeline == "DYNAMIC" ? "" : timeline, job_.map,

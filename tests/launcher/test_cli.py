@@ -324,3 +324,14 @@ def test_an_environment_of_control_characters_reaches_the_ranks() -> None:
     done = hvdrun.run("-np", "1", "--", "sh", "-c", "printenv CONTROLS5 | wc -c", env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"[0 localhost] {(120 << 10) + 1}\n"
+
+
+def test_too_few_files_are_told_before_the_start() -> None:
+    """The hard limit leaves no room for the ranks' connections: the host's daemon would end without a word."""
+    limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # noqa: E731
+    done = hvdrun.run("-np", "32", "--", "true", preexec_fn=limits)
+    assert done.returncode == 4
+    said = "hvdrun: a process may open only 64 files here, too few for 32 ranks\n        raise the hard limit to 640 or more"
+    assert done.stderr.startswith(said), done.stderr
+    assert done.stderr.count("\n") == 2
+    assert hvdrun.run("-np", "2", "--", "true", preexec_fn=limits).returncode == 0
