@@ -103,8 +103,10 @@ std::vector<std::string> HostReader::hosts() {
     }
   }
   if (names[0].empty() || names[0][0] == '-')
-    fail(begin + 1, at_end() || peek() == ',' ? "a host name is missing"
-                                              : "a host name cannot begin with '" + std::string(1, line_[begin]) + "'");
+    fail(begin + 1,
+         at_end() || peek() == ',' ? "a host name is missing"
+                                   : "a host name cannot begin with '" + std::string(1, line_[begin]) + "'",
+         begin < line_.size() && line_[begin] == ':' ? "write an IPv6 address in brackets: [address]:slots" : "");
   return names;
 }
 

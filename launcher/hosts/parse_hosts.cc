@@ -51,7 +51,8 @@ Allocation parse_hosts(std::string_view text) {
   } while (reader.take(','));
   if (!reader.at_end())
     reader.fail(reader.column(), std::string("'") + reader.peek() + "' is not expected here",
-                "write host:slots,host:slots");
+                reader.peek() == '@' ? "write host:slots, and the user for ssh into ~/.ssh/config: Host, User"
+                                     : "write host:slots,host:slots");
   return allocation;
 }
 

@@ -68,9 +68,12 @@ std::string spoken(const Error& e) {
   std::string what = e.what();
   if (what.starts_with(e.where)) what.replace(0, e.where.size(), printable(e.where));
   std::string out;
-  for (const std::string& line : split(what, '\n'))
+  const auto add = [&out](const std::string& line) {
     out += (out.empty() ? "hvdrun: " : line.starts_with(indent) ? "" : indent) + printable(line) + "\n";
-  if (!e.hint.empty()) out += indent + printable(e.hint) + "\n";
+  };
+  for (const std::string& line : split(what, '\n')) add(line);
+  if (!e.hint.empty())
+    for (const std::string& line : split(e.hint, '\n')) add(line);
   return out;
 }
 

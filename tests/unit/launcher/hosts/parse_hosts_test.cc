@@ -40,6 +40,10 @@ TEST_CASE("hosts: mistakes in -H") {
   CHECK(hosts_error("a:") == "-H:3: the number of slots is missing (write host:slots, for example node1:4)");
   CHECK(hosts_error("a,,b") == "-H:3: a host name is missing");
   CHECK(hosts_error("") == "-H:1: a host name is missing");
+  CHECK(hosts_error("::1:2") ==
+        "-H:1: a host name cannot begin with ':' (write an IPv6 address in brackets: [address]:slots)");
+  CHECK(hosts_error("me@a:2") ==
+        "-H:3: '@' is not expected here (write host:slots, and the user for ssh into ~/.ssh/config: Host, User)");
   CHECK(hosts_error("a b") == "-H:3: 'b' is not expected here (write host:slots,host:slots)");
   CHECK(hosts_error("[zz]:1") == "-H:2: 'zz' is not an IPv6 address (write [address]:slots)");
   CHECK(hosts_error("n[3-1]") == "-H:3: the range runs backwards (write the smaller number first)");
