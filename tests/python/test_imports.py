@@ -66,3 +66,11 @@ else:
     found = subprocess.run([python(), "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
     # horovod.spark itself needs pyspark only when it is used.
     assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize("package", ["hvd", "horovod"])
+def test_a_name_of_a_framework_s_package_is_pointed_there(package):
+    code = f"import {package}\nassert not hasattr({package}, '__wrapped__')\n{package}.init()"
+    found = subprocess.run([python(), "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
+    said = f"AttributeError: module '{package}' has no attribute 'init': "
+    assert found.stderr.endswith(f"{said}use one framework's package, as in `import {package}.torch as hvd`\n"), found.stderr

@@ -38,4 +38,5 @@ def __getattr__(name: str) -> Any:
 
         globals()["run"] = run
         return run
-    raise AttributeError(f"module 'horovod' has no attribute {name!r}")
+    hint = "" if name.startswith("_") else ": use one framework's package, as in `import horovod.torch as hvd`"
+    raise AttributeError(f"module 'horovod' has no attribute {name!r}{hint}")

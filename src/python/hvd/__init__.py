@@ -32,4 +32,5 @@ def __getattr__(name: str) -> Any:
         from hvd._should_stop import should_stop as ask
 
         return ask
-    raise AttributeError(f"module 'hvd' has no attribute {name!r}")
+    hint = "" if name.startswith("_") else ": use one framework's package, as in `import hvd.torch as hvd`"
+    raise AttributeError(f"module 'hvd' has no attribute {name!r}{hint}")
