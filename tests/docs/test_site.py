@@ -134,3 +134,10 @@ def test_options_in_the_pages_are_there() -> None:
                 break  # what follows is the job's
             if word.startswith("-") and not word[1:].isdigit():
                 assert word.rstrip(";").split("=")[0] in known, (page, words)
+
+
+def test_pages_link_to_what_is_in_the_tree() -> None:
+    """They are read there too, unbuilt."""
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"
