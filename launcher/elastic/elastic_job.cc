@@ -188,6 +188,7 @@ void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
     workers_[worker.number] = {worker};
     orders->start.push_back(worker);
   }
+  if (!broken_ && !plan.start.empty()) orders->tell.assign(world_.begin(), world_.end());  // HostChange::none: it will be
 }
 
 void ElasticJob::invite(const WorldPlan& plan, ElasticOrders* orders) {
@@ -198,7 +199,7 @@ void ElasticJob::invite(const WorldPlan& plan, ElasticOrders* orders) {
   orders->invite = next;
   if (broken_ || next.empty() || next == world_) return;
   orders->change = change_to(next);
-  for (const std::int32_t m : world_) orders->tell.push_back(m);
+  orders->tell.assign(world_.begin(), world_.end());
 }
 
 HostChange ElasticJob::change_to(const std::vector<std::int32_t>& next) const {

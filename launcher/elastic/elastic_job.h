@@ -32,7 +32,7 @@ struct ElasticOrders {
   std::vector<ElasticWorker> start;                 ///< workers with new numbers
   std::optional<std::vector<std::int32_t>> invite;  ///< members of the next world, by rank; empty: nobody yet
   std::vector<int> tell;                            ///< workers that are to meet again at their next commit
-  HostChange change = HostChange::none;             ///< what they are told
+  HostChange change = HostChange::none;             ///< what they are told; none: workers are being started
   std::vector<int> dismiss;                         ///< workers that are in no world any more: meetings refuse them
   std::vector<int> stop;                            ///< of these, those that do not leave by themselves
   std::string end;                                  ///< why the job cannot go on; empty: it does

@@ -53,7 +53,7 @@ enum class Type : std::uint16_t {
   stacks = 39,           ///< asks for a stack: "native", or empty for Python frames only
   input = 40,            ///< a piece of the rank's standard input; an empty piece ends it
   complete = 41,         ///< all ranks have come: nobody else is to connect to the daemon of this host
-  host_change = 43,      ///< u8: 1 hosts were removed, 2 added, 3 both; the rank sees it in its status page
+  host_change = 43,      ///< u8: 1 hosts were removed, 2 added, 3 both, 0 will be; the rank sees it in its status page
   start_rank = 44,       ///< i32, to a host daemon: it starts a guard more, for the worker of that number
   ask_operations = 45,   ///< u32: at most so many of the rank's last operations are sent
   live_report = 46,      ///< JSON, as hvd.report() gives it: steps, times, findings of the last half minute

@@ -169,6 +169,43 @@ def test_one_rank_of_pytorch_becomes_two(tmp_path: pathlib.Path) -> None:
     assert result(done)["size"] == 2
 
 
+LOOKS_FOR_HOSTS = """
+import os, pathlib, time
+if os.environ["HVD_RANK"] != "0":
+    time.sleep(3)
+import hvd.numpy as hvd
+from hvd import elastic
+hvd.init()
+state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, done=False)
+
+@elastic.run
+def train(state):
+    while not state.done:
+        pathlib.Path("found").touch()
+        begin = time.monotonic()
+        while state._host_messages.empty():
+            assert time.monotonic() - begin < 2, "no word of new hosts"
+            time.sleep(0.1)
+        state.done = True
+        state.commit()
+    print("ranks:", hvd.size())
+
+train(state)
+"""
+
+
+def test_a_script_that_looks_for_new_hosts_itself_hears_of_them_when_their_ranks_are_ready(tmp_path: pathlib.Path) -> None:
+    """Horovod's own test scripts look for 3 seconds, and new ranks may import longer than that."""
+    (tmp_path / "train.py").write_text(LOOKS_FOR_HOSTS)
+    discover = tmp_path / "discover"
+    discover.write_text(f"#!/bin/sh\ntest -e {tmp_path}/found && echo localhost:2 || echo localhost:1\n")
+    discover.chmod(0o755)
+    options = ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(discover)]
+    done = hvdrun.run(*options, *hvdrun.python_args(), "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ranks: 2") == 2
+
+
 @pytest.mark.parametrize("what", [pytest.param(w, marks=pytest.mark.nightly) if w == "hangs" else w for w in DISCOVERIES])
 def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
     """The job stays where it is, and grows when the script is well again."""

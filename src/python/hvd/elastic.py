@@ -50,12 +50,16 @@ class HostUpdateResult:
 _PAGE_BYTES, _PAGE_MARK, _HOST_CHANGES_AT = 4096, 0x31796C6C61745648, 4088
 
 
+_WORKERS_SECONDS, _LOOK_SECONDS = 60.0, 0.01
+
+
 class _HostChanges:
     """What the guard has told of changed hosts since seen() was called last."""
 
     def __init__(self) -> None:
         self._page: mmap.mmap | None = None
         self._looked, self._seen = False, 0
+        self._waited_for = -1
 
     def _word(self) -> int:
         if not self._looked:
@@ -68,28 +72,46 @@ class _HostChanges:
         return int(struct.unpack_from("=Q", self._page, _HOST_CHANGES_AT)[0]) if self._page is not None else 0
 
     def seen(self) -> None:
-        self._seen = self._word()
+        self._seen = self._word() >> 3
 
     def next(self) -> int:
         """How they have changed, as HostUpdateResult; 0: not since the last call."""
         word = self._word()
-        if word == self._seen:
+        if word >> 3 == self._seen:
             return 0
-        self._seen = word
+        self._seen = word >> 3
         return word & 3
+
+    def wait(self) -> None:
+        """Where new workers are being started: until they are ready, 60 s at most, and once for each change."""
+        limit = time.monotonic() + _WORKERS_SECONDS
+        while self._word() & 4 and self._word() >> 3 == self._seen != self._waited_for and not _native.departed():
+            if time.monotonic() > limit:
+                self._waited_for = self._seen
+            time.sleep(_LOOK_SECONDS)
 
 
 _host_changes = _HostChanges()
 
 
 class _HostMessages(queue.Queue[tuple[float, int]]):
-    """What a state was told of hosts; whoever asks whether there is something hears of the guard's words, too."""
+    """What a state was told of hosts; whoever asks whether there is something hears of the guard's words, too.
+
+    Ranks hear of new workers when these are ready, not when their hosts are found: training need not wait for their start.
+    A script that looks here itself waits for news, with a limit that is for Horovod's early ones: it gets the late ones.
+    """
 
     def __init__(self, state: State) -> None:
         super().__init__()
         self._state = state
 
     def empty(self) -> bool:
+        if self.look():
+            _host_changes.wait()
+        return self.look()
+
+    def look(self) -> bool:
+        """Whether it is empty now."""
         change = _host_changes.next()
         if change:  # later than what any rank 0 before has told, by whatever clock
             self.put((max(time.time(), self._state._last_updated_timestamp + 1), change))
@@ -105,7 +127,7 @@ class State:
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
-        self._host_messages: queue.Queue[tuple[float, int]] = _HostMessages(self)
+        self._host_messages = _HostMessages(self)
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], None]] = []
         self._commits = 0
@@ -141,7 +163,7 @@ class State:
     def check_host_updates(self) -> None:
         """HostsUpdatedInterrupt, on all ranks at the same call, when rank 0 has heard of other hosts.  Collective."""
         before, latest, what = self._last_updated_timestamp, self._last_updated_timestamp, HostUpdateResult.no_update
-        while not self._host_messages.empty():
+        while not self._host_messages.look():
             timestamp, update = self._host_messages.get()
             if timestamp > latest:
                 latest = timestamp

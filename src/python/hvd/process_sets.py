@@ -49,6 +49,10 @@ class ProcessSet:
         """How many ranks the set has; None before it is added or before init()."""
         return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
 
+    def may_change(self) -> bool:
+        """Whether it may have more or fewer ranks later: an elastic job's world.  A function that was traced outlives that."""
+        return self.process_set_id == 0 and _environment.flag("HOROVOD_ELASTIC")
+
     def rank(self) -> int | None:
         """This rank's place in the set; None before it is added or before init().  ValueError when it is no member."""
         if self.process_set_id is None or not self.ranks or _rank < 0:

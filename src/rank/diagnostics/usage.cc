@@ -25,7 +25,9 @@ StatusPageReader::StatusPageReader() : memory_("hvdrank-tally", wire::status_pag
 void StatusPageReader::tell_host_change(std::uint64_t change) {
   if (!page_) return;
   auto* const word = reinterpret_cast<char*>(page_) + wire::host_changes_at;
-  std::atomic_ref(*reinterpret_cast<std::uint64_t*>(word)).store(4 * ++host_changes_ + (change & 3));
+  // What is announced takes nothing back: the rank may not have seen the change before it.
+  host_changes_ = change == 0 ? host_changes_ | 4 : 8 * (host_changes_ / 8 + 1) + (change & 3);
+  std::atomic_ref(*reinterpret_cast<std::uint64_t*>(word)).store(host_changes_);
 }
 
 /// The rank's own process could have written anything: what makes no sense is left out.

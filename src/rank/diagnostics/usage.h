@@ -23,13 +23,14 @@ class StatusPageReader {
   void fill(wire::DeathRecord* r) const;
   /// Where the rank is now, and what it waits for; it could have written anything, so what makes no sense is left out.
   wire::StatusReport standing(std::int64_t now_ns) const;
-  /// Shows the rank that an elastic job's hosts have changed.  @p change  1 removed, 2 added, 3 both
+  /// Shows the rank that an elastic job's hosts have changed.  @p change  1 removed, 2 added, 3 both; 0: they will, since
+  /// workers are being started
   void tell_host_change(std::uint64_t change);
 
  private:
   SealedMemory memory_;
   wire::StatusPage* page_ = nullptr;
-  std::uint64_t host_changes_ = 0;
+  std::uint64_t host_changes_ = 0;  ///< as in wire/status_page.h
 };
 
 /// What of a rank's standing hvdrun has to be told.  Pure.

@@ -119,12 +119,20 @@ class Reduction:
             if id(variable) not in self.local:
                 shared.append(i)
             elif self.scale_local:
-                results[i] = grad / size
-        if size > 1 and shared and self.process_set.included():
+                results[i] = self._divided(grad, size)
+        alone = size == 1 and not self.process_set.may_change()
+        if shared and not alone and self.process_set.included():
             self._variables = [variables[i] for i in shared]
             for i, out in zip(shared, self._reduce([results[i] for i in shared])):
                 results[i] = out
         return results
+
+    def _divided(self, grad: Any, size: int) -> Any:
+        if NAME != "tensorflow":
+            return grad / size
+        from hvd.tensorflow._gradient_reduction import divided_by_ranks
+
+        return divided_by_ranks(grad, self.process_set)
 
     def _tensorflow(self, grads: list[Any]) -> list[Any]:
         from hvd.tensorflow._gradient_reduction import reduce_gradients

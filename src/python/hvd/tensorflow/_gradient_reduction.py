@@ -19,7 +19,7 @@ from hvd._native import Adasum, Average, Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.tensorflow import _library
 from hvd.tensorflow.compression import Compression, Compressor
-from hvd.tensorflow.ops import allreduce, grouped_allreduce, many_allreduce
+from hvd.tensorflow.ops import allreduce, grouped_allreduce, many_allreduce, size_op
 
 BATCH_BYTES = _environment.integer("HVD_TENSORFLOW_BATCH_BYTES")
 
@@ -155,13 +155,14 @@ def reduce_gradients(
             continue
         if key(variables[i]) in local:
             if settings.scale_local_gradients:
-                results[i] = _divided(grad, size)
+                results[i] = divided_by_ranks(grad, settings.process_set)
         elif not isinstance(grad, tf.IndexedSlices):
             dense.append(i)
         elif settings.sparse_as_dense:
             results[i] = tf.convert_to_tensor(grad)
             dense.append(i)
-    if size == 1 or not settings.process_set.included():
+    alone = size == 1 and not settings.process_set.may_change()
+    if alone or not settings.process_set.included():
         return results
     if dense:
         chosen = [results[i] for i in dense]
@@ -176,7 +177,10 @@ def reduce_gradients(
     return results
 
 
-def _divided(grad: Any, by: int) -> Any:
+def divided_by_ranks(grad: Any, process_set: ProcessSet) -> Any:
+    """By as many as there are when it is computed, even where it was traced in an elastic job's earlier world."""
+    traced = process_set.may_change() and not tf.executing_eagerly()
+    by = size_op() if traced else process_set.size()
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(grad.values / tf.cast(by, grad.values.dtype), grad.indices, grad.dense_shape)
     return grad / tf.cast(by, grad.dtype)

@@ -94,7 +94,8 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
         self._hvd_process_set = process_set
 
     def _alone(self) -> bool:
-        return not _world.is_initialized() or (self._hvd_process_set.size() or 1) == 1
+        of = self._hvd_process_set
+        return not _world.is_initialized() or ((of.size() or 1) == 1 and not of.may_change())
 
     @unconverted
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:

@@ -162,7 +162,11 @@ TEST_CASE("elastic job: who finishes ends it; who recovers, or begins, then has 
 TEST_CASE("elastic job: hosts that are named and not named any more") {
   ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
   job.hosts_are({{"a", 2}, {"b", 1}});
-  CHECK(job.turn(1).start.at(0).place == SlotPlace{"b", 0});
+  const ElasticOrders begun = job.turn(1);
+  CHECK(begun.start.at(0).place == SlotPlace{"b", 0});
+  CHECK(begun.tell == std::vector<int>{0, 1});  // it will come
+  CHECK(begun.change == HostChange::none);
+  CHECK(job.turn(1.5).tell.empty());
   job.waits(2, 2);
   CHECK(job.turn(2).invite == Ranks{0, 1, 2});
   job.met(2, {0, 1, 2}, 3);
