@@ -1,6 +1,7 @@
 #include "launcher/hang/hang_watch.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace hvd::launcher {
 
@@ -28,14 +29,18 @@ LifeStage where_of(wire::RankPhase place) {
 
 }  // namespace
 
-HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience,
+HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
                      WatchCallbacks callbacks)
     : session_(session),
       map_(map),
       patience_(patience),
       callbacks_(std::move(callbacks)),
       incidents_(patience.value_or(HangLimits{})),
-      ranks_(map.ranks.size()) {}
+      ranks_(map.ranks.size()) {
+  if (!elastic) return;
+  world_.emplace(map.ranks.size());
+  std::iota(world_->begin(), world_->end(), 0);
+}
 
 RankActivity& HangWatch::activity(int rank) {
   const auto at = static_cast<std::size_t>(rank);
@@ -79,6 +84,36 @@ void HangWatch::all_paused(bool paused) {
   for (RankActivity& r : ranks_) r.stopped_since.reset();
 }
 
+void HangWatch::world_is(const std::vector<std::int32_t>& workers) {
+  look_again();
+  world_ = workers;
+  said_.clear();  // by the ranks of another world
+  for (const std::int32_t w : workers) activity(w).waits_for.clear();
+}
+
+void HangWatch::leave_out_others(JobFacts* f) const {
+  const auto lost = [&](std::int32_t w) {
+    const RankState& state = session_.ranks()[static_cast<std::size_t>(w)];
+    return state.stage >= RankStage::ended && (!state.death || state.death->cause != wire::Cause::finished);
+  };
+  std::vector<std::int32_t> living;
+  for (const std::int32_t w : *world_)
+    if (!lost(w)) living.push_back(w);
+  const bool whole = living.size() == world_->size();
+  // A world that has lost somebody is over: its ranks meet again.  Once all have come, the job's own limits count.
+  const auto comes = [&](std::int32_t w) { return f->ranks[static_cast<std::size_t>(w)].where == LifeStage::init; };
+  if (!whole && std::all_of(living.begin(), living.end(), comes)) living.clear();
+  for (std::size_t r = 0; r < f->ranks.size(); ++r)
+    if (std::find(living.begin(), living.end(), static_cast<std::int32_t>(r)) == living.end())
+      f->ranks[r].where = LifeStage::outside;
+  if (!whole) return f->waits.clear();
+  for (StalledOperation& w : f->waits) {
+    std::erase_if(w.stall.missing, [&](int r) { return r >= static_cast<int>(world_->size()); });
+    for (int& r : w.stall.missing) r = (*world_)[static_cast<std::size_t>(r)];
+    std::sort(w.stall.missing.begin(), w.stall.missing.end());
+  }
+}
+
 /// The session knows best who is not there yet, and who has ended.
 JobFacts HangWatch::facts(double now) const {
   JobFacts f{now, ranks_, {}};
@@ -100,6 +135,7 @@ JobFacts HangWatch::facts(double now) const {
   for (StalledOperation& w : f.waits) w.since = std::max(w.since, resumed_);
   std::erase_if(f.waits,
                 [&](const StalledOperation& w) { return now - w.since < patience_->hang && w.since == resumed_; });
+  if (world_) leave_out_others(&f);
   return f;
 }
 

@@ -26,7 +26,9 @@ class HangWatch {
     std::function<void()> keep_operations;
   };
   /// @param patience  nothing: the user wants no messages about hangs
-  HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, WatchCallbacks callbacks);
+  /// @p elastic  ranks may come and go: see world_is()
+  HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
+            WatchCallbacks callbacks);
 
   /// One turn of the event loop.
   void turn();
@@ -40,9 +42,13 @@ class HangWatch {
   void paused(int rank, bool paused);
   /// hvdrun itself stops all ranks, or lets them go on.
   void all_paused(bool paused);
+  /// An elastic job's world: its workers, by rank.  Only they can hang; at first all ranks.
+  void world_is(const std::vector<std::int32_t>& workers);
 
  private:
   JobFacts facts(double now) const;
+  /// Of an elastic job: whoever is in no world is left out, and ranks of the world become numbers of workers.
+  void leave_out_others(JobFacts* f) const;
   /// Also of a rank that was not there at the start.
   RankActivity& activity(int rank);
   void tell(const IncidentNotice& event);
@@ -60,6 +66,7 @@ class HangWatch {
   Incidents incidents_;
   std::vector<RankActivity> ranks_;
   std::map<int, CoordinatorReport> said_;
+  std::optional<std::vector<std::int32_t>> world_;  ///< of an elastic job; nothing: the job is not elastic
   double next_look_ = 0;
   bool all_paused_ = false, is_quiet_ = false;
   double resumed_ = 0;  ///< waits that began before this moment do not count

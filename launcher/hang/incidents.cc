@@ -35,7 +35,7 @@ struct FactsView {
   std::vector<int> those(F&& f) const {
     std::vector<int> found;
     for (int r = 0; r < static_cast<int>(facts.ranks.size()); ++r)
-      if (f(r)) found.push_back(r);
+      if (rank(r).where != LifeStage::outside && f(r)) found.push_back(r);
     return found;
   }
   std::vector<int> at(LifeStage where) const {
@@ -158,6 +158,7 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
 
 bool may_become_hang(const JobFacts& facts) {
   return !facts.waits.empty() || std::any_of(facts.ranks.begin(), facts.ranks.end(), [](const RankActivity& r) {
+    if (r.where == LifeStage::outside) return false;
     const bool at_work = r.where == LifeStage::script || r.where == LifeStage::working;
     return !at_work || r.stopped_since || !r.waits_for.empty();
   });
@@ -210,7 +211,7 @@ void Incidents::close(const JobFacts& facts, const std::vector<Incident>& curren
       return meet(i.missing, was.incident.missing) || i.missing.empty() || was.incident.missing.empty();
     });
     const bool gone = std::any_of(was.incident.missing.begin(), was.incident.missing.end(), [&](int r) {
-      return facts.ranks[static_cast<std::size_t>(r)].where == LifeStage::ended;
+      return facts.ranks[static_cast<std::size_t>(r)].where >= LifeStage::ended;
     });
     if (!was.told || elsewhere) continue;
     if (was.incident.kind == IncidentKind::operation) ++closings_[was.incident.missing];

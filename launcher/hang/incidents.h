@@ -17,7 +17,8 @@
 namespace hvd::launcher {
 
 /// Where a rank is in its life: wire::RankPhase, with a stage before it and one after it.
-enum class LifeStage { absent, script, init, working, leaving, ended };
+/// outside: in no world of an elastic job, so nobody waits for it.
+enum class LifeStage { absent, script, init, working, leaving, ended, outside };
 
 /// One rank.
 struct RankActivity {

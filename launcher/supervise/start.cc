@@ -168,7 +168,7 @@ void Supervisor::start() {
           [this](const std::string& path, bool named) { return timeline_->start(*session_, path, named); },
           [this] { return timeline_->stop(*session_); }, [this](auto done) { operations_->ask(std::move(done)); }});
   watch_ = std::make_unique<HangWatch>(
-      *session_, job_.map, patience(),
+      *session_, job_.map, patience(), job_.elastic.has_value(),
       HangWatch::WatchCallbacks{[this](const std::string& line) {
                                   if (end_.goes_on()) say(line);
                                 },
@@ -198,7 +198,6 @@ std::unique_ptr<ElasticPart> Supervisor::elastic_part(const std::string& job_id,
 }
 
 std::optional<HangLimits> Supervisor::patience() const {
-  if (job_.elastic) return std::nullopt;  // its ranks are not the numbers that are known here
   if (!job_.settings.flag("stall-check")) return std::nullopt;
   HangLimits p;
   p.warn = job_.settings.number("stall-check-warning-time-seconds");

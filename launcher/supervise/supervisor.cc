@@ -130,6 +130,7 @@ DaemonEvents Supervisor::daemon_events() {
       report_.expect(ranks.size());
       worlds_ = epoch;
       elastic_->met(epoch, ranks);
+      watch_->world_is(ranks);
     };
   }
   e.guard_ended = [this](int rank, int status) {
@@ -168,6 +169,7 @@ void Supervisor::write_metrics() {
 
 /// The ranks do not go on: where do they differ?
 void Supervisor::keep_operations() {
+  if (elastic_) return;  // its ranks begin to count their operations at different moments
   operations_->ask([this](const wire::JobOperations& operations) {
     if (!end_.goes_on()) return;
     const wire::RankDifference difference = difference_between(operations);

@@ -169,6 +169,37 @@ def test_one_rank_of_pytorch_becomes_two(tmp_path: pathlib.Path) -> None:
     assert result(done)["size"] == 2
 
 
+HANGS = """
+import os, time
+import numpy as np
+import hvd.numpy as hvd
+from hvd import elastic
+hvd.init()
+state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, done=False)
+
+@elastic.run
+def train(state):
+    first = not os.path.exists("first")
+    hvd.barrier()
+    if first and hvd.rank() == 0:
+        open("first", "w").close()
+        os._exit(9)
+    if not first and hvd.rank() == 1:
+        time.sleep(8)
+    hvd.allreduce(np.ones(1), name="late")
+
+train(state)
+"""
+
+
+def test_who_hangs_is_told(tmp_path: pathlib.Path) -> None:
+    """In a world after the first: ranks there are other numbers than the workers'."""
+    (tmp_path / "train.py").write_text(HANGS)
+    done = hvdrun.run("-np", "3", "--min-np", "2", *hvdrun.python_args(), "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"hvdrun: rank 2 on localhost is in train.py:17 .*; 1 rank has waited [56] s for \S*late", done.stderr)
+
+
 LOOKS_FOR_HOSTS = """
 import os, pathlib, time
 if os.environ["HVD_RANK"] != "0":

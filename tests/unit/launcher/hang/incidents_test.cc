@@ -135,6 +135,20 @@ TEST_CASE("incidents: two at once that have a rank in common are each told once"
   CHECK(job.until(100) == Told{"67 again operation 1-2 barrier(1) waiting 2"});
 }
 
+TEST_CASE("incidents: ranks outside of an elastic job's world are not missed, and what missed one of them is over") {
+  Job job;
+  job.come(3, LifeStage::outside);
+  CHECK(job.until(300).empty());
+  job.miss({1}, "a");
+  CHECK(job.until(310) == Told{"305 operation 1 a(1) waiting 3"});
+  job.facts.waits.clear();
+  job.come(1, LifeStage::outside);
+  CHECK(job.until(400).empty());
+  job.come(0, LifeStage::ended);
+  job.come(2, LifeStage::ended);
+  CHECK(job.until(600).empty());
+}
+
 TEST_CASE("incidents: rank 0 is stopped, and cannot say who waits") {
   Job job;
   job.rank(0).stopped_since = 0;
