@@ -188,7 +188,8 @@ void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
     workers_[worker.number] = {worker};
     orders->start.push_back(worker);
   }
-  if (!broken_ && !plan.start.empty()) orders->tell.assign(world_.begin(), world_.end());  // HostChange::none: it will be
+  if (!broken_ && !plan.start.empty())
+    orders->tell.assign(world_.begin(), world_.end());  // HostChange::none: it will be
 }
 
 void ElasticJob::invite(const WorldPlan& plan, ElasticOrders* orders) {

@@ -38,8 +38,8 @@ struct StatusPage {
   std::atomic<char> waits_for[200] = {};  ///< of the submitted operations: the first by name; zero-terminated
 };
 /// Where the guard writes, and the rank reads, which changes of an elastic job's hosts its program is to hear of: a
-/// u64, eight times their number, plus the last one (1 removed, 2 added, 3 both), plus 4 if a further one is on its way:
-/// its workers are being started.  hvd/elastic.py looks at it.
+/// u64, eight times their number, plus the last one (1 removed, 2 added, 3 both), plus 4 if a further one is on its
+/// way: its workers are being started.  hvd/elastic.py looks at it.
 inline constexpr std::size_t host_changes_at = status_page_bytes - sizeof(std::uint64_t);
 
 static_assert(sizeof(StatusPage) <= host_changes_at && std::atomic<std::int64_t>::is_always_lock_free);

@@ -23,8 +23,8 @@ class StatusPageReader {
   void fill(wire::DeathRecord* r) const;
   /// Where the rank is now, and what it waits for; it could have written anything, so what makes no sense is left out.
   wire::StatusReport standing(std::int64_t now_ns) const;
-  /// Shows the rank that an elastic job's hosts have changed.  @p change  1 removed, 2 added, 3 both; 0: they will, since
-  /// workers are being started
+  /// Shows the rank that an elastic job's hosts have changed.  @p change  1 removed, 2 added, 3 both; 0: they will,
+  /// since workers are being started
   void tell_host_change(std::uint64_t change);
 
  private:
