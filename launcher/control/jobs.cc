@@ -68,10 +68,9 @@ const std::map<std::string, std::string> usages{
      "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left out where only one\n"
      "job runs.\n"},
     {"kill",
-     "Usage: hvdrun kill [JOB]\n"
+     "Usage: hvdrun kill JOB\n"
      "Ends a job as SIGTERM to its hvdrun does; by SIGKILL after its grace period where it is stopped or silent.\n"
-     "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left out where only one\n"
-     "job runs.\n"},
+     "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id.\n"},
 };
 
 struct JobMatch {
@@ -296,6 +295,9 @@ int job_command(const std::vector<std::string>& words) {
     return rank.empty() ? attach(choose(""), name) : attach(choose(name), rank);
   }
   const JobMatch found = choose(name);
+  if (command == "kill" && name.empty())  // what ends a job asks for its name, even of the only one
+    throw Error(Code::usage, command, "which job?",
+                formatted("hvdrun kill {} ends {}", found.name(), printable(found.status.value("payload", ""))));
   if (command == "timeline") return record_timeline(found, timeline);
   if (command == "top") return show_top(found, options);
   return command == "kill" ? kill_job(found) : print_stacks(found, operations);

@@ -222,6 +222,9 @@ def test_a_job_that_cannot_answer_is_seen_and_can_be_ended(tmp_path: pathlib.Pat
                 caller.connect_ex(str(next(tmp_path.glob("hvdrun-*/commands.sock"))))
             assert [r["state"] for r in listed(tmp_path)] == ["silent"]
         os.kill(job.pid, signal.SIGSTOP)
+        unnamed = hvdrun.run("kill", env=env)  # of one job as of several
+        assert unnamed.returncode == 2
+        assert unnamed.stderr.startswith(f"hvdrun: kill: which job?\n        hvdrun kill {row['job']} ends ")
         assert hvdrun.run("kill", str(job.pid), env=env).stdout == f"ending job {row['job']}\n"
         assert job.wait(30) == 143
     assert [path.name for path in tmp_path.iterdir()] == ["nap"]
