@@ -60,6 +60,7 @@ class World(NamedTuple):
 
 _world: World | None = None
 _at_exit = False
+at_new_world: list[Callable[[World], None]] = []  # called when this rank has joined a world
 
 
 def _joined() -> World:
@@ -92,6 +93,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
         if _environment.flag("HOROVOD_ELASTIC"):
             _show_place(_world)
         _sets.world_changed(_world.rank, _world.size, ranks)
+        for call in at_new_world:
+            call(_world)
         _step_hooks.install()
         _sets.global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
         if not _at_exit:

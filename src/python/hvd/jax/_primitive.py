@@ -108,6 +108,20 @@ def _check(operation: Operation) -> None:
         raise ValueError(f"this rank is not a member of {operation.process_set}")
 
 
+_traced_in = (_world.rank(), _world.size()) if _world.is_initialized() else None
+
+
+def _forget_programs(world: _world.World) -> None:
+    """Shapes in a compiled program are those of its world: in a world of another size it is compiled anew."""
+    global _traced_in
+    if _traced_in not in (None, (world.rank, world.size)):
+        jax.clear_caches()
+    _traced_in = world.rank, world.size
+
+
+_world.at_new_world.append(_forget_programs)
+
+
 def part_of(rows: int, process_set: ProcessSet) -> int:
     """The rows that reducescatter gives this rank, of that many."""
     size, place = process_set.size() or 1, process_set.rank() or 0
