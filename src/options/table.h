@@ -101,9 +101,9 @@ return std::to_array<Option>({
     {.id = "reset-limit", .spellings = "--reset-limit", .type = integer, .section = elastic, .metavar = "N", .yaml = "elastic.reset_limit", .keyword = "reset_limit", .help = "most changes of the world", .least = 0},
     {.id = "blacklist-cooldown-range", .spellings = "--blacklist-cooldown-range", .type = pair, .section = elastic, .metavar = "MIN MAX", .yaml = "elastic.blacklist_cooldown_range", .keyword = "cooldown_range", .help = "seconds before a slot that has failed twice is tried again (default: never)"},
     // horovod
-    {.id = "mpi", .spellings = "--mpi", .type = flag, .section = horovod, .keyword = "use_mpi", .help = "accepted: MPI is the one controller"},
-    {.id = "gloo", .spellings = "--gloo", .type = flag, .section = horovod, .keyword = "use_gloo", .help = "MPI is used; hvd.gloo_enabled() says yes", .effect = none, .remark = "MPI is the one controller here; hvd.gloo_enabled() says yes all the same"},
-    {.id = "jsrun", .spellings = "--jsrun", .type = flag, .section = horovod, .help = "accepted; MPI is used", .effect = none, .remark = "MPI is the one controller here; --jsrun changes nothing"},
+    {.id = "mpi", .spellings = "--mpi", .type = flag, .section = horovod, .keyword = "use_mpi", .help = "accepted: ranks are started and coordinated in one way"},
+    {.id = "gloo", .spellings = "--gloo", .type = flag, .section = horovod, .keyword = "use_gloo", .help = "hvd.gloo_enabled() says yes, and nothing else: ranks are started and coordinated in one way"},
+    {.id = "jsrun", .spellings = "--jsrun", .type = flag, .section = horovod, .help = "accepted; hvdrun starts ranks itself", .effect = none, .remark = "ranks are started by hvdrun itself, in LSF allocations too; --jsrun changes nothing"},
     {.id = "gloo-timeout-seconds", .spellings = "--gloo-timeout-seconds", .type = number, .section = horovod, .metavar = "S", .variable = "HOROVOD_GLOO_TIMEOUT_SECONDS", .readers = nobody, .for_ranks = true, .yaml = "library_options.gloo_timeout_seconds", .help = "accepted; there is no gloo here", .effect = none, .remark = "there is no gloo here; --gloo-timeout-seconds changes nothing", .least = 0},
     {.id = "disable-cache", .spellings = "--disable-cache", .type = flag, .section = horovod, .keyword = "disable_cache", .help = "accepted: hvdrun keeps no cache of earlier checks"},
     // other

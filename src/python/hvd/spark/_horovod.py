@@ -31,7 +31,8 @@ def run(
     """hvd.spark.run with Horovod's argument names.  stdout, stderr: text files for the ranks' output instead of ours.
 
     start_timeout: HOROVOD_SPARK_START_TIMEOUT's seconds by default, where it is set.
-    use_mpi and use_gloo change nothing: MPI is the one controller here.  options: hvd.spark.run's own, by its names.
+    use_mpi and use_gloo change nothing: ranks are started and coordinated in one way.
+    options: hvd.spark.run's own, by its names.
     """
     del use_mpi, use_gloo
     given = {
