@@ -269,3 +269,35 @@ def test_no_file_is_left(mpirun: str, programs: dict[str, str], tmp_path: pathli
     assert not list(tmp_path.iterdir())
     new = [path for path in set(shm.iterdir()) - before if path.name.startswith(("sm_segment", "vader_segment"))]
     hvdrun.wait_until(lambda: not any(path.exists() for path in new), "the end of new segments: other jobs' go with them", 120)
+
+
+AS_PROCESS_1 = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+@pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
+def test_hvdrun_is_process_1_of_a_container(launcher: str) -> None:
+    """As `docker run image hvdrun ...` starts it: what looks like an orphan's parent is its launcher, and it reaps for all."""
+    script = "(setsid sleep 300 &); [ $$ != 1 ] && echo rank $HOROVOD_RANK"
+    command = [hvdrun.program(), "-np", "2", "--launcher", launcher, "--", "sh", "-c", script]
+    done = subprocess.run([*AS_PROCESS_1, *command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(line.split("] ")[1] for line in done.stdout.splitlines()) == ["rank 0", "rank 1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+def test_process_1_is_told_to_end() -> None:
+    """`docker stop`: SIGTERM to it."""
+    script = "echo started; exec sleep 300"
+    job = subprocess.Popen(
+        [*AS_PROCESS_1, hvdrun.program(), "-np", "2", "--", "sh", "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stdout is not None and job.stderr is not None
+    assert "started" in job.stdout.readline() + job.stdout.readline()
+    children = pathlib.Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGTERM)
+    assert job.wait(30) == 143
+    assert "ended by signal 15 (SIGTERM); all ranks have ended" in job.stderr.read()

@@ -59,13 +59,11 @@ int run_guard(const std::function<int()>& guard, pid_t watchdog) {
 }  // namespace
 
 int watch_guard(const std::function<int()>& guard) {
-  const pid_t launcher = getppid();
   const double born_seconds = wall_seconds() - 10;  // other ranks of this host may have come sooner
   const sigset_t set = awaited_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);
   become_subreaper();
-  prctl(PR_SET_PDEATHSIG, parent_died_signal());
-  if (getppid() != launcher || launcher == 1) return 1;
+  if (!follow_parent()) return 1;
 
   const pid_t watchdog = getpid();
   const pid_t pid = fork();

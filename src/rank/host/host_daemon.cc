@@ -413,9 +413,7 @@ class HostDaemon {
 
 int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder,
                     bool elastic) {
-  const pid_t parent = ::getppid();
-  ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
-  if (::getppid() != parent || parent == 1) return 1;
+  if (!follow_parent()) return 1;
   int code = 0;
   try {
     code = HostDaemon(call, ranks, mpi_folder, elastic).run();
