@@ -3,12 +3,14 @@
 The programs find them there by their run path ($ORIGIN/../lib/hvdrun), and libzmq by its path (src/wire/zmq_library.cc).
 Each library's own run path is changed to that folder. What every Linux has stays the system's (PEP 600 lists it).
 Licences: what the system's packages say of themselves, one file a package. Only Debian's kind of system has that in one
-place; on another the folder is not made, and the wheel loads the system's libraries.
+place; on another the folder is not made, and the wheel loads the system's libraries. The system is the one in `root`: this
+one, or that of another architecture (sysroot.py).
 """
 
 from __future__ import annotations
 
 import pathlib
+import platform
 import re
 import shutil
 import struct
@@ -29,20 +31,22 @@ class BundledLibrary:
     version: str
 
 
-def bundle(tree: pathlib.Path) -> list[BundledLibrary]:
+def bundle(tree: pathlib.Path, root: pathlib.Path) -> list[BundledLibrary]:
     """Puts what the programs of an unpacked wheel load into its data folder; what it put there."""
     data = next(tree.glob("*.data"))
     if shutil.which("dpkg-query") is None or shutil.which("patchelf") is None:
         print("hvdrun: built without the libraries that it loads: they come along only where dpkg-query and patchelf are")
         return []
+    programs = [path for path in (data / "scripts").iterdir() if path.open("rb").read(4) == b"\x7fELF"]
+    machine = machine_of(programs[0])
     paths: set[pathlib.Path] = set()
-    for program in (data / "scripts").iterdir():
-        if program.open("rb").read(4) == b"\x7fELF" and b"lib/hvdrun" in program.read_bytes():
-            paths |= loaded_by(program)
+    for program in programs:
+        if b"lib/hvdrun" in program.read_bytes():
+            paths |= loaded_by(program, root, machine)
     for name in LOADED_BY_NAME:
-        path = in_cache(name)
-        paths |= {path} | loaded_by(path)
-    libraries = [BundledLibrary(path, *package_of(path)) for path in sorted(paths)]
+        path = found(name, root, machine)
+        paths |= {path} | loaded_by(path, root, machine)
+    libraries = [BundledLibrary(path, *package_of(path, root)) for path in sorted(paths)]
     target = data / "data" / FOLDER
     licences = target / "licences"
     licences.mkdir(parents=True)
@@ -52,8 +56,14 @@ def bundle(tree: pathlib.Path) -> list[BundledLibrary]:
         copy.chmod(0o755)
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", str(copy)], check=True, timeout=60)
         copy.write_bytes(asking_for_older(copy.read_bytes()))
-        shutil.copyfile(f"/usr/share/doc/{library.package}/copyright", licences / f"{library.package}.txt")
+        shutil.copyfile(root / f"usr/share/doc/{library.package}/copyright", licences / f"{library.package}.txt")
     return libraries
+
+
+def machine_of(program: pathlib.Path) -> str:
+    """The architecture that a program or library is for, as wheels name it."""
+    number = struct.unpack("<H", program.open("rb").read(20)[18:])[0]
+    return {62: "x86_64", 183: "aarch64"}.get(number, platform.machine())
 
 
 def asking_for_older(library: bytes) -> bytes:
@@ -80,37 +90,47 @@ def elf_hash(name: bytes) -> int:
     return value
 
 
-def loaded_by(file: pathlib.Path) -> set[pathlib.Path]:
-    """The libraries that this system's loader takes for it, but those that every system has."""
-    said = subprocess.run(["ldd", str(file)], capture_output=True, text=True, timeout=60, check=True).stdout
-    missing = re.findall(r"(\S+) => not found", said)
-    if missing:
-        raise SystemExit(f"{file.name} wants {', '.join(missing)}, which this system has not")
-    found = re.findall(r"(\S+) => (/\S+)", said)
-    return {pathlib.Path(path) for name, path in found if not EVERYWHERE.fullmatch(name)}
+def loaded_by(file: pathlib.Path, root: pathlib.Path, machine: str) -> set[pathlib.Path]:
+    """The libraries that the loader there takes for it, and for those again, but what every system has."""
+    paths: set[pathlib.Path] = set()
+    files = [file]
+    while files:
+        said = subprocess.run(
+            ["readelf", "--dynamic", "--wide", str(files.pop())], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+        for name in re.findall(r"\(NEEDED\).*\[(.*)\]", said):
+            if not EVERYWHERE.fullmatch(name) and (path := found(name, root, machine)) not in paths:
+                paths.add(path)
+                files.append(path)
+    return paths
 
 
-def in_cache(name: str) -> pathlib.Path:
-    """Where the loader finds a library of that name."""
-    ldconfig = shutil.which("ldconfig") or "/sbin/ldconfig"
-    said = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, timeout=60, check=True).stdout
-    found = re.search(
-        rf"^\s*{re.escape(name)} \(libc6,{'AArch64' if 'AArch64' in said else 'x86-64'}[^)]*\) => (/\S+)", said, re.M
-    )
-    if found is None:
+def found(name: str, root: pathlib.Path, machine: str) -> pathlib.Path:
+    """Where the loader there finds a library of that name."""
+    if root == pathlib.Path("/"):
+        ldconfig = shutil.which("ldconfig") or "/sbin/ldconfig"
+        said = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, timeout=60, check=True).stdout
+        kind = {"aarch64": "AArch64"}.get(machine, "x86-64")
+        places = re.findall(rf"^\s*{re.escape(name)} \(libc6,{kind}[^)]*\) => (/\S+)", said, re.M)
+    else:
+        places = [folder + name for folder in (f"usr/lib/{machine}-linux-gnu/", f"lib/{machine}-linux-gnu/")]
+        places = [place for place in places if (root / place).exists()]
+    if not places:
         raise SystemExit(f"{name} is not installed: scripts/packages.txt names what building needs")
-    return pathlib.Path(found.group(1))
+    path = root / str(places[0])
+    return path
 
 
-def package_of(path: pathlib.Path) -> tuple[str, str]:
+def package_of(path: pathlib.Path, root: pathlib.Path) -> tuple[str, str]:
     """The package that a file is from, and its version."""
-    names = {str(path), str(path.resolve())}
+    names = {f"/{name.relative_to(root)}" for name in (path, path.resolve())}
     names |= {name.removeprefix("/usr") for name in names} | {"/usr" + name for name in names if not name.startswith("/usr")}
-    said = subprocess.run(["dpkg-query", "-S", *sorted(names)], capture_output=True, text=True, timeout=60).stdout
+    query = ["dpkg-query", f"--admindir={root / 'var/lib/dpkg'}"]
+    said = subprocess.run([*query, "-S", *sorted(names)], capture_output=True, text=True, timeout=60).stdout
     if not said:
         raise SystemExit(f"{path} is of no package: its licence is not known, so it cannot go into a wheel")
-    package = said.split(":")[0]
+    package = said.split(": ")[0]
     version = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, timeout=60, check=True
+        [*query, "-W", "-f", "${Version}\n", package], capture_output=True, text=True, timeout=60, check=True
     ).stdout.split()[0]
-    return package, version
+    return package.split(":")[0], version

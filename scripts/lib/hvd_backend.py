@@ -3,12 +3,13 @@
 The tag names the oldest CPython and the oldest C library that the wheel serves. The one extension module uses the limited
 API of CPython 3.9, but meson-python names the interpreter that builds. The libraries that its programs load go in
 (bundle.py), and the bill of materials (sbom.py).
+
+One setting of its own: sysroot, the folder of another architecture's system, which the wheel is built for (wheel-aarch64).
 """
 
 from __future__ import annotations
 
 import pathlib
-import platform
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import tempfile
 from typing import Any
 
 import mesonpy
-from bundle import bundle
+from bundle import bundle, machine_of
 from mesonpy import build_sdist, get_requires_for_build_sdist, get_requires_for_build_wheel  # noqa: F401
 from sbom import bill
 
@@ -27,26 +28,28 @@ def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
     """As PEP 517 says: the name of the wheel that now lies in wheel_directory."""
-    name = mesonpy.build_wheel(wheel_directory, config_settings, metadata_directory)
+    settings = dict(config_settings or {})
+    root = pathlib.Path(settings.pop("sysroot", "/")).resolve()
+    name = mesonpy.build_wheel(wheel_directory, settings, metadata_directory)
     path = pathlib.Path(wheel_directory) / name
-    system = complete(path)
+    system = complete(path, root)
     return wheel("tags", "--remove", "--python-tag", OLDEST, "--abi-tag", "abi3", "--platform-tag", system, str(path))
 
 
-def complete(path: pathlib.Path) -> str:
-    """Puts libraries and the bill of materials into the wheel, which is written anew with its list of files.
+def complete(path: pathlib.Path, root: pathlib.Path) -> str:
+    """Puts libraries of the system in `root` and the bill of materials into the wheel, which gets its list of files anew.
 
     The tag of the systems that it is for: manylinux_2_34_x86_64, where it needs glibc 2.34.
     """
     with tempfile.TemporaryDirectory() as folder:
         wheel("unpack", "--dest", folder, str(path))
         (tree,) = pathlib.Path(folder).iterdir()
-        libraries = bundle(tree)
+        libraries = bundle(tree, root)
         (info,) = tree.glob("*.dist-info")
         (info / "sboms").mkdir()
         (info / "sboms/hvdrun.cdx.json").write_text(bill(path.name.split("-")[1], libraries))
         wheel("pack", "--dest-dir", str(path.parent), str(tree))
-        return f"manylinux_2_{glibc_wanted(tree)}_{platform.machine()}"
+        return f"manylinux_2_{glibc_wanted(tree)}_{machine_of(next(tree.rglob('libhvd.so')))}"
 
 
 def glibc_wanted(tree: pathlib.Path) -> int:

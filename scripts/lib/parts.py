@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from aarch64 import BUILD as AARCH64_BUILD
+from aarch64 import NOT_HERE, SYSTEM
 from context import LOGS, Context, Order, Part
 from cpp_tests import build_programs, build_tests, run_meson_tests, without_leaks
 from tally import Tally, check, from_junit
@@ -266,6 +268,24 @@ def run_fuzz(context: Context) -> Tally:
     return tally
 
 
+def run_aarch64(context: Context) -> Tally:
+    """The wheel for aarch64, cross-built; under qemu its build's unit tests and a job of two ranks."""
+    code, said = context.command([sys.executable, "scripts/wheel-aarch64"], 3600)
+    if code == NOT_HERE:
+        return Tally(skipped=[said.strip().splitlines()[-1]])
+    if code != 0:
+        return Tally(failed=["aarch64: the wheel does not build"])
+    tally = run_pytest(context, "tests/wheel", {"HVD_TEST_WHEELS": "dist/aarch64"}, only=("test_wheel.py", "test_emulated.py"))
+    if context.command([str(SYSTEM.folder / "start"), "/usr/bin/env"], 60, quiet=True)[0] != 0:
+        tally += Tally(skipped=["aarch64: no programs of it run here (Linux 6.7, user namespaces, qemu-user-static)"])
+        return tally
+    if context.command(["meson", "configure", str(AARCH64_BUILD), "-Dtests=true"], 120)[0] != 0:
+        tally += Tally(failed=["aarch64: meson configure failed"])
+        return tally
+    tally += run_meson_tests(context, AARCH64_BUILD, which="units")
+    return tally
+
+
 OLDER_SPARKS = ("spark35", "spark40")
 SPARKS_CORE = tuple(f"test_{name}.py" for name in ("runner", "results", "errors", "names", "ending", "hosts", "training"))
 
@@ -333,6 +353,7 @@ PARTS = [
     Part("unit", "unit tests, of the wheel's own build", run_unit, nightly=True, order=Order.computing),
     Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, nightly=True),
     Part("clang", "a second compiler", run_clang, nightly=True, order=Order.computing),
+    Part("aarch64", "the wheel for aarch64; its tests under qemu", run_aarch64, nightly=True, order=Order.computing),
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True, order=Order.computing),
     Part(
         "random",

@@ -1,0 +1,150 @@
+"""A small system of another architecture, of Debian's packages for it, in a folder: to compile for, and to run programs in.
+
+It is made without rights: apt has folders of its own, packages are unpacked and their scripts are not run. Its programs run
+under qemu. One program sees this machine's files, and starts no other of its kind; or all run in namespaces of their own,
+where the kernel starts qemu for them, and nowhere else (binfmt_misc in a user namespace: Linux 6.7).
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+ENTER = """set -eu
+root=$1 tree=$2
+shift 2
+mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
+printf %s "$HVD_BINFMT" >/proc/sys/fs/binfmt_misc/register
+mkdir -p "$root/proc" "$root/sys" "$root/dev" "$root/tmp" "$root$tree"
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
+mount --bind "$tree" "$root$tree"
+status=0
+chroot "$root" /usr/bin/env -C "$PWD" "$@" || status=$?  # not exec: what kills itself must not be process 1, which cannot
+exit $status
+"""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Debian's name, the name in compilers and wheels, and what begins a program of it: magic and mask for binfmt_misc."""
+
+    debian: str
+    machine: str
+    magic: str
+    mask: str
+
+    @property
+    def triplet(self) -> str:
+        return f"{self.machine}-linux-gnu"
+
+
+AARCH64 = Architecture(
+    "arm64",
+    "aarch64",
+    r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00",
+    r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff",
+)
+
+
+class SysrootError(Exception):
+    """It cannot be made, or entered, and why."""
+
+
+@dataclass(frozen=True)
+class Sysroot:
+    """The system in `folder`/root."""
+
+    architecture: Architecture
+    folder: pathlib.Path
+
+    @property
+    def root(self) -> pathlib.Path:
+        return self.folder / "root"
+
+    def make(self, packages: list[str]) -> None:
+        """Puts these packages and what they need into it; nothing to do where they are there already."""
+        wanted = " ".join(packages)
+        made_with = self.folder / "made-with"
+        if made_with.exists() and made_with.read_text() == wanted:
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("lists/partial", "archives/partial", "root/var/lib/dpkg/info"):
+            (self.folder / name).mkdir(parents=True)
+        database = self.root / "var/lib/dpkg/status"
+        database.touch()
+        (self.root / "var/lib/dpkg/info/format").write_text(
+            "1\n"
+        )  # lists are named by architecture, where several may be there
+        configuration = self.folder / "apt.conf"
+        configuration.write_text(
+            f'Dir::State::lists "{self.folder}/lists";\nDir::State::status "{database}";\n'
+            f'Dir::Cache "{self.folder}";\nDir::Cache::archives "{self.folder}/archives";\n'
+            f'APT::Architecture "{self.architecture.debian}";\nAPT::Architectures {{"{self.architecture.debian}";}};\n'
+            'APT::Sandbox::User "root";\nAPT::Install-Recommends "false";\nAcquire::Retries "3";\n'
+        )
+        apt = {**os.environ, "APT_CONFIG": str(configuration), "DEBIAN_FRONTEND": "noninteractive"}
+        where = f"this system's package sources have nothing for {self.architecture.debian}"
+        run(["apt-get", "-q", "update"], 300, apt, where)
+        run(["apt-get", "-q", "-y", "--download-only", "install", *packages], 900, apt, where)
+        for package in sorted((self.folder / "archives").glob("*.deb")):
+            self.unpack(package)
+        shutil.rmtree(self.folder / "archives")
+        made_with.write_text(wanted)
+
+    def unpack(self, package: pathlib.Path) -> None:
+        """Its files, and its rows in the database that dpkg-query reads."""
+        run(["dpkg-deb", "--extract", str(package), str(self.root)], 300)
+        fields = run(["dpkg-deb", "--field", str(package)], 60)
+        names = dict(line.split(": ", 1) for line in fields.splitlines() if line[:1].isalpha() and ": " in line)
+        files = [line.split(maxsplit=5)[5] for line in run(["dpkg-deb", "--contents", str(package)], 60).splitlines()]
+        listed = "\n".join(name.split(" -> ")[0].removeprefix(".").rstrip("/") or "/." for name in files)
+        database = self.root / "var/lib/dpkg"
+        name = names["Package"] + (f":{names['Architecture']}" if names.get("Multi-Arch") == "same" else "")
+        (database / "info" / f"{name}.list").write_text(listed + "\n")
+        with (database / "status").open("a") as status:
+            status.write(fields.rstrip("\n") + "\nStatus: install ok installed\n\n")
+
+    def one_program(self) -> list[str]:
+        """The command, less the program, that runs a program of it. Raises SysrootError where there is no qemu."""
+        folders = [self.root / folder / self.architecture.triplet for folder in ("usr/lib", "lib")]
+        loader = self.root / f"lib/ld-linux-{self.architecture.machine}.so.1"
+        return [self.emulator(), str(loader), "--library-path", ":".join(map(str, folders))]
+
+    def emulator(self) -> str:
+        """qemu, statically linked where both are there: it is opened before the root changes, and finds nothing after that."""
+        name = f"qemu-{self.architecture.machine}"
+        path = shutil.which(f"{name}-static") or shutil.which(name)
+        if path is None:
+            raise SysrootError(f"{name}-static is not installed (apt-get install qemu-user-static)")
+        return path
+
+    def enter(self, tree: pathlib.Path, *command: str) -> list[str]:
+        """The command that runs a command in it. `tree` is where it is outside, and the caller's working folder is below it.
+
+        Raises SysrootError where there is no qemu; the command fails where there are no user namespaces, or no binfmt_misc in
+        them.
+        """
+        register = f":hvdrun:M::{self.architecture.magic}:{self.architecture.mask}:{self.emulator()}:F"
+        namespaces = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        inside = ["sh", "-c", ENTER, "enter", str(self.root), str(tree)]
+        return ["env", f"HVD_BINFMT={register}", *namespaces, *inside, *command]
+
+
+def run(argv: list[str], limit: float, env: dict[str, str] | None = None, where: str = "") -> str:
+    """What a program printed; SysrootError where it fails."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=limit, env=env, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise SysrootError(f"{argv[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise SysrootError(f"{argv[0]} took more than {limit:.0f} s") from None
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
+        raise SysrootError(f"{where or ' '.join(argv[:3])}: {' '.join(said)}")
+    return done.stdout
