@@ -11,8 +11,9 @@ namespace hvd::rank {
 inline int parent_died_signal() { return SIGRTMIN + 5; }
 
 /// Asks for that signal; false where the parent is gone already, and nobody would send it.
-/// Process 1 as parent is who takes orphans in. But hvdrun itself is process 1 in a container that it was started as: then
-/// its child has such a request from before its exec (launcher/process/child_setup.cc), which no orphan was left without.
+/// Process 1 as parent is who takes orphans in. But hvdrun itself is process 1 in a container that it was started as:
+/// then its child has such a request from before its exec (launcher/process/child_setup.cc), which no orphan was left
+/// without.
 inline bool follow_parent() {
   const pid_t parent = ::getppid();
   int asked_before = 0;
