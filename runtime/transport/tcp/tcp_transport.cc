@@ -203,7 +203,7 @@ Doorway open_doorway(const TcpOptions& options, bool may_make_key) {
 OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& options) {
   static SocketCalls system;
   const auto me = static_cast<std::size_t>(neighbours.rank);
-  MeshPlan plan;
+  ConnectionPlan plan;
   plan.rank = neighbours.rank;
   plan.hosts = neighbours.hosts;
   plan.listener = std::move(doorway.listener);

@@ -23,7 +23,7 @@ struct TcpOptions {
   bool local_sockets = true;     ///< unix sockets between ranks of one host; else TCP there too
   int bulk_lanes = 1;
   double limit_seconds = 60;
-  double again_seconds = 0.05, leave_seconds = 1;  ///< as in MeshPlan
+  double again_seconds = 0.05, leave_seconds = 1;  ///< as in ConnectionPlan
   /// The first ranks of the hosts try to connect in a ring; where that fails there is no TCP.
   bool needs_trial = false;
   /// Once it is raised all messages fail with peer_lost, and the connections end; null: nobody raises one.

@@ -1,0 +1,201 @@
+#include "transport/tcp/connection_maker.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+#include "memory/futex.h"
+
+namespace hvd::transport::tcp {
+namespace {
+
+using memory::now_ns;
+
+constexpr std::size_t most_called = 256;  ///< connections that have not proved the key yet
+constexpr std::int64_t called_ns = 30'000'000'000;
+
+}  // namespace
+
+ConnectionMaker::ConnectionMaker(ConnectionPlan& plan, SocketCalls& calls, int epoll, CallUser& user)
+    : plan_(plan), calls_(calls), epoll_(epoll), user_(user) {
+  if (plan_.listener) context_.emplace(plan_.key);
+  for (const int listener : {plan_.listener.get(), plan_.local ? plan_.local->fd() : -1})
+    if (listener >= 0 && calls_.epoll_ctl(epoll_, EPOLL_CTL_ADD, listener, EPOLLIN) != 0)
+      throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
+}
+
+// ---- this rank calls
+
+void ConnectionMaker::begin(LaneName lane) {
+  const auto [it, fresh] = calling_.try_emplace(lane);
+  if (!fresh) return;
+  it->second.end_ns = now_ns() + nanoseconds(plan_.limit_seconds);
+  call(lane);
+}
+
+void ConnectionMaker::call(LaneName lane) {
+  const ListenAddress& there = plan_.at(lane.peer);
+  std::vector<CallAddress> addresses;
+  const bool same_host = plan_.same_host(lane.peer);
+  if (same_host && !there.path.empty()) addresses.push_back(call_address(there.path));
+  if (there.port != 0 && context_ && addresses.empty()) {
+    if (same_host) addresses.push_back(call_address(loopback_address, there.port));
+    for (const Address& a : by_nearness(there, plan_.at(plan_.rank).addresses))
+      addresses.push_back(call_address(a, there.port));
+  }
+  if (addresses.empty()) return user_.failed(lane, plan_.name(lane.peer) + " has no address that others can reach");
+  const Caller caller{static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(lane.peer),
+                      static_cast<std::uint32_t>(lane.number), there.world};
+  const KeyContext* const context = context_ ? &*context_ : nullptr;
+  Call& c = calling_.at(lane);
+  c.connecting = std::make_unique<Connecting>(calls_, context, caller, std::move(addresses), now_ns());
+  c.again_ns = 0;
+  if (watch(c, EPOLL_CTL_ADD)) step(lane);
+}
+
+/// False where epoll does not take it: the call begins anew soon.
+bool ConnectionMaker::watch(Call& call, int what) {
+  const Connecting& c = *call.connecting;
+  if (c.fd() < 0 || calls_.epoll_ctl(epoll_, what, c.fd(), c.events()) == 0) return true;
+  call.why = "epoll: " + errno_text(errno);
+  call.connecting.reset();
+  call.again_ns = now_ns() + nanoseconds(plan_.again_seconds);
+  return false;
+}
+
+void ConnectionMaker::step(LaneName lane) {
+  Call& call = calling_.at(lane);
+  switch (call.connecting->step()) {
+    case Connecting::State::welcome: {
+      const auto connecting = std::move(call.connecting);
+      return made(lane, *connecting);
+    }
+    case Connecting::State::duplicate:  // the peer's call is on its way to us; else we call again
+      call.connecting.reset();
+      call.again_ns = now_ns() + nanoseconds(40 * plan_.again_seconds);
+      return;
+    case Connecting::State::failed:
+      call.why = call.connecting->why();
+      call.again_ns = now_ns() + nanoseconds(plan_.again_seconds);
+      return;
+    case Connecting::State::introduced:
+    case Connecting::State::under_way:
+      watch(call, EPOLL_CTL_MOD);
+  }
+}
+
+void ConnectionMaker::step_all() {
+  const std::int64_t now = now_ns();
+  std::vector<LaneName> lanes;  // they change meanwhile
+  for (const auto& [lane, call] : calling_) lanes.push_back(lane);
+  for (const LaneName lane : lanes) {
+    const auto it = calling_.find(lane);
+    if (it == calling_.end()) continue;
+    Call& c = it->second;
+    if (now > c.end_ns) {
+      user_.failed(lane, why_not(lane.peer));
+      continue;
+    }
+    if (c.connecting && c.again_ns == 0 && !c.connecting->too_slow(now)) continue;
+    if (c.again_ns > now) continue;
+    if (!c.connecting) {
+      call(lane);
+      continue;
+    }
+    if (c.again_ns == 0) c.why = "no answer";
+    c.again_ns = 0;
+    c.connecting->next(now);
+    if (watch(c, EPOLL_CTL_ADD)) step(lane);
+  }
+  std::erase_if(called_, [now](const auto& called) { return now > called.second.end_ns; });
+}
+
+void ConnectionMaker::made(LaneName lane, Connecting& c) {
+  calling_.erase(lane);
+  const std::string rest = c.rest();
+  const bool is_local = c.is_local();
+  user_.made(lane, c.take_fd(), is_local, rest);
+}
+
+std::string ConnectionMaker::why_not(int peer) const {
+  for (auto it = calling_.lower_bound({peer, 0}); it != calling_.end() && it->first.peer == peer; ++it)
+    if (!it->second.why.empty()) return plan_.name(peer) + " cannot be reached: " + it->second.why;
+  return plan_.name(peer) + " cannot be reached: no answer";
+}
+
+void ConnectionMaker::end(int peer) {
+  std::erase_if(calling_, [peer](const auto& call) { return call.first.peer == peer; });
+}
+
+void ConnectionMaker::end() {
+  calling_.clear();
+  called_.clear();
+  plan_.listener.reset();
+  plan_.local.reset();
+}
+
+// ---- this rank is called
+
+bool ConnectionMaker::step(int fd) {
+  if (fd == plan_.listener.get()) {
+    accept(fd, false);
+  } else if (plan_.local && fd == plan_.local->fd()) {
+    accept(fd, true);
+  } else if (called_.count(fd) > 0) {
+    step_called(fd);
+  } else {
+    for (const auto& [lane, call] : calling_)
+      if (call.connecting && call.connecting->fd() == fd) {
+        step(LaneName(lane));
+        return true;
+      }
+    return false;
+  }
+  return true;
+}
+
+void ConnectionMaker::accept(int listener, bool is_local) {
+  for (;;) {
+    Fd fd(calls_.accept(listener));
+    if (!fd) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return;  // EAGAIN; where descriptors are short, the caller tries again
+    }
+    if (called_.size() >= most_called || (is_local && !is_of_this_user(fd.get()))) continue;
+    const int number = fd.get();
+    Called called{std::make_unique<Connecting>(calls_, is_local ? nullptr : &*context_, std::move(fd)),
+                  now_ns() + called_ns};
+    if (calls_.epoll_ctl(epoll_, EPOLL_CTL_ADD, number, called.connecting->events()) == 0)
+      called_[number] = std::move(called);
+  }
+}
+
+Welcome ConnectionMaker::decide(const Caller& caller) const {
+  if (caller.to != static_cast<std::uint32_t>(plan_.rank) || caller.from >= static_cast<std::uint32_t>(plan_.size()) ||
+      caller.from == caller.to || caller.lane > static_cast<std::uint32_t>(plan_.bulk_lanes) ||
+      caller.world != plan_.at(plan_.rank).world)
+    return Welcome::stranger;
+  const LaneName lane{static_cast<int>(caller.from), static_cast<int>(caller.lane)};
+  if (user_.gone(lane.peer)) return Welcome::stranger;
+  const auto call = calling_.find(lane);
+  const bool we_call = call != calling_.end() && call->second.connecting;
+  if (user_.stands(lane) || (we_call && plan_.rank < lane.peer)) return Welcome::duplicate;
+  return Welcome::yes;
+}
+
+void ConnectionMaker::step_called(int fd) {
+  Connecting& c = *called_.at(fd).connecting;
+  Connecting::State state = c.step();
+  if (state == Connecting::State::introduced) {
+    c.answer(decide(c.caller()));
+    state = c.step();
+  }
+  if (state == Connecting::State::welcome)
+    made({static_cast<int>(c.caller().from), static_cast<int>(c.caller().lane)}, c);
+  if (state != Connecting::State::under_way || c.fd() < 0 ||
+      calls_.epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, c.events()) != 0)
+    called_.erase(fd);
+}
+
+}  // namespace hvd::transport::tcp

@@ -1,0 +1,85 @@
+/// @file connection_maker.h — connections between ranks while they are made: this rank calls, and is called.
+///
+/// Where both ends call at the same time, the call of the lower rank counts.  A call that fails goes on to the peer's
+/// next address, and begins anew until its time is over.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "transport/tcp/connecting.h"
+#include "transport/tcp/connection_plan.h"
+
+namespace hvd::transport::tcp {
+
+/// Names a connection.  Those between two ranks, the lanes, are numbered from 0.
+struct LaneName {
+  int peer = 0, number = 0;
+  auto operator<=>(const LaneName&) const = default;
+};
+
+/// What becomes of calls.
+class CallUser {
+ public:
+  virtual ~CallUser() = default;
+  /// Nothing more is for that peer.
+  virtual bool gone(int peer) const = 0;
+  virtual bool stands(LaneName lane) const = 0;
+  /// It is made.  @p rest: bytes that came behind the handshake.  The descriptor is in the epoll.
+  virtual void made(LaneName lane, Fd fd, bool is_local, const std::string& rest) = 0;
+  /// It could not be made in time.
+  virtual void failed(LaneName lane, const std::string& why) = 0;
+};
+
+class ConnectionMaker {
+ public:
+  /// All must outlive this.  @p epoll watches what is under way.  Throws Error{unavailable}.
+  ConnectionMaker(ConnectionPlan& plan, SocketCalls& calls, int epoll, CallUser& user);
+
+  /// There is need for this connection.  No effect on one that is being made.
+  void begin(LaneName lane);
+  /// False: the descriptor is not one of these.
+  bool step(int fd);
+  /// Calls that have failed go to the next address, and end at last.
+  void step_all();
+  bool none() const { return calling_.empty(); }
+  /// Nothing more is for that peer.
+  void end(int peer);
+  /// Nobody is called, or may call, any more.
+  void end();
+  /// What the peer's addresses have said: "rank 3 (10.0.0.7) cannot be reached: …"
+  std::string why_not(int peer) const;
+
+ private:
+  /// We call.
+  struct Call {
+    std::unique_ptr<Connecting> connecting;
+    std::int64_t end_ns = 0;
+    std::int64_t again_ns = 0;  ///< when to call next; 0: it is under way
+    std::string why;            ///< the last try has failed
+  };
+  /// Somebody who has not proved the key yet.
+  struct Called {
+    std::unique_ptr<Connecting> connecting;
+    std::int64_t end_ns = 0;
+  };
+  void call(LaneName lane);
+  void step(LaneName lane);
+  bool watch(Call& call, int what);
+  void accept(int listener, bool is_local);
+  void step_called(int fd);
+  Welcome decide(const Caller& caller) const;
+  void made(LaneName lane, Connecting& c);
+
+  ConnectionPlan& plan_;
+  SocketCalls& calls_;
+  const int epoll_;
+  CallUser& user_;
+  std::optional<KeyContext> context_;  ///< where there are other hosts
+  std::map<LaneName, Call> calling_;
+  std::map<int, Called> called_;  ///< by descriptor
+};
+
+}  // namespace hvd::transport::tcp

@@ -1,0 +1,44 @@
+/// @file connection_plan.h — what a rank knows before it makes its first connection.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "transport/revocation.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/listen_address.h"
+#include "transport/tcp/unix_listener.h"
+
+namespace hvd::transport::tcp {
+
+struct ConnectionPlan {
+  JobKey key{};
+  int rank = 0;
+  std::vector<ListenAddress> ranks;   ///< [size]
+  std::vector<int> hosts;             ///< [size] ranks with the same number share a machine
+  Fd listener;                        ///< for other hosts; empty: there are none
+  std::optional<UnixListener> local;  ///< for processes of this host
+  int bulk_lanes = 1;                 ///< connections to a peer for large messages
+  double limit_seconds = 60;          ///< for a connection to be made
+  double again_seconds = 0.05;        ///< after a call that failed; the other end's own call has 40 times as long
+  double leave_seconds = 1;           ///< what has been sent leaves within it
+  std::shared_ptr<const Revocation> revocation;
+
+  const ListenAddress& at(int peer) const { return ranks[static_cast<std::size_t>(peer)]; }
+  int size() const { return static_cast<int>(ranks.size()); }
+  bool same_host(int peer) const {
+    return hosts[static_cast<std::size_t>(peer)] == hosts[static_cast<std::size_t>(rank)];
+  }
+  /// "rank 3 (10.0.0.7)"
+  std::string name(int peer) const {
+    const std::vector<Address>& its = at(peer).addresses;
+    return "rank " + std::to_string(peer) + (its.empty() ? "" : " (" + to_text(its[0]) + ")");
+  }
+};
+
+inline std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+
+}  // namespace hvd::transport::tcp

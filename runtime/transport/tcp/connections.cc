@@ -1,0 +1,278 @@
+#include "transport/tcp/connections.h"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+
+#include "base/error.h"
+#include "memory/futex.h"
+
+namespace hvd::transport::tcp {
+namespace {
+
+using memory::now_ns;
+
+constexpr unsigned silent_ms = 2500;
+
+Fd open_epoll() {
+  Fd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
+  return epoll;
+}
+
+}  // namespace
+
+Connections::Connections(ConnectionPlan plan, SocketCalls& calls, ConnectionUser& user)
+    : plan_(std::move(plan)),
+      calls_(calls),
+      user_(user),
+      epoll_(open_epoll()),
+      maker_(plan_, calls_, epoll_.get(), *this),
+      peers_(plan_.ranks.size()) {}
+
+// ---- peers
+
+Connections::Peer& Connections::peer(int rank) {
+  auto& p = peers_[static_cast<std::size_t>(rank)];
+  if (!p) {
+    p = std::make_unique<Peer>();
+    p->links.resize(static_cast<std::size_t>(1 + plan_.bulk_lanes));
+  }
+  return *p;
+}
+
+bool Connections::gone(int rank) const {
+  const auto& p = peers_[static_cast<std::size_t>(rank)];
+  return p && (p->departed || !p->lost.empty());
+}
+
+std::string Connections::why_gone(int rank) const {
+  const Peer& p = *peers_[static_cast<std::size_t>(rank)];
+  return p.lost.empty() ? "rank " + std::to_string(rank) + " has shut down while this rank waits for it" : p.lost;
+}
+
+void Connections::said_bye(Lane& lane, std::uint32_t lanes) {
+  lane.said_bye = true;
+  Peer& p = peer(lane.peer());
+  if (++p.byes != lanes) return;  // something may still come on another lane
+  p.departed = true;
+  end_calls(lane.peer());
+}
+
+void Connections::lose(int rank, const std::string& why) {
+  Peer& p = peer(rank);
+  if (p.lost.empty()) p.lost = why;
+  end_calls(rank);
+  for (Link& l : p.links) {
+    if (!l.lane) continue;
+    calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, l.lane->fd(), 0);
+    take_down(l);
+  }
+  user_.peer_lost(rank);
+}
+
+void Connections::take_down(Link& link) {
+  lanes_.erase(link.lane->fd());
+  user_.lane_ended(*link.lane);
+  ended_.push_back(std::move(link.lane));
+}
+
+/// Nothing more is for that peer.
+void Connections::end_calls(int rank) {
+  maker_.end(rank);
+  for (Link& l : peer(rank).links) l.waiting.clear();
+}
+
+/// The world is over.
+void Connections::end_all() {
+  if (std::exchange(revoked_, true)) return;
+  const std::string why = plan_.revocation->why();
+  for (int r = 0; r < plan_.size(); ++r)
+    if (r != plan_.rank) lose(r, why);
+  maker_.end();
+}
+
+// ---- frames
+
+void Connections::add(int rank, int number, OutFrame frame) {
+  Link& link = peer(rank).links[static_cast<std::size_t>(number)];
+  if (link.lane) {
+    link.lane->add(std::move(frame));
+    if (!link.lane->watches_out) push(*link.lane);
+    return;
+  }
+  link.waiting.push_back(std::move(frame));
+  maker_.begin({rank, number});
+}
+
+void Connections::push(Lane& lane) {
+  if (const int error = lane.send()) return end(lane, error);
+  watch(lane);
+}
+
+void Connections::watch(Lane& lane) {
+  const bool out = !lane.idle();
+  if (out == lane.watches_out) return;
+  lane.watches_out = out;
+  if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN | (out ? EPOLLOUT : 0u)) != 0) end(lane, errno);
+}
+
+void Connections::forget(int rank, std::uint64_t ticket) {
+  const auto& p = peers_[static_cast<std::size_t>(rank)];
+  if (!p) return;
+  for (Link& l : p->links) {
+    if (l.lane) l.lane->forget(ticket);
+    std::erase_if(l.waiting, [&](const OutFrame& f) { return f.ticket == ticket; });
+  }
+}
+
+void Connections::drop_arriving(int rank, const std::function<bool(const FrameHeader&)>& drops) {
+  const auto& p = peers_[static_cast<std::size_t>(rank)];
+  if (!p) return;
+  for (Link& l : p->links)
+    if (const FrameHeader* h = l.lane ? l.lane->arriving() : nullptr; h && drops(*h)) l.lane->drop_arriving();
+}
+
+// ---- one connection
+
+bool Connections::stands(LaneName lane) const {
+  const auto& p = peers_[static_cast<std::size_t>(lane.peer)];
+  return p && p->links[static_cast<std::size_t>(lane.number)].lane;
+}
+
+void Connections::made(LaneName name, Fd fd, bool is_local, const std::string& rest) {
+  Link& link = peer(name.peer).links[static_cast<std::size_t>(name.number)];
+  link.lane = std::make_unique<Lane>(calls_, user_, std::move(fd), name.peer, name.number);
+  Lane& lane = *link.lane;
+  lane.is_local = is_local;
+  lanes_[lane.fd()] = &lane;
+  if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN) != 0) return end(lane, errno);
+  for (OutFrame& f : std::exchange(link.waiting, {})) lane.add(std::move(f));
+  if (!rest.empty()) lane.begin_with(rest);
+  push(lane);
+}
+
+void Connections::serve(Lane& lane, std::uint32_t events) {
+  if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+    if (const int error = lane.receive()) return end(lane, error);
+  if (!lane.idle()) push(lane);
+}
+
+/// A connection has ended.
+void Connections::end(Lane& lane, int error) {
+  if (!lane.said_bye)
+    return lose(lane.peer(), name(lane.peer()) + " is gone: " +
+                                 (error < 0 ? "it closed its connection" : "its connection: " + errno_text(error)));
+  Link& link = peer(lane.peer()).links[static_cast<std::size_t>(lane.number())];
+  if (link.lane) take_down(link);
+}
+
+// ---- all together
+
+void Connections::progress() {
+  if (plan_.revocation && plan_.revocation->raised()) end_all();
+  const std::int64_t now = now_ns();
+  if (now - moved_ns_ < 500) return;  // several ask in one step of the engine
+  moved_ns_ = now;
+  epoll_event events[32];
+  const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
+  for (int i = 0; i < count; ++i) {
+    const int fd = events[i].data.fd;
+    const auto lane = lanes_.find(fd);
+    if (lane == lanes_.end()) {
+      maker_.step(fd);
+      continue;
+    }
+    const int rank = lane->second->peer();
+    try {
+      serve(*lane->second, events[i].events);
+    } catch (const Error& e) { lose(rank, name(rank) + ": " + e.what()); }
+  }
+  maker_.step_all();
+  ended_.clear();
+}
+
+void Connections::nap(std::int64_t ns) {
+  pollfd p{epoll_.get(), POLLIN, 0};
+  const timespec limit{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  ::ppoll(&p, 1, &limit, nullptr);
+}
+
+/// A socket that is closed while something lies unread resets its connection, and what it has sent may be lost: so it
+/// waits until the other end's kernel has all.
+void Connections::leave() {
+  try {
+    for (auto& p : peers_)
+      if (p) say_bye(*p);
+    const std::int64_t end = now_ns() + nanoseconds(plan_.leave_seconds);
+    while (!quiet() && now_ns() < end) {
+      for (auto& [fd, lane] : std::unordered_map<int, Lane*>(lanes_))
+        if (!lane->idle() && !lane->watches_out) push(*lane);
+      moved_ns_ = 0;
+      progress();
+      nap(200'000);
+    }
+  } catch (const std::exception&) {  // what was on its way is lost
+  }
+}
+
+void Connections::say_bye(Peer& p) {
+  OutFrame bye;
+  bye.header.kind = FrameKind::bye;
+  for (const Link& l : p.links) bye.header.number += l.lane ? 1 : 0;
+  for (Link& l : p.links)
+    if (l.lane) {
+      OutFrame frame;
+      frame.header = bye.header;
+      l.lane->add(std::move(frame));
+    }
+}
+
+bool Connections::quiet() const {
+  if (!maker_.none()) return false;
+  return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& l) {
+    int unsent = 0;
+    // What has been written to a unix socket is the other end's.
+    return l.second->idle() && (l.second->is_local || ::ioctl(l.first, SIOCOUTQ, &unsent) != 0 || unsent == 0);
+  });
+}
+
+// ---- what is said of it
+
+std::vector<LostPeer> Connections::lost() const {
+  std::vector<LostPeer> lost;
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    if (peers_[r] && !peers_[r]->lost.empty()) lost.push_back({static_cast<int>(r), peers_[r]->lost});
+  return lost;
+}
+
+std::vector<LostPeer> Connections::silent() const {
+  std::map<int, unsigned> quiet;  // ms, by rank
+  for (const auto& [fd, lane] : lanes_) {
+    tcp_info info{};
+    socklen_t bytes = sizeof info;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || info.tcpi_last_ack_recv < silent_ms) continue;
+    unsigned& longest = quiet[lane->peer()];
+    longest = std::max<unsigned>(longest, info.tcpi_last_ack_recv);
+  }
+  std::vector<LostPeer> told;
+  for (const auto& [rank, ms] : quiet)
+    told.push_back({rank, name(rank) + " has not answered for " + std::to_string(ms / 100 / 10) + "." +
+                              std::to_string(ms / 100 % 10) +
+                              " s: is its host or the network to it down?  It is given " + "up after " +
+                              std::to_string(given_up_ms / 1000) + " s"});
+  return told;
+}
+
+std::string Connections::revoked() const {
+  return plan_.revocation && plan_.revocation->raised() ? plan_.revocation->why() : "";
+}
+
+}  // namespace hvd::transport::tcp

@@ -1,0 +1,108 @@
+/// @file connections.h — the connections of one rank to others: watched together, and ended.
+///
+/// A connection is made when the first frame for it is added; both directions use it.  Between two ranks there are
+/// several, the lanes: small frames go over the first, so that they never wait behind large ones, which go over the
+/// others.
+///
+/// Ranks are the world's.  Thread: one at a time.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/tcp/connection_maker.h"
+#include "transport/tcp/lane.h"
+#include "transport/transport.h"
+
+namespace hvd::transport::tcp {
+
+/// What is told of connections, besides frames.
+class ConnectionUser : public FrameHandler {
+ public:
+  /// Nothing more comes on this one.
+  virtual void lane_ended(const Lane& lane) = 0;
+  /// All connections to that peer have ended without a goodbye.
+  virtual void peer_lost(int peer) = 0;
+};
+
+class Connections final : private CallUser {
+ public:
+  /// @p calls and @p user must outlive this.  Throws Error{unavailable}.
+  Connections(ConnectionPlan plan, SocketCalls& calls, ConnectionUser& user);
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
+
+  void add(int peer, int lane, OutFrame frame);
+  /// Moves what can be moved.
+  void progress();
+  /// Readable when there is something to move.
+  int fd() const { return epoll_.get(); }
+  /// Sleeps until then, at most so long.
+  void nap(std::int64_t ns);
+  /// What has been sent leaves, within leave_seconds.
+  void leave();
+
+  /// The peer has left in order, or is lost.
+  bool gone(int peer) const override;
+  std::string why_gone(int peer) const;
+  /// A goodbye has come, which is said on so many lanes.
+  void said_bye(Lane& lane, std::uint32_t lanes);
+  /// The memory of a frame that has not left must no longer be read (Lane::forget).
+  void forget(int peer, std::uint64_t ticket);
+  /// Of a frame that is arriving and that @p drops: its bytes go nowhere.
+  void drop_arriving(int peer, const std::function<bool(const FrameHeader&)>& drops);
+
+  /// As Mesh has them.
+  std::vector<LostPeer> lost() const;
+  std::vector<LostPeer> silent() const;
+  std::string revoked() const;
+  int count() const { return static_cast<int>(lanes_.size()); }
+  int bulk_lanes() const { return plan_.bulk_lanes; }
+  std::string name(int peer) const { return plan_.name(peer); }
+  std::string why_not(int peer) const { return maker_.why_not(peer); }
+
+ private:
+  struct Link {
+    std::unique_ptr<Lane> lane;
+    std::deque<OutFrame> waiting;  ///< for the connection
+  };
+  struct Peer {
+    std::vector<Link> links;  ///< by lane
+    std::uint32_t byes = 0;   ///< lanes on which it has said so
+    bool departed = false;
+    std::string lost;  ///< why; empty: it is not
+  };
+
+  bool stands(LaneName lane) const override;
+  void made(LaneName lane, Fd fd, bool is_local, const std::string& rest) override;
+  void failed(LaneName lane, const std::string& why) override { lose(lane.peer, why); }
+
+  Peer& peer(int rank);
+  void push(Lane& lane);
+  void watch(Lane& lane);
+  void serve(Lane& lane, std::uint32_t events);
+  void end(Lane& lane, int error);
+  void take_down(Link& link);
+  void lose(int peer, const std::string& why);
+  void end_calls(int peer);
+  void end_all();
+  static void say_bye(Peer& p);
+  bool quiet() const;
+
+  ConnectionPlan plan_;
+  SocketCalls& calls_;
+  ConnectionUser& user_;
+  Fd epoll_;
+  ConnectionMaker maker_;
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< [size]; nullptr: never spoken to
+  std::unordered_map<int, Lane*> lanes_;      ///< by descriptor
+  std::vector<std::unique_ptr<Lane>> ended_;  ///< until nobody is within them
+  std::int64_t moved_ns_ = 0;
+  bool revoked_ = false;
+};
+
+}  // namespace hvd::transport::tcp
