@@ -64,7 +64,8 @@ std::string source_towards(const addrinfo& to) {
   return numeric(reinterpret_cast<sockaddr*>(&own), length);
 }
 
-/// By which the rest of the world reaches us; empty without a default route.
+/// By which the rest of the world reaches us.  Without a default route: some address, at last the loopback one, for
+/// hosts that can only be names of this one.
 std::string own_main_address() {
   sockaddr_in far{};
   far.sin_family = AF_INET;
@@ -73,7 +74,12 @@ std::string own_main_address() {
   to.ai_family = AF_INET;
   to.ai_addr = reinterpret_cast<sockaddr*>(&far);
   to.ai_addrlen = sizeof far;
-  return source_towards(to);
+  if (const std::string found = source_towards(to); !found.empty()) return found;
+  const std::set<std::string> own = own_addresses();
+  const auto usable = std::find_if(own.begin(), own.end(), [](const std::string& address) {
+    return !address.starts_with("127.") && address.find(':') == std::string::npos;
+  });
+  return usable != own.end() ? *usable : "127.0.0.1";
 }
 
 /// Empty on success, else the reason.

@@ -116,6 +116,7 @@ std::vector<Address> addresses_of_host(const std::string& interfaces) {
       found.push_back(*address);
   }
   ::freeifaddrs(list);
+  if (found.empty() && names.empty()) found.push_back(loopback_address);
   return found;
 }
 

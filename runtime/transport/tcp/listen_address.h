@@ -24,7 +24,8 @@ struct ListenAddress {
 };
 
 /// Addresses of this host's interfaces that are up, without loopback and link-local ones.  @p interfaces: names or
-/// networks (10.0.0.0/24), comma-separated, as Open MPI's btl_tcp_if_include has them; empty: all.
+/// networks (10.0.0.0/24), comma-separated, as Open MPI's btl_tcp_if_include has them; empty: all.  Without a network
+/// it is the loopback address: then the job's hosts can only be names of this one.
 std::vector<Address> addresses_of_host(const std::string& interfaces);
 
 /// A listening socket on a free port of all addresses.  Throws Error{unavailable}.
