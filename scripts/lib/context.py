@@ -9,8 +9,10 @@ from __future__ import annotations
 import enum
 import os
 import pathlib
+import select
 import signal
 import subprocess
+import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from tally import Tally, check
 
 LOGS = pathlib.Path(".cache/tests")
 TAIL_LINES = 60
+SHOWN_COMMAND = 300  # characters; some name every file of the tree
 RUNNING: set[subprocess.Popen[bytes]] = set()  # commands of all parts
 STARTS = threading.Lock()  # of RUNNING, while a command is started
 ENDING = threading.Event()  # nothing is started any more
@@ -51,6 +54,7 @@ class Context:
     env: dict[str, str]
     nightly: bool
     lines: list[str] = field(default_factory=list)  # what is to be shown of it
+    processor_seconds: float = 0.0  # what its commands took so far, with their children that were waited for
 
     def command(
         self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
@@ -75,15 +79,14 @@ class Context:
                 )
                 RUNNING.add(process)
             try:
-                code = process.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                code = 124
+                ended = has_ended(process, limit)
             finally:
-                kill_group(process)
+                self.processor_seconds += kill_group(process)
                 RUNNING.discard(process)
+            code = process.returncode if ended else 124
         text = log.read_bytes()[begin:].decode(errors="replace")
         if code != 0 and not quiet:
-            self.show("$ " + " ".join(argv), text)
+            self.show("$ " + textwrap.shorten(" ".join(argv), SHOWN_COMMAND, placeholder=" …"), text)
             self.lines.append(f"   exit code {code}" + (f": no end within {limit:g} s" if code == 124 else ""))
         return code, text
 
@@ -105,10 +108,23 @@ def kill_all() -> None:
         kill_group(process)
 
 
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends whatever is left of a command's process group."""
+def has_ended(process: subprocess.Popen[bytes], limit: float) -> bool:
+    """Whether it has ended of itself within so many seconds.  It is left to be waited for."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        return bool(select.select([descriptor], [], [], limit)[0])
+    finally:
+        os.close(descriptor)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> float:
+    """Ends whatever is left of a command's process group; the processor time of what has been waited for, in seconds."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.wait()
+    if process.returncode is not None:
+        return 0.0
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_utime + usage.ru_stime

@@ -114,7 +114,7 @@ class Report:
             tally = part.run(context)
         except Exception as error:  # a part that breaks is a failed test, and the others still run
             tally = Tally(failed=[f"{part.name}: {type(error).__name__}: {error}"])
-        line = f"{part.name:10} {time.monotonic() - start:6.1f} s  {tally}"
+        line = f"{part.name:10} {time.monotonic() - start:6.1f} s {context.processor_seconds:6.1f} s of processor  {tally}"
         with self.lock:
             shown = [*context.lines, *(f"   FAILED {failure}" for failure in tally.failed), f"   {line}"]
             print("\n".join(shown), flush=True)
