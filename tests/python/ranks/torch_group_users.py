@@ -48,8 +48,8 @@ def whole(parameters):
     return torch.cat([(p.full_tensor() if hasattr(p, "full_tensor") else p).detach().reshape(-1) for p in parameters])
 
 
-def alike(results):
-    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-6)
+def alike(results, rtol=1e-5, atol=1e-6):
+    torch.testing.assert_close(results[0], results[1], rtol=rtol, atol=atol)
 
 
 def with_ddp(backend, **options):
@@ -72,6 +72,52 @@ def check_ddp_join():
         return whole(network.parameters())
 
     alike([result(backend) for backend in BACKENDS])
+
+
+def check_ddp_with_hooks():
+    """Hooks wait for further operations in the callbacks of futures, PowerSGD's for several."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    def result(backend, hook, state, megabytes):
+        network = DistributedDataParallel(model(), process_group=group(backend), bucket_cap_mb=megabytes)
+        network.register_comm_hook(state, hook)
+        trained(network, torch.optim.SGD(network.parameters(), lr=0.1), [batch(step) for step in range(6)])
+        return whole(network.parameters())
+
+    def with_power_sgd(backend, megabytes=25):
+        state = powerSGD_hook.PowerSGDState(group(backend), start_powerSGD_iter=2, min_compression_rate=1, random_seed=5)
+        return result(backend, powerSGD_hook.powerSGD_hook, state, megabytes)
+
+    halves = [result(backend, default_hooks.fp16_compress_hook, group(backend), 0.001) for backend in BACKENDS]
+    alike(halves, rtol=1e-3, atol=1e-4)
+    alike([with_power_sgd(backend) for backend in BACKENDS])
+    # Several buckets, whose callbacks run side by side.  Over gloo their operations get in each other's way.
+    found = [with_power_sgd("hvd", 0.001) for _ in range(5)]
+    parts = [torch.empty_like(found[0]) for _ in range(SIZE)]
+    dist.all_gather(parts, found[0])
+    assert all(torch.equal(other, found[0]) for other in [*found, *parts])
+
+
+def check_ddp_compiled():
+    """What is compiled calls the group from its midst."""
+    network = DistributedDataParallel(model())
+    compiled = torch.compile(network, backend="aot_eager")
+    trained(compiled, torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9), [batch(step) for step in range(5)])
+    alike([whole(network.parameters()), with_ddp("gloo")])
+
+
+def check_callbacks_that_wait():
+    """Each future's callback waits for an operation that it has begun, three deep."""
+
+    def begin(depth):
+        future = dist.all_reduce(torch.full((2,), float(depth)), async_op=True).get_future()
+        if depth == 0:
+            return future
+        return future.then(lambda done: done.value()[0] + begin(depth - 1).wait()[0])
+
+    futures = [begin(3) for _ in range(4)]
+    found = [future.wait() for future in futures]
+    assert all(value.tolist() == [6.0 * SIZE] * 2 for value in found), found
 
 
 def check_ddp_sparse_gradients():

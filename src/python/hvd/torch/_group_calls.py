@@ -13,7 +13,7 @@ from hvd import _native
 from hvd._requests import HOST, Operation, Request, View, gpu_of, item_bytes_of
 from hvd.torch._call_names import CallName
 from hvd.torch._group_sets import GroupSets
-from hvd.torch._group_work import GroupState, GroupWork, under_way
+from hvd.torch._group_work import GroupState, GroupWork, names_of_new, under_way
 from hvd.torch._point_to_point import PointToPoint
 from hvd.torch.ops import collectives, moving
 
@@ -75,7 +75,7 @@ def memory_of(output: torch.Tensor, input: torch.Tensor, given: View, own: int =
 
 
 class GroupCalls:
-    """One group on this rank.  One thread at a time, in the same order on all ranks of the group."""
+    """One group on this rank.  One thread at a time, in the same order on all ranks of the group; and callbacks of futures."""
 
     state: GroupState
     _set: int  # number of the process set
@@ -92,7 +92,7 @@ class GroupCalls:
     _barriers: int = 0
 
     def _next_name(self, operation: Operation, agreed: Any) -> CallName:
-        name = self.state.names.next((operation, agreed))
+        name = self.state.names().next((operation, agreed))
         self._calls += 1
         before = under_way.get(name.handle)
         if before is not None and not before.is_completed():
@@ -104,6 +104,7 @@ class GroupCalls:
         name = self._next_name(operation, agreed)
         handle = _native.submit((operation, name.text, view, out, splits))  # type: ignore[arg-type]
         name.handle = handle
+        names_of_new[handle] = name.text
         return handle
 
     def _submit_group(self, operations: list[Operation], views: list[View], outs: Sequence[Out]) -> list[int]:
@@ -115,6 +116,7 @@ class GroupCalls:
         requests = [Request(operation, text, view, out) for operation, text, view, out in zip(operations, texts, views, outs)]
         handles = _native.submit_many(requests, True)
         name.handle = handles[0]
+        names_of_new[handles[0]] = name.text
         return handles
 
     def _take(self, handle: int, view: View, like: torch.Tensor) -> torch.Tensor:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import queue
 import threading
 import time
 from collections.abc import Sequence
@@ -15,14 +13,17 @@ import torch.distributed as dist
 
 from hvd import _native, _world
 from hvd.torch._call_names import CallNames
+from hvd.torch._group_futures import NamedFuture, caller, filler
 
 _Work: Any = torch._C._distributed_c10d.Work
 _LOOK_SECONDS = 0.5  # so often a wait looks whether its group was aborted
+_MOST_CALLBACKS = 512
 _MANY = 256  # works that nobody waits for are looked through beyond this number
 
 # By the first handle: they own their tensors until the runtime is through with them.
 under_way: dict[int, GroupWork] = {}
-_world.tables_of_handles.append(under_way)
+names_of_new: dict[int, bytes] = {}  # the call's, until its work is made
+_world.tables_of_handles += under_way, names_of_new
 
 
 class GroupState:
@@ -32,7 +33,25 @@ class GroupState:
         self.label = label
         self.seconds = seconds
         self.aborted = False
-        self.names = CallNames(label)
+        self._names = CallNames(label)
+        self._names_of_callbacks: dict[bytes, CallNames] = {}
+
+    def names(self) -> CallNames:
+        """Of the calls that this thread makes: those of the callback that it is in, or the program's."""
+        name = caller()
+        if not name:
+            return self._names
+        found = self._names_of_callbacks.get(name)
+        if found is None:
+            if len(self._names_of_callbacks) >= _MOST_CALLBACKS:
+                self._names_of_callbacks.clear()
+            found = self._names_of_callbacks[name] = CallNames(f"{self.label} in {name.decode()}")
+        return found
+
+    def restart_names(self) -> None:
+        """After ranks have disagreed on a call."""
+        self._names.restart()
+        self._names_of_callbacks.clear()
 
 
 class GroupWork(_Work):  # type: ignore[misc]
@@ -49,6 +68,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     _ended = False
     _future: Any = None
     _record: Any = None
+    _name = b""  # a message has none: it is no call of all ranks
 
     def __init__(
         self,
@@ -74,6 +94,7 @@ class GroupWork(_Work):  # type: ignore[misc]
             if len(under_way) > _MANY:
                 _forget_ended()
             under_way[handles[0]] = self
+            self._name = names_of_new.pop(handles[0], b"")
         else:
             self._ended = True
 
@@ -118,27 +139,30 @@ class GroupWork(_Work):  # type: ignore[misc]
         with self._lock:
             fresh = self._future is None
             if fresh:
-                self._future = torch.futures.Future()
+                self._future = NamedFuture(self._name, _gpus_of(self._outputs)) if self._name else torch.futures.Future()
         if fresh:
             if self._ended:
-                self.fill_future()
+                self.fill_future(self._error)
             else:
                 _native.part_begin(_native.PART_FUTURE)
-                _filler.add(self)
+                filler.add(self)
         return self._future
 
     # ----
 
-    def fill_future(self, asked: bool = False) -> None:
-        """Waits, and completes the future.  asked: the runtime was told that somebody waits for it."""
+    def await_end(self) -> Exception | None:
+        """As wait(), of which the runtime was told; the error belongs to who waits for the future."""
         error = None
         try:
             self.wait()
-        except Exception as failure:  # belongs to who waits for the future
+        except Exception as failure:
             error = failure
-        if asked:
-            _native.part_end(_native.PART_FUTURE)
-        if _filler.ending:
+        _native.part_end(_native.PART_FUTURE)
+        return error
+
+    def fill_future(self, error: BaseException | None) -> None:
+        """Completes the future, and runs what waits for that."""
+        if filler.ending:
             return
         if error is not None:
             self._future.set_exception(error)
@@ -199,7 +223,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         self._settle(failed)
 
     def _disagreed(self) -> None:
-        self._group.names.restart()
+        self._group.restart_names()
 
     def _settle(self, failed: Exception | None) -> None:
         if failed is None and self._complete is not None:
@@ -228,40 +252,14 @@ class GroupWork(_Work):  # type: ignore[misc]
         )
 
 
+def _gpus_of(outputs: Any) -> list[torch.device]:
+    """Of tensors, in lists or not."""
+    if isinstance(outputs, torch.Tensor):
+        return [outputs.device] if outputs.is_cuda else []
+    return list(dict.fromkeys(device for part in outputs for device in _gpus_of(part)))
+
+
 def _forget_ended() -> None:
     """Works that nobody has waited for."""
     for work in list(under_way.values()):
         work.is_completed()
-
-
-class _FutureFiller:
-    """Completes futures in the order in which they were asked for, in one thread."""
-
-    def __init__(self) -> None:
-        self._works: queue.SimpleQueue[GroupWork | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self.ending = False  # the process
-
-    def add(self, work: GroupWork) -> None:
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="hvd c10d", daemon=True)
-                self._thread.start()
-                atexit.register(self._end)
-        self._works.put(work)
-
-    def _end(self) -> None:
-        # A thread that is inside torch when the interpreter ends would end the process with an error.  One that still
-        # waits for an operation is inside the runtime: it may stay.
-        self._works.put(None)
-        if self._thread is not None:
-            self._thread.join(2 * _LOOK_SECONDS)
-        self.ending = True
-
-    def _run(self) -> None:
-        while work := self._works.get():
-            work.fill_future(asked=True)
-
-
-_filler = _FutureFiller()

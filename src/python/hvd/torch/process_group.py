@@ -18,8 +18,9 @@ from hvd.torch._any_source import SentMessages
 from hvd.torch._group_operations import GroupOperations
 from hvd.torch._group_profile import TITLES, profiled
 from hvd.torch._group_sets import GroupSets
-from hvd.torch._group_work import GroupState
+from hvd.torch._group_work import GroupState, GroupWork
 from hvd.torch._point_to_point import PointToPoint
+from hvd.torch._torch_compile import exclude_from_compile
 
 __all__ = ["HvdBackend", "HvdProcessGroup", "create"]
 
@@ -70,6 +71,10 @@ class _Common(GroupOperations):
 
 for _method, _title in TITLES.items():
     setattr(_Common, _method, profiled(getattr(GroupOperations, _method), f"hvd:{_title}"))
+
+# torch itself calls them in the midst of what is compiled: DistributedDataParallel does, for one.
+for _class in (*_Common.__mro__[:-1], GroupWork):
+    exclude_from_compile(vars(_class).values())
 
 
 class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
