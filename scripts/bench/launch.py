@@ -3,7 +3,8 @@
 `true` on N ranks, from the first exec to the last wait: hvdrun as it is, hvdrun over each mpirun, and each mpirun alone.  The
 launchers take turns, so that a busy moment meets all of them; the table has medians, least values, processor time, and the
 median of hvdrun, with the same Open MPI, over each.  --hosts 3: N ranks on each of three hosts, which are network namespaces of
-this machine with an sshd each (tests/netns; as root).  FOLDER is an optimised build (default: the wheel's).
+this machine with an sshd each (tests/netns; as root), where the user has an empty home: a .bashrc would count for each ssh.
+FOLDER is an optimised build (default: the wheel's).  Where others work on the machine: chrt -r 5 python scripts/bench/launch.py
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ def main() -> None:
             from netns.cluster import Cluster
 
             hosts = until_the_end.enter_context(Cluster(hosts=options.hosts))
+            for name in [] if ROOT.is_relative_to(pathlib.Path.home()) else hosts.names:
+                hosts.run(name, ["mount", "-t", "tmpfs", "tmpfs", str(pathlib.Path.home())])
             slots = ",".join(f"{name}:{options.ranks}" for name in hosts.names)
             table = commands(hvdrun, ["-np", ranks, "-H", slots])
             table = {name: hosts.command("alpha", command) for name, command in table.items()}

@@ -28,8 +28,12 @@ std::string first_line(const std::string& path) {
 }
 
 std::string whole_text(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char piece[4096];
+  for (ssize_t n; fd && ((n = ::read(fd.get(), piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR));)
+    if (n > 0) text.append(piece, static_cast<std::size_t>(n));
+  return text;
 }
 
 std::string read_file(const std::string& path, std::size_t limit_bytes) {

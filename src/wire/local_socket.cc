@@ -4,8 +4,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
+#include <memory>
 
 #include "base/error.h"
 #include "link.h"
@@ -86,10 +86,11 @@ void LocalSocket::read() {
   if (ended_) return;
   in_.erase(0, taken_);
   taken_ = 0;
-  std::array<char, read_bytes> piece;
+  // Not on the stack, all pages of which would be touched: most messages are short, and guards many.
+  static thread_local const auto piece = std::make_unique_for_overwrite<char[]>(read_bytes);
   ssize_t n;
-  while ((n = recv(socket_.get(), piece.data(), piece.size(), MSG_DONTWAIT)) < 0 && errno == EINTR) {}
-  if (n > 0) in_.append(piece.data(), static_cast<std::size_t>(n));
+  while ((n = recv(socket_.get(), piece.get(), read_bytes, MSG_DONTWAIT)) < 0 && errno == EINTR) {}
+  if (n > 0) in_.append(piece.get(), static_cast<std::size_t>(n));
   if (n == 0 || (n < 0 && errno != EAGAIN)) end();
 }
 

@@ -3,9 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "base/file.h"
 #include "base/format.h"
 #include "base/text.h"
@@ -14,23 +11,15 @@
 namespace hvd::rank {
 namespace {
 
-/// First word after @p key at the start of a line; -1 when there is none.
+/// Of the line "key number"; -1 when there is none.
 std::int64_t value_of(const std::string& path, const std::string& key) {
-  std::ifstream file(path);
-  std::string word;
-  while (file >> word) {
-    std::string value;
-    if (!(file >> value)) break;
-    if (word == key) return to_integer(value).value_or(-1);
-  }
+  for (const std::string& line : split(whole_text(path), '\n'))
+    if (line.starts_with(key + " ")) return to_integer(trim(std::string_view(line).substr(key.size()))).value_or(-1);
   return -1;
 }
 
 std::int64_t limit_of(const std::string& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  const std::int64_t n = to_integer(word).value_or(0);
+  const std::int64_t n = to_integer(trim(whole_text(path))).value_or(0);
   return n >= (std::int64_t{1} << 60) ? 0 : n;  // v1's way to say "none"
 }
 
@@ -76,10 +65,8 @@ std::int64_t time_in_log(pid_t pid) {
 }  // namespace
 
 MemoryGroup memory_group(pid_t pid) {
-  std::ifstream file(formatted("/proc/{}/cgroup", pid));
-  std::string line;
   MemoryGroup found;
-  while (std::getline(file, line)) {
+  for (const std::string& line : split(whole_text(formatted("/proc/{}/cgroup", pid)), '\n')) {
     const std::vector<std::string> part = split(line, ':');  // id:controllers:path
     if (part.size() < 3) continue;
     const std::string path = part[2] == "/" ? "" : part[2];

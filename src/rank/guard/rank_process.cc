@@ -9,7 +9,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <vector>
+#include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -23,7 +24,6 @@
 namespace hvd::rank {
 namespace {
 
-constexpr std::size_t read_bytes = 64u << 10;
 constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;  // more: the log has a clock of its own
 
 /// What a zombie has used, itself and its children that it waited for, without reaping it (glibc's waitid() hides this
@@ -33,6 +33,13 @@ rusage usage_of(pid_t pid) {
   rusage usage{};
   if (syscall(SYS_waitid, P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) != 0) return {};
   return usage;
+}
+
+/// For what a rank writes, one read after the other.  Nobody fills it with zeros: a guard of a quiet rank never touches
+/// its pages.
+std::span<char> read_buffer() {
+  static const auto bytes = std::make_unique_for_overwrite<char[]>(wire::link::max_packet_bytes);
+  return {bytes.get(), wire::link::max_packet_bytes};
 }
 
 double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; }
@@ -88,7 +95,7 @@ bool RankProcess::pump(Outbox& outbox, Clock::time_point now) {
 }
 
 bool RankProcess::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbox, Clock::time_point now) {
-  std::vector<char> buffer(read_bytes);
+  const std::span<char> buffer = read_buffer();
   const ssize_t n = read(fd.get(), buffer.data(), buffer.size());
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (n <= 0) {
@@ -101,7 +108,7 @@ bool RankProcess::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbo
 }
 
 bool RankProcess::pump_link(Outbox& outbox) {
-  std::vector<char> packet(wire::link::max_packet_bytes);
+  const std::span<char> packet = read_buffer();
   const ssize_t n = recv(link_fd_.get(), packet.data(), packet.size(), MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (n <= 0) {
