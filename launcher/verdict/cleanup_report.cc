@@ -20,18 +20,24 @@ std::string counts_text(const std::vector<std::string>& names) {
   return join(parts, ", ");
 }
 
+/// Their names, or, of many, their number.
+std::string names_of(const std::vector<std::string>& hosts) {
+  return hosts.size() > most_shown ? count_of(static_cast<long long>(hosts.size()), "host") : join(hosts, ", ");
+}
+
 }  // namespace
 
 std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts) {
-  std::vector<std::string> lines;
+  std::vector<std::string> lines, unseen;
   for (const auto& [host, after] : hosts) {
-    if (!after.looked_at)
-      lines.push_back("hvdrun: nobody could look whether something of the job is left on " + host +
-                      "; its ranks end by themselves when they lose hvdrun");
+    if (!after.looked_at) unseen.push_back(host);
     if (!after.swept.left.empty())
       lines.push_back(
           formatted("hvdrun: on {} processes of the job could not be ended: {}", host, join(after.swept.left, ", ")));
   }
+  if (!unseen.empty())
+    lines.push_back("hvdrun: nobody could look whether something of the job is left on " + names_of(unseen) +
+                    "; ranks end by themselves when they lose hvdrun");
   return lines;
 }
 
@@ -46,8 +52,7 @@ std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>&
                       " removed from /dev/shm");
     if (!parts.empty()) lines.push_back(formatted("hvdrun: on {} {}", host, join(parts, "; ")));
   }
-  if (clean.size() > most_shown) clean = {count_of(static_cast<long long>(clean.size()), "host")};
-  if (!clean.empty()) lines.push_back("hvdrun: nothing of the job is left on " + join(clean, ", "));
+  if (!clean.empty()) lines.push_back("hvdrun: nothing of the job is left on " + names_of(clean));
   return lines;
 }
 

@@ -15,7 +15,7 @@ struct HostCleanup {
   wire::CleanupResult swept;
 };
 
-/// One line for each host where something could not be ended or nobody could look.
+/// One line for each host where something could not be ended, and one for those where nobody could look.
 std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts);
 
 /// One line for each host where something had to be ended or removed: "on h2 sleep (2 processes) had to be ended; 3
