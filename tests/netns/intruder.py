@@ -1,10 +1,10 @@
-"""Another user of a host: intruder.py UID MARK [ports], as root, which it gives up for UID.  For a cluster's hosts only.
+"""Another user of a host: intruder.py UID MARK, as root, which it gives up for UID.  For a cluster's hosts only.
 
 It makes names beforehand that a job might use, as folders open to all and as links into its own folder, and prints "ready".
 Then, until its stdin closes, it looks again and again for what is not its own: files and folders of /tmp, /dev/shm and /run
-to read, write, replace and remove; processes to look into; sockets to speak to; with "ports" also TCP ports, which it
-shouts at.  In the end it prints what it could {"rounds", "read", "written", "listed", "spoke", "answered", "planted",
-"tries", "knocks"}: "planted" is what others put behind the names it made, "knocks" counts the ports tried.
+to read, write, replace and remove; processes to look into; sockets to speak to; TCP and UDP ports, which it shouts at.  In
+the end it prints what it could {"rounds", "read", "written", "listed", "spoke", "answered", "planted", "tries", "knocks"}:
+"planted" is what others put behind the names it made, "knocks" counts the ports tried.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import socket
 import stat
 import sys
 
-LISTENING, SSH_PORT = "0A", 22
+import doors  # beside this file
+
+SSH_PORT = 22
 NAMES = {"alpha", "beta", "gamma"}
 PLACES = ("/tmp", "/dev/shm", "/run")
 TRAPS = ("ompi.{host}.0", "prte.{host}.0", "openmpi-sessions-0@{host}_0", "hvdrun", "hvdrun-0", "hvd", "control.sock")
@@ -27,9 +29,8 @@ LINKS = ("vader_segment.{host}.0", "sm_segment.{host}.0", "hvd-0", "hvd_0", "pay
 class Intruder:
     """Counts what it tries and remembers what it could."""
 
-    def __init__(self, mark: str, with_ports: bool) -> None:
+    def __init__(self, mark: str) -> None:
         self.mark = mark.encode()
-        self.with_ports = with_ports
         self.lair = pathlib.Path("/tmp/lair")
         self.could: dict[str, set[str]] = {word: set() for word in ("read", "written", "listed", "spoke", "answered")}
         self.tries = self.rounds = self.knocks = 0
@@ -69,12 +70,11 @@ class Intruder:
             words = line.split()
             if len(words) > 7:
                 self.speak_to(words[7])
-        for table, here in (("tcp", "127.0.0.1"), ("tcp6", "::1")) if self.with_ports else ():
-            for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-                words = line.split()
-                port = int(words[1].rpartition(":")[2], 16)
-                if words[3] == LISTENING and int(words[7]) != os.getuid() and port != SSH_PORT:
-                    self.knock(here, port)
+        for kind, address, port, owner in doors.of_process("self"):
+            if owner != os.getuid() and port != SSH_PORT:
+                self.knocks += 1
+                if doors.shout(kind, address, port, 0.2) == "answers":
+                    self.could["answered"].add(f"{kind} {address}:{port}")
         self.count()
 
     def touch(self, path: pathlib.Path) -> None:
@@ -131,18 +131,6 @@ class Intruder:
             if attempt(lambda: peer.connect("\0" + name[1:] if name.startswith("@") else name)):
                 self.could["spoke"].add(name)
 
-    def knock(self, address: str, port: int) -> None:
-        """A TCP port: whether it says a word to 60 bytes of nonsense."""
-        self.knocks += 1
-        try:
-            with socket.create_connection((address, port), 0.2) as peer:
-                peer.settimeout(0.2)
-                peer.sendall(os.urandom(60))
-                if peer.recv(100):
-                    self.could["answered"].add(f"{address}:{port}")
-        except OSError:
-            pass
-
     def report(self) -> dict[str, object]:
         own = ("stolen", "linked", "rounds")
         planted = [str(path) for trap in self.traps for path in everything(trap) if path.name not in own]
@@ -185,7 +173,7 @@ def main() -> None:
     os.setresuid(uid, uid, uid)
     os.nice(10)
     os.umask(0)
-    intruder = Intruder(mark, "ports" in sys.argv[3:])
+    intruder = Intruder(mark)
     intruder.plant()
     print("ready", flush=True)
     while not select.select([0], [], [], 0.01)[0]:
