@@ -16,7 +16,9 @@ namespace {
 
 using wire::Type;
 
-constexpr std::int64_t ping_interval_ns = 1'000'000'000;
+// Of clocks that drift by up to 50 µs a second: between two pings which rank failed first stays known to half a
+// millisecond.  A timeline shows microseconds.
+constexpr std::int64_t ping_interval_ns = 10'000'000'000, ping_interval_of_timeline_ns = 1'000'000'000;
 constexpr int first_pings = 4;
 constexpr std::size_t most_deliveries =
     8;  // payloads on their way at once: what the channel's queues hold of them is memory
@@ -69,10 +71,20 @@ Session::Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::Ran
       payload_(std::move(payload)),
       local_payload_path_(std::move(local_payload_path)),
       events_(std::move(events)),
-      ranks_(manifests_.size()) {}
+      ranks_(manifests_.size()) {
+  num_in_stage_[static_cast<std::size_t>(RankStage::absent)] = ranks_.size();
+  records_timeline_ = !manifests_.empty() && manifests_[0].timeline;
+}
+
+void Session::enter(RankState& state, RankStage stage) {
+  --num_in_stage_[static_cast<std::size_t>(state.stage)];
+  ++num_in_stage_[static_cast<std::size_t>(stage)];
+  state.stage = stage;
+}
 
 void Session::pump(const std::function<bool()>& keep_receiving) {
-  for (std::size_t r = 0; r < ranks_.size(); ++r) flush(static_cast<int>(r));
+  const std::vector<int> behind(behind_.begin(), behind_.end());
+  for (const int rank : behind) flush(rank);
   if (daemons_) daemons_->flush(*listener_);
   left_unread_ = false;
   while (!keep_receiving || keep_receiving()) {
@@ -83,11 +95,7 @@ void Session::pump(const std::function<bool()>& keep_receiving) {
   left_unread_ = true;
 }
 
-bool Session::is_quiet() const {
-  return !left_unread_ && (!daemons_ || daemons_->is_quiet()) &&
-         std::all_of(ranks_.begin(), ranks_.end(),
-                     [](const RankState& r) { return r.queue.empty() && !r.payload_sent_bytes; });
-}
+bool Session::is_quiet() const { return !left_unread_ && (!daemons_ || daemons_->is_quiet()) && behind_.empty(); }
 
 void Session::tick() {
   while (const auto peer = listener_->gone()) {
@@ -96,10 +104,17 @@ void Session::tick() {
     if (it != rank_of_.end() && at(it->second).peer == *peer) vanish(it->second, lost_text(at(it->second)));
   }
   const std::int64_t now = monotonic_ns();
-  if (now < next_ping_ns_) return;
-  next_ping_ns_ = now + ping_interval_ns;
+  if (now >= next_ping_ns_) ping_hosts(now);
+}
+
+/// One rank of each other host is woken; of a timeline all.
+void Session::ping_hosts(std::int64_t now) {
+  next_ping_ns_ = now + (records_timeline_ ? ping_interval_of_timeline_ns : ping_interval_ns);
+  std::set<std::string> asked;
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    if (ranks_[r].stage == RankStage::running && !ranks_[r].local) ping(static_cast<int>(r));
+    if (ranks_[r].stage == RankStage::running && !ranks_[r].local &&
+        (records_timeline_ || asked.insert(manifests_[r].host).second))
+      ping(static_cast<int>(r));
 }
 
 void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
@@ -126,7 +141,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       break;
     case Type::clean:
       if (!state.death) vanish(rank, "its guard gave no cause");
-      state.stage = RankStage::clean;
+      enter(state, RankStage::clean);
       if (released_) release(rank);
       if (elastic_ && !released_) send(rank, Type::release, "");
       break;
@@ -146,7 +161,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
       if (body.size() >= 16) {
         const auto sent = value_at<std::int64_t>(body, 0), theirs = value_at<std::int64_t>(body, 8),
                    now = monotonic_ns();
-        if (!state.local) state.clock.add(sent, now, theirs);
+        if (!state.local) clock_of(rank).add(sent, now, theirs);
         if (!state.local && events_.clock) events_.clock(rank, sent, now, theirs);
       }
       break;
@@ -199,14 +214,14 @@ void Session::greet(const wire::PeerId& from, const wire::Frame& frame) {
     return;
   }
   RankState& state = at(hello.rank);
-  state.stage = RankStage::greeted;
+  enter(state, RankStage::greeted);
   state.peer = from;
   state.local = hello.local;
   rank_of_[from] = hello.rank;
-  if (hello.local) state.clock = ClockEstimate::same_clock();
   if (events_.hello) events_.hello(hello);
   if (stopping_) return send(hello.rank, Type::stop, to_json(*stopping_));
-  if (!hello.local)
+  const bool is_first = !hello.local && clocks_.try_emplace(manifest(hello.rank).host).second;
+  if (is_first || (records_timeline_ && !hello.local))
     for (int i = 0; i < first_pings; ++i) ping(hello.rank);
   give_manifest(hello.rank);
 }
@@ -227,7 +242,7 @@ void Session::give_manifest(int rank) {
     else
       return;  // when its host's leader has the payload
   }
-  state.stage = RankStage::running;
+  enter(state, RankStage::running);
   std::string body = to_json(m);
   if (body.size() > wire::max_frame_bytes) throw too_long(m, body.size());
   send(rank, Type::manifest, std::move(body));
@@ -254,7 +269,8 @@ void Session::died(int rank, wire::DeathRecord record) {
   if (state.death) return;
   record.rank = rank;
   record.host = manifest(rank).host;
-  record.time_ns = state.clock.known() && !state.gone ? record.time_ns - state.clock.offset_ns() : monotonic_ns();
+  const ClockEstimate clock = state.local ? ClockEstimate::same_clock() : clock_of(rank);
+  record.time_ns = clock.known() && !state.gone ? record.time_ns - clock.offset_ns() : monotonic_ns();
   if (record.cause == wire::Cause::stopped && !stopping_ &&
       !state.told_to_stop) {  // not by us: somebody ended it or its mpirun
     record.cause = wire::Cause::vanished;
@@ -268,7 +284,7 @@ void Session::died(int rank, wire::DeathRecord record) {
     record.text = state.aborted->text;
     record.time_ns = std::min(record.time_ns, state.aborted->time_ns);
   }
-  state.stage = std::max(state.stage, RankStage::ended);
+  enter(state, std::max(state.stage, RankStage::ended));
   state.death = std::move(record);
   if (events_.death) events_.death(*state.death);
   // Where the job ends for it, the others need no reason of their own.
@@ -281,6 +297,7 @@ void Session::vanish(int rank, const std::string& text, int code) {
   RankState& state = at(rank);
   state.gone = true;
   state.queue.clear();
+  behind_.erase(rank);
   if (!state.death) {
     wire::DeathRecord record;
     record.pid = state.rank_pid;
@@ -289,7 +306,7 @@ void Session::vanish(int rank, const std::string& text, int code) {
     record.text = text;
     died(rank, std::move(record));
   }
-  state.stage = RankStage::clean;
+  enter(state, RankStage::clean);
 }
 
 void Session::send(int rank, Type type, std::string body) {
@@ -301,22 +318,30 @@ void Session::flush(int rank) {
   RankState& state = at(rank);
   if (state.stage == RankStage::absent || state.gone) return;
   try {
-    while (!state.queue.empty()) {
-      if (!listener_->send(state.peer, state.queue.front())) return;
-      state.queue.pop_front();
-    }
-    while (state.payload_sent_bytes && may_deliver(rank)) {
-      const std::size_t size = std::min(payload_.size() - *state.payload_sent_bytes, wire::max_frame_bytes);
-      const wire::Frame piece{static_cast<std::uint16_t>(Type::payload),
-                              payload_.substr(*state.payload_sent_bytes, size)};
-      if (!listener_->send(state.peer, piece)) return;
-      *state.payload_sent_bytes += size;
-      if (size == 0) state.payload_sent_bytes.reset();  // the empty piece was the end
-    }
+    if (send_what_waits(rank))
+      behind_.erase(rank);
+    else
+      behind_.insert(rank);
   } catch (const Error& e) {
     if (e.code != Code::peer_lost) throw;
     vanish(rank, lost_text(state));
   }
+}
+
+bool Session::send_what_waits(int rank) {
+  RankState& state = at(rank);
+  for (; !state.queue.empty(); state.queue.pop_front())
+    if (!listener_->send(state.peer, state.queue.front())) return false;
+  while (state.payload_sent_bytes) {
+    if (!may_deliver(rank)) return false;
+    const std::size_t size = std::min(payload_.size() - *state.payload_sent_bytes, wire::max_frame_bytes);
+    const wire::Frame piece{static_cast<std::uint16_t>(Type::payload),
+                            payload_.substr(*state.payload_sent_bytes, size)};
+    if (!listener_->send(state.peer, piece)) return false;
+    *state.payload_sent_bytes += size;
+    if (size == 0) state.payload_sent_bytes.reset();  // the empty piece was the end
+  }
+  return true;
 }
 
 bool Session::may_deliver(int rank) {
@@ -352,6 +377,7 @@ void Session::become_elastic() {
 void Session::start_rank(wire::RankManifest manifest, int host) {
   manifests_.push_back(std::move(manifest));
   ranks_.emplace_back();
+  ++num_in_stage_[static_cast<std::size_t>(RankStage::absent)];
   daemons_->start_rank(*listener_, host);
 }
 
@@ -394,6 +420,8 @@ void Session::send_report(int rank, const std::string& json) {
 
 void Session::record_timeline(int rank, bool on) {
   const RankState& state = at(rank);
+  records_timeline_ = on;
+  if (on) next_ping_ns_ = 0;
   if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return;
   for (int i = 0; on && !state.local && i < first_pings; ++i) ping(rank);
   send(rank, Type::timeline, std::string(1, on ? '\1' : '\0'));
@@ -417,10 +445,6 @@ std::vector<int> Session::in_stage(RankStage stage) const {
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     if (ranks_[r].stage == stage) found.push_back(static_cast<int>(r));
   return found;
-}
-
-bool Session::all_clean() const {
-  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& r) { return r.stage == RankStage::clean; });
 }
 
 }  // namespace hvd::launcher

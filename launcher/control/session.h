@@ -3,6 +3,7 @@
 /// The session knows nothing of processes, terminals or time-outs: the supervisor decides, the session sends and
 /// receives.
 #pragma once
+#include <array>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -64,7 +65,6 @@ struct RankState {
   bool gone = false;          ///< its guard's connection has ended
   bool told_to_stop = false;  ///< it alone
   std::int64_t rank_pid = 0;
-  ClockEstimate clock;
   std::string phase;
   std::optional<wire::DeathRecord> death;
   struct AbortCall {
@@ -142,13 +142,15 @@ class Session {
   void stop_rank(int rank, const std::string& reason, double grace_seconds);
 
   std::vector<int> in_stage(RankStage stage) const;
+  std::size_t num_in_stage(RankStage stage) const { return num_in_stage_[static_cast<std::size_t>(stage)]; }
   /// True also where there are none to come.
   bool daemons_have_come() const { return !daemons_ || daemons_->all_have_come(); }
   bool daemons_are_gone() const { return !daemons_ || daemons_->all_are_gone(); }
   /// True when every rank has ended, and each guard has nothing left below it or is gone.
-  bool all_clean() const;
+  bool all_clean() const { return num_in_stage(RankStage::clean) == ranks_.size(); }
 
  private:
+  void enter(RankState& state, RankStage stage);
   void receive(const wire::PeerId& from, const wire::Frame& frame);
   void greet(const wire::PeerId& from, const wire::Frame& frame);
   void give_manifest(int rank);
@@ -156,9 +158,14 @@ class Session {
   void died(int rank, wire::DeathRecord record);
   void send(int rank, wire::Type type, std::string body);
   void flush(int rank);
+  /// False when more is to be sent.
+  bool send_what_waits(int rank);
   /// False while as many hosts as may be are getting the payload.
   bool may_deliver(int rank);
   void ping(int rank);
+  void ping_hosts(std::int64_t now);
+  /// Of its host, whose processes have one.
+  ClockEstimate& clock_of(int rank) { return clocks_[manifest(rank).host]; }
   void release(int rank);
   RankState& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const wire::RankManifest& manifest(int rank) const { return manifests_[static_cast<std::size_t>(rank)]; }
@@ -169,15 +176,19 @@ class Session {
   std::string payload_, local_payload_path_;
   SessionEvents events_;
   std::vector<RankState> ranks_;
+  std::array<std::size_t, 5> num_in_stage_{};
   std::unordered_map<wire::PeerId, int> rank_of_;
-  std::vector<int> deliveries_;                      ///< leaders that are getting the payload
-  std::map<std::string, std::string> host_payload_;  ///< remote host → path there
+  std::set<int> behind_;                                   ///< ranks with a queue or a payload under way
+  std::unordered_map<std::string, ClockEstimate> clocks_;  ///< of remote hosts
+  std::vector<int> deliveries_;                            ///< leaders that are getting the payload
+  std::map<std::string, std::string> host_payload_;        ///< remote host → path there
   std::optional<wire::StopRequest> stopping_;
   bool released_ = false, elastic_ = false;
   int first_late_ = std::numeric_limits<int>::max();  ///< rank that was started when others ran
   std::set<std::string> swept_;                       ///< remote hosts of which a guard was asked to look
   int sweeps_open_ = 0;
   std::int64_t next_ping_ns_ = 0;
+  bool records_timeline_ = false;
   bool left_unread_ = false;  ///< the last pump() was told to stop
 };
 

@@ -35,6 +35,8 @@ class ChildProcess {
 
   /// What waitpid() said; nothing while it runs.
   std::optional<int> status();
+  /// What status() has said already.
+  std::optional<int> known_status() const { return status_; }
   /// To its process group.
   void signal(int number);
 

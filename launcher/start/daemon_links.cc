@@ -13,11 +13,10 @@ namespace {
 using wire::PmixMessage;
 using wire::Type;
 
-std::vector<int> hosts_of_ranks(const std::vector<wire::DaemonManifest>& manifests) {
+std::vector<int> hosts_of_ranks(const wire::DaemonManifest& manifest) {
   std::vector<int> hosts;
-  if (manifests.empty()) return hosts;
-  for (std::size_t h = 0; h < manifests.size(); ++h)
-    for (const int rank : manifests[0].hosts[h].ranks) {
+  for (std::size_t h = 0; h < manifest.hosts.size(); ++h)
+    for (const int rank : manifest.hosts[h].ranks) {
       const auto at = static_cast<std::size_t>(rank);
       if (at >= hosts.size()) hosts.resize(at + 1);
       hosts[at] = static_cast<int>(h);
@@ -31,13 +30,13 @@ std::shared_ptr<const wire::Frame> frame(Type type, std::string body) {
 
 }  // namespace
 
-DaemonLinks::DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEvents events)
-    : manifests_(std::move(manifests)),
+DaemonLinks::DaemonLinks(wire::DaemonManifest manifest, DaemonEvents events)
+    : manifest_(std::move(manifest)),
       events_(std::move(events)),
-      host_of_rank_(hosts_of_ranks(manifests_)),
-      first_hosts_(static_cast<int>(manifests_.size())),
-      links_(manifests_.size()),
-      hub_(host_of_rank_, static_cast<int>(manifests_.size())),
+      host_of_rank_(hosts_of_ranks(manifest_)),
+      first_hosts_(static_cast<int>(manifest_.hosts.size())),
+      links_(manifest_.hosts.size()),
+      hub_(host_of_rank_, static_cast<int>(manifest_.hosts.size())),
       meetings_(host_of_rank_) {}
 
 bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello) {
@@ -47,33 +46,22 @@ bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, cons
   DaemonLink& link = links_[host];
   if (!link.peer.empty()) return false;
   link.peer = from;
+  host_of_[from] = static_cast<int>(host);
   if (!has_begun_ && !all_have_come()) return true;
   has_begun_ = true;
   for (std::size_t h = 0; h < links_.size(); ++h) {
     if (links_[h].started || links_[h].peer.empty()) continue;
     links_[h].started = true;
-    links_[h].queue.push_front(frame(Type::daemon_manifest, to_json(manifests_[h])));
+    if (!manifest_frame_) manifest_frame_ = frame(Type::daemon_manifest, to_json(manifest_));
+    links_[h].queue.push_front(manifest_frame_);
+    flush(listener, h);
   }
-  flush(listener);
   return true;
 }
 
-bool DaemonLinks::all_have_come() const {
-  return std::none_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.peer.empty(); });
-}
-
-bool DaemonLinks::is_quiet() const {
-  return std::all_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.gone || l.queue.empty(); });
-}
-
-bool DaemonLinks::all_are_gone() const {
-  return std::all_of(links_.begin(), links_.end(), [](const DaemonLink& l) { return l.gone; });
-}
-
 int DaemonLinks::host_of(const wire::PeerId& peer) const {
-  for (std::size_t h = 0; h < links_.size(); ++h)
-    if (!links_[h].peer.empty() && links_[h].peer == peer) return static_cast<int>(h);
-  return -1;
+  const auto found = host_of_.find(peer);
+  return found == host_of_.end() ? -1 : found->second;
 }
 
 bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame) {
@@ -115,10 +103,8 @@ void DaemonLinks::invite(wire::Listener& listener, std::vector<std::int32_t> ran
 void DaemonLinks::dismiss(wire::Listener& listener, int rank) { send(listener, meetings_.dismiss(rank)); }
 
 int DaemonLinks::add_host(const std::string& name) {
-  manifests_[0].hosts.push_back({name, {static_cast<int>(host_of_rank_.size())}});  // the first that it will have
-  wire::DaemonManifest manifest = manifests_[0];
-  manifest.host = static_cast<int>(links_.size());
-  manifests_.push_back(std::move(manifest));
+  manifest_.hosts.push_back({name, {static_cast<int>(host_of_rank_.size())}});  // the first that it will have
+  manifest_frame_.reset();
   links_.emplace_back();
   return static_cast<int>(links_.size()) - 1;
 }
@@ -130,14 +116,14 @@ void DaemonLinks::start_rank(wire::Listener& listener, int host) {
   DaemonLink& link = links_[static_cast<std::size_t>(host)];
   if (link.gone || link.peer.empty()) return;
   link.queue.push_back(frame(Type::start_rank, {reinterpret_cast<const char*>(&number), sizeof number}));
-  flush(listener, link);
+  flush(listener, static_cast<std::size_t>(host));
 }
 
 void DaemonLinks::release(wire::Listener& listener) {
-  for (DaemonLink& link : links_) {
-    if (link.peer.empty() || link.gone) continue;
-    link.queue.push_back(frame(Type::release, {}));
-    flush(listener, link);
+  for (std::size_t h = 0; h < links_.size(); ++h) {
+    if (links_[h].peer.empty() || links_[h].gone) continue;
+    links_[h].queue.push_back(frame(Type::release, {}));
+    flush(listener, h);
   }
 }
 
@@ -163,7 +149,7 @@ void DaemonLinks::send(wire::Listener& listener, const PmixHub::Outgoing& messag
     DaemonLink& link = links_[static_cast<std::size_t>(host)];
     if (link.peer.empty() || link.gone) continue;
     link.queue.push_back(frame(Type::pmix, encode(message)));
-    flush(listener, link);
+    flush(listener, static_cast<std::size_t>(host));
   }
 }
 
@@ -174,7 +160,7 @@ void DaemonLinks::send(wire::Listener& listener, const MeetingHub::Answers& answ
       DaemonLink& link = links_[static_cast<std::size_t>(host)];
       if (link.peer.empty() || link.gone) continue;
       link.queue.push_back(shared);
-      flush(listener, link);
+      flush(listener, static_cast<std::size_t>(host));
     }
   }
 }
@@ -185,31 +171,42 @@ void DaemonLinks::end_rank(wire::Listener& listener, int rank, const std::string
 }
 
 void DaemonLinks::flush(wire::Listener& listener) {
-  for (DaemonLink& link : links_) flush(listener, link);
+  const std::vector<std::size_t> hosts(behind_.begin(), behind_.end());
+  for (const std::size_t host : hosts) flush(listener, host);
 }
 
-void DaemonLinks::flush(wire::Listener& listener, DaemonLink& link) {
+void DaemonLinks::flush(wire::Listener& listener, std::size_t host) {
+  DaemonLink& link = links_[host];
   if (link.gone || link.peer.empty()) return;
   try {
     while (!link.queue.empty() && listener.send(link.peer, *link.queue.front())) link.queue.pop_front();
   } catch (const Error& e) {
     if (e.code != Code::peer_lost) throw;
-    link.gone = true;  // lose() follows
+    lose(link);  // the other lose() follows
   }
+  if (link.queue.empty())
+    behind_.erase(host);
+  else
+    behind_.insert(host);
+}
+
+void DaemonLinks::lose(DaemonLink& link) {
+  num_gone_ += !link.gone;
+  link.gone = true;
+  link.queue.clear();
 }
 
 void DaemonLinks::lose(wire::Listener& listener, const wire::PeerId& peer) {
   const int host = host_of(peer);
   if (host < 0) return;
-  DaemonLink& link = links_[static_cast<std::size_t>(host)];
-  link.gone = true;
-  link.queue.clear();
+  lose(links_[static_cast<std::size_t>(host)]);
+  behind_.erase(static_cast<std::size_t>(host));
   if (host < first_hosts_) send(listener, hub_.lose(host));
   for (std::size_t r = 0; r < host_of_rank_.size(); ++r)
     if (host_of_rank_[r] == host)
       end_rank(listener, static_cast<int>(r),
                "rank " + std::to_string(r) + " is gone: the daemon of its host, " +
-                   manifests_[0].hosts[static_cast<std::size_t>(host)].name + ", has ended or is out of reach",
+                   manifest_.hosts[static_cast<std::size_t>(host)].name + ", has ended or is out of reach",
                false);  // its guard's end says whether it has died
 }
 

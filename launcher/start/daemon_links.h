@@ -4,7 +4,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "launcher/start/meeting_hub.h"
@@ -27,17 +29,16 @@ struct DaemonEvents {
 
 class DaemonLinks {
  public:
-  /// @param manifests  [hosts], each with its own index
-  DaemonLinks(std::vector<wire::DaemonManifest> manifests, DaemonEvents events);
+  DaemonLinks(wire::DaemonManifest manifest, DaemonEvents events);
 
   /// A daemon's hello.  Once all daemons have come they get their manifests, and start their ranks: no rank runs in a
   /// job that lacks a host.  False where there is no such host, or its daemon has come before.
   bool greet(wire::Listener& listener, const wire::PeerId& from, const wire::Hello& hello);
-  bool all_have_come() const;
+  bool all_have_come() const { return host_of_.size() == links_.size(); }
   /// The channel has taken all that was to be sent.
-  bool is_quiet() const;
+  bool is_quiet() const { return behind_.empty(); }
   /// All have come, and their connections have ended.
-  bool all_are_gone() const;
+  bool all_are_gone() const { return num_gone_ == links_.size(); }
   /// False when @p from is no daemon's.
   bool receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame);
   /// Sends what the channel did not take yet.
@@ -68,19 +69,24 @@ class DaemonLinks {
     std::deque<std::shared_ptr<const wire::Frame>> queue{};  ///< one for many hosts lies in memory once
   };
   int host_of(const wire::PeerId& peer) const;
+  void lose(DaemonLink& link);
   void take_pmix(wire::Listener& listener, int host, const std::string& body);
   void take_meeting(wire::Listener& listener, int host, const wire::MeetingMessage& message);
   void tell_world(const MeetingHub::Answers& answers);
   void send(wire::Listener& listener, const PmixHub::Outgoing& messages);
   void send(wire::Listener& listener, const MeetingHub::Answers& answers);
-  void flush(wire::Listener& listener, DaemonLink& link);
+  void flush(wire::Listener& listener, std::size_t host);
 
-  std::vector<wire::DaemonManifest> manifests_;  ///< [hosts]
+  wire::DaemonManifest manifest_;
+  std::shared_ptr<const wire::Frame> manifest_frame_;  ///< of it, once it was needed
   const DaemonEvents events_;
   std::vector<int> host_of_rank_;
   const int first_hosts_;          ///< those that were there at the start
   std::vector<DaemonLink> links_;  ///< [hosts]
-  bool has_begun_ = false;         ///< all of the first have come
+  std::unordered_map<wire::PeerId, int> host_of_;
+  std::set<std::size_t> behind_;  ///< hosts with a queue
+  std::size_t num_gone_ = 0;
+  bool has_begun_ = false;  ///< all of the first have come
   PmixHub hub_;
   MeetingHub meetings_;
 };

@@ -1,6 +1,11 @@
 #include "launcher/start/host_daemons.h"
 
+#include <sys/epoll.h>
+#include <sys/wait.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -16,13 +21,18 @@ std::vector<std::string> daemon_command(const std::string& rank_program, const s
   return words;
 }
 
-HostDaemons::HostDaemons(const std::vector<DaemonStart>& starts) {
+HostDaemons::HostDaemons(const std::vector<DaemonStart>& starts) : outputs_(::epoll_create1(EPOLL_CLOEXEC)) {
   for (const DaemonStart& s : starts) add(s);
 }
 
 void HostDaemons::add(const DaemonStart& s) {
   try {
     daemons_.push_back({s.host, s.may_hand_on, std::make_unique<ChildProcess>(s.command, s.environment, s.input)});
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = daemons_.size() - 1;
+    if (::epoll_ctl(outputs_.get(), EPOLL_CTL_ADD, daemons_.back().process->output_fd(), &event) != 0)
+      throw Error(Code::unavailable, "epoll", errno_text(errno));
   } catch (const Error& e) {
     if (s.input.empty()) throw;
     throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),
@@ -36,15 +46,13 @@ std::vector<pid_t> HostDaemons::children() const {
   return pids;
 }
 
-std::vector<int> HostDaemons::output_fds() const {
-  std::vector<int> fds;
-  for (const StartedDaemon& d : daemons_) fds.push_back(d.process->output_fd());
-  return fds;
-}
+std::vector<int> HostDaemons::output_fds() const { return {outputs_.get()}; }
 
 std::string HostDaemons::read_output() {
   std::string fresh;
-  for (const StartedDaemon& d : daemons_) fresh += d.process->read_output();
+  std::array<epoll_event, 64> events;
+  for (int n; (n = ::epoll_wait(outputs_.get(), events.data(), static_cast<int>(events.size()), 0)) > 0;)
+    for (int i = 0; i < n; ++i) fresh += daemons_[events[static_cast<std::size_t>(i)].data.u64].process->read_output();
   output_ += fresh;
   if (output_.size() > most_output_bytes) output_.erase(0, output_.size() - most_output_bytes);
   return fresh;
@@ -72,9 +80,14 @@ std::map<std::string, std::string> HostDaemons::host_logs() const {
 }
 
 std::map<std::string, int> HostDaemons::ended_hosts() {
+  // One question instead of one to each, as long as no child has ended.
+  siginfo_t any{};
+  const bool is_quiet = ::waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) == 0 && any.si_pid == 0;
   std::map<std::string, int> ended;
   for (const StartedDaemon& d : daemons_)
-    if (const auto status = d.process->status(); status && !(d.may_hand_on && *status == 0)) ended[d.host] = *status;
+    if (const auto status = is_quiet ? d.process->known_status() : d.process->status();
+        status && !(d.may_hand_on && *status == 0))
+      ended[d.host] = *status;
   return ended;
 }
 

@@ -55,6 +55,7 @@ class HostDaemons : public RankStarter {
     std::unique_ptr<ChildProcess> process;
   };
   std::vector<StartedDaemon> daemons_;
+  Fd outputs_;  ///< an epoll descriptor of what they write: there may be thousands
   std::string output_;
 };
 

@@ -99,7 +99,7 @@ std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFac
   return all;
 }
 
-std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::string& job_id) {
+wire::DaemonManifest daemon_manifest(const Job& job, const std::string& job_id) {
   wire::DaemonManifest all;
   all.job = job_id;
   all.pmix_namespace = "hvd-" + random_letters(26);
@@ -108,9 +108,7 @@ std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::st
   for (std::size_t h = 0; h < job.map.hosts.size(); ++h)
     if (job.machines[h] && all.hosts[h].ranks.size() > cores_of(*job.machines[h])) all.oversubscribed = true;
   for (const Program& p : job.programs) all.programs.push_back(p.ranks);
-  std::vector<wire::DaemonManifest> manifests(job.map.hosts.size(), all);
-  for (std::size_t h = 0; h < manifests.size(); ++h) manifests[h].host = static_cast<int>(h);
-  return manifests;
+  return all;
 }
 
 }  // namespace hvd::launcher

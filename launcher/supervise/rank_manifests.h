@@ -24,6 +24,6 @@ wire::RankManifest rank_manifest(const Job& job, const MappedRank& rank, const M
 std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts);
 
 /// [hosts], for our own daemons: the map of ranks, under a name that no stranger can guess.
-std::vector<wire::DaemonManifest> daemon_manifests(const Job& job, const std::string& job_id);
+wire::DaemonManifest daemon_manifest(const Job& job, const std::string& job_id);
 
 }  // namespace hvd::launcher

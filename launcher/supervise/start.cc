@@ -146,7 +146,7 @@ void Supervisor::start() {
   std::vector<wire::RankManifest> all =
       rank_manifests(job_, {job_id, job_environment(), results_ != nullptr, timeline_->has_file(), servers_});
   session_ = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), payload_path, events());
-  if (daemons) session_->serve(std::make_unique<DaemonLinks>(daemon_manifests(job_, job_id), daemon_events()));
+  if (daemons) session_->serve(std::make_unique<DaemonLinks>(daemon_manifest(job_, job_id), daemon_events()));
   if (const auto rank = job_.settings.integer("stdin"))
     input_ = std::make_unique<Input>(0, *rank, [this, r = *rank](std::string piece) {
       if (std::ranges::count(piece, '\n') > 0) printer_.line_was_typed();

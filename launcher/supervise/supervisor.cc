@@ -330,8 +330,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
 }
 
 void Supervisor::check_start() {
-  const std::vector<int> absent = session_->in_stage(RankStage::absent);
-  if (absent.empty() && session_->daemons_have_come()) {
+  if (session_->num_in_stage(RankStage::absent) == 0 && session_->daemons_have_come()) {
     end_.all_have_come();
     if (elastic_) return;
     close_listeners(::getpid());  // nobody is to come any more
@@ -340,11 +339,14 @@ void Supervisor::check_start() {
     return;
   }
   if (job_.map.all_local()) starter_->close_to_strangers(false);
-  const auto ended = starter_->ended_hosts();
-  if (std::any_of(absent.begin(), absent.end(), [&](int r) { return ended.contains(job_.map.host_of(r).name); }))
-    fail_start(false);
   const auto now = Clock::now();
-  if (now >= next_progress_ && !absent.empty()) tell_progress(absent);
+  const bool is_time = now >= next_progress_;
+  if (const auto ended = starter_->ended_hosts(); is_time || !ended.empty()) {
+    const std::vector<int> absent = session_->in_stage(RankStage::absent);
+    if (std::any_of(absent.begin(), absent.end(), [&](int r) { return ended.contains(job_.map.host_of(r).name); }))
+      fail_start(false);
+    if (is_time && !absent.empty()) tell_progress(absent);
+  }
   if (now - started_at_ > ms(job_.settings.number("start-timeout"))) fail_start(true);
 }
 
@@ -386,7 +388,7 @@ void Supervisor::stop(const std::string& reason, int signal) {
   // no rank runs before all daemons have come.
   const bool all_have_guards = job_.launcher.kind == LauncherKind::daemons
                                    ? session_->daemons_have_come()
-                                   : session_->in_stage(RankStage::absent).empty();
+                                   : session_->num_in_stage(RankStage::absent) == 0;
   end_.stop(Clock::now(), all_have_guards, grace_seconds_);
   session_->stop_all(reason, grace_seconds_, signal);
 }

@@ -1,4 +1,4 @@
-/// @file channel.h — the authenticated, encrypted path between hvdrun and the guards.
+/// @file channel.h — the authenticated, encrypted path between hvdrun, the host daemons and the guards.
 ///
 /// Three implementations: zmq_channel.cc (ZeroMQ with CURVE) between hosts, local_channel.cc (a unix socket) in a job
 /// of one host, sim_channel.cc in tests.  Only src/wire names ZeroMQ. Thread: a channel belongs to one thread, which
@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/file.h"
 
 namespace hvd::wire {
 
@@ -84,5 +86,7 @@ std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const Key
 /// Returns at once; the handshake goes on in the background.
 /// The destructors of both ends wait at most a second until all sent frames have left.
 std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client);
+/// One end of a socket pair: the process at its other end passes on what goes over it (relayed_frame.h).
+std::unique_ptr<Connection> connection_over(Fd socket);
 
 }  // namespace hvd::wire

@@ -11,7 +11,6 @@ std::string to_json(const DaemonManifest& m) {
   return dump(Json{{"job", m.job},
                    {"pmix_namespace", m.pmix_namespace},
                    {"hosts", std::move(hosts)},
-                   {"host", m.host},
                    {"oversubscribed", m.oversubscribed},
                    {"programs", m.programs}});
 }
@@ -31,7 +30,6 @@ DaemonManifest daemon_manifest_from_json(const std::string& text) {
     m.hosts.push_back({h.bytes("name"), h.integers("ranks", 0, most_ranks)});
     if (m.hosts.back().ranks.empty()) h.bad("ranks", "is empty");
   }
-  m.host = static_cast<int>(f.integer("host", 0, static_cast<std::int64_t>(m.hosts.size()) - 1));
   return m;
 }
 

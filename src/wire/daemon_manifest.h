@@ -1,4 +1,4 @@
-/// @file daemon_manifest.h — what hvdrun tells the daemon of one host about the job.
+/// @file daemon_manifest.h — what hvdrun tells the host daemons about the job: to all the same.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,7 +13,6 @@ struct DaemonManifest {
   std::string job;              ///< as in HVD_JOB
   std::string pmix_namespace;   ///< random: no stranger can name it
   std::vector<Host> hosts;      ///< of the whole job
-  int host = 0;                 ///< index of this one
   bool oversubscribed = false;  ///< more ranks than cores on some host
   std::vector<int> programs;    ///< ranks of each program, in order; empty: there is one
 };

@@ -186,6 +186,10 @@ class LocalConnection : public Connection {
     if (key_.size() != key_bytes) throw Error(Code::usage, "connect", "the key is not 40 characters");
     try_connect();
   }
+  explicit LocalConnection(Fd socket) : address_{}, epoll_(new_epoll()) {
+    socket_.emplace(std::move(socket), epoll_.get(), 1);
+    lost_since_.reset();
+  }
   ~LocalConnection() override {
     if (socket_) socket_->linger(Clock::now() + linger_time);
   }
@@ -251,5 +255,7 @@ std::unique_ptr<Listener> listen_locally(const std::string& path, const std::str
 std::unique_ptr<Connection> connect_locally(const std::string& path, const KeyPair& client) {
   return std::make_unique<LocalConnection>(path, client);
 }
+
+std::unique_ptr<Connection> connection_over(Fd socket) { return std::make_unique<LocalConnection>(std::move(socket)); }
 
 }  // namespace hvd::wire

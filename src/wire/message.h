@@ -1,7 +1,7 @@
 /// @file message.h — every message between hvdrun and a guard, and between a guard and its rank.
 ///
 /// Two links, one vocabulary:
-///   channel   hvdrun ↔ guard, channel.h.
+///   channel   hvdrun ↔ guard, channel.h; between hosts through the host's daemon, relayed_frame.h.
 ///   link      guard ↔ rank process: the socket (SOCK_SEQPACKET) whose descriptor is in HVD_LINK_FD.
 ///             Each frame: u32 body length, u16 type, u16 zero, body (little endian); link.h.
 /// JSON bodies are small, and parsed with a limit on depth and size.  Everything that comes from user code (results,
@@ -43,6 +43,7 @@ enum class Type : std::uint16_t {
   steps = 22,        ///< step_record.h: what the rank did in its last steps
   operations = 23,   ///< JSON RankOperations (operation_record.h): the rank's last operations
   want_report = 24,  ///< the rank's program asks for the job's live report, from now on
+  relayed = 25,      ///< relayed_frame.h: a guard's frame, between hvdrun and its host's daemon, both ways
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it

@@ -3,13 +3,17 @@
 /// A frame is one message: u16 type (little endian), body.  A dead host is noticed
 /// by TCP keep-alive rather than by ZMTP heartbeats, because the kernel answers for
 /// a process that is merely stopped (Ctrl-Z, a debugger): that must not end a job.
+#include <sys/epoll.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 
 #include "base/error.h"
 #include "channel.h"
 #include "message.h"
+#include "relayed_frame.h"
 #include "transports.h"
 #include "zap.h"
 #include "zmq_socket.h"
@@ -24,13 +28,14 @@ constexpr int queue_frames = 64;  ///< each way and peer; output frames are 64 K
 constexpr int linger_ms = 1000;
 constexpr int handshake_ms = 10000;
 constexpr std::size_t curve_overhead_bytes = 64;
+constexpr std::size_t most_relayed_bytes = max_frame_bytes + relay_header_bytes;
 
 void set_common(const zmq::Socket& s) {
   zmq::set(s, ZMQ_LINGER, linger_ms);
   zmq::set(s, ZMQ_SNDHWM, queue_frames);
   zmq::set(s, ZMQ_RCVHWM, queue_frames);
   zmq::set(s, ZMQ_HANDSHAKE_IVL, handshake_ms);
-  const auto most = static_cast<std::int64_t>(max_frame_bytes + 2 + curve_overhead_bytes);
+  const auto most = static_cast<std::int64_t>(most_relayed_bytes + 2 + curve_overhead_bytes);
   zmq::check(zmq::lib().setsockopt(s.get(), ZMQ_MAXMSGSIZE, &most, sizeof most), "zmq_setsockopt");
   zmq::set(s, ZMQ_TCP_KEEPALIVE, 1);
   // A cut is noticed within 10 s; an interruption of 5 s is not: after that TCP tries again at 6.2 s.
@@ -58,7 +63,9 @@ std::optional<Frame> to_frame(zmq::MessagePart& part) {
 
 /// Sends @p frame as the last part.  False when the queue is full.
 bool send_frame(const zmq::Socket& s, const Frame& frame) {
-  if (frame.body.size() > max_frame_bytes) throw Error(Code::internal, "channel", "a frame is longer than 4 MiB");
+  const bool is_relayed = frame.type == static_cast<std::uint16_t>(Type::relayed);
+  if (frame.body.size() > (is_relayed ? most_relayed_bytes : max_frame_bytes))
+    throw Error(Code::internal, "channel", "a frame is longer than 4 MiB");
   zmq_msg_t m;
   if (zmq::lib().msg_init_size(&m, frame.body.size() + 2) != 0)
     zmq::fail("zmq_msg_init_size", zmq::lib().error_number());
@@ -209,10 +216,11 @@ class ZmqConnection : public Connection {
         zmq::monitor(context_, socket_, "inproc://connection", ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
     if (zmq::lib().connect(socket_.get(), endpoint.address.c_str()) != 0)
       zmq::fail("connecting to " + endpoint.address, zmq::lib().error_number());
-    fd_ = zmq::get_int(socket_, ZMQ_FD);
+    watch(socket_);
+    watch(monitor_);
   }
 
-  int fd() const override { return fd_; }
+  int fd() const override { return epoll_.get(); }
 
   std::optional<Frame> receive() override {
     for (;;) {
@@ -252,11 +260,19 @@ class ZmqConnection : public Connection {
     }
   }
 
+  /// So that the monitor's word of a contact or a loss wakes who polls fd().
+  void watch(const zmq::Socket& socket) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (!epoll_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, zmq::get_int(socket, ZMQ_FD), &event) != 0)
+      throw Error(Code::unavailable, "epoll", errno_text(errno));
+  }
+
   zmq::Context context_;
   zmq::Socket socket_, monitor_;
+  Fd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
   std::optional<Clock::time_point> lost_since_ = Clock::now();
   bool connected_ = false;
-  int fd_ = -1;
 };
 
 }  // namespace

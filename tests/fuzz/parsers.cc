@@ -296,7 +296,7 @@ std::vector<std::string> body_samples() {
           "stack\n" + to_json(wire::StackPicture{"S", "p", "n"}),
           "stall\n{\"waits\":[{\"tensor\":\"t\",\"tensors\":2,\"waited_seconds\":5,\"missing\":[1,2],\"size\":4,"
           "\"more\":1}]}",
-          "daemon\n" + to_json(wire::DaemonManifest{"j", "n", {{"h", {0, 1}}}, 0, false}),
+          "daemon\n" + to_json(wire::DaemonManifest{"j", "n", {{"h", {0, 1}}}, false, {}}),
           "standing\n" + to_json(wire::StatusReport{wire::RankPhase::working, 3, "t", 2}),
           "ready\n" + to_json(wire::PayloadReady{"/p"})};
 }

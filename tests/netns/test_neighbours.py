@@ -154,7 +154,8 @@ def test_a_host_outside_the_job_is_not_heard(three_hosts: Cluster, mpirun: str) 
     job = three_hosts.popen("alpha", argv, env=jobs.environment(SECRET_OF_THE_USER="x"), stdin=subprocess.DEVNULL, **pipes)
     told: dict[str, set[str]] = {"while it starts": set(), "while it runs": set()}
     try:
-        assert stranger.stdin is not None and stranger.stdout is not None and job.stdout is not None
+        asks, answers = stranger.stdin, stranger.stdout
+        assert asks is not None and answers is not None and job.stdout is not None
 
         def shout(when: str) -> None:
             for host in job_hosts:
@@ -162,9 +163,9 @@ def test_a_host_outside_the_job_is_not_heard(three_hosts: Cluster, mpirun: str) 
                     if (kind, address, port) in before[host]:
                         continue
                     where = address if address.startswith("10.") else three_hosts.address(host)
-                    stranger.stdin.write(f"{kind} {where} {port}\n")
-                    stranger.stdin.flush()
-                    told[when].add(stranger.stdout.readline().strip())
+                    asks.write(f"{kind} {where} {port}\n")
+                    asks.flush()
+                    told[when].add(answers.readline().strip())
 
         up, limit = 0, time.monotonic() + 60
         while up < 4 and time.monotonic() < limit:

@@ -1,13 +1,15 @@
-/// How long hvdrun needs to reach very many guards: hvd-guards [GUARDS [GUARDS_PER_HOST [PAYLOAD_MIB]]]  (1024 8 10)
+/// How long hvdrun needs to reach very many ranks: hvd-guards [RANKS [RANKS_PER_HOST [PAYLOAD_MIB]]]  (1024 8 10)
 ///
-/// One process is hvdrun: the real channel (TCP, encrypted) and the real session.  A few others hold the guards' real
-/// connections, say hello, take manifest and, one on each host, the payload.  Time runs from the first hello until the
-/// last guard has its manifest.  Exit code 1 where not all is delivered within a minute, or memory is not bounded.
+/// One process is hvdrun: the real channel (TCP, encrypted), the real session and daemon links.  A few others hold the
+/// host daemons' real connections: each says hello, takes its manifest, and passes on what its guards say: hello, and
+/// that they have their manifest and, one on each host, the payload.  Time runs from the first hello until hvdrun knows
+/// that the last rank runs.  Exit code 1 where not all is delivered within a minute, or memory is not bounded.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +18,7 @@
 #include "launcher/control/session.h"
 #include "wire/hello.h"
 #include "wire/payload_ready.h"
+#include "wire/relayed_frame.h"
 
 namespace {
 
@@ -25,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int processes = 4;
 constexpr auto limit = std::chrono::seconds(60);
-constexpr std::size_t most_growth_bytes = 400u << 20;  // 8 payloads of 10 MiB under way, 1024 connections' buffers
+constexpr std::size_t most_growth_bytes = 400u << 20;  // 8 payloads of 10 MiB under way, connections' buffers
 
 std::uint16_t number(Type type) { return static_cast<std::uint16_t>(type); }
 
@@ -38,50 +41,73 @@ std::size_t resident_bytes() {
   return static_cast<std::size_t>(resident) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-struct Guard {
+/// A host's daemon with its guards.
+struct Host {
   std::unique_ptr<wire::Connection> connection;
-  int rank = 0;
-  bool greeted = false, has_manifest = false, wants_payload = false;
+  int first = 0, ranks = 0;  ///< its ranks
+  int said = -1;             ///< hellos; the first is the daemon's own
+  int running = 0;           ///< guards that have their manifest
+  bool has_manifest = false, wants_payload = true;
   std::size_t payload_bytes = 0;
+  std::vector<wire::Frame> queue{};  ///< what the channel did not take
 };
 
-/// Takes what has come.  True once the guard has all it needs.
-bool serve(Guard& g, std::size_t whole) {
-  if (!g.greeted) {
-    wire::Hello hello;
-    hello.rank = g.rank, hello.host = "m", hello.pid = 1;
-    g.greeted = g.connection->send({number(Type::hello), to_json(hello)});
-  }
-  while (const auto frame = g.connection->receive()) {
-    if (frame->type == number(Type::ping)) {
-      g.connection->send({number(Type::pong), frame->body + frame->body});
-    } else if (frame->type == number(Type::manifest)) {
-      g.has_manifest = true;
-      g.wants_payload = wire::manifest_from_json(frame->body).payload.deliver;
-    } else if (frame->type == number(Type::payload)) {
-      g.payload_bytes += frame->body.size();
-      if (frame->body.empty()) {
-        g.wants_payload = g.payload_bytes != whole;
-        g.connection->send({number(Type::payload_ready), to_json(wire::PayloadReady{"/p"})});
-      }
-    }
-  }
-  return g.has_manifest && !g.wants_payload;
+void say(Host& h, const wire::Frame& frame) {
+  if (!h.queue.empty() || !h.connection->send(frame)) h.queue.push_back(frame);
 }
 
-/// One process of guards: 0 when all have come through.
-int be_guards(const wire::Endpoint& endpoint, const wire::KeyPair& keys, int first, int count, std::size_t whole) {
-  std::vector<Guard> guards(static_cast<std::size_t>(count));
+void take_guards_frame(Host& h, std::uint32_t rank, const wire::Frame& frame, std::size_t whole) {
+  if (frame.type == number(Type::ping)) {
+    say(h, wire::relayed(rank, {number(Type::pong), frame.body + frame.body}));
+  } else if (frame.type == number(Type::manifest)) {
+    ++h.running;
+    if (!wire::manifest_from_json(frame.body).payload.deliver)
+      say(h, wire::relayed(rank, {number(Type::started), to_json(wire::StartReport{1, {0}, 1, "", "", ""})}));
+  } else if (frame.type == number(Type::payload)) {
+    h.payload_bytes += frame.body.size();
+    if (!frame.body.empty()) return;
+    h.wants_payload = h.payload_bytes != whole;
+    say(h, wire::relayed(rank, {number(Type::payload_ready), to_json(wire::PayloadReady{"/p"})}));
+    say(h, wire::relayed(rank, {number(Type::started), to_json(wire::StartReport{1, {0}, 1, "", "", ""})}));
+  }
+}
+
+/// Takes what has come.  True once all its ranks run.
+bool serve(Host& h, std::size_t whole) {
+  while (!h.queue.empty() && h.connection->send(h.queue.front())) h.queue.erase(h.queue.begin());
+  for (; h.said < h.ranks && h.queue.empty(); ++h.said) {
+    wire::Hello hello;
+    hello.host = "m", hello.pid = 1, hello.daemon = h.said < 0;
+    hello.rank = h.first + std::max(0, h.said);
+    const wire::Frame frame{number(Type::hello), to_json(hello)};
+    say(h, hello.daemon ? frame : wire::relayed(static_cast<std::uint32_t>(hello.rank), frame));
+  }
+  while (const auto frame = h.connection->receive()) {
+    if (frame->type == number(Type::daemon_manifest))
+      h.has_manifest = !wire::daemon_manifest_from_json(frame->body).hosts.empty();
+    if (frame->type != number(Type::relayed)) continue;
+    const auto inner = wire::from_relayed(frame->body);
+    take_guards_frame(h, inner->rank, inner->frame, whole);
+  }
+  return h.has_manifest && h.running == h.ranks && !h.wants_payload && h.queue.empty();
+}
+
+/// One process of hosts: 0 when all have come through.
+int be_hosts(const wire::Endpoint& endpoint, const wire::KeyPair& keys, int first, int count, int per_host, int ranks,
+             std::size_t whole) {
+  std::vector<Host> hosts(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
-    guards[static_cast<std::size_t>(i)].connection = wire::connect(endpoint, keys);
-    guards[static_cast<std::size_t>(i)].rank = first + i;
+    Host& h = hosts[static_cast<std::size_t>(i)];
+    h.connection = wire::connect(endpoint, keys);
+    h.first = (first + i) * per_host;
+    h.ranks = std::min(per_host, ranks - h.first);
   }
   const auto end = Clock::now() + limit;
   while (Clock::now() < end) {
     int done = 0;
-    for (Guard& g : guards) done += serve(g, whole);
+    for (Host& h : hosts) done += serve(h, whole);
     if (done == count) {
-      ::sleep(1);  // what was sent last shall leave, and hvdrun shall see nobody vanish meanwhile
+      ::sleep(2);  // what was sent last shall leave, and hvdrun shall see nobody vanish meanwhile
       std::_Exit(0);
     }
     ::poll(nullptr, 0, 2);
@@ -94,7 +120,9 @@ struct Outcome {
   bool complete = false;
 };
 
-Outcome deliver(launcher::Session& session, std::size_t guards, const std::vector<pid_t>& children) {
+/// @param running  ranks that have reported their start
+Outcome deliver(launcher::Session& session, std::size_t ranks, const std::size_t& running,
+                const std::vector<pid_t>& children) {
   std::optional<Clock::time_point> begin;
   const auto end = Clock::now() + limit;
   std::size_t gone = 0;
@@ -102,8 +130,9 @@ Outcome deliver(launcher::Session& session, std::size_t guards, const std::vecto
     pollfd wait{session.fd(), POLLIN, 0};
     ::poll(&wait, 1, 5);
     session.pump({});
-    if (!begin && session.in_stage(launcher::RankStage::absent).size() < guards) begin = Clock::now();
-    if (session.in_stage(launcher::RankStage::running).size() == guards) break;
+    session.tick();
+    if (!begin && session.num_in_stage(launcher::RankStage::absent) < ranks) begin = Clock::now();
+    if (running == ranks) break;
   }
   Outcome outcome;
   outcome.seconds = begin ? std::chrono::duration<double>(Clock::now() - *begin).count() : 0;
@@ -124,8 +153,9 @@ Outcome deliver(launcher::Session& session, std::size_t guards, const std::vecto
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int guards = argc > 1 ? std::atoi(argv[1]) : 1024, per_host = argc > 2 ? std::atoi(argv[2]) : 8;
+  const int ranks = argc > 1 ? std::atoi(argv[1]) : 1024, per_host = argc > 2 ? std::atoi(argv[2]) : 8;
   const std::size_t whole = static_cast<std::size_t>(argc > 3 ? std::atoi(argv[3]) : 10) << 20;
+  const int hosts = (ranks + per_host - 1) / std::max(1, per_host);
   rlimit files{};
   ::getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
@@ -133,43 +163,50 @@ int main(int argc, char** argv) {
 
   const wire::KeyPair server = wire::KeyPair::generate(), client = wire::KeyPair::generate();
   int address[2];
-  if (guards < processes || per_host < 1 || ::pipe(address) != 0) return 2;
+  if (hosts < processes || per_host < 1 || ::pipe(address) != 0) return 2;
   std::vector<pid_t> children;
   for (int p = 0; p < processes; ++p) {  // before there are threads
     const pid_t pid = ::fork();
     if (pid == 0) {
       char text[128] = {};
       if (::read(address[0], text, sizeof text) <= 0) std::_Exit(1);
-      const int first = guards * p / processes, next = guards * (p + 1) / processes;
-      be_guards({text, server.public_key}, client, first, next - first, whole);
+      const int first = hosts * p / processes, next = hosts * (p + 1) / processes;
+      be_hosts({text, server.public_key}, client, first, next - first, per_host, ranks, whole);
     }
     children.push_back(pid);
   }
-  std::vector<wire::RankManifest> manifests(static_cast<std::size_t>(guards));
-  for (int r = 0; r < guards; ++r) {
+  std::vector<wire::RankManifest> manifests(static_cast<std::size_t>(ranks));
+  wire::DaemonManifest job;
+  for (int r = 0; r < ranks; ++r) {
     wire::RankManifest& m = manifests[static_cast<std::size_t>(r)];
-    m.rank = r, m.size = guards, m.local_rank = r % per_host, m.local_size = per_host;
+    m.rank = r, m.size = ranks, m.local_rank = r % per_host, m.local_size = per_host;
     m.host = "host" + std::to_string(r / per_host);
     m.payload.kind = wire::PayloadKind::pickle;
     for (int i = 0; i < 40; ++i) m.env["VARIABLE_" + std::to_string(i)] = std::string(100, 'x');
+    if (m.local_rank == 0) job.hosts.push_back({m.host, {}});
+    job.hosts.back().ranks.push_back(r);
   }
+  std::size_t running = 0;
+  launcher::SessionEvents events;
+  events.started = [&running](int, const wire::StartReport&) { ++running; };
   launcher::Session session(wire::listen({"tcp://127.0.0.1:*"}, server, client.public_key), manifests,
-                            std::string(whole, 'p'), "/p", {});
+                            std::string(whole, 'p'), "/p", std::move(events));
+  session.serve(std::make_unique<launcher::DaemonLinks>(job, launcher::DaemonEvents{}));
   const std::size_t before = resident_bytes();
   char text[128] = {};
   std::snprintf(text, sizeof text, "%s", session.addresses().at(0).c_str());
   for (int p = 0; p < processes; ++p)
     if (::write(address[1], text, sizeof text) != sizeof text) return 2;
-  const Outcome outcome = deliver(session, static_cast<std::size_t>(guards), children);
+  const Outcome outcome = deliver(session, static_cast<std::size_t>(ranks), running, children);
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   const std::size_t growth = static_cast<std::size_t>(usage.ru_maxrss) * 1024 - before;
   std::printf(
-      "%d guards on %d hosts, payload %zu MiB a host: %.2f s, hvdrun's memory grew by %zu MiB, %.2f s of processor\n",
-      guards, (guards + per_host - 1) / per_host, whole >> 20, outcome.seconds, growth >> 20,
+      "%d ranks on %d hosts, payload %zu MiB a host: %.2f s, hvdrun's memory grew by %zu MiB, %.2f s of processor\n",
+      ranks, hosts, whole >> 20, outcome.seconds, growth >> 20,
       static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
           static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
-  if (!outcome.complete) std::printf("not all guards were served\n");
+  if (!outcome.complete) std::printf("not all ranks were served\n");
   if (growth > most_growth_bytes) std::printf("that is more than %zu MiB\n", most_growth_bytes >> 20);
   return !outcome.complete || growth > most_growth_bytes;
 }

@@ -59,12 +59,17 @@ class Guard {
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     environment_source_ = Fd(call.environment_fd);
     meeting_ = Fd(call.meeting_fd);
+    if (call.channel_fd >= 0) {
+      candidates_.push_back(wire::connection_over(Fd(call.channel_fd)));
+      return;
+    }
     for (const std::string& address : call.addresses)
       candidates_.push_back(wire::connect({address, call.server_key}, call.client));
   }
 
   int run() {
-    try_connect();  // a unix socket's connection is there at once
+    try_connect();                                 // a unix socket's connection is there at once
+    if (connection_) outbox_.flush(*connection_);  // the answer comes while the daemon loads libpmix
     while (state_ != State::done) {
       wait();
       take_signals();
@@ -101,15 +106,14 @@ class Guard {
   }
 
   /// All that may happen is announced by a descriptor, as long as the rank has not loaded libhvd, whose pages in
-  /// shared memory wake nobody.  Of a connection between hosts only its monitor says that it is lost.
+  /// shared memory wake nobody.
   bool is_announced() const {
-    return state_ == State::running && call_.local && connection_ && !connection_->lost_for() && !alone_ &&
-           !process_->has_libhvd();
+    return state_ == State::running && connection_ && !connection_->lost_for() && !alone_ && !process_->has_libhvd();
   }
 
   milliseconds patience() const {
     milliseconds most = is_announced() ? longest_sleep : tick;
-    if (state_ == State::connecting) most = milliseconds(2);  // the handshake of a candidate wakes nobody
+    if (state_ == State::connecting) most = milliseconds(20);  // first_contact and a unix socket have no descriptor
     if (state_ == State::ending) most = milliseconds(5);
     if (process_ && process_->shooting()) most = milliseconds(10);
     if (!outbox_.empty()) most = std::min(most, milliseconds(20));

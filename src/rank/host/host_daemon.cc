@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +32,7 @@
 #include "rank/guard/guard.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/time_limits.h"
+#include "rank/host/guard_relay.h"
 #include "rank/host/meeting_desk.h"
 #include "rank/streams/outbox.h"
 #include "wire/daemon_manifest.h"
@@ -65,11 +68,12 @@ void forget_outer_launcher() {
 class HostDaemon {
  public:
   HostDaemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder, bool elastic)
-      : call_(call), elastic_(elastic) {
+      : call_(call), elastic_(elastic), relays_(!call.addresses.front().starts_with("unix://")) {
     const sigset_t set = awaited_signals();
     sigprocmask(SIG_BLOCK, &set, nullptr);
     become_subreaper();
     forget_outer_launcher();
+    say_hello(ranks.front());
     for (const int rank : ranks) start_guard(rank);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     for (const std::string& address : call.addresses)
@@ -92,10 +96,7 @@ class HostDaemon {
       if (!connection_) connect();
       if (server_) take_events();
       for (std::string& message : desk_.turn()) outbox_.add(Type::meeting, std::move(message));
-      if (connection_) {
-        outbox_.flush(*connection_);
-        take_messages();
-      }
+      exchange();
       if (kill_at_ && Clock::now() > *kill_at_) signal_guards(SIGKILL);
     }
     const bool clean = kill_descendants(clean_up_ms);
@@ -109,6 +110,8 @@ class HostDaemon {
  private:
   bool is_over() const {
     if (std::any_of(guards_.begin(), guards_.end(), [](const GuardProcess& g) { return g.pid != 0; })) return false;
+    const bool has_time = !kill_at_ || Clock::now() < *kill_at_;
+    if (relays_ && has_time && is_heard() && !(relay_.is_empty() && outbox_.empty())) return false;  // last words
     if (!elastic_ || released_ || cut_off_) return true;
     return connection_ ? connection_->lost_for() > first_contact : candidates_.empty();
   }
@@ -119,18 +122,16 @@ class HostDaemon {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
       throw Error(Code::unavailable, "socketpair", errno_text(errno));
     Fd ours(pair[0]);
-    const Fd theirs(pair[1]), seat = desk_.add(rank);
+    const Fd theirs(pair[1]), seat = desk_.add(rank), channel = relays_ ? relay_.add(rank) : Fd();
     const pid_t daemon = ::getpid(), pid = ::fork();
     if (pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno));
     if (pid == 0) {
-      ours.reset();
-      guards_.clear();
-      desk_.clear();
-      if (connection_) forget_connection({theirs.get(), seat.get()});
+      keep_only({theirs.get(), seat.get(), channel.get()});
       LaunchContext call = call_;
       call.rank = rank;
       call.environment_fd = theirs.get();
       call.meeting_fd = seat.get();
+      call.channel_fd = channel.get();
       ::prctl(PR_SET_PDEATHSIG, parent_died_signal());
       if (::getppid() != daemon) ::_exit(1);  // it died before the line above
       ::setpgid(0, 0);
@@ -140,17 +141,23 @@ class HostDaemon {
     guards_.push_back({rank, pid, std::move(ours)});
   }
 
-  /// In a guard that is started later: our connection is not its own, and would stay open in it.
-  void forget_connection(const std::vector<int>& kept) {
-    static_cast<void>(connection_.release());  // its destructor would talk to hvdrun
+  /// In a guard: what the daemon has open is not its own, and would stay open in it.  Of the objects that hold it
+  /// nothing is run or freed any more: the guard ends with _exit().
+  static void keep_only(std::array<int, 3> kept) {
+    std::sort(kept.begin(), kept.end());
     unsigned from = 3;
-    std::vector<int> sorted = kept;
-    std::sort(sorted.begin(), sorted.end());
-    for (const int fd : sorted) {
-      if (static_cast<unsigned>(fd) > from) ::close_range(from, static_cast<unsigned>(fd) - 1, 0);
+    bool all = true;
+    for (const int fd : kept) {
+      if (fd < 0) continue;
+      if (static_cast<unsigned>(fd) > from) all &= ::close_range(from, static_cast<unsigned>(fd) - 1, 0) == 0;
       from = static_cast<unsigned>(fd) + 1;
     }
-    ::close_range(from, ~0u, 0);
+    if (::close_range(from, ~0u, 0) == 0 && all) return;
+    std::vector<int> open;  // before Linux 5.9
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+      if (const auto fd = to_integer(entry.path().filename().string())) open.push_back(static_cast<int>(*fd));
+    for (const int fd : open)
+      if (fd > 2 && std::find(kept.begin(), kept.end(), fd) == kept.end()) ::close(fd);
   }
 
   /// One more than there were at first, for the worker of that number.
@@ -185,11 +192,8 @@ class HostDaemon {
 
   /// One that had not come yet is missed by nobody else.
   void tell_of_end(int rank, int status) {
-    const PmixMessage m{.kind = PmixMessage::Kind::guard_ended, .rank = rank, .status = status};
-    if (connection_)
-      outbox_.add(Type::pmix, encode(m));
-    else
-      ended_guards_.push_back(m);
+    outbox_.add(Type::pmix,
+                encode(PmixMessage{.kind = PmixMessage::Kind::guard_ended, .rank = rank, .status = status}));
   }
 
   /// What a guard that was killed had below it is below us now.
@@ -204,13 +208,13 @@ class HostDaemon {
   void wait() {
     // Nobody reads our words any more: hvdrun, or the shell between us and it, has gone.
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {cut_off_ ? -1 : STDOUT_FILENO, 0, 0}};
-    if (connection_) fds.push_back({connection_->fd(), POLLIN, 0});
+    if (connection_ && !relay_.is_full()) fds.push_back({connection_->fd(), POLLIN, 0});
+    if (!outbox_.is_full()) fds.push_back({relay_.fd(), POLLIN, 0});
     for (const auto& candidate : candidates_) fds.push_back({candidate->fd(), POLLIN, 0});
     if (server_) fds.push_back({server_->fd(), POLLIN, 0});
     desk_.add_to(fds);
     int patience = -1;
-    if (!connection_ && !candidates_.empty()) patience = 2;  // the handshake of a candidate wakes nobody
-    if (!outbox_.empty()) patience = 20;
+    if (!outbox_.empty()) patience = 20;  // as it is until hvdrun is reached
     if (kill_at_ || guard_was_killed_) patience = 20;
     ::poll(fds.data(), fds.size(), patience);
     if ((fds[1].revents & (POLLERR | POLLHUP)) != 0) {
@@ -244,16 +248,23 @@ class HostDaemon {
       if (candidate->connected()) {
         connection_ = std::move(candidate);
         candidates_.clear();
-        return say_hello();
+        return;
       }
-    // The guards tell of an hvdrun that cannot be reached, and end.
-    if (!candidates_.empty() && Clock::now() - born_ > first_contact) candidates_.clear();
+    if (candidates_.empty() || Clock::now() - born_ < first_contact) return;
+    std::fprintf(stderr, "hvdrank: %s got no answer from hvdrun at %s within %lld s\n", call_.host.c_str(),
+                 call_.addresses.front().c_str(), static_cast<long long>(first_contact.count() / 1000));
+    candidates_.clear();
+    relay_.hang_up();
   }
 
-  void say_hello() {
+  /// hvdrun reads what is sent.
+  bool is_heard() const { return connection_ ? !connection_->lost_for() : !candidates_.empty(); }
+
+  /// The first message of all.
+  void say_hello(int first_rank) {
     wire::Hello h;
     h.protocol = wire::protocol_version;
-    h.rank = guards_.front().rank;
+    h.rank = first_rank;
     h.daemon = true;
     h.pid = ::getpid();
     h.host = call_.host;
@@ -261,13 +272,23 @@ class HostDaemon {
     h.version = HVD_VERSION;
     h.mono_ns = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
     outbox_.add(Type::hello, to_json(h));
-    for (const PmixMessage& early : ended_guards_) outbox_.add(Type::pmix, encode(early));
-    ended_guards_.clear();
+  }
+
+  void exchange() {
+    bool is_left = relay_.turn(outbox_);
+    if (!connection_) return;
+    for (outbox_.flush(*connection_); is_left && !outbox_.is_full(); outbox_.flush(*connection_))
+      is_left = relay_.turn(outbox_);
+    take_messages();
+    if (connection_->lost_for()) relay_.hang_up();
   }
 
   void take_messages() {
-    while (auto frame = connection_->receive()) {
+    while (!relay_.is_full()) {
+      auto frame = connection_->receive();
+      if (!frame) return;
       const auto type = static_cast<Type>(frame->type);
+      if (type == Type::relayed) relay_.hand_out(frame->body);
       if (type == Type::daemon_manifest && !manifest_) start_ranks(frame->body);
       if (type == Type::start_rank && manifest_) start_later(frame->body);
       if (type == Type::release) released_ = true;
@@ -324,7 +345,10 @@ class HostDaemon {
     pmix::PmixJob job;
     job.name = manifest_->pmix_namespace;
     for (const auto& host : manifest_->hosts) job.hosts.push_back({host.name, host.ranks});
-    job.host = manifest_->host;
+    const auto is_ours = [this](const auto& host) { return host.ranks[0] == guards_.front().rank; };
+    const auto here = std::find_if(manifest_->hosts.begin(), manifest_->hosts.end(), is_ours);
+    if (here == manifest_->hosts.end()) throw Error(Code::internal, "daemon manifest", "does not name this host");
+    job.host = static_cast<int>(here - manifest_->hosts.begin());
     job.folder = folder();
     job.oversubscribed = manifest_->oversubscribed;
     job.programs = manifest_->programs;
@@ -390,16 +414,17 @@ class HostDaemon {
 
   const LaunchContext& call_;
   const bool elastic_;
+  const bool relays_;      ///< the guards speak through us; on a job's only host they have its socket
   bool released_ = false;  ///< elastic: no more guards will be started
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - 10;
   std::vector<GuardProcess> guards_;  ///< by local rank
   MeetingDesk desk_;
+  GuardRelay relay_;
   Fd signals_;
   std::vector<std::unique_ptr<wire::Connection>> candidates_;
   std::unique_ptr<wire::Connection> connection_;
   Outbox outbox_;
-  std::vector<PmixMessage> ended_guards_;  ///< before hvdrun was reached
   std::optional<wire::DaemonManifest> manifest_;
   std::unique_ptr<pmix::Server> server_;  ///< null: it does not start
   std::string server_problem_;            ///< why

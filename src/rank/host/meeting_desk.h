@@ -21,8 +21,6 @@ class MeetingDesk {
   void remove(int rank) {
     std::erase_if(seats_, [rank](const Seat& seat) { return seat.rank == rank; });
   }
-  /// In a fork: the sockets are another process's.
-  void clear() { seats_.clear(); }
 
   /// What to wait for.
   void add_to(std::vector<pollfd>& fds) const;

@@ -21,7 +21,8 @@ struct LaunchContext {
   std::string host;  ///< as hvdrun calls this host, if it said; else the machine's own name
   wire::KeyPair client;
   int environment_fd = -1;  ///< NAME=value texts for the rank come here, from the host daemon; -1: mpirun gave them
-  int meeting_fd = -1;      ///< the rank's socket to the host daemon (wire/meeting_message.h); -1: there is none
+  int channel_fd = -1;  ///< to the host daemon, which passes on what goes over it; -1: the guard goes to `addresses`
+  int meeting_fd = -1;  ///< the rank's socket to the host daemon (wire/meeting_message.h); -1: there is none
 };
 
 struct Binding;  // placement.h

@@ -17,10 +17,11 @@ class Outbox {
  public:
   static constexpr std::size_t full_bytes = 256u << 10;
 
-  void add(wire::Type type, std::string body) {
-    bytes_ += body.size();
-    frames_.push_back({static_cast<std::uint16_t>(type), std::move(body)});
+  void add(wire::Frame frame) {
+    bytes_ += frame.body.size();
+    frames_.push_back(std::move(frame));
   }
+  void add(wire::Type type, std::string body) { add({static_cast<std::uint16_t>(type), std::move(body)}); }
   bool is_full() const { return bytes_ >= full_bytes || frames_.size() >= 1024; }
   bool empty() const { return frames_.empty(); }
   /// Sends what the channel takes.

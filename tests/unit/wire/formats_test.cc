@@ -258,12 +258,10 @@ TEST_CASE("daemon manifest: comes back as it went; one without ranks is refused"
   m.job = "k3f9";
   m.pmix_namespace = "hvd-secret";
   m.hosts = {{"a", {0, 2}}, {"b\xff", {1}}};
-  m.host = 1;
   m.oversubscribed = true;
   const DaemonManifest r = daemon_manifest_from_json(to_json(m));
   CHECK(r.hosts[0].ranks == std::vector<int>{0, 2});
   CHECK(r.hosts[1].name == "b\xff");
-  CHECK(r.host == 1);
   CHECK(r.pmix_namespace == "hvd-secret");
   CHECK(r.oversubscribed);
   m.hosts[1].ranks.clear();

@@ -32,14 +32,12 @@ struct Hosts {
     wire::DaemonManifest all;
     all.pmix_namespace = "secret";
     all.hosts = {{"a", {0}}, {"b", {1}}};
-    std::vector<wire::DaemonManifest> manifests(2, all);
-    manifests[1].host = 1;
     DaemonEvents happens;
     happens.abort = [this](int rank, int status) { session->abort(rank, status, "aborted"); };
     happens.spawn = [this](int rank) { session->abort(rank, 2, "spawned"); };
     happens.guard_ended = [this](int rank, int status) { session->vanish(rank, "killed", status); };
     happens.no_server = [this](int host, const std::string&) { broken_host = host; };
-    session->serve(std::make_unique<DaemonLinks>(manifests, happens));
+    session->serve(std::make_unique<DaemonLinks>(all, happens));
     for (int h = 0; h < 2; ++h) {
       daemons.push_back(net.connect());
       guards.push_back(net.connect());
@@ -68,7 +66,7 @@ struct Hosts {
 
 }  // namespace
 
-TEST_CASE("daemon links: each daemon gets its host's manifest, once all have come") {
+TEST_CASE("daemon links: each daemon gets the manifest, once all have come") {
   Hosts h;
   h.hello(*h.daemons[1], 1, true);
   CHECK_FALSE(h.daemons[1]->receive());
@@ -82,7 +80,7 @@ TEST_CASE("daemon links: each daemon gets its host's manifest, once all have com
     const auto frame = h.daemons[static_cast<std::size_t>(host)]->receive();
     REQUIRE(frame);
     const wire::DaemonManifest got = wire::daemon_manifest_from_json(frame->body);
-    CHECK(got.host == host);
+    CHECK(got.hosts.size() == 2);
     CHECK(got.pmix_namespace == "secret");
   }
   CHECK(h.session->in_stage(RankStage::absent).size() == 2);  // a daemon is no rank

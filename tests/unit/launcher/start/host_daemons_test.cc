@@ -1,0 +1,31 @@
+#include "launcher/start/host_daemons.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+
+#include <csignal>
+
+using namespace hvd::launcher;
+
+TEST_CASE("host daemons: output and end of each; an end that status() has seen is told still") {
+  HostDaemons daemons({{"a", {"/bin/sh", "-c", "echo of a; exit 3"}, {}, ""}, {"b", {"/bin/sleep", "60"}, {}, ""}});
+  daemons.add({"c", {"/bin/sh", "-c", "echo of c"}, {}, "", true});
+  std::string output;
+  for (int i = 0; i < 2000 && (output.size() < 10 || daemons.host_logs().size() < 2 || daemons.status()); ++i) {
+    output += daemons.read_output();
+    ::poll(nullptr, 0, 5);
+  }
+  CHECK(output.size() == 10);
+  std::map<std::string, int> ended;
+  for (int i = 0; i < 2000 && (ended.empty() || !daemons.has_handed_on()); ++i) {
+    daemons.status();  // looks at the first, and takes its end
+    ended = daemons.ended_hosts();
+    ::poll(nullptr, 0, 5);
+  }
+  CHECK(ended == std::map<std::string, int>{{"a", 3 << 8}});  // c has handed on, b runs
+  CHECK(daemons.ended_hosts() == ended);
+  CHECK_FALSE(daemons.status());
+  daemons.signal(SIGKILL);
+  for (int i = 0; i < 2000 && !daemons.status(); ++i) ::poll(nullptr, 0, 5);
+  CHECK(daemons.ended_hosts().at("b") == SIGKILL);
+}
