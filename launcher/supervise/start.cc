@@ -1,4 +1,4 @@
-/// The first half of a job's life: keys, channel, manifests, the ranks' starter.
+/// The first part of a job's life: keys, channel, manifests, the ranks' starter.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-/// The loop of a job's life: what arrives is given to the part that it is for.
+/// The second part of a job's life: the loop.  What happens is given to the part that it is for.
 #include "launcher/supervise/supervisor.h"
 
 #include <poll.h>
@@ -8,18 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
-#include <set>
 
-#include "base/error.h"
 #include "base/format.h"
-#include "base/leftovers.h"
 #include "base/listen_filter.h"
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/start_failure.h"
 #include "launcher/report/top_text.h"
-#include "launcher/supervise/final_words.h"
 
 namespace hvd::launcher {
 
@@ -35,8 +30,6 @@ std::chrono::milliseconds ms(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
 }
 
-double seconds_now() { return static_cast<double>(monotonic_ns()) / 1e9; }
-
 }  // namespace
 
 int Supervisor::run() {
@@ -48,100 +41,6 @@ int Supervisor::run() {
     throw;
   }
   return conclude();
-}
-
-SessionEvents Supervisor::events() {
-  SessionEvents e;
-  e.hello = [this](const wire::Hello& h) {
-    const MappedHost& planned = job_.map.host_of(h.rank);
-    const bool elsewhere =
-        h.host != planned.name && std::any_of(job_.map.hosts.begin(), job_.map.hosts.end(),
-                                              [&](const MappedHost& p) { return !p.local && p.name == h.host; });
-    if (h.local != planned.local || elsewhere)
-      throw Error(Code::unavailable, "mpirun",
-                  "put rank " + std::to_string(h.rank) + " on " + h.host + " instead of " + planned.name,
-                  "do --mpi-args or OMPI_ variables change the mapping?");
-    if (h.version != HVD_VERSION && job_.map.host_of(h.rank).name != warned_host_) {
-      warned_host_ = planned.name;
-      say("hvdrun: " + planned.name + " has hvdrank " + h.version +
-          ", this is hvdrun " HVD_VERSION ": install the same wheel everywhere");
-    }
-    detail("rank " + std::to_string(h.rank) + " is there, process " + std::to_string(h.pid) + " on " + h.host);
-    report_.place(h.rank, planned.name);
-    timeline_->rank_came(h.rank, h.local);
-  };
-  e.started = [this](int rank, const wire::StartReport& s) {
-    report_.give_cores(rank, static_cast<int>(s.cpus.size()));
-    const std::string where = s.cpus.empty() ? "unbound" : "cores " + ranges(s.cpus);
-    detail("rank " + std::to_string(rank) + " runs as process " + std::to_string(s.pid) + ", " + where +
-           (s.python.empty() ? "" : ", Python " + s.python));
-    if (input_ && rank == input_->rank()) input_->begin();
-    timeline_->rank_runs(*session_, rank);
-    if (!s.warning.empty()) say("hvdrun: rank " + std::to_string(rank) + ": " + s.warning);
-  };
-  e.output = [this](int rank, int stream, std::string_view bytes) {
-    printer_.rank_bytes(rank, stream == 2 ? Printer::err : Printer::out, bytes);
-  };
-  e.result = [this](int rank, std::string_view piece) {
-    if (results_ && end_.goes_on()) results_->put(rank, piece);
-  };
-  e.death = [this](const wire::DeathRecord& d) { on_death(d); };
-  e.trace = [this](int rank, std::string_view body) { timeline_->records(rank, body); };
-  e.clock = [this](int rank, std::int64_t sent, std::int64_t received, std::int64_t theirs) {
-    timeline_->clock_sample(rank, sent, received, theirs);
-  };
-  e.steps = [this](int rank, const std::vector<wire::StepRecord>& steps) {
-    report_.add(rank, steps, seconds_now());
-    send_reports();
-  };
-  e.want_report = [this](int rank) { report_readers_.add(rank); };
-  e.operations = [this](int rank, wire::RankOperations operations) { operations_->take(rank, std::move(operations)); };
-  e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
-  e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
-  e.standing = [this](int rank, const wire::StatusReport& standing) { watch_->standing(rank, standing); };
-  e.swept = [this](const std::string& host, const wire::CleanupResult& swept) { cleanup_.add(host, swept); };
-  e.taken = [this](int rank, std::uint64_t bytes) {
-    if (input_ && rank == input_->rank()) input_->taken(bytes);
-  };
-  e.paused = [this](int rank, bool paused) { watch_->paused(rank, paused); };
-  e.note = [this](const std::string& line) { detail(line); };
-  return e;
-}
-
-DaemonEvents Supervisor::daemon_events() {
-  DaemonEvents e;
-  e.abort = [this](int rank, int status) { session_->abort(rank, status, "it called MPI_Abort"); };
-  e.spawn = [this](int rank) {
-    session_->abort(
-        rank, static_cast<int>(Code::usage),
-        "it called MPI_Comm_spawn, which hvdrun does not serve: start all ranks with -np, or use --launcher "
-        "mpirun");
-  };
-  e.no_server = [this](int host, const std::string& why) {
-    const std::vector<std::string> lines = split(why, '\n');
-    mpi_problem_ = {"hvdrun: " + job_.map.hosts[static_cast<std::size_t>(host)].name +
-                    " has no PMIx server, so its ranks cannot use MPI: " + lines[0]};
-    for (std::size_t i = 1; i < lines.size(); ++i) mpi_problem_.push_back("        " + lines[i]);
-    if (verbose_) tell_mpi_problem();
-  };
-  if (job_.elastic) {
-    e.waits = [this](int rank) { elastic_->waits(rank); };
-    e.met = [this](std::uint64_t epoch, const std::vector<std::int32_t>& ranks) {
-      report_.expect(ranks.size());
-      worlds_ = epoch;
-      elastic_->met(epoch, ranks);
-      watch_->world_is(ranks);
-    };
-  }
-  e.guard_ended = [this](int rank, int status) {
-    if (session_->ranks()[static_cast<std::size_t>(rank)].stage != RankStage::absent) return;  // its connection tells
-    const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    session_->vanish(rank,
-                     number ? "its guard was killed by " + signal_text(number)
-                            : "its guard ended with exit code " + std::to_string(WEXITSTATUS(status)),
-                     number);
-  };
-  return e;
 }
 
 /// hvdrun top.
@@ -408,120 +307,6 @@ void Supervisor::drain() {
     return r.death && r.death->cause != wire::Cause::finished;
   });
   end_.drain(Clock::now(), cut_off, failed);
-}
-
-void Supervisor::fail_start(bool timed_out) {
-  StartFailureFacts facts;
-  facts.absent_ranks = session_->in_stage(RankStage::absent);
-  for (const int rank : facts.absent_ranks)
-    if (const std::string& host = job_.map.host_of(rank).name;
-        facts.absent_hosts.empty() || facts.absent_hosts.back() != host)
-      facts.absent_hosts.push_back(host);
-  on_starter_output();
-  facts.ssh_logs = read_ssh_logs(folder_.path());
-  facts.ssh_logs.merge(starter_->host_logs());
-  facts.starter = starter_->name();
-  facts.starter_output = starter_->output();
-  facts.timed_out = timed_out;
-  facts.waited_seconds = job_.settings.number("start-timeout");
-  std::optional<int> status = starter_->status();
-  for (const auto& [host, code] : starter_->ended_hosts())
-    if (!status && code != 0) status = code;
-  if (status)
-    facts.starter_end = WIFSIGNALED(*status) ? "was killed by " + signal_text(WTERMSIG(*status))
-                                             : "ended with exit code " + std::to_string(WEXITSTATUS(*status));
-  throw start_failure(facts);
-}
-
-/// An error ended the loop: nothing may stay behind.
-void Supervisor::abandon() noexcept {
-  try {
-    if (session_) {
-      session_->stop_all("the job failed to start", 0, SIGTERM);
-      session_->release_all();
-    }
-    if (starter_) starter_->signal(SIGTERM);
-    for (int i = 0; starter_ && !starter_->status() && i < 10; ++i) {
-      if (session_ && watch_)
-        session_->pump({});  // what the ranks tell goes to parts of which start() makes watch_ last
-      ::poll(nullptr, 0, 30);
-    }
-    if (starter_) starter_->signal(SIGKILL);
-    kill_descendants(2000);
-    remove_shared_memory_leftovers(started_wall_seconds_ - 1);
-    printer_.flush_all(500);
-  } catch (...) {}
-}
-
-/// mpirun ends all ranks when the way to one of its daemons breaks, and only its words tell why.
-void Supervisor::look_for_lost_host() {
-  const std::string& words = starter_->output();
-  if (job_.map.all_local() || job_.elastic || words.find("daemon") == std::string::npos) return;
-  std::vector<std::string> named, remote;
-  for (const MappedHost& h : job_.map.hosts) {
-    if (h.local) continue;
-    remote.push_back(h.name);
-    if (words.find(h.name) != std::string::npos) named.push_back(h.name);
-  }
-  if (remote.size() > 4) remote = {"a remote host"};
-  ended_.starter_fault = "lost its connection to " + join(named.empty() ? remote : named, " or ");
-  ended_.starter_code = static_cast<int>(Code::peer_lost);
-}
-
-/// Its programs with their arguments.
-std::string Supervisor::what_runs() const {
-  const auto words = [](const wire::Payload& p) {
-    return join({p.name, join(p.args, " ")}, p.args.empty() ? "" : " ");
-  };
-  if (job_.programs.empty()) return words(job_.payload.wire);
-  std::vector<std::string> all;
-  for (const Program& program : job_.programs) all.push_back(words(program.payload));
-  return join(all, " : ");
-}
-
-/// The same programs with the same arguments in the same folder, on as many ranks and hosts.
-std::string Supervisor::same_job() const {
-  std::error_code error;
-  std::string text = std::filesystem::current_path(error);
-  return text + "\n" + what_runs() + formatted("\n{} ranks, {} hosts", job_.map.ranks.size(), job_.map.hosts.size());
-}
-
-int Supervisor::conclude() {
-  JobOutcome outcome;
-  for (const RankState& r : session_->ranks())
-    if (r.death && !(elastic_ && elastic_->is_excused(r.death->rank))) outcome.use.deaths.push_back(*r.death);
-  std::set<std::string> emptied;
-  if (elastic_)  // its guards go as soon as their ranks have ended, so most hosts have none to look over them
-    for (const MappedHost& h : job_.map.hosts) emptied.insert(h.name);
-  for (std::size_t r = 0; r < session_->ranks().size(); ++r)
-    if (const auto& death = session_->ranks()[r].death; !death || death->cause == wire::Cause::vanished)
-      emptied.erase(job_.map.host_of(static_cast<int>(r)).name);
-  cleanup_.finish(job_.map, outcome.use.deaths, started_wall_seconds_, emptied);
-  for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));
-  if (const std::string warning = timeline_->close(10s); !warning.empty()) say("hvdrun: " + warning);
-  if (ended_.starter_fault.empty() && !end_.starter_was_signalled()) look_for_lost_host();
-  if (starter_) ended_.mpirun_said = first_words(starter_->output());
-  if (starter_) ended_.starter = starter_->name();
-  outcome.verdict =
-      judge(outcome.use.deaths,
-            elastic_ ? static_cast<int>(outcome.use.deaths.size()) : static_cast<int>(job_.map.ranks.size()), ended_);
-  outcome.interrupted = ended_.signal == SIGINT;
-  outcome.use.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
-  outcome.hosts = cleanup_.hosts();
-  report_.finish();
-  if (metrics_) write_metrics();
-  outcome.use.title = what_runs();
-  outcome.same_job = same_job();
-  outcome.use.steps = report_.whole();
-  outcome.use.diagnosis = report_.diagnosis();
-  tell_outcome(outcome, job_.settings, printer_, results_.get());
-  if (outcome.verdict.first_cause && !verbose_) tell_mpi_problem();
-  if (outcome.verdict.exit_code != 0)
-    if (const std::string path = operations_->keep(operations_->last()); !path.empty())
-      detail("the last operations of the ranks that failed: hvd-timeline desync " + path);
-  if (results_) results_->finish(outcome.verdict.first_cause);
-  printer_.flush_all(ended_.signal ? 500 : 60000);
-  return outcome.verdict.exit_code;
 }
 
 }  // namespace hvd::launcher

@@ -1,8 +1,9 @@
 /// @file supervisor.h — the life of one job.  One thread, one loop.
 ///
-/// The parts decide, each by itself: rank_manifests and starter_environment (starting), hang/ (watching), job_end
-/// (ending), job_cleanup (cleaning up), final_words and verdict/ (reporting).  The supervisor gives them what happens
-/// and carries out what they decide.
+/// start.cc, supervisor.cc (the loop, with events.cc) and conclude.cc are its three parts, in the order of a job's
+/// life. What they are made of decides, each by itself: rank_manifests and starter_environment (starting), hang/
+/// (watching), job_end (ending), job_cleanup (cleaning up), final_words and verdict/ (reporting).  The supervisor gives
+/// them what happens and carries out what they decide.
 #pragma once
 #include <chrono>
 #include <csignal>
@@ -43,6 +44,7 @@ class Supervisor {
 
  private:
   using Clock = std::chrono::steady_clock;
+  static double seconds_now() { return static_cast<double>(monotonic_ns()) / 1e9; }
   void start();
   SessionEvents events();
   DaemonEvents daemon_events();
