@@ -34,7 +34,7 @@ class UnixListener {
 bool is_of_this_user(int connection);
 
 /// What ranks that can share memory, and reach each other's UnixListener, have in common: the boot, /dev/shm, and the
-/// namespace of process ids.
+/// namespaces of process ids and of users.
 std::string machine_identity();
 
 }  // namespace hvd::transport::tcp
