@@ -76,7 +76,8 @@ def pick(hosts: Cluster, launcher: str, victim: str, choice: random.Random) -> i
     if victim in ("guard", ABOVE_GUARDS[launcher]):
         guards = [pid for pid in found if any(pid in children(other) for other in found)]
         found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
-    if victim == "shell":  # not the short-lived ones below it, whose end changes nothing: some have ended by now
+    # Not the short-lived ones below it, whose end changes nothing: some have ended by now.  A rank's are on their way to exec.
+    if victim in ("shell", "rank"):
         found = [pid for pid in found if (above := parent(pid)) is not None and above not in found]
     return choice.choice(found) if found else None
 
