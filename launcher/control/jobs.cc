@@ -63,8 +63,9 @@ const std::map<std::string, std::string> usages{
      "out where only one job runs.\n"},
     {"attach",
      "Usage: hvdrun attach [JOB] RANK\n"
-     "Opens Python's debugger in the main thread of a rank on hvdrun's own host, at the place where it is.  The rank\n"
-     "stands still at the prompt, and the others wait for it; quit, Ctrl-D, or the end of this hvdrun lets it go on.\n"
+     "Opens Python's debugger in the main thread of a rank, on whatever host it runs, at the place where it is.  The\n"
+     "rank stands still at the prompt, and the others wait for it; quit, Ctrl-D, or the end of this hvdrun lets it go\n"
+     "on.\n"
      "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left out where only one\n"
      "job runs.\n"},
     {"kill",

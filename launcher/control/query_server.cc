@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 
@@ -19,6 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_line_bytes = 8192, most_answer_bytes = 256u << 20, most_peers = 16;
+constexpr std::size_t most_heard_bytes = 64u << 10;  // of a conversation at once; the rest waits in the socket
+constexpr std::size_t most_behind_bytes = 16u << 20;
 constexpr auto peer_limit = std::chrono::seconds(60);
 
 bool fill(sockaddr_un& address, const std::string& path) {
@@ -49,13 +52,39 @@ void QueryServer::accept_all() {
   while (listener_ && peers_.size() < most_peers) {
     Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
-    if (is_ours(fd.get())) peers_.push_back({next_id_++, std::move(fd), {}, {}, false, false, Clock::now()});
+    if (is_ours(fd.get())) peers_.push_back({next_id_++, std::move(fd), Clock::now()});
   }
+}
+
+void QueryServer::add_fds(std::vector<pollfd>& fds) const {
+  if (listener_ && peers_.size() < most_peers) fds.push_back({listener_.get(), POLLIN, 0});
+  for (const QueryClient& p : peers_) {
+    const bool hears = p.converses && !p.in_ended && p.in.size() < most_heard_bytes;
+    const bool says = p.converses && !p.out.empty();
+    if (p.converses) fds.push_back({p.fd.get(), static_cast<short>((hears ? POLLIN : 0) | (says ? POLLOUT : 0)), 0});
+  }
+}
+
+/// Reads what has come, of one that has a conversation.
+void QueryServer::listen_to(QueryClient& peer) {
+  char piece[4096];
+  while (!peer.in_ended && peer.in.size() < most_heard_bytes) {
+    const ssize_t n = ::read(peer.fd.get(), piece, sizeof piece);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n > 0)
+      peer.in.append(piece, static_cast<std::size_t>(n));
+    else
+      peer.in_ended = true;
+  }
+  pollfd end{peer.fd.get(), 0, 0};
+  if (::poll(&end, 1, 0) > 0 && (end.revents & (POLLHUP | POLLERR))) peer.gone = true;
 }
 
 /// False when the peer is done with.
 bool QueryServer::serve(QueryClient& peer) {
   char piece[512];
+  if (peer.converses) listen_to(peer);
   while (!peer.asked) {
     const ssize_t n = ::read(peer.fd.get(), piece, sizeof piece);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
@@ -66,7 +95,8 @@ bool QueryServer::serve(QueryClient& peer) {
   }
   while (!peer.out.empty()) {
     const ssize_t n = ::send(peer.fd.get(), peer.out.data(), peer.out.size(), MSG_NOSIGNAL);
-    if (n < 0) return errno == EAGAIN || errno == EINTR;
+    if (n < 0 && peer.converses && errno != EAGAIN && errno != EINTR) peer.gone = true;
+    if (n < 0) return errno == EAGAIN || errno == EINTR || (peer.converses && !peer.answered);
     peer.out.erase(0, static_cast<std::size_t>(n));
   }
   return !peer.answered && (peer.asked || Clock::now() - peer.since < peer_limit);
@@ -88,15 +118,47 @@ void QueryServer::answer(int id, std::string text) {
     if (p.id == id) p.out = std::move(text), p.answered = true;
 }
 
+void QueryServer::converse(int id) {
+  for (QueryClient& p : peers_)
+    if (p.id == id) {
+      p.converses = true;
+      p.in.erase(0, p.in.find('\n') + 1);
+    }
+}
+
+std::optional<QueryServer::Heard> QueryServer::heard() {
+  for (auto p = peers_.begin(); p != peers_.end(); ++p) {
+    if (!p->converses || (p->in.empty() && !p->gone && (!p->in_ended || p->end_told))) continue;
+    p->end_told = p->in_ended;
+    Heard heard{p->id, std::exchange(p->in, {}), p->in_ended, p->gone};
+    if (p->gone) peers_.erase(p);
+    return heard;
+  }
+  return {};
+}
+
+void QueryServer::say(int id, std::string_view bytes) {
+  for (QueryClient& p : peers_)
+    if (p.id == id && !p.gone) {
+      p.out.append(bytes);
+      p.gone = p.out.size() > most_behind_bytes;
+    }
+}
+
+void QueryServer::end(int id) {
+  for (QueryClient& p : peers_)
+    if (p.id == id) p.answered = true;
+}
+
 std::size_t QueryServer::pending_bytes() const {
   std::size_t total = 0;
   for (const QueryClient& p : peers_) total += p.out.size();
   return total;
 }
 
-std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit) {
+Fd call_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit) {
   sockaddr_un address{};
-  const Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   // A job that takes no callers has room for a few that wait; the next one would wait for ever.
   const timeval longest{limit.count() / 1000, limit.count() % 1000 * 1000};
   if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
@@ -105,6 +167,11 @@ std::string ask_job(const std::string& folder, const std::string& line, std::chr
       // A job that is just ending has closed its end: that must not be a SIGPIPE for who asks.
       ::send(fd.get(), (line + "\n").data(), line.size() + 1, MSG_NOSIGNAL) != static_cast<ssize_t>(line.size() + 1))
     throw Error(Code::unavailable, folder, "the job there does not answer", "it has probably ended; try: hvdrun ps");
+  return fd;
+}
+
+std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit) {
+  const Fd fd = call_job(folder, line, limit);
   const auto deadline = Clock::now() + limit;
   std::string answer;
   char piece[65536];

@@ -1,13 +1,15 @@
 /// @file query_server.h — a running job answers questions of other hvdrun processes of this user: one line in, one text
-/// out.
+/// out; or, where the line asks for that, bytes both ways until one of them ends.
 ///
 /// The questions come through a unix socket in the job's folder (mode 0700); the caller's user id is checked as well.
 #pragma once
+#include <poll.h>
+
 #include <chrono>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -26,13 +28,30 @@ class QueryServer {
     int id = 0;
     std::string line;
   };
-  /// Where the first caller is announced; -1 while somebody calls, or nobody can: then call next() from time to time.
-  int fd() const { return peers_.empty() ? listener_.get() : -1; }
+  /// What announces callers, and what those say who have a conversation.  While there are others, call next() from time
+  /// to time.
+  void add_fds(std::vector<pollfd>& fds) const;
   bool has_callers() const { return !peers_.empty(); }
   /// Accepts callers, reads and writes without waiting.  Returns the next whole line, or nothing.
   std::optional<Query> next();
   /// Answers a query; the connection ends once the answer is written.
   void answer(int id, std::string text);
+
+  /// A query becomes a conversation: what the caller says is got by heard(), what is said to it by say().
+  void converse(int id);
+  struct Heard {
+    int id = 0;
+    std::string bytes;
+    bool ended = false;  ///< it says no more
+    bool gone = false;   ///< nor does it listen; the conversation is over
+  };
+  /// After next(): what a caller has said since the last call, or nothing.
+  std::optional<Heard> heard();
+  /// A caller that is behind by more than 16 MiB is given up: gone.
+  void say(int id, std::string_view bytes);
+  /// Ends a conversation once all is written.
+  void end(int id);
+
   /// Bytes of answers that callers have not read yet.
   std::size_t pending_bytes() const;
 
@@ -40,17 +59,23 @@ class QueryServer {
   struct QueryClient {
     int id;
     Fd fd;
-    std::string in, out;
-    bool asked = false, answered = false;
     std::chrono::steady_clock::time_point since;
+    std::string in{}, out{};
+    bool asked = false, answered = false;
+    bool converses = false, in_ended = false, gone = false;
+    bool end_told = false;  ///< by heard()
   };
   void accept_all();
   bool serve(QueryClient& peer);
+  void listen_to(QueryClient& peer);
 
   Fd listener_;
   std::vector<QueryClient> peers_;
   int next_id_ = 1;
 };
+
+/// Connects to the job in @p folder, and sends it one line.  Throws Error{unavailable}.
+Fd call_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit);
 
 /// Sends one line to the job in @p folder and returns the answer.  Throws Error{unavailable}, Error{timeout}.
 std::string ask_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit);

@@ -178,6 +178,9 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
     case Type::paused:
       if (events_.paused && body.size() == 1) events_.paused(rank, body[0] == 1);
       break;
+    case Type::console:
+      if (events_.console) events_.console(rank, body);
+      break;
     case Type::standing:
       if (events_.standing) events_.standing(rank, wire::status_report_from_json(frame.body));
       break;
@@ -398,32 +401,38 @@ void Session::tell_complete() {
     if (!ranks_[r].local && manifests_[r].local_rank == 0) send(static_cast<int>(r), Type::complete, {});
 }
 
+bool Session::has_guard(int rank) const {
+  const RankState& state = ranks_[static_cast<std::size_t>(rank)];
+  return !state.gone && state.stage != RankStage::absent && state.stage != RankStage::clean;
+}
+
 bool Session::ask_stack(int rank, bool native) {
-  const RankState& state = at(rank);
-  if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return false;
+  if (!has_guard(rank)) return false;
   send(rank, Type::stacks, native ? "native" : "");
   return true;
 }
 
+bool Session::send_to_console(int rank, std::string body) {
+  if (!has_guard(rank)) return false;
+  send(rank, Type::console_input, std::move(body));
+  return true;
+}
+
 bool Session::ask_operations(int rank, std::uint32_t most) {
-  const RankState& state = at(rank);
-  if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return false;
+  if (!has_guard(rank)) return false;
   send(rank, Type::ask_operations, bytes_of(most));
   return true;
 }
 
 void Session::send_report(int rank, const std::string& json) {
-  const RankState& state = at(rank);
-  if (!state.gone && state.stage != RankStage::absent && state.stage != RankStage::clean)
-    send(rank, Type::live_report, json);
+  if (has_guard(rank)) send(rank, Type::live_report, json);
 }
 
 void Session::record_timeline(int rank, bool on) {
-  const RankState& state = at(rank);
   records_timeline_ = on;
   if (on) next_ping_ns_ = 0;
-  if (state.gone || state.stage == RankStage::absent || state.stage == RankStage::clean) return;
-  for (int i = 0; on && !state.local && i < first_pings; ++i) ping(rank);
+  if (!has_guard(rank)) return;
+  for (int i = 0; on && !at(rank).local && i < first_pings; ++i) ping(rank);
   send(rank, Type::timeline, std::string(1, on ? '\1' : '\0'));
 }
 

@@ -51,7 +51,8 @@ struct SessionEvents {
   std::function<void(const std::string& host, const wire::CleanupResult&)> swept;
   std::function<void(int rank, std::uint64_t bytes)> taken;
   std::function<void(int rank, bool paused)> paused;
-  std::function<void(const std::string& line)> note;  ///< something unusual, for --verbose
+  std::function<void(int rank, std::string_view body)> console;  ///< wire::Type::console
+  std::function<void(const std::string& line)> note;             ///< something unusual, for --verbose
 };
 
 /// How far a rank has come.
@@ -114,9 +115,11 @@ class Session {
   void tell_complete();
   /// Asks where a rank is; the answer is the event `stack`.  False when the rank's guard is gone.
   bool ask_stack(int rank, bool native);
-  /// Asks for a rank's last operations, at most @p most; the answer is the event `operations`.  False likewise.
+  /// @p body  of wire::Type::console_input; the answers are the event `console`.  False likewise.
+  bool send_to_console(int rank, std::string body);
   /// The job's live report, to a rank that wants it.
   void send_report(int rank, const std::string& json);
+  /// Asks for a rank's last operations, at most @p most; the answer is the event `operations`.  False likewise.
   bool ask_operations(int rank, std::uint32_t most);
   /// Lets the guards exit.  On each host but this one a guard first looks over its host: the event `swept`.
   void release_all();
@@ -167,6 +170,8 @@ class Session {
   /// Of its host, whose processes have one.
   ClockEstimate& clock_of(int rank) { return clocks_[manifest(rank).host]; }
   void release(int rank);
+  /// Whether its guard is there to be told something.
+  bool has_guard(int rank) const;
   RankState& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const wire::RankManifest& manifest(int rank) const { return manifests_[static_cast<std::size_t>(rank)]; }
 

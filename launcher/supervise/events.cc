@@ -56,6 +56,7 @@ SessionEvents Supervisor::events() {
   e.want_report = [this](int rank) { report_readers_.add(rank); };
   e.operations = [this](int rank, wire::RankOperations operations) { operations_->take(rank, std::move(operations)); };
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
+  e.console = [this](int rank, std::string_view body) { live_->console(rank, body); };
   e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
   e.standing = [this](int rank, const wire::StatusReport& standing) { watch_->standing(rank, standing); };
   e.swept = [this](const std::string& host, const wire::CleanupResult& swept) { cleanup_.add(host, swept); };

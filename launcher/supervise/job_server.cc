@@ -47,12 +47,18 @@ const char* state_text(const std::string& state) {
 
 JobServer::JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,
                      ServerCallbacks callbacks)
-    : session_(session), map_(map), commands_(folder), card_(std::move(card)), callbacks_(std::move(callbacks)) {
+    : session_(session),
+      map_(map),
+      commands_(folder),
+      consoles_(session, map, commands_),
+      card_(std::move(card)),
+      callbacks_(std::move(callbacks)) {
   leave_status(folder, status());
 }
 
 void JobServer::turn() {
   while (const auto call = commands_.next()) obey(*call);
+  consoles_.turn();
   for (std::size_t i = 0; i < rounds_.size();) {
     if (!rounds_[i].open.empty() && Clock::now() < rounds_[i].limit) {
       ++i;
@@ -107,7 +113,7 @@ void JobServer::obey(const QueryServer::Query& call) {
       for (const std::string& line : difference_between(operations).lines) text += line + "\n";
       commands_.answer(id, text);
     });
-  if (call.line.starts_with("rank ")) return commands_.answer(call.id, rank_card(call.line.substr(5)));
+  if (call.line.starts_with("console ")) return consoles_.open(call.id, to_integer(call.line.substr(8)).value_or(-1));
   if (call.line.starts_with("stack of ")) {
     const auto rank = to_integer(call.line.substr(9));
     if (!rank || *rank < 0 || *rank >= static_cast<long long>(map_.ranks.size())) return commands_.answer(call.id, "");
@@ -129,17 +135,6 @@ std::string JobServer::status() const {
                                 {"np", map_.ranks.size()},  {"hosts", hosts},
                                 {"ended", ended().size()},  {"started", card_.started_seconds},
                                 {"payload", card_.payload}, {"grace", card_.grace_seconds}}
-      .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
-std::string JobServer::rank_card(const std::string& number) const {
-  const auto rank = to_integer(number);
-  if (!rank || *rank < 0 || *rank >= static_cast<long long>(map_.ranks.size())) return "{}";
-  const RankState& state = session_.ranks()[static_cast<std::size_t>(*rank)];
-  const bool runs = state.stage == RankStage::running;
-  return nlohmann::ordered_json{{"pid", runs ? state.rank_pid : 0},
-                                {"local", map_.host_of(static_cast<int>(*rank)).local},
-                                {"host", map_.host_of(static_cast<int>(*rank)).name}}
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

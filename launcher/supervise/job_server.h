@@ -5,11 +5,13 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launcher/control/query_server.h"
 #include "launcher/control/session.h"
 #include "launcher/hang/hang_text.h"
+#include "launcher/supervise/console_relay.h"
 #include "wire/operation_record.h"
 
 namespace hvd::launcher {
@@ -39,12 +41,13 @@ class JobServer {
 
   /// One turn of the loop.
   void turn();
-  /// Where the next caller is announced; -1: call turn() from time to time.
-  int fd() const { return commands_.fd(); }
+  void add_fds(std::vector<pollfd>& fds) const { commands_.add_fds(fds); }
   /// Nobody waits for an answer.
   bool is_quiet() const { return !commands_.has_callers() && rounds_.empty(); }
-  /// An event of the session.
+  /// Events of the session.
   void stack(int rank, const wire::StackPicture& picture);
+  void console(int rank, std::string_view body) { consoles_.take(rank, body); }
+  void rank_ended(int rank) { consoles_.rank_ended(rank); }
   /// Python frames of these ranks; @p done is called when all have answered, or after three seconds.
   void ask(const std::vector<int>& ranks, std::function<void(const Pictures&)> done);
 
@@ -60,14 +63,13 @@ class JobServer {
            std::function<void(const Pictures&)> done);
   void obey(const QueryServer::Query& call);
   std::string status() const;
-  /// For hvdrun attach: JSON with the rank's process, 0 while it does not run, and its host; {}: no such rank.
-  std::string rank_card(const std::string& number) const;
   std::string stacks_text(const Pictures& pictures) const;
   std::vector<int> ended() const;
 
   Session& session_;
   const JobMap& map_;
   QueryServer commands_;
+  ConsoleRelay consoles_;
   const JobDescription card_;
   const ServerCallbacks callbacks_;
   std::vector<StackRound> rounds_;

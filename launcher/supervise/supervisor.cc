@@ -125,7 +125,7 @@ void Supervisor::loop() {
 void Supervisor::wait_for_events() {
   std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};
   if (may_receive()) fds.push_back({session_->fd(), POLLIN, 0});
-  if (const int fd = live_->fd(); fd >= 0) fds.push_back({fd, POLLIN, 0});
+  live_->add_fds(fds);
   for (const int fd : starter_->output_fds())
     if (fd >= 0) fds.push_back({fd, POLLIN, 0});
   if (input_ && input_->fd() >= 0) fds.push_back({input_->fd(), POLLIN, 0});
@@ -217,6 +217,7 @@ void Supervisor::on_starter_end() {
 void Supervisor::on_death(const wire::DeathRecord& d) {
   printer_.rank_ended(d.rank);
   report_.ended(d.rank);
+  live_->rank_ended(d.rank);
   watch_->look_again();
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));

@@ -44,6 +44,7 @@ enum class Type : std::uint16_t {
   operations = 23,   ///< JSON RankOperations (operation_record.h): the rank's last operations
   want_report = 24,  ///< the rank's program asks for the job's live report, from now on
   relayed = 25,      ///< relayed_frame.h: a guard's frame, between hvdrun and its host's daemon, both ways
+  console = 26,      ///< ConsoleOutput (console.h), then bytes: of the debugger that hvdrun attach has opened
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it
@@ -59,6 +60,7 @@ enum class Type : std::uint16_t {
   ask_operations = 45,   ///< u32: at most so many of the rank's last operations are sent
   live_report = 46,      ///< JSON, as hvd.report() gives it: steps, times, findings of the last half minute
   timeline = 47,         ///< u8: 1 the rank records for the timeline from its next step on, 0 it stops
+  console_input = 48,    ///< ConsoleInput (console.h), then bytes
   daemon_manifest = 42,  ///< JSON DaemonManifest (daemon_manifest.h), to a host daemon: the answer to its hello
 };
 

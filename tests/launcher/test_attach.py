@@ -114,7 +114,7 @@ def test_another_user_listens(job: subprocess.Popen[str]) -> None:
     words = [sys.executable, "-c", STRANGER, str(pid)]
     with subprocess.Popen(words, text=True, user=65534, group=65534, extra_groups=[], cwd="/", **pipes) as stranger:
         assert hvdrun.next_line(stranger.stdout) == "listens\n"
-        assert "cannot listen for the rank" in attach(job, "0", "").stderr
+        assert "cannot listen for it" in attach(job, "0", "").stderr
         os.kill(pid, 60)
         assert hvdrun.next_line(stranger.stdout) == "got b''\n"
         stranger.communicate()

@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "base/leftovers.h"
 #include "base/listen_filter.h"
+#include "rank/guard/debug_console.h"
 #include "rank/guard/descendants.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/host_cleanup.h"
@@ -79,6 +80,7 @@ class Guard {
       if (environment_source_) take_environment();
       if (process_) follow_rank();
       if (process_ && process_->shooting()) process_->step_stack(outbox_);
+      if (console_.is_open()) console_.step(outbox_, Clock::now());
       if (connection_) {
         outbox_.flush(*connection_);
         take_messages();  // a send may have swallowed the edge that announced them
@@ -102,6 +104,7 @@ class Guard {
       for (const int fd : {process_->out_fd(), process_->err_fd(), process_->link_fd()})
         if (fd >= 0) fds.push_back({fd, POLLIN, 0});
     if (process_ && process_->input().fd() >= 0) fds.push_back({process_->input().fd(), POLLOUT, 0});
+    console_.add_fds(fds, outbox_);
     poll(fds.data(), fds.size(), static_cast<int>(patience().count()));
   }
 
@@ -117,7 +120,7 @@ class Guard {
     if (state_ == State::ending) most = milliseconds(5);
     if (process_ && process_->shooting()) most = milliseconds(10);
     if (!outbox_.empty()) most = std::min(most, milliseconds(20));
-    Clock::time_point next = kill_at_;
+    Clock::time_point next = std::min(kill_at_, console_.deadline());
     if (process_) next = std::min(next, process_->deadline());
     if (next == no_time) return most;
     const auto left = std::chrono::duration_cast<milliseconds>(next - Clock::now()) + milliseconds(1);
@@ -225,6 +228,8 @@ class Guard {
       case Type::input:
         if (process_) process_->input().add(body);
         return;
+      case Type::console_input:
+        return console_.take(body, process_ ? process_->pid() : 0, outbox_);
       case Type::host_change:
         if (process_ && body.size() == 1) process_->tell_host_change(static_cast<unsigned char>(body[0]));
         return;
@@ -358,6 +363,7 @@ class Guard {
       kill_at_ = no_time;
     }
     if (process_->reap()) {
+      console_.close(outbox_);
       state_ = State::ending;
       kill_at_ = no_time;
       clean_until_ = now + clean_up_limit;
@@ -428,6 +434,7 @@ class Guard {
   Fd payload_copy_;
   std::unique_ptr<RankProcess> process_;
   KilledProcesses killed_;
+  DebugConsole console_;  ///< hvdrun attach
   bool released_ = false;
   bool stopped_ = false;  ///< the rank's end was asked for
   bool alone_ = false;    ///< the watchdog or mpirun has died

@@ -36,6 +36,8 @@ class RankProcess {
   int err_fd() const { return err_fd_.get(); }    ///< likewise
   int link_fd() const { return link_fd_.get(); }  ///< likewise
   const wire::StartReport& started() const { return started_; }
+  /// 0 once it has ended.
+  pid_t pid() const { return has_ended() ? 0 : pid_; }
   /// It has said so over the link: from then on its pages are worth a look.
   bool has_libhvd() const { return has_libhvd_; }
   bool has_ended() const { return status_.has_value(); }
