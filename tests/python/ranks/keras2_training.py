@@ -65,9 +65,35 @@ def keeps_its_state():
         np.testing.assert_array_equal(a, b)
 
 
+def gradients_in_between(of, passes):
+    """compute_gradients() gives those of all ranks, and apply_gradients() takes what became of them; each is an iteration."""
+    a, b = tf.Variable([0.0, 0.0]), tf.Variable([0.0])
+    optimizer = hvd.DistributedOptimizer(of.SGD(1.0), backward_passes_per_step=passes, op=hvd.Sum)
+    optimizer.register_local_var(b)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(a) * (RANK + 1) + tf.reduce_sum(b) * (RANK + 1)
+        pairs = optimizer.compute_gradients(loss, [a, b], tape)
+        optimizer.apply_gradients([(tf.minimum(grad, 2.5), v) for grad, v in pairs])
+        return [grad for grad, _ in pairs]
+
+    for i in range(2 * passes):
+        shared, local = step()
+        if (i + 1) % passes == 0:
+            assert shared.numpy().tolist() == [passes * SIZE * (SIZE + 1) / 2] * 2
+            assert local.numpy().tolist() == [passes * (RANK + 1) / SIZE]
+        assert int(optimizer.iterations.numpy()) == i + 1
+        assert a.numpy().tolist() == [-2.5 * ((i + 1) // passes)] * 2
+
+
 def check_eagerly():
     equals_one_rank()
     equals_one_rank(keras.optimizers)
+    for of in (keras.optimizers, keras.optimizers.legacy):
+        for passes in (1, 2):
+            gradients_in_between(of, passes)
     warms_up()
     keeps_its_state()
 

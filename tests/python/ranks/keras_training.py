@@ -92,6 +92,29 @@ def check_several_backward_passes():
     close(got, expected)
 
 
+def check_every_backward_pass_is_an_iteration():
+    if BACKEND == "jax":
+        return
+    rates = keras.optimizers.schedules.PiecewiseConstantDecay([3], [1.0, 0.5])
+    a = keras.Variable(np.zeros(2, "float32"))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(rates), backward_passes_per_step=2)
+    optimizer.build([a])
+    for done, value in enumerate((0.0, -2.0, -2.0, -4.0, -4.0, -5.0), 1):
+        optimizer.apply([keras.ops.ones((2,))], [a])
+        assert int(keras.ops.convert_to_numpy(optimizer.iterations)) == done
+        assert float(keras.ops.convert_to_numpy(a)[0]) == value, (done, value)
+
+
+def check_from_config():
+    """An optimizer's class makes more of its kind."""
+    expected, _ = fit(model_of(), keras.optimizers.SGD(0.1), (X, Y), EACH * SIZE)
+    first = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), gradient_predivide_factor=2.0)
+    again = type(first).from_config(first.get_config())
+    assert again.get_config() == first.get_config()
+    close(fit(model_of(), again, mine(), EACH)[0], expected)
+    assert again.variables() == again.variables and len(again.variables()) >= 2
+
+
 def check_several_backward_passes_of_parts():
     """Who is given now these variables and now those adds up each list by itself."""
     if BACKEND == "jax":
@@ -135,13 +158,41 @@ def check_load_model():
     close(plain.get_weights(), model.get_weights())
 
 
+class OwnOptimizer(keras.optimizers.SGD):
+    """One that Keras does not know."""
+
+
+class OwnDistributed:
+    """What custom_objects may hold: the loaded optimizer is distributed then."""
+
+    @staticmethod
+    def from_config(config):
+        return hvd.DistributedOptimizer(OwnOptimizer.from_config(config))
+
+
+def check_load_model_with_an_optimizer_of_ones_own():
+    model = model_of()
+    fit(model, hvd.DistributedOptimizer(OwnOptimizer(0.3)), mine(), EACH, epochs=1)
+    path = pathlib.Path(tempfile.mkdtemp(), "model.keras")
+    model.save(path)
+    for given in ({"custom_optimizers": [OwnOptimizer]}, {"custom_objects": {"OwnOptimizer": OwnDistributed}}):
+        optimizer = hvd.load_model(path, **given).optimizer
+        assert isinstance(optimizer, OwnOptimizer) and hasattr(optimizer, "register_local_var")
+        assert abs(float(optimizer.learning_rate) - 0.3) < 1e-6
+
+
 def check_learning_rates():
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.8, momentum=0.5))
     callbacks = [
-        hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.8, warmup_epochs=2, verbose=RANK == 0),
+        hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.8, warmup_epochs=2, verbose=1),
         hvd.callbacks.LearningRateScheduleCallback(initial_lr=0.8, multiplier=0.1, start_epoch=3),
     ]
-    _, history = fit(model_of(), optimizer, mine(), EACH, epochs=4, callbacks=callbacks)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        _, history = fit(model_of(), optimizer, mine(), EACH, epochs=4, callbacks=callbacks)
+    assert out.getvalue().count("warm-up is over") == (RANK == 0)
+    constant = hvd.callbacks.LearningRateScheduleCallback(0.8, 0.1, staircase=False)
+    constant.set_params({})
+    constant.on_train_begin()  # needs no steps_per_epoch
     expected = [0.8 / SIZE * (1 + (SIZE - 1) / 2), 0.8, 0.8, 0.08]
     np.testing.assert_allclose(history["lr"], expected, rtol=1e-5)
 

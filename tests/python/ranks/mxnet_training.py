@@ -90,6 +90,7 @@ def check_groups():
         same(out, np.concatenate(everyone(dtype)))
     assert [len(out) for out in hvd.grouped_reducescatter([mx.nd.ones(SIZE), mx.nd.ones(2 * SIZE)])] == [1, 2]
     assert all(out is array for out, array in zip(hvd.grouped_allreduce_(arrays), arrays))
+    assert hvd.grouped_allreduce([]) == hvd.grouped_allgather([]) == hvd.grouped_reducescatter([]) == []
 
 
 def check_numpy_style_arrays():

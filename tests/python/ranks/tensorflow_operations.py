@@ -111,7 +111,7 @@ def check_groups():
     outs = hvd.grouped_allgather([data(), data("int32", (RANK + 1, 2))])
     same(outs[0], everyone().reshape(-1, 5))
     same(outs[1], np.concatenate([data("int32", (r + 1, 2), r) for r in range(SIZE)]))
-    raises(ValueError, lambda: hvd.grouped_allreduce([]))
+    assert hvd.grouped_allreduce([]) == hvd.grouped_allgather([]) == hvd.grouped_reducescatter([]) == []
 
 
 def check_shapes():
@@ -140,6 +140,7 @@ def check_alltoall():
         loss = tf.reduce_sum(exchange(x)[0] * (RANK + 1))
     same(tape.gradient(loss, x)[:, 0], [r + 1 for r in range(SIZE) for _ in range(splits[r])])
     raises(ValueError, lambda: hvd.alltoall(x, [1] * SIZE))
+    raises(ValueError, lambda: hvd.alltoall(x, tf.ones([SIZE])))
 
 
 def check_reducescatter():

@@ -102,6 +102,10 @@ def check_nested_sources_and_none():
     np.testing.assert_allclose(tape.gradient(loss, a), [2.0 * (SIZE + 1) / 2])
     tape.register_local_source(a)
     np.testing.assert_allclose(tape.gradient(loss, [a])[0], [2.0 * (RANK + 1) / SIZE])
+    (own,), (shared,) = tape.get_local_and_global_gradients(loss, [b, a])
+    assert own[0] is a and shared[0] is b
+    np.testing.assert_allclose(own[1], [2.0 * (RANK + 1) / SIZE])
+    np.testing.assert_allclose(shared[1], grads["rest"][0])
 
 
 def check_batches():
@@ -164,7 +168,26 @@ def check_several_backward_passes():
         return X[i // 2, RANK, part], Y[i // 2, RANK, part]
 
     got = graph_training(doubled, True, 2 * STEPS, rows, resource=True)
-    close(got, expected)
+    close(got, [*expected[:2], 2 * STEPS])  # the global step counts passes, as in Horovod
+
+
+def check_gradients_between_computing_and_applying():
+    """Who clips sees the gradients of all ranks and of all passes, and what adds them up is neither broadcast nor saved."""
+    for passes in (1, 3):
+        with tf.Graph().as_default(), v1.Session() as session:
+            w = v1.get_variable("w", initializer=np.zeros(2, "float32"), use_resource=True)
+            plain = v1.train.GradientDescentOptimizer(1.0)
+            optimizer = hvd.DistributedOptimizer(plain, backward_passes_per_step=passes)
+            pairs = optimizer.compute_gradients(tf.reduce_sum(w * (RANK + 1.0)), [w])
+            train = optimizer.apply_gradients([(tf.clip_by_value(grad, -1.0, 1.25), v) for grad, v in pairs])
+            session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+            assert [v.op.name for v in v1.global_variables()] == ["w"]
+            for step in range(2 * passes):
+                grad, _ = session.run([pairs[0][0], train])
+                full = (step + 1) % passes == 0
+                so_far = (RANK + 1.0) * ((step % passes) + 1)
+                np.testing.assert_allclose(grad, np.full(2, passes * (SIZE + 1) / 2 if full else so_far))
+                np.testing.assert_allclose(session.run(w), np.full(2, -1.25 * ((step + 1) // passes)))
 
 
 def adasum_of_steps(rate, momentum):
@@ -200,7 +223,7 @@ def check_adasum_reduces_what_steps_change():
                                         average_aggregated_gradients=True)  # fmt: skip
 
     twice = graph_training(doubled, True, 2 * STEPS, lambda i: (X[i // 2, RANK], Y[i // 2, RANK]), resource=True)
-    close(twice, expected)
+    close(twice, [*expected[:2], 2 * STEPS])
 
 
 def check_elastic_variables():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,20 +25,22 @@ else:
 
 
 def in_graph() -> bool:
-    """Keras 2 in a TF1-style graph: values are in the session."""
+    """Keras 2 in a TF1-style graph: values are in the session.  Not while a tf.function is traced."""
     if hasattr(keras, "ops"):
         return False
     import tensorflow as tf
 
-    return not tf.executing_eagerly()
+    return not tf.compat.v1.executing_eagerly_outside_functions()
 
 
 def initialise_later(variables: Sequence[Any]) -> None:
     """In a graph: Keras 2 initialises the variables that it knows before it runs anything."""
-    from keras.src.backend import track_variable  # type: ignore[import-not-found, unused-ignore]
-
+    try:
+        backend = importlib.import_module("keras.src.backend")
+    except ImportError:  # before TensorFlow 2.13
+        backend = keras.backend
     for variable in variables:
-        track_variable(variable)
+        backend.track_variable(variable)
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

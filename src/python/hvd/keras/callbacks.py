@@ -130,6 +130,7 @@ class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
         else:
             constant = float(multiplier)
             self.multiplier = lambda epoch: constant
+            self.staircase = True  # nothing changes within an epoch
 
     def _rate(self) -> float:
         return float(_backend.to_numpy(self.model.optimizer.learning_rate))
@@ -181,7 +182,7 @@ class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from initial_lr / size to initial_lr over the first epochs (arXiv:1706.02677).
 
-    initial_lr: the rate for all ranks together.  verbose: one line when it is done.
+    initial_lr: the rate for all ranks together.  verbose: one line of rank 0 when it is done.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Reports the rate, and the end."""
         super().on_epoch_end(epoch, logs)
-        if self.verbose > 0 and epoch == (self.end_epoch or 0) - 1:
+        if self.verbose > 0 and epoch == (self.end_epoch or 0) - 1 and _world.rank() == 0:
             print(f"\nEpoch {epoch + 1}: warm-up is over, the learning rate is {self._rate():g}", flush=True)
 
 

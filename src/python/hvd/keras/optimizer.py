@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -41,40 +42,86 @@ class _Passes:
         return [None if total is None else total / self.passes for total in sums] if self.average else sums
 
 
+def _passes(passes: int, average: bool) -> Any:
+    """What adds up gradients: None where nothing is to be added."""
+    if passes == 1:
+        return None
+    if _backend.NAME != "tensorflow":
+        return _Passes(passes, average)
+    from hvd.tensorflow._gradient_reduction import Aggregation
+
+    return Aggregation(passes, average)
+
+
 class _Distributed(_Base):  # type: ignore[misc]
     _hvd_reduction: Reduction
     _hvd_passes: Any  # None, a _Passes, or TensorFlow's Aggregation
+    _hvd_settings: Callable[[], dict[str, Any]]  # makes both of them, for another optimizer of this class
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """The user's class's, distributed in the same way."""
+        made = super().from_config(config, *args, **kwargs)
+        made.__dict__.update(cls._hvd_settings())
+        return made
+
+    @property
+    def _agg_helper(self) -> Any:
+        """Horovod's name for what adds up gradients; its tests look at the counter in there."""
+        return self._hvd_passes
 
     def register_local_var(self, var: Any) -> None:
         """A variable whose gradient stays this rank's."""
         self._hvd_reduction.local.add(id(var))
 
-    def _hvd_step(self, grads: Sequence[Any], variables: Sequence[Any], apply: Any) -> Any:
+    def _hvd_reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any] | None:
+        """The gradients of all ranks; None, or with TensorFlow the sums so far, where more passes have to come first."""
         passes = self._hvd_passes
         if passes is None:
-            return apply(self._hvd_reduction(grads, variables))
+            return self._hvd_reduction(grads, variables)
         if isinstance(passes, _Passes):
             sums = passes.add(grads, variables)
-            return None if sums is None else apply(self._hvd_reduction(sums, variables))
+            return None if sums is None else self._hvd_reduction(sums, variables)
+        reduced: list[Any] = passes.reduced(grads, variables, lambda sums: self._hvd_reduction(sums, variables))
+        if _backend.in_graph():
+            _backend.initialise_later(passes.variables())
+        return reduced
 
-        def applied(sums: list[Any]) -> Any:
-            return apply(self._hvd_reduction(sums, variables))
+    def _hvd_step(self, reduced: list[Any] | None, apply: Callable[[list[Any]], Any]) -> Any:
+        """apply, with what _hvd_reduced() gave; but after a pass that only adds up just counts."""
+        if self._hvd_passes is None:
+            assert reduced is not None
+            return apply(reduced)
+        if isinstance(self._hvd_passes, _Passes):
+            return self._hvd_count() if reduced is None else apply(reduced)
+        assert reduced is not None
+        done = self._hvd_passes.when_due(reduced, functools.partial(apply, reduced), self._hvd_count)
+        return done if _backend.in_graph() else None
 
-        done = passes.step(grads, variables, applied)
-        if not _backend.in_graph():
-            return None
-        _backend.initialise_later(passes.variables())
-        return done
+    def _hvd_count(self) -> Any:
+        """A pass without a step is an iteration too: schedules of the learning rate go by batches."""
+        counting: Any = getattr(self, "inner_optimizer", self)
+        return counting._iterations.assign_add(1)
+
+
+class _CallableList(list):  # type: ignore[type-arg]
+    def __call__(self) -> _CallableList:
+        return self
 
 
 class _Keras3(_Distributed):
+    @property
+    def variables(self) -> Any:
+        """The user's optimizer's list; variables() gives it too, as in older versions of Keras."""
+        return _CallableList(super().variables)
+
     def apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
         """The user's optimizer's apply(), with the gradients of all ranks."""
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if not self.built:
             self.build(variables)
         above = super().apply
-        return self._hvd_step(list(grads), variables, lambda reduced: above(reduced, variables, **kwargs))
+        return self._hvd_step(self._hvd_reduced(list(grads), variables), lambda reduced: above(reduced, variables, **kwargs))
 
 
 class _ScalesLoss(_Keras3):
@@ -87,26 +134,53 @@ class _ScalesLoss(_Keras3):
 
 
 class _Keras2(_Distributed):
+    """minimize() computes gradients, then applies them.  Whoever gets them in between, to clip them, gets those of all
+    ranks; whoever has them from elsewhere may apply them as they are."""
+
+    _hvd_computed = False  # by a call that reduced them, so that the next apply_gradients() need not
+
+    def _hvd_compute(self, pairs: Any) -> Any:
+        grads, variables = zip(*pairs)
+        reduced = self._hvd_reduced(grads, variables)
+        self.__dict__["_hvd_computed"] = True
+        return list(zip(reduced or grads, variables))
+
+    def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
+        """Pairs of gradient and variable; the gradients are those of all ranks."""
+        return self._compute_gradients(loss, var_list, None, tape)
+
+    def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
+        """compute_gradients() of Keras' older optimizers."""
+        import tensorflow as tf
+
+        above: Any = super()
+        tape = tape or tf.GradientTape()
+        if hasattr(above, "_compute_gradients"):
+            return self._hvd_compute(above._compute_gradients(loss, var_list, grad_loss, tape=tape))
+        return self._hvd_compute(above.compute_gradients(loss, var_list, tape=tape))
+
+    def get_gradients(self, loss: Any, params: Any) -> Any:
+        """In a graph: the gradients of all ranks."""
+        return [grad for grad, _ in self._hvd_compute(zip(super().get_gradients(loss, params), params))]
+
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """The user's optimizer's apply_gradients(), with the gradients of all ranks."""
         grads, variables = zip(*grads_and_vars)
         above = super().apply_gradients
         if self._hvd_passes is not None:
             self._create_all_weights(variables) if hasattr(self, "_create_all_weights") else self.build(variables)
-        return self._hvd_step(grads, variables, lambda reduced: above(zip(reduced, variables), *args, **kwargs))
+        computed = self.__dict__.pop("_hvd_computed", False)
+        reduced = list(grads) if computed else self._hvd_reduced(grads, variables)
+        return self._hvd_step(reduced, lambda reduced: above(zip(reduced, variables), *args, **kwargs))
 
 
-_classes: dict[type, type] = {}
-
-
-def _distributed_class(base: type) -> type:
+def _distributed_class(base: type, settings: Callable[[], dict[str, Any]]) -> type:
     """The user's class with one of ours in front.  Its name and module stay, so that saved models load without hvd."""
-    if base not in _classes:
-        mixin: type = _Keras3 if hasattr(base, "apply") else _Keras2
-        if mixin is _Keras3 and _LossScaling is not None and issubclass(base, _LossScaling):
-            mixin = _ScalesLoss
-        _classes[base] = type(base.__name__, (mixin, base), {"__module__": base.__module__, "__doc__": base.__doc__})
-    return _classes[base]
+    mixin: type = _Keras3 if hasattr(base, "apply") else _Keras2
+    if mixin is _Keras3 and _LossScaling is not None and issubclass(base, _LossScaling):
+        mixin = _ScalesLoss
+    own = {"__module__": base.__module__, "__doc__": base.__doc__, "_hvd_settings": staticmethod(settings)}
+    return type(base.__name__, (mixin, base), own)
 
 
 def _loss_scaled(optimizer: Any) -> Any:
@@ -151,24 +225,21 @@ def DistributedOptimizer(
         raise ValueError(f"an optimizer is needed, not a {type(optimizer).__name__}")
     if isinstance(optimizer, _Distributed):
         raise ValueError("this optimizer is distributed already")
-    passes: Any = None
-    if backward_passes_per_step > 1:
-        if _backend.NAME == "tensorflow":
-            from hvd.tensorflow._gradient_reduction import Aggregation
-
-            passes = Aggregation(backward_passes_per_step, average_aggregated_gradients)
-        elif _backend.NAME == "torch":
-            passes = _Passes(backward_passes_per_step, average_aggregated_gradients)
-        else:
-            raise ValueError("backward_passes_per_step works on TensorFlow and torch; see Keras' gradient_accumulation_steps")
+    if backward_passes_per_step > 1 and _backend.NAME == "jax":
+        raise ValueError("backward_passes_per_step works on TensorFlow and torch; see Keras' gradient_accumulation_steps")
     chosen = num_groups if groups is None and num_groups else groups
-    call = (op, gradient_predivide_factor, chosen, process_set, scale_local_gradients)
-    reduction = Reduction(compression, sparse_as_dense, *call)
+
+    def settings() -> dict[str, Any]:
+        reduction = Reduction(
+            compression, sparse_as_dense, op, gradient_predivide_factor, chosen, process_set, scale_local_gradients
+        )
+        passes = _passes(backward_passes_per_step, average_aggregated_gradients)
+        return {"_hvd_reduction": reduction, "_hvd_passes": passes}
+
     inner = _loss_scaled(optimizer)
-    made: Any = object.__new__(_distributed_class(type(inner)))
+    made: Any = object.__new__(_distributed_class(type(inner), settings))
     object.__setattr__(made, "__dict__", inner.__dict__)
-    made.__dict__["_hvd_reduction"] = reduction  # not by setattr: Keras tracks what it is given
-    made.__dict__["_hvd_passes"] = passes
+    made.__dict__.update(settings())  # not by setattr: Keras tracks what it is given
     return made
 
 
@@ -219,6 +290,7 @@ def load_model(
     """
     objects = {cls.__name__: cls for cls in custom_optimizers or ()}
     model = keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})
-    if getattr(model, "optimizer", None) is not None:
-        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not isinstance(optimizer, _Distributed):  # custom_objects may have made it so
+        model.optimizer = DistributedOptimizer(optimizer, compression=compression)
     return model

@@ -81,6 +81,8 @@ def grouped_allreduce(
     op: int | None = None,
 ) -> list[Any]:
     """allreduce of several arrays that become ready, and run, together."""
+    if not tensors:
+        return []
     return collectives.grouped_allreduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
@@ -95,6 +97,8 @@ def grouped_allreduce_(
     op: int | None = None,
 ) -> list[Any]:
     """grouped_allreduce in place; returns the arrays."""
+    if not tensors:
+        return []
     return collectives.grouped_allreduce_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
@@ -107,6 +111,8 @@ def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """allgather of several arrays that become ready, and run, together."""
+    if not tensors:
+        return []
     return collectives.grouped_allgather(tensors, name, process_set)
 
 
@@ -165,4 +171,6 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """reducescatter of several arrays that become ready, and run, together."""
+    if not tensors:
+        return []
     return collectives.grouped_reducescatter(tensors, name, op, process_set, prescale_factor, postscale_factor)

@@ -193,6 +193,17 @@ class _Begun(NamedTuple):
     count: tf.Variable  # of passes
     sums: list[Any]  # tf.Variable, or None where there is no gradient
 
+    def held(self) -> list[tf.Variable]:
+        return [s for s in self.sums if s is not None]
+
+
+def _local_variable(initial: tf.Tensor, name: str) -> tf.Variable:
+    """Of this rank, so that a TF1-style graph neither broadcasts nor saves it: tf.compat.v1.local_variables_initializer()."""
+    if tf.executing_eagerly():
+        return tf.Variable(initial, trainable=False, name=name)
+    local = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
+    return tf.compat.v1.Variable(initial, trainable=False, name=name, collections=local, use_resource=True)
+
 
 class Aggregation:
     """Adds up the gradients of several backward passes, and has them reduced once.  Eagerly, in tf.function and in graphs."""
@@ -203,46 +214,66 @@ class Aggregation:
         self.passes = passes
         self.average = average
         self._begun: dict[Any, _Begun] = {}  # a model that was frozen in part, or another, has sums of its own
+        self._latest: _Begun | None = None
 
     def _for(self, grads: Sequence[Any], variables: Sequence[Any]) -> _Begun:
         which = tuple((key(variable), grad is None) for variable, grad in zip(variables, grads))
         if which not in self._begun:
-
-            def total(grad: Any) -> Any:
-                zeros = None if grad is None else tf.zeros(grad.shape, grad.dtype)
-                return None if grad is None else tf.Variable(zeros, trainable=False, name="hvd_gradient")
-
             with tf.init_scope():
-                count = tf.Variable(0, trainable=False, dtype=tf.int64, name="hvd_backward_passes")
-                self._begun[which] = _Begun(tuple(variables), count, [total(grad) for grad in grads])
+                count = _local_variable(tf.zeros([], tf.int64), "hvd_backward_passes")
+                zeros = [None if grad is None else tf.zeros(grad.shape, grad.dtype) for grad in grads]
+                sums = [None if zero is None else _local_variable(zero, "hvd_gradient") for zero in zeros]
+            self._begun[which] = _Begun(tuple(variables), count, sums)
         return self._begun[which]
+
+    @property
+    def counter(self) -> tf.Tensor:
+        """Passes since the last step."""
+        return tf.zeros([], tf.int64) if self._latest is None else self._latest.count.read_value() % self.passes
 
     def variables(self) -> list[tf.Variable]:
         """What it has made so far."""
-        return [v for begun in self._begun.values() for v in (begun.count, *begun.sums) if v is not None]
+        return [v for begun in self._begun.values() for v in (begun.count, *begun.held())]
 
-    def step(self, grads: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
-        """Adds grads; at every passes-th call for these variables, apply(sums).
-
-        Returns a tensor: whether it was applied.
-        """
+    def reduced(self, grads: Sequence[Any], variables: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
+        """Adds grads.  At every passes-th call for these variables what reduce makes of the sums, else the sums so far."""
         grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-        begun = self._for(grads, variables)
+        begun = self._latest = self._for(grads, variables)
         added: list[Any] = [total.assign_add(grad) for total, grad in zip(begun.sums, grads) if grad is not None]
         added.append(begun.count.assign_add(1))
         with _after(added):
-            due = tf.equal(begun.count.read_value() % self.passes, 0)
-        return tf.cond(due, lambda: self._flush(begun, apply), lambda: tf.constant(False))
+            due = self._due(begun)
+            given = tf.cond(due, lambda: self._flush(begun, reduce), lambda: [s.read_value() for s in begun.held()])
+        found = iter(given)
+        return [None if grad is None else next(found) for grad in grads]
 
-    def _flush(self, begun: _Begun, apply: Callable[[list[Any]], Any]) -> tf.Tensor:
+    def when_due(self, grads: Sequence[Any], apply: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+        """apply() where the last call of reduced() has reduced, else otherwise().  grads: what has to be computed before.
+
+        Returns a tensor: whether it was applied.
+        """
+        latest = self._latest
+        if latest is None:
+            raise ValueError("no gradients were added up before")
+
+        def after(value: Any, applied: bool) -> tf.Tensor:
+            with _after([value] if isinstance(value, (tf.Operation, tf.Tensor)) else []):
+                return tf.constant(applied)
+
+        with _after([grad for grad in grads if grad is not None]):
+            return tf.cond(self._due(latest), lambda: after(apply(), True), lambda: after(otherwise(), False))
+
+    def _due(self, begun: _Begun) -> tf.Tensor:
+        return tf.equal(begun.count.read_value() % self.passes, 0)
+
+    def _flush(self, begun: _Begun, reduce: Callable[[list[Any]], list[Any]]) -> list[tf.Tensor]:
         scale = 1.0 / self.passes if self.average else 1.0
         totals = [None if s is None else s.read_value() * tf.cast(scale, s.dtype) for s in begun.sums]
-        read = [total for total in totals if total is not None]
-        applied = apply(totals)
-        with _after([*read, *([applied] if isinstance(applied, (tf.Operation, tf.Tensor)) else [])]):
-            cleared = [s.assign(tf.zeros_like(s)) for s in begun.sums if s is not None]
+        results = [result for result in reduce(totals) if result is not None]
+        with _after([*(total for total in totals if total is not None), *results]):
+            cleared = [s.assign(tf.zeros_like(s)) for s in begun.held()]
         with _after(cleared):
-            return tf.constant(True)
+            return [tf.identity(result) for result in results]
 
 
 def _after(values: Sequence[Any]) -> Any:

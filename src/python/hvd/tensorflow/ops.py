@@ -43,8 +43,6 @@ _MOVABLE = _REDUCIBLE | {"uint32", "uint64", "complex64", "complex128"}
 
 def _tensors(values: Sequence[Any], possible: frozenset[str]) -> list[tf.Tensor]:
     tensors = [tf.convert_to_tensor(value) for value in values]
-    if not tensors:
-        raise ValueError("a grouped operation needs at least one tensor")
     for tensor in tensors:
         if tensor.dtype.base_dtype.name not in possible:
             raise ValueError(f"tensors of {tensor.dtype.name} cannot be exchanged so (possible: {', '.join(sorted(possible))})")
@@ -61,6 +59,8 @@ def call_reduction(
     postscale: float,
     process_set: ProcessSet,
 ) -> list[tf.Tensor]:
+    if not values:
+        return []
     return _library.call(  # type: ignore[no-any-return]
         kind,
         name,
@@ -157,7 +157,7 @@ def grouped_allreduce(
     if len(dense) < len(tensors):
         _check_sparse(chosen)
     results: list[Any] = list(tensors)
-    if dense or not results:
+    if dense:
         args = (name, True, chosen, prescale_factor, postscale_factor, process_set)
         for i, out in zip(dense, _compressed("allreduce", [tensors[i] for i in dense], compression, *args)):
             results[i] = out
@@ -169,6 +169,8 @@ def grouped_allreduce(
 
 
 def many_allgather(values: Sequence[Any], name: str | None, group: bool, process_set: ProcessSet) -> list[tf.Tensor]:
+    if not values:
+        return []
     return _library.call(  # type: ignore[no-any-return]
         "allgather",
         name,
@@ -290,7 +292,10 @@ def alltoall(
     came from each.  Only the first dimension may differ between ranks.
     """
     value = _tensors([tensor], _MOVABLE)[0]
-    parts = tf.cast(tf.zeros([0]) if splits is None else splits, tf.int32)
+    parts = tf.zeros([0], tf.int32) if splits is None else tf.convert_to_tensor(splits)
+    if not parts.dtype.is_integer and parts.shape.num_elements() != 0:
+        raise ValueError(f"splits must be whole numbers, not {parts.dtype.name}")
+    parts = tf.cast(parts, tf.int32)
     received, counts = _library.call("alltoall", name, tensor=value, splits=parts, process_set=_library.set_id(process_set))
     if not tf.executing_eagerly() and value.shape.rank:
         received.set_shape(tf.TensorShape([None]).concatenate(value.shape[1:]))

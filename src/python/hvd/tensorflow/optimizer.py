@@ -27,6 +27,7 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         self._hvd_settings = settings
         self._hvd_aggregation = aggregation
         self._hvd_local: set[Any] = set()
+        self._hvd_computed = False  # by compute_gradients(), which apply_gradients() then need not do
 
     def register_local_var(self, var: Any) -> None:
         """A variable whose gradient stays this rank's."""
@@ -37,31 +38,43 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     @unconverted
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's, reduced over all ranks; apply_gradients reduces with several passes, and with Adasum."""
+        """The user's optimizer's, reduced over all ranks; with several passes the sums so far, until they are reduced.
+
+        With Adasum apply_gradients() reduces.
+        """
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
-        if self._hvd_aggregation.passes > 1 or self._hvd_settings.op == Adasum or not pairs:
+        if self._hvd_settings.op == Adasum or not pairs:
             return pairs
         grads, variables = zip(*pairs)
-        return list(zip(self._reduced(grads, variables), variables))
+        self._hvd_computed = True
+        return list(zip(self._summed(grads, variables), variables))
+
+    def _summed(self, grads: Any, variables: Any) -> list[Any]:
+        if self._hvd_aggregation.passes == 1:
+            return self._reduced(grads, variables)
+        if self._hvd_settings.op == Adasum:
+            return self._hvd_aggregation.reduced(grads, variables, lambda sums: sums)
+        return self._hvd_aggregation.reduced(grads, variables, lambda sums: self._reduced(sums, variables))
 
     @unconverted
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """The user's optimizer's; every backward_passes_per_step calls when that is more than 1."""
         pairs = list(grads_and_vars)
+        computed, self._hvd_computed = self._hvd_computed, False
 
-        def step(pairs: list[Any]) -> Any:
+        def apply(pairs: list[Any]) -> Any:
             return self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
+        def step() -> Any:
+            return self._adasum_step(pairs, apply) if self._hvd_settings.op == Adasum else apply(pairs)
+
         if self._hvd_aggregation.passes == 1:
-            return self._adasum_step(pairs, step) if self._hvd_settings.op == Adasum else step(pairs)
+            return step()
         grads, variables = zip(*pairs)
-
-        def apply(sums: list[Any]) -> Any:
-            if self._hvd_settings.op == Adasum:
-                return self._adasum_step(list(zip(sums, variables)), step)
-            return step(list(zip(self._reduced(sums, variables), variables)))
-
-        return self._hvd_aggregation.step(grads, variables, apply)
+        if not computed:
+            grads = tuple(self._summed(grads, variables))
+            pairs = list(zip(grads, variables))
+        return self._hvd_aggregation.when_due(grads, step, lambda: _count(global_step))
 
     def _adasum_step(self, pairs: list[Any], step: Callable[[list[Any]], Any]) -> Any:
         """The user's step with this rank's own gradients, then start + Adasum of what it changed.
@@ -90,6 +103,11 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     def variables(self, *args: Any, **kwargs: Any) -> Any:
         """The user's optimizer's."""
         return self._optimizer.variables(*args, **kwargs)
+
+
+def _count(step: Any) -> Any:
+    """A pass without a step counts as well, as in Horovod: schedules of the learning rate go by passes."""
+    return tf.no_op() if step is None else step.assign_add(1).op
 
 
 def DistributedOptimizer(

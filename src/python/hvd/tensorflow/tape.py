@@ -42,6 +42,14 @@ class _DistributedTape(_Base):  # type: ignore[misc, valid-type]
             return type(grads)(reduced) if isinstance(grads, (list, tuple)) else reduced
         return tf.nest.pack_sequence_as(sources, reduced)
 
+    def get_local_and_global_gradients(
+        self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
+    ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
+        """gradient(), as pairs of source and gradient: those of register_local_source's sources, and the others."""
+        pairs = list(zip(sources, self.gradient(target, sources, output_gradients)))
+        local = [pair for pair in pairs if key(pair[0]) in self._hvd_local]
+        return local, [pair for pair in pairs if key(pair[0]) not in self._hvd_local]
+
 
 def _flatten(grads: Any) -> list[Any]:
     # IndexedSlices are one gradient, though nest would take them apart when told to expand composites; it is not.
