@@ -1,58 +1,34 @@
 #include "launcher/report/diagnosis.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 
 #include "base/format.h"
 #include "base/text.h"
+#include "launcher/report/late_ranks.h"
 
 namespace hvd::launcher {
 
 namespace {
 
-constexpr double worth_a_word = 0.05;       // of a step
-constexpr double worth_a_word_noise = 0.2;  // where another rank is last each time, and nothing says why
-constexpr double common_enough = 0.10;      // of a step: what all ranks do
-constexpr double communication_enough = 0.15;
+// Shares of a step.
+constexpr double worth_a_word = 0.05;  // as small a gain is hardly worth a change of one's program
+// Where another rank is last each time and nothing says why: the last of several ranks that are alike but for 5 % of
+// noise (simulated_job.h) costs a tenth, so twice that.
+constexpr double worth_a_word_noise = 0.2;
+constexpr double common_enough = 0.10;         // what all ranks do: no rank waits for it, it only is their time
+constexpr double communication_enough = 0.15;  // likewise; some of it is there in every job
+// A busy machine takes its cores away now and then; a quarter of the time is more than its own daemons take.
 constexpr double no_core_enough = 0.25;
+// What an operation costs may count as a rank's own work: who comes last runs it within its own call.  4 to 8 µs were
+// seen, of two ranks.
+constexpr double operation_seconds = 10e-6;
+
+bool is_seen_by_hook(Delay delay) {
+  return delay == Delay::input || delay == Delay::saving || delay == Delay::collecting;
+}
 
 double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cast<std::size_t>(delay)]; }
-
-/// Means of a step.
-struct RankMeans {
-  int rank = 0;
-  double waited = 0, moved = 0, cpu = 0, own = 0;
-  DelaySeconds parts{};
-  const RankSums* sums = nullptr;
-};
-
-std::vector<RankMeans> means_of(const StepStatistics& statistics) {
-  std::vector<RankMeans> means;
-  for (const auto& [rank, s] : statistics.ranks()) {
-    const auto n = static_cast<double>(s.steps);
-    RankMeans m{rank, s.waited / n, s.moved / n, s.cpu / n, (s.seconds - s.waited - s.moved) / n, {}, &s};
-    for (std::size_t i = 0; i < delay_kinds; ++i) m.parts[i] = s.parts[i] / n;
-    means.push_back(m);
-  }
-  return means;
-}
-
-template <typename Value>
-double median_of(const std::vector<RankMeans>& ranks, Value value) {
-  std::vector<double> values;
-  for (const RankMeans& m : ranks) values.push_back(value(m));
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-template <typename Value>
-double mean_of(const std::vector<RankMeans>& ranks, Value value) {
-  double sum = 0;
-  for (const RankMeans& m : ranks) sum += value(m);
-  return ranks.empty() ? 0 : sum / static_cast<double>(ranks.size());
-}
 
 /// "32 bytes", "12 KiB", "48 MiB".
 std::string size_text(double bytes) {
@@ -76,6 +52,7 @@ class Examiner {
     if (d_.steps == 0 || d_.step_seconds <= 0) return d_;
     find_late_ranks();
     find_turns();
+    find_throttled();
     find_common();
     find_communication();
     find_memory();
@@ -87,72 +64,74 @@ class Examiner {
 
  private:
   /// The largest cost first.  Memory costs nothing until it is used up; and what the ranks spend for want of cores is
-  /// often the other causes' effect.
+  /// often the other causes' effect, as is data that comes late from a rank without a core.  But operations that are so
+  /// many that they alone cost enough need no other cause.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) return common_enough * d_.step_seconds;
     const bool cores_are_short = common(Delay::no_core) > no_core_enough * d_.step_seconds;
-    const bool effect = f.cause == SlowCause::compute || (f.cause == SlowCause::communication && cores_are_short);
+    const bool effect = (f.cause == SlowCause::compute && !all_throttled_) ||
+                        (f.cause == SlowCause::communication && cores_are_short &&
+                         operations() * operation_seconds < worth_a_word * d_.step_seconds);
     return effect ? f.seconds_a_step / 4 : f.seconds_a_step;
   }
 
+  /// Of a step.
+  double operations() const { return static_cast<double>(statistics_.operations()) / static_cast<double>(d_.steps); }
+
   // ---- who keeps the others waiting --------------------------------------------------------------------------------
 
-  /// The ranks that waited least, where a gap divides them from the others.
   void find_late_ranks() {
-    if (ranks_.size() < 2) return;
-    std::vector<RankMeans> sorted = ranks_;
-    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.waited < b.waited; });
-    std::size_t count = 0;
-    double gap = 0;
-    for (std::size_t n = 1; 2 * n <= sorted.size() || n == 1; ++n)
-      if (const double g = sorted[n].waited - sorted[n - 1].waited; g > gap) count = n, gap = g;
-    if (!count) return;
-    const std::vector<RankMeans> late(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(count));
-    const std::vector<RankMeans> others(sorted.begin() + static_cast<std::ptrdiff_t>(count), sorted.end());
-    const auto waited = [](const RankMeans& m) { return m.waited; };
-    const double lost = mean_of(others, waited) - mean_of(late, waited);
-    if (lost < worth_a_word * d_.step_seconds || gap < lost / 3) return;
-    tell_late(late, others, lost, gap);
-  }
-
-  void tell_late(const std::vector<RankMeans>& late, const std::vector<RankMeans>& others, double lost, double gap) {
-    DelaySeconds excess{};
-    for (std::size_t i = 0; i < delay_kinds; ++i) {
-      const auto part = [i](const RankMeans& m) { return m.parts[i]; };
-      excess[i] = mean_of(late, part) - median_of(others, part);
-    }
-    const auto most = static_cast<std::size_t>(std::max_element(excess.begin(), excess.end()) - excess.begin());
+    const auto l = late_ranks(statistics_, ranks_);
+    if (!l || l->lost < worth_a_word * d_.step_seconds) return;
+    const Delay delay = reason_of(*l);
+    if (!is_seen_by_hook(delay) && is_chance(*l)) return;
     Finding f;
-    for (const RankMeans& m : late) f.ranks.push_back(m.rank);
+    for (const RankMeans& m : l->late) f.ranks.push_back(m.rank);
     std::sort(f.ranks.begin(), f.ranks.end());
     say_where(f);
-    f.seconds_a_step = gap;
-    double late_steps = 0, late_seconds = 0;
-    for (const RankMeans& m : late) late_steps += static_cast<double>(m.sums->late_steps), late_seconds += m.sums->late;
-    f.share_of_steps = std::min(1.0, late_steps / static_cast<double>(d_.steps));
-    f.seconds_in_all = lost * static_cast<double>(d_.steps);
-    const double each = f.share_of_steps > 0 ? std::max(late_seconds / late_steps, lost) : lost;
-    if (is_chance(static_cast<Delay>(most), late.size() > 1 ? 1 : f.share_of_steps, each, lost)) return;
-    for (const RankMeans& m : late) late_.insert(m.rank);
-    describe(f, static_cast<Delay>(most), each, late.front(), others);
+    f.seconds_a_step = l->gap;
+    f.share_of_steps = l->share_of_steps;
+    f.seconds_in_all = l->lost * static_cast<double>(d_.steps);
+    late_.insert(f.ranks.begin(), f.ranks.end());
+    describe(f, delay, l->each, l->late.front(), l->others);
     f.what += formatted(" in {} of the steps; {} waited for it: {} of {} in all", percent(f.share_of_steps),
-                        count_of(static_cast<long long>(others.size()), "rank"), duration_text(f.seconds_in_all),
+                        count_of(static_cast<long long>(l->others.size()), "rank"), duration_text(f.seconds_in_all),
                         duration_text(statistics_.seconds()));
     d_.findings.push_back(std::move(f));
   }
 
-  /// Where no hook saw the reason: on a busy host some rank is always the slowest.  Then the same rank is last in most
-  /// steps, or stops for long; and by more than what all ranks wait for cores.  (Of several ranks each is last by
-  /// turns.)
-  bool is_chance(Delay delay, double share_of_steps, double each, double lost) const {
-    if (delay == Delay::input || delay == Delay::saving || delay == Delay::collecting) return false;
-    const bool long_stops = each > d_.step_seconds / 2 && lost > 2 * worth_a_word * d_.step_seconds;
-    return (share_of_steps < 0.6 && !long_stops) || lost < common(Delay::no_core);
+  /// What they do longer than the others.  What a hook saw counts where it is at least half of it: the rest of their
+  /// time may differ as well.
+  Delay reason_of(const LateRanks& l) const {
+    DelaySeconds excess{};
+    for (std::size_t i = 0; i < delay_kinds; ++i) {
+      const auto part = [i](const RankMeans& m) { return m.parts[i]; };
+      excess[i] = mean_of(l.late, part) - median_of(l.others, part);
+    }
+    const auto most = [&](bool hooks) {
+      std::size_t at = delay_kinds - 1;
+      for (std::size_t i = 0; i < delay_kinds; ++i)
+        if ((hooks || !is_seen_by_hook(static_cast<Delay>(i))) && excess[i] > excess[at]) at = i;
+      return static_cast<Delay>(at);
+    };
+    const Delay delay = most(true);
+    return is_seen_by_hook(delay) && part_of(excess, delay) < l.lost / 2 ? most(false) : delay;
+  }
+
+  /// Where no hook saw the reason: on a busy host some rank is always the slowest.  Then it must be so all the time,
+  /// not only on the whole; and the same rank is last in three of five steps (of two that are alike each is in one of
+  /// two), or stops for long.  Of several ranks each is last by turns.
+  bool is_chance(const LateRanks& l) const {
+    if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
+    if (l.lost < operations() * operation_seconds) return true;
+    const bool long_stops = l.each > d_.step_seconds / 2 && l.lost > 2 * worth_a_word * d_.step_seconds;
+    return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
   }
 
   void describe(Finding& f, Delay delay, double each, const RankMeans& late, const std::vector<RankMeans>& others) {
     const std::string ms = duration_text(each);
     const std::string where = f.host.empty() ? "" : " on " + f.host;
+    if (!is_seen_by_hook(delay) && tell_held(f, late, others, where)) return;
     switch (delay) {
       case Delay::input:
         f.cause = SlowCause::input;
@@ -194,6 +173,26 @@ class Examiner {
     }
   }
 
+  /// What the kernel says of a rank without a core, or asleep: its cgroup's limit, or memory that had to be read back.
+  bool tell_held(Finding& f, const RankMeans& late, const std::vector<RankMeans>& others, const std::string& where) {
+    const auto throttled = [](const RankMeans& m) { return m.throttled; };
+    const auto faults = [&](const RankMeans& m) {
+      return static_cast<double>(m.sums->major_faults) / static_cast<double>(m.sums->steps);
+    };
+    f.cause = SlowCause::straggler;
+    if (const double held = late.throttled - median_of(others, throttled); held > f.seconds_a_step / 2) {
+      f.what = "was throttled for " + duration_text(held) + " of each step by the processor limit of its container,";
+      f.advice = "a higher limit (docker --cpus, cpu.max, Kubernetes' limits.cpu)" + where + cores_used(late);
+      return true;
+    }
+    if (const double more = faults(late) - median_of(others, faults); more * fault_seconds > f.seconds_a_step / 2) {
+      f.what = formatted("read {:.0f} pages of its memory back from storage in each step,", more);
+      f.advice = "less memory" + where + ": it swaps, or reads mapped files that do not stay in its page cache";
+      return true;
+    }
+    return false;
+  }
+
   bool reads_storage(const RankMeans& late, const std::vector<RankMeans>& others) const {
     const auto bytes = [](const RankMeans& m) { return static_cast<double>(m.sums->read_bytes); };
     return bytes(late) > 4 * median_of(others, bytes) + 1e6;
@@ -219,7 +218,7 @@ class Examiner {
     }
     for (std::size_t i = 0; i < delay_kinds; ++i) {
       const auto delay = static_cast<Delay>(i);
-      const bool seen = delay == Delay::input || delay == Delay::saving || delay == Delay::collecting;
+      const bool seen = is_seen_by_hook(delay);
       const double cost = late[i] / static_cast<double>(d_.steps);
       if (cost < (seen ? worth_a_word : worth_a_word_noise) * d_.step_seconds) continue;
       if (seen && cost < common(delay)) continue;  // all of them do it, and not at the same moment
@@ -274,6 +273,21 @@ class Examiner {
     return median_of(ranks_, [delay](const RankMeans& m) { return part_of(m.parts, delay); });
   }
 
+  /// All of a container's ranks share its limit; then they do not lack cores.
+  void find_throttled() {
+    const double each = median_of(ranks_, [](const RankMeans& m) { return m.throttled; });
+    if (each < common_enough * d_.step_seconds) return;
+    Finding f;
+    f.cause = SlowCause::compute;
+    f.seconds_a_step = each;
+    f.what =
+        "every rank is throttled by the processor limit of its container, " + duration_text(each) + " of each step";
+    f.advice = "a higher limit (docker --cpus, cpu.max, Kubernetes' limits.cpu)" + cores_used(ranks_.front());
+    told_.insert(Delay::no_core);
+    all_throttled_ = true;
+    d_.findings.push_back(std::move(f));
+  }
+
   void find_common() {
     for (const Delay delay : {Delay::input, Delay::saving, Delay::collecting, Delay::no_core}) {
       const double each = common(delay);
@@ -308,14 +322,14 @@ class Examiner {
     const double moved = median_of(ranks_, [](const RankMeans& m) { return m.moved; });
     if (ranks_.size() < 2 || moved < communication_enough * d_.step_seconds) return;
     constexpr double small_operation = 64 << 10;
-    const double operations = static_cast<double>(statistics_.operations()) / static_cast<double>(d_.steps);
+    const double count = operations();
     const double bytes = static_cast<double>(statistics_.operation_bytes()) / static_cast<double>(d_.steps);
     Finding f;
     f.cause = SlowCause::communication;
     f.seconds_a_step = moved;
     f.what = "every rank waits for data under way, " + duration_text(moved) + " of each step";
-    if (operations >= 1 && bytes / operations < small_operation) {
-      f.what += formatted(": latency, {:.0f} operations of {} each", operations, size_text(bytes / operations));
+    if (count >= 1 && bytes / count < small_operation) {
+      f.what += formatted(": latency, {:.0f} operations of {} each", count, size_text(bytes / count));
       f.advice = "fewer and larger operations: join tensors, or raise --cycle-time-ms so that more are fused";
     } else {
       f.what += formatted(": rate, {} a step at {}/s", size_text(bytes), size_text(bytes / moved));
@@ -370,80 +384,21 @@ class Examiner {
   }
 
   static constexpr std::int64_t least_growth = 16 << 20;
+  static constexpr double fault_seconds = 50e-6;  ///< of a page from a fast disk; others take longer
 
   const StepStatistics& statistics_;
   const std::map<int, RankPlace>& places_;
   const std::vector<RankMeans> ranks_;
   std::set<int> late_;    ///< ranks of which a finding tells
-  std::set<Delay> told_;  ///< what ranks do in turns
+  std::set<Delay> told_;  ///< what ranks do in turns, or is told otherwise
+  bool all_throttled_ = false;
   Diagnosis d_;
 };
 
-/// "rank 5 (node2): ", "ranks 4-7 (all of node2): ".
-std::string whose(const Finding& f) {
-  if (f.ranks.empty()) return "";
-  const std::string where = f.host.empty() ? "" : formatted(" ({}{})", f.whole_host ? "all of " : "", f.host);
-  return (f.ranks.size() == 1 ? "rank " : "ranks ") + ranges(f.ranks) + where + ": ";
-}
-
 }  // namespace
-
-const char* cause_word(SlowCause cause) {
-  switch (cause) {
-    case SlowCause::input:
-      return "INPUT";
-    case SlowCause::compute:
-      return "COMPUTE";
-    case SlowCause::communication:
-      return "COMMUNICATION";
-    case SlowCause::straggler:
-      return "STRAGGLER";
-    case SlowCause::checkpoint:
-      return "CHECKPOINT";
-    case SlowCause::collector:
-      return "GC";
-    case SlowCause::memory_creep:
-      return "MEMORY_CREEP";
-    case SlowCause::balanced:
-      return "BALANCED";
-  }
-  return "";
-}
-
-std::string duration_text(double seconds) {
-  if (seconds >= 3600) {
-    const auto minutes = static_cast<long>(seconds / 60 + 0.5);
-    return formatted("{} h {} min", minutes / 60, minutes % 60);
-  }
-  if (seconds >= 60) {
-    const auto whole = static_cast<long>(seconds + 0.5);
-    return formatted("{} min {} s", whole / 60, whole % 60);
-  }
-  if (seconds >= 1) return formatted("{:.3g} s", seconds);
-  if (seconds >= 1e-3) return formatted("{:.3g} ms", seconds * 1e3);
-  return formatted("{:.3g} µs", seconds * 1e6);
-}
 
 Diagnosis diagnose(const StepStatistics& statistics, const std::map<int, RankPlace>& places) {
   return Examiner(statistics, places).examine();
-}
-
-std::vector<std::string> diagnosis_lines(const Diagnosis& d) {
-  if (d.steps == 0 || d.step_seconds <= 0) return {};
-  std::vector<std::string> lines{formatted("hvdrun: {}, {} each; {} of it ({}) was waiting", count_of(d.steps, "step"),
-                                           duration_text(d.step_seconds), percent(d.waiting_seconds / d.step_seconds),
-                                           duration_text(d.waiting_seconds))};
-  for (const Finding& f : d.findings) {
-    lines.push_back(formatted("  {}  {}{}", cause_word(f.cause), whose(f), f.what));
-    std::string second;
-    if (f.seconds_a_step > 0 && f.cause != SlowCause::balanced && f.cause != SlowCause::memory_creep)
-      second = formatted("  Without it: {} a step (−{}). ", duration_text(d.step_seconds - f.seconds_a_step),
-                         percent(f.seconds_a_step / d.step_seconds));
-    if (!f.advice.empty())
-      second += (second.empty() ? "  Try: " : "Try: ") + f.advice + (f.advice.back() == '?' ? "" : ".");
-    if (!second.empty()) lines.push_back(second);
-  }
-  return lines;
 }
 
 }  // namespace hvd::launcher

@@ -20,6 +20,7 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.written_bytes += r.written_bytes;
   sum.operation_bytes += r.operation_bytes;
   if (r.resident_bytes) sum.resident_bytes = r.resident_bytes;
+  sum.throttled_ns += r.throttled_ns;
   sum.operations += r.operations;
   sum.major_faults += r.major_faults;
 }

@@ -27,6 +27,9 @@ std::int64_t common_wait(const JoinedStep& step) {
   return least->record.waited_ns;
 }
 
+/// What a rank did by itself.
+double own_seconds(const wire::StepRecord& r) { return seconds_of(r.step_ns - r.waited_ns - r.moved_ns); }
+
 /// The parts of a rank's own time.
 DelaySeconds parts_of(const wire::StepRecord& r) {
   DelaySeconds parts{};
@@ -78,6 +81,7 @@ void StepStatistics::add(const JoinedStep& step) {
   std::vector<double> lengths;
   std::int64_t operations = 0, bytes = 0;
   const std::int64_t latency = common_wait(step);
+  begin_stretch();
   for (const auto& [rank, r] : step.parts) {
     RankSums& sums = ranks_[rank];
     sums.steps += step.steps;
@@ -86,7 +90,12 @@ void StepStatistics::add(const JoinedStep& step) {
     sums.moved += seconds_of(r.moved_ns + latency);
     const DelaySeconds parts = parts_of(r);
     for (std::size_t i = 0; i < delay_kinds; ++i) sums.parts[i] += parts[i];
+    StretchSum& stretch = stretch_of(sums);
+    stretch.steps += static_cast<std::int32_t>(step.steps);
+    stretch.own_seconds += static_cast<float>(own_seconds(r));
     sums.cpu += seconds_of(r.cpu_ns);
+    sums.throttled += seconds_of(r.throttled_ns);
+    sums.major_faults += r.major_faults;
     sums.read_bytes += r.read_bytes;
     sums.written_bytes += r.written_bytes;
     memory_[rank].add(steps_, r.resident_bytes);
@@ -103,19 +112,19 @@ void StepStatistics::add(const JoinedStep& step) {
   draw(step, length);
 }
 
-/// The rank that waited least came last.  It is charged with what it was later than the last but one, under that part
-/// of its own time by which it exceeds the others' median most.
+/// The rank that worked longest by itself came last; what it waited for says less, since data that is under way to a
+/// rank without a core waits too.  It is charged with what it was later than the last but one, under that part of its
+/// own time by which it exceeds the others' median most.
 void StepStatistics::find_late(const JoinedStep& step, double step_seconds) {
   if (step.parts.size() < 2) return;
-  const JoinedStep::Part* last = nullptr;
-  const JoinedStep::Part* next = nullptr;
+  const JoinedStep::Part *last = nullptr, *next = nullptr;
   for (const JoinedStep::Part& p : step.parts) {
-    if (!last || p.record.waited_ns < last->record.waited_ns)
+    if (!last || own_seconds(p.record) > own_seconds(last->record))
       next = last, last = &p;
-    else if (!next || p.record.waited_ns < next->record.waited_ns)
+    else if (!next || own_seconds(p.record) > own_seconds(next->record))
       next = &p;
   }
-  const double late = seconds_of(next->record.waited_ns - last->record.waited_ns);
+  const double late = own_seconds(last->record) - own_seconds(next->record);
   if (late <= 0) return;
   std::array<std::vector<double>, delay_kinds> others;
   for (const JoinedStep::Part& p : step.parts)
@@ -164,19 +173,59 @@ void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
   point.longest = std::max(point.longest, step_seconds / static_cast<double>(step.steps));
 }
 
+/// Room for one more joined step.
+void StepStatistics::begin_stretch() {
+  if (stretch_records_.empty() || stretch_records_.back() >= records_a_stretch_) {
+    if (stretch_records_.size() == most_stretches) {
+      halve_stretches();
+      records_a_stretch_ *= 2;
+    }
+    stretch_records_.push_back(0);
+  }
+  ++stretch_records_.back();
+}
+
+/// Two and two become one.
+void StepStatistics::halve_stretches() {
+  const std::size_t before = stretch_records_.size();
+  for (auto& [rank, sums] : ranks_)
+    for (std::size_t i = 0; i < most_stretches; ++i) {
+      StretchSum sum;
+      for (std::size_t from = 2 * i; from < std::min(2 * i + 2, before); ++from) {
+        sum.steps += sums.stretches[from].steps;
+        sum.own_seconds += sums.stretches[from].own_seconds;
+      }
+      sums.stretches[i] = sum;
+    }
+  for (std::size_t i = 0; 2 * i < before; ++i)
+    stretch_records_[i] = stretch_records_[2 * i] + (2 * i + 1 < before ? stretch_records_[2 * i + 1] : 0);
+  stretch_records_.resize((before + 1) / 2);
+}
+
 RankSums& RankSums::operator+=(const RankSums& more) {
   steps += more.steps, seconds += more.seconds;
-  waited += more.waited, moved += more.moved, cpu += more.cpu;
-  read_bytes += more.read_bytes, written_bytes += more.written_bytes;
+  waited += more.waited, moved += more.moved, cpu += more.cpu, throttled += more.throttled;
+  read_bytes += more.read_bytes, written_bytes += more.written_bytes, major_faults += more.major_faults;
   late_steps += more.late_steps, late += more.late;
   for (std::size_t i = 0; i < delay_kinds; ++i) parts[i] += more.parts[i], late_by[i] += more.late_by[i];
   return *this;
 }
 
 StepStatistics& StepStatistics::operator+=(const StepStatistics& other) {
-  steps_ += other.steps_, seconds_ += other.seconds_;
-  operations_ += other.operations_, operation_bytes_ += other.operation_bytes_;
-  for (const auto& [rank, more] : other.ranks_) ranks_[rank] += more;
+  StepStatistics more = other;
+  while (stretch_records_.size() + more.stretch_records_.size() > most_stretches) {
+    halve_stretches();
+    more.halve_stretches();
+  }
+  const std::size_t at = stretch_records_.size();
+  steps_ += more.steps_, seconds_ += more.seconds_;
+  operations_ += more.operations_, operation_bytes_ += more.operation_bytes_;
+  for (const auto& [rank, sums] : more.ranks_) {
+    RankSums& mine = ranks_[rank] += sums;
+    for (std::size_t i = 0; i < more.stretch_records_.size(); ++i) mine.stretches[at + i] = sums.stretches[i];
+  }
+  stretch_records_.insert(stretch_records_.end(), more.stretch_records_.begin(), more.stretch_records_.end());
+  records_a_stretch_ = std::max(records_a_stretch_, more.records_a_stretch_);
   return *this;
 }
 

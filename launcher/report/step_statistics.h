@@ -24,6 +24,13 @@ enum class Delay : std::uint8_t {
 inline constexpr std::size_t delay_kinds = 6;
 using DelaySeconds = std::array<double, delay_kinds>;
 
+/// What a rank did by itself in one stretch of the job: see StepStatistics::stretch_steps().
+struct StretchSum {
+  std::int32_t steps = 0;
+  float own_seconds = 0;
+};
+inline constexpr std::size_t most_stretches = 16;
+
 /// Seconds and counts of one rank, summed over its steps.
 struct RankSums {
   std::int64_t steps = 0;
@@ -32,12 +39,15 @@ struct RankSums {
   double moved = 0;      ///< for data and messages under way
   DelaySeconds parts{};  ///< of its own time, which is seconds − waited − moved
   double cpu = 0;
-  std::int64_t read_bytes = 0, written_bytes = 0;
+  double throttled = 0;  ///< its cgroup's limit held its threads, the sum of them
+  std::int64_t read_bytes = 0, written_bytes = 0, major_faults = 0;
+  std::array<StretchSum, most_stretches> stretches{};
   // As the last one to come:
   std::int64_t late_steps = 0;  ///< steps in which it was late by more than a twentieth of the step
-  double late = 0;              ///< by so much the operations of all steps would have begun earlier without it
+  double late = 0;              ///< by so much longer it worked than the last but one
   DelaySeconds late_by{};       ///< the same, by what it did longer than the others
 
+  /// All but the stretches.
   RankSums& operator+=(const RankSums& more);
 };
 
@@ -80,6 +90,9 @@ class StepStatistics {
   const std::map<int, RankSums>& ranks() const { return ranks_; }
   const std::map<int, MemoryCourse>& memory() const { return memory_; }
   const std::vector<StepPoint>& course() const { return course_; }
+  /// The job so far in at most 16 stretches, the same of all ranks, of about equally many steps: how unequal they are
+  /// says how far a mean is to be trusted.
+  std::size_t stretches() const { return stretch_records_.size(); }
   std::int64_t operations() const { return operations_; }
   std::int64_t operation_bytes() const { return operation_bytes_; }
   /// Adds @p other's ranks and steps; the course and the memory stay as they are.
@@ -88,6 +101,9 @@ class StepStatistics {
  private:
   void find_late(const JoinedStep& step, double step_seconds);
   void draw(const JoinedStep& step, double step_seconds);
+  StretchSum& stretch_of(RankSums& sums) { return sums.stretches[stretch_records_.size() - 1]; }
+  void begin_stretch();
+  void halve_stretches();
 
   std::int64_t steps_ = 0, operations_ = 0, operation_bytes_ = 0;
   double seconds_ = 0;
@@ -95,6 +111,8 @@ class StepStatistics {
   std::map<int, MemoryCourse> memory_;
   std::vector<StepPoint> course_;
   std::int64_t steps_a_point_ = 1;
+  std::vector<std::int32_t> stretch_records_;  ///< joined steps in each stretch
+  std::int32_t records_a_stretch_ = 1;
 };
 
 /// Leaves out the first steps of a job, which load, compile and warm up: the very first, and up to four that are more

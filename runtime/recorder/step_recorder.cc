@@ -21,7 +21,7 @@ using trace::monotonic_ns;
 constexpr std::int64_t shortest_record_ns = 10'000'000, longest_record_ns = 4 * shortest_record_ns;
 constexpr int enough_short_records = 4;  // in a row
 constexpr std::int64_t most_steps_a_record = 1 << 16;
-constexpr std::int64_t look_at_memory_ns = 250'000'000;
+constexpr std::int64_t look_again_ns = 250'000'000;
 constexpr std::int64_t storage_block = 512;
 
 /// An address that no other thread has.
@@ -53,7 +53,10 @@ std::int64_t number_in(int fd, int index) {
 
 StepRecorder::StepRecorder(int fd)
     : memory_(static_cast<wire::RecorderMemory*>(wire::map_inherited(fd, wire::recorder_bytes, wire::recorder_mark))) {
-  if (memory_) begin_epoch(0);
+  if (!memory_) return;
+  throttled_.emplace();
+  throttled_ns_ = throttled_->ns();
+  begin_epoch(0);
 }
 
 StepRecorder::~StepRecorder() {
@@ -235,7 +238,7 @@ void StepRecorder::write(std::int64_t now) {
   r.read_bytes = used_.read_bytes - before.read_bytes;
   r.written_bytes = used_.written_bytes - before.written_bytes;
   r.major_faults = static_cast<std::int32_t>(used_.major_faults - before.major_faults);
-  r.resident_bytes = resident_bytes(now);
+  look_at_group(now, r);
   r.operations = static_cast<std::int32_t>(operations_.exchange(0, std::memory_order_relaxed));
   r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
   memory_->steps.put(r);
@@ -251,14 +254,16 @@ ProcessUse StepRecorder::use() const {
           usage.ru_oublock * storage_block, usage.ru_majflt};
 }
 
-/// 0: not now.
-std::int64_t StepRecorder::resident_bytes(std::int64_t now) {
-  if (looked_at_memory_ns_ != 0 && now - looked_at_memory_ns_ < look_at_memory_ns) return 0;
-  looked_at_memory_ns_ = now;
+/// Memory, and time without processor by its group's limit, now and then: each costs the opening or reading of a file.
+void StepRecorder::look_at_group(std::int64_t now, wire::StepRecord& r) {
+  if (looked_ns_ != 0 && now - looked_ns_ < look_again_ns) return;
+  looked_ns_ = now;
   const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  const std::int64_t pages = number_in(fd, 1);
+  r.resident_bytes = number_in(fd, 1) * ::sysconf(_SC_PAGESIZE);
   if (fd >= 0) ::close(fd);
-  return pages * ::sysconf(_SC_PAGESIZE);
+  const std::int64_t throttled = throttled_->ns();
+  r.throttled_ns = std::max<std::int64_t>(throttled - throttled_ns_, 0);
+  throttled_ns_ = throttled;
 }
 
 }  // namespace hvd::recorder

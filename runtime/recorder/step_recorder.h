@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "recorder/throttled_time.h"
 #include "recorder/ticks.h"
 #include "wire/recorder_memory.h"
 
@@ -102,7 +104,7 @@ class StepRecorder {
   void end_step(std::int64_t number);
   void write(std::int64_t now);
   ProcessUse use() const;
-  std::int64_t resident_bytes(std::int64_t now);
+  void look_at_group(std::int64_t now, wire::StepRecord& r);
   /// The time for which data has moved.
   std::int64_t moved_until(std::int64_t now) const {
     const std::int64_t moved = moved_.load(std::memory_order_relaxed);
@@ -131,7 +133,9 @@ class StepRecorder {
   std::int64_t asked_ns_ = 0, asked_moved_ = 0;  ///< when the last one was
   Waiting blocked_, told_;                       ///< of the thread that trains; between asked() and told()
   ProcessUse used_;                              ///< when the record began
-  std::int64_t looked_at_memory_ns_ = 0;
+  std::optional<ThrottledTime> throttled_;       ///< where somebody reads what is written
+  std::int64_t throttled_ns_ = 0;                ///< when it was looked at last
+  std::int64_t looked_ns_ = 0;
 };
 
 }  // namespace hvd::recorder

@@ -5,13 +5,18 @@ RANK -1: all ranks have it.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 
+import planted_machine
 import torch
 
 import hvd.torch as hvd
@@ -24,7 +29,7 @@ STATE = torch.ones(40_000_000 if CAUSE == "torch.save" else 1)
 
 def planted(cause: str) -> bool:
     """Whether this rank has that cause."""
-    return cause == CAUSE and WHO in (-1, hvd.rank())
+    return cause == CAUSE and WHO in (-1, int(os.environ["HOROVOD_RANK"]))
 
 
 class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -34,7 +39,8 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return BATCH * (STEPS + 1)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if planted("input sleeps") and index % BATCH == 0:
+        first = index % BATCH == 0
+        if (planted("input sleeps") or planted("a slow worker reads")) and first:
             time.sleep(0.02)
         if planted("input stalls now and then") and index % (10 * BATCH) == 0:
             time.sleep(0.2)
@@ -43,54 +49,91 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return torch.ones(256)
 
 
-def disturb(optimizer: torch.optim.Optimizer, step: int, kept: list[torch.Tensor], folder: pathlib.Path) -> None:
+class Disturbance:
     """What is planted between the gradients and the optimizer's step."""
-    if planted("pause"):
-        time.sleep(0.015)
-    if planted("pause, another rank each time") and step % hvd.size() == hvd.rank():
-        time.sleep(0.02)
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._kept: list[torch.Tensor] = []
+        needs_storage = planted("reads from storage") or planted("pages come from storage")
+        self._storage = planted_machine.Storage(folder, 8 << 20) if needs_storage else None
+
+    def __call__(self, step: int) -> None:
+        """Once a step."""
+        folder = self._folder
+        if planted("pause"):
+            time.sleep(0.015)
+        if planted("pause, another rank each time") and step % hvd.size() == hvd.rank():
+            time.sleep(0.02)
+        if planted("gc.collect()"):
+            gc.collect()
+        if planted("tensors are kept"):
+            self._kept.append(torch.ones(1 << 18))
+        if planted("torch.save") and step % 20 == 0:
+            torch.save(STATE, folder / "model.pt")
+        if planted("1000 small operations"):
+            for i in range(1000):
+                hvd.allreduce(torch.ones(8), name=f"small.{i}")
+        if planted("48 MB of data"):
+            hvd.allreduce(torch.ones(12_000_000), name="large")
+        if planted("reads from storage") and self._storage:
+            self._storage.read()
+        if planted("pages come from storage") and self._storage:
+            self._storage.touch(500)
+
+
+@contextlib.contextmanager
+def beside() -> Iterator[None]:
+    """What runs as long as the job does."""
+    spinning: list[subprocess.Popen[bytes]] = []
+    if planted("a neighbour on its core") or planted("neighbours on all cores"):
+        spinning.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
+    over = threading.Event()
+    thread = threading.Thread(target=lambda: any(iter(over.is_set, True)))
+    if planted("a Python thread computes"):
+        thread.start()
     if planted("gc.collect()"):
-        gc.collect()
-    if planted("tensors are kept"):
-        kept.append(torch.ones(1 << 18))
-    if planted("torch.save") and step % 20 == 0:
-        torch.save(STATE, folder / "model.pt")
-    if planted("1000 small operations"):
-        for i in range(1000):
-            hvd.allreduce(torch.ones(8), name=f"small.{i}")
-    if planted("48 MB of data"):
-        hvd.allreduce(torch.ones(12_000_000), name="large")
+        RUBBISH.extend([i] for i in range(200_000))
+    try:
+        yield
+    finally:
+        over.set()
+        for one in spinning:
+            one.kill()
+            one.wait()
 
 
-def main() -> None:
-    """Trains for STEPS steps."""
-    hvd.init()
-    torch.set_num_threads(1)
+def train(disturb: Disturbance) -> None:
+    """STEPS steps."""
     layers = [torch.nn.Linear(256, 640), torch.nn.ReLU(), torch.nn.Linear(640, 640), torch.nn.ReLU(), torch.nn.Linear(640, 8)]
     model = torch.nn.Sequential(*layers)
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.001), named_parameters=model.named_parameters()
     )
-    neighbour = None
-    if planted("a neighbour on its core"):
-        neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    if planted("gc.collect()"):
-        RUBBISH.extend([i] for i in range(200_000))
-    kept: list[torch.Tensor] = []
     work = torch.ones(160, 160)
-    with tempfile.TemporaryDirectory() as folder:
-        for step, batch in enumerate(torch.utils.data.DataLoader(Samples(), batch_size=BATCH)):
-            if step == STEPS:
-                break
-            for _ in range(30 * (2 if planted("twice the work") else 1)):
-                work = (work @ work).clamp(0, 1)
-            optimizer.zero_grad()
-            model(batch).sum().backward()
-            disturb(optimizer, step, kept, pathlib.Path(folder))
-            optimizer.step()
-    if neighbour:
-        neighbour.kill()
-        neighbour.wait()
+    workers = 1 if CAUSE == "a slow worker reads" else 0
+    for step, batch in enumerate(torch.utils.data.DataLoader(Samples(), batch_size=BATCH, num_workers=workers)):
+        if step == STEPS:
+            break
+        for _ in range(30 * (2 if planted("twice the work") else 1)):
+            work = (work @ work).clamp(0, 1)
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        disturb(step)
+        optimizer.step()
+
+
+def main() -> None:
+    """See the file's comment."""
+    with contextlib.ExitStack() as stack:
+        if planted("a processor limit"):
+            stack.enter_context(planted_machine.processor_limit(0.15))
+        hvd.init()
+        torch.set_num_threads(1)
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(dir=pathlib.Path.cwd())))
+        stack.enter_context(beside())
+        train(Disturbance(folder))
+        hvd.shutdown()
 
 
 main()

@@ -36,10 +36,13 @@ struct StepRecord {
   std::int64_t read_bytes = 0, written_bytes = 0;  ///< from and to storage
   std::int64_t operation_bytes = 0;                ///< tensors of this rank's operations
   std::int64_t resident_bytes = 0;                 ///< memory, at the end of the step; 0: not looked at
+  /// Threads of its cgroup were held by the group's limit of processor time, the sum of them: found out now, of the
+  /// time since it was looked at before.
+  std::int64_t throttled_ns = 0;
   std::int32_t operations = 0;
   std::int32_t major_faults = 0;  ///< pages that had to be read from storage
 };
-static_assert(sizeof(StepRecord) == 128 && std::is_trivially_copyable_v<StepRecord>);
+static_assert(sizeof(StepRecord) == 136 && std::is_trivially_copyable_v<StepRecord>);
 
 std::string encode(const std::vector<StepRecord>& steps);
 /// What makes no sense (a negative length, a part longer than its step) is set right: the rank's own process could

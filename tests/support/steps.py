@@ -7,7 +7,7 @@ import os
 import struct
 from typing import NamedTuple
 
-_RING_AT, _SLOTS, _SLOT_BYTES = 64, 1024, 136
+_RING_AT, _SLOTS, _SLOT_BYTES = 64, 1024, 144
 
 
 class Step(NamedTuple):
@@ -28,6 +28,7 @@ class Step(NamedTuple):
     written_bytes: int
     operation_bytes: int
     resident_bytes: int
+    throttled_ns: int
     operations: int
     major_faults: int
 
@@ -39,6 +40,6 @@ def own_steps() -> list[Step]:
         (written,) = struct.unpack_from("<Q", memory, _RING_AT)
         first = max(written - _SLOTS, 0)
         return [
-            Step(*struct.unpack_from("<15q2i", memory, _RING_AT + 8 + _SLOT_BYTES * (number % _SLOTS) + 8))
+            Step(*struct.unpack_from("<16q2i", memory, _RING_AT + 8 + _SLOT_BYTES * (number % _SLOTS) + 8))
             for number in range(first, written)
         ]

@@ -77,6 +77,15 @@ const std::vector<PlantedCause>& planted() {
        SlowCause::communication,
        {},
        [](int, int, Work& w) { w.moved = 12, w.operations = 2000, w.operation_bytes = 4 << 20; }},
+      {"a rank that its container throttles",
+       SlowCause::straggler,
+       {2},
+       [](int r, int, Work& w) { w.throttled = r == 2 ? 14 : 0; }},
+      {"a rank that swaps",
+       SlowCause::straggler,
+       {1},
+       [](int r, int, Work& w) { w.asleep += r == 1 ? 14 : 0, w.major_faults = r == 1 ? 200 : 0; }},
+      {"all in a container with too low a limit", SlowCause::compute, {}, [](int, int, Work& w) { w.throttled = 20; }},
       {"too few cores for all", SlowCause::compute, {}, [](int, int, Work& w) { w.no_core = 30; }},
       {"a rank's memory",
        SlowCause::memory_creep,
@@ -115,6 +124,38 @@ TEST_CASE("diagnosis: nobody is blamed where nothing was planted") {
       }
 }
 
+TEST_CASE("diagnosis: another program that runs for a part of the job is nobody's fault") {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.2};
+    job.plant = [](int r, int s, Work& w) { w.no_core = r == 0 && s > 60 && s < 100 ? 40 : 4; };
+    const Diagnosis d = diagnose(simulated::run(job, seed), places(2, 2));
+    INFO("seed ", seed, "\n", words_of(d));
+    for (const Finding& f : d.findings) CHECK(f.ranks.empty());
+  }
+}
+
+TEST_CASE("diagnosis: a slow rank is told although all lack cores, and late steps come by turns") {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.25, .hiccup_share = 0.1};
+    job.plant = [](int r, int s, Work& w) { w.no_core = 20 + 20 * ((s + r) % 3), w.computing *= r == 1 ? 1.5 : 1; };
+    const Diagnosis d = diagnose(simulated::run(job, seed), places(2, 2));
+    INFO("seed ", seed, "\n", words_of(d));
+    CHECK(d.findings[0].cause == SlowCause::straggler);
+    CHECK(d.findings[0].ranks == std::vector<int>{1});
+  }
+}
+
+TEST_CASE("diagnosis: what each of many operations costs is latency, whichever rank's account it is on") {
+  SimulatedJob job{.ranks = 2};
+  job.plant = [](int r, int, Work& w) {
+    w.computing = 20 + (r == 1 ? 6 : 0), w.moved = 12, w.operations = 1000, w.operation_bytes = 32000;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::communication);
+  CHECK(d.findings[0].ranks.empty());
+}
+
 TEST_CASE("diagnosis: in words") {
   SimulatedJob job{.ranks = 16, .steps = 1842, .noise = 0.0, .hiccup_share = 0};
   job.plant = [](int r, int s, Work& w) { w.computing = 150, w.input = r == 5 && s % 14 != 0 ? 58 : 0; };
@@ -126,6 +167,36 @@ TEST_CASE("diagnosis: in words") {
         "6 min 23 s in all\n"
         "  Without it: 154 ms a step (−26 %). Try: more DataLoader workers on node1 (0.7 of its 8 cores used).");
   CHECK(diagnosis_lines({}).empty());
+}
+
+TEST_CASE("diagnosis: what the kernel says of a rank is in its words") {
+  SimulatedJob job{.ranks = 4};
+  job.plant = [](int r, int, Work& w) { w.throttled = r == 2 ? 14 : 0; };
+  const std::string words = words_of(diagnose(simulated::run(job, 1), places(4, 4)));
+  CHECK(
+      words.find("rank 2 (node0): was throttled for 14 ms of each step by the processor limit of its container, in ") !=
+      std::string::npos);
+  CHECK(words.find("Try: a higher limit (docker --cpus, cpu.max, Kubernetes' limits.cpu) on node0") !=
+        std::string::npos);
+  job.plant = [](int r, int, Work& w) { w.asleep += r == 1 ? 14 : 0, w.major_faults = r == 1 ? 200 : 0; };
+  CHECK(
+      words_of(diagnose(simulated::run(job, 1), places(4, 4))).find("read 200 pages of its memory back from storage") !=
+      std::string::npos);
+}
+
+TEST_CASE("step statistics: sums of parts of a job are those of the whole, stretches too") {
+  const auto part = [](unsigned seed, int steps) { return simulated::run({.ranks = 2, .steps = steps}, seed); };
+  StepStatistics sum = part(1, 5);
+  sum += part(2, 200), sum += part(3, 37);
+  CHECK(sum.stretches() <= most_stretches);
+  CHECK(sum.stretches() > most_stretches / 4);
+  for (const auto& [rank, sums] : sum.ranks()) {
+    std::int64_t steps = 0;
+    double own = 0;
+    for (const StretchSum& s : sums.stretches) steps += s.steps, own += static_cast<double>(s.own_seconds);
+    CHECK(steps == 242);
+    CHECK(own == doctest::Approx(sums.seconds - sums.waited - sums.moved));
+  }
 }
 
 TEST_CASE("durations in words") {

@@ -13,7 +13,9 @@ namespace hvd::launcher::simulated {
 /// Milliseconds that one rank spends in one step before it comes to its operations.
 struct Work {
   double input = 1, saving = 0, collecting = 0, no_core = 0, asleep = 0, computing = 50;
-  double moved = 4;  ///< of all ranks alike: the largest counts
+  double moved = 4;      ///< of all ranks alike: the largest counts
+  double throttled = 0;  ///< its cgroup's limit holds it: it sleeps
+  int major_faults = 0;
   std::int64_t read_bytes = 0, resident_bytes = std::int64_t{1} << 30;
   int operations = 40;
   std::int64_t operation_bytes = 100 << 20;
@@ -43,7 +45,7 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       w.computing *= std::exp(job.noise * normal(random));
       if (uniform(random) < job.hiccup_share) w.computing *= 1.5;
       job.plant(rank, step, w);
-      own.push_back(w.input + w.saving + w.collecting + w.no_core + w.asleep + w.computing);
+      own.push_back(w.input + w.saving + w.collecting + w.no_core + w.asleep + w.throttled + w.computing);
       last = std::max(last, own.back());
       moved = std::max(moved, w.moved);
     }
@@ -59,6 +61,7 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       r.run_delay_ns = ns(w.no_core);
       r.cpu_ns = ns(w.computing + waited + w.collecting);  // who waits spins
       r.read_bytes = w.read_bytes, r.resident_bytes = w.resident_bytes;
+      r.throttled_ns = ns(w.throttled), r.major_faults = w.major_faults;
       r.operations = w.operations, r.operation_bytes = w.operation_bytes;
       joined.parts.push_back({rank, r});
     }
