@@ -8,6 +8,7 @@
 #include "launcher/control/attach.h"
 #include "launcher/control/query_server.h"
 #include "launcher/control/session.h"
+#include "launcher/mapping/job_map.h"
 #include "wire/console.h"
 
 namespace hvd::launcher {
