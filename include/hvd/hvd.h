@@ -266,8 +266,10 @@ enum hvd_part {
   HVD_PART_INPUT = 1,   /**< asks a data loader for the next batch */
   HVD_PART_COLLECT = 2, /**< collects garbage */
   HVD_PART_SAVE = 3,    /**< writes a checkpoint */
-  HVD_PART_FUTURE = 4 /**< from any thread: asked for the end of an operation; was told of it.  From the last one asked
-                           for until the last one told of the rank waits */
+  HVD_PART_FUTURE = 4, /**< from any thread: asked for the end of an operation; was told of it.  From the last one asked
+                            for until the last one told of the rank waits */
+  HVD_PART_FETCH = 5   /**< from any thread, where the one that trains waits for it: HVD_PART_INPUT inside of a compiled
+                            program */
 };
 /**
  * hvd_part_begin(), hvd_part_end(): such a part.  Parts may lie within one another, and operations may be waited for in

@@ -433,10 +433,12 @@ std::optional<StepPart> part_of(int number) {
 
 void hvd_part_begin(int part) {
   if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.asked(); });
+  if (part == HVD_PART_FETCH) tell_recorder([](StepRecorder& r) { r.fetch_begins(); });
   if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.begin(*known); });
 }
 void hvd_part_end(int part) {
   if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.told(); });
+  if (part == HVD_PART_FETCH) tell_recorder([](StepRecorder& r) { r.fetch_ended(); });
   if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.end(*known); });
 }
 void hvd_step_end(void) {

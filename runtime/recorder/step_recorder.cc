@@ -109,6 +109,7 @@ void StepRecorder::adopt_thread() {
 void StepRecorder::restart(std::int64_t now) {
   count_until(now);
   sums_ = {};
+  fetched_ns_ = 0;
   blocked_ = told_ = {};
   operations_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
@@ -178,6 +179,20 @@ void StepRecorder::told() {
   if (asked_ > 0 && --asked_ == 0) count_asked_until(monotonic_ns());
 }
 
+void StepRecorder::fetch_begins() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  fetch_ns_ = monotonic_ns();
+}
+
+/// Of a batch that never came, at the end of the data, nothing is told.
+void StepRecorder::fetch_ended() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  if (fetch_ns_ != 0) fetched_ns_ += monotonic_ns() - std::max(fetch_ns_, began_ns_);
+  fetch_ns_ = 0;
+}
+
 void StepRecorder::step_ended() {
   if (!used()) return;
   const std::lock_guard lock(mutex_);
@@ -224,13 +239,18 @@ void StepRecorder::write(std::int64_t now) {
   r.epoch = epoch_;
   r.end_ns = now;
   r.step_ns = now - began_ns_;
-  r.input_ns = sum(StepPart::input);
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
   // What was told happened beside what this thread did: only its own work may have been waiting in truth.
-  r.moved_ns = blocked_.moved_ns + std::min(told_.moved_ns, sum(StepPart::work));
-  r.waited_ns = blocked_.waited_ns +
-                std::min(told_.waited_ns, sum(StepPart::work) - std::min(told_.moved_ns, sum(StepPart::work)));
+  std::int64_t work = sum(StepPart::work);
+  const auto beside = [&work](std::int64_t told) {
+    told = std::min(told, work);
+    work -= told;
+    return told;
+  };
+  r.input_ns = sum(StepPart::input) + beside(fetched_ns_);
+  r.moved_ns = blocked_.moved_ns + beside(told_.moved_ns);
+  r.waited_ns = blocked_.waited_ns + beside(told_.waited_ns);
   const ProcessUse before = used_;
   used_ = use();
   r.cpu_ns = used_.cpu_ns - before.cpu_ns;
@@ -243,6 +263,7 @@ void StepRecorder::write(std::int64_t now) {
   r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
   memory_->steps.put(r);
   sums_ = {};
+  fetched_ns_ = 0;
   blocked_ = told_ = {};
   began_ns_ = now;
 }

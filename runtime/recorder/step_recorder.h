@@ -87,6 +87,10 @@ class StepRecorder {
   void asked();
   void told();
 
+  /// Some thread asks for a batch for which the one that trains waits; it has it.
+  void fetch_begins();
+  void fetch_ended();
+
  private:
   struct Waiting {
     std::int64_t waited_ns = 0, moved_ns = 0;
@@ -131,6 +135,8 @@ class StepRecorder {
   std::array<std::int64_t, most_parts> sums_{};
   int asked_ = 0;                                ///< and not told
   std::int64_t asked_ns_ = 0, asked_moved_ = 0;  ///< when the last one was
+  std::int64_t fetch_ns_ = 0;                    ///< when a batch was asked for last; 0: it came
+  std::int64_t fetched_ns_ = 0;                  ///< waited for batches
   Waiting blocked_, told_;                       ///< of the thread that trains; between asked() and told()
   ProcessUse used_;                              ///< when the record began
   std::optional<ThrottledTime> throttled_;       ///< where somebody reads what is written

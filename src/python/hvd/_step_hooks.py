@@ -8,16 +8,53 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from typing import Any, Callable
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable, TypeVar
 
 from hvd import _native
 from hvd._native import PART_INPUT, PART_SAVE
 
+T = TypeVar("T")
 _begin, _end, _step_end = _native.part_begin, _native.part_end, _native.step_end
+
+# Functions, and methods of classes, that are a part of a step: module, class, name. Modules that are not imported yet are
+# looked for again. Where programs import a function by name, what that calls is here.
+_PARTS: list[tuple[int, str, str | None, str]] = [
+    (PART_INPUT, "torch.utils.data.dataloader", "DataLoader", "__iter__"),
+    (PART_INPUT, "torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
+    (PART_SAVE, "torch.serialization", None, "_save"),
+    (PART_SAVE, "torch.serialization", None, "_legacy_save"),
+    (PART_SAVE, "torch.distributed.checkpoint.state_dict_saver", None, "_save_state_dict"),
+    (PART_INPUT, "tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_next_internal"),
+    (PART_SAVE, "tensorflow.python.checkpoint.checkpoint", "TrackableSaver", "save"),
+    (PART_SAVE, "tensorflow.python.saved_model.save", None, "save_and_return_nodes"),
+    (PART_INPUT, "keras.src.trainers.epoch_iterator", "EpochIterator", "__next__"),
+    (PART_SAVE, "keras.src.models.model", "Model", "save"),
+    (PART_SAVE, "keras.src.models.model", "Model", "save_weights"),
+    (PART_SAVE, "keras.src.saving.saving_lib", None, "save_model"),
+    (PART_SAVE, "keras.src.saving.saving_lib", None, "save_weights_only"),
+]
 
 # How to take each of them out again, by its name.
 _installed: dict[str, Callable[[], None]] = {}
 _stepping: Any = None  # the optimizer whose step() has begun last
+
+
+class Watched(Iterator[T]):
+    """An iterator over batches, of any kind, whose time counts as input in the report on steps; hvd.data.watched.
+
+    for batch in hvd.data.watched(my_generator()): ...
+    """
+
+    def __init__(self, batches: Iterable[T]) -> None:
+        self._next = iter(batches).__next__
+
+    def __next__(self) -> T:
+        _begin(PART_INPUT)
+        try:
+            return self._next()
+        finally:
+            _end(PART_INPUT)
 
 
 def install() -> None:
@@ -25,8 +62,7 @@ def install() -> None:
     if "gc" not in _installed:
         gc.callbacks.append(_native.collecting)
         _installed["gc"] = functools.partial(_remove_from, gc.callbacks, _native.collecting)
-    if "torch" in sys.modules:
-        watch_torch()
+    _look()
 
 
 def remove() -> None:
@@ -35,24 +71,21 @@ def remove() -> None:
         _installed.popitem()[1]()
 
 
-def torch_is_there() -> None:
-    """It was imported just now; after init() perhaps, which could not know of it."""
+def framework_is_there() -> None:
+    """One was imported just now; after init() perhaps, which could not know of it."""
     if "gc" in _installed:
-        watch_torch()
+        _look()
 
 
-def watch_torch() -> None:
-    """Its optimizers' steps, its data loaders and its checkpoints."""
-    _once("torch.optim", _watch_optimizers)
-    _watch(PART_INPUT, "torch.utils.data.dataloader", "DataLoader", "__iter__")
-    _watch(PART_INPUT, "torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__")
-    for name in ("_save", "_legacy_save"):  # what torch.save calls, under whatever name a program imported that
-        _watch(PART_SAVE, "torch.serialization", None, name)
-    _watch_torch_checkpoints()
-
-
-def _watch_torch_checkpoints() -> None:
-    _watch(PART_SAVE, "torch.distributed.checkpoint.state_dict_saver", None, "_save_state_dict")
+def _look() -> None:
+    """Watches what is imported and not watched yet: optimizers' steps, data loaders, checkpoints."""
+    if "torch.optim.optimizer" in sys.modules:
+        _once("torch.optim", _watch_optimizers)
+    for part, module, of, name in _PARTS:
+        _watch(module, of, name, functools.partial(_part, part))
+    # Not every backend's loop asks the epoch for its batches: JAX's asks the iterator that the epoch has.
+    _watch("keras.src.backend.jax.trainer", "JAXEpochIterator", "_get_iterator", _watched_result)
+    _watch("keras.src.callbacks.callback_list", "CallbackList", "on_train_batch_end", _step_after)
 
 
 def _once(name: str, how: Callable[[], Callable[[], None]]) -> None:
@@ -96,26 +129,52 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         return
     _stepping = None
     _step_end()
-    if "torch.distributed.checkpoint.state_dict_saver._save_state_dict" not in _installed:
-        _watch_torch_checkpoints()
+    checkpoints = "torch.distributed.checkpoint.state_dict_saver"
+    if checkpoints in sys.modules and f"{checkpoints}._save_state_dict" not in _installed:
+        _look()
 
 
-def _watch(part: int, module_name: str, class_name: str | None, name: str) -> None:
-    """Has a function, or a class's method, tell when it begins and ends, once its module is imported."""
-    full_name = ".".join(filter(None, (module_name, class_name, name)))
-    module = sys.modules.get(module_name)
-    place = getattr(module, class_name, None) if class_name else module
-    function = getattr(place, name, None)
-    if full_name in _installed or not callable(function):
-        return
-
-    @functools.wraps(function)
+def _part(part: int, function: Callable[..., Any]) -> Callable[..., Any]:
     def watched(*args: Any, **kwargs: Any) -> Any:
         _begin(part)
         try:
             return function(*args, **kwargs)
         finally:
             _end(part)
+
+    return watched
+
+
+def _step_after(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keras' fit() has made a step: before its callbacks, which may save a checkpoint, and that is of the next."""
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        _step_end()
+        return function(*args, **kwargs)
+
+    return watched
+
+
+def _watched_result(function: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        return Watched(function(*args, **kwargs))
+
+    return watched
+
+
+def _watch(
+    module_name: str, class_name: str | None, name: str, how: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    """Puts how(function) in a function's place, or a class's method's, once its module is imported."""
+    full_name = ".".join(filter(None, (module_name, class_name, name)))
+    if full_name in _installed:
+        return
+    module = sys.modules.get(module_name)
+    place = getattr(module, class_name, None) if class_name else module
+    function = getattr(place, name, None)
+    if not callable(function):
+        return
+    watched = functools.wraps(function)(how(function))
 
     def restore() -> None:
         if getattr(place, name, None) is watched:  # else somebody has put something of his own there

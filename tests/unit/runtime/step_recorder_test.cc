@@ -112,6 +112,30 @@ TEST_CASE("step recorder: other threads do not train, until one of them ends a s
   CHECK(about(guard.steps().back().input_ns, 20));
 }
 
+TEST_CASE("step recorder: a batch that another thread fetches is input, but not more than the trainer's own time") {
+  const GuardMemory guard;
+  StepRecorder r(guard.fd);
+  r.begin(StepPart::waiting);
+  std::thread([&] {
+    r.fetch_begins();
+    pass(20);
+    r.fetch_ended();
+    r.fetch_ended();  // one too many
+  }).join();
+  r.end(StepPart::waiting);
+  r.step_ended();
+  CHECK(guard.steps().back().input_ns < 10 * ms);
+  std::thread([&] {
+    r.fetch_begins();  // it never came: the data had ended
+    pass(20);
+    r.fetch_begins();
+    pass(30);
+    r.fetch_ended();
+  }).join();
+  r.step_ended();
+  CHECK(about(guard.steps().back().input_ns, 30));
+}
+
 TEST_CASE("step recorder: an end that was left out, and one too many, do no harm") {
   const GuardMemory guard;
   StepRecorder r(guard.fd);

@@ -81,6 +81,7 @@ bool Call::submit() {
 
 void Call::finish_later(bool on_gpu) {
   on_gpu_ = on_gpu;
+  runtime.part_begin(HVD_PART_FUTURE);
   // One more than there are, so that the last of them to end cannot finish us while this loop still runs.
   under_way_.store(static_cast<int>(tensors_.size()) + 1);
   for (const CallTensor& tensor : tensors_) {
@@ -92,6 +93,7 @@ void Call::finish_later(bool on_gpu) {
 
 void Call::one_ended() {
   if (under_way_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  runtime.part_end(HVD_PART_FUTURE);
   if (on_gpu_)
     post_when_ready(this);
   else

@@ -42,6 +42,8 @@ std::string find_runtime() {
   find("hvd_set_get", &runtime.set_get);
   find("hvd_free", &runtime.free);
   find("hvd_release", &runtime.release);
+  find("hvd_part_begin", &runtime.part_begin);
+  find("hvd_part_end", &runtime.part_end);
   find("hvd_last_error", &runtime.last_error);
   return missing.empty() ? "" : path + " lacks " + missing + ": it belongs to another version of hvdrun";
 }

@@ -19,6 +19,8 @@ struct RuntimeFunctions {
   decltype(&hvd_set_get) set_get = nullptr;
   decltype(&hvd_free) free = nullptr;
   decltype(&hvd_release) release = nullptr;
+  decltype(&hvd_part_begin) part_begin = nullptr;
+  decltype(&hvd_part_end) part_end = nullptr;
   decltype(&hvd_last_error) last_error = nullptr;
 };
 extern RuntimeFunctions runtime;

@@ -227,6 +227,25 @@ void compute_world(void* kernel, TF_OpKernelContext* context) {
   tf.DeleteTensor(out);
 }
 
+// ---- a batch is read inside of a graph
+
+void* create_fetch(TF_OpKernelConstruction* context) {
+  OwnedStatus status;
+  auto begins = std::make_unique<bool>(boolean(context, "begins", status));
+  if (status.ok()) return begins.release();
+  tf.OpKernelConstruction_Failure(context, status);
+  return nullptr;
+}
+
+void remove_fetch(void* kernel) { delete static_cast<bool*>(kernel); }
+
+void compute_fetch(void* kernel, TF_OpKernelContext*) {
+  if (*static_cast<bool*>(kernel))
+    runtime.part_begin(HVD_PART_FETCH);
+  else
+    runtime.part_end(HVD_PART_FETCH);
+}
+
 // ---- registration
 
 struct OpDefinition {
@@ -350,6 +369,8 @@ std::string register_all(bool with_gpu) {
     }
   first(define({"", "", "answer: int32", "", {"what: int", set_attribute, nullptr}, scalars, nullptr}, "HvdWorld"));
   first(add_kernel("HvdWorld", tf.NewKernelBuilder("HvdWorld", "CPU", create_world, compute_world, remove_world)));
+  first(define({"", "", "", "", {"begins: bool", nullptr}, no_shapes, nullptr}, "HvdFetch"));
+  first(add_kernel("HvdFetch", tf.NewKernelBuilder("HvdFetch", "CPU", create_fetch, compute_fetch, remove_fetch)));
   // Runs after an operation whose result nobody uses here: others may.
   first(define({"", "", "", "", {nullptr}, no_shapes, nullptr}, "HvdKeep"));
   first(add_kernel("HvdKeep", tf.NewKernelBuilder(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from hvd._step_hooks import Watched as watched
 from hvd.data.loader import AsyncDataLoaderMixin, BaseDataLoader
 from hvd.data.parquet import ParquetBatches, petastorm_reader
 
-__all__ = ["AsyncDataLoaderMixin", "BaseDataLoader", "ParquetBatches", "petastorm_reader"]
+__all__ = ["AsyncDataLoaderMixin", "BaseDataLoader", "ParquetBatches", "petastorm_reader", "watched"]

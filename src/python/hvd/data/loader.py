@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from hvd._step_hooks import Watched
+
 __all__ = ["AsyncDataLoaderMixin", "BaseDataLoader"]
 
 
@@ -26,8 +28,7 @@ class BaseDataLoader:
         return batch
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in self._iterate():
-            yield self._process_batch(batch)
+        yield from Watched(map(self._process_batch, self._iterate()))
 
 
 class _Ahead:
@@ -108,7 +109,6 @@ class AsyncDataLoaderMixin:
         self.close_async_loader()
         self._running = ahead = _Ahead(loader._iterate(), self.async_loader_queue_size)
         try:
-            for batch in ahead:
-                yield loader._process_batch(batch)
+            yield from Watched(map(loader._process_batch, ahead))
         finally:
             ahead.close()

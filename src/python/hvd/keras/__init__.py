@@ -9,6 +9,7 @@ model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd
 
 from __future__ import annotations
 
+from hvd import _step_hooks
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
 from hvd._objects import allgather_object, broadcast_object
@@ -34,3 +35,5 @@ __all__ = [
     "load_model",
     "reducescatter",
 ]
+
+_step_hooks.framework_is_there()

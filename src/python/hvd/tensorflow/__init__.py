@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hvd import _step_hooks
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
+from hvd.tensorflow import _graph_input, elastic
 from hvd.tensorflow import _op_gradients as _op_gradients  # registers them
-from hvd.tensorflow import elastic
 from hvd.tensorflow.compression import Compression
 from hvd.tensorflow.functions import (
     BroadcastGlobalVariablesHook,
@@ -48,6 +49,9 @@ __all__ = [
     "broadcast_variables",
     "elastic",
 ]
+
+_graph_input.install()
+_step_hooks.framework_is_there()
 
 
 def __getattr__(name: str) -> Any:

@@ -71,7 +71,7 @@ exclude_from_compile(
     + [_Distributed.step, _Distributed.synchronize]
 )
 _register_c10d()
-_step_hooks.torch_is_there()
+_step_hooks.framework_is_there()
 
 
 def __getattr__(name: str) -> Any:
