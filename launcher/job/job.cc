@@ -309,6 +309,9 @@ Job prepare(CommandLine line, const Environment& environment) {
     throw Error(Code::usage, ":", "several programs cannot be one elastic job",
                 "a further program needs ranks that stay: without --min-np, --max-np and --host-discovery-script");
   require_known(job.hosts);
+  if (settings.flag("encrypt-tensors") && settings.text("transport") == "mpi" && !job.map.all_local())
+    throw Error(Code::usage, "--encrypt-tensors", "MPI would carry tensors between hosts in clear (--transport mpi)",
+                "use --transport tcp");
   if (const std::string steps = settings.text("timeline-steps"); !steps.empty()) {
     if (!trace::trace_steps(steps))
       throw Error(Code::usage, "--timeline-steps", "\"" + printable(steps) + "\" are no steps",

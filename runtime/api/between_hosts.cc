@@ -24,13 +24,15 @@ std::string value_of(const char* variable) {
   return value ? value : "";
 }
 
-/// Why auto does not take TCP between hosts on this rank; empty: nothing speaks against it.
-std::string reason_for_mpi() {
+/// Why auto does not take TCP between hosts on this rank; empty: nothing speaks against it.  @p encrypts: a fabric is
+/// no reason then.
+std::string reason_for_mpi(bool encrypts) {
   const std::string operations = value_of("HOROVOD_CPU_OPERATIONS");
   if (operations == "MPI" || operations == "mpi") return "HOROVOD_CPU_OPERATIONS=" + operations;
   const std::string by = value_of("OMPI_MCA_btl");
   const bool tcp_only = value_of("OMPI_MCA_pml") == "ob1" && by.find("tcp") != std::string::npos && by[0] != '^';
-  if (const std::string device = tcp_only ? "" : transport::tcp::fabric_device("/sys/class"); !device.empty())
+  if (const std::string device = tcp_only || encrypts ? "" : transport::tcp::fabric_device("/sys/class");
+      !device.empty())
     return "MPI may use " + device;
   return transport::tcp::reason_against();
 }
@@ -39,6 +41,7 @@ TcpOptions options_of(const core::Config& config) {
   TcpOptions o;
   o.key = transport::tcp::job_key(static_cast<int>(config.integer("HVD_KEY_FD")));
   o.interfaces = value_of("OMPI_MCA_btl_tcp_if_include");  // hvdrun --network-interfaces too
+  o.encrypts = config.flag("HVD_ENCRYPT_TENSORS");
   o.filter = config.flag("HVD_FILTER_PEERS");
   o.threads_multiple = !config.flag("HOROVOD_MPI_THREADS_DISABLE");
   o.limit_seconds = std::min(config.number("HVD_INIT_TIMEOUT"), 60.0);
@@ -48,13 +51,15 @@ TcpOptions options_of(const core::Config& config) {
 
 /// What each rank tells the others before there is anything to choose from.
 struct Words {
-  std::string version, choice, reason, introduction, machine, doorway;
+  std::string version, choice, encrypts, reason, introduction, machine, doorway;
 
-  std::string text() const { return join({version, choice, reason, introduction, machine, doorway}, {"\0", 1}); }
+  std::string text() const {
+    return join({version, choice, encrypts, reason, introduction, machine, doorway}, {"\0", 1});
+  }
   static Words of(const std::string& text) {
     std::vector<std::string> parts = hvd::split(text, '\0');
-    parts.resize(6);
-    return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]};
+    parts.resize(7);
+    return {parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6]};
   }
 };
 
@@ -62,8 +67,11 @@ struct Words {
 const char* volatile version = HVD_VERSION;
 
 Words words_of(const std::string& introduction, const core::Config& config, bool many_hosts) {
-  Words w{version, config.text("HVD_TRANSPORT"), "", introduction, transport::tcp::machine_identity(), ""};
-  if (w.choice == "auto" && many_hosts) w.reason = reason_for_mpi();
+  const bool encrypts = config.flag("HVD_ENCRYPT_TENSORS");
+  Words w{
+      version, config.text("HVD_TRANSPORT"), encrypts ? "1" : "0", "", introduction, transport::tcp::machine_identity(),
+      ""};
+  if (w.choice == "auto" && many_hosts) w.reason = reason_for_mpi(encrypts);
   return w;
 }
 
@@ -75,11 +83,13 @@ void check_alike(const std::vector<Words>& all, int rank) {
       throw Error(Code::unavailable, "libhvd",
                   "rank " + std::to_string(r) + " has version " + all[r].version + ", rank 0 has " + all[0].version +
                       ": install the same wheel on all hosts");
-    if (all[r].choice != own.choice)
-      throw Error(Code::usage, "HVD_TRANSPORT",
-                  "rank " + std::to_string(r) + " has '" + all[r].choice + "', rank " + std::to_string(rank) +
-                      " has '" + own.choice + "'",
-                  "set it alike on all ranks");
+    for (const auto& [variable, word] :
+         {std::pair("HVD_TRANSPORT", &Words::choice), {"HVD_ENCRYPT_TENSORS", &Words::encrypts}})
+      if (all[r].*word != own.*word)
+        throw Error(Code::usage, variable,
+                    "rank " + std::to_string(r) + " has '" + all[r].*word + "', rank " + std::to_string(rank) +
+                        " has '" + own.*word + "'",
+                    "set it alike on all ranks");
   }
 }
 
@@ -90,6 +100,14 @@ std::string reason_of(const std::vector<Words>& all) {
   return "";
 }
 
+/// Between hosts it would be MPI.  Throws Error where it must not.
+void refuse_mpi(const TcpOptions& options, const std::string& choice, const std::string& reason) {
+  if (!options.encrypts) return;
+  throw Error(Code::usage, "--encrypt-tensors",
+              "MPI would carry tensors between hosts in clear (" + (choice == "mpi" ? "--transport mpi" : reason) + ")",
+              "use --transport tcp");
+}
+
 void tell_mpi(const std::string& choice, const std::string& reason) {
   log_info("between hosts tensors travel by MPI (--transport " + choice + ")" + (reason.empty() ? "" : ": " + reason));
 }
@@ -98,15 +116,24 @@ void tell_mpi(const std::string& choice, const std::string& reason) {
 TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& options, const std::string& choice,
                      std::string* refused) {
   const bool tells = neighbours.rank == 0 && doorway.listener;
+  if (options.encrypts && doorway.listener && !options.key)
+    throw Error(Code::usage, "--encrypt-tensors",
+                "the key of connections would cross the network in clear, since hvdrun has not started this job",
+                "start it with hvdrun");
   auto opened = transport::tcp::open(std::move(doorway), std::move(neighbours), options);
   *refused = opened.refused;
+  if (options.encrypts && !opened.refused.empty())
+    throw Error(Code::unavailable, "--encrypt-tensors",
+                "hosts cannot connect to one another (" + opened.refused + "), and MPI would carry tensors in clear",
+                "let the job's hosts connect to all of each other's ports");
   if (tells && !opened.refused.empty())
     log_warning("between hosts tensors travel by MPI, which is slower: " + opened.refused +
                 " (let the job's hosts connect to all of each other's ports, or say --transport mpi)");
   if (tells && opened.refused.empty())
     log_info("between hosts tensors travel by TCP (--transport " + choice + "), " +
              (options.key ? "connections prove the job's key"
-                          : "connections prove a key that MPI has carried in clear text"));
+                          : "connections prove a key that MPI has carried in clear text") +
+             (options.encrypts ? ", and all is encrypted" : ""));
   return std::move(opened.transport);
 }
 
@@ -160,6 +187,7 @@ FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks,
   const std::vector<int> hosts = hosts_of(gathered, all);
   const std::string reason = is_one_host(hosts) ? "" : reason_of(all);
   if (own.choice == "mpi" || !reason.empty()) {
+    if (!is_one_host(hosts)) refuse_mpi(options, own.choice, reason);
     if (gathered.rank == 0 && !is_one_host(hosts)) tell_mpi(own.choice, reason);
     return {open_mpi(launch_ranks), nullptr};
   }
@@ -207,6 +235,7 @@ TransportPtr between_hosts(TransportPtr mpi, const std::string& introduction, co
   check_alike(all, mpi->rank());
   const std::string reason = reason_of(all);
   if (choice == "mpi" || !reason.empty()) {
+    if (!is_one_host(hosts)) refuse_mpi(options, choice, reason);
     if (mpi->rank() == 0) tell_mpi(choice, reason);
     return mpi;
   }

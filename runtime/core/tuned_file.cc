@@ -41,7 +41,7 @@ bool take_setting(const std::string& word, TunedSettings& settings) {
 
 std::string form_of_job(const World& world, const Config& config) {
   return "hosts=" + std::to_string(world.nodes.size()) + " ranks=" + std::to_string(world.size) +
-         " transport=" + config.text("HVD_TRANSPORT");
+         " transport=" + config.text("HVD_TRANSPORT") + (config.flag("HVD_ENCRYPT_TENSORS") ? " encrypted" : "");
 }
 
 std::optional<TunedSettings> settings_in(const std::string& text, const std::string& path, const std::string& form,

@@ -2,8 +2,8 @@
 """Allreduce between hosts, side by side: hosts.py HVD_BENCH [--hosts N] [--slots N] [--rounds N] [--only ROW …] (root).
 
 HVD_BENCH is the hvd-bench of a build folder (optimised). Hosts are network namespaces of this machine (tests/netns). Prints
-for each row microseconds, least and median, of ours over TCP, ours over MPI, plain MPI in the same runs, and, between two
-hosts, of raw sockets: a ping-pong, and a tensor sent both ways at once. The contenders take turns, round by round.
+for each row microseconds, least and median, of ours over TCP, encrypted (tls), ours over MPI, plain MPI in the same runs, and,
+between two hosts, of raw sockets: a ping-pong, and a tensor sent both ways at once. The contenders take turns, round by round.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from netns.cluster import Cluster  # noqa: E402
 
-ROWS = ["4B", "sweep", "1MiB", "8MiB", "64MiB", "200x4KB", "160x640KB"]
-TRANSPORTS = ["tcp", "mpi"]
+ROWS = ["4B", "sweep", "1MiB", "8MiB", "64MiB", "64MiB-registered", "200x4KB", "160x640KB"]
+CONTENDERS = {
+    "tcp": ["--transport", "tcp"],
+    "tls": ["--transport", "tcp", "--encrypt-tensors"],
+    "mpi": ["--transport", "mpi"],
+}
 # Raw sockets, told as hvd-bench tells its rows.
 WIRE = """
 import json, socket, sys, threading, time
@@ -91,21 +95,22 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=ROWS, choices=ROWS)
+    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS))
     options = parser.parse_args()
     times: Times = {}
     with Cluster(options.hosts) as cluster:
         hosts = ",".join(f"{name}:{options.slots}" for name in cluster.names)
-        mpirun = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-np", str(options.slots * options.hosts), "-H", hosts]
-        mpirun += ["--mca", "btl", "self,vader,tcp"]
+        bench = options.bench.resolve()
+        hvdrun = [str(bench.parents[2] / "launcher/hvdrun"), "-H", hosts, "--no-bind", "--tcp", "--allow-writable"]
         for _ in range(options.rounds):
             wire(cluster, times)
             for row in options.only:
-                for transport in TRANSPORTS:
-                    words = ["-x", f"HVD_TRANSPORT={transport}", str(options.bench.resolve()), "--only", row, "--json"]
-                    done = cluster.run("alpha", [*mpirun, *words], timeout=300)
-                    if not take(done.stdout, transport, times):
-                        print(f"{row} over {transport} failed: {done.stderr.strip()[-300:]}", file=sys.stderr)
-    columns = [*TRANSPORTS, "MPI", "wire"]
+                for name in options.contenders:
+                    argv = [*hvdrun, *CONTENDERS[name], str(bench), "--only", row, "--json"]
+                    done = cluster.run("alpha", argv, timeout=300)
+                    if not take(done.stdout, name, times):
+                        print(f"{row} by {name} failed: {done.stderr.strip()[-300:]}", file=sys.stderr)
+    columns = [*options.contenders, "MPI", "wire"]
     print(f"{'us: least (median)':28}" + "".join(f"{name:>20}" for name in columns))
     for title, found in times.items():
         cells = [

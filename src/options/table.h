@@ -36,6 +36,7 @@ return std::to_array<Option>({
     {.id = "mpi-args", .spellings = "--mpi-args", .type = text, .section = network, .metavar = "ARGS", .keyword = "mpi_args", .help = "more arguments for mpirun, quoted as for a shell"},
     {.id = "binding-args", .spellings = "--binding-args", .type = text, .section = network, .metavar = "ARGS", .help = "arguments for mpirun in place of its part about mapping and binding"},
     {.id = "transport", .spellings = "--transport", .type = text, .section = network, .metavar = "mpi|tcp|auto", .variable = "HVD_TRANSPORT", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "auto", .yaml = "hosts.transport", .help = "what tensors travel by between hosts: MPI, or TCP of our own (auto: TCP, unless MPI has a fabric like InfiniBand or hosts cannot connect)", .choices = "mpi,tcp,auto"},
+    {.id = "encrypt-tensors", .spellings = "--encrypt-tensors", .type = negatable, .section = network, .variable = "HVD_ENCRYPT_TENSORS", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "0", .yaml = "hosts.encrypt_tensors", .help = "encrypt tensors between hosts too, by TLS 1.3; they travel by TCP of our own then, never by MPI or by NCCL's own connections"},
     {.id = "tcp", .spellings = "--tcp", .type = flag, .section = network, .help = "MPI uses TCP only"},
     {.id = "tf-config", .spellings = "--tf-config", .type = flag, .section = network, .help = "set TF_CONFIG, which TensorFlow's own strategies read: each rank is a worker with a port for its server"},
     // what

@@ -114,7 +114,12 @@ DeviceInfo sound(DeviceInfo c) {
 GpuDecision decide(std::span<const DeviceInfo> devices, std::span<const int> world_ranks,
                    std::span<const std::size_t> nodes) {
   GpuDecision d;
-  for (const DeviceInfo& c : devices) d.through_host |= c.through_host;
+  for (const DeviceInfo& c : devices) {
+    d.through_host |= c.through_host;
+    if (c.encrypts == 0 || nodes.size() < 2) continue;
+    d.through_host = gpu_kinds;
+    d.reason = "NCCL would carry them between hosts in clear (--encrypt-tensors)";
+  }
   decide_capabilities(d, devices);
   if (d.through_host != gpu_kinds) decide_nccl(d, devices, world_ranks, nodes);
   return d;

@@ -22,6 +22,7 @@ struct DeviceInfo {
   std::int32_t float8 = 0;      ///< its environment asks for NCCL's own sums of 8-bit floats
   std::int32_t shares_gpu = 0;  ///< NCCL_MULTI_RANK_GPU_ENABLE=1
   std::int32_t splits = 0;      ///< its NCCL has ncclCommSplit
+  std::int32_t encrypts = 0;    ///< tensors must not cross the network in clear, as NCCL's do
   std::int32_t inherited = 0;   ///< a communicator of the set has been split from the world's
   std::int32_t slots = 1;       ///< asked for by its environment, like the next two
   std::int32_t sums_by_nodes = 0, gathers_by_nodes = 0;

@@ -52,6 +52,7 @@ void NcclDevice::begin_agreement(gpu::LocalGpu* gpu) {
 DeviceInfo NcclDevice::device_info() {
   DeviceInfo c;
   c.through_host = kinds_through_host(context_.config);
+  c.encrypts = context_.config.flag("HVD_ENCRYPT_TENSORS");
   c.wide = context_.config.flag("HVD_NCCL_WIDE");
   c.float8 = context_.config.flag("HVD_NCCL_FLOAT8");
   c.host = context_.host;
@@ -63,7 +64,7 @@ DeviceInfo NcclDevice::device_info() {
   c.kernels = gpu_->no_kernels().empty();
   c.generation = gpu_->generation();
   copy_text(c.uuid, gpu_->uuid());
-  if (c.through_host == gpu_kinds) return c;
+  if (c.through_host == gpu_kinds || (c.encrypts != 0 && context_.world.nodes.size() > 1)) return c;
   const Library* library = Library::get();
   if (!library) {
     copy_text(c.why, Library::why_not());

@@ -105,6 +105,8 @@ Connecting::State Connecting::step() {
         return State::duplicate;
       case Welcome::stranger:
         return fail("another process listens there");
+      case Welcome::otherwise:
+        return fail("one end encrypts tensors, the other does not (HVD_ENCRYPT_TENSORS)");
     }
   if (answered_ != Welcome::none) {
     if (!out_.empty()) return State::under_way;

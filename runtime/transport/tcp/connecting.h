@@ -48,6 +48,8 @@ class Connecting {
   bool is_local() const { return calls_peer_ ? addresses_[at_].is_local() : context_ == nullptr; }
   /// What came behind the handshake.
   std::string rest() { return handshake_->rest(); }
+  /// TLS, for what follows; only once, at the end.
+  std::unique_ptr<TlsSession> take_session() { return handshake_->take_session(); }
   /// Why the last address did not do, with the address.
   const std::string& why() const { return why_; }
 

@@ -46,7 +46,7 @@ void ConnectionMaker::call(LaneName lane) {
   }
   if (addresses.empty()) return user_.failed(lane, plan_.name(lane.peer) + " has no address that others can reach");
   const Caller caller{static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(lane.peer),
-                      static_cast<std::uint32_t>(lane.number), there.world};
+                      static_cast<std::uint32_t>(lane.number), plan_.encrypts, there.world};
   const KeyContext* const context = context_ ? &*context_ : nullptr;
   Call& c = calling_.at(lane);
   c.connecting = std::make_unique<Connecting>(calls_, context, caller, std::move(addresses), now_ns());
@@ -113,9 +113,12 @@ void ConnectionMaker::step_all() {
 
 void ConnectionMaker::made(LaneName lane, Connecting& c) {
   calling_.erase(lane);
-  const std::string rest = c.rest();
-  const bool is_local = c.is_local();
-  user_.made(lane, c.take_fd(), is_local, rest);
+  MadeConnection made;
+  made.is_local = c.is_local();
+  made.rest = c.rest();
+  if (plan_.encrypts && !made.is_local) made.session = c.take_session();
+  made.fd = c.take_fd();
+  user_.made(lane, std::move(made));
 }
 
 std::string ConnectionMaker::why_not(int peer) const {
@@ -176,6 +179,7 @@ Welcome ConnectionMaker::decide(const Caller& caller) const {
       caller.from == caller.to || caller.lane > static_cast<std::uint32_t>(plan_.bulk_lanes) ||
       caller.world != plan_.at(plan_.rank).world)
     return Welcome::stranger;
+  if ((caller.encrypts != 0) != plan_.encrypts) return Welcome::otherwise;
   const LaneName lane{static_cast<int>(caller.from), static_cast<int>(caller.lane)};
   if (user_.gone(lane.peer)) return Welcome::stranger;
   const auto call = calling_.find(lane);

@@ -20,6 +20,14 @@ struct LaneName {
   auto operator<=>(const LaneName&) const = default;
 };
 
+/// The descriptor is in the epoll.
+struct MadeConnection {
+  Fd fd;
+  bool is_local = false;
+  std::unique_ptr<TlsSession> session;  ///< what follows is encrypted; null: it is not
+  std::string rest;                     ///< bytes that came behind the handshake
+};
+
 /// What becomes of calls.
 class CallUser {
  public:
@@ -27,8 +35,7 @@ class CallUser {
   /// Nothing more is for that peer.
   virtual bool gone(int peer) const = 0;
   virtual bool stands(LaneName lane) const = 0;
-  /// It is made.  @p rest: bytes that came behind the handshake.  The descriptor is in the epoll.
-  virtual void made(LaneName lane, Fd fd, bool is_local, const std::string& rest) = 0;
+  virtual void made(LaneName lane, MadeConnection connection) = 0;
   /// It could not be made in time.
   virtual void failed(LaneName lane, const std::string& why) = 0;
 };

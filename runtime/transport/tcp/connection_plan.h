@@ -21,6 +21,7 @@ struct ConnectionPlan {
   std::vector<int> hosts;             ///< [size] ranks with the same number share a machine
   Fd listener;                        ///< for other hosts; empty: there are none
   std::optional<UnixListener> local;  ///< for processes of this host
+  bool encrypts = false;              ///< what travels to other hosts
   int bulk_lanes = 1;                 ///< connections to a peer for large messages
   double limit_seconds = 60;          ///< for a connection to be made
   double again_seconds = 0.05;        ///< after a call that failed; the other end's own call has 40 times as long

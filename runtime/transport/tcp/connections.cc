@@ -27,6 +27,14 @@ Fd open_epoll() {
   return epoll;
 }
 
+/// @p error: as Lane::receive() has it.
+std::string how_ended(int error) {
+  if (error == EBADMSG)
+    return "bytes came on its connection that it has not encrypted: they were changed on the way, or somebody else "
+           "sent them";
+  return error < 0 ? "it closed its connection" : "its connection: " + errno_text(error);
+}
+
 }  // namespace
 
 Connections::Connections(ConnectionPlan plan, SocketCalls& calls, ConnectionUser& user)
@@ -147,29 +155,30 @@ bool Connections::stands(LaneName lane) const {
   return p && p->links[static_cast<std::size_t>(lane.number)].lane;
 }
 
-void Connections::made(LaneName name, Fd fd, bool is_local, const std::string& rest) {
+void Connections::made(LaneName name, MadeConnection connection) {
   Link& link = peer(name.peer).links[static_cast<std::size_t>(name.number)];
-  link.lane = std::make_unique<Lane>(calls_, user_, std::move(fd), name.peer, name.number);
+  auto stream = make_stream(calls_, connection.fd.get(), std::move(connection.session), std::move(connection.rest));
+  link.lane =
+      std::make_unique<Lane>(calls_, user_, std::move(connection.fd), std::move(stream), name.peer, name.number);
   Lane& lane = *link.lane;
-  lane.is_local = is_local;
+  lane.is_local = connection.is_local;
   lanes_[lane.fd()] = &lane;
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN) != 0) return end(lane, errno);
   for (OutFrame& f : std::exchange(link.waiting, {})) lane.add(std::move(f));
-  if (!rest.empty()) lane.begin_with(rest);
-  push(lane);
+  serve(lane, lane.pending() ? EPOLLIN : EPOLLOUT);
 }
 
 void Connections::serve(Lane& lane, std::uint32_t events) {
-  if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-    if (const int error = lane.receive()) return end(lane, error);
-  if (!lane.idle()) push(lane);
+  try {
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+      if (const int error = lane.receive()) return end(lane, error);
+    if (!lane.idle()) push(lane);
+  } catch (const Error& e) { lose(lane.peer(), name(lane.peer()) + ": " + e.what()); }
 }
 
 /// A connection has ended.
 void Connections::end(Lane& lane, int error) {
-  if (!lane.said_bye)
-    return lose(lane.peer(), name(lane.peer()) + " is gone: " +
-                                 (error < 0 ? "it closed its connection" : "its connection: " + errno_text(error)));
+  if (!lane.said_bye) return lose(lane.peer(), name(lane.peer()) + " is gone: " + how_ended(error));
   Link& link = peer(lane.peer()).links[static_cast<std::size_t>(lane.number())];
   if (link.lane) take_down(link);
 }
@@ -190,10 +199,7 @@ void Connections::progress() {
       maker_.step(fd);
       continue;
     }
-    const int rank = lane->second->peer();
-    try {
-      serve(*lane->second, events[i].events);
-    } catch (const Error& e) { lose(rank, name(rank) + ": " + e.what()); }
+    serve(*lane->second, events[i].events);
   }
   maker_.step_all();
   ended_.clear();

@@ -78,7 +78,7 @@ class Connections final : private CallUser {
   };
 
   bool stands(LaneName lane) const override;
-  void made(LaneName lane, Fd fd, bool is_local, const std::string& rest) override;
+  void made(LaneName lane, MadeConnection connection) override;
   void failed(LaneName lane, const std::string& why) override { lose(lane.peer, why); }
 
   Peer& peer(int rank);

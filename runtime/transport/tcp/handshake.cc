@@ -10,7 +10,7 @@
 namespace hvd::transport::tcp {
 namespace {
 
-constexpr int set_least_version = 123, tls_1_3 = 0x0304, verify_peer = 1, want_read = 2, want_write = 3;
+constexpr int set_least_version = 123, tls_1_3 = 0x0304, verify_peer = 1;
 constexpr int own_data = 0;
 
 unsigned give_key(void* ssl, unsigned char* key, unsigned most) {
@@ -127,6 +127,10 @@ void Handshake::answer(Welcome welcome) {
     tls().SSL_write(ssl_, &welcome, 1);
   else
     plain_out_ += static_cast<char>(welcome);
+}
+
+std::unique_ptr<TlsSession> Handshake::take_session() {
+  return ssl_ ? std::make_unique<TlsSession>(std::exchange(ssl_, nullptr)) : nullptr;
 }
 
 std::string Handshake::rest() {

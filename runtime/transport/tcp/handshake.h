@@ -1,8 +1,8 @@
 /// @file handshake.h — both ends of a new connection prove that they know the job's key.
 ///
 /// TLS 1.3 with the key as pre-shared key, by OpenSSL.  No byte that the other end sends is interpreted by us before
-/// that.  Then each end says one thing within TLS: who calls, and whether it is welcome.  What follows on the socket is
-/// plain: tensors are not encrypted.
+/// that.  Then each end says one thing within TLS: who calls, and whether it is welcome.  What follows is plain, or the
+/// same TLS goes on (--encrypt-tensors).
 ///
 /// Between processes of one host the kernel says whose the other end is (unix_listener.h): there it takes no key, and
 /// the two things are said without TLS.
@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+
+#include "transport/tcp/tls_stream.h"
 
 namespace hvd::transport::tcp {
 
@@ -36,11 +38,12 @@ class KeyContext {
 struct Caller {
   std::uint32_t from = 0, to = 0;  ///< ranks
   std::uint32_t lane = 0;          ///< which of the connections between the two
+  std::uint32_t encrypts = 0;      ///< what follows the handshake, as it must be at both ends
   std::uint64_t world = 0;         ///< of the listener: a number of its own for each world
 };
 
-/// What the listener answers.
-enum class Welcome : unsigned char { none = 0, yes = 1, duplicate = 2, stranger = 3 };
+/// What the listener answers.  otherwise: one end encrypts, the other does not.
+enum class Welcome : unsigned char { none = 0, yes = 1, duplicate = 2, stranger = 3, otherwise = 4 };
 
 /// One end.  It does no input or output itself: bytes go in and come out.
 class Handshake {
@@ -68,6 +71,8 @@ class Handshake {
   Welcome welcome() const { return welcome_; }
   /// What came behind the end of TLS.
   std::string rest();
+  /// For what follows; the handshake is over.  Null without a key.
+  std::unique_ptr<TlsSession> take_session();
 
  private:
   Handshake(const KeyContext* context, const Caller& caller, bool calls);

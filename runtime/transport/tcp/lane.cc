@@ -22,6 +22,7 @@ void Lane::add(OutFrame frame) {
 }
 
 int Lane::send() {
+  if (out_.empty()) return stream_->flush();
   for (int turn = 0; turn < turns && !out_.empty(); ++turn) {
     iovec parts[most_parts];
     int count = 0;
@@ -33,7 +34,7 @@ int Lane::send() {
       const std::size_t from = done < sizeof f.header ? 0 : done - sizeof f.header;
       if (f.header.bytes > from) parts[count++] = {const_cast<char*>(f.data) + from, f.header.bytes - from};
     }
-    const ssize_t sent = calls_.send(fd_.get(), parts, count);
+    const ssize_t sent = stream_->send(parts, count);
     if (sent < 0) {
       if (errno == EINTR) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
@@ -54,7 +55,8 @@ int Lane::send() {
 
 int Lane::receive() {
   const int ended = receive_some();
-  if (ended == 0) announce_from(in_frame_ && in_left_ >= worth_a_read / 2 ? std::min(in_left_, worth_a_read) : 1);
+  const std::size_t left = in_frame_ ? in_left_ - std::min(in_left_, stream_->read_ahead()) : 0;
+  if (ended == 0) announce_from(left >= worth_a_read / 2 ? std::min(left, worth_a_read) : 1);
   return ended;
 }
 
@@ -66,14 +68,14 @@ void Lane::announce_from(std::size_t bytes) {
 }
 
 int Lane::receive_some() {
-  for (int turn = 0; turn < turns; ++turn) {
+  for (int turn = 0; turn < turns || stream_->pending(); ++turn) {
     // Large bytes straight to their place; what follows them, and small frames, by way of small_.
     iovec parts[2];
     int count = 0;
     const std::size_t direct = in_frame_ && target_ ? in_left_ : 0;
     if (direct > 0) parts[count++] = {target_, direct};
     parts[count++] = {small_, sizeof small_};
-    const ssize_t got = calls_.receive(fd_.get(), parts, count);
+    const ssize_t got = stream_->receive(parts, count, turn < turns);
     if (got == 0) return -1;
     if (got < 0) {
       if (errno == EINTR) continue;
@@ -88,13 +90,9 @@ int Lane::receive_some() {
       if (in_left_ == 0) end_frame();
     }
     take(small_, bytes);
-    if (static_cast<std::size_t>(got) < direct + sizeof small_) return 0;  // that was all
+    if (static_cast<std::size_t>(got) < direct + sizeof small_ && !stream_->pending()) return 0;  // that was all
   }
   return 0;
-}
-
-void Lane::begin_with(const std::string& bytes) {
-  take(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
 void Lane::take(const unsigned char* data, std::size_t bytes) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "transport/tcp/byte_stream.h"
 #include "transport/tcp/socket_calls.h"
 
 namespace hvd::transport::tcp {
@@ -58,8 +59,13 @@ class FrameHandler {
 
 class Lane {
  public:
-  Lane(SocketCalls& calls, FrameHandler& handler, Fd fd, int peer, int number)
-      : calls_(calls), handler_(handler), fd_(std::move(fd)), peer_(peer), number_(number) {}
+  Lane(SocketCalls& calls, FrameHandler& handler, Fd fd, std::unique_ptr<ByteStream> stream, int peer, int number)
+      : calls_(calls),
+        handler_(handler),
+        fd_(std::move(fd)),
+        stream_(std::move(stream)),
+        peer_(peer),
+        number_(number) {}
 
   int fd() const { return fd_.get(); }
   int peer() const { return peer_; }
@@ -68,11 +74,12 @@ class Lane {
   void add(OutFrame frame);
   /// Sends what the kernel takes.  0, or the errno with which the connection has ended.
   int send();
-  /// Receives what is there.  0, or the errno with which the connection has ended; -1: the other end has closed it.
+  /// Receives what is there; what is then left epoll tells of.  0, or the errno with which the connection has ended;
+  /// -1: the other end has closed it.
   int receive();
-  /// Bytes that came along with the handshake.
-  void begin_with(const std::string& bytes);
-  bool idle() const { return out_.empty(); }
+  /// Bytes have come of which epoll does not tell.
+  bool pending() const { return stream_->pending(); }
+  bool idle() const { return out_.empty() && !stream_->holds(); }
   std::size_t waiting_bytes() const { return waiting_bytes_; }
   /// The caller's memory must no longer be read: drops frames of @p ticket that have not begun, and keeps a copy of
   /// what is left of one that has.
@@ -95,6 +102,7 @@ class Lane {
   SocketCalls& calls_;
   FrameHandler& handler_;
   Fd fd_;
+  std::unique_ptr<ByteStream> stream_;
   const int peer_, number_;
   std::deque<OutFrame> out_;
   std::size_t waiting_bytes_ = 0;

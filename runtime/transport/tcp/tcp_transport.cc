@@ -208,6 +208,7 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
   plan.hosts = neighbours.hosts;
   plan.listener = std::move(doorway.listener);
   plan.local = std::move(doorway.local);
+  plan.encrypts = options.encrypts;
   plan.bulk_lanes = options.bulk_lanes;
   plan.limit_seconds = options.limit_seconds;
   plan.again_seconds = options.again_seconds;

@@ -20,6 +20,7 @@ struct TcpOptions {
   std::string interfaces;        ///< that may be used (listen_address.h); empty: all
   bool filter = true;            ///< lets only the job's hosts connect
   bool threads_multiple = true;  ///< as Transport has it
+  bool encrypts = false;         ///< what travels to other hosts; alike on all ranks
   bool local_sockets = true;     ///< unix sockets between ranks of one host; else TCP there too
   int bulk_lanes = 1;
   double limit_seconds = 60;

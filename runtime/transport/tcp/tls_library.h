@@ -1,10 +1,12 @@
-/// @file tls_library.h — OpenSSL's functions for one handshake, found when the first TCP transport is made.
+/// @file tls_library.h — OpenSSL's functions for connections, found when the first TCP transport is made.
 ///
 /// Declared here and found at run time, so that one build runs with OpenSSL 1.1.1 and 3 and needs neither in a job of
 /// one host.
 #pragma once
 
 namespace hvd::transport::tcp {
+
+inline constexpr int want_read = 2, want_write = 3;  ///< of SSL_get_error
 
 /// Each as in openssl/ssl.h, with pointers to its types as void*.
 struct TlsLibrary {
@@ -33,8 +35,19 @@ struct TlsLibrary {
   int (*SSL_get_error)(const void* ssl, int result);
   int (*SSL_read)(void* ssl, void* data, int bytes);
   int (*SSL_write)(void* ssl, const void* data, int bytes);
+  int (*SSL_pending)(const void* ssl);
+  int (*SSL_key_update)(void* ssl, int kind);
   void* (*BIO_new)(const void* method);
   const void* (*BIO_s_mem)();
+  void* (*BIO_meth_new)(int type, const char* name);
+  int (*BIO_meth_set_write)(void* method, int (*write)(void* bio, const char* data, int bytes));
+  int (*BIO_meth_set_read)(void* method, int (*read)(void* bio, char* data, int bytes));
+  int (*BIO_meth_set_ctrl)(void* method, long (*control)(void* bio, int command, long number, void* more));
+  void (*BIO_set_data)(void* bio, void* data);
+  void* (*BIO_get_data)(void* bio);
+  void (*BIO_set_init)(void* bio, int done);
+  void (*BIO_set_flags)(void* bio, int flags);
+  void (*BIO_clear_flags)(void* bio, int flags);
   int (*BIO_read)(void* bio, void* data, int bytes);
   int (*BIO_write)(void* bio, const void* data, int bytes);
   unsigned long (*BIO_ctrl_pending)(void* bio);

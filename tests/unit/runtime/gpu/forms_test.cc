@@ -52,6 +52,15 @@ void expect_one(GpuRank& gpu, core::Operation& op, const void* t, float x) {
 
 }  // namespace
 
+TEST_CASE("every operation, encrypted between nodes: NCCL makes no connection") {
+  core::Config config;
+  config.set("HVD_ENCRYPT_TENSORS", true);
+  const int ids = calls("ncclGetUniqueId"), communicators = calls("ncclCommInitRankConfig");
+  run_world(2, 1, all_operations, config);
+  CHECK(calls("ncclGetUniqueId") == ids);
+  CHECK(calls("ncclCommInitRankConfig") == communicators);
+}
+
 TEST_CASE("several streams, and by nodes: every operation") {
   core::Config config;
   config.set("HOROVOD_NUM_NCCL_STREAMS", 3);

@@ -88,6 +88,19 @@ TEST_CASE("what NCCL cannot do goes through host memory") {
   CHECK(possible(t, 4, none));
 }
 
+TEST_CASE("encrypted tensors leave their host through host memory only") {
+  const std::vector<int> ranks{0, 1};
+  std::vector<DeviceInfo> cards{card(1, "GPU-a"), card(2, "GPU-b")};
+  for (DeviceInfo& c : cards) c.encrypts = 1;
+  const GpuDecision two_nodes = decide(cards, ranks, std::vector<std::size_t>{1, 1});
+  CHECK_FALSE(two_nodes.nccl);
+  CHECK(two_nodes.through_host == gpu_kinds);
+  CHECK(two_nodes.reason == "NCCL would carry them between hosts in clear (--encrypt-tensors)");
+  cards[1] = card(1, "GPU-b");
+  cards[1].encrypts = 1;
+  CHECK(decide(cards, ranks, std::vector<std::size_t>{2}).nccl);
+}
+
 TEST_CASE("what the ranks decide") {
   const std::vector<int> ranks{4, 5, 6};
   const std::vector<std::size_t> nodes{2, 1};

@@ -117,6 +117,15 @@ TEST_CASE("a fault at each call that makes a connection") {
 TEST_CASE("a fault at each send") { try_all(Call::send, {EINTR, EAGAIN, ECONNRESET, 0}); }
 TEST_CASE("a fault at each receive") { try_all(Call::receive, {EINTR, EAGAIN, ECONNRESET, 0}); }
 TEST_CASE("a fault at each change of what epoll watches") { try_all(Call::epoll_ctl, {ENOMEM}, 40); }
+TEST_CASE("a fault at each call that makes or uses an encrypted connection") {
+  try_all(Call::socket, {EMFILE}, 200, by_tls);
+  try_all(Call::connect, {ECONNREFUSED, EINTR}, 200, by_tls);
+  try_all(Call::connect_error, {ECONNREFUSED}, 200, by_tls);
+  try_all(Call::accept, {EMFILE, EINTR}, 200, by_tls);
+  try_all(Call::send, {EINTR, EAGAIN, ECONNRESET, 0}, 200, by_tls);
+  try_all(Call::receive, {EINTR, EAGAIN, ECONNRESET, 0}, 200, by_tls);
+  try_all(Call::epoll_ctl, {ENOMEM}, 40, by_tls);
+}
 TEST_CASE("a fault at each call on unix sockets") {
   try_all(Call::socket, {EMFILE}, 200, by_unix_sockets);
   try_all(Call::connect, {ECONNREFUSED, EAGAIN, EINTR}, 200, by_unix_sockets);

@@ -31,12 +31,13 @@ bool carry(Handshake& a, Handshake& b) {
 
 TEST_CASE("a handshake with one key") {
   const KeyContext context(key_of(1));
-  Handshake caller(context, {3, 5, 1, 77}), listener(context);
+  Handshake caller(context, {3, 5, 1, 1, 77}), listener(context);
   CHECK(carry(caller, listener));
   REQUIRE(listener.introduced());
   CHECK(listener.caller().from == 3);
   CHECK(listener.caller().to == 5);
   CHECK(listener.caller().lane == 1);
+  CHECK(listener.caller().encrypts == 1);
   CHECK(listener.caller().world == 77);
   CHECK(caller.welcome() == Welcome::none);
   listener.answer(Welcome::yes);
@@ -48,7 +49,7 @@ TEST_CASE("a handshake with one key") {
 
 TEST_CASE("a handshake byte by byte") {
   const KeyContext context(key_of(1));
-  Handshake caller(context, {0, 1, 0, 1}), listener(context);
+  Handshake caller(context, {0, 1, 0, 0, 1}), listener(context);
   for (int i = 0; i < 20; ++i) {
     for (const char c : caller.give()) CHECK(listener.take(&c, 1));
     for (const char c : listener.give()) CHECK(caller.take(&c, 1));
@@ -58,7 +59,7 @@ TEST_CASE("a handshake byte by byte") {
 
 TEST_CASE("a handshake with another key") {
   const KeyContext ours(key_of(1)), theirs(key_of(2));
-  Handshake caller(theirs, {0, 1, 0, 1}), listener(ours);
+  Handshake caller(theirs, {0, 1, 0, 0, 1}), listener(ours);
   CHECK(!carry(caller, listener));
   CHECK(!listener.introduced());
   CHECK(caller.welcome() == Welcome::none);
@@ -72,7 +73,7 @@ TEST_CASE("what is no handshake") {
     Handshake listener(context);
     listener.take(text.data(), text.size());
     CHECK(!listener.introduced());
-    Handshake caller(context, {0, 1, 0, 1});
+    Handshake caller(context, {0, 1, 0, 0, 1});
     caller.take(text.data(), text.size());
     CHECK(caller.welcome() == Welcome::none);
   }

@@ -26,7 +26,7 @@ void check_none(const std::vector<std::string>& failures) {
 }  // namespace
 
 TEST_CASE("messages of all sizes between all ranks") {
-  for (const auto way : {by_tcp, by_unix_sockets})
+  for (const auto way : {by_tcp, by_tls, by_unix_sockets})
     for (const int ranks : {2, 4})
       check_none(run_tcp(
           ranks,
@@ -194,7 +194,7 @@ TEST_CASE("ranks with different keys") {
 }
 
 TEST_CASE("an idle rank sleeps, and a message wakes its thread") {
-  check_none(run_tcp(2, [](Transport& t) {
+  const auto sleep_and_wake = [](Transport& t) {
     exchange_all(t, {10});
     std::atomic<int> arrived{0};
     const bool wakes = t.watch([&] { arrived.fetch_add(1); });
@@ -212,7 +212,8 @@ TEST_CASE("an idle rank sleeps, and a message wakes its thread") {
       await(t, t.isend(0, Tag::up, "x", 1));
     }
     t.watch({});
-  }));
+  };
+  for (const auto way : {by_tcp, by_tls}) check_none(run_tcp(2, sleep_and_wake, way));
 }
 
 namespace {

@@ -31,6 +31,12 @@ inline transport::tcp::TcpOptions by_tcp(int = 0) {
   o.local_sockets = false;
   return o;
 }
+/// And encrypted.
+inline transport::tcp::TcpOptions by_tls(int = 0) {
+  transport::tcp::TcpOptions o = by_tcp();
+  o.encrypts = true;
+  return o;
+}
 /// Unix sockets alone.
 inline transport::tcp::TcpOptions by_unix_sockets(int = 0) {
   transport::tcp::TcpOptions o;

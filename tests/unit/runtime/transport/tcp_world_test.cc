@@ -9,7 +9,8 @@ using namespace hvd::testing;
 namespace {
 
 /// As run_world, with ranks that reach each other by TCP.
-void run_tcp_world(int size, int per_node, const std::function<void(Rank&)>& f) {
+void run_tcp_world(int size, int per_node, const std::function<void(Rank&)>& f,
+                   transport::tcp::TcpOptions (*way)(int) = by_tcp) {
 #if defined(__SANITIZE_THREAD__)
   per_node = 1;  // each of these threads maps its node's memory at another address: no order between them is seen
 #endif
@@ -24,7 +25,7 @@ void run_tcp_world(int size, int per_node, const std::function<void(Rank&)>& f) 
     threads.emplace_back([&, r] {
       try {
         const auto meets = world->open(r);
-        Rank rank(open_tcp(*meets, by_tcp()).transport, r, config);
+        Rank rank(open_tcp(*meets, way(r)).transport, r, config);
         f(rank);
       } catch (const std::exception& e) {
         const std::lock_guard lock(mutex);
@@ -51,10 +52,14 @@ void sum_all(Rank& rank, std::size_t elements, int round) {
 
 TEST_CASE("sums over nodes that TCP connects") {
   for (const Split s : worlds({{2, 1}, {3, 1}, {4, 2}, {3, 2}}))
-    run_tcp_world(s.size, s.per_node, [](Rank& rank) {
-      for (int round = 0; round < 3; ++round)
-        for (const std::size_t n : {1u, 1000u, 9000u, 300001u}) sum_all(rank, n, round);
-    });
+    for (const auto way : {by_tcp, by_tls})
+      run_tcp_world(
+          s.size, s.per_node,
+          [](Rank& rank) {
+            for (int round = 0; round < 3; ++round)
+              for (const std::size_t n : {1u, 1000u, 9000u, 300001u}) sum_all(rank, n, round);
+          },
+          way);
 }
 
 TEST_CASE("idle ranks are woken by a message") {
