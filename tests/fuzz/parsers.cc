@@ -32,6 +32,7 @@
 #include "wire/operation_record.h"
 #include "wire/payload_ready.h"
 #include "wire/pmix_message.h"
+#include "wire/relayed_frame.h"
 #include "wire/sim_channel.h"
 #include "wire/stack_picture.h"
 #include "wire/start_report.h"
@@ -253,6 +254,15 @@ void meeting(const std::string& s) {
   hold(encode(wire::decode_meeting_message(bytes)) == bytes);
 }
 
+void relayed(const std::string& s) {
+  const auto frame = wire::from_relayed(s);
+  hold(!frame || wire::relayed(frame->rank, frame->frame).body == s);
+}
+
+std::vector<std::string> relayed_samples() {
+  return {wire::relayed(3, {2, "\1abc"}).body, wire::relayed(0, {wire::guard_has_ended, {}}).body, "12345"};
+}
+
 std::vector<std::string> death_samples() {
   wire::DeathRecord full;
   full.rank = 1, full.pid = 77, full.host = "h\xff", full.cause = wire::Cause::exited, full.code = 3;
@@ -359,6 +369,7 @@ const std::vector<Parser>& parsers() {
                                  {"steps", steps, steps_samples},
                                  {"operations", operations, operations_samples},
                                  {"meeting", meeting, meeting_samples},
+                                 {"relayed", relayed, relayed_samples},
                                  {"bodies", bodies, body_samples},
                                  {"frames", frames, frame_samples},
                                  {"link", link_packets, link_samples},
