@@ -51,17 +51,20 @@ void ElasticJob::waits(int worker, double now) {
   WorkerRecord* w = find(worker);
   if (!w || w->gone || w->worker.stage != WorkerStage::starting) return;
   w->worker.stage = WorkerStage::waiting;
-  if (!first_waits_at_) first_waits_at_ = now;
+  if (!first_waits_at_ && !w->worker.place.is_spare) first_waits_at_ = now;
 }
 
 void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& members, double now) {
   const std::size_t before = world_.size();
   const bool first = epoch_ == 0;
-  int joined = 0;
+  int joined = 0, spares = 0;
   std::set<std::string> where;
   for (const std::int32_t m : members)
     if (WorkerRecord* w = find(m)) {
-      if (!first && w->worker.stage != WorkerStage::member) ++joined, where.insert(w->worker.place.host);
+      if (!first && w->worker.stage != WorkerStage::member) {
+        ++(w->was_spare ? spares : joined);
+        if (!w->was_spare) where.insert(w->worker.place.host);
+      }
       w->worker.stage = WorkerStage::member;
     }
   world_ = members;
@@ -70,6 +73,7 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
   too_few_since_.reset();
   if (!first) {
     ++resets_;
+    if (spares > 0) causes_.push_back(count_of(spares, "spare") + " took over");
     if (joined > 0)
       causes_.push_back(count_of(joined, "worker") + " joined on " + join({where.begin(), where.end()}, ", "));
     lines_.push_back(formatted("epoch {}: {} → {} ranks ({}){}{}{}", epoch, before, members.size(), sizes(),
@@ -126,11 +130,14 @@ bool ElasticJob::survives(const wire::DeathRecord& death, double now) {
     lines_.push_back(formatted("the same error has ended a worker {} times", same_words_));
     return false;
   }
-  const std::string name = was_member ? formatted("rank {}", place - world_.begin()) : std::string("a new worker");
+  const std::string name = was_member                 ? formatted("rank {}", place - world_.begin())
+                           : w->worker.place.is_spare ? std::string("a spare")
+                                                      : std::string("a new worker");
   causes_.push_back(name + " on " + w->worker.place.host + " " + story(death));
   if (const auto blocked = history_.failed(w->worker.place, now); !blocked || *blocked > 0)
-    lines_.push_back(formatted("slot {} of {} has failed again: it is left alone{}", w->worker.place.slot,
-                               w->worker.place.host, blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
+    lines_.push_back(formatted("{} {} of {} has failed again: it is left alone{}",
+                               w->worker.place.is_spare ? "spare" : "slot", w->worker.place.slot, w->worker.place.host,
+                               blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
   if (!was_member) return true;
   if (!broken_) broken_at_ = now;
   broken_ = true;
@@ -153,12 +160,13 @@ std::vector<ElasticWorker> ElasticJob::alive() const {
 
 WorldPlan ElasticJob::plan(double now) const {
   std::vector<ElasticWorker> all = alive();
-  const bool more_to_come =
-      std::any_of(all.begin(), all.end(), [](const ElasticWorker& w) { return w.stage == WorkerStage::starting; });
+  const bool more_to_come = std::any_of(all.begin(), all.end(), [](const ElasticWorker& w) {
+    return w.stage == WorkerStage::starting && !w.place.is_spare;
+  });
   // A healthy world is not stopped for each one of several that were started together.
   if (!broken_ && more_to_come && first_waits_at_ && now - *first_waits_at_ < door_seconds)
     for (ElasticWorker& w : all)
-      if (w.stage == WorkerStage::waiting) w.stage = WorkerStage::starting;
+      if (w.stage == WorkerStage::waiting && !w.place.is_spare) w.stage = WorkerStage::starting;
   return next_world(all, hosts_, limits_.world, history_.blocked(now));
 }
 
@@ -175,11 +183,22 @@ ElasticOrders ElasticJob::turn(double now) {
     return orders;
   }
   const WorldPlan next = plan(now);
+  promote(next, now, &orders);
   start(next, &orders);
   invite(next, &orders);
   dismiss(next.leave, now, &orders);
   check_limits(next, now, &orders);
   return orders;
+}
+
+void ElasticJob::promote(const WorldPlan& plan, double now, ElasticOrders* orders) {
+  for (const auto& [number, place] : plan.promote) {
+    WorkerRecord& w = workers_.at(number);
+    w.worker.place = place;
+    w.was_spare = true;
+    if (!first_waits_at_ && w.worker.stage == WorkerStage::waiting) first_waits_at_ = now;
+    orders->promoted.push_back(w.worker);
+  }
 }
 
 void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
@@ -188,8 +207,8 @@ void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
     workers_[worker.number] = {worker};
     orders->start.push_back(worker);
   }
-  if (!broken_ && !plan.start.empty())
-    orders->tell.assign(world_.begin(), world_.end());  // HostChange::none: it will be
+  const bool slots_fill = std::any_of(plan.start.begin(), plan.start.end(), [](const auto& p) { return !p.is_spare; });
+  if (!broken_ && slots_fill) orders->tell.assign(world_.begin(), world_.end());  // HostChange::none: it will be
 }
 
 void ElasticJob::invite(const WorldPlan& plan, ElasticOrders* orders) {

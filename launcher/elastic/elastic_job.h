@@ -2,8 +2,9 @@
 /// comes in, and the caller carries out what it decides.
 ///
 /// The rules: members go on with whom there is, at once.  Nobody waits for a new worker to import its libraries: it is
-/// taken in when it has called init().  A slot that fails twice is left alone.  The job ends when no member is left,
-/// when it has too few for too long, and when the same traceback ends workers three times.
+/// taken in when it has called init().  A spare has done that already: it is in the next world after a death.  A slot
+/// that fails twice is left alone.  The job ends when no member is left, when it has too few for too long, and when the
+/// same traceback ends workers three times.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -30,6 +31,7 @@ enum class HostChange : std::uint8_t { none = 0, removed = 1, added = 2, mixed =
 struct ElasticOrders {
   std::vector<std::string> lines;                   ///< for the user
   std::vector<ElasticWorker> start;                 ///< workers with new numbers
+  std::vector<ElasticWorker> promoted;              ///< spares that have got a slot
   std::optional<std::vector<std::int32_t>> invite;  ///< members of the next world, by rank; empty: nobody yet
   std::vector<int> tell;                            ///< workers that are to meet again at their next commit
   HostChange change = HostChange::none;             ///< what they are told; none: workers are being started
@@ -64,7 +66,7 @@ class ElasticJob {
  private:
   struct WorkerRecord {
     ElasticWorker worker;
-    bool gone = false, excused = false, stopped = false;
+    bool gone = false, excused = false, stopped = false, was_spare = false;
     std::optional<double> dismissed_at{};
   };
   WorkerRecord* find(int number);
@@ -72,6 +74,7 @@ class ElasticJob {
   std::vector<ElasticWorker> alive() const;
   WorldPlan plan(double now) const;
   void start(const WorldPlan& plan, ElasticOrders* orders);
+  void promote(const WorldPlan& plan, double now, ElasticOrders* orders);
   void invite(const WorldPlan& plan, ElasticOrders* orders);
   void dismiss(const std::vector<int>& workers, double now, ElasticOrders* orders);
   void check_limits(const WorldPlan& plan, double now, ElasticOrders* orders);

@@ -38,15 +38,28 @@ bool can_go_on(const Workers& ready, const std::vector<ElasticWorker>& alive, co
          (std::any_of(ready.begin(), ready.end(), has_state) || (limits.state_is_kept && all_are_new));
 }
 
+/// The spare of that host that is to get its next free slot: rather one that has called init().
+ElasticWorker* spare_of(std::vector<ElasticWorker>& workers, const std::string& host) {
+  ElasticWorker* best = nullptr;
+  for (ElasticWorker& w : workers)
+    if (w.place.is_spare && w.place.host == host && (!best || (!is_ready(best) && is_ready(&w)))) best = &w;
+  return best;
+}
+
+bool has_worker(const std::vector<ElasticWorker>& workers, const SlotPlace& place) {
+  return std::any_of(workers.begin(), workers.end(), [&](const ElasticWorker& w) { return w.place == place; });
+}
+
 }  // namespace
 
-WorldPlan next_world(const std::vector<ElasticWorker>& alive, const std::vector<ElasticHost>& hosts,
-                     const WorldLimits& limits, const std::set<SlotPlace>& blocked) {
+WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts, const WorldLimits& limits,
+                     const std::set<SlotPlace>& blocked) {
   const auto most = static_cast<std::size_t>(limits.most.value_or(std::numeric_limits<int>::max()));
   Workers staying, homeless;
   for (const ElasticWorker& w : alive) {
     const auto host =
         std::find_if(hosts.begin(), hosts.end(), [&](const ElasticHost& h) { return h.name == w.place.host; });
+    if (w.place.is_spare && host != hosts.end()) continue;
     const bool has_slot = host != hosts.end() && w.place.slot < host->slots;
     (has_slot && staying.size() < most ? staying : homeless).push_back(&w);
   }
@@ -55,11 +68,21 @@ WorldPlan next_world(const std::vector<ElasticWorker>& alive, const std::vector<
   for (const ElasticHost& host : hosts)
     for (int slot = 0; slot < host.slots && count < most; ++slot) {
       const SlotPlace place{host.name, slot};
-      if (blocked.contains(place)) continue;
-      if (std::any_of(alive.begin(), alive.end(), [&](const ElasticWorker& w) { return w.place == place; })) continue;
-      plan.start.push_back(place);
+      if (blocked.contains(place) || has_worker(alive, place)) continue;
       ++count;
+      if (ElasticWorker* const spare = spare_of(alive, host.name)) {
+        spare->place = place;
+        plan.promote.emplace_back(spare->number, place);
+        staying.push_back(spare);
+      } else {
+        plan.start.push_back(place);
+      }
     }
+  for (const ElasticHost& host : hosts)
+    for (int i = 0; i < limits.spares; ++i)
+      if (const SlotPlace place{host.name, i, true}; !blocked.contains(place) && !has_worker(alive, place))
+        plan.start.push_back(place);
+  std::sort(staying.begin(), staying.end());  // as they are in `alive`
   Workers ready = ready_ones(staying);
   if (!can_go_on(ready, alive, limits) && std::any_of(homeless.begin(), homeless.end(), has_state)) {
     plan.holds_on = true;  // the state is with them, or the numbers are

@@ -1,19 +1,22 @@
 /// @file next_world.h — who is in the next world of an elastic job.  Pure.
 ///
 /// A worker is a process that trains (with its guard): its number is its own for its life, its rank is what each world
-/// says.  A slot is a place for one worker on a host.
+/// says.  A slot is a place for one worker on a host.  A spare is a worker without a slot: it waits in its first init()
+/// until one of its host is free.
 #pragma once
 #include <compare>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hvd::launcher {
 
 struct SlotPlace {
   std::string host;
-  int slot = 0;  ///< from 0
+  int slot = 0;           ///< from 0
+  bool is_spare = false;  ///< a spare's: its number among the host's spares
   auto operator<=>(const SlotPlace&) const = default;
 };
 
@@ -33,6 +36,7 @@ struct WorldLimits {
   int least = 1;
   std::optional<int> most{};   ///< nothing: as many as there are slots
   bool state_is_kept = false;  ///< outside the ranks, by --state-dir: all of them may be new
+  int spares = 0;              ///< on each host
 };
 
 struct ElasticHost {
@@ -41,19 +45,20 @@ struct ElasticHost {
 };
 
 struct WorldPlan {
-  std::vector<int> members;      ///< by rank; fewer than the limit where there are not enough
-  std::vector<SlotPlace> start;  ///< where workers are to be started
-  std::vector<int> leave;        ///< not in the world, and not to be
-  bool suffices = false;         ///< members are as many as the limit asks for
-  bool holds_on = false;         ///< the hosts named would leave too few: those that are there stay for now
+  std::vector<int> members;                        ///< by rank; fewer than the limit where there are not enough
+  std::vector<SlotPlace> start;                    ///< where workers are to be started, spares last
+  std::vector<std::pair<int, SlotPlace>> promote;  ///< spares that have got a slot: by number
+  std::vector<int> leave;                          ///< not in the world, and not to be
+  bool suffices = false;                           ///< members are as many as the limit asks for
+  bool holds_on = false;  ///< the hosts named would leave too few: those that are there stay for now
 };
 
 /// Members keep their order and come first on their host; ranks of a host stand together; a new one is rank 0 only
 /// where no member lives.  Members whose slot is gone leave, but not before others have the state and are enough.
 /// @param alive    members by their rank, then others by age
 /// @param hosts    those that may be used, in the order in which they are filled
-/// @param blocked  slots where nobody is to be started
-WorldPlan next_world(const std::vector<ElasticWorker>& alive, const std::vector<ElasticHost>& hosts,
-                     const WorldLimits& limits, const std::set<SlotPlace>& blocked);
+/// @param blocked  places where nobody is to be started, and slots that no spare is to get
+WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts, const WorldLimits& limits,
+                     const std::set<SlotPlace>& blocked);
 
 }  // namespace hvd::launcher

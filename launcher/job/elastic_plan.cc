@@ -11,12 +11,21 @@ namespace hvd::launcher {
 
 std::optional<ElasticPlan> elastic_plan(const Settings& settings, const Allocation& allocation, int np) {
   const std::optional<int> least = settings.integer("min-np"), most = settings.integer("max-np");
-  if (!least && !most && !settings.has("host-discovery-script")) return std::nullopt;
+  const int spares = settings.integer("spares").value_or(0);
+  if (!least && !most && !settings.has("host-discovery-script")) {
+    if (spares > 0)
+      throw Error(Code::usage, "--spares", "only ranks of an elastic job are replaced",
+                  "add --min-np, --max-np or --host-discovery-script, or leave out --spares");
+    return std::nullopt;
+  }
+  if (spares > 0 && settings.text("gpus") == "own")
+    throw Error(Code::usage, "--spares", "a spare does not know yet which GPU will be its own",
+                "add --gpus all, where hvd.local_rank() says which, or leave out --spares");
   if (settings.text("launcher") == "mpirun" || !settings.text("mpi-args").empty())
     throw Error(Code::usage, "--launcher", "mpirun cannot start ranks later, so an elastic job does without it",
                 "leave out --launcher mpirun and --mpi-args");
   ElasticPlan plan;
-  plan.limits.world = {least.value_or(np), most, !settings.text("state-dir").empty()};
+  plan.limits.world = {least.value_or(np), most, !settings.text("state-dir").empty(), spares};
   plan.limits.wait_seconds = settings.number("elastic-timeout");
   plan.limits.most_resets = settings.integer("reset-limit");
   if (plan.limits.world.least > np)

@@ -15,6 +15,7 @@ struct MappedRank {
   int local_rank = 0, local_size = 1;
   int cross_rank = 0, cross_size = 1;
   std::optional<placement::RankResources> share;  ///< cores, GPU, card; nothing: that host decides
+  bool is_spare = false;                          ///< of an elastic job: bound to nothing
 };
 
 struct MappedHost {

@@ -73,6 +73,11 @@ void ElasticPart::carry_out(const ElasticOrders& orders) {
   if (is_over_) return;
   if (!orders.end.empty()) return callbacks_.end(orders.end);
   to_start_.insert(to_start_.end(), orders.start.begin(), orders.start.end());
+  for (const ElasticWorker& worker : orders.promoted) {
+    job_.elastic->places[worker.number] = worker.place;
+    for (ElasticWorker& waits : to_start_)
+      if (waits.number == worker.number) waits.place = worker.place;
+  }
   if (orders.invite) session_.invite(*orders.invite);
   for (const int number : orders.tell) session_.tell_host_change(number, static_cast<char>(orders.change));
   for (const int number : orders.dismiss) session_.dismiss(number);  // it may not have been started yet
@@ -126,17 +131,21 @@ int ElasticPart::add_host(const std::string& name) {
 }
 
 MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
-  MappedRank rank{worker.number, host, 0, 1, 0, 1, {}};
+  MappedRank rank{worker.number, host, 0, 1, 0, 1, {}, worker.place.is_spare};
   std::set<int> taken;
   for (const MappedRank& other : job_.map.ranks) {
-    if (other.host != host) continue;
+    if (other.host != host || other.is_spare) continue;
     rank.local_size = std::max(rank.local_size, other.local_size);
     if (session_.ranks()[static_cast<std::size_t>(other.rank)].stage < RankStage::ended) taken.insert(other.local_rank);
+  }
+  if (rank.is_spare) {
+    rank.local_rank = rank.local_size++;
+    return rank;
   }
   while (taken.contains(rank.local_rank)) ++rank.local_rank;
   rank.local_size = std::max(rank.local_size, rank.local_rank + 1);
   for (const MappedRank& other : job_.map.ranks)  // of the one whose place it takes
-    if (other.host == host && other.local_rank == rank.local_rank) rank.share = other.share;
+    if (other.host == host && !other.is_spare && other.local_rank == rank.local_rank) rank.share = other.share;
   return rank;
 }
 

@@ -80,6 +80,7 @@ wire::RankManifest rank_manifest(const Job& job, const MappedRank& p, const Mani
     m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode)};
     if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
   }
+  if (p.is_spare) m.placement.planned = true;  // with nothing in the plan
   m.placement.gpu_mode = job.settings.text("gpus");
   m.placement.share_gpus = job.settings.flag("share-gpus");
   m.placement.bind = job.settings.flag("bind");

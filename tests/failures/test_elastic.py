@@ -116,6 +116,26 @@ def test_the_same_error_again_and_again_ends_the_job(tmp_path: pathlib.Path) -> 
     assert "AssertionError: a bug" in done.stderr
 
 
+def test_spares(tmp_path: pathlib.Path) -> None:
+    """Two deaths: each time a spare gets the slot, and another spare is started."""
+    pause = {"ELASTIC_PAUSE": "0.2"}
+    done = job(tmp_path, 2, "--min-np", "2", "--spares", "1", ELASTIC_KILL="[[8, [1]], [16, [0]]]", **pause)
+    assert result(done)["size"] == 2
+    assert done.stderr.count("2 → 2 ranks") == done.stderr.count("1 spare took over") == 2, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--spares", "1"], "only ranks of an elastic job are replaced"),
+        (["--spares", "1", "--min-np", "1", "--gpus", "own"], "which GPU will be its own"),
+    ],
+)
+def test_spares_refused(tmp_path: pathlib.Path, words: list[str], said: str) -> None:
+    done = job(tmp_path, 2, *words)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
 def test_reset_limit(tmp_path: pathlib.Path) -> None:
     done = job(tmp_path, 3, "--min-np", "1", "--reset-limit", "1", ELASTIC_KILL="[[5, [2]], [8, [1]]]")
     assert done.returncode == 4, done.stderr

@@ -65,6 +65,7 @@ RUN_KEYWORDS = {
     "max_np": ("--max-np", "integer"),
     "slots": ("--slots-per-host", "integer"),
     "state_dir": ("--state-dir", "text"),
+    "spares": ("--spares", "integer"),
     "reset_limit": ("--reset-limit", "integer"),
     "cooldown_range": ("--blacklist-cooldown-range", "pair"),
     "use_mpi": ("--mpi", "flag"),

@@ -68,6 +68,43 @@ TEST_CASE("elastic job: survivors go on at once; a new worker comes in when it i
   CHECK(job.turn(21).lines.at(0) == "epoch 3: 2 → 3 ranks (a 3): 1 worker joined on a");
 }
 
+TEST_CASE("elastic job: a spare that waits is in the very next world") {
+  ElasticJob job = job_of(2, 2, {{2, {}, false, 1}, 600, {}});
+  ElasticOrders orders = job.turn(1);  // of job_of(): the spare was ordered there
+  CHECK(orders.start.empty());
+  CHECK(orders.tell.empty());
+  job.waits(2, 5);
+  orders = job.turn(5);
+  CHECK_FALSE(orders.invite);  // nobody is interrupted for it
+  CHECK(orders.tell.empty());
+  CHECK(job.survives(killed(1), 10));
+  orders = job.turn(10);
+  CHECK(orders.invite == Ranks{0, 2});
+  REQUIRE(orders.promoted.size() == 1);
+  CHECK(orders.promoted[0].number == 2);
+  CHECK(orders.promoted[0].place == SlotPlace{"a", 1});
+  REQUIRE(orders.start.size() == 1);
+  CHECK(orders.start[0].number == 3);
+  CHECK(orders.start[0].place == SlotPlace{"a", 0, true});
+  job.met(2, {0, 2}, 10.5);
+  orders = job.turn(11);
+  REQUIRE(orders.lines.size() == 1);
+  CHECK(orders.lines[0] ==
+        "epoch 2: 2 → 2 ranks (a 2), 0.50 s after: rank 1 on a was killed by signal 9 (SIGKILL); 1 spare took over");
+  // One that still imports is waited for, as a new worker is.
+  CHECK(job.survives(killed(0), 20));
+  orders = job.turn(20);
+  CHECK(orders.invite == Ranks{});  // two are asked for
+  REQUIRE(orders.promoted.size() == 1);
+  CHECK(orders.promoted[0].number == 3);
+  job.waits(3, 21);
+  CHECK(job.turn(21).invite == Ranks{2, 3});
+  job.met(3, {2, 3}, 21);
+  CHECK(job.survives(finished(2), 30));
+  orders = job.turn(30);
+  CHECK(orders.dismiss == std::vector<int>{4});  // the third spare
+}
+
 TEST_CASE("elastic job: a second death during a recovery; one of who was to come in") {
   ElasticJob job = job_of(4, 4, {{1, {}}, 600, {}});
   CHECK(job.survives(killed(0), 1));

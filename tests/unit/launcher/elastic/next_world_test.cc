@@ -42,6 +42,28 @@ TEST_CASE("next world: not more than may be, and nobody in a blocked slot") {
   CHECK(plan.start == std::vector<SlotPlace>{{"a", 2}, {"a", 3}});
 }
 
+TEST_CASE("next world: a spare gets the slot that is free on its host, and another spare is started") {
+  const auto spare = [](int number, const std::string& host, int i, WorkerStage stage) {
+    return ElasticWorker{number, {host, i, true}, stage};
+  };
+  const std::vector<ElasticWorker> alive{worker(0, "a", 0), worker(1, "b", 0), spare(4, "a", 0, starting),
+                                         spare(5, "a", 1, waiting), spare(6, "b", 0, waiting)};
+  WorldPlan plan = next_world(alive, {{"a", 2}, {"b", 1}}, {.spares = 2}, {});
+  CHECK(plan.members == Numbers{0, 5, 1});  // not 4, which still imports
+  REQUIRE(plan.promote.size() == 1);
+  CHECK(plan.promote[0] == std::pair{5, SlotPlace{"a", 1}});
+  CHECK(plan.start == std::vector<SlotPlace>{{"a", 1, true}, {"b", 1, true}});
+  CHECK(plan.leave.empty());
+  plan = next_world(alive, {{"a", 2}, {"b", 1}}, {.most = 2, .spares = 1}, {});
+  CHECK(plan.members == Numbers{0, 1});  // no more may be
+  CHECK(plan.promote.empty());
+  plan = next_world(alive, {{"a", 2}, {"b", 1}}, {.spares = 1}, {{"a", 1}});
+  CHECK(plan.members == Numbers{0, 1});  // a slot that has failed twice
+  plan = next_world(alive, {{"b", 1}}, {}, {});
+  CHECK(plan.leave == Numbers{0, 4, 5});  // with their host
+  CHECK(plan.promote.empty());
+}
+
 TEST_CASE("next world: a host that is named no more is left, once others have the state") {
   const std::vector<ElasticHost> hosts{{"b", 1}};
   SUBCASE("others have it") {
@@ -93,6 +115,9 @@ TEST_CASE("next world at random: what holds for every world") {
     });
     WorldLimits limits{1 + below(4), {}, below(2) == 0};
     if (below(2)) limits.most = limits.least + below(5);
+    limits.spares = below(3);
+    for (const char* name : {"b", "d", "a"})
+      if (below(3) == 0) alive.push_back({number += 1, {name, 0, true}, WorkerStage{below(2)}});
     const WorldPlan plan = next_world(alive, hosts, limits, {});
     CAPTURE(round);
     std::map<int, const ElasticWorker*> by_number;
@@ -125,12 +150,27 @@ TEST_CASE("next world at random: what holds for every world") {
       if (somebody || !limits.state_is_kept)
         CHECK(by_number[plan.members[0]]->stage == member);  // rank 0 has the state
     }
-    if (limits.most && !plan.holds_on) CHECK(static_cast<int>(plan.members.size() + plan.start.size()) <= *limits.most);
+    const auto slots = std::count_if(plan.start.begin(), plan.start.end(), [](const auto& p) { return !p.is_spare; });
+    if (limits.most && !plan.holds_on) CHECK(static_cast<int>(plan.members.size()) + slots <= *limits.most);
+    std::vector<ElasticWorker> placed = alive;
+    for (const auto& [promoted, place] : plan.promote)
+      for (ElasticWorker& w : placed)
+        if (w.number == promoted) {
+          CHECK(w.place.is_spare);
+          CHECK(w.place.host == place.host);
+          w.place = place;
+        }
+    std::set<SlotPlace> taken;
+    for (const ElasticWorker& w : placed) CHECK(taken.insert(w.place).second);
     for (const SlotPlace& place : plan.start) {
-      CHECK(std::none_of(alive.begin(), alive.end(), [&](const ElasticWorker& w) { return w.place == place; }));
-      CHECK(std::any_of(hosts.begin(), hosts.end(),
-                        [&](const ElasticHost& h) { return h.name == place.host && place.slot < h.slots; }));
+      CHECK(taken.insert(place).second);
+      CHECK(std::any_of(hosts.begin(), hosts.end(), [&](const ElasticHost& h) {
+        return h.name == place.host && place.slot < (place.is_spare ? limits.spares : h.slots);
+      }));
     }
+    for (const int m : plan.members)
+      CHECK(std::any_of(placed.begin(), placed.end(),
+                        [&](const ElasticWorker& w) { return w.number == m && !w.place.is_spare; }));
     for (const int gone : plan.leave)
       CHECK(std::find(plan.members.begin(), plan.members.end(), gone) == plan.members.end());
     // Nobody with the state leaves where that would leave none with it.
