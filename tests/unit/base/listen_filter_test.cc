@@ -39,19 +39,23 @@ bool lets_in(const std::vector<sock_filter>& code, const std::string& source, co
     std::memcpy(ip + 8, from.data(), 16);
     std::memcpy(ip + 24, to.data(), 16);
   }
+  const auto byte_at = [&](std::uint32_t offset) {
+    const std::uint32_t network = static_cast<std::uint32_t>(SKF_NET_OFF);
+    return offset >= network ? ip + (offset - network) : tcp + (offset < 20 ? offset : 0);
+  };
   std::uint32_t a = 0, x = 0, memory[BPF_MEMWORDS] = {};
   for (std::size_t at = 0; at < code.size(); ++at) {
     const sock_filter& one = code[at];
-    const std::uint32_t network = static_cast<std::uint32_t>(SKF_NET_OFF);
-    const unsigned char* const byte = one.k >= network ? ip + (one.k - network) : tcp + (one.k < 20 ? one.k : 0);
     const std::uint32_t right = BPF_SRC(one.code) == BPF_X ? x : one.k;
     switch (one.code) {
       case BPF_LD | BPF_B | BPF_ABS:
-        a = *byte;
+        a = *byte_at(one.k);
         break;
-      case BPF_LD | BPF_W | BPF_ABS:
+      case BPF_LD | BPF_W | BPF_ABS: {
+        const unsigned char* const byte = byte_at(one.k);
         a = static_cast<std::uint32_t>(byte[0]) << 24 | byte[1] << 16 | byte[2] << 8 | byte[3];
         break;
+      }
       case BPF_LD | BPF_MEM:
         a = memory[one.k];
         break;

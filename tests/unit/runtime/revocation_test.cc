@@ -125,7 +125,7 @@ class Job {
       const Fd seat = desk_.add(r);
       const pid_t pid = ::fork();
       if (pid == 0) {
-        desk_.clear();
+        desk_ = {};  // the sockets are its parent's
         ::setenv("HVD_MEETING_FD", std::to_string(seat.get()).c_str(), 1);
         ::setenv("HVD_RANKS_PER_NODE", std::to_string(form.per_node).c_str(), 1);
         ::setenv("HVD_INIT_TIMEOUT", "30", 1);

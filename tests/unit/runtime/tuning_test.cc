@@ -153,7 +153,8 @@ TEST_CASE("tuning: a file that is of no use is no error") {
 
 TEST_CASE("tuning: all ranks change at the same batch, and the bits stay the same") {
   const TuningFolder folder;
-  for (const auto& [size, per_node] : {std::pair{2, 1}, {4, 2}, {3, 1}, {3, 3}}) {
+  for (const auto& shape : {std::pair{2, 1}, {4, 2}, {3, 1}, {3, 3}}) {
+    const int size = shape.first, per_node = shape.second;
     CAPTURE(size);
     Config config;
     config.set("HOROVOD_AUTOTUNE", "1").set("HOROVOD_AUTOTUNE_LOG", folder.file("log.csv"));

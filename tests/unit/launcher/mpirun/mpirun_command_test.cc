@@ -57,7 +57,9 @@ TEST_CASE("mpirun: a quick start leaves out, and never names what must be there"
   CHECK(five.size() == 1);
   CHECK(four.at("HWLOC_COMPONENTS") == five.at("HWLOC_COMPONENTS"));
   CHECK(four.size() > 10);
-  for (const auto& [name, value] : four) {
+  for (const auto& setting : four) {
+    const std::string& name = setting.first;
+    const std::string& value = setting.second;
     CAPTURE(name);
     CHECK((name == "HWLOC_COMPONENTS" ? value.starts_with("-") : name.starts_with("OMPI_MCA_") && value[0] == '^'));
   }
