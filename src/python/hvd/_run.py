@@ -60,6 +60,7 @@ def run(
     max_np: int | None = None,
     *,
     state_dir: str | None = None,
+    spares: int | None = None,
     only: int | None = None,
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
 ) -> list[Any]:
