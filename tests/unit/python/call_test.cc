@@ -31,7 +31,7 @@ struct Library {
   std::vector<std::string> names;
   std::uint32_t flags = 0;
   int submission = HVD_OK, outcome = HVD_OK;
-  int released = 0;
+  int released = 0, parts_open = 0;
 } library;
 
 void open_library() {
@@ -55,6 +55,8 @@ void open_library() {
   };
   runtime.free = [](void* data) { std::free(data); };
   runtime.release = [](hvd_handle) { return ++library.released, int{HVD_OK}; };
+  runtime.part_begin = [](int) { ++library.parts_open; };
+  runtime.part_end = [](int) { --library.parts_open; };
   runtime.last_error = []() -> const char* { return "the library's words"; };
 }
 
@@ -130,6 +132,7 @@ TEST_CASE("call: it finishes once, on another thread, and the first failure stay
     call.finish_later(on_gpu);
     REQUIRE(ended.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
     CHECK(library.released == 5);
+    CHECK(library.parts_open == 0);  // it has told that it waits, and no longer
     CHECK(call.status_ == HVD_PEER_LOST);
     CHECK(call.why_ == "the library's words");
   }
