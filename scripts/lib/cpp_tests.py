@@ -46,7 +46,7 @@ def run_together(
         old.unlink()
     argv = ["meson", "test", "-C", str(build), "--no-rebuild", "--num-processes=2", "--timeout-multiplier=3"]
     argv += [f"--logbase={base}", *(["--wrapper=" + " ".join(wrapper)] if wrapper else [])]
-    _, said = context.command([*argv, *(test["name"] for test in tests)], 1200, env, quiet=True)
+    _, said = context.command([*argv, *(test["name"] for test in tests)], 2400, env, quiet=True)
     records = {}
     for log in (build / "meson-logs").glob(base + "*.json"):
         for record in map(json.loads, log.read_text().splitlines()):
