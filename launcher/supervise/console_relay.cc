@@ -47,7 +47,12 @@ void ConsoleRelay::refuse(int caller, ConsoleRefusal why, std::string_view text)
 
 void ConsoleRelay::take(int rank, std::string_view body) {
   const auto it = caller_of_.find(rank);
-  if (body.empty() || it == caller_of_.end()) return;
+  if (body.empty()) return;
+  if (it == caller_of_.end()) {  // nobody is there: the rank must not stand still for nobody
+    if (static_cast<ConsoleOutput>(body[0]) == ConsoleOutput::open)
+      session_.send_to_console(rank, body_of(ConsoleInput::leave));
+    return;
+  }
   const int caller = it->second;
   const std::string_view rest = body.substr(1);
   switch (static_cast<ConsoleOutput>(body[0])) {

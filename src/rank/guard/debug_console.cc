@@ -51,7 +51,8 @@ void DebugConsole::take(std::string_view body, pid_t pid, Outbox& outbox) {
       input_ended_ = true;
       return;
     case ConsoleInput::leave:
-      return shut(outbox);
+      if (is_open()) shut(outbox);  // else its end has been told, and another's may have begun since
+      return;
   }
 }
 
@@ -107,7 +108,8 @@ void DebugConsole::add_fds(std::vector<pollfd>& fds, const Outbox& outbox) const
   if (state_ == State::connected) fds.push_back({link_.get(), POLLIN, 0});
   if (state_ != State::open) return;
   const int wanted = (outbox.is_full() ? 0 : POLLIN) | (typed_.empty() ? 0 : POLLOUT);
-  fds.push_back({link_.get(), static_cast<short>(wanted), 0});
+  // With nothing wanted, a link that the rank has closed would wake us again and again.
+  if (wanted != 0) fds.push_back({link_.get(), static_cast<short>(wanted), 0});
 }
 
 void DebugConsole::step(Outbox& outbox, Clock::time_point now) {
