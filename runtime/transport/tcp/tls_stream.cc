@@ -71,8 +71,8 @@ TlsStream::~TlsStream() = default;
 // ---- out
 
 void TlsStream::write(const char* data, std::size_t bytes) {
-  if (out_from_ == out_.size()) {
-    out_.clear();
+  if (out_from_ == out_.size() || out_from_ >= out_bytes) {  // a kernel that is behind may never take all that waits
+    out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(out_from_));
     out_from_ = 0;
   }
   out_.insert(out_.end(), data, data + bytes);

@@ -42,6 +42,8 @@ class TlsStream final : public ByteStream {
   ssize_t receive(const iovec* parts, int count, bool asks_kernel) override;
   bool pending() const override;
   std::size_t read_ahead() const override;
+  /// Bytes of memory that what waits for the kernel takes: bounded, however slow the other end is.
+  std::size_t waiting_memory() const { return out_.capacity(); }
 
  private:
   friend struct TlsInOut;
