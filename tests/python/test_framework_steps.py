@@ -16,6 +16,11 @@ sys.path.insert(0, TESTS)
 from support.steps import own_steps
 import numpy as np
 
+def rows(late):
+    for _ in range(24):
+        if late: time.sleep(0.03)
+        yield np.ones((4, 8), "float32")
+
 def show():
     print("steps", hvd.rank(), json.dumps([s._asdict() for s in own_steps()]), flush=True)
 """
@@ -112,11 +117,7 @@ TAPE = (
 import tensorflow as tf
 import hvd.tensorflow as hvd
 hvd.init()
-def rows():
-    for _ in range(24):
-        if hvd.rank() == 1: time.sleep(0.03)
-        yield np.ones((4, 8), "float32")
-batches = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((4, 8), tf.float32))
+batches = tf.data.Dataset.from_generator(lambda: rows(late=hvd.rank() == 1), output_signature=tf.TensorSpec((4, 8), tf.float32))
 weights = tf.Variable(tf.ones((8, 1)))
 
 @tf.function
@@ -144,16 +145,12 @@ WATCHED = (
 import hvd.numpy as hvd
 from hvd import data
 hvd.init()
-def rows():
-    for _ in range(24):
-        if hvd.rank() == 1: time.sleep(0.03)
-        yield np.ones(8)
 
 class Loader(BASES):
     def __len__(self):
         return 24
     def _iterate(self):
-        return rows()
+        return rows(late=hvd.rank() == 1)
 
 for batch in BATCHES:
     hvd.allreduce(batch, name="gradient")
@@ -168,7 +165,7 @@ show()
     [
         ("data.BaseDataLoader", "Loader()"),
         ("data.AsyncDataLoaderMixin, data.BaseDataLoader", "Loader(async_loader_queue_size=2)"),
-        ("data.BaseDataLoader", "data.watched(rows())"),
+        ("data.BaseDataLoader", "data.watched(rows(late=hvd.rank() == 1))"),
     ],
     ids=["loader", "asynchronous", "watched"],
 )
