@@ -156,6 +156,21 @@ TEST_CASE("diagnosis: what each of many operations costs is latency, whichever r
   CHECK(d.findings[0].ranks.empty());
 }
 
+TEST_CASE("diagnosis: a difference as cores of one machine have it names nobody") {
+  const auto first_cause = [](double computing, double longer) {
+    SimulatedJob job{.ranks = 2, .noise = 0.01, .hiccup_share = 0};
+    job.plant = [=](int r, int, Work& w) {
+      w = {.input = 0, .computing = computing + (r == 1 ? longer : 0), .moved = 0.1, .operations = 2};
+    };
+    const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+    INFO(words_of(d));
+    return d.findings[0].cause;
+  };
+  CHECK(first_cause(4.5, 0.8) == SlowCause::balanced);
+  CHECK(first_cause(4.5, 1.2) == SlowCause::straggler);
+  CHECK(first_cause(2, 0.8) == SlowCause::straggler);  // of so short a step it is much
+}
+
 TEST_CASE("diagnosis: in words") {
   SimulatedJob job{.ranks = 16, .steps = 1842, .noise = 0.0, .hiccup_share = 0};
   job.plant = [](int r, int s, Work& w) { w.computing = 150, w.input = r == 5 && s % 14 != 0 ? 58 : 0; };
