@@ -216,16 +216,25 @@ void Engine::arm(bool on) {
 void Engine::arrived() {
   if (stop_.load(std::memory_order_seq_cst) || doorbell_->polling.load(std::memory_order_seq_cst) > 0) return;
   std::unique_lock lock(drive_, std::try_to_lock);
-  if (!lock) {  // who drives may have looked already
-    doorbell_->ring_always();
-    return;
-  }
   bool moved = false;
-  for (Backoff backoff = Backoff::of_engine(spare_); backoff.spin();)
+  for (Backoff backoff = Backoff::of_engine(spare_); lock;) {
     if (step()) {
       moved = true;
       backoff.reset();
+    } else if (!backoff.spin()) {
+      break;
+    } else {  // the rank's own thread may be on this core, on its way to wait: then that drives
+      lock.unlock();
+      sched_yield();
+      if (doorbell_->polling.load(std::memory_order_seq_cst) > 0) break;
+      lock.try_lock();
     }
+  }
+  if (!lock) {  // who drives may have looked already
+    if (moved) end_deep_sleep();
+    if (doorbell_->polling.load(std::memory_order_seq_cst) == 0) doorbell_->ring_always();
+    return;
+  }
   const bool more = busy();
   lock.unlock();
   if (moved) end_deep_sleep();  // somebody may wait for others now
@@ -279,7 +288,7 @@ void Engine::look(ProcessSet& set) {
 
 /// Drives until the operation has ended, or nothing has moved for about a millisecond.  While counted as polling.
 bool Engine::poll_for(Operation& op, WaitTimer& waited) {
-  Backoff backoff = Backoff::of_caller(crowded_);
+  Backoff backoff = Backoff::of_caller(crowded_ || many_nodes_);
   while (!op.done()) {
     bool moved = false;
     drive(&op, moved);
@@ -346,7 +355,10 @@ void Engine::run() {
         naps_ = 0;
         continue;
       }
-      if (backoff.spin()) continue;
+      if (backoff.spin()) {
+        if (many_nodes_) sched_yield();  // else it may keep the rank's own thread from this core
+        continue;
+      }
       watch();
       check_stalls();
       bool more;

@@ -11,7 +11,8 @@ namespace hvd::memory {
 
 class Backoff {
  public:
-  /// @param spins  pauses, of about 35 ns each, before the first yield.
+  /// @param spins  pauses before the first yield; fewer where what is looked at in between takes longer than a pause,
+  /// such as sockets: they last for spins x pause_ns at the most.
   explicit Backoff(int spins) : spins_(spins) {}
   /// In a caller that waits.  @p crowded: more ranks than cores on this node; whoever we wait for may need our core.
   /// It yields long before it sleeps: where the scheduler has put both on one core, each exchange costs two such spins.
@@ -25,11 +26,7 @@ class Backoff {
 
   /// One pause.  False once about a millisecond has passed since reset(): time to sleep.
   bool pause() {
-    if (pauses_ < spins_) {
-      ++pauses_;
-      cpu_relax();
-      return true;
-    }
+    if (spin()) return true;
     const std::int64_t now = now_ns();
     if (since_ == 0) since_ = now;
     if (now - since_ > 1000000) return false;
@@ -41,14 +38,24 @@ class Backoff {
   bool spin() {
     if (pauses_ >= spins_) return false;
     ++pauses_;
+    if (pauses_ % looks == 0 && too_long()) pauses_ = spins_;
     cpu_relax();
     return true;
   }
 
  private:
   static constexpr int many = 2000, some = 500, few = 50;
+  static constexpr int looks = 8;  ///< pauses from one look at the clock to the next
+  static constexpr std::int64_t pause_ns = 35;
+
+  bool too_long() {
+    const std::int64_t now = now_ns();
+    if (pauses_ == looks) spins_since_ = now;
+    return now - spins_since_ > spins_ * pause_ns;
+  }
+
   int spins_, pauses_ = 0;
-  std::int64_t since_ = 0;
+  std::int64_t spins_since_ = 0, since_ = 0;
 };
 
 }  // namespace hvd::memory
