@@ -1,17 +1,24 @@
 #!/usr/bin/env python3
-"""Allreduce between hosts, side by side: hosts.py HVD_BENCH [--hosts N] [--slots N] [--rounds N] [--only ROW …] (root).
+"""Between hosts, side by side: hosts.py [--limit none 1gbit …] [--horovod VENV] [--hosts N] [--slots N] [--only ROW …] (root).
 
-HVD_BENCH is the hvd-bench of a build folder (optimised). Hosts are network namespaces of this machine (tests/netns). Prints
-for each row microseconds, least and median, of ours over TCP, encrypted (tls), ours over MPI, plain MPI in the same runs, and,
-between two hosts, of raw sockets: a ping-pong, and a tensor sent both ways at once. The contenders take turns, round by round.
+Hosts are network namespaces of this machine (tests/netns). Prints a table for each limit of their cards: microseconds, the
+least and the median of the rounds. From C: ours over TCP, encrypted (tls), ours over MPI, plain MPI in the same runs, and,
+between two hosts, raw sockets: a ping-pong, and a tensor sent both ways at once. From torch: ours, gloo, DDP and, where a venv
+with it is named, Horovod over MPI. The contenders take turns, round by round. `scripts/compare --hosts N` is the same program.
+
+A limit is what tc takes: a rate (1gbit), a delay of all that is sent (1ms), a loss (0.1%). Delay and loss need the kernel's
+sch_netem; where it is missing the table says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import pathlib
 import statistics
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -62,62 +69,160 @@ for title, work, bytes, turns in (("4 B", ping, 4, 500), ("1 MiB", both_ways, 1 
     rows.append({"title": title, "wire": {"min": times[0], "median": times[len(times) // 2]}})
 if server: print("FIGURES " + json.dumps({"rows": rows}))
 """
+TORCH = {  # row → (job of ranks.py, its contenders, what its figures are called in the table)
+    "torch-sizes": (["sizes"], ["hvd", "gloo", "Horovod"], "allreduce of {}, from torch"),
+    "torch-moves": (["moves"], ["hvd", "gloo", "Horovod"], "{}, from torch"),
+    "torch-200x4KB": (["fused", "200", "4096", "40"], ["hvd", "Horovod"], "200 x 4 KB, from torch"),
+    "torch-160x640KB": (["fused", "160", "655360", "8"], ["hvd", "Horovod"], "160 x 640 KB, from torch"),
+    "torch-train": (["train"], ["none", "hvd", "DDP", "Horovod"], "train.py, a step"),
+}
+COLUMNS = ["tcp", "tls", "mpi", "MPI", "wire", "hvd", "gloo", "DDP", "Horovod", "none"]
+RANKS = str(ROOT / "scripts/bench/ranks.py")
 Times = dict[str, dict[str, list[tuple[float, float]]]]
 
 
-def take(output: str, who: str, times: Times) -> bool:
-    """Adds the figures that a program has printed; those of hvd count as `who`'s."""
-    lines = [line.split("FIGURES ", 1)[1] for line in output.splitlines() if "FIGURES " in line]
-    for row in json.loads(lines[-1])["rows"] if lines else []:
-        for name in ("hvd", "MPI", "wire"):
-            if name in row:
-                found = times.setdefault(row["title"], {}).setdefault(who if name == "hvd" else name, [])
-                found.append((row[name]["min"], row[name]["median"]))
-    return bool(lines)
+class Bench:
+    """Commands on the hosts, and what they have measured."""
+
+    def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
+        self.cluster, self.options = cluster, options
+        self.times: Times = {}
+        self.failures = dict[str, None]()
+        self.hosts = ",".join(f"{name}:{options.slots}" for name in cluster.names)
+        self.ports = itertools.count(20000)
+        programs = options.python.absolute().parent
+        self.hvd_bench = str(options.bench.resolve() if options.bench else programs / "hvd-bench")
+        hvdrun = options.bench.resolve().parents[2] / "launcher/hvdrun" if options.bench else programs / "hvdrun"
+        self.hvdrun = [str(hvdrun), "-H", self.hosts, "--no-bind", "--tcp", "--allow-writable"]
+
+    def limit(self, limit: str) -> str:
+        """Of what the hosts send; why it cannot be had here, or nothing."""
+        words = ["tc", "qdisc", "add", "dev", "eth0", "root"]
+        if limit.endswith("bit"):
+            words += ["tbf", "rate", limit, "burst", "1mb", "latency", "50ms"]
+        elif limit.endswith("%"):
+            words += ["netem", "loss", limit, "limit", "100000"]
+        else:
+            words += ["netem", "delay", limit, "limit", "100000"]
+        for host in self.cluster.names:
+            inside = ["nsenter", f"--target={self.cluster.init_pid(host)}", "--net", *words]
+            done = subprocess.run(inside, capture_output=True, text=True, timeout=10)
+            if done.returncode:
+                return f"{limit}: not measured, tc says: {done.stderr.strip()}"
+        return ""
+
+    def take(self, output: str, who: str) -> bool:
+        """Adds the figures that a program of ours has printed; those of hvd count as `who`'s."""
+        lines = [line.split("FIGURES ", 1)[1] for line in output.splitlines() if "FIGURES " in line]
+        for row in json.loads(lines[-1])["rows"] if lines else []:
+            for name in ("hvd", "MPI", "wire"):
+                if name in row:
+                    self.add(row["title"], who if name == "hvd" else name, row[name]["min"], row[name]["median"])
+        return bool(lines)
+
+    def add(self, row: str, who: str, least: float, median: float) -> None:
+        """One round's figures."""
+        self.times.setdefault(row, {}).setdefault(who, []).append((least, median))
+
+    def run(self, argv: list[str], what: str) -> str:
+        """The output of a command on the first host; empty where it failed, which is told once."""
+        try:
+            done = self.cluster.run("alpha", argv, timeout=300, env={"OMP_NUM_THREADS": "1"})
+        except subprocess.TimeoutExpired:
+            self.failures[f"{what}: no end within 300 s"] = None
+            return ""
+        if "FIGURES " in done.stdout:
+            return done.stdout
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
+        self.failures[f"{what}: exit code {done.returncode}: {last[0][:200]}"] = None
+        return ""
+
+    def wire(self) -> None:
+        """Raw sockets between the first two hosts."""
+        server = self.cluster.popen("alpha", ["python3", "-c", WIRE, "server"], stdout=subprocess.PIPE, text=True)
+        try:
+            self.cluster.run("beta", ["python3", "-c", WIRE, "client"], timeout=60)
+            self.take(server.communicate(timeout=30)[0], "wire")
+        finally:
+            server.kill()
+            server.wait()
+
+    def from_c(self, row: str) -> None:
+        """A row of hvd-bench, by each of its contenders."""
+        for name in self.options.contenders:
+            argv = [*self.hvdrun, *CONTENDERS[name], self.hvd_bench, "--only", row, "--json"]
+            self.take(self.run(argv, f"{row} by {name}"), name)
+
+    def from_torch(self, row: str) -> None:
+        """A job of ranks.py, by each of its contenders."""
+        job, contenders, title = TORCH[row]
+        for who in contenders:
+            if who == "Horovod" and not self.options.horovod:
+                continue
+            output = self.run(self.torch_command(who, job), f"{row} by {who}")
+            lines = [line.split("FIGURES ", 1)[1] for line in output.splitlines() if "FIGURES " in line]
+            for name, figures in json.loads(lines[-1]).items() if lines else []:
+                self.add(title.format(name), who, figures[0], figures[1])
+
+    def torch_command(self, who: str, job: list[str]) -> list[str]:
+        """The command of one contender."""
+        python = str(self.options.python.absolute())
+        if who == "hvd":
+            return [*self.hvdrun, python, RANKS, "hvd", *job]
+        meeting = f"tcp://{self.cluster.address('alpha')}:{next(self.ports)}"
+        mpirun = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-H", self.hosts]
+        mpirun += ["--mca", "btl", "self,vader,tcp", "-x", f"COMPARE_MEETING={meeting}", "-x", "OMP_NUM_THREADS=1"]
+        if who == "Horovod":
+            return [*mpirun, str(self.options.horovod.absolute() / "bin/python"), RANKS, "hvd", *job]
+        return [*mpirun, "-x", "GLOO_SOCKET_IFNAME=eth0", python, RANKS, {"DDP": "ddp"}.get(who, who), *job]
+
+    def table(self) -> str:
+        """Rows with figures, and under them what failed."""
+        columns = [c for c in COLUMNS if any(c in found for found in self.times.values())]
+        lines = [f"{'us: least (median)':36}" + "".join(f"{name:>18}" for name in columns)]
+        for title, found in self.times.items():
+            cells = [
+                f"{min(t[0] for t in found[c]):.0f} ({statistics.median(t[1] for t in found[c]):.0f})" if c in found else ""
+                for c in columns
+            ]
+            lines.append(f"{title:36}" + "".join(f"{cell:>18}" for cell in cells))
+        return "\n".join([*lines, *(f"failed: {why}" for why in self.failures)])
 
 
-def wire(cluster: Cluster, times: Times) -> None:
-    """Raw sockets between the first two hosts."""
-    server = cluster.popen("alpha", ["python3", "-c", WIRE, "server"], stdout=-1, text=True)
-    try:
-        cluster.run("beta", ["python3", "-c", WIRE, "client"], timeout=60)
-        take(server.communicate(timeout=30)[0], "wire", times)
-    finally:
-        server.kill()
-        server.wait()
-
-
-def main() -> int:
-    """See the file's comment."""
+def parser_of() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bench", type=pathlib.Path)
+    parser.add_argument("--bench", type=pathlib.Path, help="hvd-bench of a build folder, whose hvdrun starts it")
+    parser.add_argument(
+        "--python", type=pathlib.Path, default=ROOT / ".venv/bin/python", help="with torch and hvdrun beside it"
+    )
+    parser.add_argument("--horovod", type=pathlib.Path, metavar="VENV")
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=ROWS, choices=ROWS)
-    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS))
-    options = parser.parse_args()
-    times: Times = {}
-    with Cluster(options.hosts) as cluster:
-        hosts = ",".join(f"{name}:{options.slots}" for name in cluster.names)
-        bench = options.bench.resolve()
-        hvdrun = [str(bench.parents[2] / "launcher/hvdrun"), "-H", hosts, "--no-bind", "--tcp", "--allow-writable"]
-        for _ in range(options.rounds):
-            wire(cluster, times)
-            for row in options.only:
-                for name in options.contenders:
-                    argv = [*hvdrun, *CONTENDERS[name], str(bench), "--only", row, "--json"]
-                    done = cluster.run("alpha", argv, timeout=300)
-                    if not take(done.stdout, name, times):
-                        print(f"{row} by {name} failed: {done.stderr.strip()[-300:]}", file=sys.stderr)
-    columns = [*options.contenders, "MPI", "wire"]
-    print(f"{'us: least (median)':28}" + "".join(f"{name:>20}" for name in columns))
-    for title, found in times.items():
-        cells = [
-            f"{min(t[0] for t in found[c]):.0f} ({statistics.median(t[1] for t in found[c]):.0f})" if c in found else ""
-            for c in columns
-        ]
-        print(f"{title:28}" + "".join(f"{cell:>20}" for cell in cells))
+    parser.add_argument("--limit", nargs="+", default=["none"], metavar="LIMIT", help="none, 1gbit, 1ms, 0.1%% …")
+    parser.add_argument("--only", nargs="+", default=[*ROWS, *TORCH], choices=[*ROWS, *TORCH])
+    parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS), help="from C")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """See the file's comment."""
+    if os.geteuid() != 0:
+        sys.exit("hosts.py: hosts are network namespaces, which need root")
+    options = parser_of().parse_args(arguments)
+    for limit in options.limit:
+        with Cluster(options.hosts) as cluster:
+            bench = Bench(cluster, options)
+            why_not = bench.limit(limit) if limit != "none" else ""
+            for turn in range(0 if why_not else options.rounds):
+                print(f"limit {limit}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
+                if set(options.only) & set(ROWS):
+                    bench.wire()
+                for row in options.only:
+                    bench.from_torch(row) if row in TORCH else bench.from_c(row)
+        print(f"\n{options.hosts} hosts, {options.slots} ranks each; limit of the cards: {limit}")
+        print(why_not or bench.table(), flush=True)
     return 0
 
 

@@ -3,6 +3,7 @@
 WHO is hvd (whatever answers to horovod.torch: this project or Horovod), gloo (torch.distributed), ddp, or none.
 JOB is one of
   sizes                      blocking allreduce of 4 B, 1 MiB, 8 MiB and 64 MiB, microseconds a call
+  moves                      blocking broadcast, allgather, alltoall and reducescatter of 4 KiB and 16 MiB, microseconds a call
   fused COUNT BYTES STEPS    COUNT tensors submitted, then all awaited, microseconds a step
   train                      a step of 16.8 M parameters, microseconds
   idle                       processor time of a rank with nothing to do, percent
@@ -55,7 +56,9 @@ def start_gloo() -> int:
     import torch.distributed as dist
 
     rank, size = int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
-    dist.init_process_group("gloo", init_method=f"file://{os.environ['COMPARE_MEETING']}", rank=rank, world_size=size)
+    meeting = os.environ["COMPARE_MEETING"]  # a file, or an address
+    meeting = meeting if "://" in meeting else f"file://{meeting}"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     return rank
 
 
@@ -76,6 +79,56 @@ def sizes(who: str) -> tuple[int, Figures]:
             reduce(tensors[i % len(tensors)])
 
         figures[name] = timed(one, count, max(3, len(tensors)))
+    return rank, figures
+
+
+def hvd_moves() -> tuple[int, int, dict[str, Callable[[torch.Tensor], Any]]]:
+    """(rank, size, operation → a blocking call with a tensor of floats) by whatever answers to horovod.torch."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    return (
+        hvd.rank(),
+        hvd.size(),
+        {
+            "broadcast": lambda x: hvd.broadcast_(x, 0, name=f"b{x.numel()}"),
+            "allgather": lambda x: hvd.allgather(x, name=f"g{x.numel()}"),
+            "alltoall": lambda x: hvd.alltoall(x, name=f"a{x.numel()}"),
+            "reducescatter": lambda x: hvd.reducescatter(x, op=hvd.Sum, name=f"r{x.numel()}"),
+        },
+    )
+
+
+def gloo_moves() -> tuple[int, int, dict[str, Callable[[torch.Tensor], Any]]]:
+    """The same by torch.distributed."""
+    import torch.distributed as dist
+
+    rank = start_gloo()
+    size = dist.get_world_size()
+
+    def reducescatter(x: torch.Tensor) -> None:
+        dist.reduce_scatter_tensor(torch.empty(x.numel() // size), x)
+
+    return (
+        rank,
+        size,
+        {
+            "broadcast": lambda x: dist.broadcast(x, 0),
+            "allgather": lambda x: dist.all_gather_into_tensor(torch.empty(x.numel() * size), x),
+            "alltoall": lambda x: dist.all_to_all_single(torch.empty_like(x), x),
+            "reducescatter": reducescatter,
+        },
+    )
+
+
+def moves(who: str) -> tuple[int, Figures]:
+    """Whatever each rank holds: 4 KiB and 16 MiB of it, rounded down to a multiple of the ranks."""
+    rank, size, calls = hvd_moves() if who == "hvd" else gloo_moves()
+    figures = {}
+    for name, elements, count in (("4 KiB", 1 << 10, 200), ("16 MiB", 1 << 22, 6)):
+        tensor = torch.ones(elements // size * size)
+        for operation, call in calls.items():
+            figures[f"{operation} of {name}"] = timed(lambda _, call=call, tensor=tensor: call(tensor), count, 3)  # type: ignore[misc]
     return rank, figures
 
 
@@ -133,7 +186,13 @@ def idle(_: str) -> tuple[int, Figures]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    jobs: dict[str, Callable[..., tuple[int, Figures]]] = {"sizes": sizes, "fused": fused, "train": train, "idle": idle}
+    jobs: dict[str, Callable[..., tuple[int, Figures]]] = {
+        "sizes": sizes,
+        "moves": moves,
+        "fused": fused,
+        "train": train,
+        "idle": idle,
+    }
     whose_rank, found = jobs[sys.argv[2]](sys.argv[1], *sys.argv[3:])
     if whose_rank == 0:
         print("\nFIGURES " + json.dumps(found), flush=True)
