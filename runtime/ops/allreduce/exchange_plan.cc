@@ -4,12 +4,6 @@
 
 namespace hvd::ops {
 
-std::uint64_t NetworkModel::slices_under_way(int rounds, std::size_t slice) const {
-  constexpr std::uint64_t least = 3, most = 16;  // of memory: so many slices
-  const double one = message_ns + static_cast<double>(slice) * byte_ns;
-  return std::clamp(2 + static_cast<std::uint64_t>(rounds * latency_ns / one), least, most);
-}
-
 ExchangePlan::ExchangePlan(const std::vector<int>& levels, int most_group, bool whole) : whole_(whole) {
   int apart = 1;
   for (const int factor : levels) {

@@ -14,18 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "ops/network_model.h"
+
 namespace hvd::ops {
-
-/// What a message costs, and a byte.
-struct NetworkModel {
-  double latency_ns = 15'000;  ///< from a rank that sends to one that sleeps or polls for it
-  double message_ns = 3'000;   ///< of a processor's time, for each message
-  double byte_ns = 0.5;        ///< on the link, each way at once
-  double add_byte_ns = 0.1;
-
-  /// So many slices keep the link busy while each of them goes through its rounds.
-  std::uint64_t slices_under_way(int rounds, std::size_t slice) const;
-};
 
 /// [begin, end) of a slice.
 using Range = std::pair<std::size_t, std::size_t>;

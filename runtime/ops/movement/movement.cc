@@ -1,5 +1,6 @@
 #include "ops/movement/movement.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 
@@ -37,10 +38,15 @@ Movement::~Movement() {
 }
 
 bool Movement::step() {
-  if (data_) return data_->step();
-  const bool moved = lengths_->step();
-  if (!lengths_->done()) return moved;
-  begin_data();
+  if (!data_) {
+    const bool moved = lengths_->step();
+    if (!lengths_->done()) return moved;
+    begin_data();
+    return true;
+  }
+  const bool moved = data_->step();
+  if (!data_->done() || next_root_ == roots_.size()) return moved;
+  begin_broadcasts();
   return true;
 }
 
@@ -75,7 +81,12 @@ void Movement::begin_lengths() {
   lengths_ = std::make_unique<Transfer>(rings_, nodes_, transport_, load);
 }
 
+/// Gathers and alltoalls together, then the broadcasts, a root after the other.
 void Movement::begin_data() {
+  for (const MovedTensor& p : tensors_)
+    if (p.kind == Kind::broadcast && std::find(roots_.begin(), roots_.end(), p.root) == roots_.end())
+      roots_.push_back(p.root);
+  if (my_rows_.empty() && alltoalls_ == 0 && !roots_.empty()) return begin_broadcasts();
   TransferPlan load(nodes_);
   std::size_t gathers = 0, alltoalls = 0;
   for (MovedTensor& p : tensors_) {
@@ -85,11 +96,18 @@ void Movement::begin_data() {
       add_gather(load, p);
     } else if (p.kind == Kind::alltoall) {
       add_alltoall(load, p, alltoalls++);
-    } else {
-      load.to_all(p.root, p.in, p.out, p.row_bytes);
     }
   }
   lengths_.reset();
+  data_ = std::make_unique<Transfer>(rings_, nodes_, transport_, load);
+}
+
+void Movement::begin_broadcasts() {
+  TransferPlan load(nodes_);
+  const int root = roots_[next_root_++];
+  load.only(root);
+  for (const MovedTensor& p : tensors_)
+    if (p.kind == Kind::broadcast && p.root == root) load.to_all(root, p.in, p.out, p.row_bytes);
   data_ = std::make_unique<Transfer>(rings_, nodes_, transport_, load);
 }
 

@@ -1,7 +1,8 @@
 /// @file movement.h — allgather, broadcast and alltoall: all of a batch together.
 ///
 /// Lengths that differ from rank to rank are exchanged once for the whole batch,
-/// then all data goes in one pass.  So many small gathers cost what one does.
+/// then all their data goes in one pass, and what each root broadcasts in one of its own.  So many small gathers cost
+/// what one does.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -33,13 +34,14 @@ class Movement final : public Stage {
   Movement(Rings& rings, const Nodes& nodes, transport::Transport& transport, std::vector<MovedTensor> moved_tensors);
   ~Movement() override;
   bool step() override;
-  bool done() const override { return data_ && data_->done(); }
+  bool done() const override { return data_ && data_->done() && next_root_ == roots_.size(); }
   /// Once done; takes over the results.
   std::vector<MovedTensor> take() { return std::exchange(tensors_, {}); }
 
  private:
   void begin_lengths();
   void begin_data();
+  void begin_broadcasts();
   void add_gather(TransferPlan& load, MovedTensor& p);
   void add_alltoall(TransferPlan& load, MovedTensor& p, std::size_t which);
   std::size_t size() const { return nodes_.node_of.size(); }
@@ -54,6 +56,8 @@ class Movement final : public Stage {
   std::vector<std::int64_t> my_rows_, rows_;      ///< [gathers]; [size][gathers]
   std::vector<std::int64_t> my_local_, local_;    ///< [alltoalls][locals]; the same of every local rank in front
   std::vector<std::int64_t> my_counts_, counts_;  ///< [size][alltoalls]: to and from the ranks of other nodes
+  std::vector<int> roots_;                        ///< of the broadcasts
+  std::size_t next_root_ = 0;
   std::unique_ptr<Transfer> lengths_, data_;
 };
 

@@ -14,10 +14,12 @@ namespace hvd::ops {
 class PeerStream {
  public:
   static constexpr std::size_t largest = 256 << 10;
-  PeerStream(transport::Transport& transport, int peer, bool outgoing, Pieces pieces)
+  /// @param after  what is to be sent comes in by this stream, which outlives this one; nullptr: it is here
+  PeerStream(transport::Transport& transport, int peer, bool outgoing, Pieces pieces, const PeerStream* after = nullptr)
       : transport_(transport),
         peer_(peer),
         outgoing_(outgoing),
+        after_(after),
         pieces_(std::move(pieces)),
         segments_(pieces_.segments(largest)) {}
   PeerStream(const PeerStream&) = delete;
@@ -32,7 +34,8 @@ class PeerStream {
       under_way_.pop_front();
       moved = true;
     }
-    for (; next_ < segments_.size() && under_way_.size() < window; moved = true) post(segments_[next_++]);
+    for (; next_ < segments_.size() && under_way_.size() < window && here(segments_[next_]); moved = true)
+      post(segments_[next_++]);
     return moved;
   }
   /// So many bytes from the front are where they belong (incoming), or need no longer stay (outgoing).
@@ -47,6 +50,7 @@ class PeerStream {
     std::vector<unsigned char> buffer;
     Messages messages;
   };
+  bool here(const Pieces::Segment& segment) const { return !after_ || after_->through() >= segment.end; }
   void post(const Pieces::Segment& segment) {
     auto p = std::make_unique<SegmentInFlight>(transport_, segment);
     const std::size_t bytes = segment.end - segment.begin;
@@ -66,6 +70,7 @@ class PeerStream {
   transport::Transport& transport_;
   const int peer_;
   const bool outgoing_;
+  const PeerStream* const after_;
   const Pieces pieces_;
   const std::vector<Pieces::Segment> segments_;
   std::size_t next_ = 0, through_ = 0;

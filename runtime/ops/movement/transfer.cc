@@ -1,5 +1,7 @@
 #include "ops/movement/transfer.h"
 
+#include "ops/movement/spread_tree.h"
+
 namespace hvd::ops {
 
 Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load)
@@ -17,6 +19,7 @@ Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& trans
       const auto i = static_cast<std::size_t>(r);
       const int relay = nodes.relay(r, nodes.node);
       streams[static_cast<std::size_t>(relay)].append(load.common[i]);
+      if (load.only_sender >= 0) continue;
       // One stream a pair and direction: messages of one pair arrive in order.
       Pieces incoming, outgoing;
       if (relay == nodes.local) incoming = load.common[i];
@@ -32,8 +35,28 @@ Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& trans
         streams_to_peers_.push_back(std::make_unique<PeerStream>(transport, r, true, std::move(outgoing)));
     }
   }
+  if (load.only_sender >= 0)
+    spread(nodes, transport, load.only_sender, load.common[static_cast<std::size_t>(load.only_sender)]);
   for (const auto& m : streams_to_peers_) busy_.push_back(m.get());
   copy_ = std::make_unique<ShmCopy>(rings, std::move(streams), [this] { return ready(); });
+}
+
+/// One rank of each node takes it in and hands it on while the rest of it is on its way.
+void Transfer::spread(const Nodes& nodes, transport::Transport& transport, int sender, const Pieces& pieces) {
+  const int from = nodes.node_of[static_cast<std::size_t>(sender)];
+  const auto hands_on = [&](int node) { return node == from ? sender : nodes.rank(node, nodes.relay(sender, node)); };
+  if (hands_on(nodes.node) != nodes.rank(nodes.node, nodes.local) || pieces.bytes() == 0) return;
+  const SpreadTree tree(nodes.count(), from, pieces.bytes());
+  const PeerStream* incoming = nullptr;
+  if (nodes.node != from) {
+    streams_to_peers_.push_back(
+        std::make_unique<PeerStream>(transport, hands_on(tree.parent(nodes.node)), false, pieces));
+    incoming = streams_to_peers_.back().get();
+    arrivals_.push_back({incoming, pieces.bytes()});
+  }
+  for (int i = 0; i < tree.children(nodes.node); ++i)
+    streams_to_peers_.push_back(
+        std::make_unique<PeerStream>(transport, hands_on(tree.child(nodes.node, i)), true, pieces, incoming));
 }
 
 /// How much of this rank's stream is here: it goes out in order.

@@ -3,7 +3,8 @@
 ///
 /// Within a node everything goes through the rings (shm/copy.h).  What is for
 /// everybody crosses to another node once: one rank there takes it in where it
-/// belongs in its own result, and copies it for its neighbours.  What is for one
+/// belongs in its own result, and copies it for its neighbours.  Where only one
+/// rank sends, nodes hand it on to one another (spread_tree.h).  What is for one
 /// rank goes straight to it.
 #pragma once
 #include <cstring>
@@ -29,6 +30,8 @@ class TransferPlan {
         nodes_(nodes),
         me_(nodes.rank(nodes.node, nodes.local)) {}
 
+  /// A transfer in which @p sender alone adds anything, and that to all.
+  void only(int sender) { only_sender = sender; }
   void to_all(int sender, const void* from, void* to, std::size_t bytes) {
     copy_own(sender == me_, from, to, bytes);
     common[index(sender)].add(sender == me_ ? from : to, bytes);
@@ -49,6 +52,7 @@ class TransferPlan {
   void send(int receiver, const void* from, std::size_t bytes) { out[index(receiver)].add(from, bytes); }
   void receive(int sender, void* to, std::size_t bytes) { in[index(sender)].add(to, bytes); }
 
+  int only_sender = -1;
   std::vector<Pieces> common, out, in;  ///< [size]
   std::vector<Pieces> local;            ///< [local ranks]
   /// Within this rank: `read` goes where `write` lies.  As long as each other.
@@ -84,6 +88,7 @@ class Transfer final : public Stage {
     const PeerStream* stream;
     std::size_t bytes;  ///< of what the whole node wants
   };
+  void spread(const Nodes& nodes, transport::Transport& transport, int sender, const Pieces& pieces);
   std::size_t ready();
   bool copy_own();
 
