@@ -61,6 +61,8 @@ class ElasticJob {
   bool is_excused(int worker) const;
   /// A member has ended well: nobody is started any more.
   bool is_finishing() const { return finishing_; }
+  /// It is not over when no worker is left: new ones go on from what --state-dir has.
+  bool outlives_its_workers() const { return limits_.world.state_is_kept && epoch_ > 0 && !finishing_; }
   int next_number() const { return next_number_; }
 
  private:

@@ -37,6 +37,7 @@ class ElasticPart {
   void turn();
   /// Of ours, whose end we wait for.
   std::optional<pid_t> child() const { return discovery_.child(); }
+  bool outlives_its_workers() const { return !is_over_ && elastic_.outlives_its_workers(); }
   bool is_excused(int worker) const { return elastic_.is_excused(worker); }
 
  private:

@@ -116,11 +116,14 @@ void Supervisor::loop() {
     }
     if (!end_.starter_ended() && starter_has_ended()) on_starter_end();
     if (end_.phase() == JobPhase::starting) check_start();
-    if (end_.phase() < JobPhase::draining && session_->all_clean()) drain();
+    if (end_.phase() < JobPhase::draining && session_->all_clean() && !more_will_come()) drain();
     check_deadlines();
     if (end_.is_over(Clock::now(), session_->sweeps_open())) return;
   }
 }
+
+/// Where all ranks have ended: new ones will be started, perhaps later (a slot may have to wait).
+bool Supervisor::more_will_come() const { return elastic_ && end_.goes_on() && elastic_->outlives_its_workers(); }
 
 void Supervisor::wait_for_events() {
   std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0}};

@@ -51,6 +51,7 @@ class Supervisor {
 
   void loop();
   void wait_for_events();
+  bool more_will_come() const;
   bool may_receive() const;
   std::chrono::milliseconds time_to_sleep() const;
   void on_signal(int number);

@@ -48,6 +48,15 @@ def test_all_ranks_die_and_new_ones_go_on(tmp_path: pathlib.Path, folder: pathli
     assert list(folder.iterdir()) == []  # the training is done
 
 
+def test_nobody_is_left_and_nobody_can_be_started_yet(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    """Both slots have failed twice: they are left alone for two seconds."""
+    kill = json.dumps([[8, [0, 1]], [16, [0, 1]]])
+    options = ["--min-np", "2", "--state-dir", str(folder), "--blacklist-cooldown-range", "2", "2"]
+    done = job(tmp_path, 2, *options, ELASTIC_KILL=kill)
+    result(done)
+    assert done.stderr.count("is left alone for 2 s") == 2, done.stderr
+
+
 def test_a_job_of_fixed_ranks_is_started_again(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
     options = ["--state-dir", str(folder)]
     first = job(tmp_path, 2, *options, ELASTIC_KILL=json.dumps([[10, [1]]]), ELASTIC_PAUSE="0.03")

@@ -1,0 +1,268 @@
+"""An elastic job under faults: where it runs, who its workers are, how far they have come, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from netns import jobs
+from netns.cluster import Cluster, children
+from support import hvdrun
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = ("fault_rank.py", "fault_training.py")
+STEP_SECONDS = 60.0  # for a job that does not go on
+
+
+def parent(pid: int) -> int:
+    """0: it is gone."""
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def send(pid: int, number: int) -> None:
+    """Where it lives."""
+    if pid > 1:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def told(pid: int, name: str) -> str:
+    """A variable that a process began with."""
+    with contextlib.suppress(OSError):
+        for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if entry.startswith(f"{name}=".encode()):
+                return entry.partition(b"=")[2].decode()
+    return ""
+
+
+def lines(path: pathlib.Path) -> list[list[str]]:
+    """Words of what ranks have noted; without a line that is being written."""
+    return [line.split() for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"] if path.exists() else []
+
+
+class Here:
+    """This machine, as the one host; everything in a folder of the job's own."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.hosts = ["localhost"]
+        self.folder = folder
+        self.inside = str(folder)  # what the ranks call it
+        self.all = folder / "all"  # what hvdrun and the ranks leave in it
+        self.all.mkdir()
+
+    def folders(self) -> list[pathlib.Path]:
+        """One for each host."""
+        return [self.folder]
+
+    def start(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+        places = {"TMPDIR": str(self.all), "XDG_RUNTIME_DIR": str(self.all), "FAULTS_MARK": str(self.folder)}
+        return subprocess.Popen(
+            [hvdrun.program(), *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / "stderr").open("a"),
+            text=True,
+            env=hvdrun.environment(**places, **env),
+        )
+
+    def processes(self, host: str = "") -> dict[int, str]:
+        """Command lines of the job's."""
+        found = {}
+        for name in os.listdir("/proc"):
+            if name.isdigit() and told(int(name), "FAULTS_MARK") == str(self.folder):
+                with contextlib.suppress(OSError):
+                    found[int(name)] = pathlib.Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return found
+
+    def left_over(self) -> list[str]:
+        return [f"{pid} {line}" for pid, line in self.processes().items()] + [str(path) for path in self.all.iterdir()]
+
+
+class Hosts:
+    """Hosts of a cluster; the job's folder is /tmp/faults on each."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.hosts = list(cluster.names)
+        self.inside = "/tmp/faults"
+        for folder in self.folders():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        self.before = self._files()
+
+    def folders(self) -> list[pathlib.Path]:
+        return [self.cluster.tmp(host) / "faults" for host in self.hosts]
+
+    def start(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
+        return self.cluster.popen(
+            "alpha",
+            [hvdrun.program(), *argv],
+            env=jobs.environment(**env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=(self.folders()[0] / "stderr").open("a"),
+            text=True,
+        )
+
+    def processes(self, host: str = "") -> dict[int, str]:
+        found: dict[int, str] = {}
+        for name in [host] if host else self.hosts:
+            found |= self.cluster.processes(name)
+        return found
+
+    def _files(self) -> list[str]:
+        """In the folders where a job may leave something."""
+        found = []
+        for host in self.hosts:
+            root = pathlib.Path(f"/proc/{self.cluster.init_pid(host)}/root")
+            found += [f"{host}: {path}" for place in ("dev/shm", "tmp") for path in (root / place).iterdir()]
+        return found
+
+    def left_over(self) -> list[str]:
+        return [f"{pid} {line}" for pid, line in self.processes().items()] + sorted(set(self._files()) - set(self.before))
+
+
+class Step(NamedTuple):
+    """One that was completed."""
+
+    at: float
+    number: int
+    workers: list[int]
+
+
+class FaultJob:
+    """The job.  `options` are hvdrun's, without the program."""
+
+    def __init__(self, place: Here | Hosts, options: list[str], **env: str) -> None:
+        self.place = place
+        for folder in place.folders():
+            for name in PROGRAMS:
+                shutil.copy(HERE / name, folder)
+        self.argv = [*options, "--python", jobs.python(), f"{place.inside}/fault_rank.py"]
+        self.env = {"FAULTS_FOLDER": place.inside, **env}
+        self.orders = 0
+        self.begun = 0.0  # of this hvdrun
+        self.process = place.start(self.argv, self.env)
+
+    def hvdrun(self) -> int:
+        """Its process."""
+        if isinstance(self.place, Here):
+            return self.process.pid
+        return next(iter(children(self.process.pid)), 0)
+
+    def again(self) -> None:
+        """Once hvdrun has ended: the same command."""
+        self.process.wait(30)
+        self.process = self.place.start(self.argv, self.env)
+
+    def stderr(self) -> str:
+        return (self.place.folders()[0] / "stderr").read_text()
+
+    def steps(self) -> list[Step]:
+        """In the order of time."""
+        rows = [words for folder in self.place.folders() for words in lines(folder / "steps")]
+        return sorted(Step(float(at), int(step), [int(w) for w in workers.split(",")]) for at, step, workers in rows)
+
+    def restored(self) -> list[float]:
+        """When ranks went back to their last commit."""
+        return sorted(float(words[0]) for folder in self.place.folders() for words in lines(folder / "restored"))
+
+    def workers(self, host: str = "") -> dict[int, int]:
+        """Their numbers → their processes; those that are being started are not there yet."""
+        found = {}
+        for pid, line in self.place.processes(host).items():
+            if re.search(r"python\S* .*/fault_rank\.py$", line) and "hvdrun" not in line.split()[0]:
+                if number := told(pid, "HVD_RANK"):
+                    found[int(number)] = pid
+        return found
+
+    def daemon(self, host: str) -> int:
+        """Of a host; 0: it has none."""
+        found = [pid for pid, line in self.place.processes(host).items() if re.match(r"\S*/hvdrank --(elastic-)?daemon ", line)]
+        return next((pid for pid in found if parent(pid) not in found), 0)
+
+    def order(self, where: str, what: str, spared: Sequence[int] | None = None) -> int:
+        """For the first worker that comes to the point, of one host; or, on each host, of those that are not spared.
+
+        Returns the order's number.
+        """
+        self.orders += 1
+        about = {"point": where, "do": what, "spared": list(spared or ())}
+        folders = self.place.folders()
+        for folder in folders if spared is not None else [folders[self.orders % len(folders)]]:
+            (folder / "being written").write_text(json.dumps(about))
+            (folder / "being written").rename(folder / f"order.{self.orders}")
+        return self.orders
+
+    def taken(self, order: int) -> list[int]:
+        """Who has taken it: on several hosts there may be several."""
+        found = [path.name for folder in self.place.folders() for path in folder.glob(f"taken.{order}.*")]
+        return [int(name.rpartition(".")[2]) for name in found]
+
+    def withdraw(self, order: int) -> None:
+        """Nobody takes it from now on."""
+        for folder in self.place.folders():
+            with contextlib.suppress(FileNotFoundError):
+                (folder / f"order.{order}").unlink()
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        """AssertionError where the job ends, or it takes too long."""
+
+        def holds() -> Any:
+            assert self.process.poll() is None, f"hvdrun has ended with {self.process.returncode} before {what}"
+            return condition()
+
+        return hvdrun.wait_until(holds, what, STEP_SECONDS)
+
+    def wait_for_step(self, since: float, fits: Callable[[list[int]], bool], what: str) -> Step:
+        """The first one after that moment, by workers that fit.  The second one: they did all of it after that moment."""
+
+        def found() -> Step | None:
+            later = [step for step in self.steps() if step.at > since and fits(step.workers)]
+            return later[0] if len(later) > 1 else None
+
+        step: Step = self.wait(found, what)
+        return step
+
+    def finish(self) -> dict[str, Any]:
+        """Lets the training end, and gives what rank 0 has printed."""
+        for folder in self.place.folders():
+            (folder / "enough").touch()
+        out, _ = self.process.communicate(timeout=STEP_SECONDS)
+        assert self.process.returncode == 0, f"exit code {self.process.returncode}"
+        found = [line for line in out.splitlines() if "result {" in line]
+        assert len(found) == 1, f"{len(found)} results: {out}"
+        result: dict[str, Any] = json.loads(found[0][found[0].index("{") :])
+        return result
+
+    def nothing_is_left(self) -> None:
+        """AssertionError, with what is."""
+        left: list[str] = []
+        for _ in range(250):
+            left = self.place.left_over()
+            if not left:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"left behind: {left}")
+
+    def end(self) -> None:
+        """Whatever has become of it."""
+        send(self.hvdrun(), signal.SIGKILL)
+        send(self.process.pid, signal.SIGKILL)
+        for pid in self.place.processes():
+            send(pid, signal.SIGKILL)
+        if self.process.stdout:
+            self.process.stdout.close()
+        self.process.wait(10)

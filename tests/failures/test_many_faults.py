@@ -1,0 +1,64 @@
+"""Elastic jobs with many seeded faults each end as one without faults (many_faults.py, which repeats a seed that fails)."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from failures import fault_kinds, fault_training, many_faults
+from netns.cluster import why_not
+
+SEED = int(os.environ.get("HVD_TEST_SEED", "0"))
+
+
+def all_end_well(outcomes: list[many_faults.Outcome], faults: int) -> None:
+    """The table goes to the log."""
+    print(many_faults.table(outcomes))
+    wrong = [outcome for outcome in outcomes if outcome.wrong]
+    assert not wrong, "\n".join(f"{many_faults.show(outcome)}\n{outcome.stderr}" for outcome in wrong)
+    assert sum(outcome.faults() for outcome in outcomes) >= faults
+
+
+def test_the_course_does_not_depend_on_who_computes_it() -> None:
+    """And each sample comes once an epoch."""
+    course = fault_training.course_of(16, 3)
+    assert course.seen == [2] * fault_training.SAMPLES
+    rows = [fault_training.row(course.weights, 16, share, 3) for share in range(3)]
+    with pytest.raises(AssertionError):
+        fault_training.advance(course, np.stack([rows[0], rows[2], rows[1]]), 3)
+
+
+@pytest.mark.timeout(400)
+def test_100_faults() -> None:
+    all_end_well(many_faults.campaign(SEED, 100), 100)
+
+
+@pytest.mark.timeout(300)
+def test_faults_over_three_hosts() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    all_end_well(many_faults.campaign(SEED, 15, on_hosts=True), 15)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", fault_kinds.NEED_HOSTS)
+def test_faults_of_hosts(kind: str) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    all_end_well(many_faults.campaign(SEED, 4, on_hosts=True, kind=kind), 4)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3000)
+def test_1000_faults() -> None:
+    all_end_well(many_faults.campaign(SEED + 1000, 800), 800)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+def test_200_faults_over_three_hosts() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    all_end_well(many_faults.campaign(SEED + 2000, 200, on_hosts=True), 200)
