@@ -175,13 +175,30 @@ class Faults:
 
     def kill_the_new_one(self, workers: list[int], detail: str) -> None:
         """A rank, and its successor on its way in."""
-        known = {worker for step in self.job.steps() if step.at > self.job.begun for worker in step.workers}
-        order = self.job.order(detail, "kill", sorted(known))
+        order = self.job.order(detail, "kill", self._known())
         first = self.pick(workers)
         self.strike(first)
         self.job.wait(lambda: self.job.taken(order), "the new worker's end")
         self.job.withdraw(order)
         self.over(first + self.job.taken(order))
+
+    def _known(self) -> list[int]:
+        """Who has been in a world."""
+        return sorted({worker for step in self.job.steps() if step.at > self.job.begun for worker in step.workers})
+
+    def kill_the_giver(self, workers: list[int], detail: str) -> None:
+        """Rank 0, before its host's new rank has got the state from it: others, perhaps of other hosts, have it."""
+        hosts = [set(self.job.workers(host)) for host in self.job.place.hosts]
+        beside = [worker for worker in workers[1:] if any({worker, workers[0]} <= there for there in hosts)]
+        order = self.job.order("after the meeting", "stop", self._known())
+        first = self.pick(beside or workers[1:])
+        self.strike(first)
+        self.job.wait(lambda: self.job.taken(order), "the new worker")
+        self.job.withdraw(order)
+        time.sleep(0.05)  # the others are in the new world, too
+        self.strike(workers[:1])
+        self.strike(self.job.taken(order), signal.SIGCONT)
+        self.over(first + workers[:1])
 
     def kill_all(self, workers: list[int], detail: str) -> None:
         begun = time.monotonic()
@@ -267,6 +284,7 @@ KINDS = {
     "kill, then kill a guard": Fault(Faults.kill_a_guard_again, 3, 3, RECOVERY + TRAINING),
     "kill, then stop": Fault(Faults.stop_again, 2, 3, RECOVERY + TRAINING),
     "kill, then the new one": Fault(Faults.kill_the_new_one, 2, 4, ENTRY),
+    "kill, then who has the state": Fault(Faults.kill_the_giver, 3, 3),
     "kill all": Fault(Faults.kill_all, 1, 3),
     "kill hvdrun": Fault(Faults.kill_hvdrun, 1, 2),
     "hosts removed": Fault(Faults.change_hosts, 3, 1),
@@ -276,4 +294,4 @@ KINDS = {
 }
 NEED_A_FILE = ("kill all", "kill hvdrun")
 NEED_HOSTS = ("kill a daemon", "kill a host")
-TWO = ("kill at once", "kill, then the new one", "hosts removed", "kill while discovery")
+TWO = ("kill at once", "kill, then the new one", "kill, then who has the state", "hosts removed", "kill while discovery")

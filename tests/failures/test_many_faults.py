@@ -43,7 +43,7 @@ def test_faults_over_three_hosts() -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", fault_kinds.NEED_HOSTS)
+@pytest.mark.parametrize("kind", [*fault_kinds.NEED_HOSTS, "kill, then who has the state"])
 def test_faults_of_hosts(kind: str) -> None:
     if reason := why_not():
         pytest.skip(reason)

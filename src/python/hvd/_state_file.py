@@ -158,7 +158,7 @@ def _read(folder: str) -> bytes:
     return payload
 
 
-def _need_saved_copy(kind: type) -> None:
+def need_saved_copy(kind: type) -> None:
     """A class with a save() of its own keeps things of which an inherited saved_copy() does not know."""
     saves = next(i for i, base in enumerate(kind.__mro__) if "save" in base.__dict__)
     copies = next(i for i, base in enumerate(kind.__mro__) if "saved_copy" in base.__dict__)
@@ -267,7 +267,7 @@ class StateFile:
         Errors: StateFileError, on all ranks, where a rank finds one that must not be used; NotImplementedError for a state
         that keeps more than it would write.
         """
-        _need_saved_copy(type(state))
+        need_saved_copy(type(state))
         _objects._pickler()  # imported now: the first commit should be written soon
         try:
             mine: int | str = _commits_in(self._folder)

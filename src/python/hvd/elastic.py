@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, overload
 
-from hvd import _environment, _native, _objects, _preemption, _shares, _state_file, _world
+from hvd import _environment, _holders, _native, _objects, _preemption, _shares, _state_file, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 __all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
@@ -313,6 +313,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                     state.on_reset()
                     resetting = False
                 if not synchronized:
+                    if elastic:
+                        had_state, has_state = has_state, _holders.give_to_rank_0(state, has_state)
+                        is_trained = is_trained or has_state != had_state
                     if _file:
                         known, state._commits = _objects.broadcast_object(
                             (is_trained, state._commits), 0, "hvd.elastic.commits"
