@@ -2,15 +2,14 @@
 /// exporter.
 #pragma once
 #include <string>
+#include <vector>
 
-#include "launcher/report/live_report.h"
+#include "launcher/report/job_metrics.h"
 
 namespace hvd::launcher {
 
 /// Pure.  @p job  its name, as hvdrun ps shows it
-/// @p worlds  how often the ranks have met: more than once in an elastic job only
-std::string metrics_text(const LiveReport& report, const std::string& job, std::size_t ranks, std::uint64_t worlds,
-                         double now_seconds);
+std::string metrics_text(const std::vector<Metric>& metrics, const std::string& job);
 
 /// Writes the file anew, every some seconds; a reader sees the old one or the new one, whole.
 class MetricsFile {

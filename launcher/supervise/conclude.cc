@@ -117,7 +117,7 @@ int Supervisor::conclude() {
   outcome.use.wall_seconds = std::chrono::duration<double>(Clock::now() - started_at_).count();
   outcome.hosts = cleanup_.hosts();
   report_.finish();
-  if (metrics_) write_metrics();
+  if (metrics_ || otlp_) write_metrics(true);
   outcome.use.title = what_runs();
   outcome.same_job = same_job();
   outcome.use.steps = report_.whole();

@@ -15,6 +15,8 @@
 #include "base/leftovers.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/trust.h"
+#include "launcher/mpirun/mpirun.h"
 #include "launcher/mpirun/mpirun_starter.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/start/host_daemons.h"
@@ -155,6 +157,7 @@ void Supervisor::start() {
   report_.expect(job_.map.ranks.size());
   if (const std::string file = job_.settings.text("metrics"); !file.empty())
     metrics_ = std::make_unique<MetricsFile>(file);
+  open_otlp();
   if (job_.elastic) elastic_ = elastic_part(job_id, std::move(environment), tcp);
   const auto name = [](const wire::Payload& p) { return (p.kind == wire::PayloadKind::module ? "-m " : "") + p.name; };
   job_id_ = job_id;
@@ -176,6 +179,17 @@ void Supervisor::start() {
                                   live_->ask(ranks, std::move(done));
                                 },
                                 [this](const std::string& why) { give_up(why); }, [this] { keep_operations(); }});
+}
+
+/// Where OpenTelemetry's variables name a collector.
+void Supervisor::open_otlp() {
+  std::optional<OtlpTarget> target = otlp_target(environment_value);
+  if (!target) return;
+  const char* const path = environment_value("PATH");
+  const std::string curl = find_program("curl", path ? path : "/usr/bin:/bin");
+  if (curl.empty()) return say("hvdrun: no metrics to " + target->url + ": curl is not installed on this host");
+  if (!job_.settings.flag("allow-writable")) look_at(curl, PathUse::file, {::geteuid() != 0, {}}).need_trust(curl);
+  otlp_ = std::make_unique<OtlpSender>(curl, std::move(*target));
 }
 
 std::unique_ptr<ElasticPart> Supervisor::elastic_part(const std::string& job_id,

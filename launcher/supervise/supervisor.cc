@@ -58,11 +58,26 @@ void Supervisor::send_reports() {
   for (const int rank : report_readers_.ranks()) session_->send_report(rank, json);
 }
 
-void Supervisor::write_metrics() {
+/// To the file and to the collector, where they are due, and at the end.
+void Supervisor::write_metrics(bool at_end) {
+  const double now = seconds_now();
+  const bool to_file = metrics_ && (at_end || metrics_->is_due(now)), sends = otlp_ && (at_end || otlp_->is_due(now));
+  if (otlp_ && at_end) otlp_->finish();
+  if (otlp_) say_metrics_trouble(otlp_->trouble());
+  if (!to_file && !sends) return;
   std::size_t ranks = 0;
   for (const RankState& r : session_->ranks()) ranks += r.stage == RankStage::greeted || r.stage == RankStage::running;
-  const double now = seconds_now();
-  const std::string trouble = metrics_->write(metrics_text(report_, job_id_, ranks, worlds_, now), now);
+  const std::vector<Metric> metrics = job_metrics(report_, ranks, worlds_, now);
+  if (to_file) say_metrics_trouble(metrics_->write(metrics_text(metrics, job_id_), now));
+  if (!sends) return;
+  const auto ns = [](double wall_seconds) { return static_cast<std::int64_t>(wall_seconds * 1e9); };
+  otlp_->send(otlp_text(metrics, otlp_->target(), job_id_, ns(started_wall_seconds_), ns(wall_seconds())), now);
+  if (!at_end) return;
+  otlp_->finish();
+  say_metrics_trouble(otlp_->trouble());
+}
+
+void Supervisor::say_metrics_trouble(const std::string& trouble) {
   if (!trouble.empty()) say("hvdrun: " + trouble);
 }
 
@@ -104,7 +119,7 @@ void Supervisor::loop() {
     live_->turn();
     operations_->turn();
     report_.turn(seconds_now());
-    if (metrics_ && metrics_->is_due(seconds_now())) write_metrics();
+    if (metrics_ || otlp_) write_metrics(false);
     if (end_.goes_on()) watch_->turn();
     if (elastic_ && end_.goes_on()) elastic_->turn();
     printer_.stdout_outlet().flush_ready();
@@ -142,7 +157,7 @@ void Supervisor::wait_for_events() {
 std::chrono::milliseconds Supervisor::time_to_sleep() const {
   // Of a guard on another host only the monitor of its connection says that it is gone.
   const bool is_announced = job_.launcher.kind == LauncherKind::daemons && job_.map.all_local() &&
-                            end_.phase() == JobPhase::running && !elastic_ && !metrics_;
+                            end_.phase() == JobPhase::running && !elastic_ && !metrics_ && !otlp_;
   const bool has_output = printer_.pending_bytes() > 0 || (results_ && results_->pending_bytes() > 0);
   if (!is_announced || has_output || !printer_.is_quiet() || !session_->is_quiet() || !live_->is_quiet() ||
       !operations_->is_quiet() || !watch_->is_quiet() || !report_.is_quiet())

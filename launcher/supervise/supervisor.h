@@ -32,6 +32,7 @@
 #include "launcher/supervise/job_server.h"
 #include "launcher/supervise/job_timeline.h"
 #include "launcher/supervise/kept_operations.h"
+#include "launcher/supervise/otlp_sender.h"
 #include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
@@ -74,7 +75,9 @@ class Supervisor {
   void tell_mpi_problem();
   std::string top(bool as_json) const;
   void send_reports();
-  void write_metrics();
+  void open_otlp();
+  void write_metrics(bool at_end);
+  void say_metrics_trouble(const std::string& trouble);
   std::string what_runs() const;
   void keep_operations();
   std::string same_job() const;
@@ -104,6 +107,7 @@ class Supervisor {
   LiveReport report_;
   ReportReaders report_readers_;
   std::unique_ptr<MetricsFile> metrics_;  ///< --metrics
+  std::unique_ptr<OtlpSender> otlp_;      ///< where an endpoint is set
   std::uint64_t worlds_ = 1;              ///< how often the ranks have met
   JobEnd end_;
   std::vector<std::string> mpi_problem_;  ///< lines: why some host serves no MPI

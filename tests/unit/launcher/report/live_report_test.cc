@@ -39,12 +39,12 @@ TEST_CASE("live report: the whole job, and its last half minute") {
   CHECK(top.find("\n  INPUT  rank 0 (a): ") != std::string::npos);
   CHECK(top.find("\n    0  a ") < top.find("\n    1  b "));
   CHECK(top_text(report, now, 1).find("and 1 more") != std::string::npos);
-  const std::string metrics = metrics_text(report, "a\"b", 2, 1, now);
+  const std::string metrics = metrics_text(job_metrics(report, 2, 1, now), "a\"b");
   CHECK(metrics.find("\nhvdrun_steps_total{job=\"a\\\"b\"} 599\n") != std::string::npos);
   CHECK(metrics.find("\nhvdrun_cause_seconds{job=\"a\\\"b\",cause=\"INPUT\",rank=\"0\",host=\"a\"} ") !=
         std::string::npos);
   CHECK(metrics.find("rank=\"1\",host=\"b\",part=\"waited\"} ") != std::string::npos);
-  CHECK(metrics_text(report, "x", 2, 1, now + 60).find("hvdrun_step_seconds") == std::string::npos);
+  CHECK(metrics_text(job_metrics(report, 2, 1, now + 60), "x").find("hvdrun_step_seconds") == std::string::npos);
   CHECK(top_text(report, now + 60).starts_with("no step has ended"));
 }
 

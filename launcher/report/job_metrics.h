@@ -1,0 +1,32 @@
+/// @file job_metrics.h — a running job's numbers, for whoever keeps them: Prometheus by a file, others by OTLP.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/report/live_report.h"
+
+namespace hvd::launcher {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+enum class MetricKind { gauge, counter };
+
+struct MetricPoint {
+  Labels labels;
+  double value = 0;
+};
+
+struct Metric {
+  const char* name;
+  MetricKind kind;
+  const char* help;
+  std::vector<MetricPoint> points;
+};
+
+/// Pure.
+/// @p worlds  how often the ranks have met: more than once in an elastic job only
+std::vector<Metric> job_metrics(const LiveReport& report, std::size_t ranks, std::uint64_t worlds, double now_seconds);
+
+}  // namespace hvd::launcher

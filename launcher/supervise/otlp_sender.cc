@@ -1,0 +1,56 @@
+#include "launcher/supervise/otlp_sender.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "base/format.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::chrono::milliseconds request_limit =
+    5s;  // of a request, by whoever ends it: curl itself a second earlier
+
+}  // namespace
+
+bool OtlpSender::is_due(double now_seconds) const {
+  return now_seconds >= next_seconds_ && (!under_way_.valid() || under_way_.wait_for(0s) == std::future_status::ready);
+}
+
+void OtlpSender::send(const std::string& body, double now_seconds) {
+  next_seconds_ = now_seconds + every_seconds;
+  // Its proxy and certificates come from the environment; a .curlrc is for people.
+  std::vector<std::string> command{
+      curl_,         "--disable", "--silent",  "--show-error", "--fail", "--globoff", "--proto",
+      "=http,https", "--output",  "/dev/null", "--max-time",   "4",      "--config",  "-"};
+  under_way_ =
+      std::async(std::launch::async, [command = std::move(command), input = curl_configuration(target_, body)] {
+        return capture(command, input, request_limit);
+      });
+}
+
+std::string OtlpSender::trouble() {
+  if (!under_way_.valid() || under_way_.wait_for(0s) != std::future_status::ready) return "";
+  const CaptureResult done = under_way_.get();
+  if (done.ok()) {
+    complained_ = false;
+    return "";
+  }
+  if (std::exchange(complained_, true)) return "";
+  const std::string said(trim(done.err));
+  return "the metrics do not reach " + target_.url + ": " +
+         (done.timed_out ? std::string("no answer")
+          : said.empty() ? formatted("curl ended with {}", done.code)
+                         : said);
+}
+
+void OtlpSender::finish() {
+  if (under_way_.valid()) under_way_.wait();
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,37 @@
+/// @file otlp_sender.h — sends a job's numbers to a collector by curl, with its proxies and certificates.
+///
+/// What curl is to send comes to it by its standard input, so that no key in a header shows in a process list.
+#pragma once
+#include <future>
+#include <string>
+
+#include "launcher/process/capture.h"
+#include "launcher/report/otlp.h"
+
+namespace hvd::launcher {
+
+/// Sends in a thread of its own, one request at a time; never waits for one but at the end.
+/// Thread: the event loop's.
+class OtlpSender {
+ public:
+  /// @p curl  its path
+  OtlpSender(std::string curl, OtlpTarget target) : curl_(std::move(curl)), target_(std::move(target)) {}
+  const OtlpTarget& target() const { return target_; }
+  bool is_due(double now_seconds) const;
+  void send(const std::string& body, double now_seconds);
+  /// What went wrong since the last call, said once until it goes well again; empty: nothing.
+  std::string trouble();
+  /// Waits for what is under way: at most five seconds.
+  void finish();
+
+ private:
+  static constexpr double every_seconds = 10;
+
+  const std::string curl_;
+  const OtlpTarget target_;
+  double next_seconds_ = 0;
+  bool complained_ = false;
+  std::future<CaptureResult> under_way_;
+};
+
+}  // namespace hvd::launcher
