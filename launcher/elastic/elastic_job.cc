@@ -58,6 +58,9 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
   const std::size_t before = world_.size();
   const bool first = epoch_ == 0;
   int joined = 0, spares = 0;
+  // All of the world before have committed, or have begun with the state.
+  for (const std::int32_t m : first ? members : broken_ ? std::vector<std::int32_t>{} : world_)
+    if (WorkerRecord* w = find(m)) w->is_proven = true;
   std::set<std::string> where;
   for (const std::int32_t m : members)
     if (WorkerRecord* w = find(m)) {
@@ -155,6 +158,17 @@ std::vector<ElasticWorker> ElasticJob::alive() const {
     if (const WorkerRecord& w = workers_.at(m); !w.gone && !w.dismissed_at) all.push_back(w.worker);
   for (const auto& [number, w] : workers_)
     if (!w.gone && !w.dismissed_at && !is_member(number)) all.push_back(w.worker);
+  // Who surely has the newest state must not leave for others: new ones of a world that has broken may not have got it,
+  // and who has left for a world of others has an older one.
+  const auto is_proven = [&](const ElasticWorker& w) { return workers_.at(w.number).is_proven; };
+  const bool some_have_it = std::any_of(all.begin(), all.end(), is_proven);
+  const bool some_have_the_newest =
+      std::any_of(all.begin(), all.end(), [&](const auto& w) { return is_proven(w) && is_member(w.number); });
+  for (ElasticWorker& w : all) {
+    const bool may_lack_it = !is_proven(w) && (broken_ || !is_member(w.number));
+    const bool is_in_doubt = some_have_the_newest ? may_lack_it || !is_member(w.number) : some_have_it && may_lack_it;
+    if (w.stage == WorkerStage::member && is_in_doubt) w.stage = WorkerStage::waiting;
+  }
   return all;
 }
 

@@ -69,6 +69,7 @@ class ElasticJob {
   struct WorkerRecord {
     ElasticWorker worker;
     bool gone = false, excused = false, stopped = false, was_spare = false;
+    bool is_proven = false;  ///< it has had the state: a world that it was in ended at a commit
     std::optional<double> dismissed_at{};
   };
   WorkerRecord* find(int number);

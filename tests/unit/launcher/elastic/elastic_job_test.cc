@@ -138,6 +138,22 @@ TEST_CASE("elastic job: too few wait for more, and not for ever") {
   SUBCASE("none comes") { CHECK_FALSE(job.turn(62).end.empty()); }
 }
 
+TEST_CASE("elastic job: who has the state does not leave for new ones that may not have got it yet") {
+  ElasticJob job({{1, {}}, 600, {}}, {{0, {"a", 0}, WorkerStage::starting}}, {{"a", 1}}, SlotHistory());
+  job.waits(0, 0);
+  job.met(1, {0}, 0);
+  job.hosts_are({{"a", 1}, {"b", 2}});
+  CHECK(job.turn(1).start.size() == 2);
+  job.waits(1, 2), job.waits(2, 2);
+  CHECK(job.turn(2).invite == Ranks{0, 1, 2});
+  job.met(2, {0, 1, 2}, 3);
+  CHECK(job.survives(killed(2), 3));  // before rank 0 has given the state to 1
+  job.hosts_are({{"b", 2}});
+  CHECK(job.turn(3).invite == Ranks{0, 1});
+  job.met(3, {0, 1}, 4);
+  CHECK(job.turn(5).invite == Ranks{1});  // at the next commit
+}
+
 TEST_CASE("elastic job: what it does not survive") {
   SUBCASE("before the first world") {
     ElasticJob job({{1, {}}, 600, {}}, {{0, {"a", 0}, WorkerStage::starting}, {1, {"a", 1}, WorkerStage::starting}},
@@ -147,12 +163,14 @@ TEST_CASE("elastic job: what it does not survive") {
   SUBCASE("the last one with the state") {
     ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
     CHECK(job.survives(killed(0), 1));
+    CHECK_FALSE(job.outlives_its_workers());
     CHECK_FALSE(job.survives(killed(1), 1));
   }
   SUBCASE("but where the state is kept elsewhere new ones go on") {
     ElasticJob job = job_of(2, 2, {{2, {}, true}, 600, {}});
     CHECK(job.survives(killed(0), 1));
     CHECK(job.survives(killed(1), 1));
+    CHECK(job.outlives_its_workers());
     const ElasticOrders orders = job.turn(1);
     REQUIRE(orders.start.size() == 2);
     for (const ElasticWorker& w : orders.start) job.waits(w.number, 2);
