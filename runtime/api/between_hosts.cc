@@ -133,7 +133,8 @@ TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& o
     log_info("between hosts tensors travel by TCP (--transport " + choice + "), " +
              (options.key ? "connections prove the job's key"
                           : "connections prove a key that MPI has carried in clear text") +
-             (options.encrypts ? ", and all is encrypted" : ""));
+             (options.encrypts ? ", and all is encrypted" : "") +
+             (opened.cards.empty() ? "" : "; large ones by all cards at once: " + opened.cards));
   return std::move(opened.transport);
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/error.h"
@@ -12,7 +13,8 @@ namespace {
 
 using memory::now_ns;
 
-constexpr std::size_t most_called = 256;  ///< connections that have not proved the key yet
+constexpr std::size_t most_called = 256;       ///< connections that have not proved the key yet
+constexpr double most_seconds_of_a_spare = 4;  ///< for a call by a further card
 constexpr std::int64_t called_ns = 30'000'000'000;
 
 }  // namespace
@@ -30,7 +32,9 @@ ConnectionMaker::ConnectionMaker(ConnectionPlan& plan, SocketCalls& calls, int e
 void ConnectionMaker::begin(LaneName lane) {
   const auto [it, fresh] = calling_.try_emplace(lane);
   if (!fresh) return;
-  it->second.end_ns = now_ns() + nanoseconds(plan_.limit_seconds);
+  const bool spare = lane.number > plan_.bulk_lanes;
+  it->second.end_ns =
+      now_ns() + nanoseconds(spare ? std::min(plan_.limit_seconds, most_seconds_of_a_spare) : plan_.limit_seconds);
   call(lane);
 }
 
@@ -41,8 +45,16 @@ void ConnectionMaker::call(LaneName lane) {
   if (same_host && !there.path.empty()) addresses.push_back(call_address(there.path));
   if (there.port != 0 && context_ && addresses.empty()) {
     if (same_host) addresses.push_back(call_address(loopback_address, there.port));
-    for (const Address& a : by_nearness(there, plan_.at(plan_.rank).addresses))
-      addresses.push_back(call_address(a, there.port));
+    const std::vector<SharedNetwork> ways = plan_.ways(lane.peer);
+    if (lane.number > plan_.bulk_lanes) {  // by that card alone
+      const SharedNetwork& way = ways[static_cast<std::size_t>(lane.number - plan_.bulk_lanes)];
+      addresses.push_back(call_address(way.theirs.at, there.port));
+      addresses.back().card = way.own.card;
+    } else {
+      if (!ways.empty()) addresses.push_back(call_address(ways[0].theirs.at, there.port));
+      for (const Address& a : by_nearness(there, plan_.at(plan_.rank).addresses))
+        if (ways.empty() || a != ways[0].theirs.at) addresses.push_back(call_address(a, there.port));
+    }
   }
   if (addresses.empty()) return user_.failed(lane, plan_.name(lane.peer) + " has no address that others can reach");
   const Caller caller{static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(lane.peer),
@@ -176,9 +188,10 @@ void ConnectionMaker::accept(int listener, bool is_local) {
 
 Welcome ConnectionMaker::decide(const Caller& caller) const {
   if (caller.to != static_cast<std::uint32_t>(plan_.rank) || caller.from >= static_cast<std::uint32_t>(plan_.size()) ||
-      caller.from == caller.to || caller.lane > static_cast<std::uint32_t>(plan_.bulk_lanes) ||
-      caller.world != plan_.at(plan_.rank).world)
+      caller.from == caller.to || caller.world != plan_.at(plan_.rank).world)
     return Welcome::stranger;
+  const std::size_t ways = plan_.ways(static_cast<int>(caller.from)).size();
+  if (caller.lane > static_cast<std::size_t>(plan_.bulk_lanes) + (ways > 1 ? ways - 1 : 0)) return Welcome::stranger;
   if ((caller.encrypts != 0) != plan_.encrypts) return Welcome::otherwise;
   const LaneName lane{static_cast<int>(caller.from), static_cast<int>(caller.lane)};
   if (user_.gone(lane.peer)) return Welcome::stranger;

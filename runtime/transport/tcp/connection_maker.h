@@ -54,6 +54,7 @@ class ConnectionMaker {
   bool none() const { return calling_.empty(); }
   /// Nothing more is for that peer.
   void end(int peer);
+  void end(LaneName lane) { calling_.erase(lane); }
   /// Nobody is called, or may call, any more.
   void end();
   /// What the peer's addresses have said: "rank 3 (10.0.0.7) cannot be reached: …"

@@ -29,6 +29,12 @@ struct ConnectionPlan {
   std::shared_ptr<const Revocation> revocation;
 
   const ListenAddress& at(int peer) const { return ranks[static_cast<std::size_t>(peer)]; }
+  /// By several cards at each end, the one of the first lanes first; empty: there is but one way.
+  std::vector<SharedNetwork> ways(int peer) const {
+    if (same_host(peer)) return {};
+    auto networks = shared_networks(at(rank).cards, at(peer).cards);
+    return networks.size() > 1 ? std::move(networks) : std::vector<SharedNetwork>{};
+  }
   int size() const { return static_cast<int>(ranks.size()); }
   bool same_host(int peer) const {
     return hosts[static_cast<std::size_t>(peer)] == hosts[static_cast<std::size_t>(rank)];

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "common/log.h"
 #include "memory/futex.h"
 
 namespace hvd::transport::tcp {
@@ -19,12 +20,23 @@ namespace {
 
 using memory::now_ns;
 
-constexpr unsigned silent_ms = 2500;
+constexpr unsigned silent_ms = 2500, answers_ms = 1800;
+constexpr std::int64_t look_ns = 500'000'000;          ///< between looks for lanes that are silent while others answer
+constexpr std::int64_t call_again_ns = 5'000'000'000;  ///< after a spare lane has ended, or could not be made
+/// What waits in the kernel for a lane whose peer has others: what is not sent yet can go over these.
+constexpr int most_unsent = 256 << 10;
 
 Fd open_epoll() {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
   return epoll;
+}
+
+/// Since something came from the other end's kernel.
+unsigned ms_since_heard(int fd) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_last_ack_recv : 0;
 }
 
 /// @p error: as Lane::receive() has it.
@@ -51,7 +63,8 @@ Connections::Peer& Connections::peer(int rank) {
   auto& p = peers_[static_cast<std::size_t>(rank)];
   if (!p) {
     p = std::make_unique<Peer>();
-    p->links.resize(static_cast<std::size_t>(1 + plan_.bulk_lanes));
+    p->ways = plan_.ways(rank);
+    p->links.resize(static_cast<std::size_t>(plan_.bulk_lanes) + std::max<std::size_t>(p->ways.size(), 1));
   }
   return *p;
 }
@@ -70,6 +83,9 @@ void Connections::said_bye(Lane& lane, std::uint32_t lanes) {
   lane.said_bye = true;
   Peer& p = peer(lane.peer());
   if (++p.byes != lanes) return;  // something may still come on another lane
+  if (!p.ways.empty())
+    for (Link& l : p.links)
+      if (l.lane) l.lane->said_bye = true;
   p.departed = true;
   end_calls(lane.peer());
 }
@@ -148,6 +164,83 @@ void Connections::drop_arriving(int rank, const std::function<bool(const FrameHe
     if (const FrameHeader* h = l.lane ? l.lane->arriving() : nullptr; h && drops(*h)) l.lane->drop_arriving();
 }
 
+// ---- several cards
+
+void Connections::fill(int rank, const std::function<std::optional<OutFrame>(int)>& next) {
+  call_spares(rank);
+  end_silent(rank);
+  Peer& p = peer(rank);
+  while (p.lost.empty()) {
+    Lane* const lane = lane_with_room(p);
+    auto frame = lane ? next(lane->number()) : std::nullopt;
+    if (!frame) return;
+    lane->add(std::move(*frame));
+    if (!lane->watches_out) push(*lane);
+  }
+}
+
+/// That with the least on its way; nullptr: none has room.  The first lane is for what is small, unless it is the only
+/// one.
+Lane* Connections::lane_with_room(const Peer& p) {
+  Lane* best = nullptr;
+  int least = 0;
+  bool others = false;
+  for (auto link = p.links.rbegin(); link != p.links.rend(); ++link) {
+    Lane* const lane = link->lane.get();
+    if (!lane || (lane->number() == 0 && others)) continue;
+    others = true;
+    int on_its_way = 0;
+    if (!lane->nothing_waits()) continue;
+    ::ioctl(lane->fd(), SIOCOUTQ, &on_its_way);
+    if (best && on_its_way > least) continue;
+    best = lane;
+    least = on_its_way;
+  }
+  return best;
+}
+
+void Connections::call_spares(int rank) {
+  Peer& p = peer(rank);
+  const std::int64_t now = now_ns();
+  for (std::size_t n = 1; n < p.links.size(); ++n) {
+    Link& l = p.links[n];
+    const LaneName lane{rank, static_cast<int>(n)};
+    if (!l.why_not.empty() && !std::exchange(l.told, true))
+      log_info(way_text(lane) + " carries no tensors (" + l.why_not + "): the others do");
+    if (l.lane || now < l.again_ns) continue;
+    l.again_ns = now + call_again_ns;
+    maker_.begin(lane);
+  }
+}
+
+/// Lanes of which nothing is heard while others answer: their cable is pulled, and the kernel waits for its return.
+void Connections::end_silent(int rank) {
+  Peer& p = peer(rank);
+  const std::int64_t now = now_ns();
+  if (now - p.looked_ns < look_ns) return;
+  p.looked_ns = now;
+  std::vector<std::pair<unsigned, Lane*>> heard;
+  for (const Link& l : p.links)
+    if (l.lane) heard.emplace_back(ms_since_heard(l.lane->fd()), l.lane.get());
+  if (std::none_of(heard.begin(), heard.end(), [](const auto& h) { return h.first < answers_ms; })) return;
+  for (const auto& [ms, lane] : heard)
+    if (ms >= silent_ms && lane->number() > 0) end(*lane, ETIMEDOUT);
+}
+
+/// "card eth1 (10 Gbit/s) to rank 3 (10.0.0.7)"
+std::string Connections::way_text(LaneName lane) {
+  const int at = std::max(0, lane.number - plan_.bulk_lanes);
+  return "card " + to_text(peer(lane.peer).ways[static_cast<std::size_t>(at)]) + " to " + name(lane.peer);
+}
+
+void Connections::failed(LaneName lane, const std::string& why) {
+  if (lane.number == 0 || !has_spares(lane.peer)) return lose(lane.peer, why);
+  maker_.end(lane);
+  Link& l = peer(lane.peer).links[static_cast<std::size_t>(lane.number)];
+  l.why_not = why;
+  l.again_ns = now_ns() + call_again_ns;
+}
+
 // ---- one connection
 
 bool Connections::stands(LaneName lane) const {
@@ -163,6 +256,11 @@ void Connections::made(LaneName name, MadeConnection connection) {
   Lane& lane = *link.lane;
   lane.is_local = connection.is_local;
   lanes_[lane.fd()] = &lane;
+  if (name.number > 0 && has_spares(name.peer)) {
+    ::setsockopt(lane.fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most_unsent, sizeof most_unsent);
+    link.why_not.clear();
+    if (std::exchange(link.told, false)) log_info(way_text(name) + " carries tensors again");
+  }
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN) != 0) return end(lane, errno);
   for (OutFrame& f : std::exchange(link.waiting, {})) lane.add(std::move(f));
   serve(lane, lane.pending() ? EPOLLIN : EPOLLOUT);
@@ -178,9 +276,16 @@ void Connections::serve(Lane& lane, std::uint32_t events) {
 
 /// A connection has ended.
 void Connections::end(Lane& lane, int error) {
-  if (!lane.said_bye) return lose(lane.peer(), name(lane.peer()) + " is gone: " + how_ended(error));
+  const bool others_stand = lane.number() > 0 && error != EBADMSG && has_spares(lane.peer());
+  if (!lane.said_bye && !others_stand) return lose(lane.peer(), name(lane.peer()) + " is gone: " + how_ended(error));
   Link& link = peer(lane.peer()).links[static_cast<std::size_t>(lane.number())];
-  if (link.lane) take_down(link);
+  if (!link.lane) return;
+  if (!lane.said_bye) {
+    link.why_not = how_ended(error);
+    link.again_ns = now_ns() + call_again_ns;
+  }
+  calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), 0);
+  take_down(link);
 }
 
 // ---- all together
@@ -215,8 +320,8 @@ void Connections::nap(std::int64_t ns) {
 /// waits until the other end's kernel has all.
 void Connections::leave() {
   try {
-    for (auto& p : peers_)
-      if (p) say_bye(*p);
+    for (std::size_t r = 0; r < peers_.size(); ++r)
+      if (peers_[r]) say_bye(static_cast<int>(r));
     const std::int64_t end = now_ns() + nanoseconds(plan_.leave_seconds);
     while (!quiet() && now_ns() < end) {
       for (auto& [fd, lane] : std::unordered_map<int, Lane*>(lanes_))
@@ -229,9 +334,16 @@ void Connections::leave() {
   }
 }
 
-void Connections::say_bye(Peer& p) {
+void Connections::say_bye(int rank) {
+  Peer& p = peer(rank);
   OutFrame bye;
   bye.header.kind = FrameKind::bye;
+  if (!p.ways.empty()) {  // large messages have arrived, or were given up: there is nothing to wait for on other lanes
+    for (std::size_t n = 1; n < p.links.size(); ++n) maker_.end({rank, static_cast<int>(n)});
+    bye.header.number = 1;
+    if (p.links[0].lane) p.links[0].lane->add(std::move(bye));
+    return;
+  }
   for (const Link& l : p.links) bye.header.number += l.lane ? 1 : 0;
   for (Link& l : p.links)
     if (l.lane) {
@@ -262,11 +374,12 @@ std::vector<LostPeer> Connections::lost() const {
 std::vector<LostPeer> Connections::silent() const {
   std::map<int, unsigned> quiet;  // ms, by rank
   for (const auto& [fd, lane] : lanes_) {
-    tcp_info info{};
-    socklen_t bytes = sizeof info;
-    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || info.tcpi_last_ack_recv < silent_ms) continue;
+    const unsigned ms = ms_since_heard(fd);
+    // Where there are spare lanes, others go on without one that is silent.
+    const bool matters = lane->number() == 0 || peers_[static_cast<std::size_t>(lane->peer())]->ways.empty();
+    if (ms < silent_ms || !matters) continue;
     unsigned& longest = quiet[lane->peer()];
-    longest = std::max<unsigned>(longest, info.tcpi_last_ack_recv);
+    longest = std::max(longest, ms);
   }
   std::vector<LostPeer> told;
   for (const auto& [rank, ms] : quiet)

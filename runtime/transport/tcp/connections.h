@@ -2,7 +2,8 @@
 ///
 /// A connection is made when the first frame for it is added; both directions use it.  Between two ranks there are
 /// several, the lanes: small frames go over the first, so that they never wait behind large ones, which go over the
-/// others.
+/// others.  Where several cards of each host reach the other's, there is a spare lane for each further one: all lanes
+/// but the first may end then without the peer being lost.
 ///
 /// Ranks are the world's.  Thread: one at a time.
 #pragma once
@@ -37,6 +38,13 @@ class Connections final : private CallUser {
   Connections& operator=(const Connections&) = delete;
 
   void add(int peer, int lane, OutFrame frame);
+
+  /// @name Parts of large messages, where several cards reach the peer
+  /// @{
+  bool has_spares(int peer) { return !this->peer(peer).ways.empty(); }
+  /// Lanes that have room take parts of @p next(lane), while there are some; lanes that are missing are called.
+  void fill(int peer, const std::function<std::optional<OutFrame>(int)>& next);
+  /// @}
   /// Moves what can be moved.
   void progress();
   /// Readable when there is something to move.
@@ -69,17 +77,23 @@ class Connections final : private CallUser {
   struct Link {
     std::unique_ptr<Lane> lane;
     std::deque<OutFrame> waiting;  ///< for the connection
+    std::string why_not;           ///< where the peer has others: it has ended, or could not be made
+    std::int64_t again_ns = 0;     ///< then: when to call again
+    bool told = false;             ///< of it
   };
   struct Peer {
     std::vector<Link> links;  ///< by lane
-    std::uint32_t byes = 0;   ///< lanes on which it has said so
+    std::vector<SharedNetwork>
+        ways;                    ///< of ConnectionPlan::ways(): the first lanes have the first, spare ones the others
+    std::int64_t looked_ns = 0;  ///< for silent lanes
+    std::uint32_t byes = 0;      ///< lanes on which it has said so
     bool departed = false;
     std::string lost;  ///< why; empty: it is not
   };
 
   bool stands(LaneName lane) const override;
   void made(LaneName lane, MadeConnection connection) override;
-  void failed(LaneName lane, const std::string& why) override { lose(lane.peer, why); }
+  void failed(LaneName lane, const std::string& why) override;
 
   Peer& peer(int rank);
   void push(Lane& lane);
@@ -87,10 +101,14 @@ class Connections final : private CallUser {
   void serve(Lane& lane, std::uint32_t events);
   void end(Lane& lane, int error);
   void take_down(Link& link);
+  static Lane* lane_with_room(const Peer& p);
+  void call_spares(int peer);
+  void end_silent(int peer);
+  std::string way_text(LaneName lane);
   void lose(int peer, const std::string& why);
   void end_calls(int peer);
   void end_all();
-  static void say_bye(Peer& p);
+  void say_bye(int peer);
   bool quiet() const;
 
   ConnectionPlan plan_;

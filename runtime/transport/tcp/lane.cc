@@ -47,7 +47,7 @@ int Lane::send() {
       if (out_.front().left > 0) break;
       const OutFrame gone = std::move(out_.front());
       out_.pop_front();
-      handler_.left(gone);
+      handler_.left(*this, gone);
     }
   }
   return 0;

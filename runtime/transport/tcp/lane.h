@@ -19,6 +19,7 @@ enum class FrameKind : std::uint8_t {
   message = 1,  ///< a whole message
   room = 2,     ///< the receive for a large message has been posted: it may come.  No bytes
   piece = 3,    ///< a large message, or a part of one
+  done = 5,     ///< all parts of a large message have come, where several cards carry them.  No bytes
   bye = 4,      ///< the sender leaves in order: nothing follows here.  Its number: on so many lanes it says so
 };
 
@@ -53,8 +54,8 @@ class FrameHandler {
   virtual unsigned char* place(Lane& lane, const FrameHeader& header) = 0;
   /// All its bytes are there.
   virtual void arrived(Lane& lane, const FrameHeader& header) = 0;
-  /// A frame has left, and its memory is free.
-  virtual void left(const OutFrame& frame) = 0;
+  /// A frame has left that lane, and its memory is free.
+  virtual void left(Lane& lane, const OutFrame& frame) = 0;
 };
 
 class Lane {
@@ -79,6 +80,8 @@ class Lane {
   int receive();
   /// Bytes have come of which epoll does not tell.
   bool pending() const { return stream_->pending(); }
+  /// Of frames that have not left.
+  bool nothing_waits() const { return out_.empty(); }
   bool idle() const { return out_.empty() && !stream_->holds(); }
   std::size_t waiting_bytes() const { return waiting_bytes_; }
   /// The caller's memory must no longer be read: drops frames of @p ticket that have not begun, and keeps a copy of

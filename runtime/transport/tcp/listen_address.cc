@@ -7,6 +7,7 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -38,6 +39,18 @@ std::optional<Address> address_of(const sockaddr* from) {
     return address;
   }
   return std::nullopt;
+}
+
+/// Of an interface that has an address.
+int network_bits(const ifaddrs& one) {
+  if (!one.ifa_netmask) return 128;
+  const bool four = one.ifa_addr->sa_family == AF_INET;
+  const auto* mask =
+      four ? reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(one.ifa_netmask)->sin_addr)
+           : reinterpret_cast<const sockaddr_in6*>(one.ifa_netmask)->sin6_addr.s6_addr;
+  int bits = 0;
+  for (int i = 0; i < (four ? 4 : 16); ++i) bits += std::popcount(mask[i]);
+  return bits + (four ? 96 : 0);
 }
 
 int common_bits(const Address& a, const Address& b) {
@@ -76,9 +89,22 @@ std::string to_text(const Address& address) {
   return text;
 }
 
+std::optional<Address> address_of_text(const std::string& text) {
+  Address a{};
+  in_addr four{};
+  if (inet_pton(AF_INET, text.c_str(), &four) == 1) {
+    a[10] = a[11] = 0xff;
+    std::memcpy(&a[12], &four, sizeof four);
+    return a;
+  }
+  if (inet_pton(AF_INET6, text.c_str(), a.data()) == 1) return a;
+  return std::nullopt;
+}
+
 std::string ListenAddress::text() const {
   std::string text = std::to_string(port) + " " + std::to_string(world);
   for (const Address& a : addresses) text += " " + to_text(a);
+  for (const CardAddress& c : cards) text += " " + c.text();
   return text;
 }
 
@@ -88,21 +114,19 @@ ListenAddress ListenAddress::of(const std::string& text) {
   in >> e.port >> e.world;
   bool good = !in.fail();
   for (std::string word; in >> word;) {
-    Address a{};
-    in_addr four{};
-    if (inet_pton(AF_INET, word.c_str(), &four) == 1) {
-      a[10] = a[11] = 0xff;
-      std::memcpy(&a[12], &four, sizeof four);
-    } else {
-      good &= inet_pton(AF_INET6, word.c_str(), a.data()) == 1;
+    if (const auto card = CardAddress::of(word)) {
+      e.cards.push_back(*card);
+      continue;
     }
-    e.addresses.push_back(a);
+    const auto address = address_of_text(word);
+    good &= address.has_value();
+    if (address) e.addresses.push_back(*address);
   }
   if (!good || e.world == 0) throw Error(Code::internal, "TCP", "a rank's addresses cannot be read: " + text);
   return e;
 }
 
-std::vector<Address> addresses_of_host(const std::string& interfaces) {
+std::vector<Address> addresses_of_host(const std::string& interfaces, std::vector<CardAddress>* cards) {
   std::vector<Address> found;
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return found;
@@ -111,9 +135,11 @@ std::vector<Address> addresses_of_host(const std::string& interfaces) {
     if (!(one->ifa_flags & IFF_UP) || (one->ifa_flags & IFF_LOOPBACK)) continue;
     const auto address = address_of(one->ifa_addr);
     if (!address) continue;
-    if (names.empty() || std::any_of(names.begin(), names.end(),
-                                     [&](const std::string& n) { return is_named(n, one->ifa_name, *address); }))
-      found.push_back(*address);
+    if (!names.empty() && std::none_of(names.begin(), names.end(),
+                                       [&](const std::string& n) { return is_named(n, one->ifa_name, *address); }))
+      continue;
+    found.push_back(*address);
+    cards->push_back({*address, network_bits(*one), megabits_of(one->ifa_name), one->ifa_name});
   }
   ::freeifaddrs(list);
   if (found.empty() && names.empty()) found.push_back(loopback_address);

@@ -3,11 +3,13 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "base/listen_filter.h"
+#include "transport/tcp/cards.h"
 
 namespace hvd::transport::tcp {
 
@@ -16,6 +18,7 @@ struct ListenAddress {
   std::uint16_t port = 0;          ///< 0: it cannot be called from other hosts
   std::uint64_t world = 0;         ///< a random number other than 0
   std::vector<Address> addresses;  ///< of its host
+  std::vector<CardAddress> cards;  ///< the same addresses, where their cards are known
   std::string path;                ///< of its unix socket: unix_listener.h.  Not part of text()
 
   std::string text() const;
@@ -26,7 +29,8 @@ struct ListenAddress {
 /// Addresses of this host's interfaces that are up, without loopback and link-local ones.  @p interfaces: names or
 /// networks (10.0.0.0/24), comma-separated, as Open MPI's btl_tcp_if_include has them; empty: all.  Without a network
 /// it is the loopback address: then the job's hosts can only be names of this one.
-std::vector<Address> addresses_of_host(const std::string& interfaces);
+/// @p cards: those of them with a card.
+std::vector<Address> addresses_of_host(const std::string& interfaces, std::vector<CardAddress>* cards);
 
 /// A listening socket on a free port of all addresses.  Throws Error{unavailable}.
 Fd open_listener(std::uint16_t* port);
@@ -39,12 +43,14 @@ struct CallAddress {
   sockaddr_storage at{};
   socklen_t bytes = 0;
   std::string text;  ///< for people
+  std::string card;  ///< by which; empty: as the kernel chooses
   bool is_local() const { return at.ss_family == AF_UNIX; }
 };
 CallAddress call_address(const Address& address, std::uint16_t port);
 /// Of a unix socket; a path that begins with @ is a name without a file.
 CallAddress call_address(const std::string& path);
 std::string to_text(const Address& address);
+std::optional<Address> address_of_text(const std::string& text);
 inline constexpr Address loopback_address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
 
 }  // namespace hvd::transport::tcp

@@ -69,6 +69,14 @@ Ticket Mesh::send(const Channel& to, const void* data, std::size_t bytes) {
 
 void Mesh::send_large(Ticket ticket) {
   const Request r = request(ticket);
+  if (connections_.has_spares(r.channel.peer)) {
+    outgoing_[r.channel].going[r.number] = ticket;
+    parts_.begin(r.channel.peer,
+                 {FrameKind::piece, static_cast<std::uint8_t>(r.channel.tag),
+                  static_cast<std::uint16_t>(r.channel.stream), r.number, 0, r.bytes},
+                 ticket, r.data);
+    return fill(r.channel.peer);
+  }
   const auto lanes = static_cast<std::size_t>(connections_.bulk_lanes());
   const std::size_t piece = lanes == 1 ? r.bytes : piece_bytes;
   request(ticket).left = (r.bytes + piece - 1) / piece;
@@ -101,14 +109,16 @@ Ticket Mesh::receive(const Channel& from, void* data, std::size_t bytes) {
   r.left = bytes;
   r.bytes = bytes;
   const Ticket t = keep(r);
-  in.posted[number] = {static_cast<unsigned char*>(data), bytes, bytes, t};
-  if (bytes > eager_bytes && !connections_.gone(from.peer)) {
-    OutFrame frame;
-    frame.header = {
-        FrameKind::room, static_cast<std::uint8_t>(from.tag), static_cast<std::uint16_t>(from.stream), number, 0, 0};
-    connections_.add(from.peer, 0, std::move(frame));
-  }
+  in.posted[number] = {static_cast<unsigned char*>(data), bytes, bytes, t, {}};
+  if (bytes > eager_bytes && !connections_.gone(from.peer)) answer(FrameKind::room, from, number);
   return t;
+}
+
+void Mesh::answer(FrameKind kind, const Channel& channel, std::uint32_t number) {
+  OutFrame frame;
+  frame.header = {kind, static_cast<std::uint8_t>(channel.tag), static_cast<std::uint16_t>(channel.stream), number, 0,
+                  0};
+  connections_.add(channel.peer, 0, std::move(frame));
 }
 
 bool Mesh::test(Ticket ticket) {
@@ -135,6 +145,8 @@ void Mesh::abandon(Ticket ticket) {
   release(ticket);
   if (r.sends) {
     outgoing_[r.channel].waiting.erase(r.number);
+    outgoing_[r.channel].going.erase(r.number);
+    parts_.end(ticket);
     connections_.forget(r.channel.peer, ticket);
     return;
   }
@@ -163,11 +175,78 @@ void Mesh::forget(int stream) {
     if (channel.stream == stream) in.early.clear();
 }
 
+// ---- parts, where several cards carry them
+
+void Mesh::progress() {
+  connections_.progress();
+  if (parts_.none()) return;
+  for (const int peer : parts_.peers()) fill(peer);
+}
+
+void Mesh::fill(int peer) {
+  connections_.fill(peer, [&](int lane) { return parts_.next(peer, lane); });
+}
+
+void Mesh::lane_ended(const Lane& lane) {
+  arriving_.erase(&lane);
+  parts_.lane_ended(lane.peer(), lane.number());
+}
+
+/// A part may come twice: when a lane has ended its sender cannot know which ones have arrived.
+unsigned char* Mesh::place_part(const Channel& channel, const FrameHeader& h) {
+  Incoming& in = incoming_[channel];
+  const auto it = in.posted.find(h.number);
+  if (it == in.posted.end()) {
+    if (static_cast<std::int32_t>(h.number - in.next) >= 0) throw broken();
+    return nullptr;
+  }
+  Posted& posted = it->second;
+  if (posted.bytes <= eager_bytes) throw broken();
+  if (h.at >= posted.bytes || h.at % PartSender::part_bytes != 0 ||
+      h.bytes != std::min<std::uint64_t>(PartSender::part_bytes, posted.bytes - h.at))
+    throw Error(Code::internal, "TCP", "a part came that is not of its message");
+  posted.came.resize(PartSender::parts_of(posted.bytes));
+  return posted.data && !posted.came[h.at / PartSender::part_bytes] ? posted.data + h.at : nullptr;
+}
+
+void Mesh::part_arrived(const Channel& channel, const FrameHeader& h) {
+  Incoming& in = incoming_[channel];
+  const auto it = in.posted.find(h.number);
+  if (it == in.posted.end()) return;
+  auto came = it->second.came[h.at / PartSender::part_bytes];
+  if (came) return;
+  came = true;
+  it->second.left -= h.bytes;
+  // The memory is the receiver's soon: the same part on its way over another lane must not touch it.
+  connections_.drop_arriving(channel.peer, [&](const FrameHeader& other) {
+    return other.kind == FrameKind::piece && other.tag == h.tag && other.stream == h.stream &&
+           other.number == h.number && other.at == h.at;
+  });
+  if (it->second.left > 0) return;
+  in.posted.erase(it);
+  answer(FrameKind::done, channel, h.number);
+}
+
+/// The receiver has all of a large message.
+void Mesh::done(const Channel& channel, std::uint32_t number) {
+  Outgoing& out = outgoing_[channel];
+  const auto it = out.going.find(number);
+  if (it == out.going.end()) {
+    if (!connections_.has_spares(channel.peer) || static_cast<std::int32_t>(number - out.next) >= 0) throw broken();
+    return;  // it was given up
+  }
+  const Ticket ticket = it->second;
+  out.going.erase(it);
+  parts_.end(ticket);
+  connections_.forget(channel.peer, ticket);  // a part that goes again, though the first one has arrived
+  request(ticket).left = 0;
+}
+
 // ---- frames
 
 unsigned char* Mesh::place(Lane& lane, const FrameHeader& h) {
   const Channel channel{lane.peer(), h.stream, static_cast<Tag>(h.tag)};
-  if (h.kind == FrameKind::bye || h.kind == FrameKind::room) {
+  if (h.kind == FrameKind::bye || h.kind == FrameKind::room || h.kind == FrameKind::done) {
     if (h.bytes != 0) throw broken();
     return nullptr;
   }
@@ -178,6 +257,7 @@ unsigned char* Mesh::place(Lane& lane, const FrameHeader& h) {
     return reinterpret_cast<unsigned char*>(body.data());
   };
   if (h.kind == FrameKind::message && is_control(channel.tag)) return into_string(most_control_bytes);
+  if (h.kind == FrameKind::piece && connections_.has_spares(lane.peer())) return place_part(channel, h);
   auto& in = incoming_[channel];
   const auto it = in.posted.find(h.number);
   if (h.kind == FrameKind::message && it == in.posted.end()) return into_string(eager_bytes);
@@ -196,6 +276,8 @@ void Mesh::arrived(Lane& lane, const FrameHeader& h) {
       return connections_.said_bye(lane, h.number);
     case FrameKind::room:
       return room(channel, h.number);
+    case FrameKind::done:
+      return done(channel, h.number);
     case FrameKind::message:
       if (const auto body = arriving_.find(&lane); body != arriving_.end()) {
         std::string text = std::move(body->second);
@@ -204,6 +286,7 @@ void Mesh::arrived(Lane& lane, const FrameHeader& h) {
       }
       [[fallthrough]];
     case FrameKind::piece: {
+      if (h.kind == FrameKind::piece && connections_.has_spares(lane.peer())) return part_arrived(channel, h);
       Incoming& in = incoming_[channel];
       const auto it = in.posted.find(h.number);
       if (it == in.posted.end()) throw broken();
@@ -245,12 +328,14 @@ void Mesh::arrived_whole(const Channel& channel, std::uint32_t number, std::stri
   in.posted.erase(it);
 }
 
-void Mesh::left(const OutFrame& frame) {
+void Mesh::left(Lane& lane, const OutFrame& frame) {
+  if (frame.header.kind == FrameKind::piece && connections_.has_spares(lane.peer())) return;  // done() tells
   if (frame.ticket != 0 && request(frame.ticket).left > 0) --request(frame.ticket).left;
 }
 
 /// Nobody waits for what a control stream would have carried.
 void Mesh::peer_lost(int peer) {
+  parts_.peer_lost(peer);
   for (Request& r : requests_)
     if (r.used && r.sends && r.channel.peer == peer && is_control(r.channel.tag)) r.left = 0;
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "transport/tcp/connections.h"
+#include "transport/tcp/part_sender.h"
 #include "transport/transport.h"
 
 namespace hvd::transport::tcp {
@@ -48,7 +49,7 @@ class Mesh final : public ConnectionUser {
   void forget(int stream);
 
   /// Moves what can be moved.
-  void progress() { connections_.progress(); }
+  void progress();
   /// Readable when there is something to move.
   int fd() const { return connections_.fd(); }
   /// Sleeps until then, at most so long.
@@ -80,11 +81,13 @@ class Mesh final : public ConnectionUser {
     unsigned char* data = nullptr;  ///< nullptr: abandoned, the bytes are dropped
     std::size_t bytes = 0, left = 0;
     Ticket ticket = 0;
+    std::vector<bool> came;  ///< parts, where several cards carry them
   };
   struct Outgoing {
     std::uint32_t next = 0;
     std::set<std::uint32_t> room;             ///< the receiver is ready for these
     std::map<std::uint32_t, Ticket> waiting;  ///< for room
+    std::map<std::uint32_t, Ticket> going;    ///< in parts, until the receiver has them
   };
   struct Incoming {
     std::uint32_t next = 0;
@@ -94,8 +97,8 @@ class Mesh final : public ConnectionUser {
 
   unsigned char* place(Lane& lane, const FrameHeader& header) override;
   void arrived(Lane& lane, const FrameHeader& header) override;
-  void left(const OutFrame& frame) override;
-  void lane_ended(const Lane& lane) override { arriving_.erase(&lane); }
+  void left(Lane& lane, const OutFrame& frame) override;
+  void lane_ended(const Lane& lane) override;
   void peer_lost(int peer) override;
 
   Request& request(Ticket ticket) { return requests_[ticket - 1]; }
@@ -105,8 +108,14 @@ class Mesh final : public ConnectionUser {
   void room(const Channel& channel, std::uint32_t number);
   void arrived_whole(const Channel& channel, std::uint32_t number, std::string body);
   void send_large(Ticket ticket);
+  void fill(int peer);
+  unsigned char* place_part(const Channel& channel, const FrameHeader& header);
+  void part_arrived(const Channel& channel, const FrameHeader& header);
+  void done(const Channel& channel, std::uint32_t number);
+  void answer(FrameKind kind, const Channel& channel, std::uint32_t number);
 
   Connections connections_;
+  PartSender parts_;
   std::map<Channel, Outgoing> outgoing_;
   std::map<Channel, Incoming> incoming_;
   std::map<std::pair<int, Tag>, std::deque<Message>> inbox_;  ///< by stream and tag

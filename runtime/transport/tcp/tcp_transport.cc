@@ -136,6 +136,14 @@ JobKey agree(const std::vector<std::string>& keys, const std::optional<JobKey>& 
   return *made;
 }
 
+/// As OpenResult has it.
+std::string cards_to_next_host(const ConnectionPlan& plan) {
+  std::vector<std::string> cards;
+  for (int r = 0; r < plan.size() && cards.empty(); ++r)
+    for (const SharedNetwork& way : plan.ways(r)) cards.push_back(to_text(way));
+  return join(cards, " and ");
+}
+
 /// The first rank of each host calls that of the next one, and waits for the call of the one before.  @return why that
 /// has failed; empty: it has not.
 std::string try_ring(Mesh& mesh, int rank, const std::vector<int>& hosts) {
@@ -185,7 +193,11 @@ Doorway open_doorway(const TcpOptions& options, bool may_make_key) {
   ListenAddress callers = d.own;  // a call may come from any address of its host
   if (options.between_hosts || !d.local) {
     d.listener = open_listener(&d.own.port);
-    d.own.addresses = addresses_of_host(options.interfaces);
+    if (options.cards.empty()) d.own.addresses = addresses_of_host(options.interfaces, &d.own.cards);
+    for (const CardAddress& c : options.cards) {
+      d.own.cards.push_back(c);
+      d.own.addresses.push_back(c.at);
+    }
     callers.addresses = own_addresses().value_or(std::vector<Address>{});
     if (options.key) {
       key = "given " + sha256_hex(to_hex(*options.key));
@@ -232,6 +244,7 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
   if (plan.listener) plan.key = agree(keys, options.key);
   if (plan.listener && options.filter && known) restrict_listener(plan.listener.get(), everybody);
 
+  const std::string cards = cards_to_next_host(plan);
   std::vector<int> all(plan.ranks.size());
   std::iota(all.begin(), all.end(), 0);
   auto world = std::shared_ptr<Connected>(new Connected{{std::move(plan), options.calls ? *options.calls : system},
@@ -240,11 +253,11 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
   if (options.needs_trial) {
     const std::string failure = try_ring(world->mesh, neighbours.rank, neighbours.hosts);
     for (const std::string& why : neighbours.exchange(failure))
-      if (!why.empty()) return {nullptr, why};
+      if (!why.empty()) return {nullptr, why, ""};
   }
   return {
       std::make_unique<TcpTransport>(std::move(world), neighbours.rank, std::move(neighbours.hosts), std::move(all), 0),
-      ""};
+      "", cards};
 }
 
 }  // namespace hvd::transport::tcp

@@ -15,13 +15,14 @@
 namespace hvd::transport::tcp {
 
 struct TcpOptions {
-  std::optional<JobKey> key;     ///< the job's; without it rank 0 makes one, which travels with what ranks say
-  bool between_hosts = true;     ///< other hosts may call; else there is no TCP socket
-  std::string interfaces;        ///< that may be used (listen_address.h); empty: all
-  bool filter = true;            ///< lets only the job's hosts connect
-  bool threads_multiple = true;  ///< as Transport has it
-  bool encrypts = false;         ///< what travels to other hosts; alike on all ranks
-  bool local_sockets = true;     ///< unix sockets between ranks of one host; else TCP there too
+  std::optional<JobKey> key;       ///< the job's; without it rank 0 makes one, which travels with what ranks say
+  bool between_hosts = true;       ///< other hosts may call; else there is no TCP socket
+  std::string interfaces;          ///< that may be used (listen_address.h); empty: all
+  std::vector<CardAddress> cards;  ///< instead of the host's: for tests; empty: the host's
+  bool filter = true;              ///< lets only the job's hosts connect
+  bool threads_multiple = true;    ///< as Transport has it
+  bool encrypts = false;           ///< what travels to other hosts; alike on all ranks
+  bool local_sockets = true;       ///< unix sockets between ranks of one host; else TCP there too
   int bulk_lanes = 1;
   double limit_seconds = 60;
   double again_seconds = 0.05, leave_seconds = 1;  ///< as in ConnectionPlan
@@ -55,6 +56,7 @@ struct Neighbours {
 struct OpenResult {
   std::unique_ptr<Transport> transport;
   std::string refused;  ///< why the trial has failed, with a rank's name: there is no transport then
+  std::string cards;    ///< where several lead to the next host: "eth0 (10 Gbit/s) and eth1"
 };
 
 /// Collective over all ranks.  Throws Error: unavailable, usage, timeout.

@@ -1,0 +1,139 @@
+"""Two network cards between two hosts: their rates add up, and a job outlives the second one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from netns import fixtures, jobs
+from netns.cluster import Cluster
+from support import hvdrun
+
+RATE = "400mbit"
+# Sums of 64 MiB; says how long the fastest took.  With a file's name it goes on until that file is there.
+PROGRAM = """
+import os, sys, time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+base = np.arange(16 << 20, dtype=np.float32) % 13
+own = base * (hvd.rank() + 1)
+def step():
+    begin = time.monotonic()
+    got = hvd.allreduce(own, op=hvd.Sum, name="large")
+    took = time.monotonic() - begin
+    assert np.array_equal(got, base * 3)
+    return took
+best, over = step(), False
+print("ready", flush=True)
+if len(sys.argv) == 1: best = min(step() for _ in range(3))
+while len(sys.argv) > 1 and not over:
+    step()
+    over = hvd.broadcast(np.array([os.path.exists(sys.argv[1])]), 0, name="over")[0]
+print(f"well {best:.3f}", flush=True)
+"""
+
+
+def inside(pid: int, *words: str) -> None:
+    """Runs a program in a process's network."""
+    subprocess.run(["nsenter", f"--target={pid}", "--net", *words], check=True, timeout=10)
+
+
+def add_card(cluster: Cluster) -> None:
+    """eth1 on each host, at 10.78.0.x, on a bridge of its own."""
+    inside(cluster.switch_pid, "ip", "link", "add", "switch1", "type", "bridge", "stp_state", "0", "forward_delay", "0")
+    inside(cluster.switch_pid, "ip", "link", "set", "switch1", "up")
+    for index, host in enumerate(cluster.names):
+        pid = cluster.init_pid(host)
+        words = ["type", "veth", "peer", "name", "eth1", "netns", str(pid)]
+        inside(cluster.switch_pid, "ip", "link", "add", f"q-{host}", *words)
+        inside(cluster.switch_pid, "ip", "link", "set", f"q-{host}", "master", "switch1", "up")
+        inside(pid, "ip", "addr", "add", f"10.78.0.{index + 1}/24", "dev", "eth1")
+        inside(pid, "ip", "addr", "add", f"fd00:78::{index + 1}/64", "dev", "eth1", "nodad")
+        inside(pid, "ip", "link", "set", "eth1", "up")
+
+
+@pytest.fixture(scope="module")
+def two_cards() -> Iterator[Cluster]:
+    """Two hosts with two cards each, all limited to RATE."""
+    for cluster in fixtures.make(2):
+        add_card(cluster)
+        for host in cluster.names:
+            (cluster.tmp(host) / "sums.py").write_text(PROGRAM)
+            for card in ("eth0", "eth1"):
+                limit = ["rate", RATE, "burst", "256k", "latency", "50ms"]
+                inside(cluster.init_pid(host), "tc", "qdisc", "add", "dev", card, "root", "tbf", *limit)
+        yield cluster
+
+
+def start(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
+    """The program on both hosts.  Words with a slash are for it, others for hvdrun."""
+    argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--verbose", "--transport", "tcp", "--python", jobs.python()]
+    argv += [word for word in words if not word.startswith("/")]
+    argv += ["/tmp/sums.py", *(word for word in words if word.startswith("/"))]
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return cluster.popen("alpha", argv, env=jobs.environment(), **pipes)
+
+
+def seconds_of(cluster: Cluster, *words: str) -> tuple[float, str]:
+    """Of the fastest sum, and what was said."""
+    job = start(cluster, *words)
+    out, err = job.communicate(timeout=120)
+    assert job.returncode == 0, out + err
+    return min(float(n) for n in re.findall(r"well ([\d.]+)", out)), out + err
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("way", [[], ["--encrypt-tensors"]], ids=["plain", "encrypted"])
+def test_rates_add_up(two_cards: Cluster, way: list[str]) -> None:
+    one, said_of_one = seconds_of(two_cards, "--network-interfaces", "eth0", *way)
+    both, said = seconds_of(two_cards, *way)
+    print(f"64 MiB over one card {one:.3f} s, over two {both:.3f} s: {one / both:.2f} times as fast")
+    assert "all cards at once" not in said_of_one, said_of_one
+    assert re.search(r"by all cards at once: eth\d \(10 Gbit/s\) and eth\d", said), said
+    assert one / both >= 1.4, said
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", ["cable", "card"])
+def test_a_card_that_goes_amid_the_job(two_cards: Cluster, how: str) -> None:
+    """The second card's cable is pulled, or the card is taken down: the job goes on over the first."""
+    over = two_cards.tmp("alpha") / "over"
+    over.unlink(missing_ok=True)
+    where = (two_cards.switch_pid, "q-beta") if how == "cable" else (two_cards.init_pid("beta"), "eth1")
+    job = start(two_cards, "/tmp/over")
+    try:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        lines = [job.stdout.readline(), job.stdout.readline()]
+        assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
+        gone = time.monotonic()
+        inside(where[0], "ip", "link", "set", where[1], "down")
+        told = next(line for line in job.stderr if "carries no tensors" in line)
+        waited = time.monotonic() - gone
+        over.touch()
+        out, err = job.communicate(timeout=60)
+    finally:
+        inside(where[0], "ip", "link", "set", where[1], "up")
+        job.kill()
+        job.wait(10)
+    assert job.returncode == 0, out + told + err
+    assert out.count("well") == 2, out + told + err
+    assert re.search(r"card eth1 \(10 Gbit/s\) to rank \d \(10\.\d+\.0\.\d\) carries no tensors", told), told
+    assert waited < 6 * hvdrun.patience(), told
+
+
+@pytest.mark.timeout(240)
+def test_a_card_that_is_filtered(two_cards: Cluster) -> None:
+    """Nothing gets through by the second card: the first carries all."""
+    link = ["qdisc", "replace", "dev", "q-beta", "root", "tbf", "rate", "8bit", "burst", "1", "latency", "1ms"]
+    inside(two_cards.switch_pid, "tc", *link)  # no packet fits
+    try:
+        took, said = seconds_of(two_cards)
+    finally:
+        inside(two_cards.switch_pid, "tc", "qdisc", "del", "dev", "q-beta", "root")
+    assert took < 10 * hvdrun.patience(), said
