@@ -167,7 +167,9 @@ std::vector<ElasticWorker> ElasticJob::alive() const {
   for (ElasticWorker& w : all) {
     const bool may_lack_it = !is_proven(w) && (broken_ || !is_member(w.number));
     const bool is_in_doubt = some_have_the_newest ? may_lack_it || !is_member(w.number) : some_have_it && may_lack_it;
-    if (w.stage == WorkerStage::member && is_in_doubt) w.stage = WorkerStage::waiting;
+    if (w.stage != WorkerStage::member) continue;
+    if (is_in_doubt) w.stage = WorkerStage::waiting;
+    if (broken_ && !some_have_it) w.stage = WorkerStage::doubtful;
   }
   return all;
 }

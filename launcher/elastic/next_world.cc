@@ -11,7 +11,8 @@ namespace {
 using Workers = std::vector<const ElasticWorker*>;
 
 bool is_ready(const ElasticWorker* w) { return w->stage != WorkerStage::starting; }
-bool has_state(const ElasticWorker* w) { return w->stage == WorkerStage::member; }
+bool is_doubtful(const ElasticWorker* w) { return w->stage == WorkerStage::doubtful; }
+bool has_state(const ElasticWorker* w) { return w->stage == WorkerStage::member || is_doubtful(w); }
 
 /// By host, hosts in the order of their first worker; within a host as they are.
 std::vector<int> in_order(const Workers& workers) {
@@ -84,8 +85,10 @@ WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<Elastic
         plan.start.push_back(place);
   std::sort(staying.begin(), staying.end());  // as they are in `alive`
   Workers ready = ready_ones(staying);
-  if (!can_go_on(ready, alive, limits) && std::any_of(homeless.begin(), homeless.end(), has_state)) {
-    plan.holds_on = true;  // the state is with them, or the numbers are
+  const bool any_may_have_it = std::any_of(ready.begin(), ready.end(), is_doubtful);
+  if ((any_may_have_it || !can_go_on(ready, alive, limits)) &&
+      std::any_of(homeless.begin(), homeless.end(), has_state)) {
+    plan.holds_on = true;  // the state is with them, or may be, or the numbers are
     Workers all;
     for (const ElasticWorker& w : alive)
       if (has_state(&w) || std::find(staying.begin(), staying.end(), &w) != staying.end()) all.push_back(&w);

@@ -24,6 +24,7 @@ enum class WorkerStage {
   starting,  ///< has not called init() yet
   waiting,   ///< has called init() for the first time, and has no state
   member,    ///< has been in a world, so it has the state
+  doubtful,  ///< was in a world that broke while the state was given round, and nobody who surely has it is left
 };
 
 struct ElasticWorker {
@@ -54,7 +55,8 @@ struct WorldPlan {
 };
 
 /// Members keep their order and come first on their host; ranks of a host stand together; a new one is rank 0 only
-/// where no member lives.  Members whose slot is gone leave, but not before others have the state and are enough.
+/// where no member lives.  Members whose slot is gone leave, but not before others have the state and are enough; where
+/// all are doubtful, none of them leaves.
 /// @param alive    members by their rank, then others by age
 /// @param hosts    those that may be used, in the order in which they are filled
 /// @param blocked  places where nobody is to be started, and slots that no spare is to get

@@ -85,6 +85,16 @@ TEST_CASE("next world: a host that is named no more is left, once others have th
   }
 }
 
+TEST_CASE("next world: where nobody surely has the state, who may have it stays, though its host is named no more") {
+  const std::vector<ElasticWorker> alive{worker(6, "a", 0, doubtful), worker(4, "b", 0, doubtful),
+                                         worker(7, "c", 0, starting)};
+  const WorldPlan plan = next_world(alive, {{"a", 1}, {"c", 1}}, {1, {}}, {});
+  CHECK(plan.members == Numbers{6, 4});
+  CHECK(plan.holds_on);
+  CHECK(plan.suffices);
+  CHECK(plan.leave.empty());
+}
+
 TEST_CASE("next world: too few, or none with the state, do not suffice") {
   CHECK_FALSE(next_world({worker(0, "a", 0)}, {{"a", 2}}, {2, {}}, {}).suffices);
   CHECK_FALSE(next_world({worker(3, "a", 0, waiting), worker(4, "a", 1, waiting)}, {{"a", 2}}, {1, {}}, {}).suffices);
