@@ -19,10 +19,6 @@ namespace {
 const std::vector<std::size_t> sizes = {
     0, 1, 100, 32 << 10, (32 << 10) + 1, 7, 256 << 10, (1 << 20) + 3, 40 << 10, 5, 12345, 3 << 20, 0, (64 << 10)};
 
-void check_none(const std::vector<std::string>& failures) {
-  for (const std::string& f : failures) CHECK(f == "");
-}
-
 }  // namespace
 
 TEST_CASE("messages of all sizes between all ranks") {

@@ -1,5 +1,7 @@
 /// @file tcp_ranks.h — ranks as threads of one process, which reach each other by TCP.
 #pragma once
+#include <doctest/doctest.h>
+
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -45,9 +47,12 @@ inline transport::tcp::TcpOptions by_unix_sockets(int = 0) {
 }
 
 /// Runs f on every rank at once.  @return what each rank threw, by rank; empty: it did not.
+/// @p hosts  [size] of each rank; empty: all are on one
 inline std::vector<std::string> run_tcp(int size, const std::function<void(transport::Transport&)>& f,
-                                        const std::function<transport::tcp::TcpOptions(int)>& options = by_tcp) {
-  const auto world = transport::LoopbackWorld::make(size);
+                                        const std::function<transport::tcp::TcpOptions(int)>& options = by_tcp,
+                                        const std::vector<int>& hosts = {}) {
+  const auto world =
+      hosts.empty() ? transport::LoopbackWorld::make(size) : std::make_shared<transport::LoopbackWorld>(hosts);
   std::vector<std::string> failures(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r)
@@ -62,6 +67,10 @@ inline std::vector<std::string> run_tcp(int size, const std::function<void(trans
     });
   for (std::thread& t : threads) t.join();
   return failures;
+}
+
+inline void check_none(const std::vector<std::string>& failures) {
+  for (const std::string& f : failures) CHECK(f == "");
 }
 
 /// Waits for a ticket.  Throws Error{timeout} after some seconds, and what the transport throws.
