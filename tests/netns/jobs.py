@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import socket
 import struct
+import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 
 from netns.cluster import Cluster
 
@@ -24,6 +28,27 @@ def python() -> str:
 def environment(**extra: str) -> dict[str, str]:
     """What a job of the build folder needs beside a login's environment."""
     return {"PYTHONPATH": str(BUILD / "src/python"), "OMP_NUM_THREADS": "1", **extra}
+
+
+@contextlib.contextmanager
+def pulled(job: subprocess.Popen[str], pull: Callable[[str], object], words: str) -> Iterator[tuple[str, float]]:
+    """pull("down") once both ranks have said that they are ready: the line with these words, and after how many seconds.
+
+    In the end pull("up"), and the job is over.
+    """
+    try:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        lines = [job.stdout.readline(), job.stdout.readline()]
+        assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
+        gone = time.monotonic()
+        pull("down")
+        told = next(line for line in job.stderr if words in line)
+        yield told, time.monotonic() - gone
+    finally:
+        pull("up")
+        job.kill()
+        job.wait(10)
 
 
 def listening(cluster: Cluster, host: str) -> dict[tuple[str, int], int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -106,21 +105,10 @@ def test_a_card_that_goes_amid_the_job(two_cards: Cluster, how: str) -> None:
     over.unlink(missing_ok=True)
     where = (two_cards.switch_pid, "q-beta") if how == "cable" else (two_cards.init_pid("beta"), "eth1")
     job = start(two_cards, "/tmp/over")
-    try:
-        assert job.stdout is not None
-        assert job.stderr is not None
-        lines = [job.stdout.readline(), job.stdout.readline()]
-        assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
-        gone = time.monotonic()
-        inside(where[0], "ip", "link", "set", where[1], "down")
-        told = next(line for line in job.stderr if "carries no tensors" in line)
-        waited = time.monotonic() - gone
+    pull = lambda state: inside(where[0], "ip", "link", "set", where[1], state)  # noqa: E731
+    with jobs.pulled(job, pull, "carries no tensors") as (told, waited):
         over.touch()
         out, err = job.communicate(timeout=60)
-    finally:
-        inside(where[0], "ip", "link", "set", where[1], "up")
-        job.kill()
-        job.wait(10)
     assert job.returncode == 0, out + told + err
     assert out.count("well") == 2, out + told + err
     assert re.search(r"card eth1 \(10 Gbit/s\) to rank \d \(10\.\d+\.0\.\d\) carries no tensors", told), told

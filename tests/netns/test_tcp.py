@@ -111,22 +111,10 @@ def link(cluster: Cluster, host: str, state: str) -> None:
 def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     """The job goes on, and has said within 3 s who did not answer."""
     job = run(two_hosts, "alpha:1,beta:1", 30)
-    try:
-        assert job.stdout is not None
-        assert job.stderr is not None
-        lines = [job.stdout.readline(), job.stdout.readline()]
-        assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
-        gone = time.monotonic()
-        link(two_hosts, "beta", "down")
-        told = next(line for line in job.stderr if "has not answered" in line)
-        waited = time.monotonic() - gone
+    with jobs.pulled(job, lambda state: link(two_hosts, "beta", state), "has not answered") as (told, waited):
         time.sleep(max(0.0, 5 - waited))
         link(two_hosts, "beta", "up")
         out, err = job.communicate(timeout=120)
-    finally:
-        link(two_hosts, "beta", "up")
-        job.kill()
-        job.wait(10)
     assert job.returncode == 0, out + told + err
     assert out.count("well") == 2, out + told + err
     assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for \d\.\d s", told), told
