@@ -124,10 +124,10 @@ std::string otlp_text(const std::vector<Metric>& metrics, const OtlpTarget& targ
   return Json{{"resourceMetrics", std::move(resources)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string curl_configuration(const OtlpTarget& target, const std::string& body) {
+std::string curl_configuration(const OtlpTarget& target) {
   std::string text = "url = " + curl_quoted(target.url) + "\nheader = \"Content-Type: application/json\"\n";
   for (const auto& [name, value] : target.headers) text += "header = " + curl_quoted(name + ": " + value) + "\n";
-  return text + "data-raw = " + curl_quoted(body) + "\n";
+  return text;
 }
 
 }  // namespace hvd::launcher

@@ -27,7 +27,7 @@ std::optional<OtlpTarget> otlp_target(const std::function<const char*(const char
 std::string otlp_text(const std::vector<Metric>& metrics, const OtlpTarget& target, const std::string& job,
                       std::int64_t begun_ns, std::int64_t now_ns);
 
-/// What curl reads: a configuration, with everything in it.
-std::string curl_configuration(const OtlpTarget& target, const std::string& body);
+/// A configuration for curl: where to, and with which headers.
+std::string curl_configuration(const OtlpTarget& target);
 
 }  // namespace hvd::launcher

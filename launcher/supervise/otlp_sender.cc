@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/own_file.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -18,6 +19,11 @@ constexpr std::chrono::milliseconds request_limit =
 
 }  // namespace
 
+OtlpSender::OtlpSender(std::string curl, OtlpTarget target, std::string file)
+    : curl_(std::move(curl)), target_(std::move(target)), file_(std::move(file)) {
+  replace_own_file(file_, curl_configuration(target_), 0600);
+}
+
 bool OtlpSender::is_due(double now_seconds) const {
   return now_seconds >= next_seconds_ && (!under_way_.valid() || under_way_.wait_for(0s) == std::future_status::ready);
 }
@@ -25,13 +31,12 @@ bool OtlpSender::is_due(double now_seconds) const {
 void OtlpSender::send(const std::string& body, double now_seconds) {
   next_seconds_ = now_seconds + every_seconds;
   // Its proxy and certificates come from the environment; a .curlrc is for people.
-  std::vector<std::string> command{
-      curl_,         "--disable", "--silent",  "--show-error", "--fail", "--globoff", "--proto",
-      "=http,https", "--output",  "/dev/null", "--max-time",   "4",      "--config",  "-"};
-  under_way_ =
-      std::async(std::launch::async, [command = std::move(command), input = curl_configuration(target_, body)] {
-        return capture(command, input, request_limit);
-      });
+  std::vector<std::string> command{curl_, "--disable", "--silent", "--show-error", "--fail", "--globoff"};
+  for (const char* word : {"--proto", "=http,https", "--output", "/dev/null", "--max-time", "4", "--data-binary", "@-"})
+    command.emplace_back(word);
+  command.insert(command.end(), {"--config", file_});
+  under_way_ = std::async(std::launch::async,
+                          [command = std::move(command), body] { return capture(command, body, request_limit); });
 }
 
 std::string OtlpSender::trouble() {

@@ -1,6 +1,7 @@
 /// @file otlp_sender.h — sends a job's numbers to a collector by curl, with its proxies and certificates.
 ///
-/// What curl is to send comes to it by its standard input, so that no key in a header shows in a process list.
+/// Headers come to curl by a file that only this user can read, so that no key in them shows in a process list; what it
+/// is to send, by its standard input.
 #pragma once
 #include <future>
 #include <string>
@@ -15,7 +16,8 @@ namespace hvd::launcher {
 class OtlpSender {
  public:
   /// @p curl  its path
-  OtlpSender(std::string curl, OtlpTarget target) : curl_(std::move(curl)), target_(std::move(target)) {}
+  /// @p file  for the headers: a path in a private folder, which is removed with all that is in it
+  OtlpSender(std::string curl, OtlpTarget target, std::string file);
   const OtlpTarget& target() const { return target_; }
   bool is_due(double now_seconds) const;
   void send(const std::string& body, double now_seconds);
@@ -29,6 +31,7 @@ class OtlpSender {
 
   const std::string curl_;
   const OtlpTarget target_;
+  const std::string file_;
   double next_seconds_ = 0;
   bool complained_ = false;
   std::future<CaptureResult> under_way_;

@@ -189,7 +189,7 @@ void Supervisor::open_otlp() {
   const std::string curl = find_program("curl", path ? path : "/usr/bin:/bin");
   if (curl.empty()) return say("hvdrun: no metrics to " + target->url + ": curl is not installed on this host");
   if (!job_.settings.flag("allow-writable")) look_at(curl, PathUse::file, {::geteuid() != 0, {}}).need_trust(curl);
-  otlp_ = std::make_unique<OtlpSender>(curl, std::move(*target));
+  otlp_ = std::make_unique<OtlpSender>(curl, std::move(*target), folder_.path() + "/otlp");
 }
 
 std::unique_ptr<ElasticPart> Supervisor::elastic_part(const std::string& job_id,

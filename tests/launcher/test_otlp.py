@@ -129,16 +129,29 @@ def test_what_cannot_be_used_is_an_error(env: dict[str, str], variables: dict[st
     assert said in done.stderr
 
 
-def test_no_key_shows_in_a_process_list(env: dict[str, str], collector: Collector, tmp_path: pathlib.Path) -> None:
-    """curl gets it by its standard input: a curl of ours, first in PATH, writes down how it is called."""
+def test_no_key_shows_in_a_process_list(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """curl reads it from a file that is private and gone with the job: a curl of ours, first in PATH, keeps what it gets."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "curl").write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/called\ncat >{tmp_path}/input\n')
+    script = f'echo "$@" >{tmp_path}/called; cp -p "$(echo "$@" | sed "s/.*--config //")" {tmp_path}/configuration'
+    (folder / "curl").write_text(f"#!/bin/sh\n{script}\ncat >{tmp_path}/body\n")
     (folder / "curl").chmod(0o755)
     done = hvdrun.run(
         *argv("--allow-writable", steps=20),
         env=env | {"PATH": f"{folder}:{os.environ['PATH']}", "OTEL_EXPORTER_OTLP_HEADERS": "api-key=hidden"},
     )
     assert done.returncode == 0, done.stderr
-    assert "hidden" not in (tmp_path / "called").read_text()
-    assert 'header = "api-key: hidden"' in (tmp_path / "input").read_text()
+    called = (tmp_path / "called").read_text()
+    assert "hidden" not in called
+    assert 'header = "api-key: hidden"' in (tmp_path / "configuration").read_text()
+    assert (tmp_path / "configuration").stat().st_mode & 0o777 == 0o600
+    assert not pathlib.Path(called.split()[-1]).exists()
+    assert json.loads((tmp_path / "body").read_text())["resourceMetrics"]
+
+
+def test_a_body_of_many_ranks_is_sent_whole(env: dict[str, str], collector: Collector) -> None:
+    """Longer than a line of curl's configuration may be: 100 KiB in older ones."""
+    done = hvdrun.run(*argv(steps=20), env=env | {"OTEL_RESOURCE_ATTRIBUTES": "long=" + "x" * 120_000})
+    assert done.returncode == 0, done.stderr
+    attributes = collector.got[-1][2]["resourceMetrics"][0]["resource"]["attributes"]
+    assert {"key": "long", "value": {"stringValue": "x" * 120_000}} in attributes
