@@ -83,6 +83,8 @@ class Engine {
   void stop_timeline();
 
  private:
+  static constexpr std::int64_t watch_after_ns = 100'000'000;  ///< no progress for so long: are the peers there?
+
   void look(ProcessSet& set);
   bool poll_for(Operation& op, WaitTimer& waited);
   bool sleep_for(Operation& op, std::int64_t end_ns);
