@@ -1,8 +1,6 @@
 #include "transport/tcp/connections.h"
 
 #include <linux/sockios.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -12,7 +10,6 @@
 #include <map>
 
 #include "base/error.h"
-#include "common/log.h"
 #include "memory/futex.h"
 
 namespace hvd::transport::tcp {
@@ -20,23 +17,10 @@ namespace {
 
 using memory::now_ns;
 
-constexpr unsigned silent_ms = 2500, answers_ms = 1800;
-constexpr std::int64_t look_ns = 500'000'000;          ///< between looks for lanes that are silent while others answer
-constexpr std::int64_t call_again_ns = 5'000'000'000;  ///< after a spare lane has ended, or could not be made
-/// What waits in the kernel for a lane whose peer has others: what is not sent yet can go over these.
-constexpr int most_unsent = 256 << 10;
-
 Fd open_epoll() {
   Fd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll) throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
   return epoll;
-}
-
-/// Since something came from the other end's kernel.
-unsigned ms_since_heard(int fd) {
-  tcp_info info{};
-  socklen_t bytes = sizeof info;
-  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_last_ack_recv : 0;
 }
 
 /// @p error: as Lane::receive() has it.
@@ -164,83 +148,6 @@ void Connections::drop_arriving(int rank, const std::function<bool(const FrameHe
     if (const FrameHeader* h = l.lane ? l.lane->arriving() : nullptr; h && drops(*h)) l.lane->drop_arriving();
 }
 
-// ---- several cards
-
-void Connections::fill(int rank, const std::function<std::optional<OutFrame>(int)>& next) {
-  call_spares(rank);
-  end_silent(rank);
-  Peer& p = peer(rank);
-  while (p.lost.empty()) {
-    Lane* const lane = lane_with_room(p);
-    auto frame = lane ? next(lane->number()) : std::nullopt;
-    if (!frame) return;
-    lane->add(std::move(*frame));
-    if (!lane->watches_out) push(*lane);
-  }
-}
-
-/// That with the least on its way; nullptr: none has room.  The first lane is for what is small, unless it is the only
-/// one.
-Lane* Connections::lane_with_room(const Peer& p) {
-  Lane* best = nullptr;
-  int least = 0;
-  bool others = false;
-  for (auto link = p.links.rbegin(); link != p.links.rend(); ++link) {
-    Lane* const lane = link->lane.get();
-    if (!lane || (lane->number() == 0 && others)) continue;
-    others = true;
-    int on_its_way = 0;
-    if (!lane->nothing_waits()) continue;
-    ::ioctl(lane->fd(), SIOCOUTQ, &on_its_way);
-    if (best && on_its_way > least) continue;
-    best = lane;
-    least = on_its_way;
-  }
-  return best;
-}
-
-void Connections::call_spares(int rank) {
-  Peer& p = peer(rank);
-  const std::int64_t now = now_ns();
-  for (std::size_t n = 1; n < p.links.size(); ++n) {
-    Link& l = p.links[n];
-    const LaneName lane{rank, static_cast<int>(n)};
-    if (!l.why_not.empty() && !std::exchange(l.told, true))
-      log_info(way_text(lane) + " carries no tensors (" + l.why_not + "): the others do");
-    if (l.lane || now < l.again_ns) continue;
-    l.again_ns = now + call_again_ns;
-    maker_.begin(lane);
-  }
-}
-
-/// Lanes of which nothing is heard while others answer: their cable is pulled, and the kernel waits for its return.
-void Connections::end_silent(int rank) {
-  Peer& p = peer(rank);
-  const std::int64_t now = now_ns();
-  if (now - p.looked_ns < look_ns) return;
-  p.looked_ns = now;
-  std::vector<std::pair<unsigned, Lane*>> heard;
-  for (const Link& l : p.links)
-    if (l.lane) heard.emplace_back(ms_since_heard(l.lane->fd()), l.lane.get());
-  if (std::none_of(heard.begin(), heard.end(), [](const auto& h) { return h.first < answers_ms; })) return;
-  for (const auto& [ms, lane] : heard)
-    if (ms >= silent_ms && lane->number() > 0) end(*lane, ETIMEDOUT);
-}
-
-/// "card eth1 (10 Gbit/s) to rank 3 (10.0.0.7)"
-std::string Connections::way_text(LaneName lane) {
-  const int at = std::max(0, lane.number - plan_.bulk_lanes);
-  return "card " + to_text(peer(lane.peer).ways[static_cast<std::size_t>(at)]) + " to " + name(lane.peer);
-}
-
-void Connections::failed(LaneName lane, const std::string& why) {
-  if (lane.number == 0 || !has_spares(lane.peer)) return lose(lane.peer, why);
-  maker_.end(lane);
-  Link& l = peer(lane.peer).links[static_cast<std::size_t>(lane.number)];
-  l.why_not = why;
-  l.again_ns = now_ns() + call_again_ns;
-}
-
 // ---- one connection
 
 bool Connections::stands(LaneName lane) const {
@@ -256,11 +163,7 @@ void Connections::made(LaneName name, MadeConnection connection) {
   Lane& lane = *link.lane;
   lane.is_local = connection.is_local;
   lanes_[lane.fd()] = &lane;
-  if (name.number > 0 && has_spares(name.peer)) {
-    ::setsockopt(lane.fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most_unsent, sizeof most_unsent);
-    link.why_not.clear();
-    if (std::exchange(link.told, false)) log_info(way_text(name) + " carries tensors again");
-  }
+  if (name.number > 0 && has_spares(name.peer)) begin_spare(link, name);
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN) != 0) return end(lane, errno);
   for (OutFrame& f : std::exchange(link.waiting, {})) lane.add(std::move(f));
   serve(lane, lane.pending() ? EPOLLIN : EPOLLOUT);
@@ -280,10 +183,7 @@ void Connections::end(Lane& lane, int error) {
   if (!lane.said_bye && !others_stand) return lose(lane.peer(), name(lane.peer()) + " is gone: " + how_ended(error));
   Link& link = peer(lane.peer()).links[static_cast<std::size_t>(lane.number())];
   if (!link.lane) return;
-  if (!lane.said_bye) {
-    link.why_not = how_ended(error);
-    link.again_ns = now_ns() + call_again_ns;
-  }
+  if (!lane.said_bye) link.fail(how_ended(error));
   calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), 0);
   take_down(link);
 }
@@ -374,7 +274,7 @@ std::vector<LostPeer> Connections::lost() const {
 std::vector<LostPeer> Connections::silent() const {
   std::map<int, unsigned> quiet;  // ms, by rank
   for (const auto& [fd, lane] : lanes_) {
-    const unsigned ms = ms_since_heard(fd);
+    const unsigned ms = lane->ms_since_heard();
     // Where there are spare lanes, others go on without one that is silent.
     const bool matters = lane->number() == 0 || peers_[static_cast<std::size_t>(lane->peer())]->ways.empty();
     if (ms < silent_ms || !matters) continue;

@@ -74,17 +74,19 @@ class Connections final : private CallUser {
   std::string why_not(int peer) const { return maker_.why_not(peer); }
 
  private:
+  static constexpr unsigned silent_ms = 2500;
   struct Link {
     std::unique_ptr<Lane> lane;
     std::deque<OutFrame> waiting;  ///< for the connection
     std::string why_not;           ///< where the peer has others: it has ended, or could not be made
     std::int64_t again_ns = 0;     ///< then: when to call again
     bool told = false;             ///< of it
+    void fail(const std::string& why);
   };
   struct Peer {
     std::vector<Link> links;  ///< by lane
-    std::vector<SharedNetwork>
-        ways;                    ///< of ConnectionPlan::ways(): the first lanes have the first, spare ones the others
+    /// Of ConnectionPlan::ways(): the first lanes have the first, spare ones the others.
+    std::vector<SharedNetwork> ways;
     std::int64_t looked_ns = 0;  ///< for silent lanes
     std::uint32_t byes = 0;      ///< lanes on which it has said so
     bool departed = false;
@@ -102,6 +104,7 @@ class Connections final : private CallUser {
   void end(Lane& lane, int error);
   void take_down(Link& link);
   static Lane* lane_with_room(const Peer& p);
+  void begin_spare(Link& link, LaneName lane);
   void call_spares(int peer);
   void end_silent(int peer);
   std::string way_text(LaneName lane);

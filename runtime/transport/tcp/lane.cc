@@ -1,5 +1,8 @@
 #include "transport/tcp/lane.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -19,6 +22,12 @@ void Lane::add(OutFrame frame) {
   frame.left = sizeof frame.header + frame.header.bytes;
   waiting_bytes_ += frame.left;
   out_.push_back(std::move(frame));
+}
+
+unsigned Lane::ms_since_heard() const {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  return ::getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_last_ack_recv : 0;
 }
 
 int Lane::send() {

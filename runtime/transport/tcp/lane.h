@@ -84,6 +84,8 @@ class Lane {
   bool nothing_waits() const { return out_.empty(); }
   bool idle() const { return out_.empty() && !stream_->holds(); }
   std::size_t waiting_bytes() const { return waiting_bytes_; }
+  /// Since something came from the other end's kernel; 0 for a unix socket.
+  unsigned ms_since_heard() const;
   /// The caller's memory must no longer be read: drops frames of @p ticket that have not begun, and keeps a copy of
   /// what is left of one that has.
   void forget(std::uint64_t ticket);
