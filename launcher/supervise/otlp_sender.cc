@@ -58,4 +58,6 @@ void OtlpSender::finish() {
   if (under_way_.valid()) under_way_.wait();
 }
 
+void OtlpSender::drop() { under_way_ = {}; }
+
 }  // namespace hvd::launcher

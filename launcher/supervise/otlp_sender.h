@@ -25,6 +25,8 @@ class OtlpSender {
   std::string trouble();
   /// Waits for what is under way: at most five seconds.
   void finish();
+  /// The same, and what came of it is nobody's: its curl may have been ended with the job's processes.
+  void drop();
 
  private:
   static constexpr double every_seconds = 10;

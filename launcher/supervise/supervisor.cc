@@ -62,7 +62,7 @@ void Supervisor::send_reports() {
 void Supervisor::write_metrics(bool at_end) {
   const double now = seconds_now();
   const bool to_file = metrics_ && (at_end || metrics_->is_due(now)), sends = otlp_ && (at_end || otlp_->is_due(now));
-  if (otlp_ && at_end) otlp_->finish();
+  if (otlp_ && at_end) otlp_->drop();
   if (otlp_) say_metrics_trouble(otlp_->trouble());
   if (!to_file && !sends) return;
   std::size_t ranks = 0;

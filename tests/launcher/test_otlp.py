@@ -7,7 +7,9 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -109,7 +111,20 @@ def test_a_collector_that_refuses_is_told_of_once_and_ends_no_job(env: dict[str,
 def test_a_collector_that_is_not_there(env: dict[str, str]) -> None:
     done = hvdrun.run(*argv(steps=20), env=env | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"})
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("the metrics do not reach http://127.0.0.1:9/v1/metrics: ") == 1
+    assert done.stderr.count("the metrics do not reach http://127.0.0.1:9/v1/metrics: curl: (7) ") == 1
+
+
+def test_a_collector_that_does_not_answer_holds_up_the_end_for_some_seconds(env: dict[str, str]) -> None:
+    """Its connections wait in the kernel's queue."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begun = time.monotonic()
+        variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        done = hvdrun.run("-np", "2", "--", "true", env=env | variables)
+        took = time.monotonic() - begun
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the metrics do not reach ") == 1
+    assert "timed out" in done.stderr.lower()
+    assert took < 8 * hvdrun.patience()
 
 
 @pytest.mark.parametrize(
