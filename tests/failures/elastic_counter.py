@@ -17,7 +17,7 @@ from elastic_faults import die_if_told
 import hvd.numpy as hvd
 from hvd.elastic import ObjectState, broadcast_from_rank_0, run
 
-SAMPLES, BATCH = int(os.environ.get("ELASTIC_SAMPLES", "192")), 4
+SAMPLES, BATCH = 192, 4
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
 WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the second half begins with that many ranks, where given

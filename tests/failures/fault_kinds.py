@@ -90,6 +90,7 @@ class Faults:
         row.lost = max(max(done) + 1 - min(step.number for step in steps if step.at > cut), 0)
         name = row.kind
         if not name.startswith(tuple(NEED_A_FILE)):
+            assert row.noticed >= 0 or not name.startswith("kill"), "nobody went back to its last commit"
             assert row.lost <= self.commit, f"{row.lost} steps are lost, and there is a commit every {self.commit}"
         if name.startswith(("term", "hosts")):
             assert row.lost == 0, f"{row.lost} steps are lost"

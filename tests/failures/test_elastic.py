@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from failures import elastic_soak
+from failures import fault_job
 from support import hvdrun
 
 COUNTER = pathlib.Path(__file__).with_name("elastic_counter.py")
@@ -150,26 +149,6 @@ def test_an_error_before_the_first_world_ends_the_job(tmp_path: pathlib.Path) ->
     assert "ModuleNotFoundError" in done.stderr
 
 
-# Beside what test_faults_at_random draws.
-@pytest.mark.parametrize("kind", sorted(set(elastic_soak.KINDS) - {"kill"}))
-def test_each_fault(tmp_path: pathlib.Path, kind: str) -> None:
-    row = elastic_soak.one_job(1, tmp_path, kind)
-    assert not row.wrong, row.stderr
-    if kind == "term":  # preemption: it leaves at its commit
-        assert row.lost == 0, row
-    if "kill" in kind:
-        assert row.noticed >= 0, row.stderr
-    if kind == "kill the guard":
-        assert "is lost" in row.stderr
-
-
-@pytest.mark.parametrize("seed", hvdrun.some_nightly(os.environ.get("ELASTIC_SEEDS"), 3, 100))
-def test_faults_at_random(tmp_path: pathlib.Path, seed: int) -> None:
-    """At seeded moments: also while others recover, or are taken in."""
-    row = elastic_soak.one_job(seed, tmp_path)
-    assert not row.wrong, f"{row}\n{row.stderr}"
-
-
 # What it does first, and what hvdrun says of it.
 DISCOVERIES = {
     "fails": ("exit 3", "ended with exit code 3"),
@@ -269,15 +248,15 @@ def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
     options = ["-np", "1", "--min-np", "1", "--host-discovery-script", str(discover), "--python", sys.executable, str(COUNTER)]
     with hvdrun.started(*options, env=environment(tmp_path, ELASTIC_WANTED="2")) as process:
         steps = tmp_path / "steps"
-        hvdrun.wait_until(lambda: len(elastic_soak.lines(steps)) > 2, "steps")
+        hvdrun.wait_until(lambda: len(fault_job.lines(steps)) > 2, "steps")
         replace(hosts, does + "\n")
         time.sleep(14 if what == "hangs" else 2.5)  # it is asked every second
         assert process.poll() is None
-        assert {size for _, _, size in elastic_soak.lines(steps)} == {"1"}
+        assert {size for _, _, size in fault_job.lines(steps)} == {"1"}
         replace(hosts, "echo localhost:2\n")
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert elastic_soak.lines(steps)[-1][2] == "2"
+    assert fault_job.lines(steps)[-1][2] == "2"
     assert says in err, err
     assert sorted(json.loads(out[out.index("{") :])["seen"]) == list(range(SAMPLES))
 

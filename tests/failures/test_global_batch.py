@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from failures import elastic_soak
+from failures import fault_job
 from failures.test_elastic import environment, job
 from support import hvdrun
 
@@ -79,11 +79,11 @@ def test_killed_at_random(tmp_path: pathlib.Path, undisturbed: dict[str, Any], s
     env = environment(tmp_path, ELASTIC_PAUSE="0.02")
     with hvdrun.started("-np", "4", "--min-np", "1", "--python", sys.executable, str(SCRIPT), env=env) as process:
         steps = tmp_path / "steps"
-        hvdrun.wait_until(lambda: len(elastic_soak.lines(steps)) > 2 or process.poll() is not None, "steps", 120)
-        victims = elastic_soak.ranks_of(process.pid)
+        hvdrun.wait_until(lambda: len(fault_job.lines(steps)) > 2 or process.poll() is not None, "steps", 120)
+        victims = fault_job.ranks_of(process.pid)
         dice.shuffle(victims)
         for victim in victims[: dice.choice([1, 2, 3])]:
             time.sleep(dice.uniform(0, 0.25))
-            elastic_soak.send(victim, signal.SIGKILL)
+            fault_job.send(victim, signal.SIGKILL)
         out, err = process.communicate(timeout=120 * hvdrun.patience())
     same(result(subprocess.CompletedProcess([], process.returncode, out, err)), undisturbed)
