@@ -137,7 +137,10 @@ def configure_tsan(context: Context) -> pathlib.Path | None:
 
 # Their tests start no thread (strace -f -e clone3), so there is nothing for the thread sanitizer to see.  Without them the
 # launcher need not be compiled for it.
-WITHOUT_THREADS = ("base", "launcher", "placement", "pmix", "fuzz parsers", "unit simulate", "unit exchange")
+WITHOUT_THREADS = (
+    *("base", "launcher", "placement", "pmix", "fuzz parsers"),
+    *("unit simulate", "unit exchange", "unit elastic", "unit elastic planted"),
+)
 # Ranks that are processes: one rank's threads wait for each other through the memory of another, which it cannot follow.
 RANKS_ARE_PROCESSES = ("unit revocation",)
 
@@ -310,7 +313,7 @@ RANDOM_SEEDS = range(1000, 6000, 1000)  # a case's number is added to its run's 
 
 
 def run_random(context: Context) -> Tally:
-    """The long form of the unit tests that draw operations at random: those on GPUs, over the fakes."""
+    """The long form of what is drawn at random: operations on GPUs, over the fakes; elastic jobs on a simulated clock."""
     if not test_programs(context) or build_tests(context, BUILD, "units") is None:
         return no_programs()
     argv = ["meson", "test", "-C", str(BUILD), "--no-rebuild", "--num-processes=1", "--timeout-multiplier=3", "unit gpu"]
@@ -318,6 +321,7 @@ def run_random(context: Context) -> Tally:
     for seed in RANDOM_SEEDS:
         env = {"HVD_RANDOM_CASES": "2000", "HVD_RANDOM_SEED": str(seed)}
         tally += context.good(f"unit gpu, 2000 cases from seed {seed}", argv, 900, env)
+    tally += context.good("elastic jobs, 100 000 seeds", [str(BUILD / "tests/simulate/hvd-elastic"), "100000"], 600)
     return tally
 
 
@@ -357,7 +361,7 @@ PARTS = [
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True, order=Order.computing),
     Part(
         "random",
-        "operations at random on GPUs, over the fakes: 10 000 of them",
+        "at random: 10 000 operations on GPUs, over the fakes; 100 000 elastic jobs, simulated",
         run_random,
         nightly=True,
         order=Order.computing,
