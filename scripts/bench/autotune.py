@@ -15,11 +15,12 @@ import pathlib
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
+
+from hosts import limit  # noqa: E402
 
 from netns.cluster import Cluster  # noqa: E402
 
@@ -115,13 +116,6 @@ class Bench:
         return setting_in(text), len(log.read_text().splitlines()) - 1 if log.exists() else 0
 
 
-def limit(cluster: Cluster, rate: str) -> None:
-    """Of what the hosts send."""
-    for host in cluster.names:
-        words = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
-        subprocess.run(["nsenter", f"--target={cluster.init_pid(host)}", "--net", *words], check=True, timeout=10)
-
-
 def main() -> int:
     """See the file's comment."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -137,8 +131,8 @@ def main() -> int:
     print(f"{'us a step':12}{'rate':>8}" + "".join(f"{name:>11}" for name in names) + "  tuned to")
     for rate in options.rate:
         with Cluster(2) as cluster:
-            if rate != "none":
-                limit(cluster, rate)
+            if rate != "none" and (why_not := limit(cluster, rate)):
+                sys.exit(why_not)
             for workload in options.only:
                 bench = Bench(cluster, workload)
                 found, candidates = bench.tuned(options.seconds, options.samples)

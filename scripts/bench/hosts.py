@@ -20,6 +20,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -81,6 +82,27 @@ RANKS = str(ROOT / "scripts/bench/ranks.py")
 Times = dict[str, dict[str, list[tuple[float, float]]]]
 
 
+def limit(cluster: Cluster, wanted: str) -> str:
+    """A rate (1gbit), a delay (1ms) or a loss (0.1%) of what the hosts send; why it cannot be had here, or nothing."""
+    words = ["tc", "qdisc", "add", "dev", "eth0", "root"]
+    if wanted.endswith("bit"):
+        words += ["tbf", "rate", wanted, "burst", "1mb", "latency", "50ms"]
+    else:
+        words += ["netem", "loss" if wanted.endswith("%") else "delay", wanted, "limit", "100000"]
+    for host in cluster.names:
+        inside = ["nsenter", f"--target={cluster.init_pid(host)}", "--net", *words]
+        done = subprocess.run(inside, capture_output=True, text=True, timeout=10)
+        if done.returncode:
+            return f"{wanted}: not measured, tc says: {done.stderr.strip()}"
+    return ""
+
+
+def figures_in(output: str) -> dict[str, Any]:
+    """What a program has printed last; empty: nothing."""
+    lines = [line.split("FIGURES ", 1)[1] for line in output.splitlines() if "FIGURES " in line]
+    return dict(json.loads(lines[-1])) if lines else {}
+
+
 class Bench:
     """Commands on the hosts, and what they have measured."""
 
@@ -95,30 +117,12 @@ class Bench:
         hvdrun = options.bench.resolve().parents[2] / "launcher/hvdrun" if options.bench else programs / "hvdrun"
         self.hvdrun = [str(hvdrun), "-H", self.hosts, "--no-bind", "--tcp", "--allow-writable"]
 
-    def limit(self, limit: str) -> str:
-        """Of what the hosts send; why it cannot be had here, or nothing."""
-        words = ["tc", "qdisc", "add", "dev", "eth0", "root"]
-        if limit.endswith("bit"):
-            words += ["tbf", "rate", limit, "burst", "1mb", "latency", "50ms"]
-        elif limit.endswith("%"):
-            words += ["netem", "loss", limit, "limit", "100000"]
-        else:
-            words += ["netem", "delay", limit, "limit", "100000"]
-        for host in self.cluster.names:
-            inside = ["nsenter", f"--target={self.cluster.init_pid(host)}", "--net", *words]
-            done = subprocess.run(inside, capture_output=True, text=True, timeout=10)
-            if done.returncode:
-                return f"{limit}: not measured, tc says: {done.stderr.strip()}"
-        return ""
-
-    def take(self, output: str, who: str) -> bool:
+    def take(self, output: str, who: str) -> None:
         """Adds the figures that a program of ours has printed; those of hvd count as `who`'s."""
-        lines = [line.split("FIGURES ", 1)[1] for line in output.splitlines() if "FIGURES " in line]
-        for row in json.loads(lines[-1])["rows"] if lines else []:
+        for row in figures_in(output).get("rows", []):
             for name in ("hvd", "MPI", "wire"):
                 if name in row:
                     self.add(row["title"], who if name == "hvd" else name, row[name]["min"], row[name]["median"])
-        return bool(lines)
 
     def add(self, row: str, who: str, least: float, median: float) -> None:
         """One round's figures."""
@@ -160,8 +164,7 @@ class Bench:
             if who == "Horovod" and not self.options.horovod:
                 continue
             output = self.run(self.torch_command(who, job), f"{row} by {who}")
-            lines = [line.split("FIGURES ", 1)[1] for line in output.splitlines() if "FIGURES " in line]
-            for name, figures in json.loads(lines[-1]).items() if lines else []:
+            for name, figures in figures_in(output).items():
                 self.add(title.format(name), who, figures[0], figures[1])
 
     def torch_command(self, who: str, job: list[str]) -> list[str]:
@@ -211,17 +214,17 @@ def main(arguments: list[str] | None = None) -> int:
     if os.geteuid() != 0:
         sys.exit("hosts.py: hosts are network namespaces, which need root")
     options = parser_of().parse_args(arguments)
-    for limit in options.limit:
+    for chosen in options.limit:
         with Cluster(options.hosts) as cluster:
             bench = Bench(cluster, options)
-            why_not = bench.limit(limit) if limit != "none" else ""
+            why_not = limit(cluster, chosen) if chosen != "none" else ""
             for turn in range(0 if why_not else options.rounds):
-                print(f"limit {limit}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
+                print(f"limit {chosen}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
                 if set(options.only) & set(ROWS):
                     bench.wire()
                 for row in options.only:
                     bench.from_torch(row) if row in TORCH else bench.from_c(row)
-        print(f"\n{options.hosts} hosts, {options.slots} ranks each; limit of the cards: {limit}")
+        print(f"\n{options.hosts} hosts, {options.slots} ranks each; limit of the cards: {chosen}")
         print(why_not or bench.table(), flush=True)
     return 0
 

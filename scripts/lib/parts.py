@@ -123,7 +123,10 @@ def sanitized(context: Context, name: str, sanitizers: str, *options: str) -> pa
         "-Dgpus=80",
         *options,
     ]
-    code, _ = context.command([*argv, *(["--reconfigure"] if (build / "build.ninja").exists() else [])], 120)
+    again = (build / "build.ninja").exists()
+    if not again:
+        shutil.rmtree(build, ignore_errors=True)  # what a set-up that was cut off has left
+    code, _ = context.command([*argv, *(["--reconfigure"] if again else [])], 120)
     return build if code == 0 else None
 
 
