@@ -377,11 +377,11 @@ void Session::become_elastic() {
   daemons_->hold_strangers();
 }
 
-void Session::start_rank(wire::RankManifest manifest, int host) {
+void Session::start_rank(wire::RankManifest manifest, int host, bool begins_with_daemon) {
   manifests_.push_back(std::move(manifest));
   ranks_.emplace_back();
   ++num_in_stage_[static_cast<std::size_t>(RankStage::absent)];
-  daemons_->start_rank(*listener_, host);
+  daemons_->start_rank(*listener_, host, begins_with_daemon);
 }
 
 void Session::stop_rank(int rank, const std::string& reason, double grace_seconds) {

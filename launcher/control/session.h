@@ -134,8 +134,8 @@ class Session {
   /// See DaemonLinks.
   int add_host(const std::string& name) { return daemons_->add_host(name); }
   bool is_gone(int host) const { return daemons_->is_gone(host); }
-  /// One rank more, with the next number, which that host's daemon starts.
-  void start_rank(wire::RankManifest manifest, int host);
+  /// One rank more, with the next number.  See DaemonLinks.
+  void start_rank(wire::RankManifest manifest, int host, bool begins_with_daemon);
   /// The members of the next world, by rank; none: nobody meets for now.
   void invite(std::vector<std::int32_t> ranks) { daemons_->invite(*listener_, std::move(ranks)); }
   /// Meetings refuse the rank, which then ends.

@@ -94,6 +94,10 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
   }
 }
 
+void ElasticJob::withdraw(int worker) {
+  if (WorkerRecord* w = find(worker)) w->gone = w->excused = true;
+}
+
 /// "alpha 2, beta 1".
 std::string ElasticJob::sizes() const {
   std::vector<std::pair<std::string, int>> hosts;

@@ -52,6 +52,8 @@ class ElasticJob {
   void waits(int worker, double now);
   /// A world has formed.
   void met(std::uint64_t epoch, const std::vector<std::int32_t>& members, double now);
+  /// A new one that will not come, through no fault of its slot: another is started.
+  void withdraw(int worker);
   /// False where the job cannot live with that death: it ends as a job of fixed ranks does.
   bool survives(const wire::DeathRecord& death, double now);
 

@@ -109,12 +109,12 @@ int DaemonLinks::add_host(const std::string& name) {
   return static_cast<int>(links_.size()) - 1;
 }
 
-void DaemonLinks::start_rank(wire::Listener& listener, int host) {
+void DaemonLinks::start_rank(wire::Listener& listener, int host, bool begins_with_daemon) {
   const auto number = static_cast<std::int32_t>(host_of_rank_.size());
   host_of_rank_.push_back(host);
   meetings_.add(host);
   DaemonLink& link = links_[static_cast<std::size_t>(host)];
-  if (link.gone || link.peer.empty()) return;
+  if (link.gone || begins_with_daemon) return;
   link.queue.push_back(frame(Type::start_rank, {reinterpret_cast<const char*>(&number), sizeof number}));
   flush(listener, static_cast<std::size_t>(host));
 }

@@ -53,11 +53,11 @@ class DaemonLinks {
   void hold_strangers() { meetings_.hold_strangers(); }
   void invite(wire::Listener& listener, std::vector<std::int32_t> ranks);
   void dismiss(wire::Listener& listener, int rank);
-  /// A host more.  @return its number; its daemon is to be started with the ranks that start_rank() gets before it
-  /// comes
+  /// A host more.  @return its number; its daemon is to be started
   int add_host(const std::string& name);
-  /// A rank more: its number is the next one.  That host's daemon starts a guard for it, if it has come.
-  void start_rank(wire::Listener& listener, int host);
+  /// A rank more: its number is the next one.  That host's daemon starts a guard for it.
+  /// @param begins_with_daemon  by itself, as one of the ranks that the daemon is started with
+  void start_rank(wire::Listener& listener, int host, bool begins_with_daemon);
   bool is_gone(int host) const { return links_[static_cast<std::size_t>(host)].gone; }
   /// Nobody is to be started any more: daemons without guards end.
   void release(wire::Listener& listener);

@@ -11,10 +11,6 @@ namespace {
 
 double seconds_now() { return static_cast<double>(monotonic_ns()) / 1e9; }
 
-/// After a guard was lost: whether its host's daemon is lost too is known a little later, and who starts the next one
-/// depends on it.
-constexpr double shaken_seconds = 4;
-
 std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
   std::vector<ElasticWorker> workers;
   for (const auto& [number, place] : plan.places) workers.push_back({number, place, WorkerStage::starting});
@@ -45,9 +41,6 @@ bool ElasticPart::survives(const wire::DeathRecord& death) {
   if (lives && !death.traceback.empty() && !death.traceback_shown)
     printer_.rank_text(death.rank, death.traceback, true);
   is_over_ = !lives;
-  const auto place = job_.elastic->places.find(death.rank);
-  if (death.cause == wire::Cause::vanished && place != job_.elastic->places.end())
-    shaken_until_[place->second.host] = seconds_now() + shaken_seconds;
   carry_out(elastic_.turn(seconds_now()));  // the survivors' next world is known before they ask for it
   return lives;
 }
@@ -58,14 +51,7 @@ void ElasticPart::turn() {
   miss_late_ones(now);
   carry_out(elastic_.turn(now));
   if (elastic_.is_finishing()) to_start_.clear();
-  // In order: the session counts them.
-  const auto waits = std::ranges::find_if(to_start_, [&](const ElasticWorker& worker) {
-    const auto shaken = shaken_until_.find(worker.place.host);
-    return shaken != shaken_until_.end() && now < shaken->second;
-  });
-  const std::vector<ElasticWorker> ready(to_start_.begin(), waits);
-  to_start_.erase(to_start_.begin(), waits);
-  start(ready, now);
+  start(std::exchange(to_start_, {}), now);
 }
 
 void ElasticPart::carry_out(const ElasticOrders& orders) {
@@ -95,15 +81,22 @@ bool ElasticPart::is_started(int worker) const { return static_cast<std::size_t>
 
 /// Workers whose host, or daemon, or guard does not get up.
 void ElasticPart::miss_late_ones(double now) {
-  std::vector<int> missing;
+  std::vector<int> missing, orphaned;
   std::erase_if(due_, [&](const auto& one) {
-    if (session_.ranks()[static_cast<std::size_t>(one.first)].stage != RankStage::absent) return true;
-    if (now < one.second) return false;
-    missing.push_back(one.first);
+    const auto number = static_cast<std::size_t>(one.first);
+    if (session_.ranks()[number].stage != RankStage::absent) return true;
+    const bool is_orphaned = session_.is_gone(job_.map.ranks[number].host);
+    if (!is_orphaned && now < one.second) return false;
+    (is_orphaned ? orphaned : missing).push_back(one.first);
     return true;
   });
   for (const int number : missing)
     session_.vanish(number, "did not come up within " + job_.settings.text("start-timeout") + " s");
+  // A guard's end is often known before that of its host's daemon, which was then asked to start the next one.
+  for (const int number : orphaned) {
+    elastic_.withdraw(number);
+    session_.vanish(number, "its host's daemon has gone");
+  }
 }
 
 /// Of the map: names of this machine are one host there.  -1: none, or its daemon has gone.
@@ -163,9 +156,10 @@ void ElasticPart::start(const std::vector<ElasticWorker>& workers, double now) {
     job_.map.ranks.push_back(rank);
     ++job_.map.hosts[static_cast<std::size_t>(host)].ranks;
     printer_.add_rank(worker.place.host);
-    session_.start_rank(callbacks_.manifest(rank), host);
+    const bool is_fresh = unheard.contains(host);
+    session_.start_rank(callbacks_.manifest(rank), host, is_fresh);
     due_[worker.number] = now + job_.settings.number("start-timeout");
-    if (unheard.contains(host)) fresh[host].push_back(worker.number);
+    if (is_fresh) fresh[host].push_back(worker.number);
   }
   for (const auto& [host, numbers] : fresh) callbacks_.start_host(host, numbers);
 }

@@ -57,10 +57,9 @@ class ElasticPart {
   const ElasticCallbacks callbacks_;
   ElasticJob elastic_;
   HostDiscovery discovery_;
-  std::map<std::string, double> shaken_until_;  ///< hosts where nobody is started for now
-  bool is_over_ = false;                        ///< the job does not survive a death
-  std::vector<ElasticWorker> to_start_;         ///< at the next turn: not while the session tells of a rank
-  std::map<int, double> due_;                   ///< workers that have not come yet, and when they are given up
+  bool is_over_ = false;                 ///< the job does not survive a death
+  std::vector<ElasticWorker> to_start_;  ///< at the next turn: not while the session tells of a rank
+  std::map<int, double> due_;            ///< workers that have not come yet, and when they are given up
 };
 
 }  // namespace hvd::launcher

@@ -194,10 +194,12 @@ class FaultJob:
                     found[int(number)] = pid
         return found
 
-    def daemon(self, host: str) -> int:
-        """Of a host; 0: it has none."""
-        found = [pid for pid, line in self.place.processes(host).items() if re.match(r"\S*/hvdrank --(elastic-)?daemon ", line)]
-        return next((pid for pid in found if parent(pid) not in found), 0)
+    def daemon(self, worker: int) -> int:
+        """Above its guard.  Where one has just ended, guards of that may still be there."""
+        pid = parent(parent(self.workers()[worker]))
+        command = self.place.processes().get(pid, "")
+        assert re.match(r"\S*/hvdrank --(elastic-)?daemon ", command), f"worker {worker} is below {pid} {command}"
+        return pid
 
     def order(self, where: str, what: str, spared: Sequence[int] | None = None) -> int:
         """For the first worker that comes to the point, of one host; or, on each host, of those that are not spared.

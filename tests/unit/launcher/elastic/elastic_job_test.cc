@@ -68,6 +68,22 @@ TEST_CASE("elastic job: survivors go on at once; a new worker comes in when it i
   CHECK(job.turn(21).lines.at(0) == "epoch 3: 2 → 3 ranks (a 3): 1 worker joined on a");
 }
 
+TEST_CASE("elastic job: for a new worker that cannot come another is started, and its slot is not blamed") {
+  ElasticJob job = job_of(3, 3, {{2, {}}, 600, {}});
+  CHECK(job.survives(killed(1), 10));
+  CHECK(job.turn(10).start.at(0).number == 3);
+  for (int number = 3; number < 6; ++number) {
+    job.withdraw(number);
+    CHECK(job.survives(killed(number), 10.5));
+    CHECK(job.is_excused(number));
+    const ElasticOrders orders = job.turn(10.5);
+    REQUIRE(orders.start.size() == 1);
+    CHECK(orders.start[0].number == number + 1);
+    CHECK(orders.start[0].place == SlotPlace{"a", 1});
+    CHECK(orders.lines.empty());
+  }
+}
+
 TEST_CASE("elastic job: a spare that waits is in the very next world") {
   ElasticJob job = job_of(2, 2, {{2, {}, false, 1}, 600, {}});
   ElasticOrders orders = job.turn(1);  // of job_of(): the spare was ordered there

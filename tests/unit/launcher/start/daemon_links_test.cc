@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
+
 #include "launcher/control/session.h"
 #include "wire/message.h"
 #include "wire/sim_channel.h"
@@ -84,6 +86,30 @@ TEST_CASE("daemon links: each daemon gets the manifest, once all have come") {
     CHECK(got.pmix_namespace == "secret");
   }
   CHECK(h.session->in_stage(RankStage::absent).size() == 2);  // a daemon is no rank
+}
+
+TEST_CASE("daemon links: a host more; who is to be started there before its daemon has come is, once it has") {
+  Hosts h;
+  for (int i = 0; i < 2; ++i) h.hello(*h.daemons[static_cast<std::size_t>(i)], i, true);
+  h.session->become_elastic();
+  CHECK(h.session->add_host("c") == 2);
+  h.session->start_rank({.rank = 2}, 2, true);
+  h.session->start_rank({.rank = 3}, 2, false);
+  const auto fresh = h.net.connect();
+  h.hello(*fresh, 2, true);
+  h.session->pump({});
+  std::vector<int> started;
+  bool has_manifest = false;
+  while (const auto frame = fresh->receive()) {
+    has_manifest |= frame->type == static_cast<std::uint16_t>(Type::daemon_manifest);
+    if (frame->type != static_cast<std::uint16_t>(Type::start_rank)) continue;
+    CHECK(has_manifest);
+    std::int32_t number = -1;
+    REQUIRE(frame->body.size() == sizeof number);
+    std::memcpy(&number, frame->body.data(), sizeof number);
+    started.push_back(number);
+  }
+  CHECK(started == std::vector<int>{3});  // it begins with the other
 }
 
 TEST_CASE("daemon links: a fence goes through; a host that is gone fails it") {
