@@ -268,8 +268,10 @@ enum hvd_part {
   HVD_PART_SAVE = 3,    /**< writes a checkpoint */
   HVD_PART_FUTURE = 4, /**< from any thread: asked for the end of an operation; was told of it.  From the last one asked
                             for until the last one told of the rank waits */
-  HVD_PART_FETCH = 5   /**< from any thread, where the one that trains waits for it: HVD_PART_INPUT inside of a compiled
-                            program */
+  HVD_PART_FETCH = 5,  /**< from any thread, where the one that trains waits for it: HVD_PART_INPUT inside of a compiled
+                            program of TensorFlow's */
+  HVD_PART_INPUT_TORCH = 6,     /**< HVD_PART_INPUT of torch's DataLoader */
+  HVD_PART_INPUT_TENSORFLOW = 7 /**< HVD_PART_INPUT of tf.data */
 };
 /**
  * hvd_part_begin(), hvd_part_end(): such a part.  Parts may lie within one another, and operations may be waited for in
@@ -280,6 +282,10 @@ enum hvd_part {
 HVD_API void hvd_part_begin(int part);
 HVD_API void hvd_part_end(int part);
 HVD_API void hvd_step_end(void);
+
+/** For the report on steps: a data loader's worker processes have made batches for so long, ns, since it was told last;
+ * of w workers, a w-th of their sum.  What a step is told of this is the least that its batches take.  Any thread. */
+HVD_API void hvd_batches_made(int64_t ns);
 
 /**
  * The report on the job's last half minute, from hvdrun, at most some seconds old: JSON, as hvd.report() in Python

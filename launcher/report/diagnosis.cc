@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "launcher/report/cause_text.h"
 #include "launcher/report/late_ranks.h"
 
 namespace hvd::launcher {
@@ -23,22 +24,15 @@ constexpr double no_core_enough = 0.25;
 // What an operation costs may count as a rank's own work: who comes last runs it within its own call.  4 to 8 µs were
 // seen, of two ranks.
 constexpr double operation_seconds = 10e-6;
+constexpr double call_seconds = 4e-6;  // at least
+// So much longer than the others a rank's limit holds it that it is this rank's limit that matters.
+constexpr double times_longer = 3;
 // Ranks that are alike stay that far apart for a whole job where a machine's cores differ: 0.57 to 0.82 ms were seen in
 // steps of 5 ms, in three of 42 jobs in which nothing was planted.  Of short steps it still is a word's worth as a
 // fifth.
 constexpr double unequal_cores_seconds = 1e-3;
 
-bool is_seen_by_hook(Delay delay) {
-  return delay == Delay::input || delay == Delay::saving || delay == Delay::collecting;
-}
-
 double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cast<std::size_t>(delay)]; }
-
-/// "32 bytes", "12 KiB", "48 MiB".
-std::string size_text(double bytes) {
-  if (bytes < 1024) return formatted("{:.0f} bytes", bytes);
-  return bytes < (1 << 20) ? formatted("{:.3g} KiB", bytes / 1024) : human_bytes(static_cast<std::int64_t>(bytes));
-}
 
 std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
 
@@ -54,9 +48,9 @@ class Examiner {
 
   Diagnosis examine() {
     if (d_.steps == 0 || d_.step_seconds <= 0) return d_;
+    find_throttled();
     find_late_ranks();
     find_turns();
-    find_throttled();
     find_common();
     find_communication();
     find_memory();
@@ -67,13 +61,19 @@ class Examiner {
   }
 
  private:
-  /// The largest cost first.  Memory costs nothing until it is used up; and what the ranks spend for want of cores is
-  /// often the other causes' effect, as is data that comes late from a rank without a core.  But operations that are so
-  /// many that they alone cost enough need no other cause.
+  /// The largest cost first.  What the ranks spend for want of cores is often the other causes' effect, as is data that
+  /// comes late from a rank without a core.  But operations that are so many that they alone cost enough need no other
+  /// cause.  Memory costs nothing until it is used up, but getting it takes time.
   double weight(const Finding& f) const {
-    if (f.cause == SlowCause::memory_creep) return common_enough * d_.step_seconds;
+    if (f.cause == SlowCause::memory_creep) {
+      double most = common_enough * d_.step_seconds;
+      for (const Finding& other : d_.findings)
+        if (!other.certain && (other.ranks == f.ranks || other.ranks.empty()))
+          most = std::max(most, 1.01 * weight(other));
+      return most;
+    }
     const bool cores_are_short = common(Delay::no_core) > no_core_enough * d_.step_seconds;
-    const bool effect = (f.cause == SlowCause::compute && !all_throttled_) ||
+    const bool effect = (f.cause == SlowCause::compute && !f.certain) ||
                         (f.cause == SlowCause::communication && cores_are_short &&
                          operations() * operation_seconds < worth_a_word * d_.step_seconds);
     return effect ? f.seconds_a_step / 4 : f.seconds_a_step;
@@ -89,6 +89,7 @@ class Examiner {
     if (!l || l->lost < worth_a_word * d_.step_seconds) return;
     const Delay delay = reason_of(*l);
     if (!is_seen_by_hook(delay) && is_chance(*l)) return;
+    if (is_of_all(*l, delay)) return;
     Finding f;
     for (const RankMeans& m : l->late) f.ranks.push_back(m.rank);
     std::sort(f.ranks.begin(), f.ranks.end());
@@ -97,11 +98,60 @@ class Examiner {
     f.share_of_steps = l->share_of_steps;
     f.seconds_in_all = l->lost * static_cast<double>(d_.steps);
     late_.insert(f.ranks.begin(), f.ranks.end());
-    describe(f, delay, l->each, l->late.front(), l->others);
+    if (delay == Delay::input && find_slow_loaders(f, *l)) return;
+    if (delay == Delay::no_core && find_shared_core(f, *l)) return;
+    tell_late(f, delay, *l, cores_used(l->late.front()));
     f.what += formatted(" in {} of the steps; {} waited for it: {} of {} in all", percent(f.share_of_steps),
                         count_of(static_cast<long long>(l->others.size()), "rank"), duration_text(f.seconds_in_all),
                         duration_text(statistics_.seconds()));
     d_.findings.push_back(std::move(f));
+  }
+
+  /// One of ranks that lack the same is always the last.
+  bool is_of_all(const LateRanks& l, Delay delay) const {
+    if (is_seen_by_hook(delay) || delay == Delay::computing) return false;
+    const auto throttled = [](const RankMeans& m) { return m.throttled; };
+    const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
+    if (all_throttled_ && mean_of(l.late, throttled) > l.lost / 2)
+      return times_longer * median_of(l.others, throttled) > mean_of(l.late, throttled);
+    return delay == Delay::no_core && common(delay) > no_core_enough * d_.step_seconds &&
+           2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
+  }
+
+  /// Batches that are made ahead come in time until another rank waits for its own: the others' loaders may be hardly
+  /// faster than the one that is waited for.
+  bool find_slow_loaders(Finding& f, const LateRanks& l) {
+    const double made = median_of(l.others, [](const RankMeans& m) { return m.made; });
+    f.seconds_a_step = std::min(f.seconds_a_step, d_.step_seconds - made);
+    if (f.seconds_a_step > 2 * worth_a_word * d_.step_seconds) return false;
+    Finding all;
+    all.seconds_a_step = l.gap;
+    tell_slow_loaders(all, made, l, cores_used(l.late.front()));
+    told_.insert(Delay::input);
+    d_.findings.push_back(std::move(all));
+    return true;
+  }
+
+  /// Who lacks a core because another rank of the job is on it.
+  bool find_shared_core(Finding& f, const LateRanks& l) {
+    const auto core_of = [](const RankMeans& m) { return m.sums->core.core(m.sums->steps); };
+    const int core = core_of(l.late.front());
+    std::vector<int> sharing;
+    for (const RankMeans& m : ranks_)
+      if (core_of(m) == core && place(m.rank).host == place(l.late.front().rank).host) sharing.push_back(m.rank);
+    if (core < 0 || sharing.size() < 2) return false;
+    Finding all;
+    all.cause = SlowCause::compute;
+    all.seconds_a_step = f.seconds_a_step;
+    const bool everyone = sharing.size() == ranks_.size();
+    if (!everyone) all.ranks = sharing, all.host = f.host;
+    all.what =
+        formatted("{} on one core (number {}), and wait for it {} of each step", everyone ? "all ranks run" : "run",
+                  core, duration_text(part_of(l.late.front().parts, Delay::no_core)));
+    all.advice = "a core for each, as hvdrun gives it: has the program, taskset or a container's cpuset changed that?";
+    told_.insert(Delay::no_core);
+    d_.findings.push_back(std::move(all));
+    return true;
   }
 
   /// What they do longer than the others.  What a hook saw counts where it is at least half of it: the rest of their
@@ -126,6 +176,7 @@ class Examiner {
   /// not only on the whole; and the same rank is last in three of five steps (of two that are alike each is in one of
   /// two), or stops for long.  Of several ranks each is last by turns.
   bool is_chance(const LateRanks& l) const {
+    if (stops_alone(l)) return false;
     if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
     if (l.lost < operations() * operation_seconds) return true;
     if (l.lost < std::min(unequal_cores_seconds, worth_a_word_noise * d_.step_seconds)) return true;
@@ -133,74 +184,21 @@ class Examiner {
     return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
   }
 
-  void describe(Finding& f, Delay delay, double each, const RankMeans& late, const std::vector<RankMeans>& others) {
-    const std::string ms = duration_text(each);
-    const std::string where = f.host.empty() ? "" : " on " + f.host;
-    if (!is_seen_by_hook(delay) && tell_held(f, late, others, where)) return;
-    switch (delay) {
-      case Delay::input:
-        f.cause = SlowCause::input;
-        f.what = "its batches came " + ms + " late";
-        f.advice = "more DataLoader workers" + where + cores_used(late);
-        return;
-      case Delay::saving:
-        f.cause = SlowCause::checkpoint;
-        f.what = "wrote checkpoints, " + ms + " each,";
-        f.advice =
-            "save less often, or copy the state first and write it in a thread "
-            "(torch.distributed.checkpoint.async_save)";
-        return;
-      case Delay::collecting:
-        f.cause = SlowCause::collector;
-        f.what = "Python's garbage collector took " + ms;
-        f.advice = "gc.freeze() after the model is built, then gc.disable() and gc.collect() every some hundred steps";
-        return;
-      case Delay::no_core:
-        f.cause = SlowCause::straggler;
-        f.what = "had no core to run on for " + ms;
-        f.advice =
-            "see what else runs" + where + ", and whether a limit of its container throttles it" + cores_used(late);
-        return;
-      case Delay::asleep:
-        f.cause = SlowCause::straggler;
-        f.what = "was asleep for " + ms +
-                 (reads_storage(late, others) ? ", reading from storage," : ", outside of any operation,");
-        f.advice = reads_storage(late, others)
-                       ? "a faster disk" + where + ", or data that stays in memory"
-                       : "hvdrun stacks shows where it stands: a disk, a network, a lock or a pause";
-        return;
-      case Delay::computing:
-        f.cause = SlowCause::straggler;
-        f.what = formatted("computed {} longer ({} of its own work a step, the others {})", ms, duration_text(late.own),
-                           duration_text(median_of(others, [](const RankMeans& m) { return m.own; })));
-        f.advice = "is its share of the data larger, or its processor slower" + where + "?";
-        return;
+  /// Long stops, now and then but all through the job, of this rank and hardly of another one: by chance as many would
+  /// be the other ranks'.
+  bool stops_alone(const LateRanks& l) const {
+    constexpr int enough_stretches = 6;
+    double stopped = 0;
+    int of_it = 0, of_others = 0;
+    for (std::size_t i = 0; i < statistics_.stretches(); ++i) {
+      const StretchSum& own = l.late.front().sums->stretches[i];
+      of_it += own.stops > 0;
+      stopped += static_cast<double>(own.stopped_seconds);
+      of_others += std::any_of(l.others.begin(), l.others.end(),
+                               [i](const RankMeans& m) { return m.sums->stretches[i].stops > 0; });
     }
-  }
-
-  /// What the kernel says of a rank without a core, or asleep: its cgroup's limit, or memory that had to be read back.
-  bool tell_held(Finding& f, const RankMeans& late, const std::vector<RankMeans>& others, const std::string& where) {
-    const auto throttled = [](const RankMeans& m) { return m.throttled; };
-    const auto faults = [&](const RankMeans& m) {
-      return static_cast<double>(m.sums->major_faults) / static_cast<double>(m.sums->steps);
-    };
-    f.cause = SlowCause::straggler;
-    if (const double held = late.throttled - median_of(others, throttled); held > f.seconds_a_step / 2) {
-      f.what = "was throttled for " + duration_text(held) + " of each step by the processor limit of its container,";
-      f.advice = "a higher limit (docker --cpus, cpu.max, Kubernetes' limits.cpu)" + where + cores_used(late);
-      return true;
-    }
-    if (const double more = faults(late) - median_of(others, faults); more * fault_seconds > f.seconds_a_step / 2) {
-      f.what = formatted("read {:.0f} pages of its memory back from storage in each step,", more);
-      f.advice = "less memory" + where + ": it swaps, or reads mapped files that do not stay in its page cache";
-      return true;
-    }
-    return false;
-  }
-
-  bool reads_storage(const RankMeans& late, const std::vector<RankMeans>& others) const {
-    const auto bytes = [](const RankMeans& m) { return static_cast<double>(m.sums->read_bytes); };
-    return bytes(late) > 4 * median_of(others, bytes) + 1e6;
+    return l.late.size() == 1 && of_it >= enough_stretches && 4 * of_others <= of_it &&
+           stopped > 2 * worth_a_word * statistics_.seconds();
   }
 
   void say_where(Finding& f) const {
@@ -214,60 +212,33 @@ class Examiner {
 
   /// Another rank is last each time.
   void find_turns() {
-    DelaySeconds late{};
+    DelaySeconds late{}, most{};
     double steps = 0;
     for (const RankMeans& m : ranks_) {
       if (late_.contains(m.rank)) continue;
-      for (std::size_t i = 0; i < delay_kinds; ++i) late[i] += m.sums->late_by[i];
+      for (std::size_t i = 0; i < delay_kinds; ++i) {
+        late[i] += m.sums->late_by[i];
+        most[i] = std::max(most[i], m.sums->late_by[i]);
+      }
       steps += static_cast<double>(m.sums->late_steps);
     }
     for (std::size_t i = 0; i < delay_kinds; ++i) {
       const auto delay = static_cast<Delay>(i);
       const bool seen = is_seen_by_hook(delay);
+      if (!seen) late[i] = std::min(late[i], 2 * (late[i] - most[i]));  // what is one rank's alone comes not by turns
       const double cost = late[i] / static_cast<double>(d_.steps);
-      if (cost < (seen ? worth_a_word : worth_a_word_noise) * d_.step_seconds) continue;
+      if (told_.contains(delay) || cost < (seen ? worth_a_word : worth_a_word_noise) * d_.step_seconds) continue;
+      if (!seen && cost < operations() * operation_seconds) continue;
       if (seen && cost < common(delay)) continue;  // all of them do it, and not at the same moment
       Finding f;
       f.seconds_a_step = cost;
       f.share_of_steps = std::min(1.0, steps / static_cast<double>(d_.steps));
       f.seconds_in_all = late[i];
-      describe_turns(f, delay);
+      tell_turns(f, delay, ranks_.front());
       told_.insert(delay);
       f.what += formatted(", another rank each time: {} of {} in all", duration_text(late[i]),
                           duration_text(statistics_.seconds()));
       d_.findings.push_back(std::move(f));
-    }
-  }
-
-  void describe_turns(Finding& f, Delay delay) const {
-    const std::string ms = duration_text(f.seconds_a_step);
-    switch (delay) {
-      case Delay::input:
-        f.cause = SlowCause::input;
-        f.what = "batches come late now and then, " + ms + " a step";
-        f.advice = "more DataLoader workers, or a larger prefetch_factor";
-        return;
-      case Delay::saving:
-        f.cause = SlowCause::checkpoint;
-        f.what = "a rank writes a checkpoint while the others wait, " + ms + " a step";
-        f.advice = "save less often, or write in a thread";
-        return;
-      case Delay::collecting:
-        f.cause = SlowCause::collector;
-        f.what = "the garbage collectors of the ranks run at different times, " + ms + " a step";
-        f.advice = "gc.disable(), and gc.collect() on all ranks in the same step";
-        return;
-      case Delay::no_core:
-        f.cause = SlowCause::compute;
-        f.what = "ranks had to wait for a core, " + ms + " a step";
-        f.advice = "fewer threads a rank (OMP_NUM_THREADS), or fewer ranks on a host";
-        return;
-      case Delay::asleep:
-      case Delay::computing:
-        f.cause = SlowCause::compute;
-        f.what = "the ranks' work is uneven, " + ms + " a step";
-        f.advice = "batches of equal work (sort by length), or fewer threads a rank where cores are short";
-        return;
     }
   }
 
@@ -280,60 +251,48 @@ class Examiner {
 
   /// All of a container's ranks share its limit; then they do not lack cores.
   void find_throttled() {
-    const double each = median_of(ranks_, [](const RankMeans& m) { return m.throttled; });
-    if (each < common_enough * d_.step_seconds) return;
+    const auto throttled = [](const RankMeans& m) { return m.throttled; };
+    if (median_of(ranks_, throttled) < common_enough * d_.step_seconds) return;
     Finding f;
-    f.cause = SlowCause::compute;
-    f.seconds_a_step = each;
-    f.what =
-        "every rank is throttled by the processor limit of its container, " + duration_text(each) + " of each step";
-    f.advice = "a higher limit (docker --cpus, cpu.max, Kubernetes' limits.cpu)" + cores_used(ranks_.front());
-    told_.insert(Delay::no_core);
+    const double each = median_of(ranks_, throttled);
+    double most = each;
+    for (const RankMeans& m : ranks_) most = std::max(most, m.throttled);
+    // Who waits for another one is not held meanwhile: of ranks that are held alike one is always held longest.
+    f.seconds_a_step = most < times_longer * each ? most : each;
+    tell_all_throttled(f, each, cores_used(ranks_.front()));
+    told_.insert({Delay::no_core, Delay::asleep});
     all_throttled_ = true;
     d_.findings.push_back(std::move(f));
   }
 
   void find_common() {
-    for (const Delay delay : {Delay::input, Delay::saving, Delay::collecting, Delay::no_core}) {
+    for (const Delay delay : {Delay::input, Delay::saving, Delay::collecting, Delay::no_core, Delay::asleep}) {
       const double each = common(delay);
       const bool rare = delay == Delay::saving || delay == Delay::collecting;
       const double enough = rare ? worth_a_word : delay == Delay::no_core ? no_core_enough : common_enough;
       if (told_.contains(delay) || each < enough * d_.step_seconds) continue;
       Finding f;
       f.seconds_a_step = each;
-      const std::string ms = duration_text(each) + " of each step";
-      if (delay == Delay::input) {
-        f.cause = SlowCause::input;
-        f.what = "every rank waits for its batches, " + ms;
-        f.advice = "more DataLoader workers" + cores_used(ranks_.front());
-      } else if (delay == Delay::saving) {
-        f.cause = SlowCause::checkpoint;
-        f.what = "every rank writes checkpoints, " + ms;
-        f.advice = "save less often, or copy the state first and write it in a thread";
-      } else if (delay == Delay::collecting) {
-        f.cause = SlowCause::collector;
-        f.what = "Python's garbage collector takes " + ms;
-        f.advice = "gc.freeze() after the model is built, then gc.disable() and gc.collect() every some hundred steps";
-      } else {
-        f.cause = SlowCause::compute;
-        f.what = "every rank waits for a core, " + ms;
-        f.advice = "fewer threads a rank (OMP_NUM_THREADS), or fewer ranks on a host";
-      }
+      tell_all(f, delay, ranks_.front(), cores_used(ranks_.front()));
       d_.findings.push_back(std::move(f));
     }
   }
 
   void find_communication() {
-    const double moved = median_of(ranks_, [](const RankMeans& m) { return m.moved; });
-    if (ranks_.size() < 2 || moved < communication_enough * d_.step_seconds) return;
     constexpr double small_operation = 64 << 10;
-    const double count = operations();
+    const double count = operations(), moved = median_of(ranks_, [](const RankMeans&m) { return m.moved; });
     const double bytes = static_cast<double>(statistics_.operation_bytes()) / static_cast<double>(d_.steps);
+    const bool small = count >= 1 && bytes / count < small_operation;
+    const double called = small ? std::min(count * call_seconds, common(Delay::computing)) : 0;
+    if (ranks_.size() < 2 || moved + called < communication_enough * d_.step_seconds) return;
     Finding f;
     f.cause = SlowCause::communication;
-    f.seconds_a_step = moved;
+    f.seconds_a_step = moved + called;
     f.what = "every rank waits for data under way, " + duration_text(moved) + " of each step";
-    if (count >= 1 && bytes / count < small_operation) {
+    if (small) {
+      if (called > moved)
+        f.what = formatted("calling operations, and waiting for them, takes every rank {} of each step",
+                           duration_text(moved + called));
       f.what += formatted(": latency, {:.0f} operations of {} each", count, size_text(bytes / count));
       f.advice = "fewer and larger operations: join tensors, or raise --cycle-time-ms so that more are fused";
     } else {
@@ -389,7 +348,6 @@ class Examiner {
   }
 
   static constexpr std::int64_t least_growth = 16 << 20;
-  static constexpr double fault_seconds = 50e-6;  ///< of a page from a fast disk; others take longer
 
   const StepStatistics& statistics_;
   const std::map<int, RankPlace>& places_;

@@ -41,6 +41,7 @@ struct Finding {
   double seconds_a_step = 0;  ///< what it costs
   double share_of_steps = 1;  ///< in which it was seen
   double seconds_in_all = 0;  ///< that the other ranks waited for it, the mean of them
+  bool certain = true;        ///< something saw why: a hook, the kernel; else it may be another cause's effect
   std::string what;           ///< a sentence without a full stop: what was seen
   std::string advice;         ///< one thing to try
 };

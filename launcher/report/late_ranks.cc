@@ -52,7 +52,8 @@ std::vector<RankMeans> means_of(const StepStatistics& statistics) {
   std::vector<RankMeans> means;
   for (const auto& [rank, s] : statistics.ranks()) {
     const auto n = static_cast<double>(s.steps);
-    RankMeans m{rank, s.waited / n, s.moved / n, s.cpu / n, (s.seconds - s.waited - s.moved) / n, 0, {}, &s};
+    RankMeans m{rank, s.waited / n, s.moved / n, s.cpu / n, (s.seconds - s.waited - s.moved) / n, s.made / n,
+                0,    {},           &s};
     for (std::size_t i = 0; i < delay_kinds; ++i) m.parts[i] = s.parts[i] / n;
     m.throttled = std::min(s.throttled / n, m.own);
     means.push_back(m);

@@ -14,6 +14,7 @@ struct RankMeans {
   int rank = 0;
   double waited = 0, moved = 0, cpu = 0;
   double own = 0;        ///< neither waited nor moved
+  double made = 0;       ///< its batches took so long to make, beside it
   double throttled = 0;  ///< of that, at most: held by its group's limit of processor time
   DelaySeconds parts{};
   const RankSums* sums = nullptr;  ///< of the statistics

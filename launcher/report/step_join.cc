@@ -23,6 +23,9 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.throttled_ns += r.throttled_ns;
   sum.operations += r.operations;
   sum.major_faults += r.major_faults;
+  sum.made_ns += r.made_ns;
+  sum.loader = std::max(sum.loader, r.loader);
+  sum.core = r.core;
 }
 
 }  // namespace

@@ -76,6 +76,19 @@ std::optional<MemoryCourse::Growth> MemoryCourse::growth() const {
   return Growth{static_cast<double>(grown) / static_cast<double>(steps), grown};
 }
 
+void CoreVote::add(int core, std::int64_t steps) {
+  if (core < 0) return;
+  if (core != core_ && lead_ < steps)
+    core_ = core, lead_ = steps - lead_;
+  else
+    lead_ += core == core_ ? steps : -steps;
+}
+
+CoreVote& CoreVote::operator+=(const CoreVote& more) {
+  add(more.core_, more.lead_);
+  return *this;
+}
+
 void StepStatistics::add(const JoinedStep& step) {
   if (step.parts.empty() || step.steps <= 0) return;
   std::vector<double> lengths;
@@ -96,6 +109,9 @@ void StepStatistics::add(const JoinedStep& step) {
     sums.cpu += seconds_of(r.cpu_ns);
     sums.throttled += seconds_of(r.throttled_ns);
     sums.major_faults += r.major_faults;
+    sums.made += seconds_of(r.made_ns);
+    sums.loader = std::max(sums.loader, r.loader);
+    sums.core.add(r.core, step.steps);
     sums.read_bytes += r.read_bytes;
     sums.written_bytes += r.written_bytes;
     memory_[rank].add(steps_, r.resident_bytes);
@@ -139,6 +155,11 @@ void StepStatistics::find_late(const JoinedStep& step, double step_seconds) {
   sums.late += late;
   sums.late_by[static_cast<std::size_t>(most)] += late;
   if (late > step_seconds / 20) sums.late_steps += step.steps;
+  if (late > step_seconds / 2) {
+    StretchSum& stretch = stretch_of(sums);
+    ++stretch.stops;
+    stretch.stopped_seconds += static_cast<float>(late);
+  }
 }
 
 void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
@@ -194,6 +215,8 @@ void StepStatistics::halve_stretches() {
       for (std::size_t from = 2 * i; from < std::min(2 * i + 2, before); ++from) {
         sum.steps += sums.stretches[from].steps;
         sum.own_seconds += sums.stretches[from].own_seconds;
+        sum.stops = static_cast<std::int16_t>(sum.stops + sums.stretches[from].stops);
+        sum.stopped_seconds += sums.stretches[from].stopped_seconds;
       }
       sums.stretches[i] = sum;
     }
@@ -206,7 +229,9 @@ RankSums& RankSums::operator+=(const RankSums& more) {
   steps += more.steps, seconds += more.seconds;
   waited += more.waited, moved += more.moved, cpu += more.cpu, throttled += more.throttled;
   read_bytes += more.read_bytes, written_bytes += more.written_bytes, major_faults += more.major_faults;
-  late_steps += more.late_steps, late += more.late;
+  late_steps += more.late_steps, late += more.late, made += more.made;
+  loader = std::max(loader, more.loader);
+  core += more.core;
   for (std::size_t i = 0; i < delay_kinds; ++i) parts[i] += more.parts[i], late_by[i] += more.late_by[i];
   return *this;
 }

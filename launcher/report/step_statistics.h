@@ -28,8 +28,23 @@ using DelaySeconds = std::array<double, delay_kinds>;
 struct StretchSum {
   std::int32_t steps = 0;
   float own_seconds = 0;
+  std::int16_t stops = 0;     ///< it came later than the others by more than half a step
+  float stopped_seconds = 0;  ///< in these
 };
 inline constexpr std::size_t most_stretches = 16;
+
+/// The core on which most of what was told happened, if it is most of it.
+class CoreVote {
+ public:
+  void add(int core, std::int64_t steps);
+  CoreVote& operator+=(const CoreVote& more);
+  /// Where it is the same in at least three of four of @p all steps; else -1.
+  int core(std::int64_t all) const { return 2 * lead_ >= all ? core_ : -1; }
+
+ private:
+  int core_ = -1;
+  std::int64_t lead_ = 0;  ///< its steps less all others'
+};
 
 /// Seconds and counts of one rank, summed over its steps.
 struct RankSums {
@@ -40,7 +55,10 @@ struct RankSums {
   DelaySeconds parts{};  ///< of its own time, which is seconds − waited − moved
   double cpu = 0;
   double throttled = 0;  ///< its cgroup's limit held its threads, the sum of them
+  double made = 0;       ///< its batches took so long to make, by processes beside it
   std::int64_t read_bytes = 0, written_bytes = 0, major_faults = 0;
+  wire::Loader loader = wire::Loader::none;  ///< of its batches
+  CoreVote core;
   std::array<StretchSum, most_stretches> stretches{};
   // As the last one to come:
   std::int64_t late_steps = 0;  ///< steps in which it was late by more than a twentieth of the step

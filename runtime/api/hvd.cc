@@ -419,6 +419,8 @@ void tell_recorder(Tell tell) {
 std::optional<StepPart> part_of(int number) {
   switch (number) {
     case HVD_PART_INPUT:
+    case HVD_PART_INPUT_TORCH:
+    case HVD_PART_INPUT_TENSORFLOW:
       return StepPart::input;
     case HVD_PART_COLLECT:
       return StepPart::collect;
@@ -429,12 +431,18 @@ std::optional<StepPart> part_of(int number) {
   }
 }
 
+hvd::wire::Loader loader_of(int part) {
+  return part == HVD_PART_INPUT_TORCH                                  ? hvd::wire::Loader::torch
+         : part == HVD_PART_INPUT_TENSORFLOW || part == HVD_PART_FETCH ? hvd::wire::Loader::tensorflow
+                                                                       : hvd::wire::Loader::other;
+}
+
 }  // namespace
 
 void hvd_part_begin(int part) {
   if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.asked(); });
-  if (part == HVD_PART_FETCH) tell_recorder([](StepRecorder& r) { r.fetch_begins(); });
-  if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.begin(*known); });
+  if (part == HVD_PART_FETCH) tell_recorder([&](StepRecorder& r) { r.fetch_begins(loader_of(part)); });
+  if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.begin(*known, loader_of(part)); });
 }
 void hvd_part_end(int part) {
   if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.told(); });
@@ -443,6 +451,9 @@ void hvd_part_end(int part) {
 }
 void hvd_step_end(void) {
   tell_recorder([](StepRecorder& r) { r.step_ended(); });
+}
+void hvd_batches_made(std::int64_t ns) {
+  if (ns > 0) tell_recorder([&](StepRecorder& r) { r.batches_made(ns); });
 }
 
 int hvd_report(char* text, std::size_t size, std::size_t* length) {

@@ -1,6 +1,7 @@
 #include "recorder/step_recorder.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -109,7 +110,7 @@ void StepRecorder::adopt_thread() {
 void StepRecorder::restart(std::int64_t now) {
   count_until(now);
   sums_ = {};
-  fetched_ns_ = 0;
+  fetched_ns_ = made_ns_ = 0;
   blocked_ = told_ = {};
   operations_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
@@ -117,10 +118,11 @@ void StepRecorder::restart(std::int64_t now) {
   began_ns_ = now;
 }
 
-void StepRecorder::begin_slowly(StepPart part) {
+void StepRecorder::begin_slowly(StepPart part, wire::Loader loader) {
   if (!trains_here()) return;
   const std::lock_guard lock(mutex_);
   if (depth_ == deepest) return;
+  loader_ = std::max(loader_, loader);  // Keras' epochs ask others
   const std::int64_t now = monotonic_ns();
   if (part == StepPart::input && number_ == 0 && sums_[static_cast<std::size_t>(StepPart::input)] == 0 && depth_ == 0)
     restart(now);
@@ -179,9 +181,16 @@ void StepRecorder::told() {
   if (asked_ > 0 && --asked_ == 0) count_asked_until(monotonic_ns());
 }
 
-void StepRecorder::fetch_begins() {
+void StepRecorder::batches_made(std::int64_t ns) {
   if (!memory_) return;
   const std::lock_guard lock(mutex_);
+  made_ns_ += ns;
+}
+
+void StepRecorder::fetch_begins(wire::Loader loader) {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  loader_ = std::max(loader_, loader);
   fetch_ns_ = monotonic_ns();
 }
 
@@ -261,9 +270,13 @@ void StepRecorder::write(std::int64_t now) {
   look_at_group(now, r);
   r.operations = static_cast<std::int32_t>(operations_.exchange(0, std::memory_order_relaxed));
   r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
+  r.made_ns = made_ns_;
+  r.loader = loader_;
+  r.core = ::sched_getcpu();
   memory_->steps.put(r);
   sums_ = {};
-  fetched_ns_ = 0;
+  fetched_ns_ = made_ns_ = 0;
+  loader_ = wire::Loader::none;
   blocked_ = told_ = {};
   began_ns_ = now;
 }

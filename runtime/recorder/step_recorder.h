@@ -55,8 +55,9 @@ class StepRecorder {
   void begin_epoch(std::int64_t epoch);
 
   /// A part begins or ends; on other threads than the one that trains nothing happens.
-  void begin(StepPart part) {
-    if (used()) begin_slowly(part);
+  /// @p loader  where it is input: whose
+  void begin(StepPart part, wire::Loader loader = wire::Loader::none) {
+    if (used()) begin_slowly(part, loader);
   }
   void end(StepPart part) {
     if (used()) end_slowly(part);
@@ -88,8 +89,10 @@ class StepRecorder {
   void told();
 
   /// Some thread asks for a batch for which the one that trains waits; it has it.
-  void fetch_begins();
+  void fetch_begins(wire::Loader loader);
   void fetch_ended();
+  /// hvd_batches_made()
+  void batches_made(std::int64_t ns);
 
  private:
   struct Waiting {
@@ -100,7 +103,7 @@ class StepRecorder {
   bool used() const { return memory_ || listener_.load(std::memory_order_relaxed); }
   bool trains_here() const;
   void adopt_thread();
-  void begin_slowly(StepPart part);
+  void begin_slowly(StepPart part, wire::Loader loader);
   void end_slowly(StepPart part);
   void restart(std::int64_t now);
   void count_until(std::int64_t now);
@@ -137,6 +140,8 @@ class StepRecorder {
   std::int64_t asked_ns_ = 0, asked_moved_ = 0;  ///< when the last one was
   std::int64_t fetch_ns_ = 0;                    ///< when a batch was asked for last; 0: it came
   std::int64_t fetched_ns_ = 0;                  ///< waited for batches
+  std::int64_t made_ns_ = 0;                     ///< batches were made
+  wire::Loader loader_ = wire::Loader::none;     ///< of the record
   Waiting blocked_, told_;                       ///< of the thread that trains; between asked() and told()
   ProcessUse used_;                              ///< when the record began
   std::optional<ThrottledTime> throttled_;       ///< where somebody reads what is written

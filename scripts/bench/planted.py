@@ -16,7 +16,7 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-JOB = pathlib.Path(__file__).with_name("planted_job.py")
+HERE = pathlib.Path(__file__).parent
 LEFT_OUT = 77  # planted_machine.py
 
 
@@ -28,6 +28,7 @@ class Cause(NamedTuple):
     everywhere: bool = False  # on all ranks; else on the last
     words: str = ""  # that must be among what it says
     steps: int = 1  # times --steps
+    job: str = "planted_job.py"
 
 
 NOTHING = Cause("nothing", "BALANCED", True)
@@ -57,6 +58,30 @@ CAUSES = [
     NOTHING,
 ]
 
+# Others' troubles: the rules were not written for them.
+UNSEEN = [
+    cause._replace(job="planted_unseen_job.py")
+    for cause in (
+        Cause("logs into a slow pipe", "STRAGGLER"),
+        Cause("a lock that another process holds", "STRAGGLER"),
+        Cause("fewer workers than the others", "INPUT"),
+        Cause("a hook that sleeps", "STRAGGLER"),
+        Cause("sorts a copy in NumPy", "STRAGGLER"),
+        Cause("validation on one rank", "STRAGGLER"),
+        Cause("augmentation that grows", "INPUT"),
+        Cause("one core for all ranks", "COMPUTE", True, "core"),
+        Cause("more passes than the others", "STRAGGLER"),
+        Cause("pickles now and then", "STRAGGLER"),
+        Cause("a pause of all", "COMPUTE", True),
+        Cause("more threads than cores", "COMPUTE", True, "core"),
+        Cause("a low priority, and a neighbour", "STRAGGLER"),
+        Cause("work of random length", "COMPUTE", True),
+        Cause("a log that goes to the disk each time", "STRAGGLER"),
+        Cause("a generator of its own", "STRAGGLER"),
+        Cause("allocates and frees", "STRAGGLER"),
+    )
+]
+
 
 class Found(NamedTuple):
     """The report's first finding."""
@@ -71,7 +96,7 @@ def run(cause: Cause, ranks: int, steps: int) -> Found | None:
     """One job; None where the cause cannot be planted on this machine."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
-        job = [sys.executable, str(JOB), cause.what, "-1" if cause.everywhere else str(ranks - 1), str(steps)]
+        job = [sys.executable, str(HERE / cause.job), cause.what, "-1" if cause.everywhere else str(ranks - 1), str(steps)]
         argv = ["hvdrun", "-np", str(ranks), "--report-filename", str(report), "--no-report", *job]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
         if done.returncode == LEFT_OUT:
@@ -101,21 +126,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--clean", type=int, default=0, help="so many jobs without a cause afterwards")
+    parser.add_argument("--unseen", action="store_true", help="causes that the report's rules were not written for")
     parser.add_argument("--only", help="causes whose name has this in it")
     arguments = parser.parse_args()
     right = total = 0
-    causes = [c for c in CAUSES if not arguments.only or arguments.only in c.what]
+    causes = [c for c in (UNSEEN if arguments.unseen else CAUSES) if not arguments.only or arguments.only in c.what]
     for cause in causes * arguments.rounds + [NOTHING] * arguments.clean:
         found = run(cause, arguments.ranks, arguments.steps * cause.steps)
         where = "all ranks" if cause.everywhere else f"rank {arguments.ranks - 1}"
         if found is None:
-            print(f"left out  {cause.what:30} {where:9}  cannot be planted on this machine", flush=True)
+            print(f"left out  {cause.what:38} {where:9}  cannot be planted on this machine", flush=True)
             continue
         good = is_right(cause, found, arguments.ranks)
         right += good
         total += 1
         print(
-            f"{'right' if good else 'WRONG'}  {cause.what:30} {where:9}  {found.cause:14} "
+            f"{'right' if good else 'WRONG'}  {cause.what:38} {where:9}  {found.cause:14} "
             f"{found.ranks!s:6} {found.what}{'; and ' + ' | and '.join(found.others) if found.others else ''}",
             flush=True,
         )

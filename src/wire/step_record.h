@@ -12,6 +12,9 @@
 
 namespace hvd::wire {
 
+/// Where batches come from.
+enum class Loader : std::int32_t { none, other, torch, tensorflow };
+
 /// The ranks of a world count alike: the records with the same epoch and number belong together.
 ///
 /// A program with short steps writes a record of about 20 ms: the sum of k steps, k a power of two, `number` that of
@@ -39,10 +42,13 @@ struct StepRecord {
   /// Threads of its cgroup were held by the group's limit of processor time, the sum of them: found out now, of the
   /// time since it was looked at before.
   std::int64_t throttled_ns = 0;
+  std::int64_t made_ns = 0;  ///< batches were made by other processes; by w workers of a loader, a w-th of their sum
   std::int32_t operations = 0;
   std::int32_t major_faults = 0;  ///< pages that had to be read from storage
+  std::int32_t core = -1;         ///< on which the main thread was at its end, by the host's numbers
+  Loader loader = Loader::none;   ///< of its batches
 };
-static_assert(sizeof(StepRecord) == 136 && std::is_trivially_copyable_v<StepRecord>);
+static_assert(sizeof(StepRecord) == 152 && std::is_trivially_copyable_v<StepRecord>);
 
 std::string encode(const std::vector<StepRecord>& steps);
 /// What makes no sense (a negative length, a part longer than its step) is set right: the rank's own process could

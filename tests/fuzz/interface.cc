@@ -221,9 +221,10 @@ void ask(Bytes& b) {
   const char* what[] = {nullptr, "", "mpi", "shm", "cuda", "nccl", "?"};
   hvd_built(what[b.below(std::size(what))]);
   (void)hvd_departed();
-  hvd_part_begin(static_cast<int>(b.below(5)));
-  hvd_part_end(static_cast<int>(b.below(5)));
+  hvd_part_begin(static_cast<int>(b.below(9)));
+  hvd_part_end(static_cast<int>(b.below(9)));
   if (b.below(2)) hvd_step_end();
+  if (b.below(2)) hvd_batches_made(static_cast<std::int64_t>(b.below(1000)) - 500);
   char report[64];
   std::size_t length;
   CALL(hvd_report, b.below(2) ? report : nullptr, b.below(2) * sizeof report, b.below(4) ? &length : nullptr);

@@ -93,6 +93,49 @@ def test_late_input_of_one_rank_is_waiting_on_the_other(how: str) -> None:
         assert 0 < step["cpu_ns"] < 100 * step["step_ns"]
 
 
+def test_how_long_a_loaders_workers_make_batches_is_told_although_nobody_waits_for_them() -> None:
+    pytest.importorskip("torch")
+    steps = run(
+        BEGIN
+        + DISTRIBUTED
+        + """
+SLOW_INPUT = True  # on rank 1, 20 ms a batch
+for batch in torch.utils.data.DataLoader(Data(), num_workers=2 if rank == 1 else 0):
+    step(batch)
+    time.sleep(0.03)
+show()
+"""
+    )
+    assert 9 < mean(steps[1], "made_ns") < 25, steps[1]
+    assert mean(steps[1], "input_ns") < 10, steps[1]
+    assert mean(steps[0], "made_ns") == 0
+    assert {s["loader"] for s in steps[0] + steps[1]} == {2}, "torch's"
+    assert all(s["core"] >= 0 for s in steps[0] + steps[1])
+
+
+def test_a_checkpoint_counts_from_the_opening_of_its_file() -> None:
+    """A large one that is there already goes first."""
+    pytest.importorskip("torch")
+    steps = run(
+        BEGIN
+        + DISTRIBUTED
+        + """
+from torch import save
+opened = torch.serialization._open_zipfile_writer_file.__init__
+def slowly(self, *args):
+    time.sleep(0.03)
+    opened(self, *args)
+torch.serialization._open_zipfile_writer_file.__init__ = slowly
+for i in range(12):
+    save(torch.ones(1), f"/tmp/opened.{os.getpid()}")
+    step(torch.randn(64))
+os.unlink(f"/tmp/opened.{os.getpid()}")
+show()
+"""
+    )
+    assert mean(steps[0], "save_ns") >= 30
+
+
 def test_checkpoints_and_garbage_and_work_of_its_own() -> None:
     pytest.importorskip("torch")
     steps = run(

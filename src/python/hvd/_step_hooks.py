@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import functools
 import gc
+import mmap
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, TypeVar
 
 from hvd import _native
-from hvd._native import PART_INPUT, PART_SAVE
+from hvd._native import PART_INPUT, PART_INPUT_TENSORFLOW, PART_INPUT_TORCH, PART_SAVE
 
 T = TypeVar("T")
 _begin, _end, _step_end = _native.part_begin, _native.part_end, _native.step_end
@@ -20,12 +22,15 @@ _begin, _end, _step_end = _native.part_begin, _native.part_end, _native.step_end
 # Functions, and methods of classes, that are a part of a step: module, class, name. Modules that are not imported yet are
 # looked for again. Where programs import a function by name, what that calls is here.
 _PARTS: list[tuple[int, str, str | None, str]] = [
-    (PART_INPUT, "torch.utils.data.dataloader", "DataLoader", "__iter__"),
-    (PART_INPUT, "torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
+    (PART_INPUT_TORCH, "torch.utils.data.dataloader", "DataLoader", "__iter__"),
+    (PART_INPUT_TORCH, "torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
+    (PART_SAVE, "torch.serialization", None, "_open_zipfile_writer"),
     (PART_SAVE, "torch.serialization", None, "_save"),
+    (PART_SAVE, "torch.serialization", "_open_zipfile_writer_file", "__exit__"),
+    (PART_SAVE, "torch.serialization", "_open_zipfile_writer_buffer", "__exit__"),
     (PART_SAVE, "torch.serialization", None, "_legacy_save"),
     (PART_SAVE, "torch.distributed.checkpoint.state_dict_saver", None, "_save_state_dict"),
-    (PART_INPUT, "tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_next_internal"),
+    (PART_INPUT_TENSORFLOW, "tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_next_internal"),
     (PART_SAVE, "tensorflow.python.checkpoint.checkpoint", "TrackableSaver", "save"),
     (PART_SAVE, "tensorflow.python.saved_model.save", None, "save_and_return_nodes"),
     (PART_INPUT, "keras.src.trainers.epoch_iterator", "EpochIterator", "__next__"),
@@ -37,6 +42,10 @@ _PARTS: list[tuple[int, str, str | None, str]] = [
 
 # How to take each of them out again, by its name.
 _installed: dict[str, Callable[[], None]] = {}
+# Nanoseconds, by the number of a DataLoader's worker: shared with those that are forked.  With each of w workers the w-th
+# part is counted.
+_made = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+_made_told = _most_workers = 0
 _stepping: Any = None  # the optimizer whose step() has begun last
 
 
@@ -85,6 +94,9 @@ def _look() -> None:
         _watch(module, of, name, functools.partial(_part, part))
     # Not every backend's loop asks the epoch for its batches: JAX's asks the iterator that the epoch has.
     _watch("keras.src.backend.jax.trainer", "JAXEpochIterator", "_get_iterator", _watched_result)
+    for fetcher in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        _watch("torch.utils.data._utils.fetch", fetcher, "fetch", _made_beside)
+    _watch("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter", "_next_data", _tell_made_after)
     _watch("keras.src.callbacks.callback_list", "CallbackList", "on_train_batch_end", _step_after)
 
 
@@ -151,6 +163,36 @@ def _step_after(function: Callable[..., Any]) -> Callable[..., Any]:
     def watched(*args: Any, **kwargs: Any) -> Any:
         _step_end()
         return function(*args, **kwargs)
+
+    return watched
+
+
+def _made_beside(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    """In a worker of a DataLoader that was forked: how long it has made batches."""
+    from torch.utils.data import get_worker_info
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        worker = get_worker_info()
+        if worker is None:
+            return fetch(*args, **kwargs)
+        start = time.monotonic_ns()
+        try:
+            return fetch(*args, **kwargs)
+        finally:
+            _made[worker.id % len(_made)] += (time.monotonic_ns() - start) // worker.num_workers
+
+    return watched
+
+
+def _tell_made_after(function: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(loader: Any, *args: Any) -> Any:
+        global _made_told, _most_workers
+        result = function(loader, *args)
+        _most_workers = max(_most_workers, min(loader._num_workers, len(_made)))
+        made = sum(_made[:_most_workers])
+        _native.batches_made(made - _made_told)
+        _made_told = made
+        return result
 
     return watched
 

@@ -117,7 +117,7 @@ TEST_CASE("step recorder: a batch that another thread fetches is input, but not 
   StepRecorder r(guard.fd);
   r.begin(StepPart::waiting);
   std::thread([&] {
-    r.fetch_begins();
+    r.fetch_begins(hvd::wire::Loader::tensorflow);
     pass(20);
     r.fetch_ended();
     r.fetch_ended();  // one too many
@@ -126,9 +126,9 @@ TEST_CASE("step recorder: a batch that another thread fetches is input, but not 
   r.step_ended();
   CHECK(guard.steps().back().input_ns < 10 * ms);
   std::thread([&] {
-    r.fetch_begins();  // it never came: the data had ended
+    r.fetch_begins(hvd::wire::Loader::tensorflow);  // it never came: the data had ended
     pass(20);
-    r.fetch_begins();
+    r.fetch_begins(hvd::wire::Loader::tensorflow);
     pass(30);
     r.fetch_ended();
   }).join();

@@ -342,7 +342,10 @@ TEST_CASE("step records: come back as they went; parts never outgrow their step"
                             .waited_ns = -5,
                             .moved_ns = 60,
                             .cpu_ns = INT64_MIN,
-                            .operations = -1};
+                            .made_ns = -1,
+                            .operations = -1,
+                            .core = -7,
+                            .loader = static_cast<Loader>(77)};
   const StepRecord right = decode_step_records(encode({nonsense})).at(0);
   CHECK(right.number == 0);
   CHECK(right.waited_ns == 0);
@@ -350,4 +353,7 @@ TEST_CASE("step records: come back as they went; parts never outgrow their step"
   CHECK(right.input_ns == 40);
   CHECK(right.cpu_ns == 0);
   CHECK(right.operations == 0);
+  CHECK(right.made_ns == 0);
+  CHECK(right.core == -1);
+  CHECK(right.loader == Loader::none);
 }

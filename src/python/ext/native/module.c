@@ -149,6 +149,14 @@ static PyObject* py_step_end(PyObject* self, PyObject* unused) {
   Py_RETURN_NONE;
 }
 
+static PyObject* py_batches_made(PyObject* self, PyObject* arg) {
+  (void)self;
+  const long long ns = PyLong_AsLongLong(arg);
+  if (PyErr_Occurred()) return NULL;
+  lib.batches_made(ns);
+  Py_RETURN_NONE;
+}
+
 static PyObject* py_report(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   if (usable()) return NULL;
@@ -203,6 +211,7 @@ static PyMethodDef world_methods[] = {
     {"part_end", py_part_end, METH_O, "part_end(part)"},
     {"report", py_report, METH_NOARGS, "report() -> bytes: see hvd_report"},
     {"step_end", py_step_end, METH_NOARGS, "step_end()"},
+    {"batches_made", py_batches_made, METH_O, "batches_made(ns): see hvd_batches_made"},
     {"collecting", FAST(py_collecting), METH_FASTCALL, "collecting(phase, info): for gc.callbacks"},
     {"version", py_version, METH_NOARGS, NULL},
     {"leak", py_leak, METH_O, "leak(object): never frees it"},
@@ -264,6 +273,8 @@ static int add_lists(PyObject* module) {
     PyTuple_SetItem(bytes, dtypes[i].number, PyLong_FromLong(dtypes[i].bytes));
   }
   if (PyModule_AddIntConstant(module, "PART_INPUT", HVD_PART_INPUT) ||
+      PyModule_AddIntConstant(module, "PART_INPUT_TORCH", HVD_PART_INPUT_TORCH) ||
+      PyModule_AddIntConstant(module, "PART_INPUT_TENSORFLOW", HVD_PART_INPUT_TENSORFLOW) ||
       PyModule_AddIntConstant(module, "PART_SAVE", HVD_PART_SAVE) ||
       PyModule_AddIntConstant(module, "PART_FUTURE", HVD_PART_FUTURE))
     return -1;

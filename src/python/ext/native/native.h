@@ -62,6 +62,7 @@ typedef struct hvd_functions {
   void (*part_begin)(int);
   void (*part_end)(int);
   void (*step_end)(void);
+  void (*batches_made)(int64_t);
   int (*report)(char*, size_t, size_t*);
   const char* (*last_error)(void);
   const char* (*version)(void);

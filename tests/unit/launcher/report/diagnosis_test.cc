@@ -86,6 +86,23 @@ const std::vector<PlantedCause>& planted() {
        {1},
        [](int r, int, Work& w) { w.asleep += r == 1 ? 14 : 0, w.major_faults = r == 1 ? 200 : 0; }},
       {"all in a container with too low a limit", SlowCause::compute, {}, [](int, int, Work& w) { w.throttled = 20; }},
+      {"a pause of all", SlowCause::compute, {}, [](int, int, Work& w) { w.asleep += 20; }},
+      {"long stops of one rank, now and then",
+       SlowCause::straggler,
+       {1},
+       [](int r, int s, Work& w) { w.computing += r == 1 && s % 30 == 17 ? 400 : 0; }},
+      {"two ranks on one core",
+       SlowCause::compute,
+       {2, 3},
+       [](int r, int, Work& w) { w.core = r == 3 ? 2 : r, w.no_core += r == 3 ? 30 : 0; }},
+      {"loaders that are too slow on all ranks, one a little slower",
+       SlowCause::input,
+       {},
+       [](int r, int, Work& w) { w.made = 98, w.input = r == 2 ? 50 : 1; }},
+      {"a loader with too few workers",
+       SlowCause::input,
+       {2},
+       [](int r, int, Work& w) { w.made = r == 2 ? 98 : 25, w.input = r == 2 ? 50 : 1; }},
       {"too few cores for all", SlowCause::compute, {}, [](int, int, Work& w) { w.no_core = 30; }},
       {"a rank's memory",
        SlowCause::memory_creep,
@@ -154,6 +171,75 @@ TEST_CASE("diagnosis: what each of many operations costs is latency, whichever r
   INFO(words_of(d));
   CHECK(d.findings[0].cause == SlowCause::communication);
   CHECK(d.findings[0].ranks.empty());
+}
+
+TEST_CASE("diagnosis: what 1000 calls cost the ranks' own time is latency too, though little is waited") {
+  SimulatedJob job{.ranks = 2, .hiccup_share = 0};  // as it was recorded, of 18 ms
+  job.plant = [](int r, int, Work& w) {
+    w = {.input = 0.3, .no_core = 2, .computing = r == 1 ? 12.7 : 9.6, .moved = 1.7};
+    w.operations = 1007, w.operation_bytes = 1007 * 2300;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::communication);
+  CHECK(d.findings[0].ranks.empty());
+  CHECK(d.findings[0].what.find("latency, 1007 operations of 2.25 KiB each") != std::string::npos);
+}
+
+TEST_CASE("diagnosis: of ranks that are all throttled the last one is not alone to blame") {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SimulatedJob job{.ranks = 2};
+    job.plant = [](int r, int, Work& w) {
+      w = {.input = 0, .no_core = r == 0 ? 45.0 : 22.0, .computing = 4, .moved = 5, .throttled = 0};
+    };
+    job.throttled_within_no_core = true;
+    const Diagnosis d = diagnose(simulated::run(job, seed), places(2, 2));
+    INFO("seed ", seed, "\n", words_of(d));
+    CHECK(d.findings[0].cause == SlowCause::compute);
+    CHECK(d.findings[0].what.find("throttled") != std::string::npos);
+    CHECK(d.findings.size() == 1);
+  }
+}
+
+TEST_CASE("diagnosis: one rank that is throttled much more than the others is to blame") {
+  SimulatedJob job{.ranks = 2};
+  job.plant = [](int r, int, Work& w) { w = {.input = 0, .no_core = r == 0 ? 60.0 : 9.0, .computing = 4, .moved = 1}; };
+  job.throttled_within_no_core = true;
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::straggler);
+  CHECK(d.findings[0].ranks == std::vector<int>{0});
+}
+
+TEST_CASE("diagnosis: a rank whose memory grows, and that computes longer for it, is told first of its memory") {
+  SimulatedJob job{.ranks = 2};
+  job.plant = [](int r, int s, Work& w) {
+    w.computing += r == 1 ? 15 : 0, w.resident_bytes += r == 1 ? std::int64_t{s} << 20 : 0;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  REQUIRE(d.findings.size() == 2);
+  CHECK(d.findings[0].cause == SlowCause::memory_creep);
+  CHECK(d.findings[1].cause == SlowCause::straggler);
+}
+
+TEST_CASE("diagnosis: what is one rank's alone comes not by turns") {
+  SimulatedJob job{.ranks = 2, .steps = 100};
+  job.plant = [](int r, int s, Work& w) { w.computing += r == 0 && (s == 30 || s == 31) ? 2000 : 0; };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].what.find("another rank each time") == std::string::npos);
+}
+
+TEST_CASE("diagnosis: advice speaks of the loader that is there") {
+  const auto advice = [](wire::Loader loader) {
+    SimulatedJob job{.ranks = 2};
+    job.plant = [=](int r, int, Work& w) { w.input = r == 1 ? 40 : 1, w.loader = loader; };
+    return diagnose(simulated::run(job, 1), places(2, 2)).findings[0].advice;
+  };
+  CHECK(advice(wire::Loader::torch).starts_with("more DataLoader workers on node0"));
+  CHECK(advice(wire::Loader::tensorflow).find("tf.data.AUTOTUNE") != std::string::npos);
+  CHECK(advice(wire::Loader::other).find("DataLoader") == std::string::npos);
 }
 
 TEST_CASE("diagnosis: a difference as cores of one machine have it names nobody") {

@@ -59,7 +59,7 @@ TEST_CASE("report: steps, and the rank that the others waited for") {
 TEST_CASE("report: what the ranks told of their steps stands for what their totals say") {
   JoinedStep step{0, 1, 1, {}};
   for (const int rank : {0, 1}) {
-    wire::StepRecord r{.number = 1, .step_ns = 100'000'000};
+    wire::StepRecord r{.number = 1, .step_ns = 100'000'000, .cpu_ns = 80'000'000};
     (rank ? r.input_ns : r.waited_ns) = 40'000'000;
     step.parts.push_back({rank, r});
   }

@@ -14,7 +14,8 @@ wire::StepRecord waited(std::int64_t number, std::int64_t waited_ms) {
   return {.number = number,
           .step_ns = 100'000'000,
           .input_ns = (50 - waited_ms) * 1'000'000,
-          .waited_ns = waited_ms * 1'000'000};
+          .waited_ns = waited_ms * 1'000'000,
+          .cpu_ns = 50'000'000};
 }
 
 TEST_CASE("live report: the whole job, and its last half minute") {

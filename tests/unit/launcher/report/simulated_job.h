@@ -14,17 +14,21 @@ namespace hvd::launcher::simulated {
 struct Work {
   double input = 1, saving = 0, collecting = 0, no_core = 0, asleep = 0, computing = 50;
   double moved = 4;      ///< of all ranks alike: the largest counts
+  double made = 0;       ///< its batches took so long to make, ahead
   double throttled = 0;  ///< its cgroup's limit holds it: it sleeps
   int major_faults = 0;
   std::int64_t read_bytes = 0, resident_bytes = std::int64_t{1} << 30;
   int operations = 40;
   std::int64_t operation_bytes = 100 << 20;
+  int core = -1;
+  wire::Loader loader = wire::Loader::torch;
 };
 
 struct SimulatedJob {
   int ranks = 4, steps = 300;
-  double noise = 0.04;         ///< of the computing time: standard deviation of its logarithm
-  double hiccup_share = 0.01;  ///< of the steps of a rank, which take half as long again
+  double noise = 0.04;                    ///< of the computing time: standard deviation of its logarithm
+  double hiccup_share = 0.01;             ///< of the steps of a rank, which take half as long again
+  bool throttled_within_no_core = false;  ///< who is held by its limit is ready to run, and has no core
   /// Changes what is usual.
   std::function<void(int rank, int step, Work& work)> plant = [](int, int, Work&) {};
 };
@@ -61,7 +65,8 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       r.run_delay_ns = ns(w.no_core);
       r.cpu_ns = ns(w.computing + waited + w.collecting);  // who waits spins
       r.read_bytes = w.read_bytes, r.resident_bytes = w.resident_bytes;
-      r.throttled_ns = ns(w.throttled), r.major_faults = w.major_faults;
+      r.made_ns = ns(w.made), r.core = w.core, r.loader = w.loader;
+      r.throttled_ns = ns(job.throttled_within_no_core ? w.no_core : w.throttled), r.major_faults = w.major_faults;
       r.operations = w.operations, r.operation_bytes = w.operation_bytes;
       joined.parts.push_back({rank, r});
     }
