@@ -36,6 +36,15 @@ def keep(count: int) -> None:
     _kept = count
 
 
+def refuse_reduction(what: str) -> None:
+    """RuntimeError where the batch is kept: this makes the mean over ranks, of which some may have more shares."""
+    if is_kept():
+        raise RuntimeError(
+            f"keep_global_batch=True: {what} averages over ranks, not over shares of the batch; take the plain one, and "
+            "GlobalBatch.mean() for the gradients (hvd-elastic(7))"
+        )
+
+
 def agree() -> None:
     """Rank 0's number of shares is everybody's; at first the number of ranks.  Collective.
 

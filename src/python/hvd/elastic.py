@@ -28,9 +28,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, overload
 
 from hvd import _environment, _holders, _native, _objects, _preemption, _shares, _state_file, _world
+from hvd._global_batches import GlobalBatch, GlobalBatches
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
-__all__ = ["HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
+__all__ = ["GlobalBatch", "GlobalBatches", "HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
 
 # The last commit in a file, where hvdrun --state-dir asks for it.
 _file = _state_file.of_environment()
@@ -364,8 +365,8 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
     its next commit, where it has no handler of its own.
 
     keep_global_batch: the batch of all ranks stays what it was in the first world.  Its shares, one for each rank of that,
-    are dealt to the ranks that there are, so that training takes the same course as if nobody had been lost.  For PyTorch:
-    see hvd.torch.elastic.GlobalBatchLoader.
+    are dealt to the ranks that there are, so that training takes the same course as if nobody had been lost.  See
+    hvd.torch.elastic.GlobalBatchLoader for PyTorch, GlobalBatches for JAX, TensorFlow, Keras and NumPy.
     Errors: HorovodInternalError when the same place fails three times without a commit in between; in a job of fixed
     ranks also when a rank is lost.
     """

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from hvd import _shares
 from hvd._arguments import checked_predivide, reduce_op
 from hvd._native import ALLREDUCE, Average
 from hvd.jax import _primitive
@@ -69,6 +70,7 @@ def allreduce_gradients(
     gradient_predivide_factor: with Average, divides the gradients by it before they are added, and the sum by the rest.
     sparse_as_dense: gradients of jax.experimental.sparse are made dense; without it they are a ValueError.
     """
+    _shares.refuse_reduction("a reduction of gradients")
     gradient_predivide_factor = checked_predivide(gradient_predivide_factor, op)
     leaves, structure = jax.tree_util.tree_flatten(gradients, is_leaf=_sparse)
     for i, leaf in enumerate(leaves):

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from hvd import _shares
 from hvd import numpy as _numpy
 from hvd._arguments import checked_predivide
 from hvd._native import Average, Sum
@@ -111,6 +112,7 @@ class Reduction:
 
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of all ranks together; None stays None."""
+        _shares.refuse_reduction("DistributedOptimizer")
         results = list(grads)
         size = self.process_set.size()
         if size is None:

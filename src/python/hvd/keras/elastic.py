@@ -12,10 +12,18 @@ import keras
 
 from hvd import _world
 from hvd import elastic as _elastic
-from hvd.elastic import ObjectState, broadcast_from_rank_0
+from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0
 from hvd.keras import _backend
 
-__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+__all__ = [
+    "CommitStateCallback",
+    "GlobalBatch",
+    "GlobalBatches",
+    "KerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]
 
 _Callback: Any = keras.callbacks.Callback
 
@@ -150,15 +158,17 @@ class UpdateEpochStateCallback(_Callback):  # type: ignore[misc]
         self.state.epoch = self.initial_epoch + epoch + 1
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
     """hvd.elastic.run, which also knows our errors as the backends' compiled steps report them."""
+    if func is None:
+        return functools.partial(run, keep_global_batch=keep_global_batch)
     if _backend.NAME == "tensorflow":
         from hvd.tensorflow.elastic import run as in_tensorflow
 
-        return in_tensorflow(func)
+        return in_tensorflow(func, keep_global_batch=keep_global_batch)
 
     if _backend.NAME != "jax":
-        return _elastic.run(func)
+        return _elastic.run(func, keep_global_batch=keep_global_batch)
     from hvd.jax._library import forget_failures, told_by_jax
 
     @functools.wraps(func)
@@ -173,4 +183,4 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             forget_failures()  # the rank that was the first to fail may have a step under way, too
 
-    return _elastic.run(translated)
+    return _elastic.run(translated, keep_global_batch=keep_global_batch)

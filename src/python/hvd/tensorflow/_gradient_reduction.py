@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hvd import _environment, _world
+from hvd import _environment, _shares, _world
 from hvd._arguments import checked_predivide
 from hvd._native import Adasum, Average, Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
@@ -144,6 +144,7 @@ def reduce_gradients(
     variables: what the gradients belong to.  local: key() of those whose gradients stay this rank's; they are divided by the
     number of ranks when settings say so, as the others are by averaging.
     """
+    _shares.refuse_reduction("hvd's tape or optimizer")
     results = list(grads)
     size = settings.process_set.size()
     if size is None:

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from hvd import _world
 from hvd import elastic as _elastic
-from hvd.elastic import ObjectState, broadcast_from_rank_0
+from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0
 from hvd.exceptions import HorovodInternalError
 from hvd.tensorflow import _library
 from hvd.tensorflow.functions import broadcast_variables
 
-__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+__all__ = ["GlobalBatch", "GlobalBatches", "TensorFlowKerasState", "TensorFlowState", "run"]
 
 
 class _Variables:
@@ -146,8 +146,10 @@ def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:
     return found
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
     """hvd.elastic.run, which also knows our errors in TensorFlow's types, as graphs raise them."""
+    if func is None:
+        return functools.partial(run, keep_global_batch=keep_global_batch)
 
     @functools.wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:
@@ -159,4 +161,4 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise ours from error
 
-    return _elastic.run(translated)
+    return _elastic.run(translated, keep_global_batch=keep_global_batch)
