@@ -277,7 +277,11 @@ void Session::died(int rank, wire::DeathRecord record) {
   if (record.cause == wire::Cause::stopped && !stopping_ &&
       !state.told_to_stop) {  // not by us: somebody ended it or its mpirun
     record.cause = wire::Cause::vanished;
-    if (record.text.empty()) record.text = "it was ended from outside";
+    if (record.text.empty())
+      record.text = record.code != 128 + SIGKILL
+                        ? "it was ended from outside"
+                        : formatted("it was told to end from outside, and had not after {:g} s (--grace)",
+                                    manifest(rank).grace_seconds);
     if (record.code > 128) record.code -= 128;
   }
   if (record.phase.empty()) record.phase = state.phase;

@@ -20,6 +20,7 @@ from hvd.elastic import ObjectState, broadcast_from_rank_0, run
 SAMPLES, BATCH = 192, 4
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
+WORK = float(os.environ.get("ELASTIC_WORK", "0"))  # seconds in each step, before the sum
 WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the second half begins with that many ranks, where given
 
 
@@ -45,6 +46,7 @@ def train(state) -> None:  # type: ignore[no-untyped-def]
         left = sorted(set(range(SAMPLES)) - set(state.seen))
         mine = left[hvd.rank() * BATCH :][:BATCH]
         die_if_told(state.step)
+        time.sleep(WORK)
         total = hvd.allreduce(np.array([sum(mine)], np.float64), op=hvd.Sum, name="total")
         big = hvd.allreduce(np.ones(30_000, np.float32), op=hvd.Sum, name="big")
         assert big[0] == big[-1] == hvd.size()
