@@ -195,4 +195,13 @@ void tell_slow_loaders(Finding& f, double made, const LateRanks& l, const std::s
   f.advice = faster_loader(l.late.front()) + " on all ranks" + cores;
 }
 
+void tell_slow_link(Finding& f, const SlowLink& link) {
+  f.cause = SlowCause::communication;
+  const std::string way = link.sends && link.receives ? " sends and receives" : link.sends ? " sends" : " receives";
+  const std::string other = link.other.empty() ? "" : (link.sends ? " to " : " from ") + link.other;
+  f.what = formatted("one link is slow: {}{}{} at {}/s, the others at {}/s or more", link.host, way, other,
+                     size_text(link.rate), size_text(link.others_rate));
+  f.advice = "see its card and cable (ethtool); hvdrun -m hvd.network, with a rank on each host, measures every pair";
+}
+
 }  // namespace hvd::launcher

@@ -7,6 +7,7 @@
 
 #include "launcher/report/diagnosis.h"
 #include "launcher/report/late_ranks.h"
+#include "launcher/report/slow_link.h"
 
 namespace hvd::launcher {
 
@@ -23,6 +24,9 @@ void tell_all(Finding& f, Delay delay, const RankMeans& any, const std::string& 
 void tell_all_throttled(Finding& f, double each, const std::string& cores);
 /// The loaders of all ranks are too slow, those of the others by @p made seconds a step.
 void tell_slow_loaders(Finding& f, double made, const LateRanks& l, const std::string& cores);
+
+/// Data is under way for long, because of one link.
+void tell_slow_link(Finding& f, const SlowLink& link);
 
 /// "32 bytes", "12 KiB", "48 MiB".
 std::string size_text(double bytes);

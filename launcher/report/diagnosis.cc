@@ -288,6 +288,7 @@ class Examiner {
     Finding f;
     f.cause = SlowCause::communication;
     f.seconds_a_step = moved + called;
+    if (!small && find_slow_link(f)) return d_.findings.push_back(std::move(f));
     f.what = "every rank waits for data under way, " + duration_text(moved) + " of each step";
     if (small) {
       if (called > moved)
@@ -300,6 +301,22 @@ class Examiner {
       f.advice = "compression=hvd.Compression.fp16, a larger batch, or gradients of several batches summed first";
     }
     d_.findings.push_back(std::move(f));
+  }
+
+  /// One link that is busy for most of the time in which data is under way.
+  bool find_slow_link(Finding& f) const {
+    std::vector<UsedLink> links;
+    for (const RankMeans& m : ranks_)
+      for (const auto& [peer, link] : m.sums->links)
+        links.push_back({m.rank, peer, place(m.rank).host, place(peer).host, link.bytes, link.busy});
+    const auto slow = slow_link(std::move(links));
+    const double busy = slow ? slow->seconds / static_cast<double>(d_.steps) : 0;
+    if (!slow || 2 * busy < f.seconds_a_step) return false;
+    f.ranks = slow->ranks;
+    say_where(f);
+    f.seconds_a_step = std::min(f.seconds_a_step, busy * (1 - slow->rate / slow->others_rate));
+    tell_slow_link(f, *slow);
+    return true;
   }
 
   /// The ranks whose memory grows; it costs no time until it is used up.

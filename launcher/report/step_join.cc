@@ -26,6 +26,12 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.made_ns += r.made_ns;
   sum.loader = std::max(sum.loader, r.loader);
   sum.core = r.core;
+  if (r.link_peer != sum.link_peer) {
+    if (r.link_busy_ns <= sum.link_busy_ns) return;
+    sum.link_peer = r.link_peer;
+    sum.link_bytes = sum.link_busy_ns = 0;
+  }
+  sum.link_bytes += r.link_bytes, sum.link_busy_ns += r.link_busy_ns;
 }
 
 }  // namespace

@@ -112,6 +112,7 @@ void StepStatistics::add(const JoinedStep& step) {
     sums.made += seconds_of(r.made_ns);
     sums.loader = std::max(sums.loader, r.loader);
     sums.core.add(r.core, step.steps);
+    if (r.link_peer >= 0) sums.add_link(r.link_peer, {static_cast<double>(r.link_bytes), seconds_of(r.link_busy_ns)});
     sums.read_bytes += r.read_bytes;
     sums.written_bytes += r.written_bytes;
     memory_[rank].add(steps_, r.resident_bytes);
@@ -225,6 +226,13 @@ void StepStatistics::halve_stretches() {
   stretch_records_.resize((before + 1) / 2);
 }
 
+void RankSums::add_link(int peer, const LinkSum& link) {
+  constexpr std::size_t most_links = 16;
+  if (links.size() == most_links && !links.contains(peer)) return;
+  LinkSum& sum = links[peer];
+  sum.bytes += link.bytes, sum.busy += link.busy;
+}
+
 RankSums& RankSums::operator+=(const RankSums& more) {
   steps += more.steps, seconds += more.seconds;
   waited += more.waited, moved += more.moved, cpu += more.cpu, throttled += more.throttled;
@@ -232,6 +240,7 @@ RankSums& RankSums::operator+=(const RankSums& more) {
   late_steps += more.late_steps, late += more.late, made += more.made;
   loader = std::max(loader, more.loader);
   core += more.core;
+  for (const auto& [peer, link] : more.links) add_link(peer, link);
   for (std::size_t i = 0; i < delay_kinds; ++i) parts[i] += more.parts[i], late_by[i] += more.late_by[i];
   return *this;
 }

@@ -46,6 +46,11 @@ class CoreVote {
   std::int64_t lead_ = 0;  ///< its steps less all others'
 };
 
+/// What was sent over a link, while it was the busiest of its rank.
+struct LinkSum {
+  double bytes = 0, busy = 0;
+};
+
 /// Seconds and counts of one rank, summed over its steps.
 struct RankSums {
   std::int64_t steps = 0;
@@ -59,6 +64,7 @@ struct RankSums {
   std::int64_t read_bytes = 0, written_bytes = 0, major_faults = 0;
   wire::Loader loader = wire::Loader::none;  ///< of its batches
   CoreVote core;
+  std::map<int, LinkSum> links;  ///< by peer, a few
   std::array<StretchSum, most_stretches> stretches{};
   // As the last one to come:
   std::int64_t late_steps = 0;  ///< steps in which it was late by more than a twentieth of the step
@@ -67,6 +73,8 @@ struct RankSums {
 
   /// All but the stretches.
   RankSums& operator+=(const RankSums& more);
+  /// @p peer  where there are many, the later ones are left out
+  void add_link(int peer, const LinkSum& link);
 };
 
 /// Memory of a rank over the steps, thinned out evenly.

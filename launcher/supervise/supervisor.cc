@@ -10,10 +10,12 @@
 #include <csignal>
 
 #include "base/format.h"
+#include "base/leftovers.h"
 #include "base/listen_filter.h"
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/start_failure.h"
+#include "launcher/report/job_report.h"
 #include "launcher/report/top_text.h"
 
 namespace hvd::launcher {

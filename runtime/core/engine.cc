@@ -181,6 +181,7 @@ void Engine::watch() {
   watched_ns_ = now;
   const std::lock_guard lock(drive_);
   if (waits) report_wait(now);
+  if (many_nodes_) look_at_links(now);
   watch_devices();
   std::vector<std::shared_ptr<ProcessSet>> stuck;
   for (auto& s : mine_)
@@ -190,6 +191,15 @@ void Engine::watch() {
   for (const transport::LostPeer& l : transport_->lost()) lost_->add(l.rank, l.text, false);
   tell_silent();
   lost_->look(stuck, set().node());
+}
+
+/// For the report on steps.  Under drive_.
+void Engine::look_at_links(std::int64_t now) {
+  if (!recorder().memory() || now - links_looked_ns_ < look_at_links_ns) return;
+  links_looked_ns_ = now;
+  std::vector<recorder::StepRecorder::LinkCounts> links;
+  for (const transport::LinkUse& l : transport_->links()) links.push_back({l.peer, l.bytes, l.busy_ns});
+  recorder().links(links);
 }
 
 /// Once for each time that a rank does not answer.  Under drive_.

@@ -83,6 +83,7 @@ class Engine {
   void stop_timeline();
 
  private:
+  static constexpr std::int64_t look_at_links_ns = 250'000'000;
   static constexpr std::int64_t watch_after_ns = 100'000'000;  ///< no progress for so long: are the peers there?
 
   void look(ProcessSet& set);
@@ -104,6 +105,7 @@ class Engine {
   void end_deep_sleep();
   void watch();
   void tell_silent();
+  void look_at_links(std::int64_t now);
   void watch_devices();
   void finish_devices();
   void check_stalls();
@@ -132,7 +134,7 @@ class Engine {
   std::mutex drive_;
   std::atomic<bool> stop_{false};
   bool left_ = false;
-  std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0;
+  std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0, links_looked_ns_ = 0;
   std::set<int> silent_;  ///< ranks that do not answer, and have been told of
   bool stalls_ = false;   ///< something is incomplete: look again soon
   int naps_ = 0, idle_sleeps_ = 0;

@@ -85,6 +85,7 @@ void StepRecorder::begin_epoch(std::int64_t epoch) {
   steps_a_record_ = 1;
   short_records_ = 0;
   told_of_steps_ = false;
+  links_.clear();
   restart(monotonic_ns());
 }
 
@@ -187,6 +188,29 @@ void StepRecorder::batches_made(std::int64_t ns) {
   made_ns_ += ns;
 }
 
+void StepRecorder::links(const std::vector<LinkCounts>& so_far) {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  for (const LinkCounts& now : so_far) {
+    TwoCounts& link = links_[now.peer];
+    link.now = now;
+    if (now.bytes < link.told.bytes || now.busy_ns < link.told.busy_ns) link.told = now;  // connections have ended
+  }
+}
+
+/// By turns: of some steps each link is told as often as the others.
+void StepRecorder::tell_link(wire::StepRecord& r) {
+  const auto untold = [](const auto& link) { return link.second.now.busy_ns > link.second.told.busy_ns; };
+  auto next = std::find_if(links_.upper_bound(link_told_), links_.end(), untold);
+  if (next == links_.end()) next = std::find_if(links_.begin(), links_.end(), untold);
+  if (next == links_.end()) return;
+  TwoCounts& link = next->second;
+  r.link_peer = link_told_ = link.now.peer;
+  r.link_bytes = link.now.bytes - link.told.bytes;
+  r.link_busy_ns = link.now.busy_ns - link.told.busy_ns;
+  link.told = link.now;
+}
+
 void StepRecorder::fetch_begins(wire::Loader loader) {
   if (!memory_) return;
   const std::lock_guard lock(mutex_);
@@ -272,7 +296,8 @@ void StepRecorder::write(std::int64_t now) {
   r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
   r.made_ns = made_ns_;
   r.loader = loader_;
-  r.core = ::sched_getcpu();
+  r.core = static_cast<std::int16_t>(::sched_getcpu());
+  tell_link(r);
   memory_->steps.put(r);
   sums_ = {};
   fetched_ns_ = made_ns_ = 0;

@@ -10,10 +10,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "recorder/throttled_time.h"
 #include "recorder/ticks.h"
@@ -88,6 +90,13 @@ class StepRecorder {
   void asked();
   void told();
 
+  /// What has gone to each peer so far, a few times a second (transport::LinkUse).  One thread at a time.
+  struct LinkCounts {
+    int peer = -1;
+    std::int64_t bytes = 0, busy_ns = 0;
+  };
+  void links(const std::vector<LinkCounts>& so_far);
+
   /// Some thread asks for a batch for which the one that trains waits; it has it.
   void fetch_begins(wire::Loader loader);
   void fetch_ended();
@@ -105,6 +114,10 @@ class StepRecorder {
   void adopt_thread();
   void begin_slowly(StepPart part, wire::Loader loader);
   void end_slowly(StepPart part);
+  struct TwoCounts {
+    LinkCounts now, told;
+  };
+  void tell_link(wire::StepRecord& r);
   void restart(std::int64_t now);
   void count_until(std::int64_t now);
   void count_asked_until(std::int64_t now);
@@ -141,6 +154,8 @@ class StepRecorder {
   std::int64_t fetch_ns_ = 0;                    ///< when a batch was asked for last; 0: it came
   std::int64_t fetched_ns_ = 0;                  ///< waited for batches
   std::int64_t made_ns_ = 0;                     ///< batches were made
+  std::map<int, TwoCounts> links_;               ///< by peer
+  int link_told_ = -1;                           ///< last: a peer
   wire::Loader loader_ = wire::Loader::none;     ///< of the record
   Waiting blocked_, told_;                       ///< of the thread that trains; between asked() and told()
   ProcessUse used_;                              ///< when the record began

@@ -31,6 +31,13 @@ struct LostPeer {
   std::string text;  ///< one line, with its name
 };
 
+/// What has gone from here to another rank over a network, since its connections were made.
+struct LinkUse {
+  int peer = 0;
+  std::int64_t bytes = 0;    ///< have arrived there
+  std::int64_t busy_ns = 0;  ///< the network was what they waited for
+};
+
 /// Names a send or receive under way; 0 is none.
 using Ticket = std::uint64_t;
 
@@ -91,6 +98,9 @@ class Transport {
   virtual std::string revoked() const { return {}; }
   /// Ranks that have not answered for some seconds, and are not given up yet: a link may come back.
   virtual std::vector<LostPeer> silent() const { return {}; }
+
+  /// By peer; empty where nothing is counted.  A system call for each connection.
+  virtual std::vector<LinkUse> links() const { return {}; }
 
   /// Zeroed memory that all of @p members (this rank too, same order everywhere) see, when the
   /// transport has a way of its own; nullptr: use a shared-memory file.

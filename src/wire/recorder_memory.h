@@ -19,7 +19,7 @@
 namespace hvd::wire {
 
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
-inline constexpr std::uint64_t recorder_mark = 0x3663657264765348;  ///< "HSvdrec6"
+inline constexpr std::uint64_t recorder_mark = 0x3763657264765348;  ///< "HSvdrec7"
 
 /// Records one after another; the newest take the place of the oldest.  One thread writes at a time, one reads.
 template <typename Record, std::size_t capacity>

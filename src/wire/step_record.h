@@ -13,7 +13,7 @@
 namespace hvd::wire {
 
 /// Where batches come from.
-enum class Loader : std::int32_t { none, other, torch, tensorflow };
+enum class Loader : std::int16_t { none, other, torch, tensorflow };
 
 /// The ranks of a world count alike: the records with the same epoch and number belong together.
 ///
@@ -43,12 +43,15 @@ struct StepRecord {
   /// time since it was looked at before.
   std::int64_t throttled_ns = 0;
   std::int64_t made_ns = 0;  ///< batches were made by other processes; by w workers of a loader, a w-th of their sum
+  /// What this rank has sent to link_peer over a network since it was told of that link before: each has its turn.
+  std::int64_t link_bytes = 0, link_busy_ns = 0;
   std::int32_t operations = 0;
   std::int32_t major_faults = 0;  ///< pages that had to be read from storage
-  std::int32_t core = -1;         ///< on which the main thread was at its end, by the host's numbers
+  std::int32_t link_peer = -1;    ///< a rank of this epoch; -1: nothing
+  std::int16_t core = -1;         ///< on which the main thread was at its end, by the host's numbers
   Loader loader = Loader::none;   ///< of its batches
 };
-static_assert(sizeof(StepRecord) == 152 && std::is_trivially_copyable_v<StepRecord>);
+static_assert(sizeof(StepRecord) == 168 && std::is_trivially_copyable_v<StepRecord>);
 
 std::string encode(const std::vector<StepRecord>& steps);
 /// What makes no sense (a negative length, a part longer than its step) is set right: the rank's own process could

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "memory/futex.h"
+#include "transport/tcp/socket_use.h"
 
 namespace hvd::transport::tcp {
 namespace {
@@ -288,6 +289,21 @@ std::vector<LostPeer> Connections::silent() const {
                               " s: is its host or the network to it down?  It is given " + "up after " +
                               std::to_string(given_up_ms / 1000) + " s"});
   return told;
+}
+
+std::vector<LinkUse> Connections::links() const {
+  std::map<int, LinkUse> by_peer;
+  for (const auto& [fd, lane] : lanes_) {
+    if (lane->is_local) continue;
+    const SocketUse use = socket_use(fd);
+    LinkUse& link = by_peer[lane->peer()];
+    link.peer = lane->peer();
+    link.bytes += use.acknowledged_bytes;
+    link.busy_ns = std::max(link.busy_ns, use.busy_ns);  // its lanes are busy beside each other
+  }
+  std::vector<LinkUse> links;
+  for (const auto& [peer, link] : by_peer) links.push_back(link);
+  return links;
 }
 
 std::string Connections::revoked() const {

@@ -67,6 +67,7 @@ class Connections final : private CallUser {
   /// As Mesh has them.
   std::vector<LostPeer> lost() const;
   std::vector<LostPeer> silent() const;
+  std::vector<LinkUse> links() const;
   std::string revoked() const;
   int count() const { return static_cast<int>(lanes_.size()); }
   int bulk_lanes() const { return plan_.bulk_lanes; }

@@ -59,6 +59,8 @@ class Mesh final : public ConnectionUser {
   /// Peers whose kernels have not answered for some seconds, though they are asked once a second.  A system call for
   /// each connection.
   std::vector<LostPeer> silent() const { return connections_.silent(); }
+  /// As Transport::links.
+  std::vector<LinkUse> links() const { return connections_.links(); }
   /// Why the world is over; empty: it is not.
   std::string revoked() const { return connections_.revoked(); }
   /// Connections that stand.

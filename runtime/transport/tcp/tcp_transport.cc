@@ -110,6 +110,7 @@ class TcpTransport final : public Transport {
   std::vector<LostPeer> lost() const override { return world_->mesh.lost(); }
   std::string revoked() const override { return world_->mesh.revoked(); }
   std::vector<LostPeer> silent() const override { return world_->mesh.silent(); }
+  std::vector<LinkUse> links() const override { return world_->mesh.links(); }
 
  private:
   Mesh& mesh() { return world_->mesh; }

@@ -271,3 +271,24 @@ TEST_CASE("recorder memory: a reader sees whole records only") {
   CHECK(seen > 0);
   CHECK(!ring.get(0));  // overwritten
 }
+
+TEST_CASE("step recorder: links are told by turns, each from where it was told before") {
+  const GuardMemory guard;
+  StepRecorder r(guard.fd);
+  r.begin_epoch(0);
+  const auto told = [&](std::vector<StepRecorder::LinkCounts> so_far) {
+    r.links(so_far);
+    pass(25);  // steps that are shorter share a record
+    r.step_ended();
+    const StepRecord s = guard.steps().back();
+    return std::vector<std::int64_t>{s.link_peer, s.link_bytes, s.link_busy_ns};
+  };
+  using Told = std::vector<std::int64_t>;
+  CHECK(told({{1, 100, 10}, {2, 50, 5}}) == Told{1, 100, 10});
+  CHECK(told({{1, 300, 30}, {2, 60, 7}}) == Told{2, 60, 7});
+  CHECK(told({{1, 500, 40}, {2, 70, 8}}) == Told{1, 400, 30});
+  CHECK(told({{1, 500, 40}, {2, 70, 8}}) == Told{2, 10, 1});
+  CHECK(told({{1, 500, 40}, {2, 70, 8}}) == Told{-1, 0, 0});
+  CHECK(told({{1, 20, 4}, {2, 70, 8}}) == Told{-1, 0, 0});  // its connections were made anew
+  CHECK(told({{1, 30, 6}, {2, 70, 8}}) == Told{1, 10, 2});
+}

@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "base/text.h"
+#include "diagnosis_words.h"
 #include "simulated_job.h"
 
 namespace hvd::launcher {
@@ -10,14 +10,6 @@ namespace {
 
 using simulated::SimulatedJob;
 using simulated::Work;
-
-std::map<int, RankPlace> places(int ranks, int a_host) {
-  std::map<int, RankPlace> p;
-  for (int r = 0; r < ranks; ++r) p[r] = {"node" + std::to_string(r / a_host), 8};
-  return p;
-}
-
-std::string words_of(const Diagnosis& d) { return join(diagnosis_lines(d), "\n"); }
 
 struct PlantedCause {
   const char* name;

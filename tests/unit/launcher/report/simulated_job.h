@@ -20,7 +20,9 @@ struct Work {
   std::int64_t read_bytes = 0, resident_bytes = std::int64_t{1} << 30;
   int operations = 40;
   std::int64_t operation_bytes = 100 << 20;
-  int core = -1;
+  int core = -1, link_peer = -1;
+  std::int64_t link_bytes = 0;
+  double link_busy = 0;
   wire::Loader loader = wire::Loader::torch;
 };
 
@@ -65,7 +67,8 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       r.run_delay_ns = ns(w.no_core);
       r.cpu_ns = ns(w.computing + waited + w.collecting);  // who waits spins
       r.read_bytes = w.read_bytes, r.resident_bytes = w.resident_bytes;
-      r.made_ns = ns(w.made), r.core = w.core, r.loader = w.loader;
+      r.link_peer = w.link_peer, r.link_bytes = w.link_bytes, r.link_busy_ns = ns(w.link_busy);
+      r.made_ns = ns(w.made), r.core = static_cast<std::int16_t>(w.core), r.loader = w.loader;
       r.throttled_ns = ns(job.throttled_within_no_core ? w.no_core : w.throttled), r.major_faults = w.major_faults;
       r.operations = w.operations, r.operation_bytes = w.operation_bytes;
       joined.parts.push_back({rank, r});
