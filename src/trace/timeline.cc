@@ -16,6 +16,7 @@ constexpr std::size_t max_described_bytes = 16u << 20;
 }  // namespace
 
 TimelineFormat format_of(std::string_view path) {
+  if (path.ends_with(gzip_ending)) path.remove_suffix(gzip_ending.size());
   return path.ends_with(".pftrace") || path.ends_with(".perfetto-trace") ? TimelineFormat::perfetto
                                                                          : TimelineFormat::chrome;
 }

@@ -25,6 +25,8 @@ struct TraceClock {
 enum class TimelineFormat : std::uint8_t { chrome, perfetto };
 /// By the ending: .pftrace and .perfetto-trace are Perfetto's, all others Chrome's.
 TimelineFormat format_of(std::string_view path);
+/// Behind the format's ending: the file is compressed.
+inline constexpr std::string_view gzip_ending = ".gz";
 
 class PerfettoStory;
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -33,6 +34,14 @@ std::size_t packet_end(std::string_view bytes, std::size_t at) {
   return 0;
 }
 
+std::uint64_t events_in(std::string_view events, TimelineFormat format) {
+  if (format == TimelineFormat::chrome)
+    return static_cast<std::uint64_t>(std::count(events.begin(), events.end(), '\n'));
+  std::uint64_t count = 0;
+  for (std::size_t at = 0; (at = packet_end(events, at)) != 0;) ++count;
+  return count;
+}
+
 Fd create(const std::string& path, const std::string& option) {
   try {
     return open_own_file(path, WriteMode::truncate, 0666);
@@ -45,17 +54,30 @@ Fd create(const std::string& path, const std::string& option) {
 }  // namespace
 
 TraceFile::TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option)
-    : path_(std::move(path)), format_(format_of(path_)), max_bytes_(max_bytes), file_(create(path_, option)) {
+    : path_(std::move(path)),
+      format_(format_of(path_)),
+      max_bytes_(max_bytes),
+      file_(create(path_, option)),
+      gzip_(path_.ends_with(gzip_ending) ? std::make_unique<GzipMembers>() : nullptr) {
   struct stat about {};
   regular_ = fstat(file_.get(), &about) == 0 && S_ISREG(about.st_mode);
-  // Perfetto's format begins with nothing: that a device is full shows with the first bytes.
-  const std::string_view opening = Timeline::opening(format_);
-  put(opening.empty() ? no_packet : opening);
+  begin();
   if (error_ != 0) throw Error(Code::usage, option, formatted("cannot write '{}': {}", path_, errno_text(error_)));
-  recent_.clear();
+}
+
+/// A new file's first bytes.
+void TraceFile::begin() {
+  const std::string_view opening = Timeline::opening(format_);
+  if (gzip_)
+    opening_ = opening;  // with the first events: by its first member the page sees what a file is
+  else                   // Perfetto's format begins with nothing: that a device is full shows with the first bytes
+    put(opening.empty() ? no_packet : opening);
+  keep_recent(recent_.size(), recent_.size());
 }
 
 std::string TraceFile::older_path(const std::string& path) {
+  if (path.ends_with(gzip_ending))
+    return older_path(path.substr(0, path.size() - gzip_ending.size())) + std::string(gzip_ending);
   const std::size_t slash = path.rfind('/'), base = slash == path.npos ? 0 : slash + 1, dot = path.rfind('.');
   if (dot == path.npos || dot <= base) return path + ".older";
   return path.substr(0, dot) + ".older" + path.substr(dot);
@@ -63,6 +85,14 @@ std::string TraceFile::older_path(const std::string& path) {
 
 /// How many bytes at the beginning of recent_ are whole events and no more than @p bytes.
 std::size_t TraceFile::events_within(std::size_t bytes) const {
+  if (gzip_) {
+    std::size_t whole = 0;
+    for (const Member& m : recent_members_) {
+      if (whole + m.bytes > bytes) break;
+      whole += m.bytes;
+    }
+    return whole;
+  }
   if (format_ == TimelineFormat::chrome) return bytes == 0 ? 0 : recent_.rfind('\n', bytes - 1) + 1;  // npos: 0
   std::size_t end = 0;
   for (std::size_t next = 0; (next = packet_end(recent_, end)) != 0 && next <= bytes;) end = next;
@@ -70,30 +100,44 @@ std::size_t TraceFile::events_within(std::size_t bytes) const {
 }
 
 std::uint64_t TraceFile::count_events(std::size_t from) const {
-  if (format_ == TimelineFormat::chrome)
-    return static_cast<std::uint64_t>(
-        std::count(recent_.begin() + static_cast<std::ptrdiff_t>(from), recent_.end(), '\n'));
-  std::uint64_t count = 0;
-  while ((from = packet_end(recent_, from)) != 0) ++count;
-  return count;
+  if (gzip_) {
+    std::size_t at = 0;
+    std::uint64_t count = 0;
+    for (const Member& m : recent_members_) count += std::exchange(at, at + m.bytes) >= from ? m.events : 0;
+    return count;
+  }
+  return events_in(std::string_view(recent_).substr(from), format_);
 }
 
+/// Of recent_ only these whole events are left.
+void TraceFile::keep_recent(std::size_t from, std::size_t to) {
+  for (std::size_t left = from; left > 0; recent_members_.pop_front()) {
+    if (!gzip_) break;
+    left -= recent_members_.front().bytes;
+  }
+  for (std::size_t left = recent_.size() - to; left > 0; recent_members_.pop_back()) {
+    if (!gzip_) break;
+    left -= recent_members_.back().bytes;
+  }
+  recent_.resize(to);
+  recent_.erase(0, from);
+}
 /// False, and what did not fit is left out by whole events.
 bool TraceFile::put(std::string_view events) {
-  const bool good = write_all(file_.get(), events);
+  const std::string_view bytes = gzip_ ? gzip_->member(opening_.append(events)) : events;
+  opening_.clear();
+  const bool good = write_all(file_.get(), bytes);
   if (!good) error_ = errno;
-  written_bytes_ += events.size();
+  written_bytes_ += bytes.size();
   if (!regular_) {
     cut_ = !good;
     return good;
   }
-  recent_ += events;
+  recent_ += bytes;
+  if (gzip_) recent_members_.push_back({bytes.size(), events_in(events, format_)});
   if (!good) make_room();
   // No more of it is kept than make_room() may need.
-  if (recent_.size() > 2 * end_bytes) {
-    std::size_t kept = events_within(recent_.size() - end_bytes);
-    recent_.erase(0, kept);
-  }
+  if (recent_.size() > 2 * end_bytes) keep_recent(events_within(recent_.size() - end_bytes), recent_.size());
   return good;
 }
 
@@ -106,7 +150,7 @@ void TraceFile::make_room() {
     kept = events_within(static_cast<std::uint64_t>(about.st_size) - recent_at - end_bytes);
   cut_ = ftruncate(file_.get(), static_cast<off_t>(recent_at + kept)) != 0;
   dropped_ += count_events(kept);
-  recent_.resize(kept);
+  keep_recent(0, kept);
   written_bytes_ = recent_at + kept;
 }
 
@@ -118,8 +162,7 @@ bool TraceFile::rotate() {
     file_ = create(path_, "");
   } catch (const Error&) { return false; }
   written_bytes_ = 0;
-  recent_.clear();
-  put(Timeline::opening(format_));
+  begin();
   return rotated_ = true;
 }
 

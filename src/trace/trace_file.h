@@ -1,10 +1,13 @@
 /// @file trace_file.h — a timeline on disk: only appended to, and limited in size.
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/file.h"
+#include "base/gzip.h"
 #include "trace/timeline.h"
 
 namespace hvd::trace {
@@ -16,27 +19,30 @@ class TraceFile {
   /// option.
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
-  /// Writes whole events.  At half the size limit the file gets another name (older_path()), in the place of the one
-  /// that had it, and begins anew: what is on disk is the last of the job.  What cannot be renamed, a pipe, gets a mark
-  /// that says so at the limit, and from then on nothing.  Events for which the disk has no room are left out; the next
-  /// are tried again.  False: something was left out, or a new file begins.
+  /// Writes whole events; to a file that ends in .gz as a gzip member of its own.  At half the size limit the file gets
+  /// another name (older_path()), in the place of the one that had it, and begins anew: what is on disk is the last of
+  /// the job.  What cannot be renamed, a pipe, gets a mark that says so at the limit, and from then on nothing.  Events
+  /// for which the disk has no room are left out; the next are tried again.  False: something was left out, or a new
+  /// file begins.
   bool write(std::string_view events);
   /// Writes what closes the file, even past the limit, and syncs.
   void write_end(std::string_view text);
 
   TimelineFormat format() const { return format_; }
-  /// t.older.json
+  /// t.older.json, t.older.json.gz
   static std::string older_path(const std::string& path);
   bool usable() const { return !full_ && !cut_; }
   /// One line for the user when something is missing in the file; else "".
   std::string warning() const;
 
  private:
+  void begin();
   bool put(std::string_view events);
   void make_room();
   bool rotate();
   std::size_t events_within(std::size_t bytes) const;
   std::uint64_t count_events(std::size_t from) const;
+  void keep_recent(std::size_t from, std::size_t to);
 
   const std::string path_;
   const TimelineFormat format_;
@@ -44,8 +50,15 @@ class TraceFile {
   Fd file_;
   std::uint64_t written_bytes_ = 0;
   bool regular_ = false;
-  std::string recent_;         ///< the last whole events of the file, longer than the file's end needs
-  std::uint64_t dropped_ = 0;  ///< events
+  std::string recent_;                 ///< the last whole events of the file, longer than the file's end needs
+  std::unique_ptr<GzipMembers> gzip_;  ///< where the file's ending asks for it
+  std::string opening_;                ///< of such a file: to be written with what comes first
+  struct Member {
+    std::size_t bytes = 0;
+    std::uint64_t events = 0;
+  };
+  std::deque<Member> recent_members_;  ///< of recent_, then
+  std::uint64_t dropped_ = 0;          ///< events
   bool rotated_ = false;
   int error_ = 0;     ///< errno
   bool cut_ = false;  ///< the file ends within an event: a pipe whose reader is gone, say

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -96,11 +97,23 @@ def read_packets(path: pathlib.Path) -> list[dict[str, Any]]:
     return read_events(converted)
 
 
+def read_text(path: pathlib.Path) -> str:
+    """What a timeline says; of a compressed one as much as is whole."""
+    packed, text = path.read_bytes(), b""
+    if path.suffix != ".gz":
+        return packed.decode(errors="replace")
+    while packed:
+        member = zlib.decompressobj(wbits=31)
+        text += member.decompress(packed)
+        packed = member.unused_data
+    return text.decode(errors="replace")
+
+
 def read_events(path: pathlib.Path) -> list[dict[str, Any]]:
     """The whole events of a timeline that may stop anywhere."""
     if path.suffix == ".pftrace":
         return read_packets(path)
-    text = path.read_text(errors="replace") if path.exists() else ""
+    text = read_text(path) if path.exists() else ""
     if not text.endswith("]\n"):
         text = text[: text.rfind("},\n") + 1] + "]"
     events: list[dict[str, Any]] = json.loads(text) if text.startswith("[") else []

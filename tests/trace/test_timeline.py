@@ -71,6 +71,32 @@ def test_opens_after_kill(kind: str, start_job: StartJob, ask_perfetto: AskPerfe
     assert counts(slices)["ALLREDUCE"] > 0
 
 
+@pytest.mark.parametrize("kind", ["", "hvdrun"], ids=["whole", "hvdrun killed"])
+def test_compressed(
+    kind: str, start_job: StartJob, ask_perfetto: AskPerfetto, run_tool: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    job = start_job(FAKE_RANK, 20, 100000 if kind else 300, 2000, ending="json.gz")
+    if kind:
+        job.wait_for_events()
+        os.kill(victim(job, kind), signal.SIGKILL)
+    assert (job.wait(60) != 0) == bool(kind), job.output()
+    unpacked = subprocess.run(["gzip", "-dc", str(job.timeline)], capture_output=True)
+    assert unpacked.returncode == 0, "gzip finds it whole, killed or not"
+    assert len(unpacked.stdout) > 3 * job.timeline.stat().st_size
+    if not kind:
+        assert json.loads(unpacked.stdout)[-1]["name"] == "hvd_end"
+    assert any(event["name"] == "ALLREDUCE" for event in read_events(job.timeline))
+    errors, slices = ask_perfetto(job.timeline, IMPORT_ERRORS, SLICES)
+    assert errors == []
+    assert counts(slices)["ALLREDUCE"] > 0
+    told = run_tool("report", "--json", job.timeline)
+    assert told.returncode == 0, told.stderr
+    again = job.timeline.with_name("again.json.gz")
+    converted = run_tool("convert", "-o", again, job.timeline)
+    assert converted.returncode == 0, converted.stderr
+    assert subprocess.run(["gzip", "-t", str(again)]).returncode == 0
+
+
 def test_what_a_killed_rank_had_sent_is_there(start_job: StartJob) -> None:
     job = start_job(FAKE_RANK, 5, 100000, 1000)
     job.wait_for_events()

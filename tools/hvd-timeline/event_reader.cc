@@ -1,12 +1,16 @@
 #include "event_reader.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/gzip.h"
 #include "trace/perfetto_packets.h"
 
 namespace hvd::timeline {
@@ -21,6 +25,20 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+/// The content of a compressed file, as far as it is whole, in a file without a name; nothing: it is not compressed.
+Fd unpacked(const std::string& path) {
+  Fd packed(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  unsigned char mark[2] = {};
+  if (!packed || ::pread(packed.get(), mark, sizeof mark, 0) != sizeof mark || mark[0] != 0x1f || mark[1] != 0x8b)
+    return {};
+  std::FILE* const made = std::tmpfile();
+  if (!made) throw Error(Code::unavailable, path, std::string("cannot be unpacked: ") + std::strerror(errno));
+  Fd content(::fcntl(::fileno(made), F_DUPFD_CLOEXEC, 0));
+  std::fclose(made);
+  gunzip(packed.get(), content.get());
+  return content;
+}
+
 }  // namespace
 
 EventReader::EventReader(const std::string& path) : path_(path) {
@@ -28,12 +46,15 @@ EventReader::EventReader(const std::string& path) : path_(path) {
   if (stat(path.c_str(), &status) != 0)
     throw Error(Code::usage, path, "cannot be read: " + std::string(std::strerror(errno)));
   if (S_ISDIR(status.st_mode)) throw Error(Code::usage, path, "is a folder");
-  if (S_ISREG(status.st_mode)) size_ = static_cast<std::uint64_t>(status.st_size);
-  file_.open(path, std::ios::binary);
+  unpacked_ = unpacked(path);
+  const std::string content = unpacked_ ? formatted("/proc/self/fd/{}", unpacked_.get()) : path;
+  if (stat(content.c_str(), &status) == 0 && S_ISREG(status.st_mode))
+    size_ = static_cast<std::uint64_t>(status.st_size);
+  file_.open(content, std::ios::binary);
   if (!file_) throw Error(Code::usage, path, "cannot be read: " + std::string(std::strerror(errno)));
   const int first = file_.peek();
   if (first == std::ifstream::traits_type::eof()) throw Error(Code::usage, path, "is empty");
-  if (first == trace::packet_tag) packets_ = std::make_unique<PacketLines>(path, size_);
+  if (first == trace::packet_tag) packets_ = std::make_unique<PacketLines>(content, size_);
   if (first != '[' && !packets_)
     throw Error(Code::usage, path, "is no timeline: it does not begin with [, nor with a packet of Perfetto's",
                 "hvdrun --timeline-filename FILE and HOROVOD_TIMELINE=FILE write what this reads");

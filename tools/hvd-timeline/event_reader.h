@@ -1,5 +1,5 @@
 /// @file event_reader.h — reads a timeline, whole or cut off anywhere: a Chrome trace of one event a line, or
-/// Perfetto's.
+/// Perfetto's; or one of both compressed with gzip.
 ///
 /// hvdrun, libhvd and Horovod write one event a line.  A file of another tool, on one line or as an object with
 /// "traceEvents", is refused with a message.
@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/file.h"
 #include "packet_lines.h"
 
 namespace hvd::timeline {
@@ -44,6 +45,7 @@ class EventReader {
   bool parse(std::string_view text, TimelineEvent& event);
 
   const std::string path_;
+  Fd unpacked_;  ///< where the file is compressed: its content
   std::ifstream file_;
   std::unique_ptr<PacketLines> packets_;
   simdjson::ondemand::parser parser_;

@@ -43,12 +43,13 @@ EventWriter::EventWriter(const std::string& path)
     : path_(path),
       format_(trace::format_of(path)),
       opened_(create(path)),
+      gzip_(path.ends_with(trace::gzip_ending) ? std::make_unique<GzipMembers>() : nullptr),
       to_(formatted("/proc/self/fd/{}", opened_.get()), std::ios::binary | std::ios::app) {
   text_ = trace::Timeline::opening(format_);
 }
 
 void EventWriter::flush() {
-  to_ << text_;
+  to_ << (gzip_ ? gzip_->member(text_) : std::string_view(text_));
   text_.clear();
 }
 

@@ -2,11 +2,13 @@
 #pragma once
 #include <fstream>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file.h"
+#include "base/gzip.h"
 #include "event_reader.h"
 #include "trace/perfetto_packets.h"
 #include "trace/timeline.h"
@@ -52,6 +54,7 @@ class EventWriter {
   const std::string path_;
   const trace::TimelineFormat format_;
   Fd opened_;
+  std::unique_ptr<GzipMembers> gzip_;  ///< where the file's ending asks for it
   std::ofstream to_;
   std::string text_;
   trace::PerfettoPackets packets_{text_};
