@@ -133,6 +133,7 @@ class Session {
   void become_elastic();
   /// See DaemonLinks.
   int add_host(const std::string& name) { return daemons_->add_host(name); }
+  void give_up_host(int host) { daemons_->give_up(host); }
   bool is_gone(int host) const { return daemons_->is_gone(host); }
   /// One rank more, with the next number.  See DaemonLinks.
   void start_rank(wire::RankManifest manifest, int host, bool begins_with_daemon);

@@ -44,7 +44,7 @@ bool DaemonLinks::greet(wire::Listener& listener, const wire::PeerId& from, cons
   if (hello.rank < 0 || rank >= host_of_rank_.size()) return false;
   const auto host = static_cast<std::size_t>(host_of_rank_[rank]);
   DaemonLink& link = links_[host];
-  if (!link.peer.empty()) return false;
+  if (!link.peer.empty() || link.gone) return false;
   link.peer = from;
   host_of_[from] = static_cast<int>(host);
   if (!has_begun_ && !all_have_come()) return true;
@@ -117,6 +117,10 @@ void DaemonLinks::start_rank(wire::Listener& listener, int host, bool begins_wit
   if (link.gone || begins_with_daemon) return;
   link.queue.push_back(frame(Type::start_rank, {reinterpret_cast<const char*>(&number), sizeof number}));
   flush(listener, static_cast<std::size_t>(host));
+}
+
+void DaemonLinks::give_up(int host) {
+  if (DaemonLink& link = links_[static_cast<std::size_t>(host)]; link.peer.empty()) lose(link);
 }
 
 void DaemonLinks::release(wire::Listener& listener) {

@@ -58,6 +58,8 @@ class DaemonLinks {
   /// A rank more: its number is the next one.  That host's daemon starts a guard for it.
   /// @param begins_with_daemon  by itself, as one of the ranks that the daemon is started with
   void start_rank(wire::Listener& listener, int host, bool begins_with_daemon);
+  /// Where that host's daemon has not come yet: it will not, and is refused if it does.
+  void give_up(int host);
   bool is_gone(int host) const { return links_[static_cast<std::size_t>(host)].gone; }
   /// Nobody is to be started any more: daemons without guards end.
   void release(wire::Listener& listener);

@@ -90,8 +90,11 @@ void ElasticPart::miss_late_ones(double now) {
     (is_orphaned ? orphaned : missing).push_back(one.first);
     return true;
   });
-  for (const int number : missing)
+  for (const int number : missing) {
+    session_.give_up_host(
+        job_.map.ranks[static_cast<std::size_t>(number)].host);  // the next one gets a daemon of its own
     session_.vanish(number, "did not come up within " + job_.settings.text("start-timeout") + " s");
+  }
   // A guard's end is often known before that of its host's daemon, which was then asked to start the next one.
   for (const int number : orphaned) {
     elastic_.withdraw(number);

@@ -111,6 +111,11 @@ class Cluster:
         """A process in the network namespace of the bridge."""
         return int(self._info["switch"])
 
+    def cable(self, host: str, state: str) -> None:
+        """Pulls it ("down"), or puts it back ("up")."""
+        inside = ["nsenter", f"--target={self.switch_pid}", "--net"]
+        subprocess.run([*inside, "ip", "link", "set", f"p-{host}", state], check=True)
+
     def command(self, host: str, argv: Sequence[str], env: Mapping[str, str] | None = None, cwd: str = "/tmp") -> list[str]:
         """The argv that runs `argv` on the host with a login-like environment plus `env`."""
         chosen = {name: os.environ[name] for name in ("HVD_LAUNCHER",) if name in os.environ}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -92,6 +94,23 @@ def test_a_host_dies(three_hosts: Cluster) -> None:
     job.wait_for_size(3)  # its daemon is started anew
     _, err = job.end()
     assert "3 → 2 ranks" in err, err
+
+
+@pytest.mark.timeout(240)
+def test_a_host_is_unplugged_and_comes_back(three_hosts: Cluster) -> None:
+    """While it is away, ssh cannot start anything there; once it is back, it has ranks again."""
+    again = ["--blacklist-cooldown-range", "0", "0"]
+    job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1", "--min-np", "1", "--start-timeout", "5", *again)
+    job.wait_for_size(2)
+    three_hosts.cable("beta", "down")
+    try:
+        job.wait_for_size(1)
+        time.sleep(12)  # two attempts
+    finally:
+        three_hosts.cable("beta", "up")
+    job.wait_for_size(2)
+    _, err = job.end()
+    assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for [23]\.\d s", err), err
 
 
 @pytest.mark.timeout(240)

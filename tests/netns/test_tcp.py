@@ -101,19 +101,13 @@ def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None
     assert made["gamma"] == 0
 
 
-def link(cluster: Cluster, host: str, state: str) -> None:
-    """Pulls the host's cable, or puts it back."""
-    inside = ["nsenter", f"--target={cluster.switch_pid}", "--net"]
-    subprocess.run([*inside, "ip", "link", "set", f"p-{host}", state], check=True)
-
-
 @pytest.mark.timeout(180)
 def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     """The job goes on, and has said within 3 s who did not answer."""
     job = run(two_hosts, "alpha:1,beta:1", 30)
-    with jobs.pulled(job, lambda state: link(two_hosts, "beta", state), "has not answered") as (told, waited):
+    with jobs.pulled(job, lambda state: two_hosts.cable("beta", state), "has not answered") as (told, waited):
         time.sleep(max(0.0, 5 - waited))
-        link(two_hosts, "beta", "up")
+        two_hosts.cable("beta", "up")
         out, err = job.communicate(timeout=120)
     assert job.returncode == 0, out + told + err
     assert out.count("well") == 2, out + told + err

@@ -110,6 +110,22 @@ TEST_CASE("daemon links: a host more; who is to be started there before its daem
     started.push_back(number);
   }
   CHECK(started == std::vector<int>{3});  // it begins with the other
+  h.session->give_up_host(2);
+  CHECK_FALSE(h.session->is_gone(2));  // it has come
+}
+
+TEST_CASE("daemon links: a daemon that was given up is refused when it comes") {
+  Hosts h;
+  for (int i = 0; i < 2; ++i) h.hello(*h.daemons[static_cast<std::size_t>(i)], i, true);
+  h.session->become_elastic();
+  h.session->add_host("c");
+  h.session->start_rank({.rank = 2}, 2, true);
+  h.session->give_up_host(2);
+  CHECK(h.session->is_gone(2));
+  const auto late = h.net.connect();
+  h.hello(*late, 2, true);
+  CHECK(h.notes.size() == 1);
+  CHECK_FALSE(late->receive());
 }
 
 TEST_CASE("daemon links: a fence goes through; a host that is gone fails it") {
