@@ -6,13 +6,14 @@ least and the median of the rounds. From C: ours over TCP, encrypted (tls), ours
 between two hosts, raw sockets: a ping-pong, and a tensor sent both ways at once. From torch: ours, gloo, DDP and, where a venv
 with it is named, Horovod over MPI. The contenders take turns, round by round. `scripts/compare --hosts N` is the same program.
 
-A limit is what tc takes: a rate (1gbit), a delay of all that is sent (1ms), a loss (0.1%). Delay and loss need the kernel's
-sch_netem; where it is missing the table says so.
+A limit is a rate (1gbit, by tc), a delay of all that is sent (1ms), a loss (0.1%), or several of them (1gbit+1ms).  Delay and
+loss come from a switch of our own (tests/netns/bad_switch.py), which takes its share of the processor, so compare columns only.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -20,11 +21,13 @@ import pathlib
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from netns import bad_switch  # noqa: E402
 from netns.cluster import Cluster  # noqa: E402
 
 ROWS = ["4B", "sweep", "1MiB", "8MiB", "64MiB", "64MiB-registered", "200x4KB", "160x640KB"]
@@ -82,19 +85,29 @@ RANKS = str(ROOT / "scripts/bench/ranks.py")
 Times = dict[str, dict[str, list[tuple[float, float]]]]
 
 
-def limit(cluster: Cluster, wanted: str) -> str:
-    """A rate (1gbit), a delay (1ms) or a loss (0.1%) of what the hosts send; why it cannot be had here, or nothing."""
-    words = ["tc", "qdisc", "add", "dev", "eth0", "root"]
-    if wanted.endswith("bit"):
-        words += ["tbf", "rate", wanted, "burst", "1mb", "latency", "50ms"]
-    else:
-        words += ["netem", "loss" if wanted.endswith("%") else "delay", wanted, "limit", "100000"]
+@contextlib.contextmanager
+def limited(cluster: Cluster, wanted: str) -> Iterator[None]:
+    """The hosts' cards with a rate (1gbit), a delay of all that is sent (1ms), a loss (0.1%), or several: 1gbit+1ms."""
+    faults = bad_switch.Faults()
+    for word in wanted.split("+") if wanted != "none" else []:
+        if word.endswith("bit"):
+            limit_rate(cluster, word)
+        elif word.endswith("ms"):
+            faults = faults._replace(delay=float(word[:-2]) / 1e3)
+        elif word.endswith("%"):
+            faults = faults._replace(loss=float(word[:-1]) / 1e2)
+        else:
+            sys.exit(f"hosts.py: --limit {wanted}: {word} is no rate (1gbit), delay (1ms) or loss (0.1%)")
+    with bad_switch.put_in(cluster, faults) if any(faults) else contextlib.nullcontext():
+        yield
+
+
+def limit_rate(cluster: Cluster, rate: str) -> None:
+    """Of what the hosts send."""
     for host in cluster.names:
-        inside = ["nsenter", f"--target={cluster.init_pid(host)}", "--net", *words]
-        done = subprocess.run(inside, capture_output=True, text=True, timeout=10)
-        if done.returncode:
-            return f"{wanted}: not measured, tc says: {done.stderr.strip()}"
-    return ""
+        inside = ["nsenter", f"--target={cluster.init_pid(host)}", "--net"]
+        words = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
+        subprocess.run([*inside, *words], check=True, timeout=10)
 
 
 def figures_in(output: str) -> dict[str, Any]:
@@ -217,15 +230,15 @@ def main(arguments: list[str] | None = None) -> int:
     for chosen in options.limit:
         with Cluster(options.hosts) as cluster:
             bench = Bench(cluster, options)
-            why_not = limit(cluster, chosen) if chosen != "none" else ""
-            for turn in range(0 if why_not else options.rounds):
-                print(f"limit {chosen}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
-                if set(options.only) & set(ROWS):
-                    bench.wire()
-                for row in options.only:
-                    bench.from_torch(row) if row in TORCH else bench.from_c(row)
+            with limited(cluster, chosen):
+                for turn in range(options.rounds):
+                    print(f"limit {chosen}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
+                    if set(options.only) & set(ROWS):
+                        bench.wire()
+                    for row in options.only:
+                        bench.from_torch(row) if row in TORCH else bench.from_c(row)
         print(f"\n{options.hosts} hosts, {options.slots} ranks each; limit of the cards: {chosen}")
-        print(why_not or bench.table(), flush=True)
+        print(bench.table(), flush=True)
     return 0
 
 

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from netns import jobs
+from netns import bad_switch, jobs
+from netns.bad_switch import Faults
 from netns.cluster import Cluster
 from support import hvdrun
 
@@ -113,6 +114,19 @@ def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     assert out.count("well") == 2, out + told + err
     assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for \d\.\d s", told), told
     assert waited < 3 * hvdrun.patience(), told
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("way", [[], ["--encrypt-tensors"]], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(
+    "faults", [Faults(delay=0.05), Faults(loss=0.01), Faults(delay=0.005, loss=0.01, swap=0.02)], ids=["far", "lossy", "both"]
+)
+def test_sums_are_right_over_a_bad_network(two_hosts: Cluster, faults: Faults, way: list[str]) -> None:
+    """50 ms on the way, 1 % of the packets lost, 2 % overtaken by later ones: slow, but right, and nobody is blamed."""
+    with bad_switch.put_in(two_hosts, faults):
+        job = run(two_hosts, "alpha:1,beta:1", 1, "--transport", "tcp", *way)
+        out, err = job.communicate(timeout=200)
+    check(out, err, job.returncode, 2)
 
 
 @pytest.mark.timeout(180)

@@ -1,0 +1,140 @@
+"""A switch that delays, loses and swaps packets, in place of a cluster's bridge (the kernel's netem is not everywhere).
+
+    bad_switch.py [--delay SECONDS] [--loss SHARE] [--swap SHARE] [--seed N] CARD CARD [CARD]
+
+Runs in the network namespace of the cards, none of which is on a bridge, and prints "ready".  A packet is what the hosts'
+kernels hand to their cards: --loss and --swap mean packets of a cable only where put_in() has ended segmentation by the card.
+Carries some 100 MB/s of such packets, and a GB/s of large ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import heapq
+import random
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from netns.cluster import Cluster
+
+ALL_PROTOCOLS, SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 3, 263, 15, 23, 33
+HEADER = 10  # bytes of virtio_net_hdr before each packet: how the card is to segment it, and where its checksum goes
+MOST_BYTES = 70_000
+MOST_AT_ONCE = 64  # packets from one card before the others get their turn
+ROOM = 128 << 20  # bytes that the kernel keeps of what a card has received
+
+
+class Faults(NamedTuple):
+    """What becomes of packets: seconds on the way; how many of them are lost, and overtaken by the next."""
+
+    delay: float = 0.0
+    loss: float = 0.0
+    swap: float = 0.0
+
+
+@contextlib.contextmanager
+def put_in(cluster: Cluster, faults: Faults, seed: int = 0) -> Iterator[None]:
+    """The bad switch instead of the cluster's own, as long as the `with` block runs."""
+    cards = [f"p-{host}" for host in cluster.names]
+    at_switch = ["nsenter", f"--target={cluster.switch_pid}", "--net"]
+
+    def link(place: list[str], *words: str) -> None:
+        subprocess.run([*place, "ip", "link", "set", *words], check=True, timeout=10)
+
+    def segments(most: int) -> None:
+        for host in cluster.names:
+            link(["nsenter", f"--target={cluster.init_pid(host)}", "--net"], "eth0", "gso_max_segs", str(most))
+
+    if faults.loss or faults.swap:
+        segments(1)
+    for card in cards:
+        link(at_switch, card, "nomaster")
+    options = [f"--delay={faults.delay}", f"--loss={faults.loss}", f"--swap={faults.swap}", f"--seed={seed}"]
+    switch = subprocess.Popen([*at_switch, sys.executable, __file__, *options, *cards], stdout=subprocess.PIPE, text=True)
+    try:
+        assert switch.stdout is not None
+        assert switch.stdout.readline() == "ready\n"
+        yield
+    finally:
+        switch.kill()
+        switch.communicate()
+        for card in cards:
+            link(at_switch, card, "master", "switch")
+        segments(65535)
+
+
+def port(card: str) -> socket.socket:
+    """All that the card receives; what is sent goes out by it."""
+    line = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    line.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+    line.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+    line.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, ROOM)
+    line.setblocking(False)
+    line.bind((card, ALL_PROTOCOLS))
+    return line
+
+
+class Switch:
+    """Packets on their way between ports."""
+
+    def __init__(self, ports: list[socket.socket], faults: Faults, seed: int) -> None:
+        self.ports, self.faults = ports, faults
+        self.chance = random.Random(seed)
+        self.homes = dict[bytes, socket.socket]()  # by Ethernet address
+        self.waiting = list[tuple[float, int, socket.socket, bytes]]()  # by when they leave
+        self.count = 0
+
+    def run(self) -> None:
+        """For ever."""
+        while True:
+            left = max(0.0, self.waiting[0][0] - time.monotonic()) if self.waiting else None
+            for line in select.select(self.ports, [], [], left)[0]:
+                self.take(line)
+            now = time.monotonic()
+            while self.waiting and self.waiting[0][0] <= now:
+                _, _, to, packet = heapq.heappop(self.waiting)
+                with contextlib.suppress(OSError):  # its card is full or down: lost, as on a cable
+                    to.send(packet)
+
+    def take(self, line: socket.socket) -> None:
+        """What has come in by a port."""
+        for _ in range(MOST_AT_ONCE):
+            try:
+                packet = line.recv(MOST_BYTES)
+            except OSError:  # nothing more, or the card is down
+                return
+            self.homes[packet[HEADER + 6 : HEADER + 12]] = line
+            if self.faults.loss and self.chance.random() < self.faults.loss:
+                continue
+            leaves = time.monotonic() + self.faults.delay
+            if self.faults.swap and self.chance.random() < self.faults.swap:
+                leaves += max(0.0005, self.faults.delay / 10)
+            home = self.homes.get(packet[HEADER : HEADER + 6])
+            for to in [home] if home else self.ports:
+                if to is not line:
+                    self.count += 1
+                    heapq.heappush(self.waiting, (leaves, self.count, to, packet))
+
+
+def main() -> None:
+    """See the file's comment."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("delay", "loss", "swap"):
+        parser.add_argument(f"--{name}", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("cards", nargs="+")
+    options = parser.parse_args()
+    ports = [port(card) for card in options.cards]
+    print("ready", flush=True)
+    Switch(ports, Faults(options.delay, options.loss, options.swap), options.seed).run()
+
+
+if __name__ == "__main__":
+    main()
