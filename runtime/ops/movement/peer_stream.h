@@ -9,8 +9,8 @@
 
 namespace hvd::ops {
 
-/// One stream to or from one rank.  Both ends cut it alike; at most `window` messages of it are under way, so that
-/// what has to be packed needs little memory.  Pairs do not wait for each other.
+/// One stream to or from one rank.  Both ends cut it alike.  Few messages of it are under way, more where nothing has
+/// to be packed: those need no memory, and fill links of some milliseconds.  Pairs do not wait for each other.
 class PeerStream {
  public:
   static constexpr std::size_t largest = 256 << 10;
@@ -34,7 +34,7 @@ class PeerStream {
       under_way_.pop_front();
       moved = true;
     }
-    for (; next_ < segments_.size() && under_way_.size() < window && here(segments_[next_]); moved = true)
+    for (; next_ < segments_.size() && has_room(segments_[next_]) && here(segments_[next_]); moved = true)
       post(segments_[next_++]);
     return moved;
   }
@@ -43,13 +43,16 @@ class PeerStream {
   bool done() const { return through_ == pieces_.bytes(); }
 
  private:
-  static constexpr std::size_t window = 4;
+  static constexpr std::size_t most_packed = 4, most_direct = 16;  ///< under way
   struct SegmentInFlight {
     SegmentInFlight(transport::Transport& t, Pieces::Segment l) : segment(l), messages(t) {}
     Pieces::Segment segment;
     std::vector<unsigned char> buffer;
     Messages messages;
   };
+  bool has_room(const Pieces::Segment& segment) const {
+    return under_way_.size() < (segment.direct ? most_direct : most_packed);
+  }
   bool here(const Pieces::Segment& segment) const { return !after_ || after_->through() >= segment.end; }
   void post(const Pieces::Segment& segment) {
     auto p = std::make_unique<SegmentInFlight>(transport_, segment);
