@@ -193,13 +193,19 @@ void Engine::watch() {
   lost_->look(stuck, set().node());
 }
 
-/// For the report on steps.  Under drive_.
+/// For the report on steps, and for the plans of exchanges.  Under drive_.
 void Engine::look_at_links(std::int64_t now) {
-  if (!recorder().memory() || now - links_looked_ns_ < look_at_links_ns) return;
+  if (now - links_looked_ns_ < look_at_links_ns) return;
   links_looked_ns_ = now;
   std::vector<recorder::StepRecorder::LinkCounts> links;
-  for (const transport::LinkUse& l : transport_->links()) links.push_back({l.peer, l.bytes, l.busy_ns});
-  recorder().links(links);
+  std::int64_t round_trip_ns = 0;
+  for (const transport::LinkUse& l : transport_->links()) {
+    links.push_back({l.peer, l.bytes, l.busy_ns});
+    round_trip_ns = std::max(round_trip_ns, l.round_trip_ns);
+  }
+  if (recorder().memory()) recorder().links(links);
+  if (round_trip_ns == 0) return;
+  for (auto& s : mine_) s->plan_for(round_trip_ns, config_);
 }
 
 /// Once for each time that a rank does not answer.  Under drive_.

@@ -157,6 +157,11 @@ void ProcessSet::begin_tuning(const Config& config) {
   if (tuning_ && tuning_->settings() != settings_of(config)) leader_->tune(tuning_->settings());
 }
 
+void ProcessSet::plan_for(std::int64_t round_trip_ns, const Config& config) {
+  if (!leader_ || !leader_->coordinates() || tuning_ || std::exchange(planned_, true)) return;
+  if (const auto settings = settings_for(config, round_trip_ns)) leader_->tune(*settings);
+}
+
 /// On the coordinator, as a batch begins.
 void ProcessSet::measure(std::span<Operation* const> ops, int rounds) {
   std::int64_t bytes = 0;

@@ -41,6 +41,8 @@ class ProcessSet {
   void give_id(int id) { id_ = id; }
   /// Before anything is submitted.  On the coordinator: as HOROVOD_AUTOTUNE and HVD_AUTOTUNE_FROM say.
   void begin_tuning(const Config& config);
+  /// On the set's coordinator, the first time: exchanges between nodes are planned for a network with that round trip.
+  void plan_for(std::int64_t round_trip_ns, const Config& config);
 
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
   /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
@@ -149,6 +151,7 @@ class ProcessSet {
   memory::CommandReader commands_;
   std::string command_;  ///< body of the command being carried out
   std::unique_ptr<Leader> leader_;
+  bool planned_ = false;            ///< plan_for has been called
   std::unique_ptr<Tuning> tuning_;  ///< on the world's coordinator, where asked for
   std::uint64_t moves_ = 0, moves_seen_ = 0;
   std::uint64_t batch_moves_ = 0;  ///< those of batches alone: not what leaders tell each other

@@ -16,6 +16,7 @@ using negotiate::Tuner;
 using negotiate::TunerOptions;
 
 constexpr std::int64_t least_window_ns = 20'000'000;  ///< shorter ones measure the system's clock tick
+constexpr std::int64_t most_latency_ns = 1'000'000'000;
 constexpr std::int64_t kib = 1 << 10, mib = 1 << 20;
 
 /// Horovod's columns, then ours.
@@ -45,6 +46,19 @@ TunedSettings settings_of(const Config& config) {
   TunedSettings settings;
   settings.fusion_bytes = static_cast<std::int64_t>(config.number("HOROVOD_FUSION_THRESHOLD"));
   settings.hold_ns = static_cast<std::int64_t>(config.number("HOROVOD_CYCLE_TIME") * 1e6);
+  return settings;
+}
+
+std::optional<TunedSettings> settings_for(const Config& config, std::int64_t round_trip_ns) {
+  constexpr std::int64_t waking_ns = 5'000;  ///< of who waits for a message
+  TunedSettings settings = settings_of(config);
+  const std::int64_t latency_ns = round_trip_ns / 2 + waking_ns;
+  if (latency_ns < 2 * settings.latency_ns) return std::nullopt;
+  settings.latency_ns = std::min(latency_ns, most_latency_ns);
+  char text[80];
+  std::snprintf(text, sizeof text, "between hosts a round trip takes %.3g ms",
+                static_cast<double>(round_trip_ns) / 1e6);
+  log_info(std::string(text) + ": exchanges are planned for that");
   return settings;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ namespace hvd::core {
 
 /// Where nothing is tuned.
 TunedSettings settings_of(const Config& config);
+/// The same for a network with that round trip between two hosts; nullopt: it is as near as is assumed.
+std::optional<TunedSettings> settings_for(const Config& config, std::int64_t round_trip_ns);
 
 /// What the tuner chooses from: the values of each setting, the smaller effect first.
 class TuningGrid {

@@ -34,8 +34,9 @@ struct LostPeer {
 /// What has gone from here to another rank over a network, since its connections were made.
 struct LinkUse {
   int peer = 0;
-  std::int64_t bytes = 0;    ///< have arrived there
-  std::int64_t busy_ns = 0;  ///< the network was what they waited for
+  std::int64_t bytes = 0;          ///< have arrived there
+  std::int64_t busy_ns = 0;        ///< the network was what they waited for
+  std::int64_t round_trip_ns = 0;  ///< the least so far; 0: unknown
 };
 
 /// Names a send or receive under way; 0 is none.

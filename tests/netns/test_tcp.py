@@ -127,6 +127,10 @@ def test_sums_are_right_over_a_bad_network(two_hosts: Cluster, faults: Faults, w
         job = run(two_hosts, "alpha:1,beta:1", 1, "--transport", "tcp", *way)
         out, err = job.communicate(timeout=200)
     check(out, err, job.returncode, 2)
+    far = re.search(r"between hosts a round trip takes (\S+) ms: exchanges are planned for that", out + err)
+    if faults.delay:
+        assert far, out + err
+        assert 2e3 * faults.delay <= float(far.group(1)), far.group(0)
 
 
 @pytest.mark.timeout(180)

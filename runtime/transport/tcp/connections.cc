@@ -300,6 +300,7 @@ std::vector<LinkUse> Connections::links() const {
     link.peer = lane->peer();
     link.bytes += use.acknowledged_bytes;
     link.busy_ns = std::max(link.busy_ns, use.busy_ns);  // its lanes are busy beside each other
+    link.round_trip_ns = std::max(link.round_trip_ns, use.round_trip_ns);
   }
   std::vector<LinkUse> links;
   for (const auto& [peer, link] : by_peer) links.push_back(link);

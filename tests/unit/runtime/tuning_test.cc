@@ -121,6 +121,17 @@ TEST_CASE("tuning: what the user has set stays, and a bad start from a file is l
   CHECK(best.fusion_bytes == 3 << 20);
 }
 
+TEST_CASE("tuning: exchanges are planned for a network that is far, and for what is assumed where it is near") {
+  const Config config;
+  CHECK(!core::settings_for(config, 0));
+  CHECK(!core::settings_for(config, 40'000));
+  const auto far = core::settings_for(config, 2'000'000);
+  REQUIRE(far);
+  CHECK(far->latency_ns == 1'005'000);
+  CHECK(far->fusion_bytes == core::settings_of(config).fusion_bytes);
+  CHECK(core::settings_for(config, std::int64_t{1} << 62)->possible());
+}
+
 TEST_CASE("tuning: the file of results") {
   const TunedSettings fallback, some{8 << 20, 300'000, 2 << 20, 200'000};
   const std::string one = "hosts=2 ranks=4 transport=auto", other = "hosts=3 ranks=4 transport=auto";
