@@ -35,10 +35,10 @@ TEST_CASE("broadcast: much data goes along a chain, little goes wide") {
 }
 
 TEST_CASE("broadcast: three roots fused with a gather, small and large, over nodes") {
-  for (const auto& [size, per_node] : worlds({{3, 0}, {3, 1}, {7, 1}, {8, 2}, {7, 2}}))
+  for (const auto& world : worlds({{3, 0}, {3, 1}, {7, 1}, {8, 2}, {7, 2}}))
     for (const std::int64_t delay_ns : {0, 200'000})
       run_world(
-          size, per_node,
+          world.size, world.per_node,
           [&](Rank& rank) {
             const std::vector<std::size_t> lengths{1, 3, 70'000, 600'000};
             std::vector<std::vector<float>> in, out;
@@ -46,7 +46,7 @@ TEST_CASE("broadcast: three roots fused with a gather, small and large, over nod
             std::vector<std::string> names;
             for (std::size_t i = 0; i < 12; ++i) {
               const std::size_t n = lengths[i % lengths.size()];
-              const int root = static_cast<int>(i * 5) % size;
+              const int root = static_cast<int>(i * 5) % world.size;
               in.emplace_back(n, static_cast<float>(rank.rank() == root ? 100 * i + 1 : 0));
               out.emplace_back(n, -1.0f);
               names.push_back("b" + std::to_string(i));
@@ -54,7 +54,7 @@ TEST_CASE("broadcast: three roots fused with a gather, small and large, over nod
             for (std::size_t i = 0; i < 12; ++i) {
               requests.push_back(Rank::request(HVD_BROADCAST, names[i].c_str(),
                                                {static_cast<std::int64_t>(in[i].size())}, in[i].data(), out[i].data()));
-              requests.back().root = static_cast<int>(i * 5) % size;
+              requests.back().root = static_cast<int>(i * 5) % world.size;
             }
             const float mine = static_cast<float>(rank.rank());
             requests.push_back(Rank::request(HVD_ALLGATHER, "g", {1}, &mine, nullptr));
