@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import threading
@@ -52,6 +53,18 @@ def test_a_cut_file_is_read(cut: int, trace: pathlib.Path, run_tool: RunTool) ->
     done = run_tool("report", trace)
     assert done.returncode == 0, done.stderr
     assert "ends early" in done.stdout
+
+
+def test_a_named_pipe_is_read(trace: pathlib.Path, tmp_path: pathlib.Path, run_tool: RunTool) -> None:
+    """It can be opened once only: who writes into it would lose its reader."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))
+    writer.start()
+    done = run_tool("report", pipe)
+    writer.join(10)
+    assert done.returncode == 0, done.stderr
+    assert "ALLREDUCE" in done.stdout
 
 
 @pytest.mark.parametrize("ending", ["json", "pftrace"])

@@ -46,7 +46,7 @@ EventReader::EventReader(const std::string& path) : path_(path) {
   if (stat(path.c_str(), &status) != 0)
     throw Error(Code::usage, path, "cannot be read: " + std::string(std::strerror(errno)));
   if (S_ISDIR(status.st_mode)) throw Error(Code::usage, path, "is a folder");
-  unpacked_ = unpacked(path);
+  if (S_ISREG(status.st_mode)) unpacked_ = unpacked(path);  // a pipe can be opened once only
   const std::string content = unpacked_ ? formatted("/proc/self/fd/{}", unpacked_.get()) : path;
   if (stat(content.c_str(), &status) == 0 && S_ISREG(status.st_mode))
     size_ = static_cast<std::uint64_t>(status.st_size);
