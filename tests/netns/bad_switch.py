@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from netns.cluster import Cluster
@@ -57,7 +57,8 @@ def put_in(cluster: Cluster, faults: Faults, seed: int = 0) -> Iterator[None]:
     for card in cards:
         link(at_switch, card, "nomaster")
     options = [f"--delay={faults.delay}", f"--loss={faults.loss}", f"--swap={faults.swap}", f"--seed={seed}"]
-    switch = subprocess.Popen([*at_switch, sys.executable, __file__, *options, *cards], stdout=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    switch = subprocess.Popen([*at_switch, sys.executable, __file__, *options, *cards], **pipes)
     try:
         assert switch.stdout is not None
         assert switch.stdout.readline() == "ready\n"
@@ -91,12 +92,16 @@ class Switch:
         self.waiting = list[tuple[float, int, socket.socket, bytes]]()  # by when they leave
         self.count = 0
 
-    def run(self) -> None:
-        """For ever."""
+    def run(self, owner: int) -> None:
+        """Until that descriptor is closed at its other end: nobody is left who would end this."""
         while True:
             left = max(0.0, self.waiting[0][0] - time.monotonic()) if self.waiting else None
-            for line in select.select(self.ports, [], [], left)[0]:
-                self.take(line)
+            ready = select.select([owner, *(line.fileno() for line in self.ports)], [], [], left)[0]
+            if owner in ready:
+                return
+            for line in self.ports:
+                if line.fileno() in ready:
+                    self.take(line)
             now = time.monotonic()
             while self.waiting and self.waiting[0][0] <= now:
                 _, _, to, packet = heapq.heappop(self.waiting)
@@ -133,7 +138,7 @@ def main() -> None:
     options = parser.parse_args()
     ports = [port(card) for card in options.cards]
     print("ready", flush=True)
-    Switch(ports, Faults(options.delay, options.loss, options.swap), options.seed).run()
+    Switch(ports, Faults(options.delay, options.loss, options.swap), options.seed).run(sys.stdin.fileno())
 
 
 if __name__ == "__main__":
