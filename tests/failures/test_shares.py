@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from failures.test_elastic import environment as of_the_job
+from failures.test_global_batch import result
 from python.harness import environment, has, jax_interpreter, tensorflow
 from support import hvdrun
 
@@ -36,12 +37,7 @@ def trained(folder: pathlib.Path, framework: str, ranks: int, *options: str, **e
     ours = of_the_job(folder, **env)
     ours["PYTHONPATH"] = ":".join([ours["PYTHONPATH"], *filter(None, [hvd.get("PYTHONPATH")])])
     done = hvdrun.run("-np", str(ranks), *options, "--python", python, str(SCRIPT), env={**hvd, **ours}, timeout=240)
-    assert done.returncode == 0, done.stderr + done.stdout
-    lines = [line for line in done.stdout.splitlines() if '{"losses"' in line]
-    assert len(lines) == 1, done.stdout
-    found: dict[str, Any] = json.loads(lines[0][lines[0].index("{") :])
-    assert len(found["losses"]) == STEPS
-    return found
+    return result(done, STEPS)
 
 
 @cache
