@@ -137,10 +137,21 @@ class Cluster:
     def run(
         self, host: str, argv: Sequence[str], *, timeout: float = 120.0, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `argv` on the host to its end; text, captured.  Raises subprocess.TimeoutExpired after `timeout`."""
-        command = self.command(host, argv, options.pop("env", None), options.pop("cwd", "/tmp"))
+        """Runs `argv` on the host to its end; text, captured.
+
+        After `timeout` it is ended, and the test fails with what it has said: of a job that hangs, which ranks and where.
+        """
         options.setdefault("stdin", subprocess.DEVNULL)
-        return subprocess.run(command, timeout=timeout, capture_output=True, text=True, **options)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with self.popen(host, argv, **pipes, **options) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                out, err = process.communicate(timeout=timeout)
+                return subprocess.CompletedProcess(argv, process.returncode, out, err)
+            self.signal(process, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                out, err = process.communicate(timeout=20)
+                raise AssertionError(f"not ended after {timeout} s: {argv}\n{out}{err}")
+            raise AssertionError(f"not ended after {timeout} s, nor 20 s after a SIGTERM: {argv}")
 
     @staticmethod
     def signal(process: subprocess.Popen[Any], number: int) -> None:

@@ -1,4 +1,4 @@
-"""The program that ranks run: in_ranks.py FILE... calls the check_* functions of the files in order.
+"""The program that ranks run: in_ranks.py FILE... [--after CHECK] calls the check_* functions of the files in order.
 
 A line per check and rank: MARK and JSON [rank, file.name, traceback or null, why it was skipped or null].  A check that
 fails on one rank may leave the others waiting in a collective, and every later one out of step: the rank ends with an
@@ -21,11 +21,17 @@ LIMIT_SECONDS = 100
 
 def main() -> None:
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("HVD_RANK", "0")))
-    checks = ((Path(file).stem, *item) for file in sys.argv[1:] for item in runpy.run_path(file).items())
+    files, after = sys.argv[1:], ""
+    if "--after" in files:
+        *files, _, after = files
+    checks = ((Path(file).stem, *item) for file in files for item in runpy.run_path(file).items())
     faulthandler.enable()
     faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
     for stem, name, function in checks:
         if not name.startswith("check_"):
+            continue
+        if after:
+            after = "" if after == f"{stem}.{name}" else after
             continue
         text, skipped = None, None
         try:

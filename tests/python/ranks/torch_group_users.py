@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import time
 
 import torch
 import torch.distributed as dist
@@ -118,6 +119,33 @@ def check_callbacks_that_wait():
     futures = [begin(3) for _ in range(4)]
     found = [future.wait() for future in futures]
     assert all(value.tolist() == [6.0 * SIZE] * 2 for value in found), found
+
+
+def check_callbacks_inside_of_then():
+    """On one rank the callback runs inside of then(), and its program waits; the other one's has gone on meanwhile."""
+
+    def begin():
+        return dist.all_reduce(torch.ones(2), async_op=True).get_future()
+
+    if RANK == 1:
+        time.sleep(0.2)
+    first = begin()
+    if RANK == 1:
+        first.wait()
+    following = first.then(lambda done: done.value()[0] + sum(begin().wait()[0] for _ in range(3)))
+    others = [begin() for _ in range(3)]
+    assert following.wait().tolist() == [4.0 * SIZE] * 2
+    assert all(future.wait()[0].tolist() == [SIZE] * 2 for future in others)
+
+
+def check_message_that_comes_last():
+    """Nothing waits behind a receive."""
+    message = torch.zeros(2)
+    received = dist.irecv(message, (RANK - 1) % SIZE).get_future()
+    dist.all_reduce(torch.ones(2), async_op=True).get_future().wait()
+    dist.send(torch.full((2,), float(RANK)), (RANK + 1) % SIZE)
+    received.wait()
+    assert message.tolist() == [(RANK - 1) % SIZE] * 2
 
 
 def check_ddp_sparse_gradients():

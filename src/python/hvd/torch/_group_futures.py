@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Hashable, Iterator
 from typing import Any, Callable, Protocol
 
 import torch
@@ -75,53 +75,80 @@ class Awaited(Protocol):
 
 
 class FutureFiller:
-    """Completes futures in the order in which they were asked for.
+    """Completes futures, each line's in the order in which they were asked for.
 
-    One thread does it, as long as the callbacks come back at once.  One may also wait for another future: that is completed
-    by a second thread, and so on; some thread is always free.
+    A line is what one caller has begun: the program, or one callback.  No line waits for another.  On this rank the program
+    may have begun its next operation, while on another one it is still in a callback, inside of then(): then that operation
+    ends only after those of the callback, whose futures this rank must complete first.
+
+    Some thread is always free, as a future's callback may wait for another future.
     """
 
     def __init__(self) -> None:
-        self._works: queue.SimpleQueue[Awaited | None] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._lines: dict[Hashable, deque[Awaited]] = {}
+        self._unattended: deque[Hashable] = deque()  # lines that no thread waits for
         self._threads: list[threading.Thread] = []
-        self._inside = 0  # threads that are in callbacks
-        self._lock = threading.Lock()
+        self._free = 0  # threads without a line
+        self._leaving = False
         self.ending = False  # the process
 
-    def add(self, work: Awaited) -> None:
-        self._works.put(work)
-        with self._lock:
-            self._keep_one_free()
+    def add(self, work: Awaited, line: Hashable) -> None:
+        with self._changed:
+            if line in self._lines:
+                self._lines[line].append(work)
+                return
+            self._lines[line] = deque([work])
+            self._offer(line)
 
-    def _keep_one_free(self) -> None:
-        if len(self._threads) > self._inside or self.ending:
+    def _offer(self, line: Hashable) -> None:
+        """To a free thread, or a new one.  Under the lock."""
+        self._unattended.append(line)
+        if self._free >= len(self._unattended) or self._leaving:
+            self._changed.notify()
             return
         if not self._threads:
             atexit.register(self._end)
         thread = threading.Thread(target=self._run, name="hvd c10d", daemon=True)
         self._threads.append(thread)
+        self._free += 1
         thread.start()
 
     def _end(self) -> None:
         # A thread that is inside torch when the interpreter ends would end the process with an error.  One that still
         # waits for an operation is inside the runtime: it may stay.
         limit = time.monotonic() + _END_SECONDS
-        for _ in self._threads:
-            self._works.put(None)
+        with self._changed:
+            self._leaving = True
+            self._changed.notify_all()
         for thread in self._threads:
             thread.join(max(0.0, limit - time.monotonic()))
         self.ending = True
 
     def _run(self) -> None:
-        while work := self._works.get():
+        while (line := self._next_line()) is not None:
+            work = self._lines[line].popleft()
             error = work.await_end()
-            with self._lock:
-                self._inside += 1
-                if not self._works.empty():
-                    self._keep_one_free()
+            self._hand_on(line)
             work.fill_future(error)
-            with self._lock:
-                self._inside -= 1
+            with self._changed:
+                self._free += 1
+
+    def _next_line(self) -> Hashable | None:
+        with self._changed:
+            while not self._unattended:
+                if self._leaving:
+                    return None
+                self._changed.wait()
+            self._free -= 1
+            return self._unattended.popleft()
+
+    def _hand_on(self, line: Hashable) -> None:
+        with self._changed:
+            if self._lines[line]:
+                self._offer(line)
+            else:
+                del self._lines[line]
 
 
 filler = FutureFiller()

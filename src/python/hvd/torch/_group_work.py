@@ -69,6 +69,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     _future: Any = None
     _record: Any = None
     _name = b""  # a message has none: it is no call of all ranks
+    _caller = b""  # the callback that has made it
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class GroupWork(_Work):  # type: ignore[misc]
                 _forget_ended()
             under_way[handles[0]] = self
             self._name = names_of_new.pop(handles[0], b"")
+            self._caller = caller()
         else:
             self._ended = True
 
@@ -145,7 +147,7 @@ class GroupWork(_Work):  # type: ignore[misc]
                 self.fill_future(self._error)
             else:
                 _native.part_begin(_native.PART_FUTURE)
-                filler.add(self)
+                filler.add(self, self._caller if self._name else self)
         return self._future
 
     # ----
