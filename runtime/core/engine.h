@@ -97,7 +97,7 @@ class Engine {
   bool drive(const Operation* op, bool& moved);
   bool step();
   bool step(ProcessSet& set, ProcessSet::StepLimit limit = ProcessSet::StepLimit::all);
-  bool busy() const;
+  bool busy();
   void change(SetChange& change);
   void listen();
   void run();

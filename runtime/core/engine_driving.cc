@@ -40,8 +40,9 @@ bool Engine::step() {
   return moved;
 }
 
-bool Engine::busy() const {
-  return std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->busy(); });
+/// Of encrypted tensors the end may still be here when their operation is over.
+bool Engine::busy() {
+  return std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->busy(); }) || transport_->flush();
 }
 
 /// False when somebody else drives.  @p op: what the caller waits for; other sets get their turn less often.
@@ -54,6 +55,7 @@ bool Engine::drive(const Operation* op, bool& moved) {
     moved = step();
   else if (!op->done())  // else its set may be gone
     moved = step(*op->of_set);
+  if (!moved) transport_->flush();
   return true;
 }
 

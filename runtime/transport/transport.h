@@ -92,6 +92,9 @@ class Transport {
     (void)ns;
     return false;
   }
+  /// Sends what the network has had no room for.  True where some of it is left, which may be of a send whose ticket is
+  /// done: somebody must call this again, nap() tells when.
+  virtual bool flush() { return false; }
   /// @}
   /// Ranks that are gone, as far as the transport has seen.
   virtual std::vector<LostPeer> lost() const { return {}; }

@@ -47,6 +47,19 @@ for step in range(2):
 assert weight.abs().max() > 0
 print("well", flush=True)
 """
+# Rank 1 sends, and then waits for nothing that it takes part in: rank 3 comes late to the sum.
+ONE_BY_ONE = """
+import time
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+for round in range(20):
+    sent = hvd.broadcast(np.full(200_000, hvd.rank(), np.float64), 1, name="sent")
+    assert np.all(sent == 1)
+    time.sleep(0.01)
+    hvd.allreduce(np.ones(1, np.float32), op=hvd.Sum, name="sum")
+print("well", flush=True)
+"""
 WORDS = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "object", "gradient")
 
 
@@ -84,6 +97,20 @@ def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
     done = run(three_hosts, hosts, SUMS, "--encrypt-tensors")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("well") == sum(int(n) for n in re.findall(r":(\d)", hosts)), done.stdout + done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_the_end_of_a_message_leaves(two_hosts: Cluster) -> None:
+    """Where the kernel takes little at once, the end of what a rank has encrypted is still its own when its operation is
+    over: it leaves, though that rank has nothing more to do and leads nobody."""
+    for host in two_hosts.names:
+        two_hosts.run(host, ["sysctl", "-qw", "net.ipv4.tcp_wmem=4096 16384 16384"])
+    try:
+        done = run(two_hosts, "alpha:2,beta:2", ONE_BY_ONE, "--encrypt-tensors")
+    finally:
+        for host in two_hosts.names:
+            two_hosts.run(host, ["sysctl", "-qw", "net.ipv4.tcp_wmem=4096 16384 4194304"])
+    assert done.returncode == 0 and done.stdout.count("well") == 4, done.stdout + done.stderr
 
 
 UNLIKE = "import os\nos.environ['HVD_ENCRYPT_TENSORS'] = os.environ['HOROVOD_RANK']\nimport hvd.numpy as hvd\nhvd.init()"

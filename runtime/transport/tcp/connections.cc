@@ -89,6 +89,7 @@ void Connections::lose(int rank, const std::string& why) {
 
 void Connections::take_down(Link& link) {
   lanes_.erase(link.lane->fd());
+  full_ -= link.lane->watches_out ? 1 : 0;
   user_.lane_ended(*link.lane);
   ended_.push_back(std::move(link.lane));
 }
@@ -130,6 +131,7 @@ void Connections::watch(Lane& lane) {
   const bool out = !lane.idle();
   if (out == lane.watches_out) return;
   lane.watches_out = out;
+  full_ += out ? 1 : -1;
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN | (out ? EPOLLOUT : 0u)) != 0) end(lane, errno);
 }
 
@@ -209,6 +211,11 @@ void Connections::progress() {
   }
   maker_.step_all();
   ended_.clear();
+}
+
+bool Connections::flush() {
+  if (full_ > 0) progress();
+  return full_ > 0;
 }
 
 void Connections::nap(std::int64_t ns) {

@@ -64,6 +64,9 @@ class Connections final : private CallUser {
   /// Of a frame that is arriving and that @p drops: its bytes go nowhere.
   void drop_arriving(int peer, const std::function<bool(const FrameHeader&)>& drops);
 
+  /// As Transport::flush.
+  bool flush();
+
   /// As Mesh has them.
   std::vector<LostPeer> lost() const;
   std::vector<LostPeer> silent() const;
@@ -122,6 +125,7 @@ class Connections final : private CallUser {
   ConnectionMaker maker_;
   std::vector<std::unique_ptr<Peer>> peers_;  ///< [size]; nullptr: never spoken to
   std::unordered_map<int, Lane*> lanes_;      ///< by descriptor
+  int full_ = 0;                              ///< lanes whose network has no room for what they have
   std::vector<std::unique_ptr<Lane>> ended_;  ///< until nobody is within them
   std::int64_t moved_ns_ = 0;
   bool revoked_ = false;

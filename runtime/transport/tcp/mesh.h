@@ -50,6 +50,8 @@ class Mesh final : public ConnectionUser {
 
   /// Moves what can be moved.
   void progress();
+  /// As Transport::flush.
+  bool flush() { return connections_.flush(); }
   /// Readable when there is something to move.
   int fd() const { return connections_.fd(); }
   /// Sleeps until then, at most so long.

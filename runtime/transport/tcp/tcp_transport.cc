@@ -107,6 +107,7 @@ class TcpTransport final : public Transport {
     mesh().nap(ns);
     return true;
   }
+  bool flush() override { return mesh().flush(); }
   std::vector<LostPeer> lost() const override { return world_->mesh.lost(); }
   std::string revoked() const override { return world_->mesh.revoked(); }
   std::vector<LostPeer> silent() const override { return world_->mesh.silent(); }
