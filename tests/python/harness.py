@@ -126,16 +126,14 @@ def _outcomes(
     found: dict[str, Outcome] = {}
     left, after = list(names), list[str]()
     for _ in range(2):
-        done = run_ranks(
-            HERE / "in_ranks.py", *files, *after, ranks=ranks, interpreter=interpreter, timeout=limit, **dict(env)
-        )
+        done = run_ranks(HERE / "in_ranks.py", *files, *after, ranks=ranks, interpreter=interpreter, timeout=limit, **dict(env))
         new = {name: Outcome(done.stdout) for name in left}
         for line in done.stdout.splitlines():
             if MARK in line:
                 rank, name, *outcome = json.loads(line[line.index(MARK) + len(MARK) :])
                 new[name].ranks.append([rank, *outcome])
-        well = takewhile(lambda name: new[name].is_good(ranks), left)
-        begun = left[: len(list(well)) + 1]  # the last one ended the launch, or all were good
+        well = sum(1 for _ in takewhile(lambda outcome: outcome.is_good(ranks), new.values()))
+        begun = left[: well + 1]  # the last one ended the launch, or all were good
         found |= {name: new[name] for name in begun}
         left = left[len(begun) :]
         after = ["--after", begun[-1]]
