@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from netns import bad_switch  # noqa: E402
-from netns.cluster import Cluster  # noqa: E402
+from netns.cluster import Cluster, NotEnded  # noqa: E402
 
 ROWS = ["4B", "sweep", "1MiB", "8MiB", "64MiB", "64MiB-registered", "200x4KB", "160x640KB"]
 CONTENDERS = {
@@ -145,7 +145,7 @@ class Bench:
         """The output of a command on the first host; empty where it failed, which is told once."""
         try:
             done = self.cluster.run("alpha", argv, timeout=300, env={"OMP_NUM_THREADS": "1"})
-        except subprocess.TimeoutExpired:
+        except NotEnded:
             self.failures[f"{what}: no end within 300 s"] = None
             return ""
         if "FIGURES " in done.stdout:

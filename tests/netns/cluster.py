@@ -62,6 +62,10 @@ class Program(subprocess.Popen[Any]):
         super().__exit__(kind, value, traceback)
 
 
+class NotEnded(AssertionError):
+    """A program on a host has not ended in time; with what it has said."""
+
+
 class Cluster:
     """Hosts alpha, beta and (with hosts=3) gamma, at 10.77.0.1, .2, .3.
 
@@ -139,7 +143,7 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Runs `argv` on the host to its end; text, captured.
 
-        After `timeout` it is ended, and the test fails with what it has said: of a job that hangs, which ranks and where.
+        After `timeout` it is ended, and NotEnded raised with what it has said: of a job that hangs, which ranks and where.
         """
         options.setdefault("stdin", subprocess.DEVNULL)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -150,8 +154,8 @@ class Cluster:
             self.signal(process, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 out, err = process.communicate(timeout=20)
-                raise AssertionError(f"not ended after {timeout} s: {argv}\n{out}{err}")
-            raise AssertionError(f"not ended after {timeout} s, nor 20 s after a SIGTERM: {argv}")
+                raise NotEnded(f"not ended after {timeout} s: {argv}\n{out}{err}")
+            raise NotEnded(f"not ended after {timeout} s, nor 20 s after a SIGTERM: {argv}")
 
     @staticmethod
     def signal(process: subprocess.Popen[Any], number: int) -> None:
