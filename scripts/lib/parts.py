@@ -159,7 +159,7 @@ def configure_tsan(context: Context) -> pathlib.Path | None:
 # launcher need not be compiled for it.
 WITHOUT_THREADS = (
     *("base", "launcher", "placement", "pmix", "fuzz parsers"),
-    *("unit simulate", "unit exchange", "unit elastic", "unit elastic planted"),
+    *("unit simulate", "unit exchange", "unit elastic", "unit elastic planted", "unit elastic recovery"),
 )
 # Ranks that are processes: one rank's threads wait for each other through the memory of another, which it cannot follow.
 RANKS_ARE_PROCESSES = ("unit revocation",)

@@ -2,9 +2,11 @@
 /// and faults of a seed.
 ///
 /// A seed draws hosts, limits, when ranks are killed (also while others recover, or come in), and how hosts change.  In
-/// the end all must train again, as many as there are to be, and no committed step may be lost.
+/// the end all must train again, as many as there are to be, and no committed step may be lost.  Every hundredth seed
+/// has 32 or 64 slots.
 ///
 ///     hvd-elastic [SEEDS] [FIRST]     --plant: that it finds each of the bugs it can plant
+///                                     --recovery: what going on without one of 2 to 64 ranks takes; 1 where it grows
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +34,19 @@ constexpr int num_bugs = 4;
 
 constexpr double fault_seconds = 6, most_seconds = 120;
 
+/// Slots of all hosts together, and of one.
+struct Shape {
+  int slots = 0, of_host = 2;
+  int hosts() const { return slots / of_host; }
+};
+
+/// From a rank's death to the next step of the others.
+struct Recovery {
+  double seconds = 0;
+  int received = 0,
+      sent = 0;  ///< by hvdrun: what ranks say; what it tells daemons, one message for all ranks of a host
+};
+
 struct SimRank {
   int host = 0;
   bool alive = true, has_state = false, told = false, told_to_stop = false, is_known_dead = false;
@@ -47,27 +62,20 @@ struct SimWorld {
 
 class Simulation {
  public:
-  Simulation(unsigned seed, Bug bug) : bug_(bug), random_(seed) {
-    const int num_hosts = 1 + below(3);
-    for (int h = 0; h < num_hosts; ++h) all_hosts_.push_back({std::string(1, static_cast<char>('a' + h)), 2});
-    const int slots = 2 * num_hosts, ranks = std::max(2, 1 + below(slots));
+  Simulation(unsigned seed, Bug bug) : bug_(bug), random_(seed), shape_(draw_shape(seed)) {
+    const int ranks = std::max(2, 1 + below(shape_.slots));
     limits_.least = 1 + below(2);
-    limits_.most = ranks + below(slots - ranks + 1);
+    limits_.most = ranks + below(shape_.slots - ranks + 1);
     limits_.spares = below(3) == 0;
-    std::vector<ElasticWorker> workers;
-    std::vector<int> host_of;
-    for (int r = 0; r < ranks; ++r) {
-      host_of.push_back(r / 2);
-      workers.push_back({r, {all_hosts_[static_cast<std::size_t>(r / 2)].name, r % 2}, WorkerStage::starting});
-      ranks_[r].host = r / 2;
-      ranks_[r].has_state = true;
-    }
-    job_.emplace(ElasticLimits{limits_, 600, {}}, workers, all_hosts_, SlotHistory({{0, 0}}));
-    hub_.emplace(host_of);
-    hub_->hold_strangers();
-    for (int r = 0; r < ranks; ++r) after(unit() * 0.3, [this, r] { join(r); });
+    begin(ranks);
     draw_faults();
-    after(0.05, [this] { turn(); });
+  }
+
+  /// A rank in each slot; one of them dies.
+  Simulation(unsigned seed, Shape shape) : bug_(Bug::none), random_(seed), shape_(shape) {
+    limits_.most = shape.slots;
+    begin(shape.slots);
+    after(1, [this] { strike(); });
   }
 
   /// Empty: all is well.
@@ -82,6 +90,18 @@ class Simulation {
     return wrong_;
   }
 
+  /// Of the second kind of simulation.  Where a step does not come, it takes most_seconds.
+  Recovery recover() {
+    while (now_ < most_seconds && wrong_.empty() && !(struck_at_ && trained_ > struck_in_)) {
+      const Event next = events_.top();
+      events_.pop();
+      now_ = next.at;
+      next.call();
+    }
+    cost_.seconds = wrong_.empty() ? now_ - struck_at_.value_or(0) : most_seconds;
+    return cost_;
+  }
+
  private:
   struct Event {
     double at;
@@ -89,6 +109,31 @@ class Simulation {
     std::function<void()> call;
     bool operator<(const Event& o) const { return std::tie(o.at, o.number) < std::tie(at, number); }
   };
+
+  Shape draw_shape(unsigned seed) {
+    if (seed % 100 != 99) return {2 * (1 + below(3))};
+    return below(2) ? Shape{32, 4} : Shape{64, 8};
+  }
+
+  void begin(int ranks) {
+    for (int h = 0; h < shape_.hosts(); ++h)
+      all_hosts_.push_back({std::string(1, static_cast<char>('a' + h)), shape_.of_host});
+    std::vector<ElasticWorker> workers;
+    std::vector<int> host_of;
+    for (int r = 0; r < ranks; ++r) {
+      const int host = r / shape_.of_host;
+      host_of.push_back(host);
+      workers.push_back(
+          {r, {all_hosts_[static_cast<std::size_t>(host)].name, r % shape_.of_host}, WorkerStage::starting});
+      ranks_[r].host = host;
+      ranks_[r].has_state = true;
+    }
+    job_.emplace(ElasticLimits{limits_, 600, {}}, workers, all_hosts_, SlotHistory({{0, 0}}));
+    hub_.emplace(host_of);
+    hub_->hold_strangers();
+    for (int r = 0; r < ranks; ++r) after(unit() * 0.3, [this, r] { join(r); });
+    after(0.05, [this] { turn(); });
+  }
 
   int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
   double unit() { return static_cast<double>(random_() % 1000000) / 1e6; }
@@ -126,7 +171,7 @@ class Simulation {
   void change_hosts() {
     std::vector<ElasticHost> hosts;
     for (const ElasticHost& h : all_hosts_)
-      if (below(3) > 0) hosts.push_back({h.name, below(3)});
+      if (below(3) > 0) hosts.push_back({h.name, below(shape_.of_host + 1)});
     job_->hosts_are(hosts);
   }
 
@@ -141,7 +186,11 @@ class Simulation {
       }
     if (living.empty()) return;
     const int victim = living[static_cast<std::size_t>(below(static_cast<int>(living.size())))];
-    if (started_ && (holders > 1 || !ranks_[victim].has_state)) end(victim, wire::Cause::signalled);
+    if (!started_ || (holders <= 1 && ranks_[victim].has_state)) return;
+    struck_at_ = now_;
+    struck_in_ = trained_;
+    cost_ = {};
+    end(victim, wire::Cause::signalled);
   }
 
   void end(int number, wire::Cause cause) {
@@ -210,10 +259,12 @@ class Simulation {
   }
 
   void send(const MeetingHub::Answers& answers) {
-    for (const MeetingAnswer& answer : answers)
+    for (const MeetingAnswer& answer : answers) {
+      cost_.sent += static_cast<int>(answer.hosts.size());
       for (const auto& m : answer.message.members)
         down(m.rank,
              [this, number = m.rank, token = m.token, message = answer.message] { hear(number, token, message); });
+    }
   }
 
   void down(int number, std::function<void()> call) {
@@ -235,6 +286,7 @@ class Simulation {
     r.up_free = std::max(r.up_free, now_ + 0.0002 + unit() * 0.01);
     after(r.up_free - now_, [this, number, token] {
       if (ranks_[number].is_known_dead) return;
+      ++cost_.received;
       job_->waits(number, now_);
       Message m{.kind = Message::Kind::join, .rank = number, .token = token};
       take(hub_->receive(ranks_[number].host, m));
@@ -298,12 +350,13 @@ class Simulation {
   bool is_well() {
     if (!is_quiet_ || trained_ == 0 || now_ < fault_seconds + 2) return false;
     const SimWorld& w = worlds_.at(trained_);
-    const std::size_t wanted = std::min(static_cast<std::size_t>(*limits_.most), 2 * all_hosts_.size());
+    const std::size_t wanted = static_cast<std::size_t>(std::min(*limits_.most, shape_.slots));
     return w.synced && is_whole(trained_) && w.members.size() == wanted && !ranks_[w.members[0]].told;
   }
 
   const Bug bug_;
   std::mt19937 random_;
+  const Shape shape_;
   std::vector<ElasticHost> all_hosts_;
   WorldLimits limits_;
   std::optional<ElasticJob> job_;
@@ -315,6 +368,9 @@ class Simulation {
   std::priority_queue<Event> events_;
   std::uint64_t num_events_ = 0, trained_ = 0;
   double now_ = 0;
+  std::optional<double> struck_at_;  ///< the last death, and the world that trained then
+  std::uint64_t struck_in_ = 0;
+  Recovery cost_;
   bool started_ = false, is_quiet_ = false;
   std::string wrong_;
 };
@@ -324,6 +380,26 @@ long first_wrong(long seeds, long first, Bug bug, std::string* why) {
   for (long seed = first; seed < first + seeds; ++seed)
     if (*why = Simulation(static_cast<unsigned>(seed), bug).run(); !why->empty()) return seed;
   return -1;
+}
+
+/// The table of what recoveries take; false where it grows with the ranks, but for a message each.
+bool show_recoveries() {
+  std::printf("ranks  hosts  deaths  next step after: median  longest   received, sent by hvdrun\n");
+  double first = 0;
+  bool good = true;
+  for (const Shape shape : {Shape{2, 1}, {4, 2}, {8, 4}, {16, 8}, {32, 4}, {64, 8}}) {
+    std::vector<Recovery> all;
+    for (unsigned seed = 0; seed < 100; ++seed) all.push_back(Simulation(seed, shape).recover());
+    std::sort(all.begin(), all.end(), [](const Recovery& a, const Recovery& b) { return a.seconds < b.seconds; });
+    const double median = all[all.size() / 2].seconds, longest = all.back().seconds;
+    int received = 0, sent = 0;
+    for (const Recovery& one : all) received = std::max(received, one.received), sent = std::max(sent, one.sent);
+    std::printf("%5d %6d %7zu %21.3f s %7.3f s %10d %6d\n", shape.slots, shape.hosts(), all.size(), median, longest,
+                received, sent);
+    first = first > 0 ? first : median;
+    good &= longest < 0.5 && median < 2 * first && received <= shape.slots && sent <= 3 * shape.hosts();
+  }
+  return good;
 }
 
 }  // namespace
@@ -340,6 +416,7 @@ int main(int argc, char** argv) {
     }
     return missed != 0;
   }
+  if (argc > 1 && std::string(argv[1]) == "--recovery") return !show_recoveries();
   const long seeds = argc > 1 ? std::atol(argv[1]) : 2000, first = argc > 2 ? std::atol(argv[2]) : 0;
   const long seed = first_wrong(seeds, first, Bug::none, &why);
   if (seed < 0) std::printf("%ld seeds, all well\n", seeds);
