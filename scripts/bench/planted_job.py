@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import pathlib
 import subprocess
 import sys
@@ -18,35 +17,24 @@ from collections.abc import Iterator
 
 import planted_machine
 import torch
+from planted_cause import BATCH, CAUSE, ROWS, STEPS, planted
+from planted_training import Samples, model_and_optimizer, work
 
 import hvd.torch as hvd
 
-CAUSE, WHO, STEPS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-BATCH = 16
 RUBBISH: list[list[int]] = []
 STATE = torch.ones(40_000_000 if CAUSE == "torch.save" else 1)
 
 
-def planted(cause: str) -> bool:
-    """Whether this rank has that cause."""
-    return cause == CAUSE and WHO in (-1, int(os.environ["HOROVOD_RANK"]))
-
-
-class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Made-up rows, slowly read where that is the cause."""
-
-    def __len__(self) -> int:
-        return BATCH * (STEPS + 1)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        first = index % BATCH == 0
-        if (planted("input sleeps") or planted("a slow worker reads")) and first:
-            time.sleep(0.02)
-        if planted("input stalls now and then") and index % (10 * BATCH) == 0:
-            time.sleep(0.2)
-        if planted("input computes"):
-            torch.linalg.svd(torch.ones(64, 64))
-        return torch.ones(256)
+def read(index: int) -> None:
+    """A row, slowly where that is the cause."""
+    first = index % BATCH == 0
+    if (planted("input sleeps") or planted("a slow worker reads")) and first:
+        time.sleep(0.02)
+    if planted("input stalls now and then") and index % (10 * BATCH) == 0:
+        time.sleep(0.2)
+    if planted("input computes"):
+        torch.linalg.svd(torch.ones(64, 64))
 
 
 class Disturbance:
@@ -105,18 +93,12 @@ def beside() -> Iterator[None]:
 
 def train(disturb: Disturbance) -> None:
     """STEPS steps."""
-    layers = [torch.nn.Linear(256, 640), torch.nn.ReLU(), torch.nn.Linear(640, 640), torch.nn.ReLU(), torch.nn.Linear(640, 8)]
-    model = torch.nn.Sequential(*layers)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.001), named_parameters=model.named_parameters()
-    )
-    work = torch.ones(160, 160)
+    model, optimizer = model_and_optimizer()
     workers = 1 if CAUSE == "a slow worker reads" else 0
-    for step, batch in enumerate(torch.utils.data.DataLoader(Samples(), batch_size=BATCH, num_workers=workers)):
+    for step, batch in enumerate(torch.utils.data.DataLoader(Samples(ROWS, read), batch_size=BATCH, num_workers=workers)):
         if step == STEPS:
             break
-        for _ in range(30 * (2 if planted("twice the work") else 1)):
-            work = (work @ work).clamp(0, 1)
+        work(60 if planted("twice the work") else 30)
         optimizer.zero_grad()
         model(batch).sum().backward()
         disturb(step)

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy
 import torch
+from planted_cause import BATCH, CAUSE, ROWS, STEPS, planted
+from planted_training import Samples, model_and_optimizer, work
 
 import hvd.torch as hvd
 
-CAUSE, WHO, STEPS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-BATCH = 16
 LINE = b"x" * 4096
 SLOW_READER = "import sys, time\nwhile sys.stdin.buffer.read(16384): time.sleep(0.01)"
 HOLDER = """
@@ -38,25 +38,14 @@ with open(sys.argv[1], "w") as file:
 """
 
 
-def planted(cause: str) -> bool:
-    """Whether this rank has that cause."""
-    return cause == CAUSE and WHO in (-1, int(os.environ["HOROVOD_RANK"]))
-
-
-class Samples(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Rows that have to be read and changed, as long as that takes."""
-
-    def __len__(self) -> int:
-        return BATCH * (STEPS + 1)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if CAUSE == "fewer workers than the others" and index % BATCH == 0:
-            time.sleep(0.02)
-        if planted("augmentation that grows"):
-            end = time.perf_counter() + 1e-3 * index / len(self)
-            while time.perf_counter() < end:
-                pass
-        return torch.ones(256)
+def read(index: int) -> None:
+    """A row, which has to be changed, as long as that takes."""
+    if CAUSE == "fewer workers than the others" and index % BATCH == 0:
+        time.sleep(0.02)
+    if planted("augmentation that grows"):
+        end = time.perf_counter() + 1e-3 * index / ROWS
+        while time.perf_counter() < end:
+            pass
 
 
 class Nuisance:
@@ -116,13 +105,6 @@ class Nuisance:
             torch.ones(24_000_000)
 
 
-def work(times: int) -> None:
-    """Some 0.15 ms each."""
-    x = torch.ones(160, 160)
-    for _ in range(times):
-        x = (x @ x).clamp(0, 1)
-
-
 def batches() -> Iterator[torch.Tensor]:
     """By a loader, or by a generator of the program's own."""
     if CAUSE == "a generator of its own":
@@ -133,18 +115,14 @@ def batches() -> Iterator[torch.Tensor]:
     workers = 0
     if CAUSE == "fewer workers than the others":
         workers = 1 if planted(CAUSE) else 8
-    yield from torch.utils.data.DataLoader(Samples(), batch_size=BATCH, num_workers=workers)
+    yield from torch.utils.data.DataLoader(Samples(ROWS, read), batch_size=BATCH, num_workers=workers)
 
 
 def train(nuisance: Nuisance) -> None:
     """STEPS steps."""
-    layers = [torch.nn.Linear(256, 640), torch.nn.ReLU(), torch.nn.Linear(640, 640), torch.nn.ReLU(), torch.nn.Linear(640, 8)]
-    model = torch.nn.Sequential(*layers)
+    model, optimizer = model_and_optimizer()
     if planted("a hook that sleeps"):
-        layers[2].register_full_backward_hook(lambda *_: time.sleep(0.01))
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.001), named_parameters=model.named_parameters()
-    )
+        model[2].register_full_backward_hook(lambda *_: time.sleep(0.01))
     alike = torch.nn.Linear(256, 2000)  # not the optimizer's
     for step, batch in enumerate(batches()):
         if step == STEPS:

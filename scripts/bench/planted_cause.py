@@ -1,0 +1,15 @@
+"""What the jobs of scripts/bench/planted.py were told, CAUSE RANK STEPS; RANK -1: all ranks have that cause."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+CAUSE, WHO, STEPS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+BATCH = 16
+ROWS = BATCH * (STEPS + 1)
+
+
+def planted(cause: str) -> bool:
+    """Whether this rank has that cause."""
+    return cause == CAUSE and WHO in (-1, int(os.environ["HOROVOD_RANK"]))
