@@ -45,7 +45,7 @@ def micro_batch(weights: Floats, samples: list[int]) -> tuple[float, Floats]:
     for sample in samples:
         waves = np.sin(weights * (sample + 1) + np.arange(WEIGHTS))
         gradient += waves / 3
-        loss += float(np.dot(waves, weights)) / 7
+        loss += float((waves * weights).sum()) / 7  # not of BLAS, which an environment may change
     return loss, gradient
 
 
