@@ -19,6 +19,10 @@ ENTRY = ["begin", "before the meeting", "in the meeting", "after the meeting", "
 ENTRY += ["after sync", "step", "kept"]
 DISCOVERIES = {"fails": "exit 3", "prints garbage": "echo 'loc al:x:y'", "drops every host": ":"}
 SLOTS_HERE, SLOTS_A_HOST = 6, 2
+NO_MEMORY = "MemoryError: Unable to allocate 64.0 MiB"  # of a rank whose memory is full at a commit
+FLAPS = 4  # of a cable, together shorter than what ends a connection
+RATES = ["5mbit", "20mbit", "100mbit"]  # of a slow card
+SLOW = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "burst", "32k", "latency", "50ms"]
 
 
 @dataclasses.dataclass
@@ -93,8 +97,10 @@ class Faults:
             # Who dies between two worlds, after a commit, takes nothing with it.
             assert row.noticed >= 0 or row.lost == 0 or not name.startswith("kill"), "nobody went back to its last commit"
             assert row.lost <= self.commit, f"{row.lost} steps are lost, and there is a commit every {self.commit}"
-        if name.startswith(("term", "hosts")):
+        if name.startswith(("term", "hosts", "flapping")):
             assert row.lost == 0, f"{row.lost} steps are lost"
+        if name.startswith("flapping"):
+            assert row.noticed < 0, "ranks went back to their last commit"
 
     # ---- what is done
 
@@ -215,6 +221,50 @@ class Faults:
         self.job.begun = time.monotonic()
         self.over([])
 
+    def full_memory(self, workers: list[int], detail: str) -> None:
+        """There is no room for the next copy of the state: the rank ends with an error that says so, and the others go on."""
+        victims = self.pick(workers)
+        order = self.job.order("full memory", "fill", [worker for worker in self._known() if worker not in victims])
+        self.job.wait(lambda: self.job.taken(order), "a commit")
+        self.job.withdraw(order)
+        self.over(self.job.taken(order))
+
+    # ---- hosts that are not well
+
+    def _host(self, workers: list[int]) -> str:
+        return self.dice.choice(sorted(self._hosts_with(workers)))
+
+    def _on_host(self, host: str, *argv: str) -> None:
+        done = self.job.place.cluster.run(host, argv, timeout=10)
+        assert done.returncode == 0, f"{argv}: {done.stderr}"
+
+    def flap(self, workers: list[int], detail: str) -> None:
+        """A host's cable is pulled and put back, again and again: nobody is lost, and no step."""
+        cable, host = self.job.place.cluster.cable, self._host(workers)
+        for _ in range(self.dice.randint(2, FLAPS)):
+            cable(host, "down")
+            time.sleep(self.dice.uniform(0.1, 1.0))
+            cable(host, "up")
+            time.sleep(self.dice.uniform(0.05, 0.4))
+        self.job.wait_for_step(time.monotonic(), lambda there: set(workers) <= set(there), "a step of all")
+
+    def slow_link(self, workers: list[int], detail: str) -> None:
+        """A rank dies while what a host sends is slow."""
+        host = self._host(workers)
+        self._on_host(host, *SLOW, "rate", detail)
+        time.sleep(self.dice.uniform(0, 0.5))
+        self.kill(workers, "")
+        self._on_host(host, "tc", "qdisc", "del", "dev", "eth0", "root")
+
+    def full_shm(self, workers: list[int], detail: str) -> None:
+        """A rank dies while there is no room in /dev/shm of its host: the next world's memory is elsewhere."""
+        host, there = self.dice.choice(sorted(self._hosts_with(workers).items()))
+        self._on_host(host, "sh", "-c", "mount -o remount,size=64m /dev/shm && ! cat /dev/zero >/dev/shm/full")
+        victims = self.pick(there)
+        self.strike(victims)
+        self.over(victims)
+        self._on_host(host, "sh", "-c", "rm /dev/shm/full && mount -o remount,size=4g /dev/shm")
+
     # ---- what hosts there are
 
     def change_hosts(self, workers: list[int], detail: str) -> None:
@@ -289,9 +339,13 @@ KINDS = {
     "kill hvdrun": Fault(Faults.kill_hvdrun, 1, 2),
     "hosts removed": Fault(Faults.change_hosts, 3, 1),
     "kill while discovery": Fault(Faults.bad_discovery, 2, 1, list(DISCOVERIES)),
+    "full memory at commit": Fault(Faults.full_memory, 3, 1),
+    "flapping cable": Fault(Faults.flap, 2, 1),
+    "kill while a link is slow": Fault(Faults.slow_link, 3, 1, RATES),
+    "kill while /dev/shm is full": Fault(Faults.full_shm, 3, 1),
     "kill a daemon": Fault(Faults.kill_daemon, 3, 2),
     "kill a host": Fault(Faults.kill_host, 3, 3),
 }
 NEED_A_FILE = ("kill all", "kill hvdrun")
-NEED_HOSTS = ("kill a daemon", "kill a host")
+NEED_HOSTS = ("kill a daemon", "kill a host", "flapping cable", "kill while a link is slow", "kill while /dev/shm is full")
 TWO = ("kill at once", "kill, then the new one", "kill, then who has the state", "hosts removed", "kill while discovery")

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import pathlib
+import resource
 import signal
 import sys
 import threading
@@ -95,10 +96,23 @@ def broadcast(obj: Any) -> Any:
     return given
 
 
+def room() -> int:
+    """Bytes of address space that are in use, and a little more."""
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (16 << 20)
+
+
 class StruckState(elastic.ObjectState):
     """Its steps are places where a worker may be struck."""
 
     course: training.Course
+    filling: Any
+
+    def save(self) -> None:
+        if order_for("full memory"):
+            # Each worker has an error of its own: the same one three times would be a bug of the program.
+            self.filling = np.zeros((64 << 20) + WORKER, np.uint8)
+            resource.setrlimit(resource.RLIMIT_AS, (room(), resource.RLIM_INFINITY))
+        super().save()
 
     def restore(self) -> None:
         with (FOLDER / "restored").open("a") as file:
@@ -114,6 +128,9 @@ class StruckState(elastic.ObjectState):
     def check_host_updates(self) -> None:
         point("kept")
         super().check_host_updates()
+
+    def saved_copy(self) -> Any:
+        return super().saved_copy()
 
     def use_saved_copy(self, copy: Any) -> None:
         super().use_saved_copy(copy)
@@ -153,7 +170,7 @@ def held() -> dict[str, int]:
 
 point("begin")
 _world.init()
-state = StruckState(broadcast, hvd.rank, course=training.begin(), shares=0)
+state = StruckState(broadcast, hvd.rank, course=training.begin(), shares=0, filling=None)
 state.register_reset_callbacks([lambda: point("reset")])
 train(state)
 if hvd.rank() == 0:

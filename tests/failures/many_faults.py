@@ -16,6 +16,7 @@ import dataclasses
 import os
 import pathlib
 import random
+import re
 import statistics
 import sys
 import tempfile
@@ -62,7 +63,9 @@ def check(job: FaultJob, ranks: int) -> str:
     """What is held at the end.  AssertionError where the job does not end as one without faults."""
     opened = len(os.listdir(f"/proc/{job.hvdrun()}/fd"))
     result = job.finish()
-    assert "Traceback" not in job.stderr(), "a rank has ended by itself"
+    errors = re.findall(r"^\[\d+ \S+\] ([\w.]*(?:Error|Interrupt|Exception)\b.*)", job.stderr(), re.MULTILINE)
+    assert all(fault_kinds.NO_MEMORY in error for error in errors), f"a rank has ended by itself: {errors}"
+    assert job.stderr().count("Traceback") == len(errors), "a rank has ended by itself"
     wanted = fault_training.summary(fault_training.course_of(result["step"], ranks))
     for name, value in wanted.items():
         assert result[name] == value, f"{name} is not that of a run without faults: {result[name]}, {value}"
