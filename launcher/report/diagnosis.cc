@@ -162,6 +162,12 @@ class Examiner {
       const auto part = [i](const RankMeans& m) { return m.parts[i]; };
       excess[i] = mean_of(l.late, part) - median_of(l.others, part);
     }
+    double& computing = excess[static_cast<std::size_t>(Delay::computing)];
+    double& no_core = excess[static_cast<std::size_t>(Delay::no_core)];
+    if (computing > 0 && no_core > 0) {
+      const double of_its_work = std::min(no_core, core_wait_per_work(l) * computing);
+      computing += of_its_work, no_core -= of_its_work;
+    }
     const auto most = [&](bool hooks) {
       std::size_t at = delay_kinds - 1;
       for (std::size_t i = 0; i < delay_kinds; ++i)
@@ -172,6 +178,15 @@ class Examiner {
     return is_seen_by_hook(delay) && part_of(excess, delay) < l.lost / 2 ? most(false) : delay;
   }
 
+  /// Where all lack cores, each second of work costs every rank a wait for a core: who has more to do waits longer.
+  double core_wait_per_work(const LateRanks& l) const {
+    const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
+    const auto computing = [](const RankMeans& m) { return part_of(m.parts, Delay::computing); };
+    const double others_work = median_of(l.others, computing), work = mean_of(l.late, computing);
+    if (others_work <= 0 || work <= 0) return 0;
+    return std::min(median_of(l.others, no_core) / others_work, mean_of(l.late, no_core) / work);
+  }
+
   /// Where no hook saw the reason: on a busy host some rank is always the slowest.  Then it must be so all the time,
   /// not only on the whole; and the same rank is last in three of five steps (of two that are alike each is in one of
   /// two), or stops for long.  Of several ranks each is last by turns.
@@ -179,7 +194,8 @@ class Examiner {
     if (stops_alone(l)) return false;
     if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
     if (l.lost < operations() * operation_seconds) return true;
-    if (l.lost < std::min(unequal_cores_seconds, worth_a_word_noise * d_.step_seconds)) return true;
+    const double unequal_cores = (1 + core_wait_per_work(l)) * unequal_cores_seconds;
+    if (l.lost < std::min(unequal_cores, worth_a_word_noise * d_.step_seconds)) return true;
     const bool long_stops = l.each > d_.step_seconds / 2 && l.lost > 2 * worth_a_word * d_.step_seconds;
     return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
   }

@@ -154,6 +154,38 @@ TEST_CASE("diagnosis: a slow rank is told although all lack cores, and late step
   }
 }
 
+TEST_CASE("diagnosis: a rank with more to do, where all lack cores, waits longer for them: it is its work") {
+  const auto first_of = [](const Work& usual, const Work& last) {
+    SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.2};
+    job.plant = [=](int r, int, Work& w) {
+      const double noise = w.computing / 50;
+      w = r == 1 ? last : usual;
+      w.no_core *= noise, w.computing *= noise;
+    };
+    const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+    INFO(words_of(d));
+    return d.findings[0];
+  };
+  const Work usual{.input = 0.2, .no_core = 7.4, .computing = 2.9, .moved = 2.9};
+  // As they were recorded, of 25 ms: a log that goes to the disk each time, on a busy machine.
+  const Finding more = first_of(usual, {.input = 0.2, .no_core = 14.3, .asleep = 1.9, .computing = 6.3, .moved = 1.5});
+  CHECK(more.cause == SlowCause::straggler);
+  CHECK(more.ranks == std::vector<int>{1});
+  const Finding same = first_of(usual, {.input = 0.2, .no_core = 14.3, .computing = 2.9, .moved = 1.5});
+  CHECK(same.cause == SlowCause::compute);
+  CHECK(same.ranks.empty());
+}
+
+TEST_CASE("diagnosis: cores that differ, and are short, name nobody") {
+  SimulatedJob job{.ranks = 2, .noise = 0.01, .hiccup_share = 0};
+  job.plant = [=](int r, int, Work& w) {
+    w = {.input = 0, .no_core = r == 1 ? 14.0 : 12.0, .computing = r == 1 ? 5.3 : 4.6, .moved = 0.1, .operations = 2};
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  for (const Finding& f : d.findings) CHECK(f.ranks.empty());
+}
+
 TEST_CASE("diagnosis: what each of many operations costs is latency, whichever rank's account it is on") {
   SimulatedJob job{.ranks = 2};
   job.plant = [](int r, int, Work& w) {
