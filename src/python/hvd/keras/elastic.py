@@ -58,14 +58,18 @@ class KerasState(ObjectState):
         of_optimizer = optimizer.variables
         return [*self.model.weights, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
 
-    def _keep(self) -> None:
+    def _copied(self) -> Any:
         _settle(self.model)
-        self._values = _backend.to_numpy_all(self._variables())
+        return _backend.to_numpy_all(self._variables())
+
+    def _keep(self) -> None:
+        self._values = self._copied()
 
     def save(self) -> None:
-        """See State."""
-        self._keep()
+        """See State.  Where there is no memory for all of it, the copy is the one before."""
+        values = self._copied()
         super().save()
+        self._values = values
 
     def restore(self) -> None:
         """See State."""

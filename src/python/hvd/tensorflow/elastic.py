@@ -37,10 +37,12 @@ class _Variables:
         self.save()
 
     def save(self) -> None:
+        self.values = self.copied()
+
+    def copied(self) -> Any:
         if self.session is not None and self._loads is not None:
-            self.values = self.session.run(self.variables)
-        else:
-            self.values = [np.array(v.numpy()) for v in self.variables]
+            return self.session.run(self.variables)
+        return [np.array(v.numpy()) for v in self.variables]
 
     def restore(self) -> None:
         if self._loads is not None:
@@ -64,9 +66,10 @@ class _VariablesState(ObjectState):
         super().__init__(broadcast_from_rank_0, _world.rank, **kwargs)
 
     def save(self) -> None:
-        """See State."""
-        self._kept.save()
+        """See State.  Where there is no memory for all of it, the copy is the one before."""
+        values = self._kept.copied()
         super().save()
+        self._kept.values = values
 
     def restore(self) -> None:
         """See State."""

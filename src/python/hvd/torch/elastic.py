@@ -89,7 +89,10 @@ class _Kept:
         self.save()
 
     def save(self) -> None:
-        self.saved = copy.deepcopy(self.value.state_dict())
+        self.saved = self.copied()
+
+    def copied(self) -> Any:
+        return copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
         self.value.load_state_dict(self.saved)
@@ -152,10 +155,11 @@ class TorchState(ObjectState):
         super().__setattr__(name, value)
 
     def save(self) -> None:
-        """See State."""
-        for kept in self._kept.values():
-            kept.save()
+        """See State.  Where there is no memory for all of it, the copy is the one before."""
+        copies = {name: kept.copied() for name, kept in self._kept.items()}
         super().save()
+        for name, kept in self._kept.items():
+            kept.saved = copies[name]
 
     def restore(self) -> None:
         """See State."""
