@@ -5,6 +5,7 @@ import threading
 import time
 
 import numpy as np
+from refusals import raises
 from wrong_arguments import refused_by
 
 import hvd.numpy as hvd
@@ -29,16 +30,6 @@ def data(dtype, shape=(3, 5), rank=None):
 
 def everyone(dtype, shape=(3, 5)):
     return [data(dtype, shape, rank) for rank in range(SIZE)]
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return error
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def check_world():

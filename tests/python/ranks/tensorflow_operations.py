@@ -4,6 +4,7 @@ from unittest import SkipTest
 
 import numpy as np
 import tensorflow as tf
+from refusals import raises
 from wrong_arguments import optimizer_refused_by, refused_by
 
 import horovod.tensorflow as hvd
@@ -28,16 +29,6 @@ def everyone(shape=(3, 5)):
 def same(got, expected):
     got = got.numpy() if hasattr(got, "numpy") else np.asarray(got)
     np.testing.assert_allclose(got.astype(np.float64), np.asarray(expected, np.float64), rtol=1e-2, atol=1e-6)
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return error
-    raise AssertionError(f"no {kind}")
 
 
 def check_world():

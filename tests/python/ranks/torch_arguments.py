@@ -1,8 +1,9 @@
 """Tensors and arguments that are easily got wrong: the right thing, or an error that says what is."""
 
 import torch
+from refusals import raises
 from torch import nn
-from torch_models import RANK, SIZE, batches, make_model, raises, train
+from torch_models import RANK, SIZE, batches, make_model, train
 
 import horovod.torch as hvd
 

@@ -5,9 +5,10 @@ import tempfile
 from unittest import SkipTest
 
 import torch
+from refusals import raises
 from torch import nn
 from torch.utils.data import IterableDataset, TensorDataset
-from torch_models import MAKERS, RANK, SIZE, assert_same, batches, make_model, raises, train
+from torch_models import MAKERS, RANK, SIZE, assert_same, batches, make_model, train
 
 import hvd.torch as hvd
 

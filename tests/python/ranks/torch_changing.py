@@ -5,8 +5,9 @@ import gc
 import weakref
 
 import torch
+from refusals import raises
 from torch import nn
-from torch_models import RANK, SIZE, assert_same, batches, make_model, raises, train
+from torch_models import RANK, SIZE, assert_same, batches, make_model, train
 
 import horovod.torch as hvd
 

@@ -2,6 +2,7 @@
 
 import numpy
 import torch
+from refusals import raises
 
 import horovod.torch as hvd
 import hvd.numpy as hvd_numpy
@@ -9,16 +10,6 @@ import hvd.numpy as hvd_numpy
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "bool"]
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind}")
 
 
 def between(sender, receiver):

@@ -1,6 +1,7 @@
 """GlobalBatchLoader on a fixed set of ranks: what it refuses, and loops that scripts write."""
 
 import torch
+from refusals import raises
 
 import hvd.torch as hvd
 from hvd import _shares
@@ -25,15 +26,6 @@ def loss_of(model, numbers):
     return model(numbers.unsqueeze(1).expand(-1, 3)).pow(2).mean()
 
 
-def refuses(kind, words, call):
-    try:
-        call()
-    except kind as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError("nothing was raised")
-
-
 def check_shares():
     for shares in range(1, 9):
         for size in range(1, 9):
@@ -53,16 +45,16 @@ def check_both_forms_of_the_decorator():
 def check_a_plain_loader_is_refused():
     _, _, sampler = new()
     assert sampler.state_dict()["shares"] == hvd.size()
-    refuses(RuntimeError, "GlobalBatchLoader", lambda: iter(sampler))
-    refuses(RuntimeError, "tells of them itself", lambda: sampler.record_batch(0, 1))
-    refuses(ValueError, "needs an ElasticSampler", lambda: GlobalBatchLoader(DATA, 2, sampler=range(10)))
-    refuses(ValueError, "at least 1", lambda: GlobalBatchLoader(DATA, 0, sampler=sampler))
+    raises(RuntimeError, lambda: iter(sampler), "GlobalBatchLoader")
+    raises(RuntimeError, lambda: sampler.record_batch(0, 1), "tells of them itself")
+    raises(ValueError, lambda: GlobalBatchLoader(DATA, 2, sampler=range(10)), "needs an ElasticSampler")
+    raises(ValueError, lambda: GlobalBatchLoader(DATA, 0, sampler=sampler), "at least 1")
 
 
 def check_loops_that_go_wrong():
     model, optimizer, sampler = new()
     loader = GlobalBatchLoader(DATA, 2, sampler=sampler)
-    refuses(RuntimeError, "were not gone through", lambda: list(loader))
+    raises(RuntimeError, lambda: list(loader), "were not gone through")
     assert sampler.processed_num == 0
 
     def outside():
@@ -70,7 +62,7 @@ def check_loops_that_go_wrong():
             list(batch)
             loss_of(model, DATA).backward()
 
-    refuses(RuntimeError, "outside of a micro-batch", outside)
+    raises(RuntimeError, outside, "outside of a micro-batch")
 
     def cleared():
         sampler.set_epoch(1)
@@ -79,7 +71,7 @@ def check_loops_that_go_wrong():
                 loss_of(model, numbers).backward()
             optimizer.zero_grad()
 
-    refuses(AssertionError, "zero_grad() between backward() and step()", cleared)
+    raises(AssertionError, cleared, "zero_grad() between backward() and step()")
 
 
 def check_optimizers_that_do_not_go_with_it():
@@ -93,7 +85,7 @@ def check_optimizers_that_do_not_go_with_it():
                     loss_of(model, numbers).backward()
                 optimizer.step()
 
-        refuses(ValueError, "needs a DistributedOptimizer with op=Average", train)
+        raises(ValueError, train, "needs a DistributedOptimizer with op=Average")
 
 
 def check_clipping_clearing_and_workers():
@@ -110,8 +102,8 @@ def check_clipping_clearing_and_workers():
             (losses[-1] / 2).backward()
         assert batch.samples == size and len(batch) == 1
         batch.mean(losses)
-        refuses(ValueError, "one for each is needed", lambda batch=batch: batch.mean([]))
-        refuses(RuntimeError, "come once", lambda batch=batch: list(batch))
+        raises(ValueError, lambda batch=batch: batch.mean([]), "one for each is needed")
+        raises(RuntimeError, lambda batch=batch: list(batch), "come once")
         optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         with optimizer.skip_synchronize():

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from refusals import raises
 
 import hvd.torch as hvd
 from hvd.torch import _group_operations as operations
@@ -28,16 +29,6 @@ DTYPES = [
 path = hvd.broadcast_object(tempfile.mktemp() if RANK == 0 else None)
 dist.init_process_group("hvd", init_method=f"file://{path}", rank=RANK, world_size=SIZE, timeout=timedelta(seconds=60))
 ALL = SIZE * (SIZE + 1) // 2  # 1 + 2 + …
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind}")
 
 
 def same(found, wanted):

@@ -5,6 +5,7 @@ import pickle
 from unittest import SkipTest
 
 import torch
+from refusals import raises
 
 import horovod.torch as hvd
 
@@ -27,16 +28,6 @@ def everyone(dtype=torch.float32, shape=(3, 5)):
 
 def same(got, expected):
     torch.testing.assert_close(got.to(torch.float64), expected.to(torch.float64), rtol=1e-2, atol=1e-6)
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return error
-    raise AssertionError(f"no {kind}")
 
 
 def check_every_dtype():

@@ -4,8 +4,9 @@ import copy
 import pickle
 
 import torch
+from refusals import raises
 from torch import nn
-from torch_models import MAKERS, RANK, SIZE, assert_same, batches, compare, make_model, raises, train
+from torch_models import MAKERS, RANK, SIZE, assert_same, batches, compare, make_model, train
 
 import horovod.torch as hvd
 

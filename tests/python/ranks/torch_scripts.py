@@ -4,6 +4,7 @@ import threading
 import warnings
 
 import torch
+from refusals import raises
 from torch import nn
 
 import horovod.torch as hvd
@@ -13,16 +14,6 @@ from horovod.runner.common.util.env import get_env_rank_and_size
 from horovod.runner.util.threads import execute_function_multithreaded, in_thread, on_event
 from horovod.torch.mpi_ops import Adasum, allreduce_async_, synchronize
 from horovod.torch.sync_batch_norm import SyncBatchNorm
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind}")
 
 
 def sets_by_id():
