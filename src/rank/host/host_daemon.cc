@@ -100,7 +100,8 @@ class HostDaemon {
       if (kill_at_ && Clock::now() > *kill_at_) signal_guards(SIGKILL);
     }
     const bool clean = kill_descendants(clean_up_ms);
-    if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
+    // In an elastic job a daemon before this one may have been killed with all of its ranks: nobody has looked since.
+    if (elastic_ || guard_was_killed_) remove_shared_memory_leftovers(elastic_ ? 0 : born_wall_seconds_);
     // libpmix's threads end with the process, which they take 2 ms to do by themselves.  It has no files of its own.
     static_cast<void>(server_.release());
     if (!connection_) return static_cast<int>(Code::unavailable);
