@@ -14,7 +14,7 @@ const char* const own_limit = "a higher limit (docker --cpus, cpu.max, Kubernete
 const char* const fewer_threads = "fewer threads a rank (OMP_NUM_THREADS), or fewer ranks on a host";
 const char* const no_garbage =
     "gc.freeze() after the model is built, then gc.disable() and gc.collect() every some hundred steps";
-const char* const stacks = "hvdrun stacks shows where it stands: a disk, a network, a lock, a pause or a GPU";
+const char* const stacks = "hvdrun stacks, which shows where it stands: a disk, a network, a lock, a pause or a GPU";
 
 /// What to do about batches that come late, in the words of the loader that makes them.
 std::string faster_loader(const RankMeans& m) {

@@ -244,7 +244,7 @@ std::string report_json(const JobUse& job, int exit_code, int first_cause) {
                   {"exit_code", exit_code},
                   {"wall_seconds", job.wall_seconds},
                   {"cores_in_use", job.wall_seconds > 0 ? cpu / job.wall_seconds : 0},
-                  {"steps", steps.count},
+                  {"steps", d.steps > 0 ? d.steps : steps.count},
                   {"step_seconds", d.steps > 0 ? Json(d.step_seconds) : known(steps.seconds, steps.seconds > 0)},
                   {"waiting_seconds", known(d.waiting_seconds, d.steps > 0)},
                   {"communication_seconds", known(d.communication_seconds, d.steps > 0)},

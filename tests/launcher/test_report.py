@@ -34,7 +34,7 @@ def test_the_late_rank_is_named_and_what_it_costs(env: dict[str, str], tmp_path:
     assert float(found[2]) >= 15
     assert found[4].startswith("STRAGGLER  rank 1 (localhost): was asleep for "), done.stderr
     assert "1 rank waited for it" in found[4]
-    assert re.fullmatch(r"Without it: .* a step \(−\d+ %\)\. Try: hvdrun stacks shows .*", found[5].strip()), done.stderr
+    assert re.fullmatch(r"Without it: .* a step \(−\d+ %\)\. Try: hvdrun stacks, which shows .*", found[5].strip()), done.stderr
 
     text = page.read_text()
     assert page.stat().st_mode & 0o777 == 0o600
@@ -42,6 +42,7 @@ def test_the_late_rank_is_named_and_what_it_costs(env: dict[str, str], tmp_path:
     data = re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)
     assert data
     report = json.loads(data[1])
+    assert report["steps"] == int(found[1])
     assert (report["findings"][0]["cause"], report["findings"][0]["ranks"]) == ("STRAGGLER", [1])
     assert (
         report["ranks"][1]["step_parts"]["asleep_seconds"] > 0.01 > report["ranks"][1]["step_parts"]["waited_for_ranks_seconds"]

@@ -71,6 +71,7 @@ TEST_CASE("report: what the ranks told of their steps stands for what their tota
   CHECK(words.find("\nhvdrun: 50 steps, 100 ms each; 20 % of it (20 ms) was waiting\n  INPUT  rank 1 (h1): ") !=
         std::string::npos);
   const auto json = nlohmann::json::parse(report_json(job, 0, -1));
+  CHECK(json["steps"] == 50);
   CHECK(json["findings"][0]["cause"] == "INPUT");
   CHECK(json["findings"][0]["ranks"] == std::vector<int>{1});
   CHECK(json["ranks"][1]["step_parts"]["input_seconds"] == doctest::Approx(0.04));
