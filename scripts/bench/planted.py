@@ -58,7 +58,7 @@ CAUSES = [
     Cause("gc.collect()", "GC", True),
     Cause("1000 small operations", "COMMUNICATION", True),
     Cause("48 MB of data", "COMMUNICATION", True),
-    Cause("tensors are kept", "MEMORY_CREEP", steps=3),
+    Cause("tensors are kept", "MEMORY_CREEP", steps=6),  # memory is looked at four times a second
     Cause("tf.data: a map that sleeps", "INPUT", words="num_parallel_calls", job=KERAS),
     Cause("tf.data: a map that sleeps", "INPUT", True, "num_parallel_calls", job=KERAS),
     Cause("Keras: a callback that sleeps", "STRAGGLER", job=KERAS),

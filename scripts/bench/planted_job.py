@@ -56,7 +56,7 @@ class Disturbance:
         if planted("gc.collect()"):
             gc.collect()
         if planted("tensors are kept"):
-            self._kept.append(torch.ones(1 << 18))
+            self._kept.append(torch.ones(1 << 17))
         if planted("torch.save") and step % 20 == 0:
             torch.save(STATE, folder / "model.pt")
         if planted("1000 small operations"):

@@ -193,7 +193,8 @@ def main() -> None:
     elif sys.argv[1:] == ["watching"]:
         cost_of_watching()
     elif sys.argv[1:] == ["watched"]:
-        subprocess.run(["hvdrun", "-np", "2", "--no-report", sys.executable, __file__, "watching"], check=True)
+        hvdrun = os.path.join(os.path.dirname(sys.executable), "hvdrun")
+        subprocess.run([hvdrun, "-np", "2", "--no-report", sys.executable, __file__, "watching"], check=True)
     else:
         print(f"import   {cost_of_import():.1f} ms (target 30)", flush=True)
         subprocess.run([sys.executable, __file__, "call"], check=True)
