@@ -80,7 +80,8 @@ def test_a_rank_dies_in_its_init(tmp_path: pathlib.Path, who: str) -> None:
     done = job(tmp_path, 3, *options, script=script, ELASTIC_KILL=kills, ELASTIC_WANTED="3")
     assert result(done)["size"] == 3
     assert (tmp_path / "died in init").exists()
-    waits = [float(s) for s in re.findall(r"3 → 2 ranks .*?, ([0-9.]+) s after", done.stderr)]
+    # 3 → 3: the survivors were slow, so that a replacement came to the same meeting.
+    waits = [float(s) for s in re.findall(r"3 → [23] ranks .*?, ([0-9.]+) s after", done.stderr)]
     assert len(waits) == (2 if late else 1), done.stderr
     assert max(waits) < 3 * hvdrun.patience(), done.stderr
 

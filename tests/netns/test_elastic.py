@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from netns import jobs
+from netns import bad_switch, jobs
 from netns.cluster import Cluster
 from support import hvdrun
 
@@ -91,6 +91,14 @@ pathlib.Path(f"/dev/shm/hvd.{maker}.0123456789abcdef").write_bytes(bytes(8))
 """
 
 
+def kill_all_of_the_job(cluster: Cluster, host: str) -> None:
+    """Its processes on that host, at once."""
+    for pid, line in cluster.processes(host).items():
+        if "hvdrank" in line or "train.py" in line:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.timeout(240)
 def test_a_host_dies(three_hosts: Cluster) -> None:
     """What its ranks have left in shared memory the next daemon there removes."""
@@ -99,14 +107,24 @@ def test_a_host_dies(three_hosts: Cluster) -> None:
     three_hosts.run("gamma", [jobs.python(), "-c", LEFTOVER])
     shared = pathlib.Path(f"/proc/{three_hosts.init_pid('gamma')}/root/dev/shm")
     assert list(shared.glob("hvd.*.0123456789abcdef"))
-    for pid, line in three_hosts.processes("gamma").items():
-        if "hvdrank" in line or "train.py" in line:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    kill_all_of_the_job(three_hosts, "gamma")
     hvdrun.wait_until(lambda: any(step[1] == "2" for step in job.steps()), "a world of 2", 60)
     job.wait_for_size(3)  # its daemon is started anew
     _, err = job.end()
     assert not list(shared.glob("hvd.*.0123456789abcdef"))
+    assert "3 → 2 ranks" in err, err
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_a_host_dies_in_a_bad_network(three_hosts: Cluster) -> None:
+    """With a round trip of 200 ms, and 1 % of the packets lost."""
+    with bad_switch.put_in(three_hosts, bad_switch.Faults(delay=0.1, loss=0.01)):
+        job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1,gamma:1", "--min-np", "1", "--start-timeout", "60")
+        job.wait_for_size(3)
+        kill_all_of_the_job(three_hosts, "gamma")
+        hvdrun.wait_until(lambda: any(step[1] == "2" for step in job.steps()), "a world of 2", 60)
+        _, err = job.end()
     assert "3 → 2 ranks" in err, err
 
 

@@ -293,8 +293,8 @@ std::vector<LostPeer> Connections::silent() const {
   for (const auto& [rank, ms] : quiet)
     told.push_back({rank, name(rank) + " has not answered for " + std::to_string(ms / 100 / 10) + "." +
                               std::to_string(ms / 100 % 10) +
-                              " s: is its host or the network to it down?  It is given " + "up after " +
-                              std::to_string(given_up_ms / 1000) + " s"});
+                              " s: is its host or the network to it down?  It is given up after " +
+                              std::to_string(given_up_ms / 1000) + " s at the latest"});
   return told;
 }
 
