@@ -9,6 +9,7 @@ import tempfile
 
 import keras
 import numpy as np
+from full_memory import Full, keeps_the_commit_before
 from wrong_arguments import optimizer_refused_by
 
 import horovod.keras as hvd
@@ -255,6 +256,17 @@ class _FailsOnce(keras.callbacks.Callback):
             self.done = True
             if RANK == SIZE - 1:
                 raise hvd.HorovodInternalError("this rank alone")
+
+
+def check_a_commit_without_memory_for_it():
+    model, full = model_of(seed=RANK), Full()
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
+    state = hvd.elastic.KerasState(model, step=0, full=full)
+
+    def fill(number):
+        model.set_weights([np.full(w.shape, number, w.dtype) for w in model.get_weights()])
+
+    keeps_the_commit_before(state, full, fill, lambda: float(model.get_weights()[0].ravel()[0]))
 
 
 def check_elastic_state():

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import tensorflow as tf
+from full_memory import Full, keeps_the_commit_before
 
 import horovod.tensorflow as hvd
 from hvd.tensorflow import _gradient_reduction
@@ -244,6 +245,12 @@ def check_elastic_variables():
     state.use_saved_copy(copy)
     state.restore()
     assert net.b1.numpy().tolist() == [1.0] * 8
+
+
+def check_a_commit_without_memory_for_it():
+    variable, full = tf.Variable(0.0), Full()
+    state = hvd.elastic.TensorFlowState([variable], step=0, full=full)
+    keeps_the_commit_before(state, full, variable.assign, lambda: float(variable.numpy()))
 
 
 def check_elastic_graph():

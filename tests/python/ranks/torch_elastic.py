@@ -1,6 +1,7 @@
 """hvd.elastic on a fixed set of ranks: what is kept, what comes back, and what goes on after an error."""
 
 import torch
+from full_memory import Full, keeps_the_commit_before
 from torch import nn
 
 import horovod.torch as hvd
@@ -74,6 +75,12 @@ def check_a_torch_state():
         other.weight.zero_()
     state.restore()
     assert state.model is other and torch.equal(other.weight, before)
+
+
+def check_a_commit_without_memory_for_it():
+    model, full = nn.Linear(1, 1, bias=False), Full()
+    state = TorchState(model, torch.optim.SGD(model.parameters(), lr=0.1), step=0, full=full)
+    keeps_the_commit_before(state, full, lambda x: nn.init.constant_(model.weight, x), lambda: model.weight.item())
 
 
 def check_the_sampler():
