@@ -58,7 +58,8 @@ def test_it_leaves_at_the_end_of_the_step(tmp_path: pathlib.Path, victims: int, 
     job = Preempted(tmp_path, victims, 20, at_guards)
     assert job.lost() == 0
     assert job.err.count("this rank leaves, as SIGTERM has asked") == victims, job.err
-    assert job.longest_step() < 2 * STEP * hvdrun.patience()
+    # The others have begun their next step when they hear of it: that work is done again, in a new world.
+    assert job.longest_step() < (2 * STEP + 0.5) * hvdrun.patience()
 
 
 @pytest.mark.timeout(200)
