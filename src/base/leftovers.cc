@@ -60,6 +60,18 @@ bool remove_if_left(const std::string& path, const std::string& name, double sin
   return ::unlink(path.c_str()) == 0;
 }
 
+/// Names of what `remove` has removed.
+template <class Remove>
+std::vector<std::string> remove_all(const std::string& folder, Remove remove) {
+  std::vector<std::string> names, removed;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    names.push_back(entry.path().filename());
+  for (const std::string& name : names)
+    if (remove(folder + "/" + name, name)) removed.push_back(name);
+  return removed;
+}
+
 }  // namespace
 
 double wall_seconds() {
@@ -67,13 +79,15 @@ double wall_seconds() {
 }
 
 std::vector<std::string> remove_shared_memory_leftovers(double since_seconds, const std::string& folder) {
-  std::vector<std::string> names, removed;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
-    names.push_back(entry.path().filename());
-  for (const std::string& name : names)
-    if (remove_if_left(folder + "/" + name, name, since_seconds)) removed.push_back(name);
-  return removed;
+  return remove_all(folder, [&](const std::string& path, const std::string& name) {
+    return remove_if_left(path, name, since_seconds);
+  });
+}
+
+std::vector<std::string> remove_files_of_gone_ranks(const std::string& folder) {
+  return remove_all(folder, [](const std::string& path, const std::string& name) {
+    return is_of_gone_rank(name) && remove_if_left(path, name, 0);
+  });
 }
 
 }  // namespace hvd

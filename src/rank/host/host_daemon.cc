@@ -101,7 +101,8 @@ class HostDaemon {
     }
     const bool clean = kill_descendants(clean_up_ms);
     // In an elastic job a daemon before this one may have been killed with all of its ranks: nobody has looked since.
-    if (elastic_ || guard_was_killed_) remove_shared_memory_leftovers(elastic_ ? 0 : born_wall_seconds_);
+    if (elastic_) remove_files_of_gone_ranks();
+    if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
     // libpmix's threads end with the process, which they take 2 ms to do by themselves.  It has no files of its own.
     static_cast<void>(server_.release());
     if (!connection_) return static_cast<int>(Code::unavailable);

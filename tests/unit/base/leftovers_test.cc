@@ -71,3 +71,14 @@ TEST_CASE("leftovers: a rank's file stays while the rank lives, mapped or not") 
   REQUIRE(::mknod((folder.root / doorway).c_str(), S_IFSOCK | 0600, 0) == 0);
   CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{dead, doorway});
 }
+
+TEST_CASE("leftovers: of gone ranks alone, however old; what MPI has left is another job's") {
+  const SharedMemoryFolder folder;
+  Maker gone = *maker_of(getpid());
+  ++gone.start_ticks;
+  const std::string dead = "hvd." + to_text(gone) + ".0123456789abcdef";
+  const std::string of_mpi = "vader_segment." + owner() + ".abc0001.0";
+  for (const std::string& name : {dead, of_mpi}) std::ofstream(folder.root / name) << "0123456789";
+  CHECK(remove_files_of_gone_ranks(folder.path) == std::vector<std::string>{dead});
+  CHECK(fs::exists(folder.root / of_mpi));
+}
