@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from refusals import raises
 
 import hvd.numpy as hvd
 from horovod.data import AsyncDataLoaderMixin, BaseDataLoader
@@ -17,16 +18,6 @@ hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples"
 ROWS = (7, 0, 23, 11)
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def written():

@@ -8,6 +8,7 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"  # to be re
 import jax
 import jax.numpy as jnp
 import numpy as np
+from refusals import raises
 from wrong_arguments import optimizer_refused_by, refused_by
 
 import hvd.jax as hvd
@@ -38,16 +39,6 @@ def same(out, expected):
     assert isinstance(out, jax.Array), type(out)
     assert out.dtype == expected.dtype and out.shape == expected.shape, (out.dtype, out.shape, expected.shape)
     np.testing.assert_array_equal(np.asarray(out).astype(np.complex64), np.asarray(expected).astype(np.complex64))
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return error
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def all_dtypes(operation, dtypes, expected, shape=(4, 3)):

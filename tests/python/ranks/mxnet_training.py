@@ -2,6 +2,7 @@
 
 import mxnet as mx
 import numpy as np
+from refusals import raises
 from wrong_arguments import predivide_refused_by, refused_by
 
 import horovod.mxnet as hvd
@@ -29,16 +30,6 @@ def same(out, expected):
     assert isinstance(out, mx.nd.NDArray), type(out)
     assert np.dtype(out.dtype) == expected.dtype, (out.dtype, expected.dtype)
     np.testing.assert_array_equal(out.asnumpy(), expected)
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def check_allreduce():

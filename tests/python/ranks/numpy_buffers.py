@@ -5,22 +5,13 @@ import mmap
 from unittest import SkipTest
 
 import numpy as np
+from refusals import raises
 
 import hvd.numpy as hvd
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 TOTAL = SIZE * (SIZE - 1) // 2
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def check_buffers():

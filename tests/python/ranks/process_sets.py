@@ -5,6 +5,7 @@ import random
 from unittest import SkipTest
 
 import numpy as np
+from refusals import raises
 
 import hvd.numpy as hvd
 from hvd import process_sets as sets_module
@@ -13,16 +14,6 @@ EVEN, PAIR = hvd.ProcessSet([2, 0]), hvd.ProcessSet([0, 1])
 assert EVEN.size() is None and EVEN.included() is None and EVEN.rank() is None
 hvd.init(process_sets=[EVEN, PAIR])
 RANK, SIZE = hvd.rank(), hvd.size()
-
-
-def raises(kind, call, *words):
-    try:
-        call()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return error
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def check_static():
