@@ -43,8 +43,8 @@ struct Shape {
 /// From a rank's death to the next step of the others.
 struct Recovery {
   double seconds = 0;
-  int received = 0,
-      sent = 0;  ///< by hvdrun: what ranks say; what it tells daemons, one message for all ranks of a host
+  int received = 0;  ///< by hvdrun: messages of ranks
+  int sent = 0;      ///< by hvdrun to daemons: one message for all ranks of a host
 };
 
 struct SimRank {

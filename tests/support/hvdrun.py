@@ -69,9 +69,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 def patience() -> float:
     """How much longer than on an idle machine a thing may take here now."""
-    words = pathlib.Path("/proc/loadavg").read_text().split()
-    # The mean of a minute comes late where load has just begun: so what wants to run now counts as well.
-    return max(1.0, max(float(words[0]), int(words[3].partition("/")[0])) / len(os.sched_getaffinity(0)))
+    return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def said(text: str) -> str:
