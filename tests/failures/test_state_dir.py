@@ -230,7 +230,7 @@ def test_a_state_with_a_save_of_its_own(tmp_path: pathlib.Path, folder: pathlib.
     )
     done = job(tmp_path, 2, "--state-dir", str(folder), script=script)
     assert done.returncode == 1, done.stderr
-    assert "--state-dir: NotedState has a save() of its own, so it needs saved_copy()" in done.stderr
+    assert "NotedState has a save() of its own, so --state-dir and a new rank 0 need its own saved_copy()" in done.stderr
 
 
 def test_a_full_disk_is_told_once_and_training_goes_on(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:

@@ -189,8 +189,11 @@ class State:
         """What a subclass does in a new world, before sync()."""
 
     def saved_copy(self) -> Any:
-        """What save() has kept: an object that can be pickled, and that nobody changes any more.  For --state-dir."""
-        raise NotImplementedError(f"--state-dir: a {type(self).__name__} has no saved_copy() and use_saved_copy()")
+        """What save() has kept: an object that can be pickled, and that nobody changes any more.
+
+        For --state-dir, and for a rank 0 that is new.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no saved_copy() and use_saved_copy(): --state-dir needs them")
 
     def use_saved_copy(self, copy: Any) -> None:
         """Takes what saved_copy() of an equal state has given, in an earlier run; restore() goes back to it."""
