@@ -294,6 +294,19 @@ HVD_API void hvd_batches_made(int64_t ns);
  */
 HVD_API int hvd_report(char* text, size_t size, size_t* length);
 
+/** What has gone from this rank to one of another host by the runtime's own TCP, since they have met. */
+typedef struct hvd_link {
+  int peer;              /**< rank of the world */
+  char card[16];         /**< of this host; "": only one reaches the peer */
+  int64_t bytes;         /**< that have arrived there */
+  int64_t busy_ns;       /**< so long the network was what they waited for */
+  int64_t round_trip_ns; /**< the least so far; 0: unknown */
+} hvd_link;
+
+/** A link for each peer, and where several cards reach it, for each of them.  links: [room], filled as far as it goes.
+ * *count: so many there are; 0 on one host, and over MPI.  Any thread; fails before hvd_init(). */
+HVD_API int hvd_links(hvd_link* links, size_t room, size_t* count);
+
 /** Text of the last failure on this thread; "" when none.  Valid until the thread's next call. */
 HVD_API const char* hvd_last_error(void);
 

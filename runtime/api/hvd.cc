@@ -470,5 +470,20 @@ int hvd_report(char* text, std::size_t size, std::size_t* length) {
   });
 }
 
+int hvd_links(hvd_link* links, std::size_t room, std::size_t* count) {
+  if (count) *count = 0;
+  return exception_barrier([&] {
+    need(count, "count");
+    if (room > 0) need(links, "links");
+    const Use e;
+    const auto found = e->links();
+    *count = found.size();
+    for (std::size_t i = 0; i < std::min(room, found.size()); ++i) {
+      links[i] = {found[i].peer, {}, found[i].bytes, found[i].busy_ns, found[i].round_trip_ns};
+      found[i].card.copy(links[i].card, sizeof links[i].card - 1);
+    }
+  });
+}
+
 const char* hvd_last_error(void) { return hvd::last_error().c_str(); }
 const char* hvd_version(void) { return HVD_VERSION; }

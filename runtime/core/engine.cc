@@ -200,12 +200,19 @@ void Engine::look_at_links(std::int64_t now) {
   std::vector<recorder::StepRecorder::LinkCounts> links;
   std::int64_t round_trip_ns = 0;
   for (const transport::LinkUse& l : transport_->links()) {
-    links.push_back({l.peer, l.bytes, l.busy_ns});
     round_trip_ns = std::max(round_trip_ns, l.round_trip_ns);
+    if (links.empty() || links.back().peer != l.peer) links.push_back({l.peer, 0, 0});
+    links.back().bytes += l.bytes;
+    links.back().busy_ns = std::max(links.back().busy_ns, l.busy_ns);  // cards are busy beside each other
   }
   if (recorder().memory()) recorder().links(links);
   if (round_trip_ns == 0) return;
   for (auto& s : mine_) s->plan_for(round_trip_ns, config_);
+}
+
+std::vector<transport::LinkUse> Engine::links() {
+  const std::lock_guard lock(drive_);
+  return transport_->links();
 }
 
 /// Once for each time that a rank does not answer.  Under drive_.

@@ -79,6 +79,8 @@ class Engine {
   /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's
   /// thread meanwhile: the caller counts as polling from before its ready bit is set.
   Operation& run(ProcessSet& set, const CheckedRequest& request);
+  /// As Transport::links.  Any thread.
+  std::vector<transport::LinkUse> links();
   /// The timeline ends, with what GPUs have done so far.
   void stop_timeline();
 

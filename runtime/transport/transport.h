@@ -34,6 +34,7 @@ struct LostPeer {
 /// What has gone from here to another rank over a network, since its connections were made.
 struct LinkUse {
   int peer = 0;
+  std::string card;                ///< of this host; empty: there is one way only
   std::int64_t bytes = 0;          ///< have arrived there
   std::int64_t busy_ns = 0;        ///< the network was what they waited for
   std::int64_t round_trip_ns = 0;  ///< the least so far; 0: unknown
@@ -103,7 +104,7 @@ class Transport {
   /// Ranks that have not answered for some seconds, and are not given up yet: a link may come back.
   virtual std::vector<LostPeer> silent() const { return {}; }
 
-  /// By peer; empty where nothing is counted.  A system call for each connection.
+  /// By peer, and by card where several reach it; empty where nothing is counted.  A system call for each connection.
   virtual std::vector<LinkUse> links() const { return {}; }
 
   /// Zeroed memory that all of @p members (this rank too, same order everywhere) see, when the

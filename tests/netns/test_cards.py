@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import subprocess
@@ -139,3 +140,24 @@ def test_a_card_that_is_filtered(two_cards: Cluster) -> None:
     finally:
         inside(two_cards.switch_pid, "tc", "qdisc", "del", "dev", "q-beta", "root")
     assert took < 10 * hvdrun.patience(), said
+
+
+@pytest.mark.timeout(240)
+def test_hvd_network_names_a_slow_card(two_cards: Cluster) -> None:
+    """And shows what each card of both hosts sends."""
+    change = ["tc", "qdisc", "change", "dev", "eth1", "root", "tbf", "burst", "256k", "latency", "50ms", "rate"]
+    inside(two_cards.init_pid("beta"), *change, "80mbit")
+    try:
+        argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--transport", "tcp", "--python", jobs.python()]
+        argv += ["-m", "hvd.network", "--json", "/tmp/network.json"]
+        done = two_cards.run("alpha", argv, env=jobs.environment(), timeout=120)
+    finally:
+        inside(two_cards.init_pid("beta"), *change, RATE)
+    assert done.returncode == 0, done.stderr
+    (pair,) = json.loads((two_cards.tmp("alpha") / "network.json").read_text())["pairs"]
+    rates = pair["gbit_per_s_by_card"]
+    assert list(rates) == ["alpha eth0", "alpha eth1", "beta eth0", "beta eth1"], rates
+    assert 0 < rates["beta eth1"] < 0.15 < 0.2 < rates["beta eth0"], rates
+    assert re.findall("slow: (.*?): 0.0", done.stdout) == ["beta eth1"], done.stdout
+    rows = [line.removeprefix("[0 alpha]").split()[:2] for line in done.stdout.splitlines()]
+    assert rows[2:6] == [name.split() for name in rates], done.stdout

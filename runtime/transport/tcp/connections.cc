@@ -299,18 +299,24 @@ std::vector<LostPeer> Connections::silent() const {
 }
 
 std::vector<LinkUse> Connections::links() const {
-  std::map<int, LinkUse> by_peer;
+  std::map<std::pair<int, std::string>, LinkUse> by_way;
+  for (std::size_t r = 0; r < peers_.size(); ++r)  // a card that carries nothing is told, too
+    for (const SharedNetwork& way : peers_[r] ? peers_[r]->ways : std::vector<SharedNetwork>{})
+      by_way[{static_cast<int>(r), way.own.card}] = {static_cast<int>(r), way.own.card};
   for (const auto& [fd, lane] : lanes_) {
     if (lane->is_local) continue;
     const SocketUse use = socket_use(fd);
-    LinkUse& link = by_peer[lane->peer()];
+    const SharedNetwork* const way = this->way({lane->peer(), lane->number()});
+    const std::string card = way ? way->own.card : "";
+    LinkUse& link = by_way[{lane->peer(), card}];
     link.peer = lane->peer();
+    link.card = card;
     link.bytes += use.acknowledged_bytes;
     link.busy_ns = std::max(link.busy_ns, use.busy_ns);  // its lanes are busy beside each other
     link.round_trip_ns = std::max(link.round_trip_ns, use.round_trip_ns);
   }
   std::vector<LinkUse> links;
-  for (const auto& [peer, link] : by_peer) links.push_back(link);
+  for (auto& [way, link] : by_way) links.push_back(std::move(link));
   return links;
 }
 

@@ -111,6 +111,7 @@ class Connections final : private CallUser {
   void begin_spare(Link& link, LaneName lane);
   void call_spares(int peer);
   void end_silent(int peer);
+  const SharedNetwork* way(LaneName lane) const;
   std::string way_text(LaneName lane);
   void lose(int peer, const std::string& why);
   void end_calls(int peer);

@@ -87,11 +87,14 @@ void Connections::end_silent(int rank) {
     if (ms >= silent_ms && lane->number() > 0) end(*lane, ETIMEDOUT);
 }
 
-/// "card eth1 (10 Gbit/s) to rank 3 (10.0.0.7)"
-std::string Connections::way_text(LaneName lane) {
-  const int at = std::max(0, lane.number - plan_.bulk_lanes);
-  return "card " + to_text(peer(lane.peer).ways[static_cast<std::size_t>(at)]) + " to " + name(lane.peer);
+/// nullptr: one card reaches the peer.
+const SharedNetwork* Connections::way(LaneName lane) const {
+  const std::vector<SharedNetwork>& ways = peers_[static_cast<std::size_t>(lane.peer)]->ways;
+  return ways.empty() ? nullptr : &ways[static_cast<std::size_t>(std::max(0, lane.number - plan_.bulk_lanes))];
 }
+
+/// "card eth1 (10 Gbit/s) to rank 3 (10.0.0.7)"
+std::string Connections::way_text(LaneName lane) { return "card " + to_text(*way(lane)) + " to " + name(lane.peer); }
 
 void Connections::failed(LaneName lane, const std::string& why) {
   if (lane.number == 0 || !has_spares(lane.peer)) return lose(lane.peer, why);

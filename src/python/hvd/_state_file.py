@@ -164,7 +164,8 @@ def need_saved_copy(kind: type) -> None:
     copies = next(i for i, base in enumerate(kind.__mro__) if "saved_copy" in base.__dict__)
     if copies > saves:
         raise NotImplementedError(
-            f"{kind.__name__} has a save() of its own, so --state-dir and a new rank 0 need its own saved_copy() and use_saved_copy()"
+            f"{kind.__name__} has a save() of its own, so --state-dir and a new rank 0 need its own saved_copy() and "
+            "use_saved_copy()"
         )
 
 

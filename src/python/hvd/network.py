@@ -3,8 +3,9 @@
     hvdrun -np 3 -H node1:1,node2:1,node3:1 -m hvd.network [--json FILE] [--megabytes 16]
 
 One rank of each host takes part; every option that a job has counts here too (--network-interfaces, --transport, …). Pairs of
-hosts take turns: a sum of 4 bytes, microseconds there and back, and one of --megabytes, Gbit/s each way, both ways at once. Of
-more than 8 hosts each is measured with four others. Rank 0 prints a table; --json writes the figures to a file on its host.
+hosts take turns: a sum of 4 bytes, microseconds there and back, and one of --megabytes, Gbit/s each way, both ways at once.
+Where several cards reach a host: what each of them sends while it is busy, as the kernel counts. Of more than 8 hosts each is
+measured with four others. Rank 0 prints a table; --json writes the figures to a file on its host.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 import hvd.numpy as hvd
+from hvd import _native
 from hvd._run import write_private
 
 MOST_HOSTS_IN_FULL = 8
@@ -34,12 +36,16 @@ SLOW_RATE, SLOW_LATENCY = 0.5, 3.0  # times the others' median
 
 @dataclass(frozen=True)
 class PairFigures:
-    """What one pair of hosts has: microseconds (least, median), Gbit/s each way (median)."""
+    """What one pair of hosts has: microseconds (least, median), Gbit/s each way (median).
+
+    cards: Gbit/s that each card sends, by "host card"; empty where one card reaches the other host.
+    """
 
     hosts: tuple[str, str]
     least_us: float
     median_us: float
     gbit: float
+    cards: dict[str, float] = field(default_factory=dict)
 
 
 def pairs_of(hosts: int) -> list[tuple[int, int]]:
@@ -80,7 +86,21 @@ def slow_ones(figures: Sequence[PairFigures]) -> list[str]:
         for pair in figures:
             if pair in left:
                 compare(" - ".join(pair.hosts), [pair], rates)
-    return lines
+    return lines + slow_cards(figures)
+
+
+def slow_cards(figures: Sequence[PairFigures]) -> list[str]:
+    """A sentence for each card that is slow beside the fastest of its host.
+
+    Of a pair's only the slowest: acknowledgements wait behind what it sends, so the card at the other end is slow too.
+    """
+    slowest: dict[str, tuple[float, float]] = {}  # by card: its rate, and that of the fastest
+    for pair in figures:
+        card, rate = min(pair.cards.items(), key=lambda item: item[1], default=("", 0.0))
+        best = max((other for name, other in pair.cards.items() if name.split()[0] == card.split()[0]), default=0.0)
+        if rate < SLOW_RATE * best and rate <= slowest.get(card, (rate, best))[0]:
+            slowest[card] = rate, best
+    return [f"{card}: {rate:.2f} Gbit/s, another card of that host has {best:.2f}" for card, (rate, best) in slowest.items()]
 
 
 def timed(rounds: Callable[[int, float], bool], work: Callable[[], Any]) -> list[float]:
@@ -94,8 +114,22 @@ def timed(rounds: Callable[[int, float], bool], work: Callable[[], Any]) -> list
     return times
 
 
-def measure(pair: hvd.ProcessSet, first: bool, megabytes: int) -> tuple[float, float, float]:
-    """On both ranks of the pair, one of which is the first: microseconds, least and median, and Gbit/s."""
+def sent_by_card(peer: int) -> dict[str, tuple[int, int]]:
+    """What each card of this host has sent to that rank so far: bytes, and ns for which it was busy."""
+    return {card: (sent, busy) for rank, card, sent, busy, _ in _native.links() if rank == peer and card}
+
+
+def card_rates(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> dict[str, float]:
+    """Gbit/s; 0 for one that has sent nothing."""
+    rates = {}
+    for card, (sent, busy) in after.items():
+        sent_before, busy_before = before.get(card, (0, 0))
+        rates[card] = 8.0 * (sent - sent_before) / (busy - busy_before) if sent > sent_before and busy > busy_before else 0.0
+    return rates
+
+
+def measure(pair: hvd.ProcessSet, peer: int, first: bool, megabytes: int) -> tuple[float, float, float, dict[str, float]]:
+    """On both ranks of the pair, one of which is the first: microseconds, least and median, Gbit/s, and those of each card."""
     small, large = np.zeros(1, np.float32), np.zeros(megabytes << 18, np.float32)
 
     def sum_small() -> None:
@@ -108,6 +142,7 @@ def measure(pair: hvd.ProcessSet, first: bool, megabytes: int) -> tuple[float, f
         sum_small()
     short = timed(lambda turns, _: turns < SMALL_ROUNDS, sum_small)
     sum_large()
+    before = sent_by_card(peer)
 
     def more(turns: int, seconds: float) -> bool:
         """The first rank decides for both."""
@@ -115,14 +150,18 @@ def measure(pair: hvd.ProcessSet, first: bool, megabytes: int) -> tuple[float, f
         return bool(hvd.allreduce_(go_on, name="network.more", op=hvd.Sum, process_set=pair)[0])
 
     long = timed(more, sum_large)
-    return 1e6 * min(short), 1e6 * statistics.median(short), 8e-9 * large.nbytes / statistics.median(long)
+    both = hvd.allgather_object((socket.gethostname(), card_rates(before, sent_by_card(peer))), process_set=pair)
+    cards = {f"{host} {card}": rate for host, rates in both for card, rate in rates.items()}
+    return 1e6 * min(short), 1e6 * statistics.median(short), 8e-9 * large.nbytes / statistics.median(long), cards
 
 
 def table(figures: Sequence[PairFigures]) -> str:
     """For people."""
-    width = max(len(" - ".join(f.hosts)) for f in figures)
+    width = max(*(len(" - ".join(f.hosts)) for f in figures), *(len(card) + 2 for f in figures for card in f.cards), 5)
     lines = [f"{'hosts':{width}}  {'us, least':>10}  {'us, median':>10}  {'Gbit/s each way':>16}"]
-    lines += [f"{' - '.join(f.hosts):{width}}  {f.least_us:10.0f}  {f.median_us:10.0f}  {f.gbit:16.2f}" for f in figures]
+    for f in figures:
+        lines += [f"{' - '.join(f.hosts):{width}}  {f.least_us:10.0f}  {f.median_us:10.0f}  {f.gbit:16.2f}"]
+        lines += [f"  {card:{width - 2}}  {'':10}  {'':10}  {rate:16.2f}" for card, rate in f.cards.items()]
     slow = slow_ones(figures)
     lines += [f"slow: {line}" for line in slow] or (["no host is slower than the others"] if len(figures) > 1 else [])
     return "\n".join(lines)
@@ -131,7 +170,13 @@ def table(figures: Sequence[PairFigures]) -> str:
 def as_json(figures: Sequence[PairFigures]) -> str:
     """For programs."""
     pairs = [
-        {"hosts": f.hosts, "least_us": round(f.least_us, 1), "median_us": round(f.median_us, 1), "gbit_per_s": round(f.gbit, 3)}
+        {
+            "hosts": f.hosts,
+            "least_us": round(f.least_us, 1),
+            "median_us": round(f.median_us, 1),
+            "gbit_per_s": round(f.gbit, 3),
+            "gbit_per_s_by_card": {card: round(rate, 3) for card, rate in f.cards.items()},
+        }
         for f in figures
     ]
     return json.dumps({"pairs": pairs, "slow": slow_ones(figures)})
@@ -166,7 +211,8 @@ def main() -> int:
             print(f"\r{number} of {len(pairs)} pairs", end="", file=sys.stderr, flush=True)
         pair = hvd.add_process_set([ranks[a], ranks[b]]) if hvd.size() > 2 else hvd.global_process_set
         takes_part = hvd.rank() in (ranks[a], ranks[b])
-        mine = measure(pair, hvd.rank() == ranks[a], options.megabytes) if takes_part else None
+        first = hvd.rank() == ranks[a]
+        mine = measure(pair, ranks[b if first else a], first, options.megabytes) if takes_part else None
         told = hvd.broadcast_object(mine, ranks[a], "network.figures")
         if hvd.size() > 2:
             hvd.remove_process_set(pair)

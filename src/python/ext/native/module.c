@@ -170,6 +170,27 @@ static PyObject* py_report(PyObject* self, PyObject* unused) {
   return made;
 }
 
+static PyObject* py_links(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  if (usable()) return NULL;
+  size_t count = 0;
+  int status = lib.links(NULL, 0, &count);
+  if (status != HVD_OK) return raise_status(status);
+  hvd_link* links = PyMem_New(hvd_link, count + 1);
+  if (!links) return PyErr_NoMemory();
+  const size_t room = count;
+  status = lib.links(links, room, &count);
+  PyObject* made = status == HVD_OK ? PyList_New(0) : raise_status(status);
+  for (size_t i = 0; made && i < room && i < count; ++i) {
+    PyObject* link = Py_BuildValue("(isLLL)", links[i].peer, links[i].card, (long long)links[i].bytes,
+                                   (long long)links[i].busy_ns, (long long)links[i].round_trip_ns);
+    if (!link || PyList_Append(made, link)) Py_CLEAR(made);
+    Py_XDECREF(link);
+  }
+  PyMem_Free(links);
+  return made;
+}
+
 /* One of gc.callbacks: (phase, info), where phase is "start" or "stop". */
 static PyObject* py_collecting(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   (void)self;
@@ -210,6 +231,7 @@ static PyMethodDef world_methods[] = {
     {"part_begin", py_part_begin, METH_O, "part_begin(part): see hvd_part_begin"},
     {"part_end", py_part_end, METH_O, "part_end(part)"},
     {"report", py_report, METH_NOARGS, "report() -> bytes: see hvd_report"},
+    {"links", py_links, METH_NOARGS, "links() -> [(peer, card, bytes, busy_ns, round_trip_ns)]: see hvd_links"},
     {"step_end", py_step_end, METH_NOARGS, "step_end()"},
     {"batches_made", py_batches_made, METH_O, "batches_made(ns): see hvd_batches_made"},
     {"collecting", FAST(py_collecting), METH_FASTCALL, "collecting(phase, info): for gc.callbacks"},

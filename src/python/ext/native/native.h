@@ -64,6 +64,7 @@ typedef struct hvd_functions {
   void (*step_end)(void);
   void (*batches_made)(int64_t);
   int (*report)(char*, size_t, size_t*);
+  int (*links)(hvd_link*, size_t, size_t*);
   const char* (*last_error)(void);
   const char* (*version)(void);
 } hvd_functions;
