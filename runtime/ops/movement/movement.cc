@@ -72,7 +72,7 @@ void Movement::begin_lengths() {
   for (int l = 0; l < static_cast<int>(locals()); ++l)
     load.to_node(l, my_local_.data(), local_.data() + static_cast<std::size_t>(l) * my_local_.size(),
                  my_local_.size() * number);
-  for (int r = 0; r < static_cast<int>(size()); ++r) {
+  for (int r = 0; alltoalls_ > 0 && r < static_cast<int>(size()); ++r) {
     if (nodes_.node_of[static_cast<std::size_t>(r)] == nodes_.node) continue;
     const std::size_t at = static_cast<std::size_t>(r) * alltoalls_;
     load.send(r, my_counts_.data() + at, alltoalls_ * number);

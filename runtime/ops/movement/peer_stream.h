@@ -1,6 +1,7 @@
 /// @file peer_stream.h — streams of scattered bytes between pairs of ranks, a few messages at a time.
 #pragma once
 #include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -14,12 +15,13 @@ namespace hvd::ops {
 class PeerStream {
  public:
   static constexpr std::size_t largest = 256 << 10;
-  /// @param after  what is to be sent comes in by this stream, which outlives this one; nullptr: it is here
-  PeerStream(transport::Transport& transport, int peer, bool outgoing, Pieces pieces, const PeerStream* after = nullptr)
+  /// @param here  how many bytes from the front can be sent now; empty: all
+  PeerStream(transport::Transport& transport, int peer, bool outgoing, Pieces pieces,
+             std::function<std::size_t()> here = {})
       : transport_(transport),
         peer_(peer),
         outgoing_(outgoing),
-        after_(after),
+        here_(std::move(here)),
         pieces_(std::move(pieces)),
         segments_(pieces_.segments(largest)) {}
   PeerStream(const PeerStream&) = delete;
@@ -53,7 +55,7 @@ class PeerStream {
   bool has_room(const Pieces::Segment& segment) const {
     return under_way_.size() < (segment.direct ? most_direct : most_packed);
   }
-  bool here(const Pieces::Segment& segment) const { return !after_ || after_->through() >= segment.end; }
+  bool here(const Pieces::Segment& segment) const { return !here_ || here_() >= segment.end; }
   void post(const Pieces::Segment& segment) {
     auto p = std::make_unique<SegmentInFlight>(transport_, segment);
     const std::size_t bytes = segment.end - segment.begin;
@@ -73,7 +75,7 @@ class PeerStream {
   transport::Transport& transport_;
   const int peer_;
   const bool outgoing_;
-  const PeerStream* const after_;
+  const std::function<std::size_t()> here_;
   const Pieces pieces_;
   const std::vector<Pieces::Segment> segments_;
   std::size_t next_ = 0, through_ = 0;

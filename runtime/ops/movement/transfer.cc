@@ -1,28 +1,71 @@
 #include "ops/movement/transfer.h"
 
+#include <algorithm>
+
+#include "ops/movement/gather_plan.h"
 #include "ops/movement/spread_tree.h"
 
 namespace hvd::ops {
 
+namespace {
+
+/// Decided alike on all ranks: all know what each of them gives to all.
+bool passes_on(const Nodes& nodes, const TransferPlan& load) {
+  if (load.only_sender >= 0 || load.any_for_one) return false;
+  const int locals = nodes.local_size(0);  // equal, or a rank's counterparts on other nodes differ from round to round
+  for (int n = 1; n < nodes.count(); ++n)
+    if (nodes.local_size(n) != locals) return false;
+  std::size_t most = 0;
+  for (int l = 0; l < locals; ++l) {
+    std::size_t bytes = 0;  // through the l-th rank of each node
+    for (const auto& ranks : nodes.ranks)
+      bytes += load.common[static_cast<std::size_t>(ranks[static_cast<std::size_t>(l)])].bytes();
+    most = std::max(most, bytes);
+  }
+  return GatherPlan::is_faster(nodes.count(), most);
+}
+
+/// In the order in which what they have given is copied on this one.
+std::vector<int> other_nodes(const Nodes& nodes, bool passed_on) {
+  std::vector<int> others;
+  const GatherPlan plan(nodes.count());
+  for (int k = 0; k < nodes.count(); ++k)
+    if (const int node = passed_on ? plan.before(nodes.node, k) : k; node != nodes.node) others.push_back(node);
+  return others;
+}
+
+}  // namespace
+
 Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load)
     : own_(load.own) {
-  const int me = nodes.rank(nodes.node, nodes.local);
   std::vector<Pieces> streams;  // [local ranks]: its own, then what it takes in
   for (int l = 0; l < rings.ranks; ++l) {
     streams.push_back(load.common[static_cast<std::size_t>(nodes.rank(nodes.node, l))]);
     streams.back().append(load.local[static_cast<std::size_t>(l)]);
   }
-  ready_ = streams[static_cast<std::size_t>(rings.me)].bytes();
-  for (int n = 0; n < nodes.count(); ++n) {
-    if (n == nodes.node) continue;
-    for (int r : nodes.ranks[static_cast<std::size_t>(n)]) {
+  const std::size_t own = streams[static_cast<std::size_t>(rings.me)].bytes();
+  const bool passed_on = passes_on(nodes, load);
+  for (const int n : other_nodes(nodes, passed_on))
+    for (const int r : nodes.ranks[static_cast<std::size_t>(n)])
+      streams[static_cast<std::size_t>(nodes.relay(r, nodes.node))].append(load.common[static_cast<std::size_t>(r)]);
+  if (load.only_sender >= 0)
+    spread(nodes, transport, load.only_sender, load.common[static_cast<std::size_t>(load.only_sender)]);
+  else if (passed_on)
+    pass_on(nodes, transport, load);
+  else
+    send_directly(nodes, transport, load);
+  for (const auto& m : streams_to_peers_) busy_.push_back(m.get());
+  copy_ = std::make_unique<ShmCopy>(rings, std::move(streams), [this, own] { return own + arrived(); });
+}
+
+/// One stream a pair and direction: messages of one pair arrive in order.
+void Transfer::send_directly(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
+  const int me = nodes.rank(nodes.node, nodes.local);
+  for (const int n : other_nodes(nodes, false))
+    for (const int r : nodes.ranks[static_cast<std::size_t>(n)]) {
       const auto i = static_cast<std::size_t>(r);
-      const int relay = nodes.relay(r, nodes.node);
-      streams[static_cast<std::size_t>(relay)].append(load.common[i]);
-      if (load.only_sender >= 0) continue;
-      // One stream a pair and direction: messages of one pair arrive in order.
       Pieces incoming, outgoing;
-      if (relay == nodes.local) incoming = load.common[i];
+      if (nodes.relay(r, nodes.node) == nodes.local) incoming = load.common[i];
       const std::size_t shared = incoming.bytes();
       incoming.append(load.in[i]);
       if (nodes.rank(n, nodes.relay(me, n)) == r) outgoing = load.common[static_cast<std::size_t>(me)];
@@ -34,11 +77,31 @@ Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& trans
       if (outgoing.bytes() > 0)
         streams_to_peers_.push_back(std::make_unique<PeerStream>(transport, r, true, std::move(outgoing)));
     }
+}
+
+/// Each rank with its counterparts of other nodes: what comes in a round goes on in all later ones.
+void Transfer::pass_on(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
+  const GatherPlan plan(nodes.count());
+  const auto given_by = [&](int node) -> const Pieces& {
+    return load.common[static_cast<std::size_t>(nodes.rank(node, nodes.local))];
+  };
+  const std::size_t own = given_by(nodes.node).bytes();
+  for (int round = 0; round < plan.rounds(); ++round) {
+    Pieces incoming, outgoing;
+    for (int k = 0; k < plan.count(round); ++k) {
+      incoming.append(given_by(plan.before(plan.from(nodes.node, round), k)));
+      outgoing.append(given_by(plan.before(nodes.node, k)));
+    }
+    const std::size_t bytes = incoming.bytes();
+    if (outgoing.bytes() > 0)
+      streams_to_peers_.push_back(
+          std::make_unique<PeerStream>(transport, nodes.rank(plan.to(nodes.node, round), nodes.local), true,
+                                       std::move(outgoing), [this, own] { return own + arrived(); }));
+    if (bytes == 0) continue;
+    streams_to_peers_.push_back(std::make_unique<PeerStream>(
+        transport, nodes.rank(plan.from(nodes.node, round), nodes.local), false, std::move(incoming)));
+    arrivals_.push_back({streams_to_peers_.back().get(), bytes});
   }
-  if (load.only_sender >= 0)
-    spread(nodes, transport, load.only_sender, load.common[static_cast<std::size_t>(load.only_sender)]);
-  for (const auto& m : streams_to_peers_) busy_.push_back(m.get());
-  copy_ = std::make_unique<ShmCopy>(rings, std::move(streams), [this] { return ready(); });
 }
 
 /// One rank of each node takes it in and hands it on while the rest of it is on its way.
@@ -47,23 +110,23 @@ void Transfer::spread(const Nodes& nodes, transport::Transport& transport, int s
   const auto hands_on = [&](int node) { return node == from ? sender : nodes.rank(node, nodes.relay(sender, node)); };
   if (hands_on(nodes.node) != nodes.rank(nodes.node, nodes.local) || pieces.bytes() == 0) return;
   const SpreadTree tree(nodes.count(), from, pieces.bytes());
-  const PeerStream* incoming = nullptr;
+  std::function<std::size_t()> here;
   if (nodes.node != from) {
     streams_to_peers_.push_back(
         std::make_unique<PeerStream>(transport, hands_on(tree.parent(nodes.node)), false, pieces));
-    incoming = streams_to_peers_.back().get();
-    arrivals_.push_back({incoming, pieces.bytes()});
+    arrivals_.push_back({streams_to_peers_.back().get(), pieces.bytes()});
+    here = [this] { return arrived(); };
   }
   for (int i = 0; i < tree.children(nodes.node); ++i)
     streams_to_peers_.push_back(
-        std::make_unique<PeerStream>(transport, hands_on(tree.child(nodes.node, i)), true, pieces, incoming));
+        std::make_unique<PeerStream>(transport, hands_on(tree.child(nodes.node, i)), true, pieces, here));
 }
 
-/// How much of this rank's stream is here: it goes out in order.
-std::size_t Transfer::ready() {
+/// How much is here of what this rank takes in for others: that goes out in order.
+std::size_t Transfer::arrived() {
   while (first_ < arrivals_.size() && arrivals_[first_].stream->through() >= arrivals_[first_].bytes)
-    ready_ += arrivals_[first_++].bytes;
-  return first_ < arrivals_.size() ? ready_ + arrivals_[first_].stream->through() : ready_;
+    arrived_ += arrivals_[first_++].bytes;
+  return first_ < arrivals_.size() ? arrived_ + arrivals_[first_].stream->through() : arrived_;
 }
 
 /// A part of it: messages are looked at in between.

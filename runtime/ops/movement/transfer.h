@@ -4,8 +4,8 @@
 /// Within a node everything goes through the rings (shm/copy.h).  What is for
 /// everybody crosses to another node once: one rank there takes it in where it
 /// belongs in its own result, and copies it for its neighbours.  Where only one
-/// rank sends, nodes hand it on to one another (spread_tree.h).  What is for one
-/// rank goes straight to it.
+/// rank sends, nodes hand it on to one another (spread_tree.h), and where all do
+/// and nodes are many (gather_plan.h).  What is for one rank goes straight to it.
 #pragma once
 #include <cstring>
 #include <functional>
@@ -49,10 +49,17 @@ class TransferPlan {
       local[index(sender)].add(sender == nodes_.local ? from : receiver == nodes_.local ? to : nullptr, bytes);
   }
   /// To and from a rank of another node; only the two know of it.
-  void send(int receiver, const void* from, std::size_t bytes) { out[index(receiver)].add(from, bytes); }
-  void receive(int sender, void* to, std::size_t bytes) { in[index(sender)].add(to, bytes); }
+  void send(int receiver, const void* from, std::size_t bytes) {
+    any_for_one = true;
+    out[index(receiver)].add(from, bytes);
+  }
+  void receive(int sender, void* to, std::size_t bytes) {
+    any_for_one = true;
+    in[index(sender)].add(to, bytes);
+  }
 
   int only_sender = -1;
+  bool any_for_one = false;             ///< send() or receive() was called: on all ranks, or on none
   std::vector<Pieces> common, out, in;  ///< [size]
   std::vector<Pieces> local;            ///< [local ranks]
   /// Within this rank: `read` goes where `write` lies.  As long as each other.
@@ -89,13 +96,15 @@ class Transfer final : public Stage {
     std::size_t bytes;  ///< of what the whole node wants
   };
   void spread(const Nodes& nodes, transport::Transport& transport, int sender, const Pieces& pieces);
-  std::size_t ready();
+  void send_directly(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load);
+  void pass_on(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load);
+  std::size_t arrived();
   bool copy_own();
 
   std::vector<std::unique_ptr<PeerStream>> streams_to_peers_;
   std::vector<PeerStream*> busy_;  ///< not done yet
   std::vector<Arrival> arrivals_;  ///< what this rank copies for others, in the order in which it does
-  std::size_t first_ = 0, ready_ = 0;
+  std::size_t first_ = 0, arrived_ = 0;
   const TransferPlan::OwnCopy own_;  ///< made while messages are under way
   std::size_t copied_ = 0;
   std::unique_ptr<ShmCopy> copy_;

@@ -1,0 +1,93 @@
+/// The allgather between nodes, with the runtime's own plans, over a simulated network: hvd-gather [--check].
+///
+/// One rank a node, so many bytes of each.  In rounds (gather_plan.h), and by everybody sending to everybody; which the
+/// runtime takes, the connections of a node, and the time beside the bound: ceil(log2 n) times what one message takes,
+/// and (n - 1) parts on a node's link.  A node's processor and its link, each way, serve one message at a time; a round
+/// begins when the one before it is whole.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "network.h"
+#include "ops/movement/gather_plan.h"
+
+using namespace hvd::ops;
+using namespace hvd::simulate;
+
+namespace {
+
+class Gather {
+ public:
+  Gather(int nodes, const Network& net) : net_(net), nodes_(nodes), count_(static_cast<std::size_t>(nodes)) {}
+
+  Time in_rounds(std::size_t bytes) {
+    begin();
+    const GatherPlan plan(nodes_);
+    for (int round = 0; round < plan.rounds(); ++round) {
+      const std::vector<Time> from = have_;
+      for (int n = 0; n < nodes_; ++n)
+        send(n, plan.to(n, round), bytes * static_cast<std::size_t>(plan.count(round)), from);
+    }
+    return end();
+  }
+  Time directly(std::size_t bytes) {
+    begin();
+    const std::vector<Time> from = have_;
+    for (int k = 1; k < nodes_; ++k)
+      for (int n = 0; n < nodes_; ++n) send(n, (n + k) % nodes_, bytes, from);
+    return end();
+  }
+
+ private:
+  void begin() {
+    for (auto* t : {&have_, &cpu_, &out_, &in_}) t->assign(count_, 0);
+  }
+  Time end() const { return *std::max_element(have_.begin(), have_.end()); }
+  void send(int from, int to, std::size_t bytes, const std::vector<Time>& begins) {
+    const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
+    cpu_[a] = std::max(cpu_[a], begins[a]) + net_.o;
+    out_[a] = std::max(out_[a], cpu_[a]) + net_.g + net_.wire(bytes);
+    in_[b] = std::max(in_[b] + net_.wire(bytes), out_[a] + net_.latency(from, to));
+    cpu_[b] = std::max(cpu_[b], std::min(in_[b], cpu_[b] + net_.o));
+    have_[b] = std::max(have_[b], in_[b] + net_.o);
+  }
+
+  const Network net_;
+  const int nodes_;
+  const std::size_t count_;
+  std::vector<Time> have_, cpu_, out_, in_;  ///< [nodes] all of a round; busy until
+};
+
+NetworkModel model_of(const Network& net) {
+  NetworkModel m;
+  m.latency_ns = net.o + net.L + 5 * net.per_switch;
+  m.message_ns = 2 * net.o;
+  m.byte_ns = net.G;
+  return m;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool check = argc > 1 && std::strcmp(argv[1], "--check") == 0;
+  const Network net;
+  bool good = true;
+  std::printf("  nodes   bytes each |   takes  conn. |  in rounds, us  of the bound | everybody to everybody, us\n");
+  for (const int nodes :
+       check ? std::vector<int>{2, 12, 64} : std::vector<int>{2, 4, 12, 64, 100, 1000, 1024, 4096, 16384})
+    for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 10, std::size_t{1} << 20}) {
+      const std::size_t all = bytes * static_cast<std::size_t>(nodes);
+      const GatherPlan plan(nodes);
+      const bool rounds = GatherPlan::is_faster(nodes, all, model_of(net));
+      Gather gather(nodes, net);
+      const Time time = gather.in_rounds(bytes), direct = nodes <= 4096 ? gather.directly(bytes) : 0;
+      const Time bound = plan.rounds() * net.round(1) + (nodes - 1) * net.wire(bytes);
+      std::printf("%7d %12zu | %7s %6d | %14.1f %13.2f | %26.1f\n", nodes, bytes, rounds ? "rounds" : "direct",
+                  rounds ? plan.rounds() : nodes - 1, time / 1e3, time / bound, direct / 1e3);
+      std::fflush(stdout);
+      if (time > 1.3 * bound) good = false;
+      if (direct > 0 && rounds && time > 1.1 * direct) good = false;
+    }
+  return check && !good ? 1 : 0;
+}
