@@ -316,10 +316,11 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                     failed = False
                     state.on_reset()
                     resetting = False
+                if elastic:
+                    had_state = has_state
+                    has_state, synchronized = _holders.give_to_rank_0(state, has_state, synchronized)
+                    is_trained = is_trained or has_state != had_state
                 if not synchronized:
-                    if elastic:
-                        had_state, has_state = has_state, _holders.give_to_rank_0(state, has_state)
-                        is_trained = is_trained or has_state != had_state
                     if _file:
                         known, state._commits = _objects.broadcast_object(
                             (is_trained, state._commits), 0, "hvd.elastic.commits"
