@@ -1,8 +1,8 @@
 """A training run without a framework: which samples it has seen, and their sum by allreduce, stand in its state.
 
 Both must come out as in a run without faults: no sample is lost, none comes twice.
-ELASTIC_FOLDER: where `steps` gets a line for each step, "<time> <step> <size>", and `restored` one for each rank that
-goes back to its last commit.
+ELASTIC_FOLDER: where `steps` gets a line for each step, "<time> <step> <size>", `begun` one for each step that a worker
+begins, "<step> <worker>", and `restored` one for each rank that goes back to its last commit.
 """
 
 import json
@@ -21,6 +21,7 @@ SAMPLES, BATCH = 192, 4
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
 WORK = float(os.environ.get("ELASTIC_WORK", "0"))  # seconds in each step, before the sum
+WORKER = os.environ["HVD_RANK"]  # until it is in a world, that is its number
 WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the second half begins with that many ranks, where given
 
 
@@ -46,6 +47,8 @@ def train(state) -> None:  # type: ignore[no-untyped-def]
         left = sorted(set(range(SAMPLES)) - set(state.seen))
         mine = left[hvd.rank() * BATCH :][:BATCH]
         die_if_told(state.step)
+        with (FOLDER / "begun").open("a") as file:
+            file.write(f"{state.step + 1} {WORKER}\n")
         time.sleep(WORK)
         total = hvd.allreduce(np.array([sum(mine)], np.float64), op=hvd.Sum, name="total")
         big = hvd.allreduce(np.ones(30_000, np.float32), op=hvd.Sum, name="big")

@@ -92,7 +92,7 @@ _world.init, _world.shutdown, _shares.agree = meet, leave, agree  # type: ignore
 
 def broadcast(obj: Any) -> Any:
     given = elastic.broadcast_from_rank_0(obj)
-    point("in sync" if isinstance(obj, dict) else "in commit")
+    point("in sync")
     return given
 
 
@@ -127,7 +127,10 @@ class StruckState(elastic.ObjectState):
 
     def check_host_updates(self) -> None:
         point("kept")
-        super().check_host_updates()
+        try:
+            super().check_host_updates()
+        finally:
+            point("in commit")
 
     def saved_copy(self) -> Any:
         return super().saved_copy()  # says that it fits the save() above: hvd asks for both in one class

@@ -1,18 +1,27 @@
-"""SIGTERM at a rank of an elastic job: it leaves at its next commit, and the others lose nothing."""
+"""SIGTERM at a rank of an elastic job: it leaves at its next commit, and the others lose nothing.
+
+All ranks hear of it in the same call, so nobody begins a step that is to be done again: they are interrupted, it leaves,
+and the others meet.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, Callable
 
+from hvd import _objects, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd.process_sets import global_process_set
 
 _asked = False
+_HOSTS = struct.Struct("=ddq")  # what rank 0 says of them
+_LEAVES = b"\1"
 
 
 def note(number: int, frame: Any) -> None:
@@ -22,7 +31,7 @@ def note(number: int, frame: Any) -> None:
 
 
 @contextmanager
-def waits_for_commit() -> Iterator[None]:
+def waits_for_commit(before_leaving: Callable[[], None]) -> Iterator[None]:
     """In the block SIGTERM only asks; where the world ends before the next commit, so does this process.
 
     A handler of the script's own stays.
@@ -33,22 +42,35 @@ def waits_for_commit() -> Iterator[None]:
     try:
         yield
     except (HorovodInternalError, HostsUpdatedInterrupt):
-        leave_if_asked()
+        leave_if_asked(before_leaving)
         raise
     finally:
         if is_ours and signal.getsignal(signal.SIGTERM) is note:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def asked() -> bool:
-    """Whether SIGTERM has come."""
-    return _asked
+def agree(hosts: tuple[float, float, int]) -> tuple[tuple[float, float, int], bool]:
+    """What rank 0 says of hosts, and whether a rank leaves: the same on all ranks.  Collective; one small allgather.
+
+    SIGTERM that comes later counts at the next call.
+    """
+    is_first = _world.rank() == 0
+    mine = (_HOSTS.pack(*hosts) if is_first else b"") + (_LEAVES if _asked else b"")
+    words = [mine] if _world.size() == 1 else _objects._exchange(mine, "hvd.elastic.hosts", global_process_set)
+    leaves = len(words[0]) > _HOSTS.size or any(len(word) for word in words[1:])
+    if leaves and _world.size() > 1:
+        # Who leaves waits until all know: its end breaks off what they still wait for, this too.
+        with suppress(HorovodInternalError):
+            _objects._exchange(b"", "hvd.elastic.leave", global_process_set)
+    before, latest, what = _HOSTS.unpack_from(words[0])
+    return (before, latest, what), leaves
 
 
-def leave_if_asked() -> None:
+def leave_if_asked(before: Callable[[], None]) -> None:
     """Ends this process by SIGTERM, if it was asked to."""
     if not _asked:
         return
+    before()
     print("hvd.elastic: this rank leaves, as SIGTERM has asked", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -37,6 +37,12 @@ __all__ = ["GlobalBatch", "GlobalBatches", "HostUpdateResult", "ObjectState", "S
 _file = _state_file.of_environment()
 _FLUSH_SECONDS = 60.0  # hvdrun's grace is mostly shorter
 
+
+def _flush() -> None:
+    if _file:
+        _file.flush(_FLUSH_SECONDS)
+
+
 # An error that comes back this often without a commit in between will come back for ever.
 _ATTEMPTS = 3
 
@@ -131,7 +137,7 @@ class State:
         self._host_messages = _HostMessages(self)
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], None]] = []
-        self._commits = 0
+        self._commits = self._checks = 0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
         """Functions to call when the ranks have formed a new world, before sync(): to set a learning rate by its size."""
@@ -154,24 +160,32 @@ class State:
         self._commits += 1
         if _file:
             _file.put(self._commits, self.saved_copy())
-        try:
-            self.check_host_updates()  # behind it all ranks have kept theirs
-        finally:
-            if _file and _preemption.asked():
-                _file.flush(_FLUSH_SECONDS)
-            _preemption.leave_if_asked()
+        checks = self._checks
+        self.check_host_updates()  # behind it all ranks have kept theirs
+        if self._checks == checks:  # it is the script's own: the others will find out
+            _preemption.leave_if_asked(_flush)
 
     def check_host_updates(self) -> None:
-        """HostsUpdatedInterrupt, on all ranks at the same call, when rank 0 has heard of other hosts.  Collective."""
+        """HostsUpdatedInterrupt, on all ranks at the same call, when rank 0 has heard of other hosts.  Collective.
+
+        In an elastic job also when SIGTERM has asked a rank to leave, which it then does.
+        """
+        self._checks += 1
         before, latest, what = self._last_updated_timestamp, self._last_updated_timestamp, HostUpdateResult.no_update
         while not self._host_messages.look():
             timestamp, update = self._host_messages.get()
             if timestamp > latest:
                 latest = timestamp
                 what |= update
-        before, self._last_updated_timestamp, what = self._bcast_object((before, latest, what))
-        if self._last_updated_timestamp > before:
-            raise HostsUpdatedInterrupt(what == HostUpdateResult.removed)
+        hosts, leaves = (before, latest, what), False
+        if _is_elastic() and _world.is_initialized():
+            hosts, leaves = _preemption.agree(hosts)
+        else:
+            hosts = self._bcast_object(hosts)
+        before, self._last_updated_timestamp, what = hosts
+        changed = self._last_updated_timestamp > before
+        if leaves or changed:
+            raise HostsUpdatedInterrupt(not changed or what == HostUpdateResult.removed)
 
     def save(self) -> None:
         """Keeps a copy."""
@@ -331,7 +345,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                     _shares.agree()
                     state.sync()
                     has_state = is_trained = True
-                with _preemption.waits_for_commit() if elastic else nullcontext():
+                with _preemption.waits_for_commit(_flush) if elastic else nullcontext():
                     result = func(state, *args, **kwargs)
                 if _file:
                     _file.finish()
@@ -366,7 +380,7 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
     It is called after state.sync().  HorovodInternalError: the state is restored, the ranks join again, and it is called
     again.  HostsUpdatedInterrupt: the same, but nothing is restored, so no work is lost.
     In an elastic job a rank that is not in the next world exits with code 0 in here, and one that gets SIGTERM leaves at
-    its next commit, where it has no handler of its own.
+    its next commit() or check_host_updates(), where it has no handler of its own: the others are interrupted there too.
 
     keep_global_batch: the batch of all ranks stays what it was in the first world.  Its shares, one for each rank of that,
     are dealt to the ranks that there are, so that training takes the same course as if nobody had been lost.  See
