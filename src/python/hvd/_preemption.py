@@ -11,9 +11,9 @@ import signal
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Callable
+from typing import Any
 
 from hvd import _objects, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
