@@ -210,7 +210,7 @@ def run_tsan(context: Context) -> Tally:
 
 
 def run_pytest(
-    context: Context, folder: str, env: dict[str, str] | None = None, limit: float = 900, only: Sequence[str] = ()
+    context: Context, folder: str, env: dict[str, str] | None = None, limit: float = 1500, only: Sequence[str] = ()
 ) -> Tally:
     """A folder of pytest tests; each test has four minutes unless it says otherwise, for hangs only.
 
@@ -235,7 +235,7 @@ def run_pytest(
     return from_junit(report, code, run_alone)
 
 
-def suite(folder: str, limit: float = 900) -> Callable[[Context], Tally]:
+def suite(folder: str, limit: float = 1500) -> Callable[[Context], Tally]:
     """The function that runs one pytest folder."""
 
     def run(context: Context) -> Tally:
