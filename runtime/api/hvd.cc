@@ -1,4 +1,4 @@
-/// @file hvd.cc — the C interface: exceptions become statuses here and nowhere else.
+/// @file hvd.cc — the C interface: the world, process sets and operations.  What is recorded: recording.cc.
 #include "hvd/hvd.h"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 using hvd::Code;
 using hvd::Error;
 using hvd::exception_barrier;
+using hvd::need;
 using hvd::api::Use;
 using hvd::core::CheckedRequest;
 using hvd::core::Engine;
@@ -31,16 +31,10 @@ using hvd::core::OperationTable;
 using hvd::core::ProcessSet;
 using hvd::core::SetInfo;
 using hvd::memory::Arena;
-using hvd::recorder::StepPart;
-using hvd::recorder::StepRecorder;
 
 namespace {
 
 constexpr size_t most_at_once = 1 << 20;  ///< tensors in one call
-
-void need(const void* p, const char* what) {
-  if (!p) throw Error(Code::usage, what, "is NULL");
-}
 
 /// The set that a request is for; @p hold keeps it while it is used.
 ProcessSet& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const SetInfo>& hold) {
@@ -371,13 +365,6 @@ int hvd_set_get(int32_t set, int32_t* rank, int32_t* size, int32_t* ranks) {
   });
 }
 
-int hvd_timeline_start(const char* path, int mark_cycles) {
-  return exception_barrier([&] { hvd::api::start_timeline(path, mark_cycles != 0); });
-}
-int hvd_timeline_stop(void) {
-  return exception_barrier([] { hvd::api::stop_timeline(); });
-}
-
 int hvd_built(const char* what) {
   if (!what) return 0;
   if (std::strcmp(what, "mpi") == 0) return hvd::api::mpi_available() ? 1 : 0;
@@ -401,88 +388,6 @@ int hvd_departed(void) {
     departed = e->departed();
   });
   return status != HVD_OK || departed ? 1 : 0;
-}
-
-namespace {
-
-/// Calls @p tell with the recorder, if there is one: who tells of a step has nobody to tell that it did not work.
-template <typename Tell>
-void tell_recorder(Tell tell) {
-  if (!hvd::api::initialized()) return;
-  (void)exception_barrier([&] {
-    const Use e;
-    tell(e->recorder());
-  });
-}
-
-/// Nothing for a number that is none, or is no part of one thread's.
-std::optional<StepPart> part_of(int number) {
-  switch (number) {
-    case HVD_PART_INPUT:
-    case HVD_PART_INPUT_TORCH:
-    case HVD_PART_INPUT_TENSORFLOW:
-      return StepPart::input;
-    case HVD_PART_COLLECT:
-      return StepPart::collect;
-    case HVD_PART_SAVE:
-      return StepPart::save;
-    default:
-      return std::nullopt;
-  }
-}
-
-hvd::wire::Loader loader_of(int part) {
-  return part == HVD_PART_INPUT_TORCH                                  ? hvd::wire::Loader::torch
-         : part == HVD_PART_INPUT_TENSORFLOW || part == HVD_PART_FETCH ? hvd::wire::Loader::tensorflow
-                                                                       : hvd::wire::Loader::other;
-}
-
-}  // namespace
-
-void hvd_part_begin(int part) {
-  if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.asked(); });
-  if (part == HVD_PART_FETCH) tell_recorder([&](StepRecorder& r) { r.fetch_begins(loader_of(part)); });
-  if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.begin(*known, loader_of(part)); });
-}
-void hvd_part_end(int part) {
-  if (part == HVD_PART_FUTURE) tell_recorder([](StepRecorder& r) { r.told(); });
-  if (part == HVD_PART_FETCH) tell_recorder([](StepRecorder& r) { r.fetch_ended(); });
-  if (const auto known = part_of(part)) tell_recorder([&](StepRecorder& r) { r.end(*known); });
-}
-void hvd_step_end(void) {
-  tell_recorder([](StepRecorder& r) { r.step_ended(); });
-}
-void hvd_batches_made(std::int64_t ns) {
-  if (ns > 0) tell_recorder([&](StepRecorder& r) { r.batches_made(ns); });
-}
-
-int hvd_report(char* text, std::size_t size, std::size_t* length) {
-  if (length) *length = 0;
-  return exception_barrier([&] {
-    need(length, "length");
-    if (size > 0) need(text, "text");
-    const Use e;
-    const std::string report = e->recorder().live_report();
-    *length = report.size();
-    if (report.size() > size)
-      throw Error(Code::usage, "hvd_report", "the report has " + std::to_string(report.size()) + " bytes");
-    if (!report.empty()) std::memcpy(text, report.data(), report.size());
-  });
-}
-
-int hvd_links(hvd_link* links, std::size_t room, std::size_t* count) {
-  if (count) *count = 0;
-  return exception_barrier([&] {
-    need(count, "count");
-    if (room > 0) need(links, "links");
-    const Use e;
-    const auto found = e->links();
-    *count = found.size();
-    for (std::size_t i = 0; i < std::min(room, found.size()); ++i) {
-      links[i] = {found[i].peer, {}, found[i].bytes, found[i].busy_ns, found[i].round_trip_ns};
-      found[i].card.copy(links[i].card, sizeof links[i].card - 1);
-    }
-  });
 }
 
 const char* hvd_last_error(void) { return hvd::last_error().c_str(); }

@@ -21,6 +21,11 @@ inline void fail_with(std::string text) {
   last_error() = std::move(text);
 }
 
+/// Throws Error{usage} for a NULL argument.
+inline void need(const void* argument, const char* name) {
+  if (!argument) throw Error(Code::usage, name, "is NULL");
+}
+
 /// Runs @p body; returns 0, or the Code of what it threw.  Never throws.
 template <class F>
 int exception_barrier(F&& body) noexcept {
