@@ -107,7 +107,7 @@ TEST_CASE("gather: over many nodes in rounds, whatever else is in the batch") {
         slower == 1 && world.per_node == 1 ? 200'000 : 0);
   };
   run({27, 1}, 4, false, false);
-  if (slower > 1) return;  // so many ranks take a sanitizer a minute
+  if (slower > 1) return;             // so many ranks take a sanitizer a minute
   run({27, 1}, 24'000, true, false);  // the lengths in rounds, the data directly
   run({27, 1}, 4, true, true);
   run({58, 2}, 4, true, false);
