@@ -300,9 +300,11 @@ std::vector<LostPeer> Connections::silent() const {
 
 std::vector<LinkUse> Connections::links() const {
   std::map<std::pair<int, std::string>, LinkUse> by_way;
-  for (std::size_t r = 0; r < peers_.size(); ++r)  // a card that carries nothing is told, too
-    for (const SharedNetwork& way : peers_[r] ? peers_[r]->ways : std::vector<SharedNetwork>{})
+  for (std::size_t r = 0; r < peers_.size(); ++r) {
+    if (!peers_[r]) continue;
+    for (const SharedNetwork& way : peers_[r]->ways)  // a card that carries nothing is told, too
       by_way[{static_cast<int>(r), way.own.card}] = {static_cast<int>(r), way.own.card};
+  }
   for (const auto& [fd, lane] : lanes_) {
     if (lane->is_local) continue;
     const SocketUse use = socket_use(fd);

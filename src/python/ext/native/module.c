@@ -173,13 +173,18 @@ static PyObject* py_report(PyObject* self, PyObject* unused) {
 static PyObject* py_links(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   if (usable()) return NULL;
-  size_t count = 0;
-  int status = lib.links(NULL, 0, &count);
+  size_t count = 0, room = 0;
+  hvd_link* links = NULL;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;  // who drives the engine may be in the middle of a step
+  status = lib.links(NULL, 0, &room);
+  Py_END_ALLOW_THREADS;
   if (status != HVD_OK) return raise_status(status);
-  hvd_link* links = PyMem_New(hvd_link, count + 1);
+  links = PyMem_New(hvd_link, room + 1);
   if (!links) return PyErr_NoMemory();
-  const size_t room = count;
+  Py_BEGIN_ALLOW_THREADS;
   status = lib.links(links, room, &count);
+  Py_END_ALLOW_THREADS;
   PyObject* made = status == HVD_OK ? PyList_New(0) : raise_status(status);
   for (size_t i = 0; made && i < room && i < count; ++i) {
     PyObject* link = Py_BuildValue("(isLLL)", links[i].peer, links[i].card, (long long)links[i].bytes,
