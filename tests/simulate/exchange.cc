@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "network.h"
+#include "node_links.h"
 #include "ops/allreduce/exchange_plan.h"
 #include "ops/node_order.h"
 #include "ops/stage.h"
@@ -26,21 +26,10 @@ namespace {
 
 constexpr std::size_t largest_slice = 512 << 10;  ///< memory::Geometry's
 
-NetworkModel model_of(const Network& net) {
-  NetworkModel m;
-  m.latency_ns = net.o + net.L + 5 * net.per_switch;
-  m.message_ns = 2 * net.o;
-  m.byte_ns = net.G;
-  m.add_byte_ns = 0.01;  // while the link works
-  return m;
-}
-
 class Exchange {
  public:
   Exchange(int nodes, const ExchangePlan& plan, std::uint64_t under_way, const Network& net)
-      : plan_(plan), under_way_(under_way), net_(net), count_(static_cast<std::size_t>(nodes)) {
-    for (auto* t : {&cpu_, &out_, &in_}) t->assign(count_, 0);
-  }
+      : plan_(plan), under_way_(under_way), count_(static_cast<std::size_t>(nodes)), links_(nodes, net) {}
   /// When the last node has its last of so many slices.
   Time run(std::size_t slices, std::size_t bytes) {
     const auto rounds = static_cast<std::size_t>(plan_.rounds());
@@ -74,19 +63,14 @@ class Exchange {
     for (int k = 1; k < group; ++k)  // each begins with the next in its group: nobody gets all at once
       for (int n = 0; n < static_cast<int>(count_); ++n) {
         const int peer = plan_.peer(n, stage, (plan_.digit(n, stage) + k) % group);
-        const auto a = static_cast<std::size_t>(n), b = static_cast<std::size_t>(peer);
-        cpu_[a] = std::max(cpu_[a], from[a]) + net_.o;
-        out_[a] = std::max(out_[a], cpu_[a]) + net_.g + net_.wire(part);
-        in_[b] = std::max(in_[b] + net_.wire(part), out_[a] + net_.latency(n, peer));
-        cpu_[b] = std::max(cpu_[b], std::min(in_[b], cpu_[b] + net_.o));
-        to[b] = std::max(to[b], in_[b] + net_.o);
+        Time& there = to[static_cast<std::size_t>(peer)];
+        there = std::max(there, links_.send(n, peer, part, from[static_cast<std::size_t>(n)]));
       }
   }
   const ExchangePlan& plan_;
   const std::uint64_t under_way_;
-  const Network net_;
   const std::size_t count_;
-  std::vector<Time> cpu_, out_, in_;  ///< [nodes] busy until
+  NodeLinks links_;
 };
 
 Time time_of(int nodes, const ExchangePlan& plan, std::size_t bytes, std::size_t slice, const Network& net) {

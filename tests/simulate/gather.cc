@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "network.h"
+#include "node_links.h"
 #include "ops/movement/gather_plan.h"
 
 using namespace hvd::ops;
@@ -19,7 +19,7 @@ namespace {
 
 class Gather {
  public:
-  Gather(int nodes, const Network& net) : net_(net), nodes_(nodes), count_(static_cast<std::size_t>(nodes)) {}
+  Gather(int nodes, const Network& net) : net_(net), nodes_(nodes), links_(nodes, net) {}
 
   Time in_rounds(std::size_t bytes) {
     begin();
@@ -41,31 +41,20 @@ class Gather {
 
  private:
   void begin() {
-    for (auto* t : {&have_, &cpu_, &out_, &in_}) t->assign(count_, 0);
+    links_ = NodeLinks(nodes_, net_);
+    have_.assign(static_cast<std::size_t>(nodes_), 0);
   }
   Time end() const { return *std::max_element(have_.begin(), have_.end()); }
   void send(int from, int to, std::size_t bytes, const std::vector<Time>& begins) {
-    const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
-    cpu_[a] = std::max(cpu_[a], begins[a]) + net_.o;
-    out_[a] = std::max(out_[a], cpu_[a]) + net_.g + net_.wire(bytes);
-    in_[b] = std::max(in_[b] + net_.wire(bytes), out_[a] + net_.latency(from, to));
-    cpu_[b] = std::max(cpu_[b], std::min(in_[b], cpu_[b] + net_.o));
-    have_[b] = std::max(have_[b], in_[b] + net_.o);
+    Time& there = have_[static_cast<std::size_t>(to)];
+    there = std::max(there, links_.send(from, to, bytes, begins[static_cast<std::size_t>(from)]));
   }
 
   const Network net_;
   const int nodes_;
-  const std::size_t count_;
-  std::vector<Time> have_, cpu_, out_, in_;  ///< [nodes] all of a round; busy until
+  NodeLinks links_;
+  std::vector<Time> have_;  ///< [nodes] when all of a round is there
 };
-
-NetworkModel model_of(const Network& net) {
-  NetworkModel m;
-  m.latency_ns = net.o + net.L + 5 * net.per_switch;
-  m.message_ns = 2 * net.o;
-  m.byte_ns = net.G;
-  return m;
-}
 
 }  // namespace
 
