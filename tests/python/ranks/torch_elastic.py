@@ -2,12 +2,14 @@
 
 import torch
 from full_memory import Full, keeps_the_commit_before
+from refusals import raises
 from torch import nn
 
 import horovod.torch as hvd
 from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import ElasticSampler, TorchState, run
+from hvd import _holders
 
 hvd.init()
 
@@ -174,6 +176,56 @@ def check_news_of_hosts_lose_no_work():
         assert news.skip_sync  # hosts went, none came: nobody needs what we have
     else:
         raise AssertionError("no interrupt")
+
+
+def object_state(kind=ObjectState):
+    return kind(lambda value: hvd.broadcast_object(value, 0), hvd.rank, epoch=hvd.rank())
+
+
+def check_all_ranks_of_a_world_sync_or_none_does():
+    state, is_last = object_state(), hvd.rank() == hvd.size() - 1
+
+    def syncs(synchronized):
+        has_it, none_need = _holders.give_to_rank_0(state, True, synchronized)
+        assert has_it
+        return not none_need
+
+    assert syncs(False)  # the job's first world
+    assert not syncs(True)
+    assert syncs(not is_last)  # one has gone back to its commit
+    assert not syncs(True)
+    if hvd.size() > 1 and is_last:
+        _holders._world_mark = b"another"  # one was in another world last
+    assert syncs(True) == (hvd.size() > 1)
+    assert not syncs(True)
+
+
+def check_a_new_rank_0_gets_the_state():
+    state, last = object_state(), hvd.size() - 1
+    state.epoch += 10
+    state.save()
+    has_it, none_need = _holders.give_to_rank_0(state, hvd.rank() == last, False)
+    assert has_it == (hvd.rank() in (0, last)) and not none_need
+    assert state.epoch == 10 + (last if hvd.rank() == 0 else hvd.rank())
+
+
+class KeptByItself(ObjectState):
+    def save(self):
+        super().save()
+
+
+def check_a_state_that_cannot_be_given_is_named():
+    state, last = object_state(KeptByItself), hvd.size() - 1
+    if last == 0:
+        return
+
+    def give():
+        return _holders.give_to_rank_0(state, hvd.rank() == last, False)
+
+    if hvd.rank() == 0:
+        raises(RuntimeError, give, f"state of rank {last}, which cannot give it: KeptByItself has a save() of its own")
+    else:
+        assert give() == (hvd.rank() == last, False)
 
 
 def check_what_always_fails_ends():
