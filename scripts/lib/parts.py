@@ -200,7 +200,7 @@ def run_tsan(context: Context) -> Tally:
     build = configure_tsan(context)
     if build is None:
         return Tally(failed=["tsan: meson setup failed"])
-    env = absolute(TSAN)
+    env = absolute(TSAN) | ({"HVD_TEST_EVERY_CALL": "1"} if context.nightly else {})
     return run_meson_tests(
         context, build, env, wrapper=["setarch", "-R"], which="units", without=(*WITHOUT_THREADS, *RANKS_ARE_PROCESSES)
     )
