@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "launcher/verdict/exception_line.h"
 
 namespace hvd::launcher {
 
@@ -26,12 +27,6 @@ const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   for (const DeathRecord& d : deaths)
     if (is_failure(d) && (!first || d.time_ns < first->time_ns)) first = &d;
   return first;
-}
-
-/// The exception's own line: the last one of a traceback.
-std::string last_line(const std::string& text) {
-  const std::vector<std::string> lines = split(trim(text), '\n');
-  return std::string(trim(lines.back()));
 }
 
 /// The rank whose leaving made @p first fail: its own record tells of no failure, but the libhvd of @p first said for
@@ -82,7 +77,7 @@ std::string advice(const DeathRecord& d) {
   if (d.cause == Cause::signalled && d.code == SIGKILL && d.text.empty())
     return "somebody killed it, or the kernel for want of memory: dmesg on " + d.host + " tells";
   constexpr std::string_view no_module = "ModuleNotFoundError: No module named '";
-  if (!d.traceback.empty() && last_line(d.traceback).starts_with(no_module))
+  if (!d.traceback.empty() && exception_line(d.traceback).starts_with(no_module))
     return "install it on " + d.host + "; hvdrun doctor, with the same options, tells which hosts lack what";
   if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent(d))
     return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;
@@ -169,7 +164,7 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason&
   verdict.first_cause = *first;
   verdict.exit_code = std::max(1, wire::exit_code(*first));
   std::string line = "hvdrun: " + rank_text(*first) + " " + story(*first);
-  if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + last_line(first->traceback) + ")";
+  if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + exception_line(first->traceback) + ")";
   if (const DeathRecord* left = who_left(*first, deaths)) {
     verdict.lines.push_back("hvdrun: " + rank_text(*left) + " left the job while others still waited for it");
     verdict.lines.push_back("        does it have fewer steps, or end early?  hvd.join() lets ranks end one by one");

@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import gc
 import mmap
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -187,7 +189,11 @@ def _made_beside(fetch: Callable[..., Any]) -> Callable[..., Any]:
 def _tell_made_after(function: Callable[..., Any]) -> Callable[..., Any]:
     def watched(loader: Any, *args: Any) -> Any:
         global _made_told, _most_workers
-        result = function(loader, *args)
+        try:
+            result = function(loader, *args)
+        except (OSError, EOFError) as error:
+            _blame_killed_worker(loader, error)
+            raise
         _most_workers = max(_most_workers, min(loader._num_workers, len(_made)))
         made = sum(_made[:_most_workers])
         _native.batches_made(made - _made_told)
@@ -195,6 +201,31 @@ def _tell_made_after(function: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return watched
+
+
+def _blame_killed_worker(loader: Any, error: Exception) -> None:
+    """Raises RuntimeError if a signal has killed a worker of `loader`; returns if no worker is found dead within 0.2 s.
+
+    A killed worker closes its sockets first, so the rank fails on a socket.  The kernel reports the death a moment later.
+    """
+    limit = time.monotonic() + 0.2
+    while time.monotonic() < limit:
+        for worker in getattr(loader, "_workers", ()):
+            end = _end_of_child(worker.pid)
+            if end is not None and end.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+                name = signal.Signals(end.si_status).name
+                raise RuntimeError(
+                    f"DataLoader worker (pid {worker.pid}) was killed by signal {end.si_status} ({name})"
+                ) from error
+        time.sleep(0.01)
+
+
+def _end_of_child(pid: int | None) -> os.waitid_result | None:
+    """How a child has ended, without waiting for it or reaping it; None: it runs, or it is reaped already."""
+    try:
+        return None if pid is None else os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
 
 
 def _watched_result(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,8 +5,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <iterator>
 
 #include "base/file.h"
 #include "base/format.h"
@@ -45,10 +47,27 @@ std::string reached_limit(const wire::DeathRecord& r) {
   return used_up ? formatted("it used up its processor time, {} s (ulimit -t)", limit.rlim_max) : "";
 }
 
+std::vector<std::string> local_mounts(const std::string& mounts) {
+  static constexpr std::string_view local[] = {"ext2", "ext3", "ext4",    "xfs",   "btrfs", "f2fs",
+                                               "zfs",  "jfs",  "overlay", "tmpfs", "vfat",  "exfat"};
+  std::vector<std::string> found;
+  for (const std::string& line : split(mounts, '\n')) {
+    const std::vector<std::string> field = words(line);  // device, folder, type, options
+    if (field.size() < 4 || std::find(std::begin(local), std::end(local), field[2]) == std::end(local)) continue;
+    const bool is_read_only = field[3] == "ro" || field[3].starts_with("ro,");
+    if (!is_read_only && field[1].find('\\') == std::string::npos) found.push_back(field[1]);
+  }
+  return found;
+}
+
 std::string full_folders(const std::string& cwd, const std::string& temporary) {
+  std::vector<std::string> folders = {temporary, cwd, "/dev/shm"};
+  for (std::string& folder : local_mounts(whole_text("/proc/self/mounts"))) folders.push_back(std::move(folder));
   std::vector<std::string> full;
-  for (const std::string& folder : {temporary, cwd, std::string("/dev/shm")})
-    if (std::string text = folder.empty() ? "" : full_shared_memory(folder); !text.empty()) full.push_back(text);
+  for (const std::string& folder : folders) {
+    const std::string text = folder.empty() ? "" : full_shared_memory(folder);
+    if (!text.empty() && std::find(full.begin(), full.end(), text) == full.end()) full.push_back(text);
+  }
   return full.empty() ? "" : join(full, "; ") + ": make room there, or set TMPDIR to another folder";
 }
 

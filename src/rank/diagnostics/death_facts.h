@@ -18,7 +18,12 @@ std::string thrown_exception(const std::vector<std::string>& tail);
 /// The limit (ulimit) of which this signal tells that it was reached; this process has the same limits.  Empty: none.
 std::string reached_limit(const wire::DeathRecord& r);
 
-/// "/tmp is full (64 MiB) on this host", for the full ones among the rank's usual folders; empty: none is full.
+/// Folders of the mounted file systems in @p mounts (/proc/self/mounts) that lie on this host and can be written.  A
+/// network's file system is left out: looking at a dead server takes for ever.  Pure.
+std::vector<std::string> local_mounts(const std::string& mounts);
+
+/// "/tmp is full (64 MiB)", for the full ones among the rank's usual folders and local_mounts(), with advice; empty:
+/// none is full.
 std::string full_folders(const std::string& cwd, const std::string& temporary);
 
 /// Where the kernel puts core files, by its core_pattern: "core in /work" or "piped to /usr/share/apport".

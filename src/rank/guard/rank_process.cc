@@ -18,6 +18,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
+#include "rank/diagnostics/last_words.h"
 #include "rank/launch/payload_store.h"
 #include "wire/link.h"
 
@@ -40,6 +41,13 @@ rusage usage_of(pid_t pid) {
 std::span<char> read_buffer() {
   static const auto bytes = std::make_unique_for_overwrite<char[]>(wire::link::max_packet_bytes);
   return {bytes.get(), wire::link::max_packet_bytes};
+}
+
+/// The limit on address space that this process and its rank have; 0: none.
+std::int64_t address_limit_bytes() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 0;
+  return static_cast<std::int64_t>(limit.rlim_cur);
 }
 
 double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; }
@@ -102,7 +110,10 @@ bool RankProcess::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbo
     fd.reset();
     return true;
   }
+  const bool had_traceback = output.holds_traceback();
   const std::string out = output.take({buffer.data(), static_cast<std::size_t>(n)}, now);
+  // A worker that was killed is a zombie for as long as the rank prints, and is waited for when the rank ends.
+  if (output.holds_traceback() && !had_traceback) killed_.merge(killed_children(pid_));
   if (!out.empty()) outbox.add(wire::Type::output, stream + out);
   return true;
 }
@@ -182,6 +193,7 @@ bool RankProcess::reap() {
       cpu_seconds_ = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
     }
     // A zombie still tells its cgroup and its size: look before it is reaped.
+    if (info.si_pid == pid_) killed_.merge(killed_children(getpid()));  // its zombies are this process's now
     if (info.si_pid == pid_ && info.si_code == CLD_KILLED && info.si_status == SIGKILL)
       oom_ = oom_verdict(pid_, memory_, peak_bytes_);
     // A large process takes its time to die of it: small ones that were killed after it may be gone before.
@@ -272,10 +284,13 @@ void RankProcess::add_last_words(wire::DeathRecord* r) const {
                                       reached_limit(*r)};
     std::erase(parts, "");
     r->text = join(parts, "; ");
-  } else if (r->cause == wire::Cause::exited && r->hint.empty()) {
+  } else if (r->cause == wire::Cause::exited) {
+    r->text = killed_text(killed_);
+    if (!r->hint.empty()) return;
     const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
-    if (words.find("No space left on device") != std::string::npos) r->hint = full_folders(cwd_, temporary_folder_);
+    if (tells_full_disk(words)) r->hint = full_folders(cwd_, temporary_folder_);
     if (r->hint.empty()) r->hint = killed_workers(memory_);
+    if (r->hint.empty()) r->hint = hint_for(words, address_limit_bytes());
   }
 }
 

@@ -3,11 +3,13 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "rank/diagnostics/error_file.h"
+#include "rank/diagnostics/killed_children.h"
 #include "rank/diagnostics/oom.h"
 #include "rank/diagnostics/recorder_reader.h"
 #include "rank/diagnostics/stack_capture.h"
@@ -116,6 +118,7 @@ class RankProcess {
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
   OomKill oom_;
+  std::map<pid_t, KilledChild> killed_;  ///< seen when the rank began a traceback, and at its end
   std::string cwd_, temporary_folder_, gpu_pci_, kept_out_;
   bool gpu_planned_ = false;
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one

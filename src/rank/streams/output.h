@@ -40,6 +40,8 @@ class Output {
   std::string take(std::string_view bytes, Clock::time_point now);
   /// Returns the bytes that were held for too long at @p now.
   std::string expire(Clock::time_point now);
+  /// A traceback has begun and is not passed on yet.
+  bool holds_traceback() const { return in_traceback_; }
   /// The time at which to call expire(); time_point::max() when nothing is held.
   Clock::time_point deadline() const;
   /// The stream has ended.  Returns the held traceback and the text after it, "" when none is held.  Other bytes that

@@ -1,0 +1,15 @@
+/// @file exception_line.h — the line of a Python traceback that names the exception.  Pure.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace hvd::launcher {
+
+/// "ValueError: boom" of a traceback as CPython prints it, without control characters.
+///
+/// The exception's line is the first line after the stack of the last traceback in @p text.  Lines of a longer message,
+/// notes and text of other writers follow it.  An error that DataLoader carries from a worker gives the worker's own
+/// exception.  Text without a traceback gives its first line that is not empty.
+std::string exception_line(std::string_view text);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,23 @@
+/// @file killed_children.h — processes of a rank that a signal has killed, such as workers of a data loader.
+#pragma once
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+
+namespace hvd::rank {
+
+/// A process that a signal has killed and that its parent has not waited for yet.
+struct KilledChild {
+  std::string name;  ///< as in ps(1)
+  int signal = 0;
+};
+
+/// The killed children of @p parent, by process number, from one walk over /proc.  Counted are signals by which no
+/// program ends its own workers: SIGKILL and those of a crash.
+std::map<pid_t, KilledChild> killed_children(pid_t parent);
+
+/// "its process 4711 (pt_data_worker) was killed by signal 9 (SIGKILL)"; of many the first.  Empty: @p killed is empty.
+std::string killed_text(const std::map<pid_t, KilledChild>& killed);
+
+}  // namespace hvd::rank
