@@ -51,7 +51,7 @@ TEST_CASE("last words: children that a signal has killed, while they are zombies
 TEST_CASE("last words: advice for errors that do not explain themselves") {
   CHECK(hint_for("EOFError: EOF when reading a line\n", 0).find("--stdin") != std::string::npos);
   CHECK(hint_for("bdb.BdbQuit\n", 0).find("attach") != std::string::npos);
-  CHECK(hint_for("MemoryError\n", 4LL << 30).find("4 GiB (ulimit -v)") != std::string::npos);
+  CHECK(hint_for("MemoryError\n", 4LL << 30).find("4.0 GiB (ulimit -v)") != std::string::npos);
   CHECK(hint_for("MemoryError\n", 0).empty());
   CHECK(hint_for("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.", 0).find("memory") !=
         std::string::npos);
