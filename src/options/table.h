@@ -123,6 +123,7 @@ return std::to_array<Option>({
     {.type = text, .section = Section::runtime, .variable = "HVD_BACKENDS", .readers = libhvd, .help = "The same on all ranks: which backend runs operations of which sizes, where it can, for measuring: a list like shm_rings:1M-64M,pinned of nccl, pinned, shm_eager, shm_direct, shm_rings, between_nodes."},
     {.type = integer, .section = Section::runtime, .variable = "HVD_RANKS_PER_NODE", .readers = libhvd | tools, .fallback = "0", .help = "Splits a host into nodes of so many ranks, which then reach each other as hosts do; 0: each host is one node.  With 1 the order of addition is that of the ranks wherever they run: slower, but the bits no longer depend on how the ranks are spread over hosts.", .least = 0, .most = 1048576},
     {.type = flag, .section = Section::runtime, .variable = "HVD_FILTER_PEERS", .readers = libhvd, .fallback = "1", .help = "0 on all ranks leaves the ports on which ranks listen open to everybody.  Otherwise, in a job over several hosts, only addresses of the job's hosts may connect to them; that goes wrong only where addresses are translated on the way from one host to another.  With --verbose each rank says what it has closed."},
+    {.type = flag, .section = Section::runtime, .variable = "HVD_STRICT", .readers = python, .fallback = "0", .help = "1 makes init() fail where another launcher seems to have started several processes and each would train alone."},
     // gpu
     {.type = text, .section = gpu, .variable = "HOROVOD_GPU_OPERATIONS", .readers = libhvd, .help = "NCCL, the default, or MPI: with MPI tensors on GPUs go through pinned host memory; MPI itself is given no memory of a GPU.", .choices = "NCCL,MPI"},
     {.type = text, .section = gpu, .variable = "HOROVOD_GPU_ALLREDUCE", .readers = libhvd, .help = "The same for allreduce alone; it comes before HOROVOD_GPU_OPERATIONS.", .choices = "NCCL,MPI"},
@@ -148,7 +149,7 @@ return std::to_array<Option>({
     {.type = text, .section = files, .variable = "HVD_KUBECTL", .readers = hvdrun, .help = "The kubectl that reaches the hosts of a Kubernetes MPIJob, in place of the one that the job names."},
     {.type = flag, .section = files, .variable = "HVD_RANK_EXEC", .readers = guard, .fallback = "0", .help = "1: a Python rank starts the interpreter itself, even where a shared libpython could be embedded."},
     // testing
-    {.type = number, .section = testing, .variable = "HVD_INIT_TIMEOUT", .readers = libhvd, .fallback = "600", .help = "Seconds that init() waits for the other ranks.", .least = 0.001, .most = 1e9},
+    {.type = number, .section = testing, .variable = "HVD_INIT_TIMEOUT", .readers = libhvd | python, .fallback = "600", .help = "Seconds that init() waits for the other ranks.", .least = 0.001, .most = 1e9},
     {.type = integer, .section = testing, .variable = "HVD_TREE_ARITY", .readers = libhvd, .fallback = "0", .help = "Children of a node's leader in the tree over nodes; 0: the built-in number.", .least = 0, .most = 1024},
     {.type = text, .section = testing, .variable = "HVD_TENSORFLOW_DEVICE_TYPE", .readers = python, .fallback = "GPU", .help = "The type of TensorFlow device whose tensors count as a GPU's."},
     // what a rank finds
@@ -191,7 +192,7 @@ return std::to_array<Option>({
     // from the guard to its rank
     {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_KEY_FD", .readers = libhvd, .fallback = "-1", .help = "Memory with the key by which ranks know each other; -1: there is none.", .least = -1, .most = 1048576},
-    {.type = integer, .section = internal, .variable = "HVD_MEETING_FD", .readers = libhvd, .fallback = "-1", .help = "The socket to the host daemon, through which ranks find each other; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = integer, .section = internal, .variable = "HVD_MEETING_FD", .readers = libhvd | python, .fallback = "-1", .help = "The socket to the host daemon, through which ranks find each other; -1: there is none.", .least = -1, .most = 1048576},
     {.type = flag, .section = internal, .variable = "HVD_ELASTIC_LATE", .readers = python, .fallback = "0", .help = "1: this rank began when others had trained already."},
     {.type = integer, .section = internal, .variable = "HVD_STATUS_FD", .readers = libhvd | python, .fallback = "-1", .help = "The page in which a rank shows its guard what it does; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_RECORDER_FD", .readers = libhvd, .fallback = "-1", .help = "The memory in which a rank records its last steps for its guard; -1: there is none.", .least = -1, .most = 1048576},

@@ -107,6 +107,16 @@ def test_dry_run_says_where_from(slurm_hosts: Cluster) -> None:
     assert re.match(r"3 ranks on 1 host, from Slurm job \d+: ", done.stdout), done.stdout + done.stderr
 
 
+def test_srun_itself_starts_one_world_on_one_host(slurm_hosts: Cluster) -> None:
+    """Without hvdrun; over several hosts each process says that it trains alone."""
+    script = "import hvd.numpy as hvd; hvd.init(); print(hvd.rank(), hvd.size(), flush=True)"
+    one = slurm.run(slurm_hosts, "alpha", "srun", "-N1", "-n2", jobs.python(), "-c", script, env=jobs.environment())
+    assert sorted(one.stdout.splitlines()) == ["0 2", "1 2"], one.stdout + one.stderr
+    two = slurm.run(slurm_hosts, "alpha", "srun", "-N2", "-n2", jobs.python(), "-c", script, env=jobs.environment())
+    assert two.stdout.splitlines() == ["0 1", "0 1"], two.stdout + two.stderr
+    assert two.stderr.count("this process trains alone, though srun seems to have started several") == 2, two.stderr
+
+
 def test_scancel_leaves_nothing(slurm_hosts: Cluster) -> None:
     """What preemption does: SIGTERM, then SIGKILL after KillWait."""
     batch = f"#!/bin/sh\nexec {hvdrun.program()} -- sh -c 'echo up; sleep 777'\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from netns import jobs
@@ -34,3 +36,32 @@ def test_ranks_of_two_hosts_meet(two_hosts: Cluster, first: str) -> None:
     address = {"alpha": "10.77.0.1", "beta": "10.77.0.2"}[first]
     for rank, host in enumerate((first, second)):
         assert f"[{rank} {host}] sum [3.0, 3.0, 3.0] group {rank} meets at {address}" in done.stdout, done.stdout
+
+
+HVD_SCRIPT = """
+import numpy as np, hvd.numpy as hvd
+hvd.init()
+print("rank", hvd.rank(), "of", hvd.size(), hvd.local_size(), hvd.cross_size(), hvd.allreduce(np.ones(2**20), op=hvd.Sum)[-1])
+"""
+
+
+def torchrun(hosts: Cluster, host: str, node: int, **env: str) -> subprocess.Popen[str]:
+    """torchrun's process on one host, with one rank of HVD_SCRIPT."""
+    (hosts.tmp(host) / "job.py").write_text(HVD_SCRIPT)
+    options = ["--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1", "--master-addr=10.77.0.1", "--master-port=29511"]
+    argv = [jobs.python(), "-m", "torch.distributed.run", *options, "/tmp/job.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process: subprocess.Popen[str] = hosts.popen(host, argv, env=jobs.environment(**env), **pipes)
+    return process
+
+
+def test_torchrun_on_two_hosts_starts_one_world_of_hvd(two_hosts: Cluster) -> None:
+    """The key of connections comes through torchrun's store; encryption with such a key is refused."""
+    pytest.importorskip("torch")
+    for variables in ({}, {"HVD_ENCRYPT_TENSORS": "1"}):
+        nodes = [torchrun(two_hosts, host, node, **variables) for node, host in enumerate(("alpha", "beta"))]
+        said = [node.communicate(timeout=150) for node in nodes]
+        if variables:
+            assert all("starts with" not in out and "hvdrun --encrypt-tensors" in errors for out, errors in said), said
+        else:
+            assert [out for out, _ in said] == [f"rank {rank} of 2 1 2 2.0\n" for rank in range(2)], said

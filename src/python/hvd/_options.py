@@ -20,6 +20,7 @@ class Variable(NamedTuple):
 VARIABLES = {
     "HOROVOD_ELASTIC_TIMEOUT": Variable("number", default="600", least=0.001, most=1000000000.0),
     "HVD_STATE_DIR": Variable("text"),
+    "HVD_STRICT": Variable("flag", default="0"),
     "HOROVOD_DYNAMIC_PROCESS_SETS": Variable("flag", default="1"),
     "HOROVOD_SPARK_START_TIMEOUT": Variable("number", least=0.001, most=1000000000.0),
     "HVD_TENSORFLOW_BATCH_BYTES": Variable("integer", default="33554432", least=1.0),
@@ -27,6 +28,7 @@ VARIABLES = {
     "HVD_CUDA_LIBRARY": Variable("text"),
     "HVD_LIBRARY": Variable("text"),
     "HVD_RUN_PROGRAM": Variable("text"),
+    "HVD_INIT_TIMEOUT": Variable("number", default="600", least=0.001, most=1000000000.0),
     "HVD_TENSORFLOW_DEVICE_TYPE": Variable("text", default="GPU"),
     "HVD_RANK": Variable("integer"),
     "HVD_SIZE": Variable("integer"),
@@ -35,6 +37,7 @@ VARIABLES = {
     "HOROVOD_RANK": Variable("integer", default="0"),
     "HOROVOD_SIZE": Variable("integer"),
     "HOROVOD_CONTROLLER": Variable("text"),
+    "HVD_MEETING_FD": Variable("integer", default="-1", least=-1.0, most=1048576.0),
     "HVD_ELASTIC_LATE": Variable("flag", default="0"),
     "HVD_STATUS_FD": Variable("integer", default="-1", least=-1.0, most=1048576.0),
     "HVD_STACK_SIGNAL": Variable("integer"),

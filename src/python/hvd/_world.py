@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, NamedTuple
 
-from hvd import _environment, _native, _step_hooks
+from hvd import _environment, _native, _started_by_others, _step_hooks
 from hvd import process_sets as _sets
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
@@ -72,6 +72,8 @@ def _joined() -> World:
 def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
     """Joins the world that the launcher made; without a launcher, a world of one.  Collective.
 
+    Launchers: hvdrun, Open MPI's mpirun, torchrun (and others that set its variables), srun for a step on one host.
+
     comm: None for all ranks, a list of ranks of the launch, or an mpi4py communicator.
     process_sets: sets to make now, besides the global one; or "dynamic": add_process_set will make them (it always may).
     Calling it again when initialised only makes process_sets that are not there yet.
@@ -88,8 +90,11 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     if fresh:
         ranks = _ranks_of(comm)
         _refuse_a_second_process()
+        _started_by_others.begin()
         _join(ranks)
         _world = World(*_native.world())
+        if ranks is None:
+            _started_by_others.check(_world.size)
         if _environment.flag("HOROVOD_ELASTIC"):
             _show_place(_world)
         _sets.world_changed(_world.rank, _world.size, ranks)
@@ -136,10 +141,11 @@ def _show_place(world: World) -> None:
 
 
 def _refuse_a_second_process() -> None:
-    # MPI knows one process a rank; a second one that begins with the same name breaks both, some of them by waiting.
+    # MPI and torchrun know one process a rank; a second one that begins with the same name breaks both, or waits.
     # HVD_INIT goes to the programs that this one starts: which rank of which mpirun has begun, and in which process.
     place = f"{_environment.whole.get('PMIX_NAMESPACE', '')}.{_environment.whole.get('PMIX_RANK', '')}"
-    if place == ".":
+    place = _started_by_others.place() if place == "." else place
+    if not place:
         return
     begun, _, pid = _environment.text("HVD_INIT").rpartition(":")
     if begun == place and pid != str(os.getpid()):
