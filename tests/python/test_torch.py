@@ -4,7 +4,14 @@ import pytest
 
 from python.harness import checks_of
 
-OPTIMIZER = ("torch_optimizer.py", "torch_changing.py", "torch_optimizer_state.py", "torch_registered.py", "torch_scaling.py")
+OPTIMIZER = (
+    "torch_optimizer.py",
+    "torch_changing.py",
+    "torch_optimizer_state.py",
+    "torch_registered.py",
+    "torch_sizes.py",
+    "torch_scaling.py",
+)
 MANY = (
     "torch_operations.py",
     "torch_handles.py",

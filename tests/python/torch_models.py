@@ -1,4 +1,4 @@
-"""A small model, its data and its optimizers: what the checks of hvd.DistributedOptimizer train, on all ranks and alone."""
+"""Small models, their data and optimizers: what the checks of hvd.DistributedOptimizer train, on all ranks and alone."""
 
 import torch
 from torch import nn
@@ -63,3 +63,26 @@ def compare(maker, passes=1, rtol=1e-9, atol=1e-11, steps=4, **arguments):
     train(model, optimizer, batches(steps), slice(RANK, None, SIZE), passes)
     assert_same(model, reference, rtol, atol)
     return model, optimizer
+
+
+KIB = 1 << 10
+RING = 512 * KIB  # a chunk of a ring; each rank reduces a slice of it
+# Bytes.  8 KiB: eager tensors, registered gradients.  32 KiB: tensors that travel alone.  8 MiB: eager batches.
+THRESHOLDS = (8 * KIB, 32 * KIB, RING // SIZE // 64 * 64, RING, 8 << 20)
+WIDTH = 16  # floats: 64 bytes a row
+ROWS = sorted({size // 4 // WIDTH + more for size in THRESHOLDS for more in (-1, 0, 1)})
+EVERYONES = (SIZE + 1) / 2  # the mean of rank + 1
+
+
+class Tables(nn.Module):
+    """A table of each size, of which a pass uses a few rows, or all."""
+
+    def __init__(self, sparse=False):
+        super().__init__()
+        torch.manual_seed(5)
+        weights = [torch.zeros(rows, WIDTH) for rows in ROWS]
+        self.tables = nn.ModuleList([nn.Embedding.from_pretrained(weight, freeze=False, sparse=sparse) for weight in weights])
+
+    def loss(self, used):
+        """used(rows): the rows that a table of so many gives; each of their elements has the gradient rank + 1."""
+        return sum(table(used(table.num_embeddings)).sum() for table in self.tables) * (RANK + 1)

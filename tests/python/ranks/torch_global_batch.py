@@ -2,6 +2,7 @@
 
 import torch
 from refusals import raises
+from torch_models import Tables
 
 import hvd.torch as hvd
 from hvd import _shares
@@ -125,6 +126,22 @@ def check_the_mean_of_an_uneven_batch():
         assert abs(batch.mean(losses) - loss_of(model, DATA).item()) < 1e-4
         optimizer.step()
     torch.testing.assert_close(model.weight.detach(), before - 0.1 * gradient)
+
+
+def check_gradients_of_all_sizes():
+    """A share has the gradient rank + 1, and all shares weigh the same."""
+    model, sampler = Tables(), ElasticSampler(DATA)
+    run(keep_global_batch=True)(lambda state: None)(TorchState(model, sampler=sampler))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+    for batch in GlobalBatchLoader(DATA, 1, sampler=sampler, drop_last=True):
+        optimizer.zero_grad()
+        for _ in batch:
+            model.loss(torch.arange).backward()
+        optimizer.step()
+        break
+    for table in model.tables:
+        wanted = torch.full_like(table.weight, -(hvd.size() + 1) / 2)
+        torch.testing.assert_close(table.weight.detach(), wanted)
 
 
 def check_a_plain_step_afterwards():

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch_models import EVERYONES, Tables
 
 import hvd.torch as hvd
 
@@ -170,6 +171,30 @@ def check_fsdp2():
         return whole(network.parameters())
 
     alike([result(backend) for backend in BACKENDS])
+
+
+class AllSizes(Tables):
+    """With a forward(): DistributedDataParallel and FSDP2 want one."""
+
+    def forward(self):
+        return self.loss(torch.arange)
+
+
+def check_gradients_of_all_sizes():
+    from torch.distributed.fsdp import fully_shard
+
+    for megabytes in (0.02, 25):
+        network = DistributedDataParallel(AllSizes(), bucket_cap_mb=megabytes)
+        for _ in range(2):  # the buckets of the first step are others
+            network().backward()
+        for parameter in network.parameters():
+            torch.testing.assert_close(parameter.grad, torch.full_like(parameter, 2 * EVERYONES))
+    network = AllSizes()
+    fully_shard(network)
+    network().backward()
+    for parameter in network.parameters():
+        local = parameter.grad.to_local()
+        torch.testing.assert_close(local, torch.full_like(local, EVERYONES))
 
 
 def check_dtensor():

@@ -128,7 +128,8 @@ class GroupOperations(GroupCalls):
             places = self._take(handles[0], views[0], indices[0]).view(-1, mine.sparse_dim()).t()
             rows = self._take(handles[1], views[1], values[0]).view(-1, *values[0].shape[1:])
             with torch.no_grad():
-                tensor.copy_(torch.sparse_coo_tensor(places, rows, tensor.shape).coalesce())
+                total = torch.sparse_coo_tensor(places, rows, tensor.shape, check_invariants=False)
+                tensor.copy_(total.coalesce())
 
         return GroupWork(self.state, handles, [tensor], (indices, values), complete, seconds_of(opts))
 

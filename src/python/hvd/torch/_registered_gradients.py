@@ -73,18 +73,18 @@ class RegisteredGradient:
         if parameter.grad is None or sys.getrefcount(parameter.grad) > _UNSHARED:
             return
         memory, gradient = self._memory, parameter.grad
-        if gradient.data_ptr() == memory.data_ptr():
-            return
+        # Layout and type come first: a sparse gradient has no data_ptr().
         if (
-            _references(memory) != self._alone  # an older gradient is still looked at
-            or _references(gradient) != _references(_plain)  # or this one is, through a view
-            or gradient.requires_grad
+            gradient.layout is not torch.strided
             or type(gradient) is not torch.Tensor
-            or gradient.layout is not torch.strided
             or not gradient.is_cpu
             or not gradient.is_contiguous()
+            or gradient.requires_grad
             or gradient.dtype != memory.dtype
             or gradient.shape != memory.shape
+            or gradient.data_ptr() == memory.data_ptr()  # it is here already
+            or _references(memory) != self._alone  # an older gradient is still looked at
+            or _references(gradient) != _references(_plain)  # or this one is, through a view
         ):
             return
         here = memory.detach()  # a tensor of its own: `memory` itself is never anybody's gradient
