@@ -12,6 +12,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "launcher/control/jobs.h"
 #include "launcher/doctor/doctor.h"
@@ -170,6 +171,7 @@ void flush_stdout() {
 
 int main(int argc, char** argv) {
   using namespace hvd;
+  take_over_signals();
   launcher::fill_standard_descriptors();
   ::umask(::umask(077) & 077);  // who takes rights from himself could not enter the folders that he makes
   try {

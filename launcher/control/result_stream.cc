@@ -15,7 +15,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::uint32_t files_read_record = 0xfffffffe, failure_record = 0xffffffff;
+constexpr std::uint32_t files_read_record = 0xfffffffe, failure_record = 0xffffffff, end_record = 0xfffffffd;
 constexpr int reader_may_rest_ms = 60000;
 
 std::string header(std::uint32_t rank, std::uint64_t bytes) {
@@ -62,8 +62,9 @@ void Results::flush_ready() {
   }
 }
 
-void Results::finish(const std::optional<wire::DeathRecord>& first_cause) {
+void Results::finish(const std::optional<wire::DeathRecord>& first_cause, int exit_code) {
   if (first_cause) record(failure_record, to_json(*first_cause));
+  record(end_record, std::to_string(exit_code));
   flush_ready();
   while (pending_bytes() && !error_) {
     pollfd ready{fd_.get(), POLLOUT, 0};

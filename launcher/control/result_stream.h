@@ -14,7 +14,9 @@ namespace hvd::launcher {
 /// rank, u32 zero, u64 length, bytes.
 /// - The first record has rank 0xfffffffe and no bytes: hvdrun has read its files.
 /// - Then come the pieces of all ranks, in any order between ranks.  The pieces of one rank, joined, are its result.
-/// - After a failure the last record has rank 0xffffffff; its bytes are the first cause as JSON (wire/death.h).
+/// - After a failure comes a record of rank 0xffffffff; its bytes are the first cause as JSON (wire/death.h).
+/// - The last record has rank 0xfffffffd; its bytes are hvdrun's exit code in decimal.  A program that ignores SIGCHLD
+///   learns the code here only.
 class Results {
  public:
   /// @param where  a file to append to, or the number of an inherited descriptor.  Throws Error{unavailable}.
@@ -29,7 +31,7 @@ class Results {
   /// Writes what can be written without waiting.
   void flush_ready();
   /// Writes the rest, for as long as somebody reads.  Throws Error{unavailable} when not all could be written.
-  void finish(const std::optional<wire::DeathRecord>& first_cause);
+  void finish(const std::optional<wire::DeathRecord>& first_cause, int exit_code);
 
  private:
   void record(std::uint32_t rank, std::string_view bytes);

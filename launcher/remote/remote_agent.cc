@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "launcher/options/settings.h"
 #include "launcher/process/capture.h"
@@ -124,6 +125,7 @@ int remote_agent(const std::vector<std::string>& args) {
   for (std::string& w : words) argv.push_back(w.data());
   argv.push_back(nullptr);
   for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR"}) ::unsetenv(name);  // ssh has no need of them (SendEnv)
+  restore_signals();
   ::execvp(argv[0], argv.data());
   std::fprintf(stderr, "%s%s: %s\n", cannot_run_mark, argv[0], errno_text(errno).c_str());
   return 127;

@@ -127,7 +127,7 @@ int Supervisor::conclude() {
   if (outcome.verdict.exit_code != 0)
     if (const std::string path = operations_->keep(operations_->last()); !path.empty())
       detail("the last operations of the ranks that failed: hvd-timeline desync " + path);
-  if (results_) results_->finish(outcome.verdict.first_cause);
+  if (results_) results_->finish(outcome.verdict.first_cause, outcome.verdict.exit_code);
   printer_.flush_all(ended_.signal ? 500 : 60000);
   return outcome.verdict.exit_code;
 }

@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/own_folder.h"
+#include "base/signals.h"
 #include "base/text.h"
 #include "rank/diagnostics/stack_capture.h"
 #include "rank/guard/guard.h"
@@ -60,6 +61,7 @@ int run_daemon(const std::string& list, const std::string& mpi_folder, bool elas
 }  // namespace
 
 int main(int argc, char** argv) {
+  hvd::take_over_signals();
   if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
     std::puts("hvdrank " HVD_VERSION);
     return 0;

@@ -243,10 +243,11 @@ def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
 
 
 def test_end_with_parent() -> None:
-    """--parent, as hvd.run() gives it: a SIGKILLed Python takes its job along."""
+    """--parent, as hvd.run() gives it: a SIGKILLed Python takes its job along, whatever signals it ignored."""
     sleepers = hvdrun.Sleepers()
     code = (
-        "import os, subprocess, sys\n"
+        "import os, signal, subprocess, sys\n"
+        "for number in (signal.SIGTERM, signal.SIGCHLD): signal.signal(number, signal.SIG_IGN)\n"
         "me = ['--parent', str(os.getpid()), '--grace', '1', '--']\n"
         "subprocess.Popen([sys.argv[1], '-np', '1', *me, *sys.argv[2:]]).wait()\n"
     )

@@ -12,9 +12,11 @@ from typing import Any, BinaryIO, Callable
 
 from hvd import _environment
 
-__all__ = ["Ranked", "elastic_results", "results", "wanted_ranks"]
+__all__ = ["Ranked", "elastic_results", "results", "true_code", "wanted_ranks"]
 
 _VERDICT = 0xFFFFFFFF  # instead of a rank: the first cause of a failure
+_EXIT = 0xFFFFFFFD  # instead of a rank: hvdrun's exit code
+_UNKNOWN = -1  # an exit code that nobody knows
 _RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
 _END = struct.Struct("<QI")  # behind a rank's pickle: its length and CRC-32
 _PART = 1 << 20
@@ -94,6 +96,18 @@ def wanted_ranks(ranks: int, only: int | None) -> Sequence[int]:
     return [only]
 
 
+def true_code(file: BinaryIO, code: int) -> int:
+    """hvdrun's exit code by its own record, else the one that subprocess gave.
+
+    subprocess gives 0 where the kernel, or another waitpid(), has reaped hvdrun: SIGCHLD may be ignored in this program.
+    A 0 without hvdrun's record therefore counts as an unknown failure.
+    """
+    record = _records(file).get(_EXIT)
+    if record is not None:
+        return int(record.rewind().readall())
+    return code or _UNKNOWN
+
+
 def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> list[Any]:
     """The results of the ranks wanted, out of hvdrun's records; one at a time is read.
 
@@ -129,17 +143,18 @@ def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
     records = _records(file)
     if code != 0:
         raise _failure(records, code, errors)
-    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number != _VERDICT]
+    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _EXIT]
     return [result for _, result in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def _failure(records: dict[int, _Pieces], code: int, errors: str) -> Exception:
     if _VERDICT in records:
         return RuntimeError(_verdict_text(json.loads(records[_VERDICT].rewind().readall())))
-    last = errors.strip() or f"hvdrun ended with code {code}"
+    ended = "hvdrun ended before its job did" if code == _UNKNOWN else f"hvdrun ended with code {code}"
+    last = errors.strip() or ended
     if code == 2:
         return ValueError(last)
-    return RuntimeError(f"{last}\nhvdrun ended with code {code}")
+    return RuntimeError(f"{last}\n{ended}")
 
 
 def _verdict_text(verdict: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Callable
 from hvd import _environment
 from hvd._options import RUN_KEYWORDS
 from hvd._payload import pickled_call
-from hvd._results import Ranked, elastic_results, results, wanted_ranks
+from hvd._results import Ranked, elastic_results, results, true_code, wanted_ranks
 
 __all__ = ["run"]
 
@@ -98,6 +98,7 @@ def run(
                 shutil.rmtree(folder, ignore_errors=True)
 
         code, errors = _supervise(command, brought.fileno(), tick, shown)
+        code = true_code(brought, code)
         if not is_elastic:
             return results(brought, wanted, code, errors)
         found = elastic_results(brought, code, errors)

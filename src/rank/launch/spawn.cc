@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/signals.h"
 
 namespace hvd::rank {
 namespace {
@@ -54,7 +55,7 @@ class Child {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != guard_) _exit(127);
     setsid();
-    default_signals();
+    restore_signals();
     if (in_ >= 0) dup2(in_, STDIN_FILENO);
     dup2(out_, STDOUT_FILENO);
     dup2(err_, STDERR_FILENO);
@@ -73,15 +74,6 @@ class Child {
   void say(SpawnStage stage, int error) const {
     const ChildError note{stage, error};
     while (write(notes_, &note, sizeof note) < 0 && errno == EINTR) {}
-  }
-
-  static void default_signals() {
-    struct sigaction standard {};
-    standard.sa_handler = SIG_DFL;
-    for (int s = 1; s < NSIG; ++s) sigaction(s, &standard, nullptr);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
   }
 
   /// Marks all but the standard streams close-on-exec, then those to keep as kept.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from hvd._payload import pickled_call
-from hvd._results import Ranked, elastic_results
+from hvd._results import Ranked, elastic_results, true_code
 from hvd._run import _supervise, command_words, hvdrun_program, ranks_environment, write_private
 from hvd.spark import _session
 from hvd.spark._slots import Slots
@@ -97,7 +97,7 @@ def run_elastic(
                 code, errors = _run_hvdrun(slots, payload, spec.name, command_words(options), environment, brought)
             finally:
                 slots.close()
-            return elastic_results(brought, code, errors)
+            return elastic_results(brought, true_code(brought, code), errors)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
