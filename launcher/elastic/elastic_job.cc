@@ -112,6 +112,12 @@ std::string ElasticJob::sizes() const {
 }
 
 bool ElasticJob::survives(const wire::DeathRecord& death, double now) {
+  const bool lives = takes(death, now);
+  is_over_ = is_over_ || (!lives && death.cause != wire::Cause::finished);
+  return lives;
+}
+
+bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
   WorkerRecord* w = find(death.rank);
   if (!w || w->gone) return true;
   w->gone = true;
@@ -148,8 +154,9 @@ bool ElasticJob::survives(const wire::DeathRecord& death, double now) {
   if (!was_member) return true;
   if (!broken_) broken_at_ = now;
   broken_ = true;
+  // A dismissed member has the state of an older world, and is on its way out.
   const bool somebody = std::any_of(workers_.begin(), workers_.end(), [](const auto& one) {
-    return !one.second.gone && one.second.worker.stage == WorkerStage::member;
+    return !one.second.gone && !one.second.dismissed_at && one.second.worker.stage == WorkerStage::member;
   });
   if (somebody || limits_.world.state_is_kept) return true;
   lines_.push_back("no rank is left that has the training's state; --state-dir keeps it elsewhere too");
@@ -194,8 +201,8 @@ ElasticOrders ElasticJob::turn(double now) {
   ElasticOrders orders;
   orders.lines = std::move(lines_);
   lines_.clear();
-  if (epoch_ == 0) return orders;  // as a job of fixed ranks
-  if (finishing_) {                // a member has ended well: who recovers, or begins, has nothing more to do
+  if (epoch_ == 0 || is_over_) return orders;  // until there is a world: as a job of fixed ranks
+  if (finishing_) {  // a member has ended well: who recovers, or begins, has nothing more to do
     std::vector<int> others;
     for (const auto& [number, w] : workers_)
       if (!w.gone && (broken_ || !is_member(number))) others.push_back(number);

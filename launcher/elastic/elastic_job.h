@@ -74,6 +74,8 @@ class ElasticJob {
     bool is_proven = false;  ///< it has had the state: a world that it was in ended at a commit
     std::optional<double> dismissed_at{};
   };
+  /// What survives() decides.
+  bool takes(const wire::DeathRecord& death, double now);
   WorkerRecord* find(int number);
   bool is_member(int number) const;  ///< of the last world
   std::vector<ElasticWorker> alive() const;
@@ -96,6 +98,7 @@ class ElasticJob {
   std::uint64_t epoch_ = 0;            ///< 0: no world yet
   bool broken_ = false;                ///< a member of world_ is dead
   bool finishing_ = false;             ///< a member has ended well
+  bool is_over_ = false;               ///< the job cannot live with a death
   int resets_ = 0;
   std::vector<std::string> causes_;  ///< of the change under way
   std::vector<std::string> lines_;   ///< not said yet

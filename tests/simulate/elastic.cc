@@ -3,7 +3,8 @@
 ///
 /// A seed draws hosts, limits, when ranks are killed (also while others recover, or come in), and how hosts change.  In
 /// the end all must train again, as many as there are to be, and no committed step may be lost.  Every hundredth seed
-/// has 32 or 64 slots.
+/// has 32 or 64 slots.  In every eighth seed all ranks that are to stay may die while others are on their way out: then
+/// the job must end at once.
 ///
 ///     hvd-elastic [SEEDS] [FIRST]     --plant: that it finds each of the bugs it can plant
 ///                                     --recovery: what going on without one of 2 to 64 ranks takes; 1 where it grows
@@ -62,7 +63,8 @@ struct SimWorld {
 
 class Simulation {
  public:
-  Simulation(unsigned seed, Bug bug) : bug_(bug), random_(seed), shape_(draw_shape(seed)) {
+  Simulation(unsigned seed, Bug bug)
+      : bug_(bug), random_(seed), shape_(draw_shape(seed)), may_lose_the_state_(seed % 8 == 7) {
     const int ranks = std::max(2, 1 + below(shape_.slots));
     limits_.least = 1 + below(2);
     limits_.most = ranks + below(shape_.slots - ranks + 1);
@@ -80,7 +82,7 @@ class Simulation {
 
   /// Empty: all is well.
   std::string run() {
-    while (!events_.empty() && wrong_.empty() && !is_well()) {
+    while (!events_.empty() && wrong_.empty() && !has_ended_ && !is_well()) {
       const Event next = events_.top();
       events_.pop();
       now_ = next.at;
@@ -193,6 +195,18 @@ class Simulation {
     end(victim, wire::Cause::signalled);
   }
 
+  /// All ranks that are to stay, while others are on their way out: the state of those is older.
+  void strike_all_that_stay() {
+    std::set<int> staying;
+    for (const auto& [number, r] : ranks_)
+      if (r.alive && !leaving_.contains(number)) staying.insert(number);
+    if (worlds_.empty() || !doomed_.empty() || has_ended_) return;
+    const std::vector<std::int32_t>& world = worlds_.rbegin()->second.members;
+    if (staying != std::set<int>(world.begin(), world.end())) return;
+    doomed_ = staying;
+    for (const int number : staying) end(number, wire::Cause::signalled);
+  }
+
   void end(int number, wire::Cause cause) {
     SimRank& r = ranks_[number];
     if (!r.alive) return;
@@ -207,7 +221,13 @@ class Simulation {
     wire::DeathRecord death;
     death.rank = number, death.cause = cause, death.code = cause == wire::Cause::signalled ? 9 : 0;
     ranks_[number].is_known_dead = true;
-    if (!job_->survives(death, now_) && cause != wire::Cause::finished) return fails("the job ends");
+    const bool lives = job_->survives(death, now_) || cause == wire::Cause::finished;
+    if (doomed_.erase(number) > 0 && (!lives || doomed_.empty())) {
+      has_ended_ = !lives;
+      if (lives) fails("the job goes on without the state");
+      return;
+    }
+    if (!lives) return fails("the job ends");
     carry_out(job_->turn(now_));
     const bool died = cause != wire::Cause::finished && !ranks_[number].told_to_stop;
     if (died && bug_ != Bug::no_revocation) send(hub_->revoke(number, "it has died"));
@@ -238,6 +258,7 @@ class Simulation {
     for (const int number : orders.dismiss) {
       leaving_.insert(number);
       send(hub_->dismiss(number));
+      if (may_lose_the_state_) after(unit() * 0.02, [this] { strike_all_that_stay(); });
     }
     for (const int number : orders.stop)
       if (ranks_.contains(number)) {
@@ -357,6 +378,7 @@ class Simulation {
   const Bug bug_;
   std::mt19937 random_;
   const Shape shape_;
+  const bool may_lose_the_state_ = false;
   std::vector<ElasticHost> all_hosts_;
   WorldLimits limits_;
   std::optional<ElasticJob> job_;
@@ -372,6 +394,8 @@ class Simulation {
   std::uint64_t struck_in_ = 0;
   Recovery cost_;
   bool started_ = false, is_quiet_ = false;
+  std::set<int> doomed_;    ///< all that had the state, killed at once: those of which hvdrun does not know yet
+  bool has_ended_ = false;  ///< as it must
   std::string wrong_;
 };
 

@@ -182,6 +182,17 @@ TEST_CASE("elastic job: what it does not survive") {
     CHECK_FALSE(job.outlives_its_workers());
     CHECK_FALSE(job.survives(killed(1), 1));
   }
+  SUBCASE("the last one with the state, while another is being dismissed") {
+    ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
+    job.hosts_are({{"a", 1}});
+    CHECK(job.turn(1).invite == Ranks{0});
+    job.met(2, {0}, 2);
+    CHECK(job.turn(2).dismiss == std::vector<int>{1});
+    CHECK_FALSE(job.survives(killed(0), 3));
+    const ElasticOrders orders = job.turn(3);
+    REQUIRE_FALSE(orders.lines.empty());
+    CHECK(orders.lines.back().starts_with("no rank is left that has the training's state"));
+  }
   SUBCASE("but where the state is kept elsewhere new ones go on") {
     ElasticJob job = job_of(2, 2, {{2, {}, true}, 600, {}});
     CHECK(job.survives(killed(0), 1));
