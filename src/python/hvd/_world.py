@@ -164,8 +164,7 @@ def _ranks_of(comm: Any) -> list[int] | None:
         return _sets.ranks_of_communicator(comm)
     if not isinstance(comm, Iterable):
         raise ValueError(f"comm must be a list of ranks or an mpi4py communicator, not {type(comm).__name__}")
-    ranks = [int(rank) for rank in comm]
-    return ranks or None
+    return _sets.checked_ranks(comm, "comm") or None
 
 
 def shutdown() -> None:

@@ -39,11 +39,7 @@ class ProcessSet:
             return
         if not isinstance(ranks_or_comm, Iterable):
             raise ValueError(f"a process set is made of a list of ranks or an mpi4py communicator, not of {ranks_or_comm!r}")
-        ranks = list(ranks_or_comm)
-        for rank in ranks:
-            if not hasattr(rank, "__index__") or isinstance(rank, bool):
-                raise ValueError(f"process set {ranks}: {rank!r} is not a rank")
-        self.ranks = sorted(rank.__index__() for rank in ranks)
+        self.ranks = sorted(checked_ranks(ranks_or_comm, "process set"))
 
     def size(self) -> int | None:
         """How many ranks the set has; None before it is added or before init()."""
@@ -90,6 +86,15 @@ class _GlobalProcessSet(ProcessSet):
 
 
 global_process_set: ProcessSet = _GlobalProcessSet()
+
+
+def checked_ranks(ranks: Iterable[Any], what: str) -> list[int]:
+    """A user's ranks as integers.  ValueError for what is no whole number; libhvd checks which ranks there are."""
+    found = list(ranks)
+    for rank in found:
+        if not hasattr(rank, "__index__") or isinstance(rank, bool):
+            raise ValueError(f"{what} {found}: {rank!r} is not a rank")
+    return [rank.__index__() for rank in found]
 
 
 def number_of(process_set: ProcessSet) -> int | None:
@@ -241,9 +246,9 @@ def program_sets() -> list[ProcessSet]:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Removes a set.  All ranks call it.  False when it was not added, or is the global one, which stays.
 
-    What is under way in the set ends with an error.
+    What is under way in the set ends with an error.  TypeError for what is no process set.
     """
-    number = process_set.process_set_id
+    number = number_of(process_set)
     if not number:
         return False
     _native.set_remove(number)

@@ -132,6 +132,7 @@ def check_alltoall():
     same(tape.gradient(loss, x)[:, 0], [r + 1 for r in range(SIZE) for _ in range(splits[r])])
     raises(ValueError, lambda: hvd.alltoall(x, [1] * SIZE))
     raises(ValueError, lambda: hvd.alltoall(x, tf.ones([SIZE])))
+    raises(ValueError, lambda: hvd.alltoall(x, tf.constant([2**32 + int(tf.shape(x)[0])] + [0] * (SIZE - 1), tf.int64)))
 
 
 def check_reducescatter():

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "stream_device.h"
 
@@ -48,7 +49,7 @@ bool parse(XlaText text, bridge::CallOperation* operation) {
   bool well = true;
   const auto integer = [&] {
     const long value = std::strtol(at, &end, 10);
-    well = well && end != at;
+    well = well && end != at && std::in_range<std::int32_t>(value);
     at = end;
     return static_cast<std::int32_t>(value);
   };

@@ -74,10 +74,7 @@ static int finish_handle(hvd_handle handle) {
   return -1;
 }
 
-int handle_of(PyObject* object, hvd_handle* handle) {
-  *handle = PyLong_AsLongLong(object);
-  return (*handle == -1 && PyErr_Occurred()) || usable() ? -1 : 0;
-}
+int handle_of(PyObject* object, hvd_handle* handle) { return int64_of(object, "handle", handle) || usable() ? -1 : 0; }
 
 static PyObject* py_poll(PyObject* self, PyObject* arg) {
   (void)self;
@@ -151,9 +148,10 @@ static PyObject* py_finish_many(PyObject* self, PyObject* arg) {
   if (total == 0) Py_RETURN_NONE;
   hvd_handle* handles = malloc(total * sizeof *handles);
   if (!handles) return PyErr_NoMemory();
-  for (size_t i = 0; i < total; ++i) handles[i] = PyLong_AsLongLong(PyList_GetItem(arg, (Py_ssize_t)i));
   int status = HVD_OK;
-  if (PyErr_Occurred() || wait_for_all(handles, total, &status)) {
+  size_t known = 0;
+  while (known < total && int64_of(PyList_GetItem(arg, (Py_ssize_t)known), "handle", &handles[known]) == 0) ++known;
+  if (known < total || wait_for_all(handles, total, &status)) {
     free(handles);
     return NULL;
   }

@@ -8,6 +8,10 @@
 static int32_t* rank_list(PyObject* ranks, Py_ssize_t* total) {
   *total = PySequence_Size(ranks);
   if (*total < 0) return NULL;
+  if (*total > INT32_MAX) {
+    PyErr_Format(PyExc_ValueError, "there are no %zd ranks", *total);
+    return NULL;
+  }
   int32_t* list = malloc(((size_t)*total + 1) * sizeof *list);
   if (!list) {
     PyErr_NoMemory();
@@ -15,12 +19,13 @@ static int32_t* rank_list(PyObject* ranks, Py_ssize_t* total) {
   }
   for (Py_ssize_t i = 0; i < *total; ++i) {
     PyObject* item = PySequence_GetItem(ranks, i);
-    list[i] = item ? (int32_t)PyLong_AsLong(item) : -1;
+    const int failed = !item || int32_of(item, "a rank", &list[i]);
     Py_XDECREF(item);
+    if (!failed) continue;
+    free(list);
+    return NULL;
   }
-  if (!PyErr_Occurred()) return list;
-  free(list);
-  return NULL;
+  return list;
 }
 
 static PyObject* py_init(PyObject* self, PyObject* ranks) {
@@ -82,9 +87,9 @@ static PyObject* py_set_add(PyObject* self, PyObject* ranks) {
 
 static PyObject* py_set_remove(PyObject* self, PyObject* arg) {
   (void)self;
-  const int32_t set = (int32_t)PyLong_AsLong(arg);
+  int32_t set;
   int status;
-  if (PyErr_Occurred() || usable()) return NULL;
+  if (int32_of(arg, "process_set_id", &set) || usable()) return NULL;
   Py_BEGIN_ALLOW_THREADS;
   status = lib.set_remove(set);
   Py_END_ALLOW_THREADS;
@@ -95,17 +100,22 @@ static PyObject* py_set_remove(PyObject* self, PyObject* arg) {
 static PyObject* py_timeline_start(PyObject* self, PyObject* args) {
   (void)self;
   const char* path;
-  int mark_cycles;
+  int mark_cycles, status;
   if (!PyArg_ParseTuple(args, "sp", &path, &mark_cycles) || usable()) return NULL;
-  const int status = lib.timeline_start(path, mark_cycles);
+  Py_BEGIN_ALLOW_THREADS; /* a FIFO waits for its reader, and a slow disk for itself */
+  status = lib.timeline_start(path, mark_cycles);
+  Py_END_ALLOW_THREADS;
   if (status != HVD_OK) return raise_status(status);
   Py_RETURN_NONE;
 }
 
 static PyObject* py_timeline_stop(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
+  int status;
   if (usable()) return NULL;
-  const int status = lib.timeline_stop();
+  Py_BEGIN_ALLOW_THREADS;
+  status = lib.timeline_stop();
+  Py_END_ALLOW_THREADS;
   if (status != HVD_OK) return raise_status(status);
   Py_RETURN_NONE;
 }
@@ -129,16 +139,16 @@ static PyObject* py_departed(PyObject* self, PyObject* unused) {
 
 static PyObject* py_part_begin(PyObject* self, PyObject* arg) {
   (void)self;
-  const int part = (int)PyLong_AsLong(arg);
-  if (PyErr_Occurred()) return NULL;
+  int32_t part;
+  if (int32_of(arg, "part", &part)) return NULL;
   lib.part_begin(part);
   Py_RETURN_NONE;
 }
 
 static PyObject* py_part_end(PyObject* self, PyObject* arg) {
   (void)self;
-  const int part = (int)PyLong_AsLong(arg);
-  if (PyErr_Occurred()) return NULL;
+  int32_t part;
+  if (int32_of(arg, "part", &part)) return NULL;
   lib.part_end(part);
   Py_RETURN_NONE;
 }
@@ -151,8 +161,8 @@ static PyObject* py_step_end(PyObject* self, PyObject* unused) {
 
 static PyObject* py_batches_made(PyObject* self, PyObject* arg) {
   (void)self;
-  const long long ns = PyLong_AsLongLong(arg);
-  if (PyErr_Occurred()) return NULL;
+  int64_t ns;
+  if (int64_of(arg, "ns", &ns)) return NULL;
   lib.batches_made(ns);
   Py_RETURN_NONE;
 }

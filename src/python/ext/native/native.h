@@ -7,7 +7,7 @@
  * the main caller.
  *
  * Threads: submit, poll and release keep the GIL, since they return at once;
- * init, shutdown and all waits release it.  A wait comes back every 100 ms to
+ * init, shutdown, timelines and all waits release it.  A wait comes back every 100 ms to
  * look for signals, so that Ctrl-C works while peers are missing.
  */
 #ifndef HVD_PYTHON_NATIVE_H
@@ -83,6 +83,11 @@ int is_forked_child(void);
 
 /* 0 when the runtime may be called from this process, else -1 with ValueError. */
 int usable(void);
+
+/* integers.c: 0, or -1 with ValueError for a number that is too large, TypeError for no number.  what: for the message.
+ */
+int int32_of(PyObject* value, const char* what, int32_t* number);
+int int64_of(PyObject* value, const char* what, int64_t* number);
 
 /* handles.c */
 

@@ -79,10 +79,11 @@ static int fill_shape(request_box* box, PyObject* shape) {
     PyErr_Format(PyExc_ValueError, "a tensor has %zd dimensions, at most 64 are possible", ndim);
     return -1;
   }
-  for (Py_ssize_t i = 0; i < ndim; ++i) box->shape[i] = PyLong_AsLongLong(PyTuple_GetItem(shape, i));
+  for (Py_ssize_t i = 0; i < ndim; ++i)
+    if (int64_of(PyTuple_GetItem(shape, i), "a dimension", &box->shape[i])) return -1;
   box->request.shape = box->shape;
   box->request.ndim = (int32_t)ndim;
-  return PyErr_Occurred() ? -1 : 0;
+  return 0;
 }
 
 /* splits: a tuple of integers, or None. */
@@ -98,10 +99,11 @@ static int fill_splits(request_box* box, PyObject* splits) {
     PyErr_NoMemory();
     return -1;
   }
-  for (Py_ssize_t i = 0; i < count; ++i) box->splits[i] = PyLong_AsLongLong(PyTuple_GetItem(splits, i));
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (int64_of(PyTuple_GetItem(splits, i), "an element of splits", &box->splits[i])) return -1;
   box->request.splits = box->splits;
   box->request.num_splits = (int32_t)count;
-  return PyErr_Occurred() ? -1 : 0;
+  return 0;
 }
 
 static int fill_factor(PyObject* value, const char* what, double* factor) {
@@ -111,42 +113,29 @@ static int fill_factor(PyObject* value, const char* what, double* factor) {
   return -1;
 }
 
-/* A rank is an int32: what is beyond is no rank either, so that libhvd says so. */
-static int fill_number(PyObject* value, const char* what, int32_t* number) {
-  const long found = PyLong_AsLong(value);
-  if (found == -1 && PyErr_Occurred()) {
-    PyErr_Format(PyExc_TypeError, "%s is %R: it must be an integer", what, value);
-    return -1;
-  }
-  *number = found < INT32_MIN || found > INT32_MAX ? -1 : (int32_t)found;
-  return 0;
-}
-
 /* A GPU and the stream that makes the tensor, or a device's number alone. */
-static void fill_device(PyObject* device, hvd_request* r) {
-  if (PyTuple_Check(device) && PyTuple_Size(device) == 2) {
-    r->device = (int32_t)PyLong_AsLong(PyTuple_GetItem(device, 0));
-    r->stream = PyLong_AsVoidPtr(PyTuple_GetItem(device, 1));
-  } else {
-    r->device = (int32_t)PyLong_AsLong(device);
-  }
+static int fill_device(PyObject* device, hvd_request* r) {
+  if (!PyTuple_Check(device) || PyTuple_Size(device) != 2) return int32_of(device, "device", &r->device);
+  r->stream = PyLong_AsVoidPtr(PyTuple_GetItem(device, 1));
+  return PyErr_Occurred() ? -1 : int32_of(PyTuple_GetItem(device, 0), "device", &r->device);
 }
 
 /* Where the result goes: an address, or an address and how many bytes. */
-static void fill_out(PyObject* out, hvd_request* r) {
+static int fill_out(PyObject* out, hvd_request* r) {
   if (PyTuple_Check(out) && PyTuple_Size(out) == 2) {
     r->out = PyLong_AsVoidPtr(PyTuple_GetItem(out, 0));
     r->out_bytes = PyLong_AsSize_t(PyTuple_GetItem(out, 1));
   } else {
     r->out = PyLong_AsVoidPtr(out);
   }
+  return PyErr_Occurred() ? -1 : 0;
 }
 
 /* What is the same for all tensors of a call. */
 static int fill_operation(hvd_request* r, PyObject* operation) {
-  r->kind = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, KIND));
-  r->reduce = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, REDUCE));
-  if (PyErr_Occurred()) return -1;
+  if (int32_of(PyTuple_GetItem(operation, KIND), "kind", &r->kind) ||
+      int32_of(PyTuple_GetItem(operation, REDUCE), "op", &r->reduce))
+    return -1;
   if (r->kind < 0 || r->kind >= (int32_t)(sizeof kind_names / sizeof *kind_names)) {
     PyErr_SetString(PyExc_ValueError, "no such operation");
     return -1;
@@ -155,8 +144,8 @@ static int fill_operation(hvd_request* r, PyObject* operation) {
     PyErr_SetString(PyExc_ValueError, "this process set does not exist (anymore): see add_process_set");
     return -1;
   }
-  r->set = (int32_t)PyLong_AsLong(PyTuple_GetItem(operation, SET));
-  return fill_number(PyTuple_GetItem(operation, ROOT), "root_rank", &r->root) ||
+  return int32_of(PyTuple_GetItem(operation, SET), "process_set_id", &r->set) ||
+                 int32_of(PyTuple_GetItem(operation, ROOT), "root_rank", &r->root) ||
                  fill_factor(PyTuple_GetItem(operation, PRESCALE), "prescale_factor", &r->prescale) ||
                  fill_factor(PyTuple_GetItem(operation, POSTSCALE), "postscale_factor", &r->postscale)
              ? -1
@@ -183,10 +172,9 @@ static int fill_request(request_box* box, PyObject* tuple) {
   if (fill_operation(r, operation)) return -1;
   PyObject* address = PyTuple_GetItem(view, ADDRESS);
   r->in = PyBytes_Check(address) ? PyBytes_AsString(address) : PyLong_AsVoidPtr(address);
-  fill_out(PyTuple_GetItem(tuple, OUT), r);
-  r->dtype = (int32_t)PyLong_AsLong(PyTuple_GetItem(view, DTYPE));
-  fill_device(PyTuple_GetItem(view, DEVICE), r);
-  if (fill_shape(box, PyTuple_GetItem(view, SHAPE)) || fill_name(&box->name, r->kind, PyTuple_GetItem(tuple, NAME)) ||
+  if (PyErr_Occurred() || fill_out(PyTuple_GetItem(tuple, OUT), r) ||
+      int32_of(PyTuple_GetItem(view, DTYPE), "dtype", &r->dtype) || fill_device(PyTuple_GetItem(view, DEVICE), r) ||
+      fill_shape(box, PyTuple_GetItem(view, SHAPE)) || fill_name(&box->name, r->kind, PyTuple_GetItem(tuple, NAME)) ||
       fill_splits(box, PyTuple_GetItem(tuple, SPLITS)))
     return -1;
   r->name = box->name.text;

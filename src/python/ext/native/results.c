@@ -66,10 +66,10 @@ static PyObject* py_take(PyObject* self, PyObject* const* args, Py_ssize_t count
   int32_t ndim = 0;
   if (count != 2 && count != 3) return wrong_count("take", count);
   if (handle_of(args[0], &handle)) return NULL;
-  int64_t bytes = PyLong_AsLongLong(args[1]);
-  if (bytes == -1 && PyErr_Occurred()) return NULL;
-  const int32_t gpu = count == 3 ? (int32_t)PyLong_AsLong(args[2]) : -1;
-  if (gpu == -1 && PyErr_Occurred()) return NULL;
+  int64_t bytes;
+  int32_t gpu = -1;
+  if (int64_of(args[1], "bytes per element", &bytes)) return NULL;
+  if (count == 3 && int32_of(args[2], "gpu", &gpu)) return NULL;
   const int status = lib.take(handle, &data, shape, &ndim);
   if (status != HVD_OK) return raise_status(status);
   lib.release(handle);
@@ -93,8 +93,9 @@ static PyObject* py_take_splits(PyObject* self, PyObject* const* args, Py_ssize_
   hvd_handle handle;
   if (count != 2) return wrong_count("take_splits", count);
   if (handle_of(args[0], &handle)) return NULL;
-  const Py_ssize_t ranks = PyLong_AsSsize_t(args[1]);
-  if (ranks < 0 || ranks > INT32_MAX) return PyErr_Format(PyExc_ValueError, "take_splits: a number of ranks is needed");
+  int32_t ranks;
+  if (int32_of(args[1], "ranks", &ranks)) return NULL;
+  if (ranks < 0) return PyErr_Format(PyExc_ValueError, "take_splits: a number of ranks is needed");
   hvd_world world = {0};
   lib.get_world(&world); /* no set is larger: what is filled in always fits */
   const size_t room = ranks > world.size ? (size_t)ranks : (size_t)world.size;
@@ -102,7 +103,7 @@ static PyObject* py_take_splits(PyObject* self, PyObject* const* args, Py_ssize_
   if (!splits) return PyErr_NoMemory();
   const int status = lib.take_splits(handle, splits);
   PyObject* result = status == HVD_OK ? PyTuple_New(ranks) : raise_status(status);
-  for (Py_ssize_t i = 0; result && i < ranks; ++i) PyTuple_SetItem(result, i, PyLong_FromLongLong(splits[i]));
+  for (int32_t i = 0; result && i < ranks; ++i) PyTuple_SetItem(result, i, PyLong_FromLongLong(splits[i]));
   free(splits);
   return result;
 }
@@ -126,8 +127,8 @@ static PyObject* py_take_bytes(PyObject* self, PyObject* arg) {
 static PyObject* py_alloc(PyObject* self, PyObject* arg) {
   (void)self;
   void* data = NULL;
-  const long long bytes = PyLong_AsLongLong(arg);
-  if (PyErr_Occurred()) return NULL;
+  int64_t bytes;
+  if (int64_of(arg, "bytes", &bytes)) return NULL;
   if (bytes < 0) return PyErr_Format(PyExc_ValueError, "alloc: a negative number of bytes");
   const int status = lib.alloc((size_t)bytes, &data);
   if (status != HVD_OK) return raise_status(status);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "../bridge/libhvd_functions.h"
 #include "gpu_kernels.h"
@@ -99,6 +100,15 @@ std::int64_t integer(TF_OpKernelConstruction* context, const char* name, TF_Stat
   return value;
 }
 
+/// Fails where the number is too large: cut off, it would name another rank or another process set.
+std::int32_t small_integer(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
+  const std::int64_t value = integer(context, name, status);
+  if (!std::in_range<std::int32_t>(value))
+    tf.SetStatus(status, bridge::canonical_code(HVD_USAGE),
+                 (std::string(name) + " is " + std::to_string(value) + ": it must fit into 32 bits").c_str());
+  return static_cast<std::int32_t>(value);
+}
+
 bool boolean(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
   unsigned char value = 0;
   if (tf.GetCode(status) == tf_ok) tf.OpKernelConstruction_GetAttrBool(context, name, &value, status);
@@ -135,14 +145,14 @@ void* create(TF_OpKernelConstruction* context) {
   attributes->kind = kind;
   attributes->name = text(context, "tensor_name", status);
   if (!attributes->name.empty()) attributes->name = std::string(kind_names[kind]) + "." + attributes->name;
-  attributes->set = static_cast<std::int32_t>(integer(context, "process_set", status));
+  attributes->set = small_integer(context, "process_set", status);
   attributes->blocking = boolean(context, "blocking", status);
   if (kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER) {
-    attributes->reduce = static_cast<std::int32_t>(integer(context, "reduce", status));
+    attributes->reduce = small_integer(context, "reduce", status);
     attributes->prescale = real(context, "prescale_bits", status);
     attributes->postscale = real(context, "postscale_bits", status);
   }
-  if (kind == HVD_BROADCAST) attributes->root = static_cast<std::int32_t>(integer(context, "root", status));
+  if (kind == HVD_BROADCAST) attributes->root = small_integer(context, "root", status);
   if (kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER || kind == HVD_ALLGATHER)
     attributes->group = boolean(context, "group", status);
   if (!status.ok()) {
@@ -179,7 +189,7 @@ void* create_world(TF_OpKernelConstruction* context) {
   OwnedStatus status;
   auto question = std::make_unique<WorldQuery>();
   question->what = static_cast<WorldValue>(integer(context, "what", status));
-  question->set = static_cast<std::int32_t>(integer(context, "process_set", status));
+  question->set = small_integer(context, "process_set", status);
   if (status.ok()) return question.release();
   tf.OpKernelConstruction_Failure(context, status);
   return nullptr;

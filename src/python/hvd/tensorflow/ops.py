@@ -295,7 +295,7 @@ def alltoall(
     parts = tf.zeros([0], tf.int32) if splits is None else tf.convert_to_tensor(splits)
     if not parts.dtype.is_integer and parts.shape.num_elements() != 0:
         raise ValueError(f"splits must be whole numbers, not {parts.dtype.name}")
-    parts = tf.cast(parts, tf.int32)
+    parts = tf.saturate_cast(parts, tf.int32)  # too large a number stays too large
     received, counts = _library.call("alltoall", name, tensor=value, splits=parts, process_set=_library.set_id(process_set))
     if not tf.executing_eagerly() and value.shape.rank:
         received.set_shape(tf.TensorShape([None]).concatenate(value.shape[1:]))

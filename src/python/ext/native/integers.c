@@ -1,0 +1,31 @@
+/* integers.c — Python's integers as C's.  A number that is too large for C is refused: cut off, it would name another
+ * rank, another process set or another size. */
+#include "native.h"
+
+/* The exception of a failed conversion in our words.  What an __index__ of the user's raises stays as it is. */
+static int refuse(PyObject* value, const char* what, int bits) {
+  const int is_large = PyErr_ExceptionMatches(PyExc_OverflowError);
+  if (!is_large && !PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
+  PyErr_Clear();
+  if (is_large)
+    PyErr_Format(PyExc_ValueError, "%s is %R: it must fit into %d bits", what, value, bits);
+  else
+    PyErr_Format(PyExc_TypeError, "%s is %R: it must be an integer", what, value);
+  return -1;
+}
+
+int int64_of(PyObject* value, const char* what, int64_t* number) {
+  const long long found = PyLong_AsLongLong(value);
+  if (found == -1 && PyErr_Occurred()) return refuse(value, what, 64);
+  *number = found;
+  return 0;
+}
+
+int int32_of(PyObject* value, const char* what, int32_t* number) {
+  int64_t found = 0;
+  if (int64_of(value, what, &found)) return -1;
+  *number = (int32_t)found;
+  if (*number == found) return 0;
+  PyErr_Format(PyExc_ValueError, "%s is %R: it must fit into 32 bits", what, value);
+  return -1;
+}
