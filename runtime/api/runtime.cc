@@ -118,7 +118,9 @@ Opened open_transport(const hvd_init_options* options, const core::Config& confi
   return {transport::LoopbackWorld::make(1)->open(0), worlds++};
 }
 
+/// Does nothing while the timeline runs: to open its file again would empty it.
 void start_trace(core::Engine& e, const trace::TraceSettings& settings, const std::string& path, bool mark_cycles) {
+  if (e.tracer().enabled()) return;
   const World& w = e.world();
   const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));
   std::unique_ptr<trace::Sink> sink;

@@ -1,5 +1,6 @@
 #include "trace/trace_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,13 +43,46 @@ std::uint64_t events_in(std::string_view events, TimelineFormat format) {
   return count;
 }
 
-Fd create(const std::string& path, const std::string& option) {
+Fd open_for_append(const std::string& path, const std::string& option) {
   try {
-    return open_own_file(path, WriteMode::truncate, 0666);
+    return open_own_file(path, WriteMode::append, 0666);
   } catch (const Error& e) {
     throw Error(Code::usage, option, std::string("cannot write ") + e.what(),
                 e.hint.empty() ? "the folder must exist on this host and be writable" : e.hint);
   }
+}
+
+/// Keeps other processes from writing the file until this one closes it.  Throws Error{usage} where one writes it.
+/// A record lock: children of fork() do not hold it.  A file system without locks gives none.
+void lock(const Fd& file, const std::string& path, const std::string& option) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (fcntl(file.get(), F_SETLK, &whole) == 0 || (errno != EACCES && errno != EAGAIN)) return;
+  const bool known = fcntl(file.get(), F_GETLK, &whole) == 0 && whole.l_type != F_UNLCK && whole.l_pid > 0;
+  throw Error(Code::usage, option,
+              formatted("another job writes '{}'{}", path, known ? formatted(" (process {})", whole.l_pid) : ""),
+              "give each job a timeline file of its own");
+}
+
+bool is_still_at(const std::string& path, const struct stat& file) {
+  struct stat there {};
+  return stat(path.c_str(), &there) == 0 && there.st_dev == file.st_dev && there.st_ino == file.st_ino;
+}
+
+/// An empty file that no other process writes, at @p path.
+Fd create(const std::string& path, const std::string& option) {
+  constexpr int most_tries = 100;
+  for (int tries = 0; tries < most_tries; ++tries) {
+    Fd file = open_for_append(path, option);
+    struct stat about {};
+    if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return file;
+    lock(file, path, option);
+    if (!is_still_at(path, about)) continue;  // the job that wrote it has just given it another name
+    if (ftruncate(file.get(), 0) == 0) return file;
+    throw Error(Code::usage, option, formatted("cannot write '{}': {}", path, errno_text(errno)));
+  }
+  throw Error(Code::usage, option, formatted("cannot write '{}': it is replaced all the time", path));
 }
 
 }  // namespace
@@ -154,13 +188,18 @@ void TraceFile::make_room() {
   written_bytes_ = recent_at + kept;
 }
 
-/// The file becomes the older one, and another begins.
+/// The file becomes the older one, and another begins.  Where that fails the file goes on, up to its limit.
 bool TraceFile::rotate() {
-  put(Timeline::ending("continued in " + path_, format_));
+  if (!may_rotate_) return false;
+  may_rotate_ = false;
   if (rename(path_.c_str(), older_path(path_).c_str()) != 0) return false;
+  Fd fresh;
   try {
-    file_ = create(path_, "");
-  } catch (const Error&) { return false; }
+    fresh = create(path_, "");
+  } catch (const Error&) { return false; }  // the name may be another job's by now
+  put(Timeline::ending("continued in " + path_, format_));
+  file_ = std::move(fresh);
+  may_rotate_ = true;
   written_bytes_ = 0;
   begin();
   return rotated_ = true;

@@ -16,7 +16,7 @@ namespace hvd::trace {
 class TraceFile {
  public:
   /// Creates or empties @p path, of the format that its ending says, and begins it.  Throws Error{usage}, its where @p
-  /// option.
+  /// option; also where another process writes the file, which then stays as it is.
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
   /// Writes whole events; to a file that ends in .gz as a gzip member of its own.  At half the size limit the file gets
@@ -59,7 +59,7 @@ class TraceFile {
   };
   std::deque<Member> recent_members_;  ///< of recent_, then
   std::uint64_t dropped_ = 0;          ///< events
-  bool rotated_ = false;
+  bool rotated_ = false, may_rotate_ = true;
   int error_ = 0;     ///< errno
   bool cut_ = false;  ///< the file ends within an event: a pipe whose reader is gone, say
   bool full_ = false;

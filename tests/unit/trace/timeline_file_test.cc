@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -184,6 +186,62 @@ TEST_CASE("timeline file: cannot be written") {
     CHECK(std::string(error.what()).find("/nonexistent/folder/t.json") != std::string::npos);
   }
   CHECK_THROWS_AS(TimelineFile({"/dev/full", 1}), Error);
+}
+
+TEST_CASE("timeline file: another process that writes it keeps it") {
+  const test::TempFolder folder;
+  const std::string path = folder.path + "/t.json";
+  int ready[2], done[2];
+  REQUIRE(::pipe2(ready, O_CLOEXEC) == 0);
+  REQUIRE(::pipe2(done, O_CLOEXEC) == 0);
+  const pid_t writer = ::fork();
+  REQUIRE(writer >= 0);
+  if (writer == 0) {
+    ::alarm(60);
+    trace::TraceFile file(path, 100'000, "");
+    char byte = 0;
+    if (::write(ready[1], &byte, 1) != 1 || ::read(done[0], &byte, 1) != 1) ::_exit(1);
+    const std::string line = "{\"ph\":\"i\",\"name\":\"" + std::string(900, 'x') + "\"},\n";
+    for (int i = 0; i < 60; ++i) file.write(line);  // the second half goes to another file, locked as well
+    file.write_end("end");
+    if (::write(ready[1], &byte, 1) != 1 || ::read(done[0], &byte, 1) != 1) ::_exit(1);
+    ::_exit(0);
+  }
+  const auto refused = [&] {
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    try {
+      TimelineFile file({path, 1});
+      FAIL("no error");
+    } catch (const Error& error) {
+      CHECK(error.code == Code::usage);
+      CHECK(std::string(error.what())
+                .find(formatted("another job writes '{}' (process {})", path, static_cast<int>(writer))) !=
+            std::string::npos);
+    }
+    REQUIRE(::write(done[1], &byte, 1) == 1);
+  };
+  refused();
+  refused();
+  int status = 1;
+  REQUIRE(::waitpid(writer, &status, 0) == writer);
+  CHECK(status == 0);
+  for (const std::string& name : {path, folder.path + "/t.older.json"})
+    CHECK(nlohmann::json::parse(read_file(name, 1u << 24)).back()["name"] == "hvd_end");
+  TimelineFile file({path, 1});  // it has ended
+}
+
+TEST_CASE("timeline file: one that cannot get its older name goes on to its limit") {
+  const test::TempFolder folder;
+  const std::string path = folder.path + "/t.json";
+  REQUIRE(std::filesystem::create_directories(trace::TraceFile::older_path(path) + "/full"));
+  trace::TraceFile file(path, 100'000, "");
+  for (int i = 0; i < 120; ++i) file.write("{\"ph\":\"i\",\"name\":\"" + std::string(900, 'x') + "\"},\n");
+  file.write_end("end");
+  CHECK(file.warning().find("the timeline stops at") != std::string::npos);
+  const auto events = nlohmann::json::parse(read_file(path, 1u << 24));
+  CHECK(events.size() > 100);
+  CHECK(std::count_if(events.begin(), events.end(), [](const auto& e) { return e["name"] == "hvd_end"; }) == 1);
 }
 
 TEST_CASE("timeline file: on a full disk whole events are left out, and the end is there") {
