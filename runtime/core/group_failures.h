@@ -9,10 +9,10 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/checked_request.h"
 #include "core/name_table.h"
@@ -28,11 +28,13 @@ class GroupFailures {
   }
   /// The command `fail_group`, of a group that this rank had nothing of under way.
   void group_failed(std::uint64_t group, std::string text) {
-    if (handle_ != 0) unseen_.push_back({command_, group, handle_, std::move(text)});
+    if (handle_ == 0) return;
+    unseen_.push_back({command_, group, handle_, std::move(text)});
+    if (unseen_.size() > most_unseen) unseen_.pop_front();
   }
   /// The command `outdate`: @p name was part of @p group, which has failed; announcements older than @p command ended.
   void outdate(std::string_view name, std::uint64_t command, std::uint64_t group) {
-    outdated_[std::string(name)] = {command, group};
+    if (any() && outdated_.size() < most_outdated) outdated_[std::string(name)] = {command, group};
   }
 
   /// There are failures of which the caller may not know.
@@ -42,6 +44,7 @@ class GroupFailures {
   void forget_seen(Valid&& valid) {
     if (handle_ != 0 && !valid(handle_)) handle_ = 0;
     std::erase_if(unseen_, [&](const UnseenFailure& u) { return !valid(u.handle); });
+    if (!any()) outdated_.clear();  // what fails next has a larger number than all of these
   }
   /// Throws Error{mismatch} when one of @p requests was part of a group elsewhere that has failed, and the caller
   /// cannot know.  @p rank: this one, as messages call it.
@@ -49,8 +52,13 @@ class GroupFailures {
   /// How many commands had been carried out when @p e was submitted, as far as the caller can know.
   /// @param executed  how many have been carried out
   std::uint64_t submitted_at(const NameEntry& e, std::uint64_t executed) const;
+  /// Groups and names that are kept: for tests.
+  std::size_t known() const { return unseen_.size() + outdated_.size(); }
 
  private:
+  /// What is kept while the caller does not release the handle of a failed operation.  More of it: the caller is told
+  /// late, as of a stall.
+  static constexpr std::size_t most_unseen = 1024, most_outdated = 16 << 10;
   struct UnseenFailure {
     std::uint64_t command, group;
     std::int64_t handle;
@@ -59,7 +67,7 @@ class GroupFailures {
   struct OutdatedName {
     std::uint64_t command = 0, group = 0;
   };
-  std::vector<UnseenFailure> unseen_;
+  std::deque<UnseenFailure> unseen_;
   ByName<OutdatedName> outdated_;  ///< by the last command `outdate` for the name
   std::int64_t handle_ = 0;        ///< ended by the last command `fail`, until it is released
   std::uint64_t command_ = 0;      ///< number of that command

@@ -66,10 +66,15 @@ std::span<NameEntry* const> NameTable::take(std::span<const CheckedRequest> requ
       continue;
     }
     const bool twice = std::find(taken_.begin(), taken_.end(), &e) != taken_.end();
-    for (NameEntry* t : taken_) t->in_flight.store(false, std::memory_order_relaxed);
+    const std::string name = e.name;
+    for (NameEntry* t : taken_) {
+      t->in_flight.store(false, std::memory_order_relaxed);
+      forget_unknown(*t);
+    }
+    taken_.clear();
     std::copy(made.begin(), made.end(), made_names_);
-    if (twice) throw Error(Code::usage, "'" + e.name + "'", "the same name twice in one call");
-    throw Error(Code::usage, "'" + e.name + "'", "an operation of this name is already under way on this rank",
+    if (twice) throw Error(Code::usage, "'" + name + "'", "the same name twice in one call");
+    throw Error(Code::usage, "'" + name + "'", "an operation of this name is already under way on this rank",
                 "wait for it, or give each its own name");
   }
   return taken_;
@@ -90,6 +95,11 @@ void NameTable::forget(const NameEntry& e) {
   last_ = nullptr;
   ++epoch_;
   entries_.erase(entries_.find(e.name));
+}
+
+void NameTable::forget_unknown(const NameEntry& e) {
+  if (e.in_flight.load() || std::find(by_id_.begin(), by_id_.end(), &e) != by_id_.end()) return;
+  forget(e);
 }
 
 std::string NameTable::some_in_flight() const {

@@ -46,6 +46,8 @@ class NameTable {
   NameEntry* release_id(std::uint32_t id);
   /// The entry is gone.
   void forget(const NameEntry& e);
+  /// The same for an entry that is not in flight, unless it has an id: else nothing would ever make it go.
+  void forget_unknown(const NameEntry& e);
 
   /// Calls f(entry) for all that are in flight and have an operation.
   template <class F>

@@ -206,14 +206,16 @@ void ProcessSet::fail(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const int code = static_cast<int>(r.get<std::uint32_t>());
   r.get<std::uint32_t>();
-  NameEntry& e = names_.entry(r.text());
+  NameEntry* const e = names_.find(r.text());
   const std::uint64_t command = executed_ + 1;
-  if (!e.in_flight.load() || !e.operation || e.operation->by_bit) return group_failures_.operation_failed(0, command);
-  tracer_.failed(e.track);
-  group_failures_.operation_failed(OperationTable::handle(*e.operation), command);
+  if (!e || !e->in_flight.load() || !e->operation || e->operation->by_bit)
+    return group_failures_.operation_failed(0, command);
+  tracer_.failed(e->track);
+  group_failures_.operation_failed(OperationTable::handle(*e->operation), command);
   // Counted before anybody wakes: what is submitted then is younger.
   node_.board(node_.me).executed.store(command, std::memory_order_seq_cst);
-  end(*e.operation, code, std::string(r.rest()));
+  end(*e->operation, code, std::string(r.rest()));
+  names_.forget_unknown(*e);
 }
 
 void ProcessSet::fail_group(ByteReader& r) {
@@ -223,14 +225,16 @@ void ProcessSet::fail_group(ByteReader& r) {
   const std::string text(r.rest());
   // Counted before anybody wakes: a caller that submits the group again at once must not seem to be of the failed one.
   node_.board(node_.me).executed.store(executed_ + 1, std::memory_order_seq_cst);
-  bool member = false;
+  std::vector<NameEntry*> members;
   names_.in_flight([&](NameEntry& e) {
-    if (!e.signature.in_group(group)) return;
-    tracer_.failed(e.track);
-    end(*e.operation, code, text);
-    member = true;
+    if (e.signature.in_group(group)) members.push_back(&e);
   });
-  if (!member) group_failures_.group_failed(group, text);
+  for (NameEntry* e : members) {
+    tracer_.failed(e->track);
+    end(*e->operation, code, text);
+    names_.forget_unknown(*e);
+  }
+  if (members.empty()) group_failures_.group_failed(group, text);
 }
 
 void ProcessSet::outdate(ByteReader& r) {
@@ -255,6 +259,7 @@ void ProcessSet::outdate(ByteReader& r) {
         std::string(name_of(e->signature.operation())) + " '" + e->name + "': " + here + " on rank " +
             std::to_string(world_.world_rank(world_.rank)) + ", but in a group of " + std::to_string(size) +
             " on others, which failed: " + std::string(r.rest()));
+    names_.forget_unknown(*e);
   }
 }
 

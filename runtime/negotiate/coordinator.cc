@@ -189,14 +189,32 @@ void Coordinator::fail_group(std::uint64_t group, std::uint32_t size, const std:
   w.put(std::uint32_t{HVD_MISMATCH}).put(group).raw(text);
   publish(Command::fail_group, w);
   poisoned_[group] = {published_, failed_, size, text};
+  failures_.push_back({published_, failed_, group, {}});
   std::sort(names.begin(), names.end());
   outdate(names, group);
+  forget_old_failures();
+}
+
+/// Those of the oldest failures that all members have carried out.
+void Coordinator::forget_old_failures() {
+  while (failures_.size() > 1 && failures_.front().command <= executed_ &&
+         (failures_.size() > most_failures || outdated_.size() > most_outdated)) {
+    const FailureRecord& oldest = failures_.front();
+    for (const std::string& name : oldest.names)
+      if (const auto known = outdated_.find(name); known != outdated_.end() && known->second == oldest.cause)
+        outdated_.erase(known);
+    if (const auto known = poisoned_.find(oldest.group);
+        known != poisoned_.end() && known->second.command == oldest.command)
+      poisoned_.erase(known);
+    failures_.pop_front();
+  }
 }
 
 /// What other ranks have under way under these names of a group that has failed, from before it did, ends too.
 void Coordinator::outdate(const std::vector<std::string>& names, std::uint64_t group) {
   constexpr std::size_t most = 16 << 10;  // bytes of names in a command
   const Failure failure = poisoned_.at(group);
+  std::vector<std::string> told;
   std::map<std::uint64_t, std::uint32_t> others;  // groups that lose a member by this
   std::string list;
   std::uint32_t count = 0;
@@ -212,6 +230,7 @@ void Coordinator::outdate(const std::vector<std::string>& names, std::uint64_t g
     std::uint64_t& since = outdated_[name];
     if (since >= failure.cause) continue;
     since = failure.cause;
+    told.push_back(name);
     if (auto known = id_of_.find(name); known != id_of_.end()) evict(known->second);
     if (auto found = announced_.find(name); found != announced_.end()) {
       found->second.drop_before(failure.cause, group, [&](const Announcement& c) {
@@ -224,6 +243,7 @@ void Coordinator::outdate(const std::vector<std::string>& names, std::uint64_t g
     if (++count; list.size() >= most) tell();
   }
   if (count > 0) tell();
+  if (!told.empty()) failures_.push_back({failure.command, failure.cause, group, std::move(told)});
   for (const auto& [other, size] : others)
     if (poisoned_.find(other) == poisoned_.end() || poisoned_.at(other).cause < failure.cause)
       fail_group(other, size, failure.text);
@@ -235,6 +255,7 @@ bool Coordinator::outdated(std::uint64_t executed, const Signature& signature, c
   if (signature.group_size)
     if (auto own = poisoned_.find(signature.group); own != poisoned_.end() && executed < own->second.command) {
       outdate({name}, signature.group);
+      forget_old_failures();
       return true;
     }
   const auto since = outdated_.find(name);

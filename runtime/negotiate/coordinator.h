@@ -77,6 +77,8 @@ class Coordinator {
   /// Operations are held back: decide() must be called again soon.
   bool holding() const { return !candidates_.empty() || !agreed_.empty() || all_joined(); }
   std::uint64_t published() const { return published_; }
+  /// Failed groups and their names that it still knows: for tests.
+  std::size_t known_failures() const { return poisoned_.size() + outdated_.size(); }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
   const std::string& name(std::uint32_t id) const { return tensors_[id].name; }
   /// Calls f(name, ranks) for names that only these ranks have announced by records, and for the join while not all
@@ -123,6 +125,7 @@ class Coordinator {
   void settle(const std::string& name, std::vector<Announcement>& claims);
   void fail_group(std::uint64_t group, std::uint32_t size, const std::string& text);
   void outdate(const std::vector<std::string>& names, std::uint64_t group);
+  void forget_old_failures();
   bool outdated(std::uint64_t executed, const Signature& signature, const std::string& name);
   void evict(std::uint32_t id);
   bool evict_oldest();
@@ -161,6 +164,15 @@ class Coordinator {
   std::unordered_map<std::uint64_t, Failure> poisoned_;  ///< by group
   /// By name: older announcements than this `cause` have ended with a group that the name was part of.
   std::unordered_map<std::string, std::uint64_t> outdated_;
+  /// What a failure has put into poisoned_ and outdated_, in sequence.
+  struct FailureRecord {
+    std::uint64_t command, cause, group;
+    std::vector<std::string> names;
+  };
+  /// At most so many groups and names.  Only a rank that still holds the handle of an older failed operation announces
+  /// something that is older: then nobody tells it any more that the group is gone, and it is told as stalled.
+  static constexpr std::size_t most_failures = 1024, most_outdated = 16 << 10;
+  std::deque<FailureRecord> failures_;
   std::uint64_t failed_ = 0;  ///< the last command `fail`
   std::vector<std::uint32_t> candidates_, eager_, streamed_;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id) of a while ago: whom to evict next

@@ -71,4 +71,24 @@ TEST_CASE("group failures: a tensor of the failed group is refused while its fai
   CHECK_NOTHROW(failures.refuse(one("a"), 3));
 }
 
+TEST_CASE("group failures: what the caller has seen is not kept, and of the rest so much") {
+  GroupFailures failures;
+  const auto fail = [&](int i, std::int64_t handle) {
+    const auto command = static_cast<std::uint64_t>(3 * i + 1);
+    failures.operation_failed(handle, command);
+    failures.group_failed(command, "a text");
+    failures.outdate("t" + std::to_string(i), command + 2, command);
+    failures.outdate("u" + std::to_string(i), command + 2, command);
+  };
+  for (int i = 0; i < 50'000; ++i) {
+    fail(i, i + 1);
+    failures.forget_seen([](std::int64_t) { return false; });
+    CHECK(failures.known() == 0);
+  }
+  for (int i = 0; i < 1000; ++i) failures.outdate("v" + std::to_string(i), 1, 2);  // nothing unseen: of no use
+  CHECK(failures.known() == 0);
+  for (int i = 0; i < 50'000; ++i) fail(i, 7);
+  CHECK(failures.known() < 20'000);
+}
+
 }  // namespace hvd::testing

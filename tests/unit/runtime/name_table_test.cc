@@ -38,15 +38,29 @@ TEST_CASE("name table: all of a call's names are taken, or none") {
   CHECK(b == table.find("b"));
   CHECK(b->in_flight);
   end(taken);
+  for (std::uint32_t id = 0; id < 3; ++id) table.assign(id, negotiate::no_slot, abc[id].name);
 
   CHECK_THROWS_WITH_AS(table.take(requests({"d", "b", "d"})), doctest::Contains("the same name twice"), Error);
   CHECK_FALSE(b->in_flight);
-  CHECK_FALSE(table.find("d")->in_flight);
+  CHECK(table.find("d") == nullptr);  // it has no id: nothing else would ever make it go
 
   b->in_flight = true;
   CHECK_THROWS_WITH_AS(table.take(abc), doctest::Contains("already under way"), Error);
   CHECK_FALSE(table.find("a")->in_flight);
   CHECK(b->in_flight);
+}
+
+TEST_CASE("name table: a name without an id goes when its operation has failed") {
+  NameTable table(64);
+  const auto taken = table.take(requests({"a", "b", "c"}));
+  table.assign(5, negotiate::no_slot, "b");
+  table.forget_unknown(*taken[0]);
+  CHECK(table.find("a") != nullptr);  // in flight
+  end(taken);
+  table.forget_unknown(*taken[1]);
+  CHECK(table.find("b") != nullptr);  // its eviction is to come
+  table.forget_unknown(*table.find("a"));
+  CHECK(table.find("a") == nullptr);
 }
 
 TEST_CASE("name table: the same entries in any order of names, also after some were forgotten") {
@@ -74,7 +88,8 @@ TEST_CASE("name table: names that were made count by kind, and a refused call ma
   table.find("x")->in_flight = true;
   CHECK_THROWS_AS(table.take(nameless), Error);
   table.find("x")->in_flight = false;
-  CHECK(table.take(nameless)[0] == table.find("allreduce.noname.1"));
+  const NameEntry* const made = table.take(nameless)[0];
+  CHECK(made == table.find("allreduce.noname.1"));
   table.find("allreduce.noname.1")->in_flight = false;
   table.find("x")->in_flight = false;
   table.restart_made_names();

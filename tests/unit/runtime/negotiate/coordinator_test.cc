@@ -142,3 +142,66 @@ TEST_CASE("coordinator: names that are made are told from others") {
   for (const char* name : {"", ".", "noname", "noname.3", "allreduce.noname", "allreduce.x.noname.3", "allreduce"})
     CHECK_FALSE(is_made_name(name));
 }
+
+TEST_CASE("coordinator: of groups that failed, so many are remembered, the last ones") {
+  int failed_groups = 0, outdated = 0;
+  Coordinator coordinator({.ranks = 2, .ids = 64, .capacity = 32}, [&](Command type, std::string_view) {
+    failed_groups += type == Command::fail_group ? 1 : 0;
+    outdated += type == Command::outdate ? 1 : 0;
+  });
+  const auto tensor = [](std::uint64_t group, std::int64_t length) {
+    Signature s;
+    s.ndim = 1;
+    s.dims[0] = length;
+    s.group = group;
+    s.group_size = group != 0 ? 2 : 0;
+    return s;
+  };
+  // Two tensors of each group; the ranks disagree on the first one, and the second one fails with it.
+  const auto fail = [&](std::uint64_t group, bool carried_out) {
+    const std::string a = "a" + std::to_string(group), b = "b" + std::to_string(group);
+    const std::uint64_t now = coordinator.published();
+    coordinator.record(RankSet(0), now, tensor(group, 4), b);
+    coordinator.record(RankSet(0), now, tensor(group, 4), a);
+    coordinator.record(RankSet(1), now, tensor(group, 5), a);
+    if (carried_out) coordinator.executed(coordinator.published());
+  };
+  std::uint64_t group = 1;
+  for (; group <= 100; ++group) fail(group, false);
+  CHECK(failed_groups == 100);
+  for (; group <= 100'000; ++group) fail(group, true);
+  CHECK(failed_groups == 100'000);
+  CHECK(coordinator.known_failures() < 20'000);
+  // A rank's announcement from before a failure ends with it, also now.
+  const int before = outdated;
+  coordinator.record(RankSet(1), 0, tensor(0, 4), "b" + std::to_string(group - 1));
+  coordinator.record(RankSet(1), 0, tensor(group - 1, 4), "new in it");
+  CHECK(outdated == before + 1);
+  CHECK_FALSE([&] {
+    bool waits = false;
+    coordinator.incomplete([&](const std::string& name, const RankSet&) { waits |= name.starts_with("new"); });
+    return waits;
+  }());
+}
+
+TEST_CASE("coordinator: a failure that some rank has not carried out is not forgotten") {
+  Coordinator coordinator({.ranks = 2, .ids = 64, .capacity = 32}, [](Command, std::string_view) {});
+  for (std::uint64_t group = 1; group <= 3000; ++group) {
+    Signature s;
+    s.ndim = 1;
+    s.group = group;
+    s.group_size = 2;
+    for (const int rank : {0, 1}) {
+      s.dims[0] = rank;
+      coordinator.record(RankSet(rank), coordinator.published(), s, "a" + std::to_string(group));
+    }
+  }
+  CHECK(coordinator.known_failures() >= 3000);
+  bool waits = false;
+  Signature late;
+  late.group = 1;
+  late.group_size = 2;
+  coordinator.record(RankSet(1), 0, late, "late");
+  coordinator.incomplete([&](const std::string&, const RankSet&) { waits = true; });
+  CHECK_FALSE(waits);
+}
