@@ -14,6 +14,13 @@ namespace hvd::rank {
 using wire::MeetingFrame;
 using wire::MeetingMessage;
 
+namespace {
+
+/// A whole message always fits: what has come up to here can be taken, so that the socket is read again.
+constexpr std::size_t most_in_bytes = sizeof(MeetingFrame) + wire::most_join_bytes;
+
+}  // namespace
+
 Fd MeetingDesk::add(int rank) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
@@ -40,7 +47,7 @@ std::vector<std::string> MeetingDesk::turn() {
 
 void MeetingDesk::read(Seat& seat) {
   char piece[16 << 10];
-  while (seat.in.size() <= wire::most_join_bytes) {
+  while (seat.in.size() < most_in_bytes) {
     const ssize_t n = ::recv(seat.socket.get(), piece, sizeof piece, 0);
     if (n > 0) {
       seat.in.append(piece, static_cast<std::size_t>(n));
