@@ -36,13 +36,12 @@ std::map<std::string, std::string> horovodrun_variables(const JobMap& map, const
           {"HOROVOD_HOSTNAME", map.hosts[static_cast<std::size_t>(rank.host)].name}};
 }
 
-std::map<std::string, std::string> jax_variables(const JobMap& map, const ServerAddress& coordinator) {
+std::map<std::string, std::string> jax_variables(const ServerAddress& coordinator, bool has_mpi_names) {
   const std::string address = text_of(coordinator);
-  std::map<std::string, std::string> env{{"JAX_COORDINATOR_ADDRESS", address},
-                                         // The sign by which JAX knows Open MPI, whose names for rank, size and local
-                                         // rank each rank has.  No library connects to it: 4.1 and 5 were tried.
-                                         {"OMPI_MCA_orte_hnp_uri", "4096.0;tcp://" + address}};
-  if (map.all_local()) env["JAX_COORDINATOR_BIND_ADDRESS"] = address;  // else it listens to all networks
+  std::map<std::string, std::string> env{{"JAX_COORDINATOR_ADDRESS", address}};
+  // JAX knows Open MPI by this variable, and then reads each rank's OMPI_COMM_WORLD_*.  No library connects to it: 4.1
+  // and 5 were tried.
+  if (has_mpi_names) env["OMPI_MCA_orte_hnp_uri"] = "4096.0;tcp://" + address;
   return env;
 }
 

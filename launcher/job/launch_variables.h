@@ -17,8 +17,10 @@ std::map<std::string, std::string> torchrun_variables(const JobMap& map, const M
 /// Those of `horovodrun --gloo`: HOROVOD_RANK and so on.  Pure.
 std::map<std::string, std::string> horovodrun_variables(const JobMap& map, const MappedRank& rank);
 
-/// What jax.distributed.initialize() finds out by itself.  Pure.
-std::map<std::string, std::string> jax_variables(const JobMap& map, const ServerAddress& coordinator);
+/// What jax.distributed.initialize() finds out by itself.  Each of them gives way to an argument of the call, so
+/// JAX_COORDINATOR_BIND_ADDRESS is not among them: JAX would use it beside an address from the call.
+/// @param has_mpi_names  ranks get OMPI_COMM_WORLD_RANK and its like, which JAX then reads.  Pure.
+std::map<std::string, std::string> jax_variables(const ServerAddress& coordinator, bool has_mpi_names);
 
 /// TF_CONFIG's value for tf.distribute's MultiWorkerMirroredStrategy: all ranks are workers.  @p servers: [np].  Pure.
 std::string tensorflow_config(const MappedRank& rank, const std::vector<ServerAddress>& servers);

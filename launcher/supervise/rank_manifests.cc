@@ -21,7 +21,8 @@ void add_launch_variables(std::map<std::string, std::string>& env, const Job& jo
       env.try_emplace(name, std::move(value));
     else
       env[name] = std::move(value);
-  if (!env.contains("JAX_COORDINATOR_ADDRESS")) env.merge(jax_variables(job.map, facts.servers.jax));
+  if (!env.contains("JAX_COORDINATOR_ADDRESS"))
+    env.merge(jax_variables(facts.servers.jax, /* has_mpi_names: */ !job.elastic));
   if (!facts.servers.tensorflow.empty())
     env.try_emplace("TF_CONFIG", tensorflow_config(rank, facts.servers.tensorflow));
   if (env.contains("SLURM_JOB_ID"))

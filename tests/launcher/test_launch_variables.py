@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from python.harness import tensorflow
+from python.harness import has, tensorflow
 from support import hvdrun
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
@@ -141,17 +144,69 @@ print("tensorflow", float(sum_of_ones()), strategy.num_replicas_in_sync, flush=T
 
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_jax_finds_its_world(mpirun: str, tmp_path: pathlib.Path) -> None:
-    """jax.distributed.initialize() without arguments; its coordinator listens to this host alone."""
+    """jax.distributed.initialize() without arguments."""
     (tmp_path / "script.py").write_text(JAX)
     done = hvdrun.run("-np", "2", "--mpirun", mpirun, "--", tensorflow_python("jax"), "script.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "[1 localhost] jax 1 2 [0, 1]" in done.stdout
-    assert environments()[0]["JAX_COORDINATOR_BIND_ADDRESS"].startswith("127.0.0.1:")
+
+
+# In an order of their own: a variable of hvdrun's must not win against an argument.
+EXPLICIT = """
+import os, sys
+rank = 1 - int(os.environ["HVD_RANK"])
+store, coordinator = (f"127.0.0.1:{port}" for port in sys.argv[1:])
+if store != "127.0.0.1:0":
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo", init_method="tcp://" + store, rank=rank, world_size=2)
+    ranks = [None, None]
+    dist.all_gather_object(ranks, rank)
+    print("torch", dist.get_rank(), ranks, flush=True)
+    dist.destroy_process_group()
+import jax
+jax.config.update("jax_platforms", "cpu")
+jax.distributed.initialize(coordinator, 2, rank, initialization_timeout=20)
+print("jax", jax.process_index(), jax.process_count(), flush=True)
+"""
+
+
+def test_arguments_win_against_variables(tmp_path: pathlib.Path) -> None:
+    """As scripts give them that were started by hand, or by torchrun."""
+    (tmp_path / "script.py").write_text(EXPLICIT)
+    python = tensorflow_python("jax")
+    with held_ports(2) as (store, coordinator):
+        store = store if has("torch", interpreter=python) else 0
+        done = hvdrun.run("-np", "2", "--", python, "script.py", str(store), str(coordinator), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[0 localhost] jax 1 2" in done.stdout
+    assert not store or "[0 localhost] torch 1 [0, 1]" in done.stdout
+
+
+def test_jaxs_arguments_in_an_elastic_job(tmp_path: pathlib.Path) -> None:
+    """Its ranks have none of Open MPI's variables, so JAX must not look for them."""
+    (tmp_path / "script.py").write_text(EXPLICIT)
+    with held_ports(1) as (coordinator,):
+        elastic = ("-np", "2", "--min-np", "2")
+        python = tensorflow_python("jax")
+        done = hvdrun.run(*elastic, "--", python, "script.py", "0", str(coordinator), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "[0 localhost] jax 1 2" in done.stdout
+
+
+@contextlib.contextmanager
+def held_ports(number: int) -> Iterator[list[int]]:
+    """Ports that the kernel gives to nobody else meanwhile; a server that sets SO_REUSEADDR may take them."""
+    with contextlib.ExitStack() as open_ones:
+        sockets = [open_ones.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("127.0.0.1", 0))
+        yield [one.getsockname()[1] for one in sockets]
 
 
 def test_jax_may_be_told_another_coordinator() -> None:
     got = environments(env=hvdrun.environment(JAX_COORDINATOR_ADDRESS="127.0.0.1:5001"))[0]
-    assert got["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:5001" and "JAX_COORDINATOR_BIND_ADDRESS" not in got
+    assert got["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:5001" and "OMPI_MCA_orte_hnp_uri" not in got
 
 
 def test_tensorflow_finds_its_workers(tmp_path: pathlib.Path) -> None:

@@ -78,14 +78,13 @@ TEST_CASE("launch variables: jobs on another host have different ports, which th
   CHECK(port_on_another_host("abcdefgh", "torch") != port_on_another_host("abcdefgh", "jax"));
 }
 
-TEST_CASE("launch variables: JAX's, which listens to its own host alone where there is no other") {
-  JobMap map = two_hosts();
-  CHECK(jax_variables(map, {"10.0.0.1", 5000}) ==
+TEST_CASE("launch variables: JAX's, which an argument of its call replaces") {
+  CHECK(jax_variables({"10.0.0.1", 5000}, true) ==
         std::map<std::string, std::string>{{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:5000"},
                                            {"OMPI_MCA_orte_hnp_uri", "4096.0;tcp://10.0.0.1:5000"}});
-  CHECK(jax_variables(map, {"fe80::1", 5000}).at("JAX_COORDINATOR_ADDRESS") == "[fe80::1]:5000");
-  map.hosts[1].local = true;
-  CHECK(jax_variables(map, {"127.0.0.1", 5000}).at("JAX_COORDINATOR_BIND_ADDRESS") == "127.0.0.1:5000");
+  CHECK(jax_variables({"fe80::1", 5000}, true).at("JAX_COORDINATOR_ADDRESS") == "[fe80::1]:5000");
+  CHECK(jax_variables({"127.0.0.1", 5000}, false) ==
+        std::map<std::string, std::string>{{"JAX_COORDINATOR_ADDRESS", "127.0.0.1:5000"}});
 }
 
 TEST_CASE("launch variables: TensorFlow's") {
