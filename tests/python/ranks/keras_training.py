@@ -70,6 +70,29 @@ def check_metrics_and_epochs():
         np.testing.assert_allclose(all_ranks[name], one[name], rtol=1e-4)
 
 
+def check_metrics_that_one_rank_lacks():
+    """Every rank is told which ones, also where the ranks have equally many."""
+    average = hvd.callbacks.MetricAverageCallback()
+    last = RANK == SIZE - 1
+    for mine, words in (
+        (
+            {"loss": 1.0} if last else {"loss": 1.0, "val_loss": 2.0, "val_mae": 3.0},
+            f"rank {SIZE - 1} lacks val_loss, val_mae. ",
+        ),
+        ({"loss": 1.0, "f1": 1.0} if last else {"loss": 1.0, "mae": 1.0}, f"rank {SIZE - 1} lacks mae"),
+        (None if last else {"loss": 1.0}, f"rank {SIZE - 1} lacks loss. "),
+    ):
+        try:
+            average.on_epoch_end(0, mine)
+        except hvd.HorovodInternalError as error:
+            assert words in str(error) and error.code == "mismatch", error
+        else:
+            raise AssertionError(f"{words} was not said")
+    logs = {"loss": float(RANK), "name": "a text"}
+    average.on_epoch_end(1, logs)
+    assert logs == {"loss": (SIZE - 1) / 2, "name": "a text"}
+
+
 def check_options():
     expected, _ = fit(model_of(), keras.optimizers.SGD(0.1), (X, Y), EACH * SIZE)
     for options in (

@@ -12,7 +12,7 @@ import numpy as np
 from hvd import _shares
 from hvd import numpy as _numpy
 from hvd._arguments import checked_predivide
-from hvd._native import Average, Sum
+from hvd._native import Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 NAME: str = keras.backend.backend()
@@ -171,23 +171,12 @@ class Reduction:
         )
 
 
-def averaged(values: dict[str, float]) -> dict[str, float]:
-    """Numbers by name, averaged over all ranks, which have the same names."""
-    if not values:
-        return {}
-    names = sorted(values)
-    array = np.array([float(values[name]) for name in names], np.float64)
-    _numpy.allreduce_(array, name="keras.metrics", op=Average)
-    return dict(zip(names, array.tolist()))
-
-
 __all__ = [
     "NAME",
     "Compression",
     "Reduction",
     "Sum",
     "assign",
-    "averaged",
     "broadcast_variables",
     "in_graph",
     "to_numpy",

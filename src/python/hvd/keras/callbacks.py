@@ -10,6 +10,7 @@ import keras
 
 from hvd import _world
 from hvd.keras import _backend
+from hvd.keras._metrics import averaged
 
 __all__ = [
     "BestModelCheckpoint",
@@ -76,7 +77,10 @@ class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
 
 
 class MetricAverageCallback(_Callback):  # type: ignore[misc]
-    """Averages an epoch's metrics over all ranks.  Put it before callbacks that read them.  device: as in Horovod."""
+    """Averages an epoch's metrics over all ranks.  Put it before callbacks that read them.  device: as in Horovod.
+
+    Errors: HorovodInternalError on every rank where one of them lacks a metric of the others.  It names rank and metric.
+    """
 
     def __init__(self, device: str = "") -> None:
         super().__init__()
@@ -84,8 +88,8 @@ class MetricAverageCallback(_Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Changes logs."""
-        if logs:
-            logs.update(_backend.averaged({name: value for name, value in logs.items() if _is_number(value)}))
+        logs = {} if logs is None else logs
+        logs.update(averaged({name: value for name, value in logs.items() if _is_number(value)}))
 
 
 def _is_number(value: Any) -> bool:
