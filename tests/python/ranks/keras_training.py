@@ -236,26 +236,107 @@ def check_values():
         assert type(out) is type(tensor) and keras.ops.convert_to_numpy(out).tolist() == [expected] * 2
 
 
-def check_mixed_float16():
-    """One rank's overflow is everybody's: no rank steps, all halve the scale; other steps are the same on all ranks."""
+@contextlib.contextmanager
+def mixed_float16():
     keras.config.set_dtype_policy("mixed_float16")
     try:
-        model = model_of()
-        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
-        weights, history = fit(model, optimizer, mine(), EACH, epochs=4)
-        assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-        assert history["loss"][-1] < 0.9 * history["loss"][0], history
-        scale = float(model.optimizer.dynamic_scale)
-        rows = mine()[0][:EACH], mine()[1][:EACH]
-        if RANK == SIZE - 1:
-            rows = rows[0] * np.float32(1e30), rows[1]
-        model.train_on_batch(*rows)
-        close(model.get_weights(), weights, 0, 0)
-        assert float(model.optimizer.dynamic_scale) == scale / 2
-        for other in hvd.allgather_object(weights):
-            close(weights, other, 0, 0)
+        yield
     finally:
         keras.config.set_dtype_policy("float32")
+
+
+def policy_before():
+    with mixed_float16():
+        model, optimizer = model_of(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
+        model.compile(optimizer=optimizer, loss="mse")
+    return model
+
+
+def policy_after():
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
+    with mixed_float16():
+        model = model_of()
+        model.compile(optimizer=optimizer, loss="mse")
+    return model
+
+
+def policy_of_the_model_alone():
+    with mixed_float16():
+        model = model_of()
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), loss="mse")
+    return model
+
+
+def scaling_outside():
+    with mixed_float16():
+        model = model_of()
+        inner = hvd.DistributedOptimizer(keras.optimizers.SGD(0.05))
+        model.compile(optimizer=keras.optimizers.LossScaleOptimizer(inner), loss="mse")
+    return model
+
+
+def scaling_inside():
+    with mixed_float16():
+        model = model_of()
+        inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05))
+        model.compile(optimizer=hvd.DistributedOptimizer(inner), loss="mse")
+    return model
+
+
+def check_an_overflow_of_one_rank_is_everybodys():
+    """No rank steps, all halve the scale; other steps are the same on all ranks."""
+    x, y = mine()[0][:EACH], mine()[1][:EACH]
+    for make in (policy_before, policy_after, policy_of_the_model_alone, scaling_outside, scaling_inside):
+        model = make()
+        assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+        start = model.get_weights()
+        model.train_on_batch(x, y)
+        weights, scale = model.get_weights(), float(model.optimizer.dynamic_scale)
+        assert not np.array_equal(weights[0], start[0]), make
+        model.train_on_batch(x * np.float32(1e30 if RANK == SIZE - 1 else 1), y)
+        close(model.get_weights(), weights, 0, 0)
+        assert float(model.optimizer.dynamic_scale) == scale / 2, make
+        model.train_on_batch(x, y)
+        for other in hvd.allgather_object(model.get_weights()):
+            close(model.get_weights(), other, 0, 0)
+
+
+def step(optimizer, grads, variables):
+    """optimizer.apply(), which Keras' loss scaling cannot do on JAX."""
+    if BACKEND != "jax":
+        return optimizer.apply(grads, variables)
+    results = optimizer.stateless_apply([v.value for v in optimizer.variables], grads, [v.value for v in variables])
+    for some, values in zip((variables, optimizer.variables), results):
+        for variable, value in zip(some, values):
+            variable.assign(value)
+
+
+def check_an_overflow_of_a_local_gradient_is_everybodys():
+    shared, local = (keras.Variable(np.ones(2, "float32")) for _ in range(2))
+    inner = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), op=hvd.Sum)
+    inner.register_local_var(local)
+    optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0)
+    optimizer.build([shared, local])
+    for grad, expected in ((np.inf if RANK == SIZE - 1 else 2.0, [1.0, 1.0]), (2.0, [1.0 - SIZE, 1.0 - 2 / SIZE])):
+        step(optimizer, [keras.ops.full((2,), 1.0), keras.ops.full((2,), grad)], [shared, local])
+        assert [float(keras.ops.convert_to_numpy(v)[0]) for v in (shared, local)] == expected, (grad, expected)
+    assert float(optimizer.dynamic_scale) == 1.0
+
+
+def check_loss_scaling_in_fit_and_from_config():
+    with mixed_float16():
+        model = model_of()
+        _, history = fit(model, hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), mine(), EACH, epochs=4)
+        assert history["loss"][-1] < 0.9 * history["loss"][0], history
+    first = model.optimizer
+    again = type(first).from_config(first.get_config())
+    assert isinstance(again, keras.optimizers.LossScaleOptimizer) and hasattr(again, "register_local_var")
+    assert not hasattr(again.inner_optimizer, "register_local_var")
+    try:
+        hvd.DistributedOptimizer(first)
+    except ValueError:
+        return
+    raise AssertionError("distributed twice")
 
 
 def check_errors():

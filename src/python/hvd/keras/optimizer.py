@@ -56,6 +56,7 @@ def _passes(passes: int, average: bool) -> Any:
 class _Distributed(_Base):  # type: ignore[misc]
     _hvd_reduction: Reduction
     _hvd_passes: Any  # None, a _Passes, or TensorFlow's Aggregation
+    _hvd_reduces = True  # False: a LossScaleOptimizer around it does, with the same _hvd_reduction
     _hvd_settings: Callable[[], dict[str, Any]]  # makes both of them, for another optimizer of this class
 
     @classmethod
@@ -77,6 +78,8 @@ class _Distributed(_Base):  # type: ignore[misc]
     def _hvd_reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any] | None:
         """The gradients of all ranks; None, or with TensorFlow the sums so far, where more passes have to come first."""
         passes = self._hvd_passes
+        if not self._hvd_reduces:
+            return list(grads)
         if passes is None:
             return self._hvd_reduction(grads, variables)
         if isinstance(passes, _Passes):
@@ -125,19 +128,45 @@ class _Keras3(_Distributed):
 
 
 class _ScalesLoss(_Keras3):
-    """A LossScaleOptimizer's stateless_apply(), which compiled steps of JAX call, does not go through its apply()."""
+    """A LossScaleOptimizer, which steps where all gradients are finite: it looks at those of all ranks."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        """Keras' own, which looks for overflows in the gradients of all ranks."""
-        reduced = self._hvd_reduction(list(grads), self._trainable_variables)
+        """Keras' own, which compiled steps of JAX call in place of apply()."""
+        reduced = self._hvd_reduced(list(grads), self._trainable_variables)
         return super().stateless_apply(optimizer_variables, reduced, trainable_variables)
+
+    def _hvd_reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any] | None:
+        local = self._hvd_reduction.local
+        return super()._hvd_reduced(_with_overflows(grads, variables, local) if local else grads, variables)
+
+
+def _with_overflows(grads: Sequence[Any], variables: Sequence[Any], local: set[int]) -> list[Any]:
+    """An overflow in a gradient that stays this rank's reaches all ranks, as a NaN in one that is reduced."""
+    results = list(grads)
+    is_dense = [grad is not None and not _is_sparse(grad) for grad in grads]
+    shared = [i for i, v in enumerate(variables) if is_dense[i] and id(v) not in local]
+    if not shared:
+        return results
+    for grad, variable in zip(grads, variables):
+        if grad is not None and id(variable) in local:
+            values = grad.values if _is_sparse(grad) else grad
+            nothing = keras.ops.sum(keras.ops.multiply(values, 0.0))  # NaN for an infinity
+            results[shared[0]] = results[shared[0]] + keras.ops.cast(nothing, results[shared[0]].dtype)
+    return results
+
+
+def _is_sparse(grad: Any) -> bool:
+    return _backend.NAME == "tensorflow" and hasattr(grad, "indices")
 
 
 class _Keras2(_Distributed):
     """minimize() computes gradients, then applies them.  Whoever gets them in between, to clip them, gets those of all
     ranks; whoever has them from elsewhere may apply them as they are."""
 
-    _hvd_computed = False  # by a call that reduced them, so that the next apply_gradients() need not
+    # True: a call before apply_gradients() reduced its gradients.
+    _hvd_computed = False  # compute_gradients() or get_gradients()
+    _hvd_aggregated = False  # aggregate_gradients(), after them or by itself
+    _hvd_applying = False  # the user's optimizer's apply_gradients() runs, which may aggregate what was reduced
 
     def _hvd_compute(self, pairs: Any) -> Any:
         grads, variables = zip(*pairs)
@@ -163,15 +192,41 @@ class _Keras2(_Distributed):
         """In a graph: the gradients of all ranks."""
         return [grad for grad, _ in self._hvd_compute(zip(super().get_gradients(loss, params), params))]
 
+    def aggregate_gradients(self, grads_and_vars: Any) -> Any:
+        """The gradients of all ranks: Keras 2's loss scaling calls it before it looks for overflows."""
+        return self._hvd_aggregate(super().aggregate_gradients(grads_and_vars))
+
+    def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
+        """aggregate_gradients() of Keras' older optimizers."""
+        above: Any = super()
+        return self._hvd_aggregate(above._aggregate_gradients(grads_and_vars))
+
+    def _hvd_aggregate(self, pairs: Any) -> Any:
+        pairs = list(pairs)
+        if self._hvd_applying or not pairs:
+            return pairs
+        if not self._hvd_computed:
+            pairs = self._hvd_compute(pairs)
+        del self.__dict__["_hvd_computed"]  # a step that is skipped leaves nothing to the next one
+        self.__dict__["_hvd_aggregated"] = True
+        return pairs
+
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         """The user's optimizer's apply_gradients(), with the gradients of all ranks."""
         grads, variables = zip(*grads_and_vars)
-        above = super().apply_gradients
+
+        def above(pairs: Any) -> Any:
+            self.__dict__["_hvd_applying"] = True
+            try:
+                return super(_Keras2, self).apply_gradients(pairs, *args, **kwargs)
+            finally:
+                self.__dict__["_hvd_applying"] = False
+
         if self._hvd_passes is not None:
             self._create_all_weights(variables) if hasattr(self, "_create_all_weights") else self.build(variables)
-        computed = self.__dict__.pop("_hvd_computed", False)
-        reduced = list(grads) if computed else self._hvd_reduced(grads, variables)
-        return self._hvd_step(reduced, lambda reduced: above(zip(reduced, variables), *args, **kwargs))
+        done = [self.__dict__.pop(name, False) for name in ("_hvd_computed", "_hvd_aggregated")]
+        reduced = list(grads) if any(done) else self._hvd_reduced(grads, variables)
+        return self._hvd_step(reduced, lambda reduced: above(zip(reduced, variables)))
 
 
 def _distributed_class(base: type, settings: Callable[[], dict[str, Any]]) -> type:
@@ -183,13 +238,32 @@ def _distributed_class(base: type, settings: Callable[[], dict[str, Any]]) -> ty
     return type(base.__name__, (mixin, base), own)
 
 
-def _loss_scaled(optimizer: Any) -> Any:
-    """With the policy mixed_float16, compile() puts a LossScaleOptimizer around ours.  It applies gradients only where they
-    are finite, which ranks would decide differently: so it goes inside, and sees the gradients of all ranks."""
-    policy = getattr(getattr(keras, "config", None), "dtype_policy", None)
-    if _LossScaling is None or policy is None or isinstance(optimizer, _LossScaling) or policy().name != "mixed_float16":
-        return optimizer
-    return _LossScaling(optimizer, name="loss_scale_optimizer")
+def _reduce_outside(outer: Any, inner: Any) -> None:
+    """Makes a LossScaleOptimizer the distributed one in place of the optimizer in it, which only steps from now on.
+
+    Else each rank would decide by its own gradients whether it steps, and those that do would wait for the others.
+    """
+    if not isinstance(outer, _Distributed):
+        object.__setattr__(outer, "__class__", _distributed_class(type(outer), type(inner)._hvd_settings))
+        outer.__dict__.update(_hvd_reduction=inner._hvd_reduction, _hvd_passes=inner._hvd_passes)
+    inner.__dict__.update(_hvd_reduces=False, _hvd_passes=None)
+
+
+def _watch_loss_scaling() -> None:
+    """compile() makes a LossScaleOptimizer, too, where the model's policy is mixed_float16."""
+    made = _LossScaling.__init__
+
+    @functools.wraps(made)
+    def init(self: Any, inner_optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, inner_optimizer, *args, **kwargs)
+        if isinstance(inner_optimizer, _Distributed):
+            _reduce_outside(self, inner_optimizer)
+
+    _LossScaling.__init__ = init
+
+
+if _LossScaling is not None:
+    _watch_loss_scaling()
 
 
 def DistributedOptimizer(
@@ -236,9 +310,8 @@ def DistributedOptimizer(
         passes = _passes(backward_passes_per_step, average_aggregated_gradients)
         return {"_hvd_reduction": reduction, "_hvd_passes": passes}
 
-    inner = _loss_scaled(optimizer)
-    made: Any = object.__new__(_distributed_class(type(inner), settings))
-    object.__setattr__(made, "__dict__", inner.__dict__)
+    made: Any = object.__new__(_distributed_class(type(optimizer), settings))
+    object.__setattr__(made, "__dict__", optimizer.__dict__)
     made.__dict__.update(settings())  # not by setattr: Keras tracks what it is given
     return made
 
