@@ -68,6 +68,25 @@ std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* cu
 
 bool silent(const DeathRecord& d) { return d.traceback.empty() && d.tail.empty() && d.text.empty(); }
 
+/// The module that an import did not find, as the traceback's last line has it; empty: no such failure.
+std::string missing_module(const DeathRecord& d) {
+  constexpr std::string_view words = "ModuleNotFoundError: No module named '";
+  const std::string line = d.traceback.empty() ? "" : exception_line(d.traceback);
+  if (!line.starts_with(words)) return "";
+  const std::string name = line.substr(words.size());
+  return name.substr(0, name.find('\''));
+}
+
+/// A name with a dot means that Python found the package before the dot, and not the module in it.
+std::string advice_for_missing(const std::string& module, const std::string& host) {
+  const std::string package = module.substr(0, module.find('.'));
+  if (package == module)
+    return "install it on " + host + "; hvdrun doctor, with the same options, tells which hosts lack what";
+  if (package == "horovod" || package == "hvd" || package == "sparkdl")
+    return "hvdrun has no such module, and none can be installed: docs/horovod.md lists what is not there";
+  return package + " is there on " + host + ", but without it: another version of " + package + " may have it";
+}
+
 /// What to do next, where neither the rank nor its guard says.
 std::string advice(const DeathRecord& d) {
   if (!d.hint.empty()) return "";
@@ -76,9 +95,7 @@ std::string advice(const DeathRecord& d) {
   if (d.cause == Cause::vanished) return "is " + d.host + " well? try: hvdrun doctor -H " + d.host;
   if (d.cause == Cause::signalled && d.code == SIGKILL && d.text.empty())
     return "somebody killed it, or the kernel for want of memory: dmesg on " + d.host + " tells";
-  constexpr std::string_view no_module = "ModuleNotFoundError: No module named '";
-  if (!d.traceback.empty() && exception_line(d.traceback).starts_with(no_module))
-    return "install it on " + d.host + "; hvdrun doctor, with the same options, tells which hosts lack what";
+  if (const std::string module = missing_module(d); !module.empty()) return advice_for_missing(module, d.host);
   if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent(d))
     return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;
   return "";

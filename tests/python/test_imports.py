@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from python.harness import environment, has, python
+from python.harness import environment, has, python, tensorflow
 
 
 def import_in(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -53,19 +53,55 @@ def test_hvd_alone_loads_no_framework():
     assert not frameworks & {name.partition(".")[0] for name in found.stdout.split()}
 
 
-@pytest.mark.parametrize("module", ["horovod.ray", "horovod.spark.lightning"])
-def test_what_is_not_there_says_what_to_do(module):
+# What Horovod 0.28 has and nothing here stands for: of each package the first module, and what is inside it.
+MISSING = (
+    "horovod._keras.callbacks horovod.ray horovod.ray.elastic_v2 horovod.runner.common.service.driver_service "
+    "horovod.runner.common.service.compute_service horovod.runner.common.util.network horovod.runner.driver.driver_service "
+    "horovod.runner.elastic.discovery horovod.runner.gloo_run horovod.runner.http.http_server horovod.runner.js_run "
+    "horovod.runner.mpi_run horovod.runner.run_task horovod.runner.task_fn horovod.runner.task.task_service "
+    "horovod.runner.util.streams horovod.spark.common.cache horovod.spark.conf horovod.spark.data_loaders "
+    "horovod.spark.driver.rsh horovod.spark.gloo_run horovod.spark.keras.remote horovod.spark.lightning "
+    "horovod.spark.lightning.estimator horovod.spark.mpi_run horovod.spark.runner horovod.spark.task.task_info "
+    "horovod.spark.tensorflow.compute_worker horovod.spark.torch.remote"
+)
+OF_TENSORFLOW = "horovod.tensorflow.data.compute_service horovod.tensorflow.gradient_aggregation"
+
+
+def say_what_to_do(names: str, interpreter: str) -> None:
     code = f"""
+import importlib
+import importlib.util
+for name in {names!r}.split():
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        assert name.startswith(error.name) and str(error).startswith(error.name + " is not there in hvdrun: "), error
+    else:
+        raise SystemExit(name + " was imported")
 try:
-    import {module}
+    from horovod import ray
 except ImportError as error:
-    assert error.name == "{module}" and "is not there in hvdrun: " in str(error), error
-else:
-    raise SystemExit("imported")
+    assert "Ray task" in str(error), error
+assert importlib.util.find_spec("horovod.torch.nothing") is None
 """
-    found = subprocess.run([python(), "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
-    # horovod.spark itself needs pyspark only when it is used.
+    found = subprocess.run([interpreter, "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
+
+
+def test_what_is_not_there_says_what_to_do():
+    # horovod.spark itself needs pyspark only when it is used.
+    names = (
+        MISSING
+        if has("pyspark")
+        else MISSING.replace("horovod.spark.keras.remote ", "").replace(" horovod.spark.torch.remote", "")
+    )
+    say_what_to_do(names, python())
+
+
+def test_what_is_not_there_of_tensorflow_says_what_to_do():
+    if not has("tensorflow", interpreter=tensorflow()):
+        pytest.skip(f"{tensorflow()} has no TensorFlow")
+    say_what_to_do(OF_TENSORFLOW, tensorflow())
 
 
 @pytest.mark.parametrize("package", ["hvd", "horovod"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from horovod import _missing
 from hvd import _environment
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def _warn_of_the_other() -> None:
 
 
 _warn_of_the_other()
+_missing.install()
 
 
 def __getattr__(name: str) -> Any:

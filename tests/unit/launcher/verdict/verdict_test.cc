@@ -42,6 +42,17 @@ TEST_CASE("verdict: it says what to do next where nobody else does") {
   wire::DeathRecord lacking = death(0, Cause::exited, 1, 1);
   lacking.traceback = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'x'\n";
   CHECK(text(judge({lacking}, 1, {})).find("        install it on h0; hvdrun doctor") != std::string::npos);
+  const auto advised = [&](const std::string& name) {
+    lacking.traceback = "ModuleNotFoundError: No module named '" + name;
+    return text(judge({lacking}, 1, {}));
+  };
+  CHECK(advised("tensorflow.data.old'")
+            .ends_with("        tensorflow is there on h0, but without it: another version of "
+                       "tensorflow may have it"));
+  CHECK(advised("horovod'").find("        install it on h0") != std::string::npos);
+  CHECK(advised("horovod.nothing'").find("        hvdrun has no such module, and none can be installed") !=
+        std::string::npos);
+  CHECK(advised("sparkdl.x'").find("install it on") == std::string::npos);
   wire::DeathRecord silent = death(0, Cause::exited, 1, 1);
   silent.phase = "python";
   CHECK(text(judge({silent}, 1, {})).find("        it wrote nothing") != std::string::npos);
