@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cctype>
 
 #include "base/error.h"
@@ -12,6 +13,11 @@ namespace hvd::launcher {
 namespace {
 
 bool is_host_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_'; }
+
+/// The name of a network interface, as it follows '%' in an IPv6 address.  Launch agents hand hosts to a shell.
+bool is_zone(const std::string& text) {
+  return !text.empty() && text[0] != '-' && std::all_of(text.begin(), text.end(), is_host_char);
+}
 
 }  // namespace
 
@@ -80,8 +86,11 @@ std::vector<std::string> HostReader::hosts() {
     const std::size_t end = line_.find(']', i_);
     if (end == std::string_view::npos) fail(begin + 1, "the IPv6 address has no closing ]");
     const std::string address(line_.substr(i_, end - i_));
+    const std::size_t percent = address.find('%');
+    const std::string zone = percent == std::string::npos ? "" : address.substr(percent + 1);
+    const bool has_good_zone = percent == std::string::npos || is_zone(zone);
     in6_addr parsed{};
-    if (inet_pton(AF_INET6, address.substr(0, address.find('%')).c_str(), &parsed) != 1)
+    if (!has_good_zone || inet_pton(AF_INET6, address.substr(0, percent).c_str(), &parsed) != 1)
       fail(begin + 2, "'" + address + "' is not an IPv6 address", "write [address]:slots");
     i_ = end + 1;
     return {address};

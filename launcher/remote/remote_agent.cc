@@ -10,11 +10,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
 #include "base/signals.h"
 #include "base/text.h"
+#include "base/trust.h"
+#include "launcher/mpirun/mpirun.h"
 #include "launcher/options/settings.h"
 #include "launcher/process/capture.h"
 #include "options/variable.h"
@@ -24,6 +27,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr auto munge_limit = std::chrono::seconds(10);
+constexpr const char* no_munge_hint = "is munged running? srun carries a shell's input in clear";
 
 std::string variable(options::AnyVariable name) { return std::string(options::text_of(name)); }
 
@@ -54,11 +58,15 @@ std::string remote_script(const std::string& preflight, const std::string& host,
 
 std::string keys_text(const std::string& job_keys, bool sealed) {
   if (!sealed) return shell_quote(job_keys);
+  const char* const path = environment_value("PATH");
+  const std::string munge = find_program("munge", absolute_only(path ? path : ""));
+  if (munge.empty()) throw Error(Code::unavailable, "munge", "is not in PATH", no_munge_hint);
+  look_at(munge, PathUse::file, {.anyone = true})
+      .need_trust(munge);  // a cluster's software may have an owner of its own
   const CaptureResult done =
-      capture({"munge", formatted("--restrict-uid={}", ::getuid()), "--ttl=300"}, job_keys, munge_limit);
+      capture({munge, formatted("--restrict-uid={}", ::getuid()), "--ttl=300"}, job_keys, munge_limit);
   if (!done.ok())
-    throw Error(Code::unavailable, "munge", "cannot seal the job's key: " + std::string(trim(done.err)),
-                "is munged running? srun carries a shell's input in clear");
+    throw Error(Code::unavailable, "munge", "cannot seal the job's key: " + std::string(trim(done.err)), no_munge_hint);
   return unseal_text(done.out);
 }
 

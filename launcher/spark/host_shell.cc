@@ -81,8 +81,7 @@ int host_shell(const std::vector<std::string>& args) {
   if (!script || !write_all(script.get(), formatted("exec {}<&-\n{}", number, all_of_stdin())) ||
       ::lseek(script.get(), 0, SEEK_SET) != 0)
     throw Error(Code::unavailable, "--host-shell", "cannot hold the script: " + errno_text(errno));
-  const char* const named = environment_value("TMPDIR");
-  const std::string where = named && *named ? named : "/tmp";
+  const std::string where = place_for_own_folder();
   sweep_own_folders(where, "hvd-host-");
   const OwnFolder folder(where, "hvd-host-", ::getpid());  // for the daemon's own files
   std::map<std::string, std::string> environment = task_environment();

@@ -1,7 +1,9 @@
 #include "launcher/supervise/starter_environment.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
@@ -37,12 +39,27 @@ std::vector<std::string> ssh_words(const Job& job) {
                      job.settings.text("ssh-identity-file"), timeout);
 }
 
+/// Whether a shell can assign to it.  Scripts for other hosts export variables, and so does mpirun's own.
+bool is_shell_name(std::string_view name) {
+  const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
+         std::all_of(name.begin(), name.end(), fits);
+}
+
+/// A parameter of MPI's under a name that no shell knows: Open MPI reads none such, and its text would run elsewhere.
+bool is_bad_parameter(std::string_view name) {
+  const bool is_parameter =
+      name.starts_with("OMPI_MCA_") || name.starts_with("PRTE_MCA_") || name.starts_with("PMIX_MCA_");
+  return is_parameter && !is_shell_name(name);
+}
+
 std::map<std::string, std::string> common_environment(const std::string& folder, const wire::KeyPair& server,
                                                       const wire::KeyPair& client) {
   std::map<std::string, std::string> env;
   for (const std::string& line : job_environment())
-    if (const std::size_t equals = line.find('=');
-        equals != std::string::npos && !belongs_to_manager(line.substr(0, equals)))
+    if (const std::size_t equals = line.find('='); equals != std::string::npos &&
+                                                   !belongs_to_manager(line.substr(0, equals)) &&
+                                                   !is_bad_parameter(std::string_view(line).substr(0, equals)))
       env[line.substr(0, equals)] = line.substr(equals + 1);
   env["HVD_SERVER_KEY"] = server.public_key;
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;

@@ -12,11 +12,13 @@
 #include <cstring>
 #include <optional>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/maker.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/trust.h"
 
 namespace hvd {
 namespace {
@@ -154,6 +156,10 @@ OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t o
     if (made != 0 && errno != EEXIST) break;
   }
   if (made != 0) throw Error(Code::unavailable, parent, "no folder can be made there: " + errno_text(errno));
+  if (const PathCheck found = look_at(path); !found.doubt.empty()) {
+    ::rmdir(path.c_str());
+    throw Error(Code::unavailable, parent, "others could exchange a folder made there: " + found.doubt, found.hint);
+  }
   path_ = path;
   const FolderEntry entry = entry_of(path);
   lock_ = enter(entry.parent.get(), entry.name.c_str(), true);
@@ -177,6 +183,15 @@ OwnFolder::~OwnFolder() {
 std::string OwnFolder::release() {
   lock_.reset();
   return std::exchange(path_, {});
+}
+
+std::string place_for_own_folder() {
+  const char* const named = environment_value("TMPDIR");
+  if (named == nullptr || *named != '/') return "/tmp";
+  try {
+    const OwnFolder trial(named, "hvd-trial-", ::getpid());
+    return named;
+  } catch (const Error&) { return "/tmp"; }
 }
 
 bool remove_own_folder(const std::string& path) {

@@ -18,7 +18,8 @@ namespace hvd {
 class OwnFolder {
  public:
   /// PARENT/PREFIX and eight letters: mode 0700 whatever the umask, owned by process @p owner, the caller or one that
-  /// outlives it.  Throws Error{unavailable}.
+  /// outlives it.  Throws Error{unavailable}, also where another user could put a folder of his own in its place
+  /// (base/trust.h).
   OwnFolder(const std::string& parent, std::string_view prefix, pid_t owner);
   OwnFolder(const OwnFolder&) = delete;
   OwnFolder& operator=(const OwnFolder&) = delete;
@@ -33,6 +34,9 @@ class OwnFolder {
   std::string path_;
   Fd lock_;  ///< held for life: another host that shares this file system sees the lock, but not the process
 };
+
+/// Where to make a folder of one's own: $TMPDIR if it is absolute and OwnFolder takes it, else /tmp.
+std::string place_for_own_folder();
 
 /// Removes a folder of this user that has the mark, whichever process owns it.  False when it has no mark, or could not
 /// be removed whole.

@@ -30,8 +30,7 @@ void open_standard_streams() {
 
 /// For the shell that starts mpirun's daemon: a folder that goes with it, and what earlier ones left is removed.
 int make_folder(int owner) {
-  const char* const parent = hvd::environment_value("TMPDIR");
-  const std::string where = parent && *parent == '/' ? parent : "/tmp";
+  const std::string where = hvd::place_for_own_folder();
   hvd::sweep_own_folders(where, "hvdrank-");
   std::puts(hvd::OwnFolder(where, "hvdrank-", owner).release().c_str());
   return 0;

@@ -88,3 +88,13 @@ def test_on_three_hosts(three_hosts: Cluster, look_alikes: list[pathlib.Path], m
     # A remote shell removes its folder once its daemon has ended, which hvdrun does not wait for.
     wait_for(lambda: not any(of_jobs(three_hosts).values()), 20, "the end of all folders")
     assert [path for path in look_alikes if not path.exists()] == []
+
+
+@pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
+def test_a_variables_name_is_no_shell_text(two_hosts: Cluster, launcher: str) -> None:
+    """Scripts for other hosts export Open MPI's parameters: a name that no shell knows is left out, and runs nothing."""
+    strange = {"OMPI_MCA_a-b": "1", "OMPI_MCA_x$(touch /tmp/hvd-ran)": "1", "OMPI_MCA_y;touch /tmp/hvd-ran;": "1"}
+    argv = [hvdrun.program(), "--launcher", launcher, "-H", "alpha:1,beta:1", "--", "true"]
+    done = two_hosts.run("alpha", argv, env=jobs.environment(**strange), timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert not any((two_hosts.tmp(host) / "hvd-ran").exists() for host in two_hosts.names)

@@ -92,7 +92,13 @@ for name in ("hvd-spark-job-999999999-mine", "hvd-spark-job-999999999-left", "hv
 (top / "hvd-spark-job-999999999-mine/model.pt").touch()
 for name in ("hvd-spark-job-999999999-left", "hvd-spark-job-1-alive"):
     socket.socket(socket.AF_UNIX).bind(str(top / name / "agent"))
+other = top.parent / (top.name + "-other")
+other.mkdir()
+socket.socket(socket.AF_UNIX).bind(str(other / "agent"))
+(top / "hvd-spark-job-999999999-link").symlink_to(other)
 _task._sweep_folders()
+assert (other / "agent").is_socket()  # behind a link
+(top / "hvd-spark-job-999999999-link").unlink()
 print(sorted(path.name for path in top.iterdir()), (top / "hvd-spark-job-999999999-mine/model.pt").exists())
 """
 

@@ -103,6 +103,26 @@ TEST_CASE("own folder: the sweep takes those of dead processes, and nothing that
   CHECK(found[0].owner.pid == getpid());
 }
 
+TEST_CASE("own folder: none where others could put theirs in its place") {
+  const test::TempFolder top;
+  const std::string open = top.path + "/open", sticky = top.path + "/sticky";
+  fs::create_directory(open);
+  fs::create_directory(sticky);
+  REQUIRE(chmod(open.c_str(), 0777) == 0);
+  REQUIRE(chmod(sticky.c_str(), 01777) == 0);
+  CHECK_THROWS_WITH_AS(OwnFolder(open, "job-", getpid()),
+                       doctest::Contains("others could exchange a folder made there"), Error);
+  CHECK(fs::is_empty(open));
+  CHECK(OwnFolder(sticky, "job-", getpid()).path().starts_with(sticky));
+  setenv("TMPDIR", open.c_str(), 1);
+  CHECK(place_for_own_folder() == "/tmp");
+  setenv("TMPDIR", sticky.c_str(), 1);
+  CHECK(place_for_own_folder() == sticky);
+  setenv("TMPDIR", "relative", 1);
+  CHECK(place_for_own_folder() == "/tmp");
+  unsetenv("TMPDIR");
+}
+
 TEST_CASE("own folder: after a reboot") {
   const test::TempFolder parent;
   const std::string path = parent.path + "/job-aaaaaaaa";

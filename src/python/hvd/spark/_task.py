@@ -16,6 +16,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -219,15 +220,24 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
 
 
 def _sweep_folders() -> None:
-    """Removes what tasks left that were killed in their first second: folders with a socket.  Nothing that is anybody's."""
+    """Removes what tasks left that were killed in their first second: this user's folders, with a socket or empty.
+
+    Each is held by a descriptor: another user may put a link to a third folder in its place.
+    """
     for path in Path(tempfile.gettempdir()).glob("hvd-spark-job-*-*"):
         pid = path.name.split("-")[3]
         if not pid.isdigit() or Path("/proc", pid).exists():
             continue
-        with contextlib.suppress(OSError):  # another user's, or not empty
-            if (path / "agent").is_socket():
-                (path / "agent").unlink()
-            path.rmdir()
+        with contextlib.suppress(OSError):  # a link, another user's, or not empty
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(folder).st_uid == os.geteuid():
+                    with contextlib.suppress(FileNotFoundError):
+                        if stat.S_ISSOCK(os.stat("agent", dir_fd=folder, follow_symlinks=False).st_mode):
+                            os.unlink("agent", dir_fd=folder)
+                    path.rmdir()
+            finally:
+                os.close(folder)
 
 
 class _Results:

@@ -32,6 +32,9 @@ TEST_CASE("hosts: -H") {
   CHECK(hosts("node[01-03,7]x:2") == "node01x=2 node02x=2 node03x=2 node7x=2 ");
   CHECK(hosts("r[1-2]n[1-2]") == "r1n1=1 r1n2=1 r2n1=1 r2n2=1 ");
   CHECK(hosts("[fe80::1]:2,10.0.0.1:1") == "fe80::1=2 10.0.0.1=1 ");
+  CHECK(hosts("[fe80::1%eth0.7]:2") == "fe80::1%eth0.7=2 ");
+  for (const char* zone : {"$(touch /tmp/x)", "", "-a", "a;b", "a b", "a'"})
+    CHECK(hosts_error(std::string("[fe80::1%") + zone + "]:2").find("is not an IPv6 address") != std::string::npos);
 }
 
 TEST_CASE("hosts: mistakes in -H") {
