@@ -37,7 +37,8 @@ SetInfo SetTable::next(std::vector<int> ranks, int my_rank, int streams) {
   std::lock_guard lock(mutex_);
   SetInfo k;
   k.id = ++last_id_;
-  // In turn, so that what a removed set may have left on its way is long gone when its stream is used again.
+  // In turn: where a transport has few streams (MPI), what a removed set may have left on its way is long gone when its
+  // stream is used again.  TCP's are never used again.
   for (int tries = 1;; ++tries) {
     if (tries == streams)
       throw Error(Code::unavailable, "process sets", "there can be no more than " + std::to_string(streams - 1));

@@ -58,7 +58,8 @@ class Transport {
     return none;
   }
 
-  /// @p data must stay valid until test() says the ticket is done.  Throws Error{peer_lost}.
+  /// @p data must stay valid until test() says the ticket is done.  At most 2 GiB - 1 bytes; of a control stream (all
+  /// tags but data and second) 256 MiB.  Throws Error{peer_lost}.
   virtual Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) = 0;
   /// Exactly @p bytes bytes are expected.
   virtual Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) = 0;
@@ -72,8 +73,9 @@ class Transport {
   virtual std::optional<Message> poll(Tag tag) = 0;
 
   /// The same transport as a process set sees it: member i is rank i.  @p members: [size of the set] ranks here, this
-  /// one among them.  @p stream: from 1 to streams() - 1, the same on all members and of no other living view.  Must
-  /// not outlive this transport.
+  /// one among them.  @p stream: from 1 to streams() - 1, the same on all members and of no other living view.  Of
+  /// any two views that a rank makes, the later has the larger one, until streams() is reached.  Must not outlive this
+  /// transport.
   virtual std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) = 0;
   virtual int streams() const = 0;
 

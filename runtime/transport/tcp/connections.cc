@@ -65,8 +65,10 @@ std::string Connections::why_gone(int rank) const {
 }
 
 void Connections::said_bye(Lane& lane, std::uint32_t lanes) {
-  lane.said_bye = true;
   Peer& p = peer(lane.peer());
+  if (lane.said_bye || lanes == 0 || lanes > p.links.size())
+    throw Error(Code::internal, "TCP", "a goodbye came that no rank of this version says");
+  lane.said_bye = true;
   if (++p.byes != lanes) return;  // something may still come on another lane
   if (!p.ways.empty())
     for (Link& l : p.links)
@@ -135,13 +137,15 @@ void Connections::watch(Lane& lane) {
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN | (out ? EPOLLOUT : 0u)) != 0) end(lane, errno);
 }
 
-void Connections::forget(int rank, std::uint64_t ticket) {
+std::size_t Connections::forget(int rank, std::uint64_t ticket) {
   const auto& p = peers_[static_cast<std::size_t>(rank)];
-  if (!p) return;
+  std::size_t dropped = 0;
+  if (!p) return dropped;
   for (Link& l : p->links) {
-    if (l.lane) l.lane->forget(ticket);
-    std::erase_if(l.waiting, [&](const OutFrame& f) { return f.ticket == ticket; });
+    if (l.lane) dropped += l.lane->forget(ticket);
+    dropped += std::erase_if(l.waiting, [&](const OutFrame& f) { return f.ticket == ticket; });
   }
+  return dropped;
 }
 
 void Connections::drop_arriving(int rank, const std::function<bool(const FrameHeader&)>& drops) {

@@ -59,8 +59,8 @@ class Connections final : private CallUser {
   std::string why_gone(int peer) const;
   /// A goodbye has come, which is said on so many lanes.
   void said_bye(Lane& lane, std::uint32_t lanes);
-  /// The memory of a frame that has not left must no longer be read (Lane::forget).
-  void forget(int peer, std::uint64_t ticket);
+  /// The memory of a frame that has not left must no longer be read (Lane::forget).  @return frames that never leave.
+  std::size_t forget(int peer, std::uint64_t ticket);
   /// Of a frame that is arriving and that @p drops: its bytes go nowhere.
   void drop_arriving(int peer, const std::function<bool(const FrameHeader&)>& drops);
 

@@ -139,7 +139,8 @@ void Lane::end_frame() {
   handler_.arrived(*this, in_);
 }
 
-void Lane::forget(std::uint64_t ticket) {
+std::size_t Lane::forget(std::uint64_t ticket) {
+  std::size_t dropped = 0;
   for (auto frame = out_.begin(); frame != out_.end();) {
     if (frame->ticket != ticket) {
       ++frame;
@@ -149,6 +150,7 @@ void Lane::forget(std::uint64_t ticket) {
     if (frame->left == whole) {
       waiting_bytes_ -= whole;
       frame = out_.erase(frame);
+      ++dropped;
       continue;
     }
     if (!frame->owned) {  // offsets stay: only what is left is read
@@ -158,6 +160,7 @@ void Lane::forget(std::uint64_t ticket) {
     frame->ticket = 0;
     ++frame;
   }
+  return dropped;
 }
 
 }  // namespace hvd::transport::tcp

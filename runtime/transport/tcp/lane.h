@@ -21,16 +21,18 @@ enum class FrameKind : std::uint8_t {
   piece = 3,    ///< a large message, or a part of one
   done = 5,     ///< all parts of a large message have come, where several cards carry them.  No bytes
   bye = 4,      ///< the sender leaves in order: nothing follows here.  Its number: on so many lanes it says so
+  credit = 6,   ///< the receiver has taken messages that count `at` bytes (mesh_channel.h).  No bytes
 };
 
 /// As it travels, little endian.
 struct FrameHeader {
   FrameKind kind = FrameKind::message;
   std::uint8_t tag = 0;
-  std::uint16_t stream = 0;
+  std::uint16_t unused = 0;
+  std::uint32_t stream = 0;
   std::uint32_t number = 0;  ///< of the message: those of one (sender, stream, tag) are numbered from 0, and wrap
+  std::uint32_t bytes = 0;   ///< that follow
   std::uint64_t at = 0;      ///< of a piece: where in the message
-  std::uint64_t bytes = 0;   ///< that follow
 };
 static_assert(sizeof(FrameHeader) == 24);
 
@@ -87,8 +89,8 @@ class Lane {
   /// Since something came from the other end's kernel; 0 for a unix socket.
   unsigned ms_since_heard() const;
   /// The caller's memory must no longer be read: drops frames of @p ticket that have not begun, and keeps a copy of
-  /// what is left of one that has.
-  void forget(std::uint64_t ticket);
+  /// what is left of one that has.  @return how many it has dropped.
+  std::size_t forget(std::uint64_t ticket);
   /// Bytes of the frame that is arriving go nowhere from now on.
   void drop_arriving() { target_ = nullptr; }
   const FrameHeader* arriving() const { return in_frame_ ? &in_ : nullptr; }

@@ -1,8 +1,11 @@
 /// @file mesh.h — the messages between one rank and the others, over its connections.
 ///
 /// A message of at most eager_bytes, and each of a control stream, is sent at once; what comes before its receive is
-/// kept.  A larger one waits until the receiver says that its memory is there (FrameKind::room): nothing is kept, and
-/// nobody's bytes stand in the way of others on a connection, however slow a peer is.
+/// kept (receives.h), and a sender waits where that would be too much (mesh_channel.h).  A larger one waits until the
+/// receiver says that its memory is there (FrameKind::room): nothing is kept, and nobody's bytes stand in the way of
+/// others on a connection, however slow a peer is.
+///
+/// A peer that sends what no rank of this version sends is lost, and the error names it.
 ///
 /// Ranks are the world's.  Thread: one at a time.
 #pragma once
@@ -15,21 +18,16 @@
 #include <vector>
 
 #include "transport/tcp/connections.h"
+#include "transport/tcp/mesh_channel.h"
 #include "transport/tcp/part_sender.h"
+#include "transport/tcp/receives.h"
+#include "transport/tcp/stream_table.h"
 #include "transport/transport.h"
 
 namespace hvd::transport::tcp {
 
-class Mesh final : public ConnectionUser {
+class Mesh final : public ConnectionUser, private ReceivesUser {
  public:
-  /// Names the messages that must not mix.
-  struct Channel {
-    int peer = 0;
-    int stream = 0;
-    Tag tag = Tag::data;
-    auto operator<=>(const Channel&) const = default;
-  };
-
   /// @p calls must outlive this.  Throws Error{unavailable}.
   Mesh(ConnectionPlan plan, SocketCalls& calls);
   /// What has been sent leaves, within leave_seconds.
@@ -45,7 +43,11 @@ class Mesh final : public ConnectionUser {
   void abandon(Ticket ticket);
   /// The oldest message of a control stream.  from: a rank of the world.
   std::optional<Message> poll(int stream, Tag tag);
-  /// What came for a stream that nobody uses any more goes.
+  /// This rank uses the stream from now on.  @p members: ranks of the world, the only ones that may send.  Stream 0 is
+  /// open from the beginning.  Throws Error{internal} where @p stream is no larger than one before it.
+  void open(int stream, const std::vector<int>& members);
+  /// Nobody here uses the stream any more, and all its tickets are done or abandoned: what came for it, and what still
+  /// comes, goes.
   void forget(int stream);
 
   /// Moves what can be moved.
@@ -71,32 +73,25 @@ class Mesh final : public ConnectionUser {
   std::string name(int peer) const { return connections_.name(peer); }
   /// Where there is no connection to the peer yet: what its addresses have said.
   std::string why_not(int peer) const { return connections_.why_not(peer); }
+  /// What is kept of streams and channels: for tests.
+  const Receives& receives() const { return receives_; }
 
  private:
   struct Request {
     bool used = false, sends = false;
     Channel channel;
     std::uint32_t number = 0;
-    std::size_t left = 0;  ///< frames to send, or bytes to receive
+    std::size_t left = 0;  ///< frames to send; of a receive 1, until its message is there
     const char* data = nullptr;
     std::size_t bytes = 0;
   };
-  struct Posted {
-    unsigned char* data = nullptr;  ///< nullptr: abandoned, the bytes are dropped
-    std::size_t bytes = 0, left = 0;
-    Ticket ticket = 0;
-    std::vector<bool> came;  ///< parts, where several cards carry them
-  };
   struct Outgoing {
     std::uint32_t next = 0;
-    std::set<std::uint32_t> room;             ///< the receiver is ready for these
+    std::set<std::uint32_t> room;             ///< the receiver is ready for these, which have not been sent yet
     std::map<std::uint32_t, Ticket> waiting;  ///< for room
     std::map<std::uint32_t, Ticket> going;    ///< in parts, until the receiver has them
-  };
-  struct Incoming {
-    std::uint32_t next = 0;
-    std::map<std::uint32_t, Posted> posted;
-    std::map<std::uint32_t, std::string> early;
+    std::deque<Ticket> held;                  ///< until the receiver has taken more of those before
+    std::uint64_t untaken = 0;                ///< counted bytes that were sent, and that it has not said to have taken
   };
 
   unsigned char* place(Lane& lane, const FrameHeader& header) override;
@@ -105,25 +100,31 @@ class Mesh final : public ConnectionUser {
   void lane_ended(const Lane& lane) override;
   void peer_lost(int peer) override;
 
+  void answer(FrameKind kind, const Channel& channel, std::uint32_t number, std::uint64_t at) override;
+  void received(Ticket ticket) override { request(ticket).left = 0; }
+  bool parts_repeat(int peer) override { return connections_.has_spares(peer); }
+  void drop_arriving(int peer, const std::function<bool(const FrameHeader&)>& drops) override {
+    connections_.drop_arriving(peer, drops);
+  }
+
   Request& request(Ticket ticket) { return requests_[ticket - 1]; }
   Ticket keep(Request r);
   void release(Ticket ticket);
-  bool is_control(Tag tag) const { return tag != Tag::data && tag != Tag::second; }
+  Outgoing* outgoing(const Channel& channel);
+  void send_small(Ticket ticket, Outgoing& out);
+  void send_large(Ticket ticket, Outgoing& out);
+  void abandon_send(Ticket ticket, const Request& r);
+  void forget_channels(int stream);
   void room(const Channel& channel, std::uint32_t number);
-  void arrived_whole(const Channel& channel, std::uint32_t number, std::string body);
-  void send_large(Ticket ticket);
-  void fill(int peer);
-  unsigned char* place_part(const Channel& channel, const FrameHeader& header);
-  void part_arrived(const Channel& channel, const FrameHeader& header);
   void done(const Channel& channel, std::uint32_t number);
-  void answer(FrameKind kind, const Channel& channel, std::uint32_t number);
+  void credit(const Channel& channel, std::uint64_t bytes);
+  void fill(int peer);
 
   Connections connections_;
   PartSender parts_;
+  StreamTable streams_;
+  Receives receives_;
   std::map<Channel, Outgoing> outgoing_;
-  std::map<Channel, Incoming> incoming_;
-  std::map<std::pair<int, Tag>, std::deque<Message>> inbox_;  ///< by stream and tag
-  std::map<const Lane*, std::string> arriving_;               ///< a message that has no receive
   std::vector<Request> requests_;
   std::vector<Ticket> free_;
 };

@@ -4,9 +4,9 @@
 
 namespace hvd::transport::tcp {
 
-void PartSender::begin(int peer, const FrameHeader& header, std::uint64_t ticket, const char* data) {
+void PartSender::begin(int peer, const FrameHeader& header, std::size_t bytes, std::uint64_t ticket, const char* data) {
   messages_.push_back(
-      {peer, header, ticket, data, std::vector<std::int16_t>(parts_of(header.bytes), std::int16_t{nowhere}), 0});
+      {peer, header, bytes, ticket, data, std::vector<std::int16_t>(parts_of(bytes), std::int16_t{nowhere}), 0});
 }
 
 std::optional<OutFrame> PartSender::next(int peer, int lane) {
@@ -20,7 +20,7 @@ std::optional<OutFrame> PartSender::next(int peer, int lane) {
     frame.header = m.header;
     frame.header.kind = FrameKind::piece;
     frame.header.at = at;
-    frame.header.bytes = std::min(part_bytes, static_cast<std::size_t>(m.header.bytes) - at);
+    frame.header.bytes = static_cast<std::uint32_t>(std::min(part_bytes, m.bytes - at));
     frame.data = m.data + at;
     frame.ticket = m.ticket;
     return frame;

@@ -17,8 +17,8 @@ class PartSender {
   static constexpr std::size_t part_bytes = 256 << 10;
   static std::size_t parts_of(std::size_t bytes) { return (bytes + part_bytes - 1) / part_bytes; }
 
-  /// @p header  of the whole message, with its ticket; @p data is read until end().
-  void begin(int peer, const FrameHeader& header, std::uint64_t ticket, const char* data);
+  /// @p header  of the whole message but for its length, with its ticket; @p data is read until end().
+  void begin(int peer, const FrameHeader& header, std::size_t bytes, std::uint64_t ticket, const char* data);
   /// The next part, which goes over that lane; nullopt: all have gone.
   std::optional<OutFrame> next(int peer, int lane);
   /// Its parts go again.
@@ -35,6 +35,7 @@ class PartSender {
   struct Going {
     int peer = 0;
     FrameHeader header;
+    std::size_t bytes = 0;
     std::uint64_t ticket = 0;
     const char* data = nullptr;
     std::vector<std::int16_t> lanes;  ///< by part

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <span>
@@ -18,8 +19,6 @@
 
 namespace hvd::transport::tcp {
 namespace {
-
-constexpr int trial_stream = 0xffff;  ///< of the trial; views have smaller ones
 
 std::string to_hex(const JobKey& key) {
   std::string text;
@@ -55,6 +54,7 @@ class TcpTransport final : public Transport {
   TcpTransport(std::shared_ptr<Connected> world, int rank, std::vector<int> hosts, std::vector<int> members, int stream)
       : world_(std::move(world)), rank_(rank), hosts_(std::move(hosts)), members_(std::move(members)), stream_(stream) {
     for (std::size_t i = 0; i < members_.size(); ++i) index_[members_[i]] = static_cast<int>(i);
+    if (stream_ != 0) mesh().open(stream_, members_);
   }
   ~TcpTransport() override { mesh().forget(stream_); }
 
@@ -76,9 +76,13 @@ class TcpTransport final : public Transport {
   void abandon(Ticket t) override { mesh().abandon(t); }
   bool gives_memory_back() const override { return true; }
   std::optional<Message> poll(Tag tag) override {
-    auto m = mesh().poll(stream_, tag);
-    if (m) m->from = index_.at(m->from);
-    return m;
+    while (auto m = mesh().poll(stream_, tag)) {
+      const auto from = index_.find(m->from);
+      if (from == index_.end()) continue;  // it came before the set was known here, from a rank that is not in it
+      m->from = from->second;
+      return m;
+    }
+    return std::nullopt;
   }
 
   std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) override {
@@ -91,7 +95,7 @@ class TcpTransport final : public Transport {
     }
     return std::make_unique<TcpTransport>(world_, own, std::move(hosts), std::move(all), stream);
   }
-  int streams() const override { return trial_stream; }
+  int streams() const override { return std::numeric_limits<int>::max(); }
 
   bool watch(std::function<void()> arrived) override {
     if (arrived)
@@ -158,12 +162,12 @@ std::string try_ring(Mesh& mesh, int rank, const std::vector<int>& hosts) {
   if (me == first.end() || first.size() == 1) return "";
   const int next = me + 1 == first.end() ? first.front() : me[1];
   const int before = me == first.begin() ? first.back() : me[-1];
-  const Ticket sent = mesh.send({next, trial_stream, Tag::exchange}, "", 0);
+  const Ticket sent = mesh.send({next, 0, Tag::exchange}, "", 0);
   bool left = false, came = false;
   const std::int64_t end = memory::now_ns() + limit_ns;
   while (!left || !came) {
     left = left || mesh.test(sent);
-    came = came || mesh.poll(trial_stream, Tag::exchange).has_value();
+    came = came || mesh.poll(0, Tag::exchange).has_value();
     for (const LostPeer& l : mesh.lost()) return l.text;
     if (memory::now_ns() > end)
       return left ? mesh.name(before) + " has not called " + mesh.name(rank) : mesh.why_not(next);
