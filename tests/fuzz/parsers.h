@@ -22,9 +22,12 @@ inline void hold(bool good) {
 }
 
 const std::vector<Parser>& parsers();
-/// Its parts that have files of their own: what ranks say to each other; streams and files.
+/// Its parts that have files of their own: what ranks say to each other; streams and files; what goes between hosts;
+/// what a rank's process says to its host.
 std::vector<Parser> runtime_parsers();
 std::vector<Parser> stream_parsers();
+std::vector<Parser> mesh_parsers();
+std::vector<Parser> meeting_parsers();
 
 /// nullptr: there is none of that name.
 const Parser* find_parser(std::string_view name);
