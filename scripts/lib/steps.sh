@@ -84,7 +84,12 @@ fill_environment() {
 }
 
 # What comes into an environment besides, without what it depends on.
-more_of() { [ $1 != classic ] || echo scripts/requirements/petastorm.txt; }
+more_of() {
+  case $1 in
+  classic) echo scripts/requirements/petastorm.txt ;;
+  tensorflow) echo scripts/requirements/keras2.txt ;;
+  esac
+}
 
 # More packages in an environment that test_environment made; tests that lack them are skipped.
 extend_environment() { # NAME

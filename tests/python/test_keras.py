@@ -1,4 +1,4 @@
-"""horovod.keras on two ranks, on each backend of Keras 3; and on Keras 2, which came with TensorFlow up to 2.15.
+"""horovod.keras on two ranks, on each backend of Keras 3; and on Keras 2: tf_keras, and what came with TensorFlow up to 2.15.
 
 For Keras 2: HVD_TENSORFLOW=tensorflow-cpu==2.13.1 scripts/setup --tests, with numpy below 1.25.
 """
@@ -20,3 +20,6 @@ test_on_jax = _on("jax", "jax")
 # tensorflow_estimator: what TensorFlow needed as long as its Keras was 2
 NEEDS_KERAS_2 = ("tensorflow_estimator",)
 test_on_keras_2 = checks_of("keras2_training.py", needs=NEEDS_KERAS_2, interpreter=tensorflow(), **QUIET)
+test_on_legacy_keras = checks_of(
+    "keras2_training.py", needs=("tensorflow", "tf_keras"), interpreter=tensorflow(), TF_USE_LEGACY_KERAS="1", **QUIET
+)

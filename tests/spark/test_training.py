@@ -19,6 +19,9 @@ test_keras = pytest.mark.nightly(
 test_keras_on_tensorflow = pytest.mark.nightly(
     checks_of("estimator_keras.py", needs=(*NEEDS, "tensorflow"), interpreter=tensorflow(), KERAS_BACKEND="tensorflow")
 )
+test_keras_2 = pytest.mark.nightly(
+    checks_of("estimator_keras.py", needs=(*NEEDS, "tensorflow", "tf_keras"), interpreter=tensorflow(), TF_USE_LEGACY_KERAS="1")
+)
 test_keras_on_jax = pytest.mark.nightly(
     checks_of("estimator_keras.py", needs=(*NEEDS, "jax"), interpreter=jax_interpreter(), KERAS_BACKEND="jax")
 )

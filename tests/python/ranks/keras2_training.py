@@ -1,5 +1,8 @@
 """horovod.keras on Keras 2, eagerly and then in TF1-style graphs: what trains on all ranks equals what trains on one."""
 
+import os
+import tempfile
+
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
@@ -96,6 +99,95 @@ def check_eagerly():
             gradients_in_between(of, passes)
     warms_up()
     keeps_its_state()
+
+
+def check_every_callback_is_of_this_keras():
+    from sparkdl.horovod.tensorflow.keras import LogCallback
+
+    kinds = [getattr(hvd.callbacks, name) for name in hvd.callbacks.__all__]
+    kinds += [getattr(hvd.elastic, name) for name in hvd.elastic.__all__ if name.endswith("Callback")]
+    assert len(kinds) == 8
+    assert all(issubclass(kind, keras.callbacks.Callback) for kind in [*kinds, LogCallback])
+    best = hvd.callbacks.BestModelCheckpoint(monitor="loss")
+    best.filepath = os.path.join(tempfile.mkdtemp(), "best.keras")
+    schedule = hvd.callbacks.LearningRateScheduleCallback(0.1, multiplier=0.5, start_epoch=1)
+    _, history = fit(1, hvd.DistributedOptimizer(sgd(keras.optimizers)), mine(), EACH, schedule, best)
+    np.testing.assert_allclose(history["lr"], [0.1, 0.05], rtol=1e-5)
+    assert os.path.exists(best.filepath)
+
+
+class FailsOnce(keras.callbacks.Callback):
+    """The last rank fails in its third batch; the others find themselves without it in the next step."""
+
+    done = False
+
+    def on_train_batch_end(self, batch, logs=None):
+        fails, self.done = batch == 2 and not self.done, self.done or batch == 2
+        if fails and RANK == SIZE - 1:
+            raise hvd.HorovodInternalError("this rank alone")
+
+
+def check_elastic_callbacks():
+    model, _ = fit(RANK, hvd.DistributedOptimizer(sgd(keras.optimizers)), mine(), EACH, epochs=1)
+    state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+    update = [hvd.elastic.UpdateEpochStateCallback(state), hvd.elastic.UpdateBatchStateCallback(state)]
+    callbacks = [FailsOnce(), *update, hvd.elastic.CommitStateCallback(state, batches_per_commit=2)]
+
+    @hvd.elastic.run
+    def train(state):
+        model.fit(*mine(), batch_size=EACH, epochs=2 - state.epoch, shuffle=False, verbose=0, callbacks=callbacks)
+
+    train(state)
+    assert callbacks[0].done and (state.epoch, state.batch) == (2, 0)
+    weights = hvd.allgather_object([w.tolist() for w in model.get_weights()])
+    assert all(w == weights[0] for w in weights)
+
+
+def check_load_model():
+    for ending, of in ((".keras", keras.optimizers), (".h5", keras.optimizers.legacy)):
+        model, _ = fit(1, hvd.DistributedOptimizer(of.Adam(0.01)), mine(), EACH, epochs=1)
+        path = os.path.join(tempfile.mkdtemp(), "model" + ending)
+        model.save(path)
+        loaded = hvd.load_model(path)
+        assert isinstance(loaded, keras.Model) and hasattr(loaded.optimizer, "register_local_var"), path
+        assert int(loaded.optimizer.iterations) == ROWS // SIZE // EACH
+        for each in (model, loaded):
+            each.fit(*mine(), batch_size=EACH, epochs=1, shuffle=False, verbose=0)
+        close(loaded, model)
+
+
+def overflows_together(of):
+    """A loop of one's own, in which Keras' loss scaling looks at gradients that nobody has reduced yet."""
+    optimizer = keras.mixed_precision.LossScaleOptimizer(hvd.DistributedOptimizer(of.SGD(1.0)), initial_scale=8.0)
+    a = tf.Variable([9.0, 9.0])
+
+    def step(factor):
+        with tf.GradientTape() as tape:
+            scaled = optimizer.get_scaled_loss(tf.reduce_sum(a) * factor)
+        optimizer.apply_gradients(zip(optimizer.get_unscaled_gradients(tape.gradient(scaled, [a])), [a]))
+
+    expected, scale = 9.0, 8.0
+    for run in (step, tf.function(step)):
+        run(tf.constant(np.inf if RANK == SIZE - 1 else 1.0))
+        assert a.numpy().tolist() == [expected] * 2 and float(optimizer.loss_scale) == scale / 2
+        run(tf.constant(RANK + 1.0))
+        expected, scale = expected - (SIZE + 1) / 2, scale / 2
+        assert a.numpy().tolist() == [expected] * 2 and float(optimizer.loss_scale) == scale
+
+
+def check_an_overflow_of_one_rank_is_everybodys():
+    overflows_together(keras.optimizers)
+    overflows_together(keras.optimizers.legacy)
+    optimizer = hvd.DistributedOptimizer(sgd(keras.optimizers))
+    keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        model, _ = fit(1, optimizer, mine(), EACH, epochs=1)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    weights, scale = model.get_weights(), float(model.optimizer.loss_scale)
+    model.train_on_batch(mine()[0][:EACH] * np.float32(1e30 if RANK == SIZE - 1 else 1), mine()[1][:EACH])
+    assert all(np.array_equal(w, v) for w, v in zip(model.get_weights(), weights))
+    assert float(model.optimizer.loss_scale) == scale / 2
 
 
 def check_in_a_graph():

@@ -1,4 +1,4 @@
-"""Distributed training with Keras 3 (on TensorFlow, torch or JAX), with the names of horovod.keras.
+"""Distributed training with Keras 3 (on TensorFlow, torch or JAX) and Keras 2, with the names of horovod.keras.
 
 import hvd.keras as hvd
 

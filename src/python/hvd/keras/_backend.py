@@ -6,12 +6,12 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from hvd import _shares
 from hvd import numpy as _numpy
 from hvd._arguments import checked_predivide
+from hvd._keras_package import LEGACY, keras
 from hvd._native import Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 
@@ -23,6 +23,22 @@ elif NAME == "torch":
     from hvd.torch.compression import Compression  # type: ignore[assignment]
 else:
     from hvd.jax.compression import Compression  # type: ignore[assignment]
+
+
+_Callback: Any = keras.callbacks.Callback
+
+
+class Callback(_Callback):  # type: ignore[misc]
+    """A callback of this process's Keras."""
+
+    if hasattr(keras, "ops"):
+
+        def _implements_train_batch_hooks(self) -> bool:
+            """Keras 2 asks its callbacks first of all; Keras 3 has no such question."""
+            raise TypeError(
+                f"hvd's {type(self).__name__} is one of Keras 3, but this model is one of Keras 2: set {LEGACY}=1 before"
+                " TensorFlow and hvd are imported"
+            )
 
 
 def in_graph() -> bool:
@@ -37,7 +53,7 @@ def in_graph() -> bool:
 def initialise_later(variables: Sequence[Any]) -> None:
     """In a graph: Keras 2 initialises the variables that it knows before it runs anything."""
     try:
-        backend = importlib.import_module("keras.src.backend")
+        backend = importlib.import_module(f"{keras.__name__}.src.backend")
     except ImportError:  # before TensorFlow 2.13
         backend = keras.backend
     for variable in variables:
@@ -173,6 +189,7 @@ class Reduction:
 
 __all__ = [
     "NAME",
+    "Callback",
     "Compression",
     "Reduction",
     "Sum",

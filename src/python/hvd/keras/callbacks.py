@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from hvd import _world
+from hvd._keras_package import keras
 from hvd.keras import _backend
 from hvd.keras._metrics import averaged
 
@@ -20,10 +19,8 @@ __all__ = [
     "MetricAverageCallback",
 ]
 
-_Callback: Any = keras.callbacks.Callback
 
-
-class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
+class BroadcastGlobalVariablesCallback(_backend.Callback):
     """Overwrites the model's and the optimizer's variables with root_rank's, before the first batch where they exist by
     then, as they do in Keras 3, else after it.
 
@@ -76,7 +73,7 @@ class BroadcastGlobalVariablesCallback(_Callback):  # type: ignore[misc]
         self._broadcast()
 
 
-class MetricAverageCallback(_Callback):  # type: ignore[misc]
+class MetricAverageCallback(_backend.Callback):
     """Averages an epoch's metrics over all ranks.  Put it before callbacks that read them.  device: as in Horovod.
 
     Errors: HorovodInternalError on every rank where one of them lacks a metric of the others.  It names rank and metric.
@@ -100,7 +97,7 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-class LearningRateScheduleCallback(_Callback):  # type: ignore[misc]
+class LearningRateScheduleCallback(_backend.Callback):
     """Sets the learning rate to initial_lr * multiplier, from start_epoch up to end_epoch (exclusive; None: for ever).
 
     multiplier: a number, or a function of the epoch; with staircase=False of its fraction too (then steps_per_epoch is

@@ -1,4 +1,4 @@
-"""Elastic states of Keras 3, on any of its backends, and the callbacks that keep them up to date during fit().
+"""Elastic states of Keras, on any of its backends, and the callbacks that keep them up to date during fit().
 
 What can be recovered: see hvd.elastic.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 from typing import Any, Callable
-
-import keras
 
 from hvd import _world
 from hvd import elastic as _elastic
@@ -24,8 +22,6 @@ __all__ = [
     "UpdateEpochStateCallback",
     "run",
 ]
-
-_Callback: Any = keras.callbacks.Callback
 
 
 def _settle(model: Any) -> None:
@@ -92,7 +88,7 @@ class KerasState(ObjectState):
         self._keep()
 
 
-class CommitStateCallback(_Callback):  # type: ignore[misc]
+class CommitStateCallback(_backend.Callback):
     """Commits the state every batches_per_commit batches, and at the end of an epoch.  Put it last."""
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
@@ -117,7 +113,7 @@ class CommitStateCallback(_Callback):  # type: ignore[misc]
         self.state.commit()
 
 
-class UpdateBatchStateCallback(_Callback):  # type: ignore[misc]
+class UpdateBatchStateCallback(_backend.Callback):
     """Keeps state.batch at the batch that fit() is at; 0 at the end of an epoch."""
 
     def __init__(self, state: Any) -> None:
@@ -145,7 +141,7 @@ class UpdateBatchStateCallback(_Callback):  # type: ignore[misc]
         self.state.batch = 0
 
 
-class UpdateEpochStateCallback(_Callback):  # type: ignore[misc]
+class UpdateEpochStateCallback(_backend.Callback):
     """Keeps state.epoch at the number of epochs done, over several calls of fit()."""
 
     def __init__(self, state: Any) -> None:

@@ -31,7 +31,7 @@ def _back(array: np.ndarray[Any, Any], like: Any) -> Any:
         import tensorflow as tf
 
         return tf.constant(array, dtype=like.dtype)
-    import keras
+    from hvd._keras_package import keras
 
     return keras.ops.convert_to_tensor(array, dtype=like.dtype)
 

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
-
+from hvd._keras_package import keras
 from hvd._local_layers import local_variables
 from hvd._native import Average
 from hvd.keras import _backend

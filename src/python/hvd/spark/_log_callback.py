@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import keras
-
+from hvd._keras_package import keras
 from hvd.spark._log import log_to_driver
 
 __all__ = ["LogCallback"]

@@ -1,4 +1,4 @@
-"""hvd.spark.keras: a Keras 3 model as a stage of a Spark ML pipeline, on whichever backend Keras has here."""
+"""hvd.spark.keras: a Keras model as a stage of a Spark ML pipeline: of Keras 3 on whichever backend, or of tf_keras."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["KerasEstimator", "KerasModel"]
 
 
 class KerasEstimator(HorovodEstimatorBase):
-    """Trains a keras.Model.
+    """Trains a keras.Model, or a tf.keras.Model where that is Keras 2.
 
     optimizer: a keras.optimizers.Optimizer or its name, by default that of a compiled model; its learning rate is that of
     one rank, and is multiplied by their number.  loss and metrics as for compile().  Each feature column is one input.
@@ -21,13 +21,11 @@ class KerasEstimator(HorovodEstimatorBase):
     NOT_MINE = ("loss_constructors", "train_minibatch_fn")
 
     def _work(self) -> Any:
-        import keras
-
+        from hvd.spark.ml.keras_kinds import array, package_of, variables_of
         from hvd.spark.ml.keras_training import pack
 
         model = self.value("model")
-        if not isinstance(model, keras.Model):
-            raise ValueError(f"model is a {type(model).__name__}, not a keras.Model")
+        keras = package_of(model)
         if not model.built:
             raise ValueError("the model is not built yet: give it a keras.Input, or call build()")
         given = self.value("optimizer") or getattr(model, "optimizer", None)
@@ -39,7 +37,8 @@ class KerasEstimator(HorovodEstimatorBase):
                 kind = "inputs" if what == "feature" else "outputs"
                 raise ValueError(f"{len(names)} {what} columns for a model with {len(specs)} {kind}: give one for each")
         optimizer = keras.optimizers.get(given)
-        variables = [keras.ops.convert_to_numpy(v) for v in optimizer.variables] if optimizer.built else None
+        built = getattr(optimizer, "built", True)  # Keras 2's have the variables that they have
+        variables = [array(v) for v in variables_of(optimizer)] if built else None
         return {
             "model": pack(model),
             "optimizer": keras.optimizers.serialize(optimizer),
@@ -49,9 +48,9 @@ class KerasEstimator(HorovodEstimatorBase):
         }
 
     def _environment(self) -> dict[str, str]:
-        import keras
+        from hvd.spark.ml.keras_kinds import environment_for, package_of
 
-        return {"KERAS_BACKEND": keras.backend.backend()}
+        return environment_for(package_of(self.value("model")))
 
     def _train_function(self) -> Any:
         from hvd.spark.ml.keras_training import train
@@ -59,16 +58,16 @@ class KerasEstimator(HorovodEstimatorBase):
         return train
 
     def _model_of(self, result: dict[str, Any], training: Training) -> Any:
-        import keras
-
+        from hvd.spark.ml.keras_kinds import package_of
         from hvd.spark.ml.keras_training import compiled, restore, unpack
 
         custom = self.value("custom_objects")
-        model = unpack(training.work["model"], custom)
+        keras = package_of(self.value("model"))
+        model = unpack(training.work["model"], custom, keras.__name__)
         model.set_weights(result["weights"])
         restore(compiled(model, training, keras), model, result["optimizer"])
         extra = {"widths": result["widths"], "input_shapes": self.value("input_shapes"), "custom_objects": custom}
-        extra["backend"] = self._environment()["KERAS_BACKEND"]
+        extra |= {"backend": keras.backend.backend(), "package": keras.__name__}
         return KerasModel(
             model, training.features, training.labels, self.value("output_cols"), result["history"], training.run_id, extra
         )
@@ -88,7 +87,9 @@ class KerasModel(HorovodModelBase):
         from hvd.spark.ml.keras_training import unpack
 
         keys = ("features", "labels", "outputs", "history", "run_id", "extra")
-        return cls(unpack(state["packed"], state["extra"]["custom_objects"]), *(state[key] for key in keys))
+        extra = state["extra"]
+        model = unpack(state["packed"], extra["custom_objects"], extra.get("package", "keras"))
+        return cls(model, *(state[key] for key in keys))
 
     @staticmethod
     def _predictor(packed: bytes, extra: dict[str, Any]) -> Any:
@@ -97,7 +98,7 @@ class KerasModel(HorovodModelBase):
         _environment.whole.setdefault("KERAS_BACKEND", extra["backend"])
         from hvd.spark.ml.keras_training import shaped, unpack
 
-        model = unpack(packed, extra["custom_objects"])
+        model = unpack(packed, extra["custom_objects"], extra.get("package", "keras"))
 
         def forward(inputs: list[Any]) -> list[Any]:
             given = shaped(inputs, extra["input_shapes"], model)

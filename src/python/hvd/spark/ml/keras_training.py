@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import math
 import os
@@ -14,6 +15,7 @@ from typing import Any, Callable
 import numpy
 
 from hvd.spark.ml.events import EventFile
+from hvd.spark.ml.keras_kinds import array, build, schedule_of, variables_of
 from hvd.spark.ml.readers import DataModuleReader, open_reader
 from hvd.spark.ml.shard import Shard
 from hvd.spark.ml.training import Training, begin, of_rows
@@ -28,10 +30,9 @@ def pack(model: Any) -> bytes:
             return file.read()
 
 
-def unpack(packed: bytes, custom_objects: Any = None) -> Any:
-    """The model again, not compiled."""
-    import keras
-
+def unpack(packed: bytes, custom_objects: Any = None, package: str = "keras") -> Any:
+    """The model again, not compiled.  package: "keras" or "tf_keras"."""
+    keras: Any = importlib.import_module(package)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
         with open(path, "wb") as file:
@@ -63,15 +64,14 @@ def train(training: Training) -> dict[str, Any] | None:
     """One rank's training.  Rank 0 returns weights and optimizer's variables, the history and the width of each output."""
     settings = training.settings
     begin(settings)
-    import keras
-
     import hvd.keras as hvd
+    from hvd._keras_package import keras
 
     hvd.init()
     with device_of(keras, hvd, settings["use_gpu"]):
         if settings["random_seed"] is not None:
             keras.utils.set_random_seed(int(settings["random_seed"]) + hvd.rank())
-        model = unpack(training.work["model"], settings["custom_objects"])
+        model = unpack(training.work["model"], settings["custom_objects"], keras.__name__)
         run = _Run(training, model, keras, hvd)
         state = run.checkpoint()
         optimizer = compiled(model, training, keras, hvd)
@@ -129,17 +129,17 @@ def compiled(model: Any, training: Training, keras: Any, hvd: Any = None) -> Any
 def restore(optimizer: Any, model: Any, values: Any) -> None:
     """Gives the optimizer the variables that another of its kind had."""
     if values is not None:
-        optimizer.build(model.trainable_variables)
-        for variable, value in zip(optimizer.variables, values):
+        build(optimizer, model.trainable_variables)
+        for variable, value in zip(variables_of(optimizer), values):
             variable.assign(value)
 
 
 def scale_rate(optimizer: Any, factor: float, keras: Any) -> None:
     """Multiplies the learning rate, a number or a schedule."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    schedule: Any = getattr(optimizer, "_learning_rate", None)
-    if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-        optimizer.learning_rate = float(keras.ops.convert_to_numpy(optimizer.learning_rate)) * factor
+    schedule: Any = schedule_of(optimizer, keras)
+    if schedule is None:
+        optimizer.learning_rate = float(array(optimizer.learning_rate)) * factor
         return
 
     class Scaled(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc,name-defined]
@@ -156,8 +156,7 @@ def device_of(keras: Any, hvd: Any, use_gpu: bool) -> Any:
     """A context in which Keras computes on this rank's GPU, where there are any, else on the CPU."""
     name = keras.backend.backend()
     if name == "tensorflow":
-        import tensorflow
-
+        tensorflow: Any = importlib.import_module("tensorflow")
         if found := tensorflow.config.list_physical_devices("GPU"):
             mine = [found[hvd.local_rank() % len(found)]] if use_gpu else []
             tensorflow.config.set_visible_devices(mine, "GPU")
@@ -173,7 +172,9 @@ def device_of(keras: Any, hvd: Any, use_gpu: bool) -> Any:
 
         found = jax.local_devices() if use_gpu else jax.local_devices(backend="cpu")
         return jax.default_device(found[hvd.local_rank() % len(found)])
-    return contextlib.nullcontext() if use_gpu else keras.device("cpu")
+    if use_gpu:
+        return contextlib.nullcontext()
+    return keras.device("cpu") if hasattr(keras, "device") else tensorflow.device("cpu")  # Keras 2 is TensorFlow's
 
 
 class _Run:
@@ -215,7 +216,7 @@ class _Run:
         boards: list[Any] = []
         for callback in self.t.settings["callbacks"] or ():
             if isinstance(callback, self.hvd.callbacks.LearningRateScheduleCallback):  # whose rate is all ranks' together
-                callback.initial_lr = float(self.keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
+                callback.initial_lr = float(array(self.model.optimizer.learning_rate))
             (boards if isinstance(callback, board) else found).append(callback)
         if self.hvd.rank() != 0:
             return found
@@ -276,8 +277,8 @@ class _Run:
         optimizer = model.optimizer
         rate = optimizer.learning_rate
         values = []
-        for variable in optimizer.variables:
-            value = self.keras.ops.convert_to_numpy(variable)
+        for variable in variables_of(optimizer):
+            value = array(variable)
             values.append(value / numpy.asarray(self.hvd.size(), value.dtype) if variable is rate else value)
         return values
 

@@ -1,0 +1,56 @@
+"""What the Keras estimator asks of either Keras: the package keras, and tf_keras, which is Keras 2 on a current TensorFlow."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy
+
+from hvd._keras_package import LEGACY
+
+__all__ = ["array", "build", "environment_for", "package_of", "schedule_of", "variables_of"]
+
+
+def package_of(model: Any) -> Any:
+    """The package that a model is of.  ValueError for what is no Keras model."""
+    for name in ("keras", "tf_keras"):
+        package = sys.modules.get(name)  # a model of it has loaded it
+        if package is not None and isinstance(model, package.Model):
+            return package
+    if "keras" not in sys.modules:
+        importlib.import_module("keras")
+    raise ValueError(f"model is a {type(model).__name__}, not a keras.Model")
+
+
+def environment_for(package: Any) -> dict[str, str]:
+    """Variables with which other processes have the same Keras."""
+    return {"KERAS_BACKEND": package.backend.backend(), LEGACY: "1" if package.__name__ == "tf_keras" else "0"}
+
+
+def array(value: Any) -> numpy.ndarray[Any, Any]:
+    """A variable, a tensor or a number."""
+    convert = getattr(sys.modules.get("keras"), "ops", None)
+    if hasattr(value, "numpy") and not hasattr(value, "requires_grad"):
+        return numpy.asarray(value.numpy())
+    return numpy.asarray(convert.convert_to_numpy(value) if convert else value)
+
+
+def build(optimizer: Any, variables: Any) -> None:
+    """Gives an optimizer its variables."""
+    make = getattr(optimizer, "build", None) or optimizer._create_all_weights  # Keras 2's older optimizers
+    make(variables)
+
+
+def variables_of(optimizer: Any) -> list[Any]:
+    """Those that it has by now."""
+    found = optimizer.variables
+    return list(found() if callable(found) else found)
+
+
+def schedule_of(optimizer: Any, package: Any) -> Any:
+    """Its learning rate, where that is a schedule; else None."""
+    rate = getattr(optimizer, "_learning_rate", None)
+    rate = optimizer.learning_rate if rate is None else rate
+    return rate if isinstance(rate, package.optimizers.schedules.LearningRateSchedule) else None
