@@ -170,6 +170,8 @@ class _Keras2(_Distributed):
     def _hvd_compute(self, pairs: Any) -> Any:
         grads, variables = zip(*pairs)
         reduced = self._hvd_reduced(grads, variables)
+        if self._hvd_passes is not None and getattr(self, "_is_wrapped_by_loss_scale_optimizer", False):
+            reduced = self._hvd_passes.zero_until_due(reduced)  # loss scaling decides at each pass
         self.__dict__["_hvd_computed"] = True
         return list(zip(reduced or grads, variables))
 

@@ -264,6 +264,14 @@ class Aggregation:
         with _after([grad for grad in grads if grad is not None]):
             return tf.cond(self._due(latest), lambda: after(apply(), True), lambda: after(otherwise(), False))
 
+    def zero_until_due(self, grads: Sequence[Any]) -> list[Any]:
+        """grads as reduced() gave them; zeros where those are sums so far, which each rank has its own of."""
+        latest = self._latest
+        assert latest is not None
+        with _after([grad for grad in grads if grad is not None]):
+            due = self._due(latest)
+            return [None if grad is None else tf.where(due, grad, tf.zeros_like(grad)) for grad in grads]
+
     def _due(self, begun: _Begun) -> tf.Tensor:
         return tf.equal(begun.count.read_value() % self.passes, 0)
 
