@@ -59,10 +59,18 @@ def processes(job: subprocess.Popen[bytes], ranks: int) -> dict[str, list[int]]:
     limit = time.monotonic() + START_LIMIT_SECONDS
     while time.monotonic() < limit:
         daemons = children(job.pid)
-        guards = [guard for daemon in daemons for guard in children(daemon)]
+        below = [child for daemon in daemons for child in children(daemon)]
+        servers = [pid for pid in below if pathlib.Path(f"/proc/{pid}/comm").read_text() == "hvdrank-pmix\n"]
+        guards = [pid for pid in below if pid not in servers]
         asleep = [rank for guard in guards for rank in children(guard)]
         if len(asleep) == ranks and all(pathlib.Path(f"/proc/{p}/comm").read_text() == "sleep\n" for p in asleep):
-            return {"hvdrun": [job.pid], "host daemon": daemons, "guard": guards, "rank (sleep)": asleep}
+            return {
+                "hvdrun": [job.pid],
+                "host daemon": daemons,
+                "PMIx server": servers,
+                "guard": guards,
+                "rank (sleep)": asleep,
+            }
         if job.poll() is not None:
             break
         time.sleep(0.05)
@@ -97,8 +105,8 @@ def main() -> None:
         wakes = sum(after[pid].wakes - before[pid].wakes for pid in pids) / len(pids) / seconds
         cpu = sum(after[pid].seconds - before[pid].seconds for pid in pids) / len(pids) / seconds
         print(f"{kind:14} {mib:10.2f} MiB {wakes:16.2f} {cpu:11.3%}")
-    ours = sum(memory[pid] for pid in kinds["host daemon"] + kinds["guard"])
-    print(f"daemon and guards for each rank: {ours / options.ranks / (1 << 20):.2f} MiB")
+    ours = sum(memory[pid] for pid in kinds["host daemon"] + kinds["PMIx server"] + kinds["guard"])
+    print(f"daemon, PMIx server and guards for each rank: {ours / options.ranks / (1 << 20):.2f} MiB")
 
 
 if __name__ == "__main__":

@@ -114,9 +114,9 @@ std::optional<Ends> ends_of(int connection) {
   return ends;
 }
 
-/// The inode of our user's socket @p peer that is connected to @p here, as sock_diag(7) says; 0 also where the kernel
-/// has no sock_diag.
-std::uint64_t inode_by_diag(const Side& peer, const Side& here) {
+/// The inode of our user's socket @p peer that is connected to @p here, as sock_diag(7) says; 0 for another user's.
+/// Nothing where the kernel does not know that socket, or has no sock_diag.
+std::optional<std::uint64_t> inode_by_diag(const Side& peer, const Side& here) {
   struct {
     nlmsghdr header;
     inet_diag_req_v2 request;
@@ -135,11 +135,11 @@ std::uint64_t inode_by_diag(const Side& peer, const Side& here) {
 
   const Fd kernel(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   alignas(nlmsghdr) std::array<char, 8192> answer{};
-  if (!kernel || ::send(kernel.get(), &query, sizeof query, 0) != sizeof query) return 0;
+  if (!kernel || ::send(kernel.get(), &query, sizeof query, 0) != sizeof query) return std::nullopt;
   const ssize_t size = ::recv(kernel.get(), answer.data(), answer.size(), 0);
-  if (size < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg)))) return 0;
   const auto* const header = reinterpret_cast<const nlmsghdr*>(answer.data());
-  if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY) return 0;
+  if (size < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY)
+    return std::nullopt;
   const auto* const socket = static_cast<const inet_diag_msg*>(NLMSG_DATA(header));
   return socket->idiag_uid == ::geteuid() ? socket->idiag_inode : 0;
 }
@@ -165,10 +165,12 @@ std::uint64_t inode_by_table(const Side& peer, const Side& here) {
   return 0;
 }
 
+std::atomic<pid_t> allowed_root = 0;
+
 bool allow_descendants(int connection) {
   const std::uint64_t inode = peer_inode(connection);
   if (inode == 0) return false;
-  const bool allowed = is_held_below(::getpid(), inode);
+  const bool allowed = is_held_below(allowed_root, inode);
   if (!allowed) std::fputs("hvdrank: refused a connection to PMIx from a process that is none of the job's\n", stderr);
   return allowed;
 }
@@ -176,12 +178,17 @@ bool allow_descendants(int connection) {
 }  // namespace
 
 std::uint64_t peer_inode(int connection) {
-  static std::atomic<bool> has_diag = false;
   const auto ends = ends_of(connection);
   if (!ends) return 0;
-  const std::uint64_t inode = inode_by_diag(ends->peer, ends->here);
-  if (inode != 0) has_diag = true;
-  return inode != 0 || has_diag ? inode : inode_by_table(ends->peer, ends->here);
+  if (const auto inode = inode_by_diag(ends->peer, ends->here)) return *inode;
+  // A kernel that knows our end has sock_diag: the stranger has hung up.
+  if (inode_by_diag(ends->here, ends->peer)) return 0;
+  return inode_by_table(ends->peer, ends->here);
+}
+
+std::optional<std::uint64_t> peer_inode_by_diag(int connection) {
+  const auto ends = ends_of(connection);
+  return ends ? inode_by_diag(ends->peer, ends->here) : 0;
 }
 
 std::uint64_t peer_inode_by_table(int connection) {
@@ -201,7 +208,10 @@ bool is_held_below(pid_t root, std::uint64_t inode) {
   return false;
 }
 
-void guard_accept() { wire::set_accept_check(allow_descendants); }
+void guard_accept(pid_t root) {
+  allowed_root = root;
+  wire::set_accept_check(allow_descendants);
+}
 
 int shut_listeners() {
   sock_filter drop_all[] = {BPF_STMT(BPF_RET | BPF_K, 0)};

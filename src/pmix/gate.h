@@ -2,13 +2,14 @@
 ///
 /// libpmix listens on a port of the loopback address.  It crashes on a stranger's bytes, waits for one that says
 /// nothing, and believes the user id that a client claims (found with 4.2.2 and 5.0.11).  So a connection is looked at
-/// before libpmix is given it: the other end must be a socket that a process below this one holds open.
+/// before libpmix is given it: the other end must be a socket that a process below the host daemon holds open.
 ///
 /// libpmix calls accept(), which it finds in this program before the C library's (wire/bounded_accept.cc).
 #pragma once
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace hvd::pmix {
 
@@ -16,15 +17,17 @@ namespace hvd::pmix {
 /// any more, it is another user's, or it is no such connection.
 /// Source: sock_diag(7); where the kernel lacks that, the table in /proc/net.
 std::uint64_t peer_inode(int connection);
-/// The same from the table, which is slow where there are many connections.
+/// The same from sock_diag alone; nothing where the kernel lacks it, or the other end has gone.
+std::optional<std::uint64_t> peer_inode_by_diag(int connection);
+/// The same from the table, which takes milliseconds where there are many connections.
 std::uint64_t peer_inode_by_table(int connection);
 
 /// Whether a process below @p root has the socket @p inode open.
 bool is_held_below(pid_t root, std::uint64_t inode);
 
-/// From now on accept() closes what does not come from below this process, and says EAGAIN.  (Any other error would
-/// make libpmix 5 give up listening.)  For the whole process, once; the process must listen for nobody else.
-void guard_accept();
+/// From now on accept() closes what does not come from below the process @p root, and says EAGAIN.  (Any other error
+/// would make libpmix 5 give up listening.)  For the whole process, once; the process must listen for nobody else.
+void guard_accept(pid_t root);
 
 /// Nobody can connect to this process's listening sockets any more; standing connections stay.  @return how many.
 int shut_listeners();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/random.h"
@@ -20,42 +20,49 @@
 
 namespace hvd::pmix {
 
-using namespace std::chrono_literals;
-
 namespace {
-
-constexpr auto longest_call = 10s;  ///< libpmix answers its own server's calls within milliseconds
 
 /// A random namespace for the server itself: its name is told to nobody.
 std::string random_name(const char* prefix) { return prefix + random_letters(26); }
 
-/// Variables for the time of one call.  Only while this process has one thread.
-class TemporaryEnvironment {
+/// The environment of the time before, at the end of a block.  Only while this process has one thread.
+class EnvironmentChange {
  public:
-  explicit TemporaryEnvironment(std::map<std::string, std::string> set) : names_(std::move(set)) {
-    for (const auto& [name, value] : names_) ::setenv(name.c_str(), value.c_str(), 1);
+  explicit EnvironmentChange(const std::map<std::string, std::string>& set) {
+    for (const auto& [name, value] : set) {
+      const char* const before = environment_value(name.c_str());
+      before_[name] = before ? std::optional<std::string>(before) : std::nullopt;
+      ::setenv(name.c_str(), value.c_str(), 1);
+    }
   }
-  ~TemporaryEnvironment() {
-    for (const auto& [name, value] : names_) ::unsetenv(name.c_str());
+  ~EnvironmentChange() {
+    for (const auto& [name, value] : before_)
+      if (value)
+        ::setenv(name.c_str(), value->c_str(), 1);
+      else
+        ::unsetenv(name.c_str());
   }
-  TemporaryEnvironment(const TemporaryEnvironment&) = delete;
-  TemporaryEnvironment& operator=(const TemporaryEnvironment&) = delete;
+  EnvironmentChange(const EnvironmentChange&) = delete;
+  EnvironmentChange& operator=(const EnvironmentChange&) = delete;
 
  private:
-  std::map<std::string, std::string> names_;
+  std::map<std::string, std::optional<std::string>> before_;
 };
 
-/// The end of one call of ours that libpmix completes on its own thread.
+/// One call of ours that libpmix completes on its own thread, maybe after we have given up: libpmix has a share of it.
 struct CallCompletion {
+  explicit CallCompletion(InfoArray given) : info(std::move(given)) {}
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<pmix_status_t> status;
+  InfoArray info;  ///< libpmix reads it until done()
 
-  static void done(pmix_status_t status, void* self) {
-    auto* const c = static_cast<CallCompletion*>(self);
-    const std::lock_guard lock(c->mutex);
-    c->status = status;
-    c->changed.notify_all();
+  /// @param share  a std::shared_ptr of libpmix's own
+  static void done(pmix_status_t status, void* share) {
+    const std::unique_ptr<std::shared_ptr<CallCompletion>> kept(static_cast<std::shared_ptr<CallCompletion>*>(share));
+    const std::lock_guard lock((*kept)->mutex);
+    (*kept)->status = status;
+    (*kept)->changed.notify_all();
   }
 };
 
@@ -110,13 +117,19 @@ struct Server::State {
                                 std::size_t, pmix_spawn_cbfunc_t, void*);
   static void on_published(pmix_status_t status, char* data, std::size_t bytes, void* token);
 
-  /// Waits for a call that ends on libpmix's thread.
-  void finish(pmix_status_t status, CallCompletion& completion, const char* what) const {
+  /// Makes a call that ends on libpmix's thread, and waits for that end.
+  /// @param call  of (info, done, share); libpmix calls done(status, share) only where the call says PMIX_SUCCESS
+  template <class Call>
+  void finish(const char* what, InfoArray info, std::chrono::milliseconds limit, Call call) const {
+    const auto completion = std::make_shared<CallCompletion>(std::move(info));
+    auto share = std::make_unique<std::shared_ptr<CallCompletion>>(completion);
+    pmix_status_t status = call(completion->info, CallCompletion::done, share.get());
     if (status == PMIX_SUCCESS) {
-      std::unique_lock lock(completion.mutex);
-      if (!completion.changed.wait_for(lock, longest_call, [&] { return completion.status.has_value(); }))
-        throw Error(Code::timeout, "libpmix", std::string(what) + " did not end within 10 s");
-      status = *completion.status;
+      static_cast<void>(share.release());
+      std::unique_lock lock(completion->mutex);
+      if (!completion->changed.wait_for(lock, limit, [&] { return completion->status.has_value(); }))
+        throw Error(Code::timeout, "libpmix", std::string(what) + " did not end in time");
+      status = *completion->status;
     }
     if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED)
       throw Error(Code::unavailable, "libpmix", std::string(what) + ": " + library->error_string(status));
@@ -214,11 +227,11 @@ void Server::State::on_published(pmix_status_t status, char* data, std::size_t b
   current->add(std::move(event));
 }
 
-Server::Server(const PmixLibrary& library, const std::string& folder, const std::string& host)
+Server::Server(const PmixLibrary& library, const std::string& folder, const std::string& host, pid_t ranks_below)
     : state_(std::make_unique<State>()) {
   if (State::current) throw Error(Code::internal, "PMIx", "a process can have one server only");
   state_->library = &library;
-  guard_accept();
+  guard_accept(ranks_below);
 
   static pmix_server_module_t upcalls{};
   upcalls.client_connected = State::on_connected;
@@ -245,7 +258,7 @@ Server::Server(const PmixLibrary& library, const std::string& folder, const std:
   info.add_text(PMIX_HOSTNAME, host);
   // hwloc would load every plugin and read the configuration of every PCI device: 110 ms instead of 4.  The store in
   // shared files (gds) would write 8 MB for each job.
-  const TemporaryEnvironment quick(
+  const EnvironmentChange quick(
       {{"HWLOC_PLUGINS_PATH", folder}, {"HWLOC_COMPONENTS", "-linuxio"}, {"PMIX_MCA_gds", "hash"}});
   State::current = state_.get();
   const pmix_status_t status = library.init(&upcalls, info.data(), info.size());
@@ -260,28 +273,27 @@ Server::~Server() {
   State::current = nullptr;
 }
 
-void Server::add(const PmixJob& job) {
+void Server::add(const PmixJob& job, std::chrono::milliseconds limit) {
   State& s = *state_;
   {
     const std::lock_guard lock(s.mutex);
     s.nspace = job.name;
   }
-  InfoArray info = describe(*s.library, job);
-  CallCompletion registered;
-  s.finish(s.library->register_nspace(job.name.c_str(), static_cast<int>(job.local_ranks().size()), info.data(),
-                                      info.size(), CallCompletion::done, &registered),
-           registered, "register_nspace");
-  CallCompletion local;
-  s.finish(s.library->setup_local_support(job.name.c_str(), nullptr, 0, CallCompletion::done, &local), local,
-           "setup_local_support");
-  for (const int rank : job.local_ranks()) {
-    pmix_proc_t process{};
-    std::strncpy(process.nspace, job.name.c_str(), PMIX_MAX_NSLEN);
-    process.rank = static_cast<pmix_rank_t>(rank);
-    CallCompletion client;
-    s.finish(s.library->register_client(&process, ::geteuid(), ::getegid(), nullptr, CallCompletion::done, &client),
-             client, "register_client");
-  }
+  const auto num_local = static_cast<int>(job.local_ranks().size());
+  s.finish("register_nspace", describe(*s.library, job), limit,
+           [&](InfoArray& info, pmix_op_cbfunc_t done, void* share) {
+             return s.library->register_nspace(job.name.c_str(), num_local, info.data(), info.size(), done, share);
+           });
+  s.finish("setup_local_support", {}, limit, [&](InfoArray&, pmix_op_cbfunc_t done, void* share) {
+    return s.library->setup_local_support(job.name.c_str(), nullptr, 0, done, share);
+  });
+  for (const int rank : job.local_ranks())
+    s.finish("register_client", {}, limit, [&](InfoArray&, pmix_op_cbfunc_t done, void* share) {
+      pmix_proc_t process{};
+      std::strncpy(process.nspace, job.name.c_str(), PMIX_MAX_NSLEN);
+      process.rank = static_cast<pmix_rank_t>(rank);
+      return s.library->register_client(&process, ::geteuid(), ::getegid(), nullptr, done, share);
+    });
 }
 
 std::vector<std::string> Server::environment(int rank) const {

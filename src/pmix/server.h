@@ -4,6 +4,9 @@
 /// thread. Nothing here blocks, nothing here talks to other hosts: the owner carries fences and requests between the
 /// hosts.
 #pragma once
+#include <sys/types.h>
+
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,18 +38,21 @@ struct Event {
 
 class Server {
  public:
-  /// Listens.  One for each process, ever: libpmix has one state.  No PMIX_* of an outer launcher may be left in this
+  /// Listens.  One for each process, ever: libpmix has one state.  This process has one thread so far: its environment
+  /// is changed for the time of the call.  No PMIX_* of an outer launcher may be left in this
   /// process's environment.
   /// @param folder  of this host and job; only we can enter it
   /// @param host    this host's name in the job
+  /// @param ranks_below  the process whose descendants alone may connect
   /// Throws Error{unavailable}.
-  Server(const PmixLibrary& library, const std::string& folder, const std::string& host);
+  Server(const PmixLibrary& library, const std::string& folder, const std::string& host, pid_t ranks_below);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  /// Makes the job's processes of this host known.  Throws Error{unavailable}.
-  void add(const PmixJob& job);
+  /// Makes the job's processes of this host known.  libpmix ends each of its calls within milliseconds.
+  /// Throws Error{unavailable}; Error{timeout} where a call takes longer than @p limit: this server is of no use then.
+  void add(const PmixJob& job, std::chrono::milliseconds limit = std::chrono::seconds(10));
   /// What a rank's environment needs for PMIx: NAME=value, of this job's rank @p rank here.
   std::vector<std::string> environment(int rank) const;
 

@@ -45,6 +45,8 @@ enum class Type : std::uint16_t {
   want_report = 24,  ///< the rank's program asks for the job's live report, from now on
   relayed = 25,      ///< relayed_frame.h: a guard's frame, between hvdrun and its host's daemon, both ways
   console = 26,      ///< ConsoleOutput (console.h), then bytes: of the debugger that hvdrun attach has opened
+  // PMIx server → its host daemon
+  pmix_environment = 27,  ///< i32 rank, then "NAME=value" and a NUL each
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it

@@ -73,6 +73,7 @@ def pick(hosts: Cluster, launcher: str, victim: str, choice: random.Random) -> i
     """A process of that kind, on either host."""
     pattern = re.compile(PATTERNS[launcher][victim])
     found = sorted(pid for host in hosts.names for pid, line in hosts.processes(host).items() if pattern.match(line))
+    found = [pid for pid in found if name_of(pid) != "hvdrank-pmix"]  # MPI's server: no job without MPI needs it
     if victim in ("guard", ABOVE_GUARDS[launcher]):
         guards = [pid for pid in found if any(pid in children(other) for other in found)]
         found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
@@ -80,6 +81,14 @@ def pick(hosts: Cluster, launcher: str, victim: str, choice: random.Random) -> i
     if victim in ("shell", "rank"):
         found = [pid for pid in found if (above := parent(pid)) is not None and above not in found]
     return choice.choice(found) if found else None
+
+
+def name_of(pid: int) -> str:
+    """As the process calls itself; "" once it has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def parent(pid: int) -> int | None:

@@ -25,15 +25,13 @@
 #include "base/file.h"
 #include "base/leftovers.h"
 #include "base/text.h"
-#include "pmix/gate.h"
-#include "pmix/library_paths.h"
-#include "pmix/server.h"
 #include "rank/guard/descendants.h"
 #include "rank/guard/guard.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/time_limits.h"
 #include "rank/host/guard_relay.h"
 #include "rank/host/meeting_desk.h"
+#include "rank/host/pmix_process.h"
 #include "rank/streams/outbox.h"
 #include "wire/daemon_manifest.h"
 #include "wire/hello.h"
@@ -46,6 +44,8 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 using wire::PmixMessage;
 using wire::Type;
+
+constexpr auto longest_pmix_start = std::chrono::seconds(20);  ///< it takes 5 ms on an idle machine
 
 struct GuardProcess {
   int rank = -1;
@@ -74,37 +74,34 @@ class HostDaemon {
     become_subreaper();
     forget_outer_launcher();
     say_hello(ranks.front());
+    if (!elastic) start_pmix(mpi_folder, ranks.front());  // most of a start's time: it begins first
     for (const int rank : ranks) start_guard(rank);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     for (const std::string& address : call.addresses)
       candidates_.push_back(wire::connect({address, call.server_key}, call.client));
-    // hvdrun answers while libpmix, most of a start's time, is loaded.
     connect();
     if (connection_) outbox_.flush(*connection_);
-    if (!elastic) try {
-        server_ =
-            std::make_unique<pmix::Server>(pmix::open_library(pmix::library_paths(mpi_folder)), folder(), call.host);
-      } catch (const Error& e) { server_problem_ = text_of(e); }
   }
 
   int run() {
-    if (connection_) take_messages();  // they came while libpmix was loaded
     while (!is_over()) {
       wait();
       take_signals();
       reap();
       if (!connection_) connect();
-      if (server_) take_events();
+      take_pmix_frames();
       for (std::string& message : desk_.turn()) outbox_.add(Type::meeting, std::move(message));
       exchange();
       if (kill_at_ && Clock::now() > *kill_at_) signal_guards(SIGKILL);
     }
+    if (pmix_)
+      for (const wire::Frame& frame : pmix_->last_words()) take_pmix_frame(frame);
+    exchange();
+    pmix_.reset();
     const bool clean = kill_descendants(clean_up_ms);
     // In an elastic job a daemon before this one may have been killed with all of its ranks: nobody has looked since.
     if (elastic_) remove_files_of_gone_ranks();
     if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
-    // libpmix's threads end with the process, which they take 2 ms to do by themselves.  It has no files of its own.
-    static_cast<void>(server_.release());
     if (!connection_) return static_cast<int>(Code::unavailable);
     return clean ? 0 : 1;
   }
@@ -179,7 +176,8 @@ class HostDaemon {
   void reap() {
     int status = 0;
     bool killed = false;
-    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
+    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pmix_ && pmix_->pid() == pid) pmix_->set_ended(status);
       for (GuardProcess& g : guards_)
         if (g.pid == pid) {
           g.pid = 0;
@@ -188,6 +186,7 @@ class HostDaemon {
           killed |= WIFSIGNALED(status);
           if (status != 0) tell_of_end(g.rank, status);
         }
+    }
     guard_was_killed_ |= killed;
     if (killed || guard_was_killed_) kill_orphans();
   }
@@ -203,6 +202,7 @@ class HostDaemon {
     std::vector<pid_t> spared;
     for (const GuardProcess& g : guards_)
       if (g.pid != 0) spared.push_back(g.pid);
+    if (pmix_) spared.push_back(pmix_->pid());
     kill_descendants_but(spared);
   }
 
@@ -213,11 +213,12 @@ class HostDaemon {
     if (connection_ && !relay_.is_full()) fds.push_back({connection_->fd(), POLLIN, 0});
     if (!outbox_.is_full()) fds.push_back({relay_.fd(), POLLIN, 0});
     for (const auto& candidate : candidates_) fds.push_back({candidate->fd(), POLLIN, 0});
-    if (server_) fds.push_back({server_->fd(), POLLIN, 0});
+    if (pmix_ && !outbox_.is_full()) fds.push_back({pmix_->fd(), POLLIN, 0});
     desk_.add_to(fds);
     int patience = -1;
     if (!outbox_.empty()) patience = 20;  // as it is until hvdrun is reached
     if (kill_at_ || guard_was_killed_) patience = 20;
+    if (pmix_due_ && patience < 0) patience = 1000;
     ::poll(fds.data(), fds.size(), patience);
     if ((fds[1].revents & (POLLERR | POLLHUP)) != 0) {
       cut_off_ = true;
@@ -295,35 +296,37 @@ class HostDaemon {
       if (type == Type::start_rank && manifest_) start_later(frame->body);
       if (type == Type::release) released_ = true;
       if (type == Type::meeting) desk_.hand_out(frame->body);
-      if (type == Type::pmix && server_) take_pmix(wire::decode_pmix_message(frame->body));
+      if (type == Type::pmix && pmix_) pmix_->send(Type::pmix, std::move(frame->body));
     }
   }
 
   void start_ranks(const std::string& body) {
     manifest_ = wire::daemon_manifest_from_json(body);
-    if (server_) try {
-        server_->add(pmix_job());
-      } catch (const Error& e) {
-        server_.reset();
-        server_problem_ = text_of(e);
-      }
-    if (!server_ && !elastic_)
-      outbox_.add(Type::pmix,
-                  encode(PmixMessage{
-                      .kind = PmixMessage::Kind::broken, .rank = guards_.front().rank, .data = server_problem_}));
-    for (std::size_t i = 0; i < guards_.size(); ++i) give_environment(guards_[i], static_cast<int>(i));
+    if (pmix_) {
+      pmix_->send(Type::daemon_manifest, body);
+      pmix_due_ = Clock::now() + longest_pmix_start;
+      return;
+    }
+    if (!elastic_) tell_of_no_pmix();
+    give_environments({});
   }
 
-  void give_environment(GuardProcess& g, int local_rank) {
+  /// To the guards that have none yet.  @param pmix  lines of libpmix's, or nothing
+  void give_environments(std::optional<std::string> pmix, std::optional<int> only_rank = {}) {
+    for (std::size_t i = 0; i < guards_.size(); ++i)
+      if (guards_[i].environment && only_rank.value_or(guards_[i].rank) == guards_[i].rank)
+        give_environment(guards_[i], static_cast<int>(i), pmix);
+  }
+
+  void give_environment(GuardProcess& g, int local_rank, const std::optional<std::string>& pmix = {}) {
     std::vector<std::string> lines;
     if (!elastic_) lines = rank_variables(local_rank, g.rank);
-    if (server_)
-      for (std::string& line : server_->environment(g.rank)) lines.push_back(std::move(line));
-    else  // Open MPI 5 would make each process a world of its own: MPI_Init fails with these words instead
+    if (!pmix)  // Open MPI 5 would make each process a world of its own: MPI_Init fails with these words instead
       lines.emplace_back(elastic_ ? "OMPI_MCA_pml=an_elastic_job_has_no_MPI"
                                   : "OMPI_MCA_pml=hvdrun_has_no_PMIx_server");
     std::string text;
     for (const std::string& line : lines) text += line + '\0';
+    text += pmix.value_or("");
     if (g.pid != 0) write_all(g.environment.get(), text);
     g.environment.reset();  // its end is the end of the text
   }
@@ -343,76 +346,61 @@ class HostDaemon {
     return lines;
   }
 
-  pmix::PmixJob pmix_job() const {
-    pmix::PmixJob job;
-    job.name = manifest_->pmix_namespace;
-    for (const auto& host : manifest_->hosts) job.hosts.push_back({host.name, host.ranks});
-    const auto is_ours = [this](const auto& host) { return host.ranks[0] == guards_.front().rank; };
-    const auto here = std::find_if(manifest_->hosts.begin(), manifest_->hosts.end(), is_ours);
-    if (here == manifest_->hosts.end()) throw Error(Code::internal, "daemon manifest", "does not name this host");
-    job.host = static_cast<int>(here - manifest_->hosts.begin());
-    job.folder = folder();
-    job.oversubscribed = manifest_->oversubscribed;
-    job.programs = manifest_->programs;
-    return job;
-  }
-
   static std::string folder() {
     const char* const temporary = environment_value("TMPDIR");
     return temporary && *temporary == '/' ? temporary : "/tmp";
   }
 
-  static std::string text_of(const Error& e) { return std::string(e.what()) + (e.hint.empty() ? "" : "\n" + e.hint); }
-
   // ---- PMIx ----
-  void take_events() {
-    using Kind = pmix::Event::Kind;
-    while (auto event = server_->next()) {
-      PmixMessage m{.failed = event->failed, .rank = event->rank, .status = event->status, .token = event->token};
-      m.ranks.assign(event->ranks.begin(), event->ranks.end());
-      m.data = std::move(event->data);
-      switch (event->kind) {
-        case Kind::connected:
-          if (++connected_ == guards_.size()) pmix::shut_listeners();
-          continue;
-        case Kind::fence:
-          if (is_only_host()) {
-            server_->finish_fence(event->token, std::move(m.data));
-            continue;
-          }
-          m.kind = PmixMessage::Kind::fence;
-          break;
-        case Kind::request:
-          m.kind = PmixMessage::Kind::request;
-          break;
-        case Kind::published:
-          m.kind = PmixMessage::Kind::published;
-          break;
-        case Kind::abort:
-          m.kind = PmixMessage::Kind::abort;
-          break;
-        case Kind::spawn:
-          m.kind = PmixMessage::Kind::spawn;
-          break;
-      }
-      outbox_.add(Type::pmix, encode(m));
-    }
+  void start_pmix(const std::string& mpi_folder, int first_rank) {
+    try {
+      pmix_ = std::make_unique<PmixProcess>(
+          PmixStart{.mpi_folder = mpi_folder, .folder = folder(), .host = call_.host, .first_rank = first_rank});
+    } catch (const Error& e) { pmix_problem_ = e.what(); }
   }
 
-  void take_pmix(PmixMessage m) {
-    switch (m.kind) {
-      case PmixMessage::Kind::fence_data:
-        return server_->finish_fence(m.token, std::move(m.data), m.failed);
-      case PmixMessage::Kind::answer:
-        return server_->answer(m.token, std::move(m.data), m.failed);
-      case PmixMessage::Kind::ask:
-        return server_->ask(m.rank, m.token);
-      default:
-        return;
+  void take_pmix_frames() {
+    if (!pmix_) return;
+    while (const auto frame = pmix_->receive()) {
+      take_pmix_frame(*frame);
+      if (outbox_.is_full()) return;
     }
+    const bool is_late = pmix_due_ && Clock::now() > *pmix_due_;
+    if (const auto end = pmix_->end(); end || is_late)
+      lose_pmix(end ? "its server " + *end : "its server does not answer");
   }
 
-  bool is_only_host() const { return manifest_->hosts.size() == 1; }
+  void take_pmix_frame(const wire::Frame& frame) {
+    const auto type = static_cast<Type>(frame.type);
+    std::int32_t rank = -1;
+    if (type == Type::pmix_environment && frame.body.size() >= sizeof rank) {
+      std::memcpy(&rank, frame.body.data(), sizeof rank);
+      give_environments(frame.body.substr(sizeof rank), rank);
+      if (std::none_of(guards_.begin(), guards_.end(), [](const GuardProcess& g) { return bool(g.environment); }))
+        pmix_due_.reset();
+    }
+    if (type != Type::pmix) return;
+    if (const auto m = wire::decode_pmix_message(frame.body); m.kind == PmixMessage::Kind::broken)
+      pmix_problem_ = m.data;
+    else
+      outbox_.add(frame);
+  }
+
+  /// Ranks that have not started do so without it.
+  void lose_pmix(const std::string& how) {
+    if (pmix_problem_.empty()) pmix_problem_ = "libpmix: " + how;
+    pmix_.reset();
+    pmix_due_.reset();
+    if (!manifest_) return;  // it is told with the manifest
+    tell_of_no_pmix();
+    give_environments({});
+  }
+
+  void tell_of_no_pmix() {
+    outbox_.add(
+        Type::pmix,
+        encode(PmixMessage{.kind = PmixMessage::Kind::broken, .rank = guards_.front().rank, .data = pmix_problem_}));
+  }
 
   const LaunchContext& call_;
   const bool elastic_;
@@ -428,9 +416,9 @@ class HostDaemon {
   std::unique_ptr<wire::Connection> connection_;
   Outbox outbox_;
   std::optional<wire::DaemonManifest> manifest_;
-  std::unique_ptr<pmix::Server> server_;  ///< null: it does not start
-  std::string server_problem_;            ///< why
-  std::size_t connected_ = 0;             ///< ranks that PMIx knows
+  std::unique_ptr<PmixProcess> pmix_;          ///< null: it has ended, or the job is elastic
+  std::string pmix_problem_;                   ///< why it has ended
+  std::optional<Clock::time_point> pmix_due_;  ///< set: ranks wait for its part of their environment
   bool guard_was_killed_ = false;
   bool cut_off_ = false;
   std::optional<Clock::time_point> kill_at_;

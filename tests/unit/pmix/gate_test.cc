@@ -53,6 +53,25 @@ TEST_CASE("gate: the kernel names the socket at the other end") {
   CHECK(pmix::peer_inode(one.get()) == 0);  // no TCP
 }
 
+TEST_CASE("gate: another user's socket, and one that is closed, are nobody's, and the table is not read for it") {
+  Pair own;
+  if (!pmix::peer_inode_by_diag(own.server.get())) {
+    MESSAGE("this kernel has no sock_diag");
+    return;
+  }
+  own.client.reset();
+  CHECK(pmix::peer_inode(own.server.get()) == 0);
+  if (::geteuid() != 0) {
+    MESSAGE("a socket of another user needs root");
+    return;
+  }
+  REQUIRE(::seteuid(12345) == 0);
+  const Pair foreign;
+  REQUIRE(::seteuid(0) == 0);
+  CHECK(pmix::peer_inode_by_diag(foreign.server.get()) == std::optional<std::uint64_t>(0));
+  CHECK(pmix::peer_inode(foreign.server.get()) == 0);
+}
+
 TEST_CASE("gate: a socket is a descendant's where a process below has it, and only then") {
   const Pair pair;
   const std::uint64_t inode = inode_of(pair.client.get());
