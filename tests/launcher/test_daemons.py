@@ -124,6 +124,75 @@ def test_who_starts_the_ranks_is_told() -> None:
     assert "hvdrun: started the host daemon (the default): " in told
 
 
+def test_mpirun_inside_a_rank(programs: dict[str, str]) -> None:
+    """Open MPI 4's refuses, and hvdrun says what to do; that helps, whichever mpirun it is."""
+    for path, program in programs.items():
+        call = f"{path} --allow-run-as-root --oversubscribe -np 2 {program}"
+        if path.startswith("/usr/bin/"):
+            done = hvdrun.run(*OURS, "-np", "1", "--mpirun", path, "--", "sh", "-c", call)
+            assert done.returncode == 1
+            assert "mpirun does not support recursive calls" in done.stderr
+            advice = "env -u OMPI_UNIVERSE_SIZE -u OMPI_MCA_ess mpirun"
+            assert advice in done.stderr, done.stderr
+            call = advice.replace("mpirun", call)
+        done = hvdrun.run(*OURS, "-np", "1", "--mpirun", path, "--", "sh", "-c", call)
+        assert (done.returncode, done.stdout.count("of 2 sum 2")) == (0, 2), done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="running as another user needs root")
+def test_a_user_without_passwd_entry_and_home() -> None:
+    """As containers start programs under random numbers: libpmix crashes where it finds no home."""
+    program = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups", "env", "-u", "HOME", hvdrun.program()]
+    command = [*program, "-np", "2", "--", "sh", "-c", 'echo ${PMIX_RANK:+MPI is there}; test -z "$HOME"']
+    env = hvdrun.environment(XDG_STATE_HOME="/nowhere")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("MPI is there") == 2
+
+
+CRASHES = {
+    "when it is loaded": "__attribute__((constructor)) static void crash(void) { raise(SIGSEGV); }",
+    "when the job is told": "int PMIx_server_register_nspace(void) { raise(SIGSEGV); return 0; }",
+}
+
+
+@pytest.mark.parametrize("when", CRASHES)
+def test_libpmix_crashes(when: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Only MPI is lost: ranks without it run, and those with it end and say why."""
+    functions = ["init", "finalize", "deregister_nspace", "setup_local_support", "register_client", "setup_fork"]
+    others = ["server_dmodex_request", "generate_regex", "generate_ppn"]
+    source = ["#include <signal.h>", CRASHES[when]]
+    source += [f"int PMIx_{f}(void) {{ return 0; }}" for f in [*("server_" + f for f in functions), *others]]
+    source += ['const char *PMIx_Error_string(int n) { return "bad"; }', 'const char *PMIx_Get_version(void) { return "4"; }']
+    if "register_nspace" not in source[1]:
+        source.append("int PMIx_server_register_nspace(void) { return 0; }")
+    (tmp_path / "fake.c").write_text("\n".join(source))
+    subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "fake.c", "-o", tmp_path / "libpmix.so.2"], check=True, timeout=60)
+    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    where = ["-np", "2", "--mpirun", "/usr/bin/mpirun"]
+    done = hvdrun.run(*OURS, *where, "--", "sh", "-c", "echo up $HVD_RANK", env=env)
+    assert (done.returncode, sorted(done.stdout.split("\n"))) == (0, ["", "[0 localhost] up 0", "[1 localhost] up 1"])
+    assert done.stderr == ""
+    if program := programs.get("/usr/bin/mpirun"):
+        done = hvdrun.run(*OURS, *where, "--", "env", "-u", "LD_LIBRARY_PATH", program, env=env)
+        assert done.returncode != 0
+        assert "has no PMIx server, so its ranks cannot use MPI: libpmix: its server was killed by signal 11" in done.stderr
+
+
+def test_the_pmix_server_is_killed(tmp_path: pathlib.Path) -> None:
+    """A job without MPI does not notice, and leaves nothing."""
+    wait = f"echo up; while [ ! -e {tmp_path}/over ]; do sleep 0.02; done"
+    with running("--", "sh", "-c", wait) as job:
+        daemon = hvdrun.children(job.pid)[0]
+        named = {pathlib.Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in hvdrun.children(daemon)}
+        os.kill(named["hvdrank-pmix"], signal.SIGKILL)
+        hvdrun.wait_until(lambda: hvdrun.state(named["hvdrank-pmix"]) == "", "its end")
+        (tmp_path / "over").touch()
+        assert job.wait(60) == 0
+        assert job.stderr is not None
+        assert hvdrun.said(job.stderr.read()) == ""
+
+
 def test_without_libpmix(tmp_path: pathlib.Path, programs: dict[str, str]) -> None:
     """Ranks that need no MPI run; those that call MPI end, and hvdrun says what to install."""
     (tmp_path / "libpmix.so.2").touch()  # which the loader finds first

@@ -60,6 +60,11 @@ std::vector<std::string> local_mounts(const std::string& mounts) {
   return found;
 }
 
+std::string mpirun_in_a_rank(const std::string& words) {
+  if (words.find("mpirun does not support recursive calls") == std::string::npos) return {};
+  return "inside a rank Open MPI 4's mpirun needs: env -u OMPI_UNIVERSE_SIZE -u OMPI_MCA_ess mpirun …";
+}
+
 std::string full_folders(const std::string& cwd, const std::string& temporary) {
   std::vector<std::string> folders = {temporary, cwd, "/dev/shm"};
   for (std::string& folder : local_mounts(whole_text("/proc/self/mounts"))) folders.push_back(std::move(folder));

@@ -18,6 +18,9 @@ std::string thrown_exception(const std::vector<std::string>& tail);
 /// The limit (ulimit) of which this signal tells that it was reached; this process has the same limits.  Empty: none.
 std::string reached_limit(const wire::DeathRecord& r);
 
+/// What to do where Open MPI 4's mpirun, called by the rank, says in @p words that it refuses; else empty.
+std::string mpirun_in_a_rank(const std::string& words);
+
 /// Folders of the mounted file systems in @p mounts (/proc/self/mounts) that lie on this host and can be written.  A
 /// network's file system is left out: looking at a dead server takes for ever.  Pure.
 std::vector<std::string> local_mounts(const std::string& mounts);

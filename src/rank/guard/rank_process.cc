@@ -289,6 +289,7 @@ void RankProcess::add_last_words(wire::DeathRecord* r) const {
     if (!r->hint.empty()) return;
     const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
     if (tells_full_disk(words)) r->hint = full_folders(cwd_, temporary_folder_);
+    if (r->hint.empty()) r->hint = mpirun_in_a_rank(join(r->tail, "\n"));
     if (r->hint.empty()) r->hint = killed_workers(memory_);
     if (r->hint.empty()) r->hint = hint_for(words, address_limit_bytes());
   }

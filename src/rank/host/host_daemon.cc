@@ -341,7 +341,7 @@ class HostDaemon {
                                    "OMPI_COMM_WORLD_LOCAL_RANK=" + std::to_string(local_rank),
                                    "OMPI_COMM_WORLD_NODE_RANK=" + std::to_string(local_rank),
                                    // Without these two, 4.1 makes each process a world of its own, in silence.
-                                   "OMPI_MCA_schizo=ompi", "OMPI_MCA_ess=pmi"};
+                                   "OMPI_MCA_schizo=ompi", "OMPI_MCA_ess=^singleton"};
     if (manifest_->oversubscribed) lines.emplace_back("OMPI_MCA_mpi_oversubscribe=1");
     return lines;
   }
