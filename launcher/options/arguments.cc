@@ -23,13 +23,16 @@ int values_of(const Option& row) {
   return row.type == ValueType::flag || row.type == ValueType::negatable ? 0 : row.type == ValueType::pair ? 2 : 1;
 }
 
-/// "-p2222" or "-np4": the option and the rest of the word; null when it is none of these.
+bool begins_number(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+'; }
+
+/// "-p2222" or "-np4": the option and the rest of the word; null when it is none of these.  MPICH's "-ppn" is no port.
 const Option* find_attached(const std::string& word, std::string* rest) {
   if (word.size() < 3 || word[1] == '-') return nullptr;
   for (const std::size_t length : {std::size_t{3}, std::size_t{2}}) {
     if (word.size() <= length) continue;
     const Option* row = find_spelling(word.substr(0, length));
     if (!row || values_of(*row) != 1) continue;
+    if (row->type == ValueType::integer && !begins_number(word[length])) continue;
     *rest = word.substr(length);
     return row;
   }

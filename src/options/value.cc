@@ -34,6 +34,12 @@ void check_range(const Option& row, const std::string& where, const std::string&
   if (row.most && !(n <= *row.most)) reject(where, value, "possible; the most is " + short_number(*row.most * unit));
 }
 
+/// "-12": digits, however many.
+bool is_whole(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 std::string choice(const Option& row, const std::string& where, const std::string& value) {
   if (row.choices.empty() || value.empty()) return value;
   const std::vector<std::string> choices = split(row.choices, ',');
@@ -55,9 +61,12 @@ std::string checked(const Option& row, std::string value, const std::string& whe
       return *b != inverted ? "1" : "0";
     }
     case ValueType::integer: {
+      if (!is_whole(value)) reject(where, value, "a whole number");
+      const bool is_negative = value[0] == '-';
       const auto n = to_integer(value);
-      if (!n || *n > INT_MAX || *n < INT_MIN) reject(where, value, "a whole number");
-      check_range(row, where, value, static_cast<double>(*n), 1);
+      check_range(row, where, value, n ? static_cast<double>(*n) : is_negative ? -HUGE_VAL : HUGE_VAL, 1);
+      if (!n || *n > INT_MAX || *n < INT_MIN)
+        throw Error(Code::usage, where, formatted("'{}' is too {}", value, is_negative ? "small" : "large"));
       return value;
     }
     case ValueType::number: {

@@ -93,6 +93,8 @@ MISTAKES = [
     (["-np", "0", "true"], 2, "hvdrun: -np: there must be at least 1 rank, not 0"),
     (["-np", "-1", "true"], 2, "hvdrun: -np: there must be at least 1 rank, not -1"),
     (["-np", "two", "true"], 2, "hvdrun: -np: 'two' is not a whole number"),
+    (["-np", "99999999999", "true"], 2, "hvdrun: -np: '99999999999' is too large\n"),
+    (["-np", "4", "-ppn", "2", "true"], 2, "hvdrun: -ppn: no such option\n        did you mean -H host:2, which places 2"),
     (["-np", "3", "-H", "localhost:2", "true"], 2, "hvdrun: -np: 3 ranks asked for, but -H has only 2 slots"),
     (["-np", "3", "--hostfile", "hosts", "true"], 2, "hvdrun: hosts:3:13: slots must be > 0\n        write host:slots"),
     (["-np", "3", "--hostfile", "nowhere", "true"], 2, "hvdrun: nowhere: No such file or directory"),

@@ -109,6 +109,14 @@ TEST_CASE("options: the environment's units are the variable's") {
 TEST_CASE("options: mistakes are named with the way out") {
   CHECK(error_for({"--hostfil", "x"}) == "--hostfil: no such option (did you mean --hostfile?)");
   CHECK(error_for({"-np", "two"}) == "-np: 'two' is not a whole number");
+  CHECK(error_for({"-np", "99999999999"}) == "-np: '99999999999' is too large");
+  CHECK(error_for({"-np", "99999999999999999999999"}) == "-np: '99999999999999999999999' is too large");
+  CHECK(error_for({"-np", "-"}) == "-np: '-' is not a whole number");
+  CHECK(error_for({"-p", "99999999999"}) == "--ssh-port: '99999999999' is not possible; the most is 65535");
+  for (const char* theirs : {"-ppn", "-perhost", "-npernode", "-N"})
+    CHECK(error_for({theirs, "2", "true"}) ==
+          std::string(theirs) + ": no such option (did you mean -H host:2, which places 2 ranks on that host?)");
+  CHECK(error_for({"-nproc", "2"}).starts_with("-nproc: no such option"));
   CHECK(error_for({"-np"}) == "-np: needs a value (-np N)");
   CHECK(error_for({"--verbose=1"}) == "--verbose: takes no value");
   CHECK(error_for({"--grace", "-1"}) == "--grace: '-1' is not possible; the least is 0");
