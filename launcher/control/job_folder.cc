@@ -48,7 +48,8 @@ JobFolder::JobFolder() {
     } catch (const Error& e) { why = e.what(); }
   }
   throw Error(Code::unavailable, "", "no folder for the job can be made: " + why,
-              "set TMPDIR to a folder that can be written and has room");
+              why.ends_with(errno_text(EFBIG)) ? "raise the limit on the size of files: ulimit -f unlimited"
+                                               : "set TMPDIR to a folder that can be written and has room");
 }
 
 std::vector<LivingFolder> folders_of_jobs() {

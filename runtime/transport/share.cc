@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/maker.h"
 #include "base/random.h"
 #include "transport/limit.h"
@@ -33,7 +34,9 @@ std::string random_name() {
 }
 
 Error no_memory(const std::string& why) {
-  return Error(Code::unavailable, "/dev/shm", why, "give the container more: docker run --shm-size=1g");
+  return Error(Code::unavailable, "/dev/shm", why,
+               why.ends_with(errno_text(EFBIG)) ? "raise the limit on the size of files: ulimit -f unlimited"
+                                                : "give the container more: docker run --shm-size=1g");
 }
 
 }  // namespace
@@ -73,7 +76,7 @@ void Sharing::begin() {
 void Sharing::create() {
   std::string path, why;
   if (const int failed = create_in_shm()) {
-    why = std::string("cannot reserve ") + std::to_string((bytes_ >> 20) + 1) + " MiB: " + std::strerror(failed);
+    why = std::string("cannot reserve ") + std::to_string((bytes_ >> 20) + 1) + " MiB: " + errno_text(failed);
     path = create_unnamed();
   } else {
     path = "/dev/shm" + name_;

@@ -18,7 +18,10 @@ namespace hvd {
 
 void FdTraits::abandon(type fd) noexcept { ::close(fd); }
 
-std::string errno_text(int number) { return std::generic_category().message(number); }
+std::string errno_text(int number) {
+  const std::string text = std::generic_category().message(number);
+  return number == EFBIG ? text + " (see ulimit -f)" : text;
+}
 
 std::string first_line(const std::string& path) {
   std::ifstream file(path);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 
@@ -44,6 +45,27 @@ def test_a_job_runs_with_a_small_shm(mpirun: str, size: str, tmp_path: pathlib.P
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[0 localhost] left: []\n", done.stderr
+
+
+def limited(blocks: int) -> None:
+    """ulimit -f: in the child, before its exec."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (blocks * 1024, blocks * 1024))
+
+
+def test_a_limit_on_the_size_of_files(tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
+    """It is named, not /dev/shm; a job that needs no such file runs; no guard ends without a word."""
+    done = hvdrun.run("-np", "2", "--", "echo", "fine", preexec_fn=lambda: limited(100))
+    assert (done.returncode, done.stderr, done.stdout.count("fine")) == (0, "", 2)
+    done = hvdrun.run("-np", "1", "--", "true", preexec_fn=lambda: limited(1))
+    assert done.returncode == 4
+    assert "File too large (see ulimit -f)\n        raise the limit on the size of files: ulimit -f" in done.stderr
+    (tmp_path / "train.py").write_text("import hvd.numpy as hvd\nhvd.init()\n")
+    args = ["-np", "2", *hvdrun.python_args(), "train.py"]
+    done = hvdrun.run(*args, cwd=tmp_path, env=with_package, preexec_fn=lambda: limited(4096))
+    assert done.returncode == 1
+    advice = "File too large (see ulimit -f) (raise the limit on the size of files: ulimit -f unlimited)"
+    assert advice in done.stderr, done.stderr
+    assert "shm-size" not in done.stderr
 
 
 def test_what_mpi_says_is_shown(tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:

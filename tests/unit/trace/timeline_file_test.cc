@@ -262,7 +262,7 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
     for (const auto& frame : recording(1000)) file.append(0, body(frame));
     const std::string warning = file.close(milliseconds(5000));
     allow(before.rlim_cur);
-    CHECK(warning.find("File too large: ") != std::string::npos);
+    CHECK(warning.find("File too large (see ulimit -f): ") != std::string::npos);
     CHECK(warning.ends_with(" events did not fit; the others can be read"));
     const std::string text = read_file(path, 1u << 24);
     CHECK(text.size() > room - 2000);
@@ -276,7 +276,7 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
   allow(before.rlim_cur);
   file.write(line);  // there is room again
   file.write_end("end");
-  CHECK(file.warning() == path + ": File too large: 2 events did not fit; the others can be read");
+  CHECK(file.warning() == path + ": File too large (see ulimit -f): 2 events did not fit; the others can be read");
   CHECK(nlohmann::json::parse(read_file(path, 1u << 24)).size() == 4);
   const std::string packed = folder.path + "/t.json.gz";
   trace::TraceFile members(packed, 1u << 30, "");
