@@ -98,11 +98,14 @@ int Supervisor::conclude() {
   JobOutcome outcome;
   for (const RankState& r : session_->ranks())
     if (r.death && !(elastic_ && elastic_->is_excused(r.death->rank))) outcome.use.deaths.push_back(*r.death);
+  // Guards end what is below them before they tell a rank's end.  An elastic job's guards go at once, so most hosts
+  // have none to look over them; after a good run nobody needs to look, and on a busy host the answer may come too
+  // late.
   std::set<std::string> emptied;
-  if (elastic_)  // its guards go as soon as their ranks have ended, so most hosts have none to look over them
-    for (const MappedHost& h : job_.map.hosts) emptied.insert(h.name);
+  for (const MappedHost& h : job_.map.hosts) emptied.insert(h.name);
   for (std::size_t r = 0; r < session_->ranks().size(); ++r)
-    if (const auto& death = session_->ranks()[r].death; !death || death->cause == wire::Cause::vanished)
+    if (const auto& death = session_->ranks()[r].death;
+        !death || death->cause == wire::Cause::vanished || (!elastic_ && death->cause != wire::Cause::finished))
       emptied.erase(job_.map.host_of(static_cast<int>(r)).name);
   cleanup_.finish(job_.map, outcome.use.deaths, started_wall_seconds_, emptied);
   for (const std::string& line : cleanup_lines(cleanup_.hosts())) detail(line.substr(8));

@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "base/leftovers.h"
+#include "base/load.h"
 #include "launcher/process/process_tree.h"
 
 namespace hvd::launcher {
 
 void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds,
                         const std::set<std::string>& emptied) {
-  constexpr int kill_limit_ms = 3000;
+  // A killed process ends when it gets a processor, which takes seconds at loads of 30 and more.
+  const int kill_limit_ms = static_cast<int>(3000 * load_factor());
   const auto finished = std::count_if(deaths.begin(), deaths.end(),
                                       [](const wire::DeathRecord& d) { return d.cause == wire::Cause::finished; });
   HostCleanup here{true, {}};

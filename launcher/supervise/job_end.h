@@ -26,7 +26,8 @@ class JobEnd {
   /// The user asks for the second time: the grace period is cut short.
   void stop_at_once(Time now);
   /// All ranks have ended.  @p cut_off  a host whose daemon cannot end is among them; @p failed  a rank has failed
-  void drain(Time now, bool cut_off, bool failed);
+  /// @param patience  factor for the limits that follow: base/load.h
+  void drain(Time now, bool cut_off, bool failed, double patience = 1);
   void starter_has_ended(Time now) { starter_ended_at_ = now; }
 
   bool starter_ended() const { return starter_ended_at_.has_value(); }
@@ -42,9 +43,12 @@ class JobEnd {
   bool is_over(Time now, int hosts_open) const;
 
  private:
+  std::chrono::milliseconds stretched(std::chrono::milliseconds limit) const;
+
   JobPhase phase_ = JobPhase::starting;
   std::optional<Time> deadline_, starter_ended_at_;
   int signals_sent_ = 0;  ///< to the starter
+  double patience_ = 1;
 };
 
 }  // namespace hvd::launcher

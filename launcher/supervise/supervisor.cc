@@ -12,6 +12,7 @@
 #include "base/format.h"
 #include "base/leftovers.h"
 #include "base/listen_filter.h"
+#include "base/load.h"
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/start_failure.h"
@@ -327,7 +328,7 @@ void Supervisor::drain() {
   const bool failed = std::any_of(ranks.begin(), ranks.end(), [](const RankState& r) {
     return r.death && r.death->cause != wire::Cause::finished;
   });
-  end_.drain(Clock::now(), cut_off, failed);
+  end_.drain(Clock::now(), cut_off, failed, load_factor());
 }
 
 }  // namespace hvd::launcher

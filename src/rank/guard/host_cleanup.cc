@@ -7,12 +7,14 @@
 
 #include "base/format.h"
 #include "base/leftovers.h"
+#include "base/load.h"
 #include "rank/guard/descendants.h"
 
 namespace hvd::rank {
 
 wire::CleanupResult sweep_host(const std::string& job, double since_seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  const auto limit = std::chrono::milliseconds(static_cast<int>(1000 * load_factor()));
+  const auto end = std::chrono::steady_clock::now() + limit;
   KilledProcesses killed;
   std::vector<pid_t> left = strays(job);
   for (; !left.empty() && std::chrono::steady_clock::now() < end; left = strays(job)) {

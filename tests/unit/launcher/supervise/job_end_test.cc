@@ -51,6 +51,13 @@ TEST_CASE("job end: mpirun has less time where it may hang") {
   CHECK(limit(false, false) == 3000ms);
   CHECK(limit(false, true) == 1000ms);
   CHECK(limit(true, true) == 500ms);
+  JobEnd busy;
+  busy.drain(start, false, false, 5);
+  CHECK_FALSE(busy.is_late(start + 14900ms));
+  CHECK(busy.is_late(start + 15s));
+  busy.starter_has_ended(start);
+  CHECK_FALSE(busy.is_over(start + 9900ms, 1));
+  CHECK(busy.is_over(start + 10001ms, 1));
 }
 
 TEST_CASE("job end: over when mpirun has ended and all hosts have told, or could have") {
