@@ -8,13 +8,13 @@ from python.harness import checks_of, tensorflow
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
-def _on(backend: str, module: str):
+def _on(backend: str, module: str, **env: str):
     needs = ("keras", module)
-    return checks_of("keras_training.py", needs=needs, interpreter=tensorflow(), KERAS_BACKEND=backend, **QUIET)
+    return checks_of("keras_training.py", needs=needs, interpreter=tensorflow(), KERAS_BACKEND=backend, **QUIET, **env)
 
 
 test_on_tensorflow = _on("tensorflow", "tensorflow")
-test_on_torch = _on("torch", "torch")
+test_on_torch = _on("torch", "torch", TF_USE_LEGACY_KERAS="1")  # which is TensorFlow's matter alone
 test_on_jax = _on("jax", "jax")
 
 # tensorflow_estimator: what TensorFlow needed as long as its Keras was 2

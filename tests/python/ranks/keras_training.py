@@ -342,6 +342,12 @@ def check_loss_scaling_in_fit_and_from_config():
 def check_errors():
     optimizer_refused_by(lambda **given: hvd.DistributedOptimizer(keras.optimizers.SGD(), **given))
     try:
+        hvd.callbacks.MetricAverageCallback()._implements_train_batch_hooks()  # as Keras 2's fit() begins
+    except TypeError as error:
+        assert "this model is one of Keras 2: set TF_USE_LEGACY_KERAS=1" in str(error), error
+    else:
+        raise AssertionError("a callback of Keras 3 went into Keras 2")
+    try:
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD()))
     except ValueError:
         return
