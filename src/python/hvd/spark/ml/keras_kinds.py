@@ -44,9 +44,11 @@ def build(optimizer: Any, variables: Any) -> None:
 
 
 def variables_of(optimizer: Any) -> list[Any]:
-    """Those that it has by now."""
+    """Those that it has by now, its learning rate among them where that is a variable: Keras 2 keeps it beside the others."""
     found = optimizer.variables
-    return list(found() if callable(found) else found)
+    found = list(found() if callable(found) else found)
+    rate = optimizer.learning_rate
+    return found if not hasattr(rate, "assign") or any(v is rate for v in found) else [*found, rate]
 
 
 def schedule_of(optimizer: Any, package: Any) -> Any:
