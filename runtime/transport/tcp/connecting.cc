@@ -4,7 +4,10 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
+
+#include "memory/futex.h"
 
 namespace hvd::transport::tcp {
 namespace {
@@ -27,12 +30,14 @@ void set_options(int fd) {
 }  // namespace
 
 Connecting::Connecting(SocketCalls& calls, const KeyContext* context, const Caller& caller,
-                       std::vector<CallAddress> addresses, std::int64_t now_ns)
+                       std::vector<CallAddress> addresses, std::int64_t now_ns, std::int64_t handshake_ns)
     : calls_(calls),
       context_(context),
       calls_peer_(true),
       caller_(caller),
       addresses_(std::move(addresses)),
+      handshake_ns_(handshake_ns),
+      reached_(addresses_.size()),
       at_(addresses_.size() - 1) {
   next(now_ns);
 }
@@ -40,7 +45,6 @@ Connecting::Connecting(SocketCalls& calls, const KeyContext* context, const Call
 Connecting::Connecting(SocketCalls& calls, const KeyContext* context, Fd fd)
     : calls_(calls), context_(context), calls_peer_(false), fd_(std::move(fd)) {
   if (!is_local()) set_options(fd_.get());
-  handshake_ = new_handshake();
 }
 
 std::unique_ptr<Handshake> Connecting::new_handshake() const {
@@ -50,11 +54,12 @@ std::unique_ptr<Handshake> Connecting::new_handshake() const {
 
 void Connecting::next(std::int64_t now_ns) {
   at_ = (at_ + 1) % addresses_.size();
+  rounds_ += at_ == 0 ? 1 : 0;
   handshake_.reset();
   out_.clear();
   refused_ = false;
   connecting_ = true;
-  slow_ns_ = now_ns + one_address_ns;
+  slow_ns_ = now_ns + rounds_ * one_address_ns;
   const CallAddress& to = addresses_[at_];
   fd_ = Fd(calls_.socket(to.at.ss_family));
   if (!fd_) {
@@ -80,6 +85,18 @@ Connecting::State Connecting::fail(const std::string& why) {
   return State::failed;
 }
 
+/// The address is not the peer's.
+Connecting::State Connecting::fail_elsewhere(const std::string& why) {
+  if (calls_peer_) reached_[at_] = false;
+  return fail(why);
+}
+
+std::string Connecting::what_is_slow() const {
+  return addresses_[at_].text + (connecting_ ? ": no answer" : ": it accepts calls and says nothing");
+}
+
+bool Connecting::reached() const { return std::find(reached_.begin(), reached_.end(), true) != reached_.end(); }
+
 Connecting::State Connecting::step() {
   if (refused_) return fail(why_);
   if (connecting_) {
@@ -88,15 +105,19 @@ Connecting::State Connecting::step() {
     socklen_t bytes = sizeof peer;
     if (::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return State::under_way;
     connecting_ = false;
+    reached_[at_] = true;
+    slow_ns_ = memory::now_ns() + rounds_ * handshake_ns_;
     handshake_ = new_handshake();
   }
   if (answered_ == Welcome::none) {
     const int ended = receive();
-    if (ended == EPROTO) return fail("it does not know the job's key");
+    if (ended == EPROTO) return fail_elsewhere("it does not know the job's key");
     if (ended != 0 && !(calls_peer_ && handshake_->welcome() != Welcome::none))
       return fail(ended < 0 ? "it closed the connection" : errno_text(ended));
   }
+  if (!handshake_) return State::under_way;
   out_ += handshake_->give();
+  begun_ |= !calls_peer_ && !out_.empty();
   if (!send()) return fail("it closed the connection");
   if (calls_peer_) switch (handshake_->welcome()) {
       case Welcome::none:
@@ -106,7 +127,7 @@ Connecting::State Connecting::step() {
       case Welcome::duplicate:
         return State::duplicate;
       case Welcome::stranger:
-        return fail("another process listens there");
+        return fail_elsewhere("another process listens there");
       case Welcome::otherwise:
         return fail("one end encrypts tensors, the other does not (HVD_ENCRYPT_TENSORS)");
     }
@@ -134,7 +155,7 @@ int Connecting::receive() {
   char data[4096];
   for (;;) {
     // Once the other end may send frames they must not be taken for TLS.
-    if (calls_peer_ ? handshake_->welcome() != Welcome::none : handshake_->introduced()) return 0;
+    if (handshake_ && (calls_peer_ ? handshake_->welcome() != Welcome::none : handshake_->introduced())) return 0;
     const iovec part{data, sizeof data};
     const ssize_t got = calls_.receive(fd_.get(), &part, 1);
     if (got == 0) return -1;
@@ -142,6 +163,7 @@ int Connecting::receive() {
       if (errno == EINTR) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
     }
+    if (!handshake_) handshake_ = new_handshake();
     if (!handshake_->take(data, static_cast<std::size_t>(got))) return EPROTO;
   }
 }

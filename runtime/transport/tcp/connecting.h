@@ -19,9 +19,11 @@ inline constexpr int given_up_ms = 15'000;
 /// Called or calling.  Nothing blocks.
 class Connecting {
  public:
-  /// Calls the peer at one address after the other.  @p context: null where all are unix sockets.
+  /// Calls the peer at one address after the other.  @p context: null where all are unix sockets.  @p handshake_ns: an
+  /// address that accepts the call and does not prove the key within it is given up for the next one.  All addresses
+  /// get more time in each round.
   Connecting(SocketCalls& calls, const KeyContext* context, const Caller& caller, std::vector<CallAddress> addresses,
-             std::int64_t now_ns);
+             std::int64_t now_ns, std::int64_t handshake_ns);
   /// Somebody has called.  @p context: null on a unix socket, whose other end has been looked at.
   Connecting(SocketCalls& calls, const KeyContext* context, Fd fd);
 
@@ -37,8 +39,17 @@ class Connecting {
   void answer(Welcome welcome) { handshake_->answer(answered_ = welcome); }
   /// Calling: goes on to the next address, or to the first again.  The descriptor is another one then.
   void next(std::int64_t now_ns);
-  /// Calling: the address has not answered in time.
-  bool too_slow(std::int64_t now_ns) const { return connecting_ && now_ns > slow_ns_; }
+  /// Calling: the address has not answered in time, or has not proved the key.  A peer that has proved it may know by
+  /// now who calls: its answer is waited for.  So is that of a unix socket.
+  bool too_slow(std::int64_t now_ns) const {
+    return now_ns > slow_ns_ && (connecting_ || !(is_local() || handshake_->proved()));
+  }
+  /// What is missing then, with the address.
+  std::string what_is_slow() const;
+  /// Calling: some address has accepted a call, and has not turned out to be somebody else's.
+  bool reached() const;
+  /// Called: the other end has begun to prove the key.  Who is silent or talks nonsense never gets so far.
+  bool has_begun() const { return begun_; }
 
   int fd() const { return fd_.get(); }
   std::uint32_t events() const;
@@ -55,6 +66,7 @@ class Connecting {
 
  private:
   State fail(const std::string& why);
+  State fail_elsewhere(const std::string& why);
   bool send();
   /// 0, an errno, or -1 where the other end has closed the connection.
   int receive();
@@ -66,12 +78,16 @@ class Connecting {
   const bool calls_peer_;
   const Caller caller_{};
   const std::vector<CallAddress> addresses_;
+  const std::int64_t handshake_ns_ = 0;
+  std::vector<bool> reached_;  ///< by address
   std::size_t at_ = 0;
+  int rounds_ = 0;  ///< through all addresses
+  bool begun_ = false;
   Fd fd_;
   bool connecting_ = false, refused_ = false;
   Welcome answered_ = Welcome::none;
-  std::int64_t slow_ns_ = 0;
-  std::unique_ptr<Handshake> handshake_;
+  std::int64_t slow_ns_ = 0;              ///< the address has until then
+  std::unique_ptr<Handshake> handshake_;  ///< null before the connection stands, or before a caller says something
   std::string out_, why_;
 };
 

@@ -1,11 +1,14 @@
 #include "transport/tcp/connection_maker.h"
 
 #include <sys/epoll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "base/error.h"
+#include "base/load.h"
 #include "memory/futex.h"
 
 namespace hvd::transport::tcp {
@@ -13,14 +16,22 @@ namespace {
 
 using memory::now_ns;
 
-constexpr std::size_t most_called = 256;       ///< connections that have not proved the key yet
-constexpr double most_seconds_of_a_spare = 4;  ///< for a call by a further card
-constexpr std::int64_t called_ns = 30'000'000'000;
+constexpr std::int64_t speaks_within_ns = 200'000'000;  ///< a rank that has called
+constexpr int most_accepted = 64;                       ///< at once, before what the others say is heard
+constexpr double most_seconds_of_a_spare = 4;           ///< for a call by a further card
+constexpr std::int64_t load_known_ns = 1'000'000'000;   ///< how old what is known of this machine's load may be
+
+/// Connections that have not proved the key yet: the program needs descriptors too.
+std::size_t most_called() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
+  return static_cast<std::size_t>(std::clamp<rlim_t>(limit.rlim_cur / 4, 64, 4096));
+}
 
 }  // namespace
 
 ConnectionMaker::ConnectionMaker(ConnectionPlan& plan, SocketCalls& calls, int epoll, CallUser& user)
-    : plan_(plan), calls_(calls), epoll_(epoll), user_(user) {
+    : plan_(plan), calls_(calls), epoll_(epoll), user_(user), places_(plan) {
   if (plan_.listener) context_.emplace(plan_.key);
   for (const int listener : {plan_.listener.get(), plan_.local ? plan_.local->fd() : -1})
     if (listener >= 0 && calls_.epoll_ctl(epoll_, EPOLL_CTL_ADD, listener, EPOLLIN) != 0)
@@ -61,7 +72,8 @@ void ConnectionMaker::call(LaneName lane) {
                       static_cast<std::uint32_t>(lane.number), plan_.encrypts, there.world};
   const KeyContext* const context = context_ ? &*context_ : nullptr;
   Call& c = calling_.at(lane);
-  c.connecting = std::make_unique<Connecting>(calls_, context, caller, std::move(addresses), now_ns());
+  const std::int64_t now = now_ns();
+  c.connecting = std::make_unique<Connecting>(calls_, context, caller, std::move(addresses), now, handshake_ns(now));
   c.again_ns = 0;
   if (watch(c, EPOLL_CTL_ADD)) step(lane);
 }
@@ -71,9 +83,23 @@ bool ConnectionMaker::watch(Call& call, int what) {
   const Connecting& c = *call.connecting;
   if (c.fd() < 0 || calls_.epoll_ctl(epoll_, what, c.fd(), c.events()) == 0) return true;
   call.why = "epoll: " + errno_text(errno);
-  call.connecting.reset();
+  give_up(call);
   call.again_ns = now_ns() + nanoseconds(plan_.again_seconds);
   return false;
+}
+
+void ConnectionMaker::give_up(Call& call) {
+  call.reached |= call.connecting->reached();
+  call.connecting.reset();
+}
+
+/// The limit on a handshake that begins now.
+std::int64_t ConnectionMaker::handshake_ns(std::int64_t now) {
+  if (handshake_ns_ == 0 || now - looked_ns_ > load_known_ns) {
+    handshake_ns_ = nanoseconds(plan_.handshake_seconds * load_factor());
+    looked_ns_ = now;
+  }
+  return handshake_ns_;
 }
 
 void ConnectionMaker::step(LaneName lane) {
@@ -84,7 +110,7 @@ void ConnectionMaker::step(LaneName lane) {
       return made(lane, *connecting);
     }
     case Connecting::State::duplicate:  // the peer's call is on its way to us; else we call again
-      call.connecting.reset();
+      give_up(call);
       call.again_ns = now_ns() + nanoseconds(40 * plan_.again_seconds);
       return;
     case Connecting::State::failed:
@@ -115,12 +141,14 @@ void ConnectionMaker::step_all() {
       call(lane);
       continue;
     }
-    if (c.again_ns == 0) c.why = "no answer";
+    if (c.again_ns == 0) c.why = c.connecting->what_is_slow();
     c.again_ns = 0;
     c.connecting->next(now);
     if (watch(c, EPOLL_CTL_ADD)) step(lane);
   }
-  std::erase_if(called_, [now](const auto& called) { return now > called.second.end_ns; });
+  if (called_.empty()) return;
+  const std::int64_t limit = handshake_ns(now);
+  std::erase_if(called_, [&](const auto& called) { return now - called.second.since_ns > limit; });
 }
 
 void ConnectionMaker::made(LaneName lane, Connecting& c) {
@@ -137,6 +165,19 @@ std::string ConnectionMaker::why_not(int peer) const {
   for (auto it = calling_.lower_bound({peer, 0}); it != calling_.end() && it->first.peer == peer; ++it)
     if (!it->second.why.empty()) return plan_.name(peer) + " cannot be reached: " + it->second.why;
   return plan_.name(peer) + " cannot be reached: no answer";
+}
+
+bool ConnectionMaker::reached(int peer) const {
+  for (auto it = calling_.lower_bound({peer, 0}); it != calling_.end() && it->first.peer == peer; ++it)
+    if (it->second.reached || (it->second.connecting && it->second.connecting->reached())) return true;
+  return false;
+}
+
+bool ConnectionMaker::none() const {
+  const std::int64_t now = now_ns();
+  return calling_.empty() && std::none_of(called_.begin(), called_.end(), [&](const auto& called) {
+           return called.second.connecting->has_begun() || now - called.second.since_ns < speaks_within_ns;
+         });
 }
 
 void ConnectionMaker::end(int peer) {
@@ -171,19 +212,55 @@ bool ConnectionMaker::step(int fd) {
 }
 
 void ConnectionMaker::accept(int listener, bool is_local) {
-  for (;;) {
+  const auto is_open = [&] {
+    return listener == (is_local ? plan_.local ? plan_.local->fd() : -1 : plan_.listener.get());
+  };
+  for (int i = 0; i < most_accepted && is_open(); ++i) {
     Fd fd(calls_.accept(listener));
-    if (!fd) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return;  // EAGAIN; where descriptors are short, the caller tries again
+    if (fd) {
+      const int number = fd.get();
+      if (take_in(std::move(fd), is_local)) step_called(number);  // a rank has spoken already, as a rule
+      continue;
     }
-    if (called_.size() >= most_called || (is_local && !is_of_this_user(fd.get()))) continue;
-    const int number = fd.get();
-    Called called{std::make_unique<Connecting>(calls_, is_local ? nullptr : &*context_, std::move(fd)),
-                  now_ns() + called_ns};
-    if (calls_.epoll_ctl(epoll_, EPOLL_CTL_ADD, number, called.connecting->events()) == 0)
-      called_[number] = std::move(called);
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if ((errno == EMFILE || errno == ENFILE) && drop_one(nullptr)) continue;
+    return;  // EAGAIN; where descriptors are short, the caller tries again
   }
+}
+
+/// False: it is not let in.
+bool ConnectionMaker::take_in(Fd fd, bool is_local) {
+  Address source{};
+  std::size_t places = places_.of_this_host();
+  if (is_local) {
+    if (!is_of_this_user(fd.get())) return false;
+  } else {
+    source = source_of(fd.get()).value_or(Address{0xfe, 0x80});
+    places = places_.of(source);
+  }
+  const auto from_there =
+      std::count_if(called_.begin(), called_.end(), [&](const auto& called) { return called.second.source == source; });
+  if (places == 0 || (static_cast<std::size_t>(from_there) >= places && !drop_one(&source))) return false;
+  if (called_.size() >= most_called() && !drop_one(nullptr)) return false;
+  const int number = fd.get();
+  Called called{std::make_unique<Connecting>(calls_, is_local ? nullptr : &*context_, std::move(fd)), now_ns(), source};
+  if (calls_.epoll_ctl(epoll_, EPOLL_CTL_ADD, number, called.connecting->events()) != 0) return false;
+  called_[number] = std::move(called);
+  return true;
+}
+
+/// The oldest caller makes room: of those from @p source, or from anywhere; one that has said nothing yet before one
+/// that has begun to prove the key.  False: there is none.
+bool ConnectionMaker::drop_one(const Address* source) {
+  auto dropped = called_.end();
+  const auto rank = [](const Called& c) { return std::pair(c.connecting->has_begun(), c.since_ns); };
+  for (auto it = called_.begin(); it != called_.end(); ++it)
+    if ((!source || it->second.source == *source) &&
+        (dropped == called_.end() || rank(it->second) < rank(dropped->second)))
+      dropped = it;
+  if (dropped == called_.end()) return false;
+  called_.erase(dropped);
+  return true;
 }
 
 Welcome ConnectionMaker::decide(const Caller& caller) const {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "transport/tcp/caller_places.h"
 #include "transport/tcp/connecting.h"
 #include "transport/tcp/connection_plan.h"
 
@@ -51,7 +52,8 @@ class ConnectionMaker {
   bool step(int fd);
   /// Calls that have failed go to the next address, and end at last.
   void step_all();
-  bool none() const { return calling_.empty(); }
+  /// Nothing is being made: nobody is called, and nobody calls who could be a rank.
+  bool none() const;
   /// Nothing more is for that peer.
   void end(int peer);
   void end(LaneName lane) { calling_.erase(lane); }
@@ -59,6 +61,9 @@ class ConnectionMaker {
   void end();
   /// What the peer's addresses have said: "rank 3 (10.0.0.7) cannot be reached: …"
   std::string why_not(int peer) const;
+  /// An address of the peer has accepted a call that is still being made: something else than the network is in the
+  /// way.
+  bool reached(int peer) const;
 
  private:
   /// We call.
@@ -67,17 +72,23 @@ class ConnectionMaker {
     std::int64_t end_ns = 0;
     std::int64_t again_ns = 0;  ///< when to call next; 0: it is under way
     std::string why;            ///< the last try has failed
+    bool reached = false;       ///< by an earlier Connecting
   };
   /// Somebody who has not proved the key yet.
   struct Called {
     std::unique_ptr<Connecting> connecting;
-    std::int64_t end_ns = 0;
+    std::int64_t since_ns = 0;
+    Address source{};  ///< Address{}: a unix socket
   };
   void call(LaneName lane);
   void step(LaneName lane);
   bool watch(Call& call, int what);
+  void give_up(Call& call);
   void accept(int listener, bool is_local);
+  bool take_in(Fd fd, bool is_local);
+  bool drop_one(const Address* source);
   void step_called(int fd);
+  std::int64_t handshake_ns(std::int64_t now);
   Welcome decide(const Caller& caller) const;
   void made(LaneName lane, Connecting& c);
 
@@ -85,6 +96,9 @@ class ConnectionMaker {
   SocketCalls& calls_;
   const int epoll_;
   CallUser& user_;
+  const CallerPlaces places_;
+  std::int64_t handshake_ns_ = 0;      ///< that limit now, with this machine's load in it
+  std::int64_t looked_ns_ = 0;         ///< at the load
   std::optional<KeyContext> context_;  ///< where there are other hosts
   std::map<LaneName, Call> calling_;
   std::map<int, Called> called_;  ///< by descriptor

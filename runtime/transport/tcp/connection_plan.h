@@ -1,5 +1,6 @@
 /// @file connection_plan.h — what a rank knows before it makes its first connection.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,13 +18,17 @@ namespace hvd::transport::tcp {
 struct ConnectionPlan {
   JobKey key{};
   int rank = 0;
-  std::vector<ListenAddress> ranks;   ///< [size]
-  std::vector<int> hosts;             ///< [size] ranks with the same number share a machine
+  std::vector<ListenAddress> ranks;  ///< [size]
+  std::vector<int> hosts;            ///< [size] ranks with the same number share a machine
+  /// [size] the addresses from which each rank can call; empty: ranks may call from anywhere.
+  std::vector<std::vector<Address>> callers;
+  std::vector<bool> on_machine;       ///< [size] ranks that can reach this one's unix socket; empty: none
   Fd listener;                        ///< for other hosts; empty: there are none
   std::optional<UnixListener> local;  ///< for processes of this host
   bool encrypts = false;              ///< what travels to other hosts
   int bulk_lanes = 1;                 ///< connections to a peer for large messages
   double limit_seconds = 60;          ///< for a connection to be made
+  double handshake_seconds = 5;       ///< for both ends to prove the key, times load_factor()
   double again_seconds = 0.05;        ///< after a call that failed; the other end's own call has 40 times as long
   double leave_seconds = 1;           ///< what has been sent leaves within it
   std::shared_ptr<const Revocation> revocation;
@@ -34,6 +39,11 @@ struct ConnectionPlan {
     if (same_host(peer)) return {};
     auto networks = shared_networks(at(rank).cards, at(peer).cards);
     return networks.size() > 1 ? std::move(networks) : std::vector<SharedNetwork>{};
+  }
+  /// Connections to that peer.
+  int lanes(int peer) const { return bulk_lanes + std::max(static_cast<int>(ways(peer).size()), 1); }
+  bool calls_by_unix_socket(int peer) const {
+    return local && !on_machine.empty() && on_machine[static_cast<std::size_t>(peer)];
   }
   int size() const { return static_cast<int>(ranks.size()); }
   bool same_host(int peer) const {

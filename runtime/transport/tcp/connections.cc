@@ -69,12 +69,14 @@ void Connections::said_bye(Lane& lane, std::uint32_t lanes) {
   if (lane.said_bye || lanes == 0 || lanes > p.links.size())
     throw Error(Code::internal, "TCP", "a goodbye came that no rank of this version says");
   lane.said_bye = true;
-  if (++p.byes != lanes) return;  // something may still come on another lane
-  if (!p.ways.empty())
-    for (Link& l : p.links)
-      if (l.lane) l.lane->said_bye = true;
-  p.departed = true;
-  end_calls(lane.peer());
+  p.bye_lanes = std::max(p.bye_lanes, lanes);
+  if (++p.byes >= p.bye_lanes) depart(lane.peer());  // else something may still come on another lane
+}
+
+/// The peer has left in order.
+void Connections::depart(int rank) {
+  peer(rank).departed = true;
+  end_calls(rank);
 }
 
 void Connections::lose(int rank, const std::string& why) {
@@ -91,9 +93,15 @@ void Connections::lose(int rank, const std::string& why) {
 
 void Connections::take_down(Link& link) {
   lanes_.erase(link.lane->fd());
-  full_ -= link.lane->watches_out ? 1 : 0;
+  full_ -= std::exchange(link.lane->watches_out, false) ? 1 : 0;
   user_.lane_ended(*link.lane);
   ended_.push_back(std::move(link.lane));
+}
+
+/// False: it has ended while it was served.  It lies in ended_.
+bool Connections::is_up(const Lane& lane) const {
+  const auto found = lanes_.find(lane.fd());
+  return found != lanes_.end() && found->second == &lane;
 }
 
 /// Nothing more is for that peer.
@@ -131,7 +139,7 @@ void Connections::push(Lane& lane) {
 
 void Connections::watch(Lane& lane) {
   const bool out = !lane.idle();
-  if (out == lane.watches_out) return;
+  if (out == lane.watches_out || !is_up(lane)) return;
   lane.watches_out = out;
   full_ += out ? 1 : -1;
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN | (out ? EPOLLOUT : 0u)) != 0) end(lane, errno);
@@ -173,6 +181,7 @@ void Connections::made(LaneName name, MadeConnection connection) {
   if (name.number > 0 && has_spares(name.peer)) begin_spare(link, name);
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN) != 0) return end(lane, errno);
   for (OutFrame& f : std::exchange(link.waiting, {})) lane.add(std::move(f));
+  if (leaving_) say_bye(peer(name.peer), link);
   serve(lane, lane.pending() ? EPOLLIN : EPOLLOUT);
 }
 
@@ -186,13 +195,17 @@ void Connections::serve(Lane& lane, std::uint32_t events) {
 
 /// A connection has ended.
 void Connections::end(Lane& lane, int error) {
+  if (!is_up(lane)) return;
+  Peer& p = peer(lane.peer());
+  const bool in_order = lane.said_bye || p.departed;
   const bool others_stand = lane.number() > 0 && error != EBADMSG && has_spares(lane.peer());
-  if (!lane.said_bye && !others_stand) return lose(lane.peer(), name(lane.peer()) + " is gone: " + how_ended(error));
-  Link& link = peer(lane.peer()).links[static_cast<std::size_t>(lane.number())];
-  if (!link.lane) return;
-  if (!lane.said_bye) link.fail(how_ended(error));
+  if (!in_order && !others_stand) return lose(lane.peer(), name(lane.peer()) + " is gone: " + how_ended(error));
+  Link& link = p.links[static_cast<std::size_t>(lane.number())];
+  if (!in_order) link.fail(how_ended(error));
   calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), 0);
   take_down(link);
+  const bool any_up = std::any_of(p.links.begin(), p.links.end(), [](const Link& l) { return l.lane != nullptr; });
+  if (p.byes > 0 && !any_up) depart(lane.peer());  // a lane that it was making has not come about
 }
 
 // ---- all together
@@ -232,6 +245,9 @@ void Connections::nap(std::int64_t ns) {
 /// waits until the other end's kernel has all.
 void Connections::leave() {
   try {
+    moved_ns_ = 0;
+    progress();  // who has called is told too
+    leaving_ = true;
     for (std::size_t r = 0; r < peers_.size(); ++r)
       if (peers_[r]) say_bye(static_cast<int>(r));
     const std::int64_t end = now_ns() + nanoseconds(plan_.leave_seconds);
@@ -248,21 +264,21 @@ void Connections::leave() {
 
 void Connections::say_bye(int rank) {
   Peer& p = peer(rank);
+  if (!p.ways.empty())  // large messages have arrived, or were given up: there is nothing to wait for on other lanes
+    for (std::size_t n = 1; n < p.links.size(); ++n) maker_.end({rank, static_cast<int>(n)});
+  for (Link& l : p.links)
+    if (l.lane) say_bye(p, l);
+}
+
+/// On a lane that stands.  Its number: of lanes on which the peer will hear a bye, those that are being made included.
+void Connections::say_bye(Peer& p, Link& link) {
+  const bool spares = !p.ways.empty();
+  if (spares && link.lane->number() > 0) return;
   OutFrame bye;
   bye.header.kind = FrameKind::bye;
-  if (!p.ways.empty()) {  // large messages have arrived, or were given up: there is nothing to wait for on other lanes
-    for (std::size_t n = 1; n < p.links.size(); ++n) maker_.end({rank, static_cast<int>(n)});
-    bye.header.number = 1;
-    if (p.links[0].lane) p.links[0].lane->add(std::move(bye));
-    return;
-  }
-  for (const Link& l : p.links) bye.header.number += l.lane ? 1 : 0;
-  for (Link& l : p.links)
-    if (l.lane) {
-      OutFrame frame;
-      frame.header = bye.header;
-      l.lane->add(std::move(frame));
-    }
+  for (const Link& l : p.links) bye.header.number += l.lane || !l.waiting.empty() ? 1 : 0;
+  if (spares) bye.header.number = 1;
+  link.lane->add(std::move(bye));
 }
 
 bool Connections::quiet() const {

@@ -76,6 +76,7 @@ class Connections final : private CallUser {
   int bulk_lanes() const { return plan_.bulk_lanes; }
   std::string name(int peer) const { return plan_.name(peer); }
   std::string why_not(int peer) const { return maker_.why_not(peer); }
+  bool reached(int peer) const { return maker_.reached(peer); }
 
  private:
   static constexpr unsigned silent_ms = 2500;
@@ -91,8 +92,9 @@ class Connections final : private CallUser {
     std::vector<Link> links;  ///< by lane
     /// Of ConnectionPlan::ways(): the first lanes have the first, spare ones the others.
     std::vector<SharedNetwork> ways;
-    std::int64_t looked_ns = 0;  ///< for silent lanes
-    std::uint32_t byes = 0;      ///< lanes on which it has said so
+    std::int64_t looked_ns = 0;   ///< for silent lanes
+    std::uint32_t byes = 0;       ///< lanes on which it has said that it leaves
+    std::uint32_t bye_lanes = 0;  ///< on so many it will
     bool departed = false;
     std::string lost;  ///< why; empty: it is not
   };
@@ -107,6 +109,8 @@ class Connections final : private CallUser {
   void serve(Lane& lane, std::uint32_t events);
   void end(Lane& lane, int error);
   void take_down(Link& link);
+  bool is_up(const Lane& lane) const;
+  void depart(int peer);
   static Lane* lane_with_room(const Peer& p);
   void begin_spare(Link& link, LaneName lane);
   void call_spares(int peer);
@@ -117,6 +121,7 @@ class Connections final : private CallUser {
   void end_calls(int peer);
   void end_all();
   void say_bye(int peer);
+  void say_bye(Peer& p, Link& link);
   bool quiet() const;
 
   ConnectionPlan plan_;
@@ -129,7 +134,7 @@ class Connections final : private CallUser {
   int full_ = 0;                              ///< lanes whose network has no room for what they have
   std::vector<std::unique_ptr<Lane>> ended_;  ///< until nobody is within them
   std::int64_t moved_ns_ = 0;
-  bool revoked_ = false;
+  bool revoked_ = false, leaving_ = false;
 };
 
 }  // namespace hvd::transport::tcp

@@ -61,6 +61,8 @@ class Handshake {
 
   /// @p data came from the other end.  False: the other end has another key, or none.
   bool take(const void* data, std::size_t bytes);
+  /// The other end has proved the key.
+  bool proved() const { return proved_; }
   /// What is to be sent now.
   std::string give();
   /// On the listener: the caller has said who it is, and waits for answer().

@@ -24,23 +24,6 @@ bool is_ipv4(const Address& a) {
   return std::all_of(a.begin(), a.begin() + 10, [](auto byte) { return byte == 0; }) && a[10] == 0xff && a[11] == 0xff;
 }
 
-std::optional<Address> address_of(const sockaddr* from) {
-  Address address{};
-  if (from && from->sa_family == AF_INET) {
-    const in_addr raw = reinterpret_cast<const sockaddr_in*>(from)->sin_addr;
-    address[10] = address[11] = 0xff;
-    std::memcpy(&address[12], &raw, sizeof raw);
-    return address;
-  }
-  if (from && from->sa_family == AF_INET6) {
-    const in6_addr& raw = reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr;
-    if (IN6_IS_ADDR_LINKLOCAL(&raw)) return std::nullopt;  // would need a scope, which differs between hosts
-    std::memcpy(address.data(), &raw, sizeof raw);
-    return address;
-  }
-  return std::nullopt;
-}
-
 /// Of an interface that has an address.
 int network_bits(const ifaddrs& one) {
   if (!one.ifa_netmask) return 128;
@@ -79,6 +62,23 @@ bool is_named(const std::string& word, const char* interface, const Address& add
 }
 
 }  // namespace
+
+std::optional<Address> address_of(const sockaddr* from) {
+  Address address{};
+  if (from && from->sa_family == AF_INET) {
+    const in_addr raw = reinterpret_cast<const sockaddr_in*>(from)->sin_addr;
+    address[10] = address[11] = 0xff;
+    std::memcpy(&address[12], &raw, sizeof raw);
+    return address;
+  }
+  if (from && from->sa_family == AF_INET6) {
+    const in6_addr& raw = reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr;
+    if (IN6_IS_ADDR_LINKLOCAL(&raw)) return std::nullopt;
+    std::memcpy(address.data(), &raw, sizeof raw);
+    return address;
+  }
+  return std::nullopt;
+}
 
 std::string to_text(const Address& address) {
   char text[INET6_ADDRSTRLEN] = "";

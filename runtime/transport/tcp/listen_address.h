@@ -51,6 +51,8 @@ CallAddress call_address(const Address& address, std::uint16_t port);
 CallAddress call_address(const std::string& path);
 std::string to_text(const Address& address);
 std::optional<Address> address_of_text(const std::string& text);
+/// nullopt: it is none of IP, or a link-local one, whose scope differs between hosts.
+std::optional<Address> address_of(const sockaddr* from);
 inline constexpr Address loopback_address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
 
 }  // namespace hvd::transport::tcp

@@ -73,6 +73,8 @@ class Mesh final : public ConnectionUser, private ReceivesUser {
   std::string name(int peer) const { return connections_.name(peer); }
   /// Where there is no connection to the peer yet: what its addresses have said.
   std::string why_not(int peer) const { return connections_.why_not(peer); }
+  /// Then: some address of the peer accepts calls.
+  bool reached(int peer) const { return connections_.reached(peer); }
   /// What is kept of streams and channels: for tests.
   const Receives& receives() const { return receives_; }
 

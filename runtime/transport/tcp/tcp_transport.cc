@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 #include <span>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -19,6 +20,8 @@
 
 namespace hvd::transport::tcp {
 namespace {
+
+constexpr std::string_view given_key = "given ", made_key = "made ", no_key = "none";  ///< how ranks say it
 
 std::string to_hex(const JobKey& key) {
   std::string text;
@@ -130,14 +133,25 @@ class TcpTransport final : public Transport {
   std::unique_ptr<ArrivalWatch> watch_;
 };
 
-/// The job's key, or the one that rank 0 has made.  Throws Error{usage} where some ranks have none, or another.
-JobKey agree(const std::vector<std::string>& keys, const std::optional<JobKey>& own) {
-  for (std::size_t r = 0; r < keys.size(); ++r)
-    if (own ? keys[r] != keys[0] : keys[r].starts_with("given"))
-      throw Error(Code::usage, "TCP", "rank " + std::to_string(r) + " and rank 0 have different keys of the job",
+/// @p keys: what ranks say of theirs.  Throws Error, on all ranks, where they do not fit together.
+void check_keys(const std::vector<std::string>& keys) {
+  for (std::size_t r = 0; r < keys.size(); ++r) {
+    const std::string name = "rank " + std::to_string(r);
+    if (keys[r] != keys[0] && (keys[r].starts_with(given_key) || keys[0].starts_with(given_key)))
+      throw Error(Code::usage, "TCP", name + " and rank 0 have different keys of the job",
                   "start all ranks by one hvdrun");
+    if (const bool other = keys[r] == no_key; other != (keys[0] == no_key))
+      throw Error(Code::unavailable, "unix sockets",
+                  (other ? "rank 0" : name) + " cannot make one where others call it, and " +
+                      (other ? name : "rank 0") + " can",
+                  "let all ranks make files in /dev/shm or /tmp");
+  }
+}
+
+/// The job's key, or the one that rank 0 has made.
+JobKey key_of(const std::vector<std::string>& keys, const std::optional<JobKey>& own) {
   if (own) return *own;
-  const auto made = of_hex(keys[0].substr(std::strlen("made ")));
+  const auto made = keys[0].starts_with(made_key) ? of_hex(keys[0].substr(made_key.size())) : std::nullopt;
   if (!made) throw Error(Code::internal, "TCP", "rank 0 has sent no key");
   return *made;
 }
@@ -150,30 +164,78 @@ std::string cards_to_next_host(const ConnectionPlan& plan) {
   return join(cards, " and ");
 }
 
-/// The first rank of each host calls that of the next one, and waits for the call of the one before.  @return why that
-/// has failed; empty: it has not.
-std::string try_ring(Mesh& mesh, int rank, const std::vector<int>& hosts) {
-  constexpr std::int64_t limit_ns = 10'000'000'000;
-  std::vector<int> first;  // rank of each host
-  std::set<int> seen;
-  for (std::size_t r = 0; r < hosts.size(); ++r)
-    if (seen.insert(hosts[r]).second) first.push_back(static_cast<int>(r));
-  const auto me = std::find(first.begin(), first.end(), rank);
-  if (me == first.end() || first.size() == 1) return "";
-  const int next = me + 1 == first.end() ? first.front() : me[1];
-  const int before = me == first.begin() ? first.back() : me[-1];
-  const Ticket sent = mesh.send({next, 0, Tag::exchange}, "", 0);
-  bool left = false, came = false;
-  const std::int64_t end = memory::now_ns() + limit_ns;
-  while (!left || !came) {
-    left = left || mesh.test(sent);
-    came = came || mesh.poll(0, Tag::exchange).has_value();
-    for (const LostPeer& l : mesh.lost()) return l.text;
-    if (memory::now_ns() > end)
-      return left ? mesh.name(before) + " has not called " + mesh.name(rank) : mesh.why_not(next);
-    if (!left || !came) mesh.nap(1'000'000);
+/// From now on the kernel drops what strangers send.  Those who wait at the door already are sent away at accept().
+void close_to_strangers(const ConnectionPlan& plan) {
+  std::vector<Address> everybody;
+  for (const std::vector<Address>& its : plan.callers) everybody.insert(everybody.end(), its.begin(), its.end());
+  restrict_listener(plan.listener.get(), everybody);
+}
+
+/// The first rank of each host calls that of the next one, and waits for the call of the one before.
+class RingTrial {
+ public:
+  RingTrial(Mesh& mesh, int rank, const std::vector<int>& hosts) : mesh_(mesh), rank_(rank) {
+    std::vector<int> first;  // rank of each host
+    std::set<int> seen;
+    for (std::size_t r = 0; r < hosts.size(); ++r)
+      if (seen.insert(hosts[r]).second) first.push_back(static_cast<int>(r));
+    const auto me = std::find(first.begin(), first.end(), rank);
+    if (me == first.end() || first.size() == 1) return;
+    next_ = me + 1 == first.end() ? first.front() : me[1];
+    before_ = me == first.begin() ? first.back() : me[-1];
+    sent_ = mesh_.send({next_, 0, Tag::exchange}, "", 0);
+    left_ = came_ = false;
   }
-  return "";
+
+  // What a rank says after a round begins with one of these; nothing: both connections stand.
+  static constexpr char unreachable = 'u';  ///< the next host does not answer, or refuses
+  static constexpr char disturbed = 'd';    ///< it answers, and the connection was not made within its limit
+  static constexpr char waits = 'w';        ///< it may still be made
+
+  /// Goes on until both connections stand, @p seconds at most.
+  std::string round(double seconds) {
+    const std::int64_t end = memory::now_ns() + nanoseconds(seconds);
+    for (;;) {
+      left_ = left_ || mesh_.test(sent_);
+      came_ = came_ || mesh_.poll(0, Tag::exchange).has_value();
+      for (const LostPeer& l : mesh_.lost()) return (accepted_ || l.rank != next_ ? disturbed : unreachable) + l.text;
+      if (left_ && came_) return "";
+      accepted_ = accepted_ || mesh_.reached(next_);
+      if (memory::now_ns() > end) break;
+      mesh_.nap(1'000'000);
+    }
+    if (left_) return waits + (mesh_.name(before_) + " has not called " + mesh_.name(rank_));
+    return (accepted_ ? waits : unreachable) + mesh_.why_not(next_);
+  }
+
+ private:
+  Mesh& mesh_;
+  const int rank_;
+  int next_ = -1, before_ = -1;
+  Ticket sent_ = 0;
+  bool left_ = true, came_ = true;
+  bool accepted_ = false;  ///< a call, by the next host
+};
+
+/// @return who cannot be reached; empty: the hosts are connected in a ring.  Throws Error{unavailable} where they reach
+/// one another and are not connected.  All ranks end alike, since all hear the same.
+std::string try_ring(Mesh& mesh, const Neighbours& neighbours, double seconds) {
+  constexpr int most_rounds = 5;
+  RingTrial trial(mesh, neighbours.rank, neighbours.hosts);
+  for (int round = 1;; ++round) {
+    std::string disturbed, waits;
+    for (const std::string& said : neighbours.exchange(trial.round(seconds))) {
+      if (said.starts_with(RingTrial::unreachable)) return said.substr(1);
+      if (said.starts_with(RingTrial::disturbed) && disturbed.empty()) disturbed = said.substr(1);
+      if (said.starts_with(RingTrial::waits) && waits.empty()) waits = said.substr(1);
+    }
+    if (disturbed.empty() && waits.empty()) return "";
+    if (disturbed.empty() && round < most_rounds) continue;
+    throw Error(Code::unavailable, "TCP",
+                "hosts reach one another, but something ends their connections or takes their places (" +
+                    (disturbed.empty() ? waits : disturbed) + ")",
+                "look for who else connects to the ranks' ports, or say --transport mpi, which asks for no key");
+  }
 }
 
 }  // namespace
@@ -195,7 +257,7 @@ Doorway open_doorway(const TcpOptions& options, bool may_make_key) {
   Doorway d;
   if (options.local_sockets) d.local = UnixListener::open();
   while (d.own.world == 0) fill_randomly(std::as_writable_bytes(std::span(&d.own.world, 1)));
-  std::string key = "none";
+  std::string key(no_key);
   ListenAddress callers = d.own;  // a call may come from any address of its host
   if (options.between_hosts || !d.local) {
     d.listener = open_listener(&d.own.port);
@@ -206,11 +268,11 @@ Doorway open_doorway(const TcpOptions& options, bool may_make_key) {
     }
     callers.addresses = own_addresses().value_or(std::vector<Address>{});
     if (options.key) {
-      key = "given " + sha256_hex(to_hex(*options.key));
+      key = std::string(given_key) + sha256_hex(to_hex(*options.key));
     } else {
       JobKey made{};
       if (may_make_key) fill_randomly(std::as_writable_bytes(std::span(made)));
-      key = may_make_key ? "made " + to_hex(made) : "made";
+      key = std::string(made_key) + (may_make_key ? to_hex(made) : "");
     }
   }
   d.text = join({key, d.own.text(), callers.text(), d.local ? machine_identity() : "", d.local ? d.local->path() : ""},
@@ -231,10 +293,10 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
   plan.limit_seconds = options.limit_seconds;
   plan.again_seconds = options.again_seconds;
   plan.leave_seconds = options.leave_seconds;
+  plan.handshake_seconds = options.handshake_seconds;
   plan.revocation = options.revocation;
 
   std::vector<std::string> keys;
-  std::vector<Address> everybody;
   const std::string own_machine = machine_identity();
   bool known = true;
   for (std::size_t r = 0; r < neighbours.doorways.size(); ++r) {
@@ -242,13 +304,15 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
     if (lines.size() != 5) throw Error(Code::internal, "TCP", "a rank has sent no address");
     keys.push_back(lines[0]);
     plan.ranks.push_back(ListenAddress::of(lines[1]));
-    if (plan.hosts[r] == plan.hosts[me] && lines[3] == own_machine) plan.ranks.back().path = lines[4];
-    const std::vector<Address> its = ListenAddress::of(lines[2]).addresses;
-    known &= !its.empty();
-    everybody.insert(everybody.end(), its.begin(), its.end());
+    plan.on_machine.push_back(plan.hosts[r] == plan.hosts[me] && lines[3] == own_machine);
+    if (plan.on_machine.back()) plan.ranks.back().path = lines[4];
+    plan.callers.push_back(ListenAddress::of(lines[2]).addresses);
+    known &= !plan.callers.back().empty();
   }
-  if (plan.listener) plan.key = agree(keys, options.key);
-  if (plan.listener && options.filter && known) restrict_listener(plan.listener.get(), everybody);
+  check_keys(keys);
+  if (plan.listener) plan.key = key_of(keys, options.key);
+  if (!options.filter || !known) plan.callers.clear();
+  if (plan.listener && !plan.callers.empty()) close_to_strangers(plan);
 
   const std::string cards = cards_to_next_host(plan);
   std::vector<int> all(plan.ranks.size());
@@ -257,9 +321,8 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
                                                         options.threads_multiple,
                                                         std::move(neighbours.introductions)});
   if (options.needs_trial) {
-    const std::string failure = try_ring(world->mesh, neighbours.rank, neighbours.hosts);
-    for (const std::string& why : neighbours.exchange(failure))
-      if (!why.empty()) return {nullptr, why, ""};
+    std::string unreachable = try_ring(world->mesh, neighbours, options.trial_seconds);
+    if (!unreachable.empty()) return {nullptr, std::move(unreachable), ""};
   }
   return {
       std::make_unique<TcpTransport>(std::move(world), neighbours.rank, std::move(neighbours.hosts), std::move(all), 0),

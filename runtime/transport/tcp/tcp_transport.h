@@ -25,9 +25,10 @@ struct TcpOptions {
   bool local_sockets = true;       ///< unix sockets between ranks of one host; else TCP there too
   int bulk_lanes = 1;
   double limit_seconds = 60;
-  double again_seconds = 0.05, leave_seconds = 1;  ///< as in ConnectionPlan
-  /// The first ranks of the hosts try to connect in a ring; where that fails there is no TCP.
+  double again_seconds = 0.05, leave_seconds = 1, handshake_seconds = 5;  ///< as in ConnectionPlan
+  /// The first ranks of the hosts try to connect in a ring; where one cannot be reached there is no TCP.
   bool needs_trial = false;
+  double trial_seconds = 10;  ///< of one round
   /// Once it is raised all messages fail with peer_lost, and the connections end; null: nobody raises one.
   std::shared_ptr<const Revocation> revocation;
   SocketCalls* calls = nullptr;  ///< must outlive the transport; nullptr: the system's
@@ -49,17 +50,18 @@ struct Neighbours {
   std::vector<int> hosts;                  ///< [size] ranks with the same number share a host
   std::vector<std::string> doorways;       ///< [size] their Doorway::text
   std::vector<std::string> introductions;  ///< as Transport has it
-  /// Everybody's text once more, for the trial: by the means that brought these.  Collective.
+  /// Everybody's text once more, for the trial: by the means that brought these.  Collective; called up to so often.
   std::function<std::vector<std::string>(const std::string&)> exchange;
 };
 
 struct OpenResult {
   std::unique_ptr<Transport> transport;
-  std::string refused;  ///< why the trial has failed, with a rank's name: there is no transport then
+  std::string refused;  ///< whom the trial could not reach: there is no transport then
   std::string cards;    ///< where several lead to the next host: "eth0 (10 Gbit/s) and eth1"
 };
 
-/// Collective over all ranks.  Throws Error: unavailable, usage, timeout.
+/// Collective over all ranks.  Throws Error: unavailable, usage, timeout.  unavailable also where the trial's hosts do
+/// reach one another, and something ends their connections before the key is proved.
 OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& options);
 
 /// Why there can be no TCP in this process: OpenSSL is not there.  Empty: there can.
