@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/load.h"
+#include "wire/bounded_accept.h"
 
 namespace hvd::launcher {
 
@@ -22,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t most_line_bytes = 8192, most_answer_bytes = 256u << 20, most_peers = 16;
 constexpr std::size_t most_heard_bytes = 64u << 10;  // of a conversation at once; the rest waits in the socket
 constexpr std::size_t most_behind_bytes = 16u << 20;
-constexpr auto peer_limit = std::chrono::seconds(60);
+constexpr std::chrono::duration<double> question_limit{5};  // to ask, times load_factor()
 
 bool fill(sockaddr_un& address, const std::string& path) {
   address.sun_family = AF_UNIX;
@@ -49,15 +51,22 @@ QueryServer::QueryServer(const std::string& folder) {
 }
 
 void QueryServer::accept_all() {
-  while (listener_ && peers_.size() < most_peers) {
-    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  for (std::size_t i = 0; listener_ && has_room() && i < most_peers; ++i) {
+    Fd fd(wire::reserved_accept(listener_.get(), SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) return;
-    if (is_ours(fd.get())) peers_.push_back({next_id_++, std::move(fd), Clock::now()});
+    if (!is_ours(fd.get())) continue;
+    if (peers_.size() >= most_peers) peers_.erase(std::find_if(peers_.begin(), peers_.end(), is_silent));
+    peers_.push_back({next_id_++, std::move(fd), Clock::now()});
   }
 }
 
+/// Who has asked nothing yet makes room, the oldest first.
+bool QueryServer::has_room() const {
+  return peers_.size() < most_peers || std::any_of(peers_.begin(), peers_.end(), is_silent);
+}
+
 void QueryServer::add_fds(std::vector<pollfd>& fds) const {
-  if (listener_ && peers_.size() < most_peers) fds.push_back({listener_.get(), POLLIN, 0});
+  if (listener_ && has_room()) fds.push_back({listener_.get(), POLLIN, 0});
   for (const QueryClient& p : peers_) {
     const bool hears = p.converses && !p.in_ended && p.in.size() < most_heard_bytes;
     const bool says = p.converses && !p.out.empty();
@@ -99,7 +108,7 @@ bool QueryServer::serve(QueryClient& peer) {
     if (n < 0) return errno == EAGAIN || errno == EINTR || (peer.converses && !peer.answered);
     peer.out.erase(0, static_cast<std::size_t>(n));
   }
-  return !peer.answered && (peer.asked || Clock::now() - peer.since < peer_limit);
+  return !peer.answered && (peer.asked || Clock::now() - peer.since < question_limit * load_factor());
 }
 
 std::optional<QueryServer::Query> QueryServer::next() {

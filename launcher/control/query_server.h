@@ -65,6 +65,8 @@ class QueryServer {
     bool converses = false, in_ended = false, gone = false;
     bool end_told = false;  ///< by heard()
   };
+  static bool is_silent(const QueryClient& peer) { return !peer.asked; }
+  bool has_room() const;
   void accept_all();
   bool serve(QueryClient& peer);
   void listen_to(QueryClient& peer);

@@ -3,7 +3,8 @@
 /// libzmq takes every connection that comes.  Once they have used up all descriptors, which strangers may do with
 /// connections that say nothing, its listener of unix sockets aborts the process, that of TCP spins, and hvdrun can
 /// open no file.  libzmq has no limit, so it finds this function before the C library's, as a program's own malloc()
-/// would be: what comes when few descriptors are left is closed at once, and a guard tries again.  Takes effect in a
+/// would be: what comes when few descriptors are left is closed at once, and a guard tries again.  Connections that
+/// have not proved the job's key then end, the oldest first, so that the guard finds room.  Takes effect in a
 /// program that is linked with a listener: local_channel.cc calls it by a name of its own, since accept4 alone may be
 /// found in a sanitizer's library before this file is looked at.
 #include "bounded_accept.h"
@@ -17,6 +18,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include "unproved.h"
+
 namespace {
 
 constexpr rlim_t held_back = 64;  ///< for files, pipes and what libzmq opens later
@@ -29,12 +32,22 @@ bool is_scarce(int fd) {
 }
 
 std::atomic<bool (*)(int)> accept_check{nullptr};
+std::atomic<hvd::wire::Unproved*> unproved{nullptr};
 
 }  // namespace
 
 namespace hvd::wire {
 
 void set_accept_check(bool (*check)(int connection)) { accept_check = check; }
+
+void end_unproved(bool (*has_proved)(int connection)) {
+  static Unproved guests(has_proved);
+  unproved = &guests;
+}
+
+int reserved_accept(int door, int flags) {
+  return static_cast<int>(::syscall(SYS_accept4, door, nullptr, nullptr, flags));
+}
 
 int bounded_accept(int door, sockaddr* address, socklen_t* size, int flags) {
   const auto fd = static_cast<int>(::syscall(SYS_accept4, door, address, size, flags));
@@ -44,10 +57,15 @@ int bounded_accept(int door, sockaddr* address, socklen_t* size, int flags) {
     errno = EAGAIN;
     return -1;
   }
-  if (fd >= 0 && !is_scarce(fd)) return fd;
+  Unproved* const guests = unproved;
+  if (fd >= 0 && !is_scarce(fd)) {
+    if (guests) guests->add(fd);
+    return fd;
+  }
+  if (fd < 0 && errno != EMFILE) return -1;
   if (fd >= 0) ::close(fd);
-  // What both of libzmq's listeners take for a connection that went away.
-  if (fd >= 0 || errno == EMFILE) errno = ECONNABORTED;
+  if (guests) guests->end_some();
+  errno = ECONNABORTED;  // what both of libzmq's listeners take for a connection that went away
   return -1;
 }
 

@@ -3,14 +3,21 @@
 /// A frame is one message: u16 type (little endian), body.  A dead host is noticed
 /// by TCP keep-alive rather than by ZMTP heartbeats, because the kernel answers for
 /// a process that is merely stopped (Ctrl-Z, a debugger): that must not end a job.
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
 
 #include "base/error.h"
+#include "base/load.h"
+#include "bounded_accept.h"
 #include "channel.h"
 #include "message.h"
 #include "relayed_frame.h"
@@ -26,7 +33,7 @@ using std::chrono::milliseconds;
 
 constexpr int queue_frames = 64;  ///< each way and peer; output frames are 64 KiB, so 4 MiB of output
 constexpr int linger_ms = 1000;
-constexpr int handshake_ms = 10000;
+constexpr double handshake_ms = 5000;  ///< times load_factor()
 constexpr std::size_t curve_overhead_bytes = 64;
 constexpr std::size_t most_relayed_bytes = max_frame_bytes + relay_header_bytes;
 
@@ -34,7 +41,7 @@ void set_common(const zmq::Socket& s) {
   zmq::set(s, ZMQ_LINGER, linger_ms);
   zmq::set(s, ZMQ_SNDHWM, queue_frames);
   zmq::set(s, ZMQ_RCVHWM, queue_frames);
-  zmq::set(s, ZMQ_HANDSHAKE_IVL, handshake_ms);
+  zmq::set(s, ZMQ_HANDSHAKE_IVL, static_cast<int>(handshake_ms * load_factor()));
   const auto most = static_cast<std::int64_t>(most_relayed_bytes + 2 + curve_overhead_bytes);
   zmq::check(zmq::lib().setsockopt(s.get(), ZMQ_MAXMSGSIZE, &most, sizeof most), "zmq_setsockopt");
   zmq::set(s, ZMQ_TCP_KEEPALIVE, 1);
@@ -81,6 +88,21 @@ bool send_frame(const zmq::Socket& s, const Frame& frame) {
     zmq::fail("zmq_msg_send", error);
   }
   return true;
+}
+
+/// Of a connection that a listener has accepted: whether the other end has proved the job's key.  Before that a
+/// stranger gets the greeting (64 bytes), CURVE's WELCOME (170) and at most an ERROR (12).  READY, which has 54 and
+/// more, comes after ZAP's yes.
+bool has_proved(int connection) {
+  constexpr std::uint64_t most_to_a_stranger = 64 + 170 + 12;
+  constexpr std::size_t bytes_acked = 15;  // place of eight bytes in the kernel's tcp_info, which glibc's lacks
+  std::array<std::uint64_t, bytes_acked + 1> info{};
+  socklen_t bytes = sizeof info;
+  int unsent = 0;
+  if (::getsockopt(connection, IPPROTO_TCP, TCP_INFO, info.data(), &bytes) != 0 || bytes < sizeof info ||
+      ::ioctl(connection, SIOCOUTQ, &unsent) != 0)
+    return true;  // nobody is ended by mistake
+  return info[bytes_acked] + static_cast<std::uint64_t>(unsent) > most_to_a_stranger + 1;
 }
 
 /// A message of ours has one body part; drops what follows it in any other.
@@ -161,6 +183,7 @@ class ZmqListener : public Listener {
     zmq::set(socket_, ZMQ_CURVE_SERVER, 1);
     set_key(socket_, ZMQ_CURVE_SECRETKEY, server.secret_key, "the server's secret key");
     zmq::set(socket_, ZMQ_ZAP_DOMAIN, std::string("hvdrun"));
+    end_unproved(has_proved);
     zmq::set(socket_, ZMQ_BACKLOG, 4096);  // all guards of a large job come at once
     monitor_ = zmq::monitor(context_, socket_, "inproc://listener", ZMQ_EVENT_DISCONNECTED);
     for (const std::string& address : bind) {
