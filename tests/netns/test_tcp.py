@@ -54,12 +54,30 @@ while time.monotonic() < end:
     time.sleep(0.01)
 print(calls)
 """
+# Until beta's file is there its rank does not come: the others' ports are open to all meanwhile.
+LATE = """
+import os, time
+while os.uname().nodename == "beta" and not os.path.exists("/tmp/open"): time.sleep(0.05)
+"""
+# Nobody's user holds connections that say nothing, and makes them anew one after the other, until its stdin closes.
+SILENT = """
+import os, select, socket, sys
+os.setuid(65534)
+call = lambda: socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+held = [call() for _ in range(300)]
+print("held", flush=True)
+made = 0
+while not select.select([0], [], [], 0.005)[0]:
+    try: held[made % len(held)] = call()
+    except OSError: pass
+    made += 1
+"""
 
 
-def run(cluster: Cluster, hosts: str, rounds: int, *words: str, **env: str) -> subprocess.Popen[str]:
+def run(cluster: Cluster, hosts: str, rounds: int, *words: str, program: str = PROGRAM, **env: str) -> subprocess.Popen[str]:
     """Starts the program on the hosts, with these words for hvdrun and variables for all."""
     for host in cluster.names:
-        (cluster.tmp(host) / "sums.py").write_text(PROGRAM)
+        (cluster.tmp(host) / "sums.py").write_text(program)
     argv = [hvdrun.program(), "-H", hosts, *words, "--verbose", "--python", jobs.python()]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return cluster.popen("alpha", [*argv, "/tmp/sums.py", str(rounds)], env=jobs.environment(**env), **pipes)
@@ -100,6 +118,40 @@ def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None
     check(out, err, job.returncode, 2)
     assert made["beta"] > 0
     assert made["gamma"] == 0
+
+
+def port_of_rank(cluster: Cluster, host: str) -> int:
+    """The TCP port of the one rank there; 0 while there is none."""
+    for (_, port), inode in jobs.listening(cluster, host).items():
+        if any("sums.py" in line and "hvdrun" not in line.split()[0] for line in jobs.owners(cluster, host, inode)):
+            return port
+    return 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("way", [[], ["--encrypt-tensors"]], ids=["plain", "encrypted"])
+def test_silent_connections_do_not_choose_what_tensors_travel_by(three_hosts: Cluster, way: list[str]) -> None:
+    """900 at a rank's port from before the ranks meet, of another host and of other users of the job's own two hosts."""
+    (three_hosts.tmp("beta") / "open").unlink(missing_ok=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    job = run(three_hosts, "alpha:1,beta:1", 3, *way, program=LATE + PROGRAM)
+    strangers = []
+    try:
+        port = hvdrun.wait_until(lambda: port_of_rank(three_hosts, "alpha"), "the port of rank 0")
+        for host in three_hosts.names:
+            command = ["python3", "-c", SILENT, three_hosts.address("alpha"), str(port)]
+            strangers.append(three_hosts.popen(host, command, **pipes))
+        assert all(hvdrun.next_line(stranger.stdout) == "held\n" for stranger in strangers)
+        begin = time.monotonic()
+        (three_hosts.tmp("beta") / "open").touch()
+        out, err = job.communicate(timeout=120)
+        seconds = time.monotonic() - begin
+    finally:
+        for process in (job, *strangers):
+            process.kill()
+            process.wait(10)
+    check(out, err, job.returncode, 2)
+    assert seconds < 20 * hvdrun.patience(), out + err
 
 
 @pytest.mark.timeout(180)
