@@ -6,7 +6,7 @@ namespace hvd::launcher {
 
 namespace {
 
-std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
+std::string share_text(double share) { return formatted("{:.0f} %", 100 * share); }
 
 /// "rank 5 (node2): ", "ranks 4-7 (all of node2): ".
 std::string whose(const Finding& f) {
@@ -55,15 +55,15 @@ std::string duration_text(double seconds) {
 
 std::vector<std::string> diagnosis_lines(const Diagnosis& d) {
   if (d.steps == 0 || d.step_seconds <= 0) return {};
-  std::vector<std::string> lines{formatted("hvdrun: {}, {} each; {} of it ({}) was waiting", count_of(d.steps, "step"),
-                                           duration_text(d.step_seconds), percent(d.waiting_seconds / d.step_seconds),
-                                           duration_text(d.waiting_seconds))};
+  std::vector<std::string> lines{formatted(
+      "hvdrun: {}, {} each; {} of it ({}) was waiting", count_of(d.steps, "step"), duration_text(d.step_seconds),
+      share_text(d.waiting_seconds / d.step_seconds), duration_text(d.waiting_seconds))};
   for (const Finding& f : d.findings) {
     lines.push_back(formatted("  {}  {}{}", cause_word(f.cause), whose(f), f.what));
     std::string second;
     if (f.seconds_a_step > 0 && f.cause != SlowCause::balanced && f.cause != SlowCause::memory_creep)
       second = formatted("  Without it: {} a step (−{}). ", duration_text(d.step_seconds - f.seconds_a_step),
-                         percent(f.seconds_a_step / d.step_seconds));
+                         share_text(f.seconds_a_step / d.step_seconds));
     if (!f.advice.empty())
       second += (second.empty() ? "  Try: " : "Try: ") + f.advice + (f.advice.back() == '?' ? "" : ".");
     if (!second.empty()) lines.push_back(second);

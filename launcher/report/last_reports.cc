@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t most_bytes = 64 << 10;
 constexpr std::int64_t enough_steps = 20;
-constexpr double worth_a_word = 0.1;
+constexpr double worth_a_line = 0.1;
 
 }  // namespace
 
@@ -61,7 +61,7 @@ std::string compared_line(const Diagnosis& now, const LastReport& then) {
   if (now.steps < enough_steps || then.steps < enough_steps || !(then.step_seconds > 0) || !(now.step_seconds > 0))
     return "";
   const double ratio = now.step_seconds / then.step_seconds;
-  if (std::abs(ratio - 1) < worth_a_word) return "";
+  if (std::abs(ratio - 1) < worth_a_line) return "";
   const auto when = static_cast<std::time_t>(then.when_seconds);
   std::tm parts{};
   char date[32] = "";
