@@ -15,6 +15,7 @@ namespace {
 
 constexpr double interval_seconds = 1;
 constexpr double patience_seconds = 10;  // with the program
+constexpr double silence_seconds = 60;   // about a reason that was told
 constexpr std::size_t most_list_bytes = 16u << 20;
 
 std::map<std::string, std::string> own_environment() {
@@ -38,7 +39,7 @@ HostDiscovery::Discovered HostDiscovery::turn(double now) {
   if (!process_ && now < next_) return {};
   if (!source_.program.empty()) return ask(now);
   next_ = now + interval_seconds;
-  if (!source_.hostfile.empty()) return read();
+  if (!source_.hostfile.empty()) return read(now);
   return {};
 }
 
@@ -55,27 +56,29 @@ HostDiscovery::Discovered HostDiscovery::ask(double now) {
   if (!status && now < limit_) return {};
   if (!status) {
     process_->signal(SIGKILL);
+    is_overdue_ = true;
     limit_ = now + patience_seconds;
-    return fails("did not end within " + std::to_string(static_cast<int>(patience_seconds)) + " s");
+    return fails("did not end within " + std::to_string(static_cast<int>(patience_seconds)) + " s", now);
   }
   process_->read_output();
   const std::string text = process_->output();
   process_.reset();
   next_ = now + interval_seconds;
-  if (WIFSIGNALED(*status)) return fails("was killed by signal " + std::to_string(WTERMSIG(*status)));
-  if (*status != 0) return fails("ended with exit code " + std::to_string(WEXITSTATUS(*status)));
-  return take(text);
+  if (std::exchange(is_overdue_, false)) return {};
+  if (WIFSIGNALED(*status)) return fails("was killed by signal " + std::to_string(WTERMSIG(*status)), now);
+  if (*status != 0) return fails("ended with exit code " + std::to_string(WEXITSTATUS(*status)), now);
+  return take(text, now);
 }
 
-HostDiscovery::Discovered HostDiscovery::read() {
+HostDiscovery::Discovered HostDiscovery::read(double now) {
   try {
-    return take(read_file(source_.hostfile, most_list_bytes));
-  } catch (const Error& e) { return fails(e.what()); }
+    return take(read_file(source_.hostfile, most_list_bytes), now);
+  } catch (const Error& e) { return fails(e.what(), now); }
 }
 
-HostDiscovery::Discovered HostDiscovery::take(const std::string& text) {
+HostDiscovery::Discovered HostDiscovery::take(const std::string& text, double now) {
   if (has_said_ && text == said_) {
-    problem_.clear();
+    works(now);
     return {};
   }
   try {
@@ -85,14 +88,18 @@ HostDiscovery::Discovered HostDiscovery::take(const std::string& text) {
       for (const HostSlots& h : source_.parse(text).hosts) found.hosts->push_back({h.host, h.slots});
     said_ = text;
     has_said_ = true;
-    problem_.clear();
+    works(now);
     return found;
-  } catch (const Error& e) { return fails(e.what()); }
+  } catch (const Error& e) { return fails(e.what(), now); }
 }
 
-HostDiscovery::Discovered HostDiscovery::fails(const std::string& why) {
-  if (problem_ == why) return {};
-  problem_ = why;
+/// What was told long ago is news again.
+void HostDiscovery::works(double now) {
+  std::erase_if(told_, [now](const auto& reason) { return now - reason.second > silence_seconds; });
+}
+
+HostDiscovery::Discovered HostDiscovery::fails(const std::string& why, double now) {
+  if (!told_.try_emplace(why, now).second) return {};
   const std::string& name = source_.program.empty() ? source_.hostfile : source_.program;
   return {std::nullopt, name + (why.starts_with(name) ? why.substr(name.size()) : ": " + why) +
                             "; the hosts stay as they are, and it is asked again"};

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,7 +31,8 @@ class HostDiscovery {
 
   struct Discovered {
     std::optional<std::vector<ElasticHost>> hosts{};  ///< as they are now, where they have changed
-    std::string line{};                               ///< why there is no answer, once for each reason
+    /// Why there is no answer: once for each reason until there is one, and at most once a minute.
+    std::string line{};
   };
   Discovered turn(double now);
   /// Its child, whose end it waits for.
@@ -38,13 +40,16 @@ class HostDiscovery {
 
  private:
   Discovered ask(double now);
-  Discovered read();
-  Discovered take(const std::string& text);
-  Discovered fails(const std::string& why);
+  Discovered read(double now);
+  Discovered take(const std::string& text, double now);
+  Discovered fails(const std::string& why, double now);
+  void works(double now);
 
   const DiscoverySource source_;
   std::unique_ptr<ChildProcess> process_;
-  std::string said_, problem_;
+  bool is_overdue_ = false;             ///< the program was killed, and its end is not a reason of its own
+  std::map<std::string, double> told_;  ///< reasons, and when the user heard of them
+  std::string said_;
   bool has_said_ = false;
   double next_ = 0, limit_ = 0;
 };
