@@ -42,6 +42,7 @@ AllocationChoice choose_allocation(const AllocationSources& from) {
   }
   const long long slots = choice.allocation.total_slots();
   choice.np = from.np.value_or(static_cast<int>(std::min(slots, 1LL << 20)));
+  if (from.least && slots >= *from.least) choice.np = static_cast<int>(std::min<long long>(choice.np, slots));
   if (choice.np > slots)
     throw Error(Code::usage, "-np",
                 formatted("{} asked for, but {} has only {}", count_of(choice.np, "rank"), choice.allocation.source,

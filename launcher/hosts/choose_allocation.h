@@ -11,6 +11,7 @@ namespace hvd::launcher {
 /// Where a job may run: what the user asked for, and what was found.
 struct AllocationSources {
   std::optional<int> np;
+  std::optional<int> least{};            ///< an elastic job begins with so few slots, where there are fewer than np
   std::string hosts, hostfile;           ///< -H and --hostfile; explicit, at most one of them and of `explicitly`
   std::optional<Allocation> explicitly;  ///< --manifest, --host-discovery-script
   std::optional<Allocation> found;       ///< of a resource manager

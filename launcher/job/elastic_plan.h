@@ -6,8 +6,11 @@
 
 namespace hvd::launcher {
 
-/// Nothing: the job has a fixed number of ranks.  @p np  ranks asked for.  Throws Error{usage} for limits that
-/// contradict each other, or options that do not go with elastic jobs.
+/// Throws Error{usage} for limits that contradict each other, or options that do not go with elastic jobs.
+void check_elastic_options(const Settings& settings);
+
+/// Nothing: the job has a fixed number of ranks.  Call check_elastic_options() first.  Throws Error{usage} where
+/// @p np, the ranks that there are slots for, are fewer than the limit.
 std::optional<ElasticPlan> elastic_plan(const Settings& settings, const Allocation& allocation, int np);
 
 /// Which slots of which names the ranks of @p map have.  Several names of this machine are one host of the map.

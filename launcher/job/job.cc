@@ -16,6 +16,7 @@
 #include "launcher/hosts/resolve.h"
 #include "launcher/hosts/resource_manager.h"
 #include "launcher/job/elastic_plan.h"
+#include "launcher/job/first_hosts.h"
 #include "launcher/job/launch_variables.h"
 #include "launcher/mapping/topology.h"
 #include "launcher/process/capture.h"
@@ -58,53 +59,8 @@ std::string search_path(const Environment& environment) {
   return path ? path : "/usr/local/bin:/usr/bin:/bin";
 }
 
-/// Where a program lies; as it is when that cannot be told here.
-std::string place_of(const std::string& program, const Environment& environment) {
-  if (program.find('/') != std::string::npos) return fs::absolute(program);
-  const std::string found = find_program(program, search_path(environment));
-  return found.empty() ? program : found;
-}
-
-/// Runs the user's program, which prints hosts.
-Allocation discover(const Settings& settings, const Environment& environment) {
-  const std::string program = settings.text("host-discovery-script");
-  const std::string path = place_of(program, environment);
-  if (!settings.flag("allow-writable")) look_at(path).need_trust(program);
-  const double limit = settings.number("start-timeout");
-  const CaptureResult done = capture({path}, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
-  if (!done.started)
-    throw Error(Code::usage, program, "cannot be executed: " + done.err, "name it with its path, and chmod +x it");
-  if (done.timed_out)
-    throw Error(Code::unavailable, program, "did not end within " + settings.text("start-timeout") + " s",
-                "try it by hand, or give more time with --start-timeout");
-  if (done.code != 0) {
-    const std::string said(trim(done.err));
-    throw Error(Code::unavailable, program,
-                "ended with exit code " + std::to_string(done.code) + (said.empty() ? "" : ": " + said),
-                "try it by hand");
-  }
-  return parse_discovered(done.out, settings.integer("slots-per-host").value_or(1), program);
-}
-
-/// What is asked while an elastic job runs; nothing where its hosts were given on the command line.
-DiscoverySource discovery_source(const Settings& settings, const Environment& environment) {
-  DiscoverySource source;
-  if (const std::string program = settings.text("host-discovery-script"); !program.empty()) {
-    source.program = place_of(program, environment);
-    source.parse = [program, slots = settings.integer("slots-per-host").value_or(1)](const std::string& text) {
-      return parse_discovered(text, slots, program);
-    };
-  } else if (const std::string file = settings.text("hostfile"); !file.empty()) {
-    source.hostfile = fs::absolute(file);
-    source.parse = [file](const std::string& text) { return parse_hostfile(text, file); };
-  } else if (const std::string manifest = settings.text("manifest"); !manifest.empty()) {
-    source.hostfile = fs::absolute(manifest);
-    source.parse = [manifest](const std::string& text) { return parse_manifest(text, manifest); };
-  }
-  return source;
-}
-
-AllocationSources sources(const Settings& settings, const Environment& environment) {
+/// @param waits  for slots, where the job's discovery script names too few
+AllocationSources sources(const Settings& settings, const Environment& environment, bool waits) {
   AllocationSources from;
   from.np = settings.integer("num-proc");
   from.by_anybody = settings.flag("allow-writable");
@@ -120,7 +76,10 @@ AllocationSources sources(const Settings& settings, const Environment& environme
   if (chosen == "manifest")
     from.explicitly =
         parse_manifest(read_trusted(strongest->value, most_alloc_bytes, from.by_anybody), strongest->value);
-  if (chosen == "host-discovery-script") from.explicitly = discover(settings, environment);
+  if (chosen == "host-discovery-script") {
+    from.explicitly = first_hosts(settings, environment, waits);
+    from.least = slots_to_begin(settings);
+  }
   try {
     from.found =
         find_allocation(environment, [](const std::string& path) { return read_file(path, most_alloc_bytes); });
@@ -132,6 +91,12 @@ AllocationSources sources(const Settings& settings, const Environment& environme
 }
 
 }  // namespace
+
+std::string place_of(const std::string& program, const Environment& environment) {
+  if (program.find('/') != std::string::npos) return fs::absolute(program);
+  const std::string found = find_program(program, search_path(environment));
+  return found.empty() ? program : found;
+}
 
 std::string find_rank_program(const Environment& environment) {
   if (const char* given = environment("HVD_RANK_PROGRAM"); given && *given) return given;
@@ -171,12 +136,14 @@ void place_ranks(Job& job, const Environment& environment) {
   struct stat self {};
   if (::stat("/proc/self/exe", &self) == 0 && self.st_uid != 0 && self.st_uid != ::geteuid())
     job.software_owners.push_back(self.st_uid);
-  const AllocationChoice wanted = choose_allocation(sources(settings, environment));
+  check_elastic_options(settings);
+  const bool is_plan = settings.flag("show-map") || settings.flag("dry-run");
+  const AllocationChoice wanted = choose_allocation(sources(settings, environment, !is_plan));
   job.why = wanted.why;
   if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
   std::vector<bool> local(wanted.allocation.hosts.size());
   // Planned for another kind of machine, its hosts need not be known here.
-  const bool imagined = settings.has("topology") && (settings.flag("show-map") || settings.flag("dry-run"));
+  const bool imagined = settings.has("topology") && is_plan;
   job.hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
   const std::vector<ResolvedHost>& hosts = job.hosts;
   if (const std::string& told = wanted.allocation.launcher_address; !told.empty()) job.reach_us.push_back(told);

@@ -62,6 +62,8 @@ struct Job {
 std::string own_folder();
 /// hvdrank, beside it.  Throws Error{unavailable}.
 std::string find_rank_program(const Environment& environment);
+/// Where a program lies; as it is when that cannot be told here.
+std::string place_of(const std::string& program, const Environment& environment);
 /// Throws Error{usage} when other users could have chosen the program at @p path, unless --allow-writable allows that.
 /// A cluster's software may belong to a user of its own: if hvdrun does not run as root, and the program was found in
 /// PATH or named by its whole path.  @p typed  the name as the user typed it

@@ -1,0 +1,85 @@
+"""The discovery script before its job starts: the job waits for slots, and what it says of a script that fails."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+
+import pytest
+
+from support import hvdrun
+
+WAITS = "hvdrun: waiting up to "
+
+
+def script(folder: pathlib.Path, text: str) -> str:
+    """A discovery script that counts its calls from 0 in $n."""
+    path = folder / "discover"
+    path.write_text(f"#!/bin/sh\ncd {folder}\nn=$(cat n 2>/dev/null || echo 0)\necho $((n + 1)) >n\n{text}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def run(found: str, *options: str) -> tuple[int, int, str]:
+    """Exit code, ranks that ran, standard error."""
+    done = hvdrun.run("--host-discovery-script", found, *options, "--", "echo", "up")
+    return done.returncode, done.stdout.count("up"), done.stderr
+
+
+def test_it_waits_for_slots(tmp_path: pathlib.Path) -> None:
+    """And once it is waiting, the script may fail, too; its hosts may also be unreadable."""
+    found = script(tmp_path, "case $n in 0) ;; 1) echo localhost:1 ;; 2) exit 3 ;; 3) echo a:b ;; *) echo localhost:2 ;; esac")
+    code, ranks, err = run(found, "-np", "2", "--min-np", "2", "--elastic-timeout", "60")
+    assert (code, ranks) == (0, 2), err
+    assert err.count(WAITS) == 1, err
+    assert f"{WAITS}60 s (--elastic-timeout) for 2 slots (--min-np): {found} names no slot so far\n" in err
+    assert err.count("ended with exit code 3; the hosts stay as they are, and it is asked again") == 1, err
+    assert err.count(f"{found}:1:3") == 1, err
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks"), [(["-np", "3", "--min-np", "1"], 2), (["--min-np", "1", "--max-np", "1"], 1), ([], 2)]
+)
+def test_it_starts_with_what_suffices(tmp_path: pathlib.Path, options: list[str], ranks: int) -> None:
+    code, begun, err = run(script(tmp_path, "echo localhost:2"), *options)
+    assert (code, begun, err.count(WAITS)) == (0, ranks, 0), err
+
+
+@pytest.mark.parametrize(("text", "names", "needed"), [(":", "no slot", 1), ("echo localhost:1", "1 slot", 2)])
+def test_no_more_come(tmp_path: pathlib.Path, text: str, names: str, needed: int) -> None:
+    found = script(tmp_path, text)
+    code, _, err = run(found, "--elastic-timeout", "1.5", *(["-np", "2"] if needed == 2 else []))
+    assert (code, err.count(WAITS)) == (6, 1), err
+    assert f"{found}: names {names}, and the job needs {needed}; no more came in 1.5 s (--elastic-timeout)" in err
+
+
+def test_the_time_limit_counts(tmp_path: pathlib.Path) -> None:
+    code, _, err = run(script(tmp_path, ":"), "--time-limit", "1")
+    assert code == 6 and "no more came in 1 s (--time-limit)" in err, err
+
+
+def test_a_first_call_that_fails(tmp_path: pathlib.Path) -> None:
+    found = script(tmp_path, "echo no such queue >&2\nexit 7")
+    code, _, err = run(found, "-np", "2")
+    assert code == 4 and f"hvdrun: {found}: ended with exit code 7: no such queue\n" in err, err
+    code, _, err = run(script(tmp_path, "echo asking the cloud >&2\nexec sleep 60"), "--start-timeout", "1")
+    assert code == 4 and "did not end within 1 s: asking the cloud\n" in err, err
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["-np", "2", "--min-np", "2", "-H", "localhost:1"], "2 ranks asked for, but -H has only 1 slot"),
+        (["--min-np", "2", "-H", "localhost:1"], "2 is more than the 1 rank to start with"),
+        (["-np", "2", "--min-np", "4", "--host-discovery-script", "discover"], "4 is more than the 2 ranks to start with"),
+        (["--min-np", "4", "--max-np", "2", "--host-discovery-script", "discover"], "4 is more than --max-np 2"),
+        (["-np", "2", "--dry-run", "--host-discovery-script", "discover"], "2 ranks asked for, but"),
+    ],
+)
+def test_what_can_never_suffice(tmp_path: pathlib.Path, options: list[str], reason: str) -> None:
+    """Nor does a plan wait."""
+    found = script(tmp_path, "echo localhost:1")
+    begun = time.monotonic()
+    done = hvdrun.run(*[found if word == "discover" else word for word in options], "--", "true")
+    assert done.returncode == 2 and reason in done.stderr and WAITS not in done.stderr, done.stderr
+    assert time.monotonic() - begun < 10 * hvdrun.patience()
