@@ -153,7 +153,7 @@ return std::to_array<Option>({
     {.type = integer, .section = testing, .variable = "HVD_TREE_ARITY", .readers = libhvd, .fallback = "0", .help = "Children of a node's leader in the tree over nodes; 0: the built-in number.", .least = 0, .most = 1024},
     {.type = text, .section = testing, .variable = "HVD_TENSORFLOW_DEVICE_TYPE", .readers = python, .fallback = "GPU", .help = "The type of TensorFlow device whose tensors count as a GPU's."},
     // what a rank finds
-    {.type = text, .section = job, .variable = "HVD_JOB", .readers = script | guard, .help = "The name of the job."},
+    {.type = text, .section = job, .variable = "HVD_JOB", .readers = python | script | guard, .help = "The name of the job."},
     {.type = integer, .section = job, .variable = "HVD_RANK", .readers = script | python, .help = "The rank."},
     {.type = integer, .section = job, .variable = "HVD_SIZE", .readers = script | python, .help = "How many ranks there are."},
     {.type = integer, .section = job, .variable = "HVD_LOCAL_RANK", .readers = script, .help = "The rank within its host."},

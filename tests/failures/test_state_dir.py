@@ -18,6 +18,7 @@ from typing import Any, Callable
 import pytest
 
 from failures.test_elastic import COUNTER, SAMPLES, TORCH, environment, job, result
+from hvd import _state_folder
 from support import hvdrun
 
 NAME = "elastic-state"
@@ -148,6 +149,13 @@ def open_to_all(path: pathlib.Path) -> None:
     path.chmod(0o622)
 
 
+def an_older_commit(path: pathlib.Path) -> None:
+    other = _state_folder.StateFolder(str(path.parent / "other"), "other", make=True)
+    other.claim()
+    other.write(1, b"", lambda: True)
+    (path.parent / "other" / NAME).replace(path)
+
+
 def of_another_user(path: pathlib.Path) -> None:
     os.chown(path, 65534, 65534)
 
@@ -161,6 +169,7 @@ SPOILED: list[tuple[Callable[[pathlib.Path], None], str]] = [
     (a_folder, "is no file"),
     (a_pipe, "is no file"),
     (open_to_all, "can be written by other users"),
+    (an_older_commit, r"is of commit 1, but commit \d+ was written there"),
     (of_another_user, "belongs to another user"),
 ]
 
@@ -175,8 +184,8 @@ def test_what_must_not_be_loaded(
     before = (kept.lstat().st_mode, kept.lstat().st_mtime_ns, kept.lstat().st_uid)
     done = job(tmp_path, 2, "--state-dir", str(folder))
     assert done.returncode == 1, done.stderr
-    assert f"{kept} {words}" in done.stderr
-    assert "move it away" in done.stderr
+    assert re.search(f"{re.escape(str(kept))} {words}", done.stderr), done.stderr
+    assert "move it away" in done.stderr or spoil is an_older_commit
     assert (kept.lstat().st_mode, kept.lstat().st_mtime_ns, kept.lstat().st_uid) == before
 
 
@@ -192,16 +201,20 @@ def test_what_is_done_is_not_gone_on_with(tmp_path: pathlib.Path, folder: pathli
     assert not kept.exists()
 
 
-def test_two_jobs_in_one_folder(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
-    """The one that comes second says so, and its training goes on."""
-    folder.mkdir()
-    with (folder / (NAME + ".lock")).open("w") as lock:  # as the first one holds it
-        os.chmod(lock.fileno(), 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = job(tmp_path, 1, "--state-dir", str(folder), ELASTIC_PAUSE="0.15")
+def test_two_jobs_in_one_folder(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:
+    """The second is refused while the first lives, and touches nothing of it; then it goes on from the first one's commit."""
+    before = kept.read_bytes()
+    with kept.with_name(f"{NAME}.lock").open("r+") as lock:  # as the first one holds it
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        done = job(tmp_path, 2, "--state-dir", str(folder))
+        assert done.returncode == 1, done.stderr
+        words = rf"rank 0: another job \(process \d+ on \S+\) uses {folder}: wait for its end, or give each job"
+        assert re.search(words, done.stderr), done.stderr
+        assert kept.read_bytes() == before
+    done = job(tmp_path, 2, "--state-dir", str(folder))
     result(done)
-    assert len(re.findall("another job writes there: give each job a --state-dir of its own", done.stderr)) == 1
-    assert [path.name for path in folder.iterdir()] == [NAME + ".lock"]
+    assert went_on(done) > 0
+    assert list(folder.iterdir()) == []
 
 
 def test_leftovers_of_killed_writers_go(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:

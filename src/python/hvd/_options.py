@@ -30,6 +30,7 @@ VARIABLES = {
     "HVD_RUN_PROGRAM": Variable("text"),
     "HVD_INIT_TIMEOUT": Variable("number", default="600", least=0.001, most=1000000000.0),
     "HVD_TENSORFLOW_DEVICE_TYPE": Variable("text", default="GPU"),
+    "HVD_JOB": Variable("text"),
     "HVD_RANK": Variable("integer"),
     "HVD_SIZE": Variable("integer"),
     "HVD_PROGRAMS": Variable("text"),

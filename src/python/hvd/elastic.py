@@ -336,15 +336,18 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                     is_trained = is_trained or has_state != had_state
                 if not synchronized:
                     if _file:
+                        held = state._commits if is_trained else -1
                         known, state._commits = _objects.broadcast_object(
                             (is_trained, state._commits), 0, "hvd.elastic.commits"
                         )
-                        has_state = (not known and _file.load(state)) or has_state
+                        has_state = (not known and _file.load(state, held)) or has_state
                     if not has_state and _world.is_initialized() and _world.rank() == 0:
                         raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
                     _shares.agree()
                     state.sync()
                     has_state = is_trained = True
+                if _file:
+                    _file.begin_world()
                 with _preemption.waits_for_commit(_flush) if elastic else nullcontext():
                     result = func(state, *args, **kwargs)
                 if _file:
