@@ -10,7 +10,8 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 def _on(backend: str, module: str, **env: str):
     needs = ("keras", module)
-    return checks_of("keras_training.py", needs=needs, interpreter=tensorflow(), KERAS_BACKEND=backend, **QUIET, **env)
+    scripts = ("keras_training.py", "snippets_keras.py")
+    return checks_of(*scripts, needs=needs, interpreter=tensorflow(), KERAS_BACKEND=backend, **QUIET, **env)
 
 
 test_on_tensorflow = _on("tensorflow", "tensorflow")

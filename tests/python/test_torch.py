@@ -29,6 +29,7 @@ TWO = (
     "torch_beyond.py",
     "torch_elastic.py",
     "torch_global_batch.py",
+    "snippets_torch.py",
 )
 
 test_two_ranks = checks_of(*TWO, ranks=2, needs=("torch",))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hvd import elastic
 from hvd._collectives import Collectives
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
@@ -66,6 +67,7 @@ __all__ = [
     "broadcast_async",
     "broadcast_async_",
     "broadcast_object",
+    "elastic",
     "grouped_allgather",
     "grouped_allgather_async",
     "grouped_allreduce",

@@ -353,8 +353,10 @@ class _FailsOnce(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
         self.done = False
+        self.steps = 0
 
     def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
         if batch == 2 and not self.done:
             self.done = True
             if RANK == SIZE - 1:
@@ -392,6 +394,10 @@ def check_elastic_state():
         return state.epoch
 
     assert train(state) == 3 and resets == [1], (state.epoch, resets)
+    # Three until the failure; the rest of that epoch from batch 1, which was committed, on; and two epochs.
+    steps = len(mine()[0]) // EACH
+    if RANK == SIZE - 1:  # another rank may end a step before it hears of the failure
+        assert once.steps == 3 + (steps - 1) + 2 * steps, once.steps
     weights = hvd.allgather_object([w.tolist() for w in model.get_weights()])
     assert all(w == weights[0] for w in weights)
     before = model.get_weights()

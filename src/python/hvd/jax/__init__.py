@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._common_names import _names as _shared
+from hvd.jax import elastic
 from hvd.jax._library import forget_failures
 from hvd.jax.compression import Compression
 from hvd.jax.functions import (
@@ -42,6 +43,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "elastic",
     "forget_failures",
     "grad",
     "value_and_grad",

@@ -114,12 +114,18 @@ class CommitStateCallback(_backend.Callback):
 
 
 class UpdateBatchStateCallback(_backend.Callback):
-    """Keeps state.batch at the batch that fit() is at; 0 at the end of an epoch."""
+    """Keeps state.batch at the batch that fit() is at; 0 at the end of an epoch.
+
+    An epoch that was broken off has only the steps that are left of it, where fit() knows how many an epoch has: give it
+    steps_per_epoch, or data with a length.  As in Horovod these are the data's first batches, not its last.
+    """
 
     def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
         self.steps_per_epoch: int | None = None
+        self._begin, self._left = 0, 0  # of an epoch that goes on in its midst: where, and how many steps
+        self._enough = object()  # as model.stop_training it ends this epoch only
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Forgets how long an epoch was."""
@@ -127,18 +133,24 @@ class UpdateBatchStateCallback(_backend.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Tells the progress bar how many steps are left, where an epoch goes on in its midst."""
+        self._begin, self._left = self.state.batch, 0
         steps = (self.params or {}).get("steps")
         if steps:
             self.steps_per_epoch = self.steps_per_epoch or steps
-            self.params["steps"] = self.steps_per_epoch - self.state.batch
+            self._left = max(1, self.steps_per_epoch - self._begin)
+            self.params["steps"] = self._left
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Notes the batch."""
-        self.state.batch = batch
+        """Notes the batch; ends an epoch that was begun earlier."""
+        self.state.batch = self._begin + batch
+        if self._begin and self._left and batch + 1 >= self._left and not self.model.stop_training:
+            self.model.stop_training = self._enough
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """The next epoch begins at 0."""
-        self.state.batch = 0
+        self.state.batch = self._begin = 0
+        if self._left and self.model.stop_training is self._enough:
+            self.model.stop_training = False
 
 
 class UpdateEpochStateCallback(_backend.Callback):
@@ -167,20 +179,8 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
 
         return in_tensorflow(func, keep_global_batch=keep_global_batch)
 
-    if _backend.NAME != "jax":
-        return _elastic.run(func, keep_global_batch=keep_global_batch)
-    from hvd.jax._library import forget_failures, told_by_jax
+    if _backend.NAME == "jax":
+        from hvd.jax.elastic import run as in_jax
 
-    @functools.wraps(func)
-    def translated(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return func(*args, **kwargs)
-        except RuntimeError as error:
-            ours = told_by_jax(error)
-            if ours is None:
-                raise
-            raise ours from error
-        finally:
-            forget_failures()  # the rank that was the first to fail may have a step under way, too
-
-    return _elastic.run(translated, keep_global_batch=keep_global_batch)
+        return in_jax(func, keep_global_batch=keep_global_batch)
+    return _elastic.run(func, keep_global_batch=keep_global_batch)

@@ -1,0 +1,32 @@
+"""Elastic states for JAX: any tree of arrays is a value of an ObjectState.  What can be recovered: see hvd.elastic."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from hvd import elastic as _elastic
+from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState
+from hvd.jax._library import forget_failures, told_by_jax
+
+__all__ = ["GlobalBatch", "GlobalBatches", "ObjectState", "run"]
+
+
+def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
+    """hvd.elastic.run, which also knows our errors as compiled functions raise them."""
+    if func is None:
+        return functools.partial(run, keep_global_batch=keep_global_batch)
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except RuntimeError as error:
+            ours = told_by_jax(error)
+            if ours is None:
+                raise
+            raise ours from error
+        finally:
+            forget_failures()  # the rank that was the first to fail may have a step under way, too
+
+    return _elastic.run(translated, keep_global_batch=keep_global_batch)

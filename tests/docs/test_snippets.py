@@ -1,0 +1,44 @@
+"""Every program on a page is run: most by tests/python/ranks/snippets_*.py, once for each framework that the page names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from python import snippets
+from support.hvdrun import ROOT
+
+# Why nobody runs it as it stands, and what does instead.
+ELSEWHERE = {
+    ("docs/spark.md", "SparkSession.builder"): "tests/spark calls these on a session of its own",
+    ("docs/spark.md", "run_elastic(main"): "tests/spark",
+    ("docs/spark.md", "TorchEstimator(num_proc=2"): "tests/spark: the estimators",
+    ("docs/spark.md", "write_manifest"): "tests/spark",
+    ("man/hvd-spark.7", "HorovodRunner(np=2)"): "tests/spark",
+    ("man/hvd-mxnet.7", "hvd.DistributedTrainer"): "tests/python/ranks/mxnet_training.py, where MXNet is",
+    ("docs/quickstart.md", "hvd.run(train"): "below",
+}
+
+
+def test_each_program_is_run() -> None:
+    pattern = re.compile(r'run\(\s*"([a-z-]+/[a-z0-9.-]+|README\.md)",\s*"([^"]+)"')
+    calls = {call for file in (ROOT / "tests/python").rglob("*snippets*.py") for call in pattern.findall(file.read_text())}
+    calls |= {(page, "# train.py") for page in ("README.md", "docs/quickstart.md")} | set(ELSEWHERE)
+    pages = snippets.all_blocks()
+    assert len(pages) >= 20
+    for file, block in pages:
+        found = [part for path, part in calls if path == file and part in block]
+        assert len(found) == 1, f"{file}: {len(found)} tests run\n{block}"
+
+
+def test_a_function_in_ranks(capfd: pytest.CaptureFixture[str]) -> None:
+    def train(rate: float) -> tuple[int, float]:
+        import hvd.numpy as hvd
+
+        hvd.init()
+        return hvd.rank(), rate
+
+    names: dict[str, Any] = {"train": train}
+    assert snippets.run("docs/quickstart.md", "hvd.run(train", names)["results"] == [(0, 0.01), (1, 0.01)]
