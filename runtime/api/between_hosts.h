@@ -24,7 +24,8 @@ struct FoundWorld {
 /// The world of @p ranks (of the launch; empty: all), by way of the host daemon.  As HVD_TRANSPORT says: mpi: @p
 /// open_mpi for the ranks that it is given; auto: it too where MPI has a fabric on some host, HOROVOD_CPU_OPERATIONS
 /// says MPI, or hosts cannot reach one another.  Else no MPI is needed.  Where they reach one another and
-/// their connections are disturbed there is no transport: a stranger must not choose MPI, which asks for no key.  Collective; all choose alike.
+/// their connections are disturbed there is no transport: a stranger must not choose MPI, which asks for no key.
+/// Collective; all choose alike.
 /// @p introduction  for all others (Transport::introductions()); no zero bytes.  Throws Error: usage, unavailable,
 /// timeout, peer_lost.
 FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks, const std::string& introduction,
