@@ -16,11 +16,49 @@ constexpr std::string_view chain_words[] = {
 
 constexpr std::size_t most_line_bytes = 2000;  ///< of a line, as far as we look at it
 
-bool is_header(std::string_view line) { return line == header || line == group_header; }
+constexpr std::string_view mark_begin = "[rank", mark_end = "]: ";
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// @p line without the "[rank3]: " in which torch.distributed's excepthook clothes it.
+std::string_view without_mark(std::string_view line) {
+  if (!line.starts_with(mark_begin)) return line;
+  std::size_t end = mark_begin.size();
+  while (end < line.size() && is_digit(line[end])) ++end;
+  const bool marked = end > mark_begin.size() && line.substr(end).starts_with(mark_end);
+  return marked ? line.substr(end + mark_end.size()) : line;
+}
+
+/// True when more bytes could make @p line begin with a mark, or be one.
+bool may_become_mark(std::string_view line) {
+  if (line.size() <= mark_begin.size()) return mark_begin.starts_with(line);
+  if (!line.starts_with(mark_begin)) return false;
+  const std::size_t end = std::min(line.find_first_not_of("0123456789", mark_begin.size()), line.size());
+  return mark_end.starts_with(line.substr(end));
+}
+
+bool is_header(std::string_view line) {
+  const std::string_view text = without_mark(line);
+  return text == header || text == group_header;
+}
 
 /// True when more bytes could make @p line a header: it must not go out yet.
 bool may_become_header(std::string_view line) {
-  return !line.empty() && (header.starts_with(line) || group_header.starts_with(line));
+  if (line.empty()) return false;
+  const std::string_view text = without_mark(line);
+  return may_become_mark(line) || header.starts_with(text) || group_header.starts_with(text);
+}
+
+/// A traceback that was held, each line without mark.
+std::string without_marks(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t newline = text.find('\n');
+    const std::string_view line = text.substr(0, newline == text.npos ? text.npos : newline + 1);
+    text.remove_prefix(line.size());
+    out += without_mark(line);
+  }
+  return out;
 }
 
 }  // namespace
@@ -31,7 +69,7 @@ void Tail::add(std::string_view line) {
 }
 
 std::string Output::release() {
-  if (in_traceback_) shown_ = held_;
+  if (in_traceback_) shown_ = without_marks(held_);
   in_traceback_ = chained_ = goes_on_ = false;
   return std::exchange(held_, {});
 }
@@ -40,8 +78,9 @@ std::string Output::release() {
 void Output::end_of_line() {
   if (!line_.empty() && line_.back() == '\r') line_.pop_back();
   tail_.add(line_);
-  chained_ = std::find(std::begin(chain_words), std::end(chain_words), line_) != std::end(chain_words) ||
-             (chained_ && line_.empty());
+  const std::string_view text = without_mark(line_);
+  chained_ = std::find(std::begin(chain_words), std::end(chain_words), text) != std::end(chain_words) ||
+             (chained_ && text.empty());
   survived_ = line_.starts_with("Exception in thread ") || line_.starts_with("Exception ignored ");
   line_.clear();
 }
@@ -95,7 +134,7 @@ Clock::time_point Output::deadline() const {
 std::string Output::finish(std::string* rest) {
   if (!line_.empty()) tail_.add(line_);
   line_.clear();
-  if (in_traceback_) return std::exchange(held_, {});
+  if (in_traceback_) return without_marks(std::exchange(held_, {}));
   *rest = release();
   return {};
 }

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "base/text.h"
+
 using namespace hvd::rank;
 using namespace std::chrono_literals;
 
@@ -40,6 +42,30 @@ TEST_CASE("output: a traceback before the end goes to the record, whole, chain a
   std::string rest = "unset";
   CHECK(b.err.finish(&rest) == trace + chain + trace + "something printed at exit\n");
   CHECK(rest == "unset");
+}
+
+TEST_CASE("output: torch.distributed's mark in front of each line is no part of a traceback") {
+  const auto marked = [](const std::string& text) {
+    std::string out;
+    for (const std::string& line : hvd::split(text, '\n')) out += line.empty() ? "\n" : "[rank12]: " + line + "\n";
+    return out.substr(0, out.size() - 1);
+  };
+  for (const bool byte_by_byte : {false, true}) {
+    Bench b;
+    std::string out;
+    const std::string text = "[rank12]:[W112 a warning\n[rank]: x\n" + marked(trace + chain + trace);
+    if (byte_by_byte)
+      for (const char c : text) out += b.take(std::string(1, c));
+    else
+      out = b.take(text);
+    std::string rest;
+    CHECK(out == "[rank12]:[W112 a warning\n[rank]: x\n");
+    CHECK(b.err.finish(&rest) == trace + chain + trace);
+  }
+  Bench lived;
+  CHECK(lived.take(marked(trace)) == "");
+  CHECK(lived.err.expire(lived.now + 11s) == marked(trace));
+  CHECK(lived.err.shown_traceback() == trace);
 }
 
 TEST_CASE("output: what ended a thread goes out at once") {
