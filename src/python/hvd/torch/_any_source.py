@@ -87,8 +87,8 @@ class SentMessages:
 class AnySource:
     """The receives from any source of one group, in order.
 
-    taken(tag): how many messages of each other rank were received.  place(message, source, tag): the message comes from that
-    rank; called by another thread.  Ranks: of the world.
+    taken(tag): how many messages of each other rank were received.  place(message, source, tag, most): the message comes from
+    that rank; False where most messages were received from it already; called by another thread.  Ranks: of the world.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class AnySource:
         sent: SentMessages,
         group: str,
         taken: Callable[[int], dict[int, int]],
-        place: Callable[[Message, int, int], None],
+        place: Callable[[Message, int, int, int], bool],
     ) -> None:
         self._sent = sent
         self._group = group
@@ -137,12 +137,13 @@ class AnySource:
             if question != self._question or not self._line:
                 return  # of an earlier one
             message, tag = self._line[0]
-            if count > self._taken(tag)[source]:  # else a receive that named it was given the message meanwhile
+            try:
+                placed = self._place(message, source, tag, count)
+            except Exception as error:
+                message.refuse(error)
+                placed = True
+            if placed:  # else a receive that named it was given the message meanwhile
                 self._line.popleft()
-                try:
-                    self._place(message, source, tag)
-                except Exception as error:
-                    message.refuse(error)
             if self._line:
                 self._ask()
 

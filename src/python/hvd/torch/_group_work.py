@@ -197,21 +197,21 @@ class GroupWork(_Work):  # type: ignore[misc]
         return all(_native.poll(handle) for handle in self._handles)
 
     def _end(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
             raise self._late(seconds)
         try:
             if not self._ended:
-                self._finish(seconds)
+                self._finish(seconds, limit)
         finally:
             self._lock.release()
 
-    def _finish(self, seconds: float = _LOOK_SECONDS) -> None:
+    def _finish(self, seconds: float = 0.0, limit: float = 0.0) -> None:
+        """seconds: how long the wait may take, for its error.  limit: when it ends, by time.monotonic()."""
         failed = None
-        limit = 0.0
         for handle in self._handles:
             try:
-                while not _native.wait_within(handle, min(_LOOK_SECONDS, seconds)):
-                    limit = limit or time.monotonic() + seconds - _LOOK_SECONDS
+                while not _native.wait_within(handle, min(_LOOK_SECONDS, max(0.0, limit - time.monotonic()))):
                     if self._group.aborted:
                         raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
                     if time.monotonic() >= limit:

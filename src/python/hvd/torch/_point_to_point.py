@@ -73,12 +73,11 @@ class Message(GroupWork):
     def _has_arrived(self) -> bool:
         return self._begun.is_set() and super()._has_arrived()
 
-    def _finish(self, seconds: float = 0.0) -> None:
-        before = time.monotonic()
-        if not self._begun.wait(seconds):
+    def _finish(self, seconds: float = 0.0, limit: float = 0.0) -> None:
+        if not self._begun.wait(max(0.0, limit - time.monotonic())):
             raise self._late(seconds)
         if not self._ended:
-            super()._finish(max(0.001, seconds - (time.monotonic() - before)))
+            super()._finish(seconds, limit)
 
     def _disagreed(self) -> None:
         pass  # the others of the group have nothing to do with it
@@ -103,25 +102,29 @@ class PairLine:
         """How many messages of this tag world rank source has given to the other one."""
         return self._counts.get((source, tag), 0)
 
-    def add(self, message: Message, source: int, tag: int) -> None:
-        """The next message from world rank source to the other one."""
-        use = self.count(source, tag)
-        self._counts[source, tag] = use + 1
-        target = self._ranks[0] if source == self._ranks[1] else self._ranks[1]
-        message.root = self._ranks.index(source)
-        message.name = f"{self._group.label}/send {source} to {target} tag {tag} #{use % _NAMES + 1}".encode()
-        earlier = self._last.get(message.name)
+    def add(self, message: Message, source: int, tag: int, most: int | None = None) -> bool:
+        """The next message from world rank source to the other one.  False: there are most of them already.  Any thread."""
+        with self._lock:
+            use = self.count(source, tag)
+            if most is not None and use >= most:
+                return False
+            self._counts[source, tag] = use + 1
+            target = self._ranks[0] if source == self._ranks[1] else self._ranks[1]
+            message.root = self._ranks.index(source)
+            message.name = f"{self._group.label}/send {source} to {target} tag {tag} #{use % _NAMES + 1}".encode()
+            earlier = self._last.get(message.name)
+            self._last[message.name] = message
         if earlier is not None and not earlier.is_completed():
             earlier.wait()
-        self._last[message.name] = message
         with self._lock:
             if self._number is not None:
                 message.begin(self._number)
-                return
+                return True
             self._line.append(message)
             ask, self._asked = not self._asked, True
         if ask:
             self._sets.ask(self._ranks, self._open)
+        return True
 
     def _open(self) -> None:
         """The pair's process set is there, or it cannot be made."""
@@ -150,6 +153,7 @@ class PointToPoint:
         self._sent = sent
         self._sets = sets
         self._pairs: dict[int, PairLine] = {}  # by the other's rank in the world
+        self._lock = threading.Lock()  # of _pairs: a receive from any source takes its place in a thread of its own
         self._any = AnySource(sent, group.label, self._taken, self._place_message)
 
     def send(self, tensor: torch.Tensor, target: int, tag: int) -> Message:
@@ -180,20 +184,23 @@ class PointToPoint:
         return self._ranks[rank]
 
     def _pair(self, other: int) -> PairLine:
-        pair = self._pairs.get(other)
-        if pair is None:
-            mine = self._ranks[self._place]
-            pair = self._pairs[other] = PairLine(self._group, self._sets, (min(mine, other), max(mine, other)))
-        return pair
+        with self._lock:
+            pair = self._pairs.get(other)
+            if pair is None:
+                mine = self._ranks[self._place]
+                pair = self._pairs[other] = PairLine(self._group, self._sets, (min(mine, other), max(mine, other)))
+            return pair
 
     def _taken(self, tag: int) -> dict[int, int]:
         """How many messages each other rank of the group has given to this one."""
         taken = dict.fromkeys(self._ranks, 0)
         del taken[self._ranks[self._place]]
-        for other, pair in list(self._pairs.items()):
+        with self._lock:
+            pairs = list(self._pairs.items())
+        for other, pair in pairs:
             taken[other] = pair.count(other, tag)
         return taken
 
-    def _place_message(self, message: Message, source: int, tag: int) -> None:
+    def _place_message(self, message: Message, source: int, tag: int, most: int) -> bool:
         message.source = self._ranks.index(source)
-        self._pair(source).add(message, source, tag)
+        return self._pair(source).add(message, source, tag, most)
