@@ -18,6 +18,7 @@ from support import hvdrun
 
 COUNTER = pathlib.Path(__file__).with_name("elastic_counter.py")
 TORCH = COUNTER.with_name("elastic_rank.py")
+DDP = COUNTER.with_name("elastic_ddp.py")
 SAMPLES = 192
 
 
@@ -67,6 +68,22 @@ def test_a_killed_rank_of_pytorch_is_replaced(tmp_path: pathlib.Path) -> None:
     done = job(tmp_path, 3, "--min-np", "2", script=TORCH, ELASTIC_KILL="[[5, [1]]]", ELASTIC_WANTED="3")
     assert result(done)["size"] == 3
     assert "2 → 3 ranks" in done.stderr
+
+
+@pytest.mark.parametrize("victim", ["0", "1"])
+def test_survivors_in_ddps_backward_make_their_process_group_again(tmp_path: pathlib.Path, victim: str) -> None:
+    done = job(tmp_path, 3, "--min-np", "2", script=DDP, ELASTIC_VICTIM=victim)
+    assert done.returncode == 0, done.stderr
+    ends = [line.partition("] ")[2] for line in done.stdout.splitlines() if "] done " in line]
+    assert len(ends) == 3 and len(set(ends)) == 1 and ends[0].startswith("done 3 [3, 2, 3]"), done.stdout
+    assert "3 → 2 ranks" in done.stderr and "SIGSEGV" not in done.stderr
+
+
+def test_a_process_group_outside_of_elastic_run_ends_with_its_first_lost_rank(tmp_path: pathlib.Path) -> None:
+    done = job(tmp_path, 3, "--min-np", "2", script=DDP, ELASTIC_VICTIM="1", ELASTIC_PLAIN="1")
+    assert done.returncode == 137, done.stderr
+    assert "hvdrun: rank 1 on localhost was killed by signal 9 (SIGKILL)\n" in done.stderr
+    assert "SIGSEGV" not in done.stderr
 
 
 @pytest.mark.parametrize("who", ["first", "late"])

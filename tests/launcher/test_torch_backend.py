@@ -67,6 +67,32 @@ dist.all_reduce(torch.ones(4), group=group)
     assert "c10d/1[0-1] #1" in done.stderr and "rank 1" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("dist.all_reduce(torch.ones(7))", "ranks disagree on shape: [4160] on ranks 0, 2, [7] on rank 1)"),
+        ("raise SystemExit(0)", "hvdrun: rank 1 on localhost left the job while others still waited for it"),
+        (
+            "raise ValueError('no data in shard 7')",
+            "hvdrun: rank 1 on localhost ended with exit code 1 (ValueError: no data in",
+        ),
+    ],
+    ids=["another call", "an early end", "an exception"],
+)
+def test_a_rank_that_fails_while_others_are_in_backward(tmp_path: pathlib.Path, act: str, told: str) -> None:
+    script = f"""
+dist.init_process_group("hvd")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+for step in range(20):
+    if step == 5 and dist.get_rank() == 1:
+        {act}
+    model(torch.randn(8, 64)).sum().backward()
+"""
+    done = run(tmp_path, script, ranks=3)
+    assert done.returncode == 1, done.stderr
+    assert "signal" not in done.stderr and told in done.stderr, done.stderr
+
+
 def test_hosts_tensors_beside_another_backend(tmp_path: pathlib.Path) -> None:
     if not hasattr(torch._C._distributed_c10d.Backend, "allreduce"):
         pytest.skip("groups of several backends need torch 2.15")

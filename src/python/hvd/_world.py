@@ -182,6 +182,9 @@ def shutdown() -> None:
         forget()
 
 
+# What does not outlive a world, and is made again in the next one by the function that hvd.elastic.run calls.
+before_rejoin: list[Callable[[], None]] = []
+
 # Forget what the ranks of this world have agreed on: in the next one there may be others.
 when_left: list[Callable[[], None]] = []
 

@@ -29,7 +29,7 @@ from typing import Any, Callable, overload
 
 from hvd import _environment, _holders, _native, _objects, _preemption, _shares, _state_file, _world
 from hvd._global_batches import GlobalBatch, GlobalBatches
-from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, carried_errors
 
 __all__ = ["GlobalBatch", "GlobalBatches", "HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
 
@@ -288,6 +288,8 @@ def _at_most(what: str) -> Iterator[None]:
 
 def rejoin() -> None:
     """Leaves the world and joins the next one.  Collective; ends the process where the others do not come."""
+    for leave in _world.before_rejoin:
+        leave()
     _host_changes.seen()  # what is told from here on is of the next world, or of a later one
     with _at_most("joining the other ranks again"):
         _world.shutdown()
@@ -348,7 +350,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                     has_state = is_trained = True
                 if _file:
                     _file.begin_world()
-                with _preemption.waits_for_commit(_flush) if elastic else nullcontext():
+                with _preemption.waits_for_commit(_flush) if elastic else nullcontext(), carried_errors():
                     result = func(state, *args, **kwargs)
                 if _file:
                     _file.finish()

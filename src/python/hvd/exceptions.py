@@ -6,6 +6,10 @@ together can find out is a HorovodInternalError.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 __all__ = [
     "HorovodInternalError",
     "HorovodVersionMismatchError",
@@ -27,6 +31,34 @@ class HorovodInternalError(RuntimeError):
     """
 
     code: str = "internal"
+
+
+# Text and code of errors that went into C++ code, which raises them again as a RuntimeError.  No exceptions: these would
+# keep alive what their tracebacks have.
+_carried: deque[tuple[str, str]] = deque(maxlen=16)
+
+
+def note_carried(error: BaseException) -> None:
+    """C++ code gets this error, and will raise a RuntimeError with its text."""
+    if isinstance(error, HorovodInternalError):
+        _carried.append((str(error), error.code))
+
+
+@contextmanager
+def carried_errors() -> Iterator[None]:
+    """A RuntimeError that leaves the block and carries a HorovodInternalError becomes one."""
+    try:
+        yield
+    except HorovodInternalError:
+        raise
+    except RuntimeError as error:
+        text = str(error)
+        for told, code in reversed(_carried):
+            if told in text:
+                found = HorovodInternalError(told)
+                found.code = code
+                raise found from error
+        raise
 
 
 class UnsupportedError(ValueError, NotImplementedError):

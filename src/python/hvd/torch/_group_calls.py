@@ -92,6 +92,8 @@ class GroupCalls:
     _barriers: int = 0
 
     def _next_name(self, operation: Operation, agreed: Any) -> CallName:
+        if self._sets.left:
+            self._sets.refuse_if_left(self.state.label)
         name = self.state.names().next((operation, agreed))
         self._calls += 1
         before = under_way.get(name.handle)

@@ -13,10 +13,14 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Sequence
+from functools import partial
 from typing import Any, Callable, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
+
+from hvd import exceptions
 
 _END_SECONDS = 1.0
 
@@ -28,40 +32,97 @@ def caller() -> bytes:
     return getattr(_thread, "caller", b"")
 
 
-class NamedFuture(torch.futures.Future):  # type: ignore[type-arg]
-    """A future whose callbacks have names.  origin: the operation's; numbers: of the callbacks of its whole chain."""
+class Promise:
+    """A future that this package completes.
 
-    def __init__(self, origin: bytes, devices: list[Any], numbers: Iterator[int] | None = None) -> None:
-        super().__init__(devices=devices)
+    future: torch's.  Its error is a C++ error: a future that Python completes with an exception has that as its value, and
+    C++ code, such as DistributedDataParallel's, takes the value for tensors.  Waiting for it raises a RuntimeError, as for all
+    backends.
+    """
+
+    def __init__(self, devices: Sequence[torch.device] = (), origin: bytes = b"") -> None:
+        """devices: of the tensors, where these are on GPUs.  origin: the operation's name, where callbacks have names."""
+        self._given: Any = torch.futures.Future(devices=list(devices))
+        self._errors: list[BaseException] = []
+        self.future: Any = _then(self._given, partial(_raise_or_return, self._errors))
+        self._names = CallbackNames(origin) if origin else None
+        if self._names:
+            _name_callbacks(self.future, self._names)
+
+    def set_result(self, result: Any) -> None:
+        """Completes the future, and runs its callbacks."""
+        self._given.set_result(result)
+
+    def set_error(self, error: BaseException) -> None:
+        """Completes the future with an error, and runs its callbacks."""
+        exceptions.note_carried(error)
+        self._errors.append(error)
+        if self._names:
+            self._names.error = error
+        self._given.set_result(None)
+
+
+def _raise_or_return(errors: list[BaseException], given: Any) -> Any:
+    if errors:
+        raise errors.pop().with_traceback(None)
+    return given.value()
+
+
+class CallbackNames:
+    """Of a chain of futures that begins with one operation.  origin: its name."""
+
+    def __init__(self, origin: bytes) -> None:
         self._origin = origin
-        self._devices = devices
-        self._numbers = numbers or itertools.count(1)
+        self._numbers = itertools.count(1)
+        self.error: BaseException | None = None  # the operation's
 
-    def then(self, callback: Callable[[Any], Any]) -> Any:
-        following = NamedFuture(self._origin, self._devices, self._numbers)
-
-        def call(done: Any) -> None:
-            try:
-                result = callback(done)
-            except Exception as error:
-                following.set_exception(error)
-            else:
-                following.set_result(result)
-
-        self.add_done_callback(call)
-        return following
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
+    def naming(self, callback: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The callback, which has the next name while it runs."""
         name = b"%s.%d" % (self._origin, next(self._numbers))
 
-        def call(done: Any) -> None:
+        def call(done: Any) -> Any:
             before, _thread.caller = caller(), name
             try:
-                callback(done)
+                return callback(done)
+            except RuntimeError as raised:
+                # Each future of the chain would put its own words in front.
+                if self.error is not None and str(self.error) in str(raised):
+                    raise self.error.with_traceback(None) from None
+                raise
             finally:
                 _thread.caller = before
 
-        super().add_done_callback(call)
+        return call
+
+
+# torch's own futures know nothing of names.  Only they can have errors, and no class can be derived from those that then()
+# returns: so then() and add_done_callback() of all futures look here first, from the first operation on that has a future.
+_names: WeakKeyDictionary[Any, CallbackNames] = WeakKeyDictionary()
+_then: Any = torch._C.Future.then
+_add_done_callback: Any = torch._C.Future.add_done_callback
+
+
+def _name_callbacks(future: Any, names: CallbackNames) -> None:
+    if torch._C.Future.then is not _named_then:
+        torch._C.Future.then = _named_then  # type: ignore[method-assign]
+        torch._C.Future.add_done_callback = _named_add_done_callback  # type: ignore[method-assign]
+    _names[future] = names
+
+
+def _named_then(self: Any, callback: Callable[[Any], Any]) -> Any:
+    """then(), whose callback and following futures have names where this future has."""
+    names = _names.get(self)
+    if names is None:
+        return _then(self, callback)
+    following = _then(self, names.naming(callback))
+    _names[following] = names
+    return following
+
+
+def _named_add_done_callback(self: Any, callback: Callable[[Any], None]) -> None:
+    """add_done_callback(), whose callback has a name where this future's have."""
+    names = _names.get(self)
+    _add_done_callback(self, names.naming(callback) if names else callback)
 
 
 class Awaited(Protocol):

@@ -46,6 +46,7 @@ class GroupSets:
         self._readers: dict[str, Callable[..., None]] = {}
         self._at_end: Callable[[Exception], None] | None = None
         self._over: Exception | None = None  # no letter will be read again
+        self.left = False  # the runtime has left the world of these sets
 
     def start(self, readers: dict[str, Callable[..., None]], at_end: Callable[[Exception], None]) -> None:
         """Letters are read from now on.
@@ -111,7 +112,7 @@ class GroupSets:
         if self._thread is None:
             return
         try:
-            if self._rank:
+            if self._rank or self.left:
                 self._store.set(f"{self._rank}/{self._read + 1}", _END)
             else:
                 self._post(_END)
@@ -121,9 +122,17 @@ class GroupSets:
         except Exception:  # the store has gone, and the thread with it
             pass
         # Until it has ended: at the interpreter's end it would end the process with an error.
-        self._thread.join(_LIMIT_SECONDS)
+        self._thread.join(_END_SECONDS if self.left else _LIMIT_SECONDS)
         self._thread = None
         atexit.unregister(self.close)
+
+    def refuse_if_left(self, label: str) -> None:
+        """RuntimeError for a call of a group that the world did not outlive."""
+        if self.left:
+            raise RuntimeError(
+                f"{label}: this process group's world has ended; make it anew by init_process_group, in the function that "
+                "hvd.elastic.run calls"
+            )
 
     def _post(self, letter: str) -> None:
         number = self._store.add("letters", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import torch.distributed as dist
 
 from hvd import _native, _world
 from hvd.torch._call_names import CallNames
-from hvd.torch._group_futures import NamedFuture, caller, filler
+from hvd.torch._group_futures import Promise, caller, filler
 
 _Work: Any = torch._C._distributed_c10d.Work
 _LOOK_SECONDS = 0.5  # so often a wait looks whether its group was aborted
@@ -66,7 +67,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     _seconds: float | None = None  # the group's
     _error: BaseException | None = None
     _ended = False
-    _future: Any = None
+    _promise: Promise | None = None  # of its future
     _record: Any = None
     _name = b""  # a message has none: it is no call of all ranks
     _caller = b""  # the callback that has made it
@@ -108,7 +109,7 @@ class GroupWork(_Work):  # type: ignore[misc]
             seconds = timeout.total_seconds() if timeout else 0.0
             self._end(seconds if seconds > 0 else self._seconds or self._group.seconds)
         if self._error is not None:
-            raise self._error
+            raise copy.copy(self._error)  # what is kept has no traceback, which would keep the caller's variables alive
         return True
 
     def synchronize(self) -> None:
@@ -139,16 +140,17 @@ class GroupWork(_Work):  # type: ignore[misc]
     def get_future(self) -> Any:
         """A future of the outputs, which another thread completes."""
         with self._lock:
-            fresh = self._future is None
-            if fresh:
-                self._future = NamedFuture(self._name, _gpus_of(self._outputs)) if self._name else torch.futures.Future()
+            fresh = self._promise is None
+            if self._promise is None:
+                self._promise = Promise(_gpus_of(self._outputs), self._name) if self._name else Promise()
+            promise = self._promise
         if fresh:
             if self._ended:
                 self.fill_future(self._error)
             else:
                 _native.part_begin(_native.PART_FUTURE)
                 filler.add(self, self._caller if self._name else self)
-        return self._future
+        return promise.future
 
     # ----
 
@@ -164,12 +166,12 @@ class GroupWork(_Work):  # type: ignore[misc]
 
     def fill_future(self, error: BaseException | None) -> None:
         """Completes the future, and runs what waits for that."""
-        if filler.ending:
+        if filler.ending or self._promise is None:
             return
         if error is not None:
-            self._future.set_exception(error)
+            self._promise.set_error(error)
         else:
-            self._future.set_result(self._outputs)
+            self._promise.set_result(self._outputs)
 
     def also(self, call: Callable[[], object]) -> None:
         """call is a part of making the result.  Before anybody waits."""
@@ -236,7 +238,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         else:
             for handle in self._handles:
                 _native.release(handle)
-        self._error = failed
+        self._error = failed.with_traceback(None) if failed is not None else None
         under_way.pop(self._handles[0], None)
         self._owner = self._complete = None
         self._close()

@@ -104,6 +104,7 @@ class PairLine:
 
     def add(self, message: Message, source: int, tag: int, most: int | None = None) -> bool:
         """The next message from world rank source to the other one.  False: there are most of them already.  Any thread."""
+        self._sets.refuse_if_left(self._group.label)
         with self._lock:
             use = self.count(source, tag)
             if most is not None and use >= most:

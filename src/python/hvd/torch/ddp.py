@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from hvd._native import Average
 from hvd.process_sets import ProcessSet, global_process_set
+from hvd.torch._group_futures import Promise
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives
 
@@ -42,20 +43,22 @@ class _Waiter:
         self._started = False
         self._lock = threading.Lock()
 
-    def add(self, handle: int, finish: Any, future: Any) -> None:
+    def add(self, handle: int, finish: Any, promise: Promise) -> None:
         with self._lock:
             if not self._started:
                 threading.Thread(target=self._run, name="hvd ddp", daemon=True).start()
                 self._started = True
-        self._work.put((handle, finish, future))
+        self._work.put((handle, finish, promise))
 
     def _run(self) -> None:
         while True:
-            handle, finish, future = self._work.get()
+            handle, finish, promise = self._work.get()
             try:
-                future.set_result(finish(collectives.synchronize(handle)))
+                result = finish(collectives.synchronize(handle))
             except Exception as error:  # belongs to who waits for the future
-                future.set_exception(error)
+                promise.set_error(error)
+            else:
+                promise.set_result(result)
 
 
 _waiter = _Waiter()
@@ -72,6 +75,6 @@ def ddp_comm_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[t
     small, context = settings.compression.compress(buffer)
     name = f"{settings.name}.{bucket.index()}.{buffer.numel()}"
     handle = collectives.allreduce_async_(small, None, name, Average, process_set=settings.process_set)
-    future: Any = torch.futures.Future()
-    _waiter.add(handle, lambda reduced: settings.compression.decompress(reduced, context), future)
-    return future  # type: ignore[no-any-return]
+    promise = Promise()
+    _waiter.add(handle, lambda reduced: settings.compression.decompress(reduced, context), promise)
+    return promise.future  # type: ignore[no-any-return]

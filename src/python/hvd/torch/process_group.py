@@ -2,17 +2,23 @@
 
     torch.distributed.init_process_group("hvd")                   # all tensors
     torch.distributed.init_process_group("cpu:hvd,cuda:nccl")     # those on the host (torch 2.15)
+    torch.distributed.init_process_group("hvd", init_method="hvd://")  # in an elastic job
 
 torch finds it through its entry point (2.15), before that after ``import hvd.torch``.  The ranks are hvdrun's.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from hvd import _world
+from hvd._objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._any_source import SentMessages
 from hvd.torch._group_operations import GroupOperations
@@ -110,6 +116,51 @@ class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
 _sets: GroupSets | None = None
 _sent: SentMessages | None = None  # whenever _sets is
 _worlds = 0  # how often this rank has made the default group
+_former: list[GroupSets] = []  # of a world that has ended: rank 0's has the store that the others may still look at
+
+
+def _world_left() -> None:
+    """No group outlives the runtime's world."""
+    if _sets is not None:
+        _sets.left = True
+
+
+def _before_rejoin() -> None:
+    """hvd.elastic.run is about to join the next world, in which the script makes its groups again."""
+    global _sets, _sent
+    if _sets is None:
+        return
+    _sets.left = True
+    _former[:] = [_sets]
+    _sets.close()
+    _sets = _sent = None
+    default = dist.distributed_c10d._get_default_group() if dist.is_initialized() else None
+    if default is not None and dist.get_backend(default) == "hvd":
+        dist.destroy_process_group()
+
+
+_world.when_left.append(_world_left)
+_world.before_rejoin.append(_before_rejoin)
+
+
+def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
+    """A store that the ranks of the runtime's world have found together, this rank and their number.  Collective.
+
+    Rank 0 serves it, on a port of its own for each world.  The host is named as hvdrun names it.
+    """
+    if not _world.is_initialized():
+        _world.init()
+    mine = None
+    store: Any = None
+    if _world.rank() == 0:
+        store = _c10d.TCPStore("localhost", 0, _world.size(), True, timeout, wait_for_workers=False)
+        name = os.environ.get("HOROVOD_HOSTNAME", "localhost")
+        mine = (socket.gethostname() if name == "localhost" else name, store.port)
+    host, port = broadcast_object(mine, 0, "c10d.store")
+    if store is None:
+        host = "localhost" if _world.size() == _world.local_size() else host
+        store = _c10d.TCPStore(host, port, _world.size(), False, timeout)
+    return store, _world.rank(), _world.size()
 
 
 def _check_world(options: Any) -> None:
