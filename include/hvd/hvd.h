@@ -171,6 +171,12 @@ typedef struct hvd_world {
 } hvd_world;
 HVD_API int hvd_get_world(hvd_world* world);
 
+/** For a rank that an elastic job has started while others train, before hvd_init: its place in the next world, as
+ * hvdrun expects it.  Waits for nobody.  The rank is in no world yet, and nobody waits for it: it prepares its work,
+ * then calls hvd_init, and hvd_get_world says its real place.  HVD_UNAVAILABLE without hvdrun, and for a rank that is
+ * needed no more. */
+HVD_API int hvd_expect(hvd_world* world);
+
 /** Process sets: some of the ranks, with operations of their own that never wait for those of another set.
  *  In a set, ranks, root and splits count by the set's own order: its rank i is ranks[i].  HVD_GLOBAL_SET is the world.
  *

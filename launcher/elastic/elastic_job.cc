@@ -13,12 +13,18 @@ namespace {
 
 constexpr double door_seconds = 30;   // that new workers wait for others that were started with them
 constexpr double leave_seconds = 10;  // for who is to leave and does not
+constexpr double late_seconds = 60;   // that a new worker prepares, before a line says so
 constexpr int most_same_words = 3;    // then it is a bug of the program
 
 /// What a worker that an exception has ended said of it.
 std::string last_words(const wire::DeathRecord& d) {
   if (d.cause != wire::Cause::exited || d.traceback.empty()) return "";
   return d.traceback;
+}
+
+/// One that is no member.
+std::string called(const SlotPlace& place) {
+  return (place.is_spare ? "a spare on " : "a new worker on ") + place.host;
 }
 
 }  // namespace
@@ -45,6 +51,14 @@ bool ElasticJob::is_member(int number) const { return std::find(world_.begin(), 
 bool ElasticJob::is_excused(int worker) const {
   const auto found = workers_.find(worker);
   return found != workers_.end() && (found->second.excused || found->second.dismissed_at);
+}
+
+std::vector<std::int32_t> ElasticJob::expects(int worker, double now) {
+  WorkerRecord* w = find(worker);
+  if (!w) return {worker};
+  if (!w->prepares_since && w->worker.stage == WorkerStage::starting) w->prepares_since = now;
+  const std::vector<int> next = expected_world(worker, alive(), hosts_, limits_.world, history_.blocked(now));
+  return {next.begin(), next.end()};
 }
 
 void ElasticJob::waits(int worker, double now) {
@@ -133,6 +147,10 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
       finishing_ = true;
       for (auto& [number, other] : workers_) other.excused = other.excused || (other.gone && number != death.rank);
     }
+    if (!was_member && w->worker.stage != WorkerStage::member && epoch_ > 0 && !finishing_) {
+      causes_.push_back(called(w->worker.place) + " ended before it was ready");
+      blame(*w, now);  // else one is started after the other
+    }
     return epoch_ > 0 || w->excused;
   }
   if (finishing_ || epoch_ == 0) return false;
@@ -143,14 +161,10 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
     lines_.push_back(formatted("the same error has ended a worker {} times", same_words_));
     return false;
   }
-  const std::string name = was_member                 ? formatted("rank {}", place - world_.begin())
-                           : w->worker.place.is_spare ? std::string("a spare")
-                                                      : std::string("a new worker");
-  causes_.push_back(name + " on " + w->worker.place.host + " " + story(death));
-  if (const auto blocked = history_.failed(w->worker.place, now); !blocked || *blocked > 0)
-    lines_.push_back(formatted("{} {} of {} has failed again: it is left alone{}",
-                               w->worker.place.is_spare ? "spare" : "slot", w->worker.place.slot, w->worker.place.host,
-                               blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
+  const std::string name =
+      was_member ? formatted("rank {} on {}", place - world_.begin(), w->worker.place.host) : called(w->worker.place);
+  causes_.push_back(name + " " + (w->stopped ? "was not ready in time" : story(death)));
+  blame(*w, now);
   if (!was_member) return true;
   if (!broken_) broken_at_ = now;
   broken_ = true;
@@ -161,6 +175,13 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
   if (somebody || limits_.world.state_is_kept) return true;
   lines_.push_back("no rank is left that has the training's state; --state-dir keeps it elsewhere too");
   return false;
+}
+
+void ElasticJob::blame(const WorkerRecord& w, double now) {
+  const SlotPlace& place = w.worker.place;
+  if (const auto blocked = history_.failed(place, now); !blocked || *blocked > 0)
+    lines_.push_back(formatted("{} {} of {} has failed again: it is left alone{}", place.is_spare ? "spare" : "slot",
+                               place.slot, place.host, blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
 }
 
 std::vector<ElasticWorker> ElasticJob::alive() const {
@@ -214,6 +235,7 @@ ElasticOrders ElasticJob::turn(double now) {
   start(next, &orders);
   invite(next, &orders);
   dismiss(next.leave, now, &orders);
+  end_late_ones(now, &orders);
   check_limits(next, now, &orders);
   return orders;
 }
@@ -230,6 +252,7 @@ void ElasticJob::promote(const WorldPlan& plan, double now, ElasticOrders* order
 
 void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
   for (const SlotPlace& place : plan.start) {
+    if (place.is_spare && broken_) continue;  // its start would take processor time from the others' recovery
     const ElasticWorker worker{next_number_++, place, WorkerStage::starting};
     workers_[worker.number] = {worker};
     orders->start.push_back(worker);
@@ -271,6 +294,28 @@ void ElasticJob::dismiss(const std::vector<int>& workers, double now, ElasticOrd
     if (w.worker.stage != WorkerStage::starting && now - *w.dismissed_at < leave_seconds) continue;
     w.stopped = true;
     orders->stop.push_back(number);
+  }
+}
+
+/// New workers that do not get ready after their init().
+void ElasticJob::end_late_ones(double now, ElasticOrders* orders) {
+  for (auto& [number, w] : workers_) {
+    if (!w.prepares_since || w.worker.stage != WorkerStage::starting || w.gone || w.stopped || w.dismissed_at) continue;
+    const double seconds = now - *w.prepares_since;
+    if (seconds > limits_.prepare_seconds) {
+      w.stopped = true;
+      orders->stop.push_back(number);
+      orders->lines.push_back(
+          formatted("worker {} on {} was not ready {:.0f} s after its hvd.init() (--elastic-timeout): "
+                    "it is ended",
+                    number, w.worker.place.host, seconds));
+    } else if (seconds > late_seconds && !w.is_late) {
+      w.is_late = true;
+      orders->lines.push_back(
+          formatted("worker {} on {} has prepared for {:.0f} s since its hvd.init(); it is taken in "
+                    "when it gets to hvd.elastic.run",
+                    number, w.worker.place.host, seconds));
+    }
   }
 }
 

@@ -1,10 +1,10 @@
 /// @file elastic_job.h — what becomes of an elastic job when workers and hosts come and go.  Pure: the caller's clock
 /// comes in, and the caller carries out what it decides.
 ///
-/// The rules: members go on with whom there is, at once.  Nobody waits for a new worker to import its libraries: it is
-/// taken in when it has called init().  A spare has done that already: it is in the next world after a death.  A slot
-/// that fails twice is left alone.  The job ends when no member is left, when it has too few for too long, and when the
-/// same traceback ends workers three times.
+/// The rules: members go on with whom there is, at once.  Nobody waits for a new worker: it is taken in when it is
+/// ready to receive the state (docs/decisions/63-elastic-jobs.md).  A spare is ready already: it is in the next world
+/// after a death.  A slot that fails twice is left alone.  The job ends when no member is left, when it has too few for
+/// too long, and when the same traceback ends workers three times.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,6 +22,7 @@ struct ElasticLimits {
   WorldLimits world;
   double wait_seconds = 600;         ///< for enough workers
   std::optional<int> most_resets{};  ///< changes of the world
+  double prepare_seconds = 600;      ///< from a new worker's init() until it is ready
 };
 
 /// How hosts have changed, as the ranks hear it.  Horovod's numbers.
@@ -48,7 +49,9 @@ class ElasticJob {
 
   // What happens:
   void hosts_are(std::vector<ElasticHost> hosts) { hosts_ = std::move(hosts); }
-  /// It has called init(), without naming ranks.
+  /// A new one has called init(), and prepares.  @return the next world's members as it is told them, by rank
+  std::vector<std::int32_t> expects(int worker, double now);
+  /// It is ready, and waits for a world of all.
   void waits(int worker, double now);
   /// A world has formed.
   void met(std::uint64_t epoch, const std::vector<std::int32_t>& members, double now);
@@ -72,7 +75,8 @@ class ElasticJob {
     ElasticWorker worker;
     bool gone = false, excused = false, stopped = false, was_spare = false;
     bool is_proven = false;  ///< it has had the state: a world that it was in ended at a commit
-    std::optional<double> dismissed_at{};
+    bool is_late = false;    ///< it has been said that it is not ready yet
+    std::optional<double> dismissed_at{}, prepares_since{};
   };
   /// What survives() decides.
   bool takes(const wire::DeathRecord& death, double now);
@@ -84,6 +88,8 @@ class ElasticJob {
   void promote(const WorldPlan& plan, double now, ElasticOrders* orders);
   void invite(const WorldPlan& plan, ElasticOrders* orders);
   void dismiss(const std::vector<int>& workers, double now, ElasticOrders* orders);
+  void end_late_ones(double now, ElasticOrders* orders);
+  void blame(const WorkerRecord& w, double now);
   void check_limits(const WorldPlan& plan, double now, ElasticOrders* orders);
   HostChange change_to(const std::vector<std::int32_t>& next) const;
   std::string sizes() const;

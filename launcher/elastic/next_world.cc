@@ -39,7 +39,7 @@ bool can_go_on(const Workers& ready, const std::vector<ElasticWorker>& alive, co
          (std::any_of(ready.begin(), ready.end(), has_state) || (limits.state_is_kept && all_are_new));
 }
 
-/// The spare of that host that is to get its next free slot: rather one that has called init().
+/// The spare of that host that is to get its next free slot: rather one that is ready.
 ElasticWorker* spare_of(std::vector<ElasticWorker>& workers, const std::string& host) {
   ElasticWorker* best = nullptr;
   for (ElasticWorker& w : workers)
@@ -99,6 +99,25 @@ WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<Elastic
   plan.members = in_order(ready);
   plan.suffices = can_go_on(ready, alive, limits);
   return plan;
+}
+
+std::vector<int> expected_world(int worker, std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts,
+                                const WorldLimits& limits, const std::set<SlotPlace>& blocked) {
+  const auto me = std::find_if(alive.begin(), alive.end(), [&](const auto& w) { return w.number == worker; });
+  if (me == alive.end()) return {worker};
+  const SlotPlace place = me->place;
+  std::erase_if(alive, [&](const ElasticWorker& w) { return w.place.is_spare && w.number != worker; });
+  for (ElasticWorker& w : alive)
+    if (w.stage == WorkerStage::starting) w.stage = WorkerStage::waiting;
+  const auto last = std::find_if(alive.rbegin(), alive.rend(), [&](const ElasticWorker& w) {
+    return has_state(&w) && !w.place.is_spare && w.place.host == place.host;
+  });
+  if (place.is_spare && last != alive.rend() &&
+      std::count_if(alive.begin(), alive.end(), [](const auto& w) { return has_state(&w); }) > 1)
+    alive.erase(std::next(last).base());
+  std::vector<int> members = next_world(alive, hosts, limits, blocked).members;
+  if (std::find(members.begin(), members.end(), worker) == members.end()) members.push_back(worker);
+  return members;
 }
 
 }  // namespace hvd::launcher

@@ -1,8 +1,8 @@
 /// @file next_world.h — who is in the next world of an elastic job.  Pure.
 ///
 /// A worker is a process that trains (with its guard): its number is its own for its life, its rank is what each world
-/// says.  A slot is a place for one worker on a host.  A spare is a worker without a slot: it waits in its first init()
-/// until one of its host is free.
+/// says.  A slot is a place for one worker on a host.  A spare is a worker without a slot: it waits until one of its
+/// host is free.
 #pragma once
 #include <compare>
 #include <optional>
@@ -21,8 +21,8 @@ struct SlotPlace {
 };
 
 enum class WorkerStage {
-  starting,  ///< has not called init() yet
-  waiting,   ///< has called init() for the first time, and has no state
+  starting,  ///< is not ready to receive the state
+  waiting,   ///< waits for its first world, ready to receive the state
   member,    ///< has been in a world, so it has the state
   doubtful,  ///< was in a world that broke while the state was given round, and nobody who surely has it is left
 };
@@ -62,5 +62,11 @@ struct WorldPlan {
 /// @param blocked  places where nobody is to be started, and slots that no spare is to get
 WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts, const WorldLimits& limits,
                      const std::set<SlotPlace>& blocked);
+
+/// What a new worker is told of the next world: its members by rank, once all who have a slot are ready.  A spare
+/// stands where it would if the last member of its host died.  @p worker  is one of them, and rank 0 only where no
+/// member lives
+std::vector<int> expected_world(int worker, std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts,
+                                const WorldLimits& limits, const std::set<SlotPlace>& blocked);
 
 }  // namespace hvd::launcher

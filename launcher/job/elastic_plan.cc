@@ -56,7 +56,7 @@ std::optional<ElasticPlan> elastic_plan(const Settings& settings, const Allocati
   ElasticPlan plan;
   plan.limits.world = {least.value_or(std::min(np, most.value_or(np))), most, !settings.text("state-dir").empty(),
                        settings.integer("spares").value_or(0)};
-  plan.limits.wait_seconds = settings.number("elastic-timeout");
+  plan.limits.wait_seconds = plan.limits.prepare_seconds = settings.number("elastic-timeout");
   plan.limits.most_resets = settings.integer("reset-limit");
   if (settings.has("blacklist-cooldown-range")) {
     const std::vector<std::string> two = words(settings.text("blacklist-cooldown-range"));

@@ -1,6 +1,7 @@
 #include "launcher/start/daemon_links.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -78,6 +79,13 @@ bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, co
 void DaemonLinks::take_meeting(wire::Listener& listener, int host, const wire::MeetingMessage& message) {
   const auto rank = static_cast<std::size_t>(message.rank);
   const bool is_its_own = message.rank >= 0 && rank < host_of_rank_.size() && host_of_rank_[rank] == host;
+  if (message.kind == wire::MeetingMessage::Kind::expect) {
+    std::vector<std::int32_t> all(host_of_rank_.size());
+    std::iota(all.begin(), all.end(), 0);
+    if (is_its_own)
+      send(listener, meetings_.tell_expected(message, events_.expects ? events_.expects(message.rank) : all));
+    return;
+  }
   const bool of_all = message.kind == wire::MeetingMessage::Kind::join && message.ranks.empty() && is_its_own;
   if (of_all && events_.waits) events_.waits(message.rank);
   const MeetingHub::Answers answers = meetings_.receive(host, message);

@@ -25,6 +25,8 @@ struct DaemonEvents {
   std::function<void(int rank, int status)> guard_ended;     ///< badly, and perhaps before it could come
   std::function<void(int rank)> waits{};                     ///< it has called init() without naming ranks
   std::function<void(std::uint64_t epoch, const std::vector<std::int32_t>& ranks)> met{};  ///< and these are a world
+  /// It has called init(), and will join later.  @return the next world's ranks, this one among them
+  std::function<std::vector<std::int32_t>(int rank)> expects{};
 };
 
 class DaemonLinks {

@@ -198,4 +198,17 @@ MeetingHub::Answers MeetingHub::dismiss(int rank) {
   return {refuse({{rank, request}}, static_cast<int>(Code::unavailable), wire::not_needed)};
 }
 
+MeetingHub::Answers MeetingHub::tell_expected(const MeetingMessage& asked, const Ranks& next) const {
+  const JoinRequest request{asked.token, {}};
+  if (dismissed_.contains(asked.rank))
+    return {refuse({{asked.rank, request}}, static_cast<int>(Code::unavailable), wire::not_needed)};
+  MeetingAnswer answer = refuse({{asked.rank, request}}, 0, "");
+  answer.message.kind = MeetingKind::expected;
+  for (const std::int32_t r : next) {
+    if (r == asked.rank) answer.message.rank = static_cast<std::int32_t>(answer.message.ranks.size());
+    answer.message.ranks.push_back(host_of_[static_cast<std::size_t>(r)]);
+  }
+  return {std::move(answer)};
+}
+
 }  // namespace hvd::launcher

@@ -43,6 +43,8 @@ class MeetingHub {
   void add(int host);
   /// The rank is needed no more: it is refused now, or when it comes.
   Answers dismiss(int rank);
+  /// Answers a rank's `expect`.  @p next  ranks of the launch in the order of the next world; the rank is one of them
+  Answers tell_expected(const wire::MeetingMessage& asked, const std::vector<std::int32_t>& next) const;
 
  private:
   using Ranks = std::vector<std::int32_t>;

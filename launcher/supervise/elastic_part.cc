@@ -32,6 +32,8 @@ ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, ElasticCa
 
 void ElasticPart::waits(int worker) { elastic_.waits(worker, seconds_now()); }
 
+std::vector<std::int32_t> ElasticPart::expects(int worker) { return elastic_.expects(worker, seconds_now()); }
+
 void ElasticPart::met(std::uint64_t epoch, const std::vector<std::int32_t>& members) {
   elastic_.met(epoch, members, seconds_now());
 }

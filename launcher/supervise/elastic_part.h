@@ -29,6 +29,8 @@ class ElasticPart {
 
   // Events:
   void waits(int worker);
+  /// See ElasticJob.
+  std::vector<std::int32_t> expects(int worker);
   void met(std::uint64_t epoch, const std::vector<std::int32_t>& members);
   /// False where the job ends with that rank.
   bool survives(const wire::DeathRecord& death);

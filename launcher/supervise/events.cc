@@ -86,6 +86,7 @@ DaemonEvents Supervisor::daemon_events() {
   };
   if (job_.elastic) {
     e.waits = [this](int rank) { elastic_->waits(rank); };
+    e.expects = [this](int rank) { return elastic_->expects(rank); };
     e.met = [this](std::uint64_t epoch, const std::vector<std::int32_t>& ranks) {
       report_.expect(ranks.size());
       worlds_ = epoch;

@@ -36,6 +36,11 @@ namespace {
 
 constexpr size_t most_at_once = 1 << 20;  ///< tensors in one call
 
+hvd_world numbers_of(const hvd::World& w, bool threads_multiple) {
+  return {w.rank,         w.size,         w.local_rank(),  w.local_size(),
+          w.cross_rank(), w.cross_size(), w.homogeneous(), threads_multiple};
+}
+
 /// The set that a request is for; @p hold keeps it while it is used.
 ProcessSet& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const SetInfo>& hold) {
   constexpr std::size_t needed = offsetof(hvd_request, set) + sizeof q->set;
@@ -112,13 +117,18 @@ int hvd_shutdown(void) {
 
 int hvd_is_initialized(void) { return hvd::api::initialized() ? 1 : 0; }
 
+int hvd_expect(hvd_world* world) {
+  return exception_barrier([&] {
+    need(world, "world");
+    *world = numbers_of(hvd::api::expect(), true);
+  });
+}
+
 int hvd_get_world(hvd_world* world) {
   return exception_barrier([&] {
     need(world, "world");
     const Use e;
-    const auto& w = e->world();
-    *world = {w.rank,         w.size,         w.local_rank(),  w.local_size(),
-              w.cross_rank(), w.cross_size(), w.homogeneous(), e->threads_multiple()};
+    *world = numbers_of(e->world(), e->threads_multiple());
   });
 }
 

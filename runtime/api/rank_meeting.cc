@@ -93,6 +93,22 @@ std::optional<std::string> RankMeeting::revoked(std::uint64_t epoch) {
   return m && m->kind == Kind::revoked && m->epoch >= epoch ? std::optional(m->text) : std::nullopt;
 }
 
+RankMeeting::Expected RankMeeting::expect(double limit_seconds) {
+  const std::uint64_t token = next_token();
+  say({.kind = Kind::expect, .token = token});
+  for (const std::int64_t end = after(limit_seconds);;) {
+    int me = -1;
+    const auto m = next(end, &me);
+    if (!m) throw Error(Code::timeout, "init", "hvdrun does not tell the next world");
+    const bool is_mine = std::any_of(m->members.begin(), m->members.end(), [&](const MeetingMessage::Member& one) {
+      return one.rank == me && one.token == token;
+    });
+    if (!is_mine) continue;
+    if (m->kind == Kind::refused) throw Error(static_cast<Code>(m->code), "init", m->text);
+    if (m->kind == Kind::expected) return {m->rank, {m->ranks.begin(), m->ranks.end()}};
+  }
+}
+
 RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds,
                                         std::uint64_t forming) {
   MeetingMessage join{.kind = Kind::join, .token = next_token(), .ranks = {ranks.begin(), ranks.end()}, .text = text};

@@ -26,6 +26,13 @@ class RankMeeting {
   /// @p forming: the world that it is about, where there is one already: if that is revoked, peer_lost.
   Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds,
                 std::uint64_t forming = 0);
+  struct Expected {
+    int rank = 0;            ///< this one's
+    std::vector<int> hosts;  ///< [size] by rank
+  };
+  /// What hvdrun expects of the next world, where it has started this rank while others train.  Waits for no other
+  /// rank. Throws Error: timeout, peer_lost; unavailable, where this rank is needed no more.
+  Expected expect(double limit_seconds);
   /// There is something to read: why the world @p epoch is over, if it says that.  Throws Error{peer_lost} where the
   /// daemon is gone.
   std::optional<std::string> revoked(std::uint64_t epoch);

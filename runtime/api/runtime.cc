@@ -198,6 +198,18 @@ void init(const hvd_init_options* options) {
   place(wire::RankPhase::working);
 }
 
+World expect() {
+  std::lock_guard lock(mutex);
+  if (forked.load() || engine_now.load())
+    throw Error(Code::usage, "expect", "this rank is in a world already, or in a child of fork()",
+                "call it before init");
+  const core::Config config = core::Config::of_environment(options::Component::libhvd);
+  auto meeting = RankMeeting::of(static_cast<int>(config.integer("HVD_MEETING_FD")));
+  if (!meeting) throw Error(Code::unavailable, "expect", "hvdrun has not started this process");
+  const RankMeeting::Expected found = meeting->expect(config.number("HVD_INIT_TIMEOUT"));
+  return World::of(found.rank, found.hosts, static_cast<int>(config.integer("HVD_RANKS_PER_NODE")));
+}
+
 void shutdown() {
   if (forked.load() || !initialized()) return;
   leave();

@@ -26,6 +26,8 @@ class Use {
 bool initialized() noexcept;
 
 void init(const hvd_init_options* options);
+/// See hvd_expect.
+World expect();
 void shutdown();
 /// @p path: where no launcher collects the timeline.
 void start_timeline(const char* path, bool mark_cycles);

@@ -57,7 +57,7 @@ MeetingMessage decode_meeting_message(std::string_view bytes) {
   MeetingHead head;
   std::memcpy(&head, take(bytes, sizeof head).data(), sizeof head);
   if (head.kind < static_cast<std::uint8_t>(MeetingMessage::Kind::join) ||
-      head.kind > static_cast<std::uint8_t>(MeetingMessage::Kind::revoked))
+      head.kind > static_cast<std::uint8_t>(MeetingMessage::Kind::expected))
     throw malformed("is of no known kind");
   MeetingMessage m{.kind = static_cast<MeetingMessage::Kind>(head.kind),
                    .code = head.code,

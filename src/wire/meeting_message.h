@@ -10,6 +10,9 @@
 /// same process: the next world has those members whom hvdrun has invited, other connections, and other shared memory.
 /// Who joins before hvdrun knows of the death is refused with peer_lost, and joins again.
 ///
+/// A rank that an elastic job starts while others train sends `expect` first.  The answer is `expected`.  The rank
+/// joins when it is ready to receive the training's state.
+///
 ///   rank ⇄ host daemon   the stream socket whose descriptor is in HVD_MEETING_FD.  Each frame: MeetingFrame, body.
 ///   daemon ⇄ hvdrun      the body, as Type::meeting of the channel.
 #pragma once
@@ -27,6 +30,8 @@ struct MeetingMessage {
     world,     ///< hvdrun → ranks: `members` in the order of their ranks in the world, which is number `epoch`
     refused,   ///< hvdrun → ranks: the world of those in `members` will not be; `code` and `text` say why
     revoked,   ///< hvdrun → ranks: the world `epoch`, of those in `members`, is over; `code` and `text` say why
+    expect,    ///< rank → hvdrun: `rank` asks for its place in the next world, and does not wait for others
+    expected,  ///< hvdrun → rank in `members`: `ranks` are the hosts of the next world's ranks, `rank` its place there
   };
   struct Member {
     std::int32_t rank = -1;   ///< in the launch: it never changes
@@ -37,7 +42,7 @@ struct MeetingMessage {
   Kind kind = Kind::join;
   std::int32_t code = 0;  ///< hvd::Code
   std::int32_t rank = -1;
-  std::uint64_t token = 0;  ///< of `join` and `withdraw`: given by the rank
+  std::uint64_t token = 0;  ///< of `join`, `withdraw` and `expect`: given by the rank
   std::uint64_t epoch = 0;
   std::vector<std::int32_t> ranks{};
   std::vector<Member> members{};

@@ -1,10 +1,10 @@
 /// @file elastic.cc — elastic jobs under a simulated clock: hvdrun's own ElasticJob and MeetingHub, with workers, links
 /// and faults of a seed.
 ///
-/// A seed draws hosts, limits, when ranks are killed (also while others recover, or come in), and how hosts change.  In
-/// the end all must train again, as many as there are to be, and no committed step may be lost.  Every hundredth seed
-/// has 32 or 64 slots.  In every eighth seed all ranks that are to stay may die while others are on their way out: then
-/// the job must end at once.
+/// A seed draws hosts, limits, when ranks are killed (also while others recover, or come in), how long new ones prepare
+/// (some for ever), and how hosts change.  Nobody may be invited who prepares.  In the end all must train again, as many
+/// as there are to be, and no committed step may be lost.  Every hundredth seed has 32 or 64 slots.  In every eighth
+/// seed all ranks that are to stay may die while others are on their way out: then the job must end at once.
 ///
 ///     hvd-elastic [SEEDS] [FIRST]     --plant: that it finds each of the bugs it can plant
 ///                                     --recovery: what going on without one of 2 to 64 ranks takes; 1 where it grows
@@ -30,10 +30,10 @@ using namespace hvd::launcher;
 using Message = wire::MeetingMessage;
 
 /// What --plant leaves out.
-enum class Bug { none, no_revocation, nobody_is_told, state_of_rank_0_only };
-constexpr int num_bugs = 4;
+enum class Bug { none, no_revocation, nobody_is_told, state_of_rank_0_only, admitted_at_init };
+constexpr int num_bugs = 5;
 
-constexpr double fault_seconds = 6, most_seconds = 120;
+constexpr double fault_seconds = 6, most_seconds = 120, prepare_seconds = 5;
 
 /// Slots of all hosts together, and of one.
 struct Shape {
@@ -50,7 +50,7 @@ struct Recovery {
 
 struct SimRank {
   int host = 0;
-  bool alive = true, has_state = false, told = false, told_to_stop = false, is_known_dead = false;
+  bool alive = true, has_state = false, told = false, told_to_stop = false, is_known_dead = false, prepares = false;
   std::uint64_t token = 0, epoch = 0;  ///< of its last join; of the world it is in, 0: none
   double link_free = 0, up_free = 0;   ///< messages stay in order
 };
@@ -130,7 +130,7 @@ class Simulation {
       ranks_[r].host = host;
       ranks_[r].has_state = true;
     }
-    job_.emplace(ElasticLimits{limits_, 600, {}}, workers, all_hosts_, SlotHistory({{0, 0}}));
+    job_.emplace(ElasticLimits{limits_, 600, {}, prepare_seconds}, workers, all_hosts_, SlotHistory({{0, 0}}));
     hub_.emplace(host_of);
     hub_->hold_strangers();
     for (int r = 0; r < ranks; ++r) after(unit() * 0.3, [this, r] { join(r); });
@@ -244,7 +244,7 @@ class Simulation {
       const int h = static_cast<int>(host - all_hosts_.begin());
       ranks_[w.number].host = h;
       hub_->add(h);
-      after(0.05 + unit(), [this, n = w.number] { join(n); });
+      after(0.05 + unit(), [this, n = w.number] { expect(n); });
     }
     after(0.05, [this] { turn(); });
   }
@@ -252,6 +252,8 @@ class Simulation {
   void carry_out(const ElasticOrders& orders) {
     if (!orders.end.empty()) return fails(orders.end);
     to_start_.insert(to_start_.end(), orders.start.begin(), orders.start.end());
+    for (const std::int32_t m : orders.invite.value_or(std::vector<std::int32_t>{}))
+      if (ranks_[m].prepares) fails(std::to_string(m) + " is invited while it prepares");
     if (orders.invite) take(hub_->invite(*orders.invite));
     if (bug_ != Bug::nobody_is_told && orders.change != HostChange::none)  // else early news
       for (const int number : orders.tell) down(number, [this, number] { ranks_[number].told = true; });
@@ -298,10 +300,27 @@ class Simulation {
 
   // ---- a rank
 
+  /// The init() of one that is new.
+  void expect(int number) {
+    SimRank& r = ranks_[number];
+    if (!r.alive) return;
+    r.prepares = true;
+    r.up_free = std::max(r.up_free, now_ + 0.0002 + unit() * 0.01);
+    after(r.up_free - now_, [this, number] {
+      if (ranks_[number].is_known_dead) return;
+      if (bug_ == Bug::admitted_at_init) job_->waits(number, now_);
+      const auto next = job_->expects(number, now_);
+      if (std::count(next.begin(), next.end(), number) != 1) fails("a new rank is not in the world that it is told");
+      const bool for_ever = !is_quiet_ && below(8) == 0;
+      if (!for_ever) down(number, [this, number] { after(unit() * 2, [this, number] { join(number); }); });
+    });
+  }
+
   void join(int number) {
     SimRank& r = ranks_[number];
     if (!r.alive) return;
     r.epoch = 0;
+    r.prepares = false;
     r.told = false;  // what is told from here on is of the next world
     const std::uint64_t token = ++r.token;
     r.up_free = std::max(r.up_free, now_ + 0.0002 + unit() * 0.01);
@@ -433,7 +452,7 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "--plant") {
     int missed = 0;
     for (int bug = 1; bug < num_bugs; ++bug) {
-      const long seed = first_wrong(2000, 0, static_cast<Bug>(bug), &why);
+      const long seed = first_wrong(20000, 0, static_cast<Bug>(bug), &why);
       std::printf("planted bug %d: %s\n", bug,
                   seed < 0 ? "not found" : ("seed " + std::to_string(seed) + ": " + why).c_str());
       missed += seed < 0;

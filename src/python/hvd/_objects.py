@@ -59,6 +59,7 @@ def broadcast_object(
     Errors: ValueError for a rank that does not exist, and on every rank when root cannot pickle its object.
     """
     number_of(process_set)
+    _world.need()
     me, ranks = _world.rank(), process_set.ranks or []
     if root_rank not in ranks:
         raise ValueError(f"broadcast_object: root_rank is {root_rank}, but the ranks are {ranks}")
@@ -74,7 +75,7 @@ def broadcast_object(
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """The objects of all ranks, in rank order.  ValueError on every rank when one cannot pickle its object."""
-    _world.rank()
+    _world.need()
     data, error = _packed(obj)
     parts = _exchange(data, name, process_set)
     if error:

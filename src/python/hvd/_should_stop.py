@@ -42,7 +42,7 @@ def should_stop() -> bool:
     (a second Ctrl-C does), and hvdrun's grace (``--grace``) is the time to save and leave.
     Errors: ValueError before init(); HorovodInternalError when a rank is lost.
     """
-    _world.rank()
+    _world.need()
     _listen()
     votes = _objects._exchange(b"\1" if _asked else b"\0", "hvd.should_stop", global_process_set)
     return any(bytes(vote) == b"\1" for vote in votes)

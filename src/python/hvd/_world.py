@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from hvd import _environment, _native, _started_by_others, _step_hooks
 from hvd import process_sets as _sets
@@ -45,6 +46,9 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
+
 class World(NamedTuple):
     """What hvd_get_world says."""
 
@@ -60,6 +64,11 @@ class World(NamedTuple):
 
 _world: World | None = None
 _at_exit = False
+# A newcomer: a rank that an elastic job has started while others train (docs/decisions/63-elastic-jobs.md).
+_expects = 0  # the process, where init() has told what hvdrun expects, and this rank is in no world yet
+_told: World | None = None  # what init() has told; None: the rank was no newcomer
+_has_joined = False  # some world, in this process
+_admission = threading.RLock()
 at_new_world: list[Callable[[World], None]] = []  # called when this rank has joined a world
 
 
@@ -77,53 +86,120 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     comm: None for all ranks, a list of ranks of the launch, or an mpi4py communicator.
     process_sets: sets to make now, besides the global one; or "dynamic": add_process_set will make them (it always may).
     Calling it again when initialised only makes process_sets that are not there yet.
+    In an elastic job a rank that is started while others train returns at once, with the rank and size that are expected.
+    It joins in hvd.elastic.run, or in the first call that needs the world, and may get others there.
     Errors: ValueError for ranks that do not exist, and for a set that comes twice (the world, and the other sets, are
     there then); RuntimeError when MPI is missing where it is needed.
     """
-    global _world, _at_exit
+    global _at_exit
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
             raise ValueError(f'process_sets is {process_sets!r}: it must be a list of ProcessSet, or "dynamic"')
         _environment.whole["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         process_sets = None
-    fresh = _world is None or not _native.is_initialized()
+    fresh = not is_initialized()
     if fresh:
         ranks = _ranks_of(comm)
         _refuse_a_second_process()
         _started_by_others.begin()
-        _join(ranks)
-        _world = World(*_native.world())
-        if ranks is None:
-            _started_by_others.check(_world.size)
-        if _environment.flag("HOROVOD_ELASTIC"):
-            _show_place(_world)
-        _sets.world_changed(_world.rank, _world.size, ranks)
-        for call in at_new_world:
-            call(_world)
+        if not (ranks is None and _expect()):
+            _join(ranks)
+            if ranks is None:
+                _started_by_others.check(_joined().size)
         _step_hooks.install()
         _sets.global_process_set.mpi_comm = comm if hasattr(comm, "Get_group") else None
         if not _at_exit:
             atexit.register(_keep_at_exit)
             _at_exit = True
     if process_sets:
+        admit()
         _sets.add_at_init(process_sets, fresh)
 
 
+def _expect() -> bool:
+    """Takes what hvdrun expects for the world, on a newcomer.  False: this rank is none."""
+    global _expects, _told
+    if _has_joined or not (_environment.flag("HOROVOD_ELASTIC") and _environment.flag("HVD_ELASTIC_LATE")):
+        return False
+    try:
+        _told = World(*_unless_dismissed(_native.expect))
+    except RuntimeError:
+        return False  # hvdrun is not there: _join() says so
+    _expects = os.getpid()
+    _native.before_use(admit)
+    _enter(_told, None)
+    return True
+
+
+def admit() -> None:
+    """Joins the others now, on a newcomer; else does nothing.  From here on rank and size are the real ones."""
+    global _expects
+    if not _expects:
+        return
+    if _expects != os.getpid():
+        raise ValueError("this process was forked after hvd.init(), and only its parent is a rank: call hvd there alone")
+    with _admission:
+        if not _expects:
+            return  # another thread has joined meanwhile
+        _join(None)
+        _expects = 0
+        _native.before_use(None)
+
+
+def need() -> None:
+    """For what needs the world, before it asks for rank or size.  ValueError before init()."""
+    admit()
+    _joined()
+
+
+def takes_another_place() -> bool:
+    """Whether this rank was a newcomer and has another place in its world than init() has told.  True once."""
+    global _told
+    told, _told = _told, None
+    return told is not None and told != _world
+
+
 def _join(ranks: list[int] | None) -> None:
+    global _has_joined
+    _meet(ranks)
+    _has_joined = True
+    _enter(World(*_native.world()), ranks)
+
+
+def _enter(world: World, ranks: list[int] | None) -> None:
+    global _world
+    _world = world
+    if _environment.flag("HOROVOD_ELASTIC"):
+        _show_place(world)
+    _sets.world_changed(world.rank, world.size, ranks)
+    for call in at_new_world:
+        call(world)
+
+
+def _unless_dismissed(call: Callable[[], T]) -> T:
+    """Its result.  Ends this process well where there is no slot for it any more, or the others have finished."""
+    try:
+        return call()
+    except RuntimeError as error:
+        if isinstance(error, HorovodInternalError) or "this rank is needed no more" not in str(error):
+            raise
+        raise SystemExit(0) from None
+
+
+def _meet(ranks: list[int] | None) -> None:
     """In an elastic job a rank that dies in its own init() ends the others' too: they meet again (wire/meeting_message.h)."""
     elastic = _environment.flag("HOROVOD_ELASTIC")
-    end = time.monotonic() + _environment.number("HOROVOD_ELASTIC_TIMEOUT") + 30  # hvdrun's own limit is the first
+    limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT") + 30  # hvdrun's own limit is the first
+    end = time.monotonic() + limit
     while True:
+        begun = time.monotonic()
         try:
-            return _native.init(ranks)
+            return _unless_dismissed(lambda: _native.init(ranks))
         except HorovodInternalError as error:
-            if not elastic or error.code != "peer_lost" or time.monotonic() > end:
+            if not elastic or error.code != "peer_lost" or begun > end:
                 raise
-        except RuntimeError as error:
-            # There is no slot for it any more, or the others have finished.
-            if "this rank is needed no more" not in str(error):
-                raise
-            raise SystemExit(0) from None
+        if time.monotonic() - begun > 1:
+            end = time.monotonic() + limit  # it was waiting, as a spare does for hours, and not refused again and again
         time.sleep(0.02)  # hvdrun may not know of the death yet
 
 
@@ -169,9 +245,11 @@ def _ranks_of(comm: Any) -> list[int] | None:
 
 def shutdown() -> None:
     """Leaves the world; operations under way end with HorovodInternalError.  Collective.  init() works again afterwards."""
-    global _world
+    global _world, _expects
     if _world is None:
         return
+    _expects = 0
+    _native.before_use(None)
     _step_hooks.remove()
     _native.shutdown()
     _world = None
@@ -202,7 +280,7 @@ def _keep_at_exit() -> None:
 
 def is_initialized() -> bool:
     """Whether init() was called, and shutdown() was not since."""
-    return _world is not None and _native.is_initialized()
+    return _world is not None and (_expects > 0 or _native.is_initialized())
 
 
 def rank() -> int:

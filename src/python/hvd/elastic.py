@@ -323,6 +323,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
         elastic = _is_elastic()
         has_state = not _environment.flag("HVD_ELASTIC_LATE")  # of who began later, once it has got it
         is_trained = False  # it is more than what the program began with
+        _world.admit()
+        if _world.takes_another_place():
+            state.on_reset()
         while True:
             try:
                 if resetting:
@@ -400,4 +403,5 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
 
 def broadcast_from_rank_0(obj: Any) -> Any:
     """The bcast_object of all frameworks' states; in a world of one the object itself."""
+    _world.need()
     return obj if _world.size() == 1 else _objects.broadcast_object(obj, 0, "hvd.elastic.state")

@@ -74,8 +74,8 @@ void MeetingDesk::take(Seat& seat, std::vector<std::string>& messages) {
       MeetingMessage m = wire::decode_meeting_message(std::string_view(seat.in).substr(sizeof frame, frame.bytes));
       m.rank = seat.rank;
       m.members.clear();
-      if (m.kind == MeetingMessage::Kind::join || m.kind == MeetingMessage::Kind::withdraw)
-        messages.push_back(encode(m));
+      using Kind = MeetingMessage::Kind;
+      if (m.kind == Kind::join || m.kind == Kind::withdraw || m.kind == Kind::expect) messages.push_back(encode(m));
     } catch (const Error&) { return dismiss(); }
     seat.in.erase(0, sizeof frame + frame.bytes);
   }

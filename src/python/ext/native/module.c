@@ -60,14 +60,28 @@ static PyObject* py_is_initialized(PyObject* self, PyObject* unused) {
   return PyBool_FromLong(lib.is_initialized());
 }
 
+static PyObject* numbers_of(const hvd_world* w) {
+  return Py_BuildValue("(iiiiiiii)", w->rank, w->size, w->local_rank, w->local_size, w->cross_rank, w->cross_size,
+                       w->homogeneous, w->mpi_threads);
+}
+
 static PyObject* py_world(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   hvd_world w;
   if (usable()) return NULL;
   const int status = lib.get_world(&w);
-  if (status != HVD_OK) return raise_status(status);
-  return Py_BuildValue("(iiiiiiii)", w.rank, w.size, w.local_rank, w.local_size, w.cross_rank, w.cross_size,
-                       w.homogeneous, w.mpi_threads);
+  return status == HVD_OK ? numbers_of(&w) : raise_status(status);
+}
+
+static PyObject* py_expect(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  hvd_world w;
+  int status;
+  if (usable()) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = lib.expect(&w);
+  Py_END_ALLOW_THREADS;
+  return status == HVD_OK ? numbers_of(&w) : raise_status(status);
 }
 
 static PyObject* py_set_add(PyObject* self, PyObject* ranks) {
@@ -75,7 +89,7 @@ static PyObject* py_set_add(PyObject* self, PyObject* ranks) {
   Py_ssize_t total = 0;
   int32_t set = 0;
   int status;
-  if (usable()) return NULL;
+  if (usable_in_world()) return NULL;
   int32_t* list = rank_list(ranks, &total);
   if (!list) return NULL;
   Py_BEGIN_ALLOW_THREADS;
@@ -89,7 +103,7 @@ static PyObject* py_set_remove(PyObject* self, PyObject* arg) {
   (void)self;
   int32_t set;
   int status;
-  if (int32_of(arg, "process_set_id", &set) || usable()) return NULL;
+  if (int32_of(arg, "process_set_id", &set) || usable_in_world()) return NULL;
   Py_BEGIN_ALLOW_THREADS;
   status = lib.set_remove(set);
   Py_END_ALLOW_THREADS;
@@ -101,7 +115,7 @@ static PyObject* py_timeline_start(PyObject* self, PyObject* args) {
   (void)self;
   const char* path;
   int mark_cycles, status;
-  if (!PyArg_ParseTuple(args, "sp", &path, &mark_cycles) || usable()) return NULL;
+  if (!PyArg_ParseTuple(args, "sp", &path, &mark_cycles) || usable_in_world()) return NULL;
   Py_BEGIN_ALLOW_THREADS; /* a FIFO waits for its reader, and a slow disk for itself */
   status = lib.timeline_start(path, mark_cycles);
   Py_END_ALLOW_THREADS;
@@ -169,7 +183,7 @@ static PyObject* py_batches_made(PyObject* self, PyObject* arg) {
 
 static PyObject* py_report(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
-  if (usable()) return NULL;
+  if (usable_in_world()) return NULL;
   static const size_t most = 64 << 10;  // hvdrun sends less
   char* text = PyMem_Malloc(most);
   if (!text) return PyErr_NoMemory();
@@ -182,7 +196,7 @@ static PyObject* py_report(PyObject* self, PyObject* unused) {
 
 static PyObject* py_links(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
-  if (usable()) return NULL;
+  if (usable_in_world()) return NULL;
   size_t count = 0, room = 0;
   hvd_link* links = NULL;
   int status;
@@ -236,6 +250,8 @@ static PyMethodDef world_methods[] = {
     {"shutdown", py_shutdown, METH_NOARGS, NULL},
     {"is_initialized", py_is_initialized, METH_NOARGS, NULL},
     {"world", py_world, METH_NOARGS, "rank, size, local rank and size, cross rank and size, homogeneous, mpi threads"},
+    {"expect", py_expect, METH_NOARGS, "expect() -> as world(): see hvd_expect"},
+    {"before_use", py_before_use, METH_O, "before_use(callable or None): calls that need the world call it first"},
     {"set_add", py_set_add, METH_O, "set_add(ranks) -> number.  Collective"},
     {"set_remove", py_set_remove, METH_O, "set_remove(number).  Collective"},
     {"timeline_start", py_timeline_start, METH_VARARGS, "timeline_start(path, mark_cycles)"},

@@ -40,6 +40,7 @@ typedef struct hvd_functions {
   int (*shutdown)(void);
   int (*is_initialized)(void);
   int (*get_world)(hvd_world*);
+  int (*expect)(hvd_world*);
   int (*submit)(const hvd_request*, hvd_handle*);
   int (*submit_many)(const hvd_request*, size_t, uint32_t, hvd_handle*);
   int (*poll)(hvd_handle, int*);
@@ -83,6 +84,10 @@ int is_forked_child(void);
 
 /* 0 when the runtime may be called from this process, else -1 with ValueError. */
 int usable(void);
+
+/* For calls that need the world: the same, after the callable of before_use(), whose exception it leaves. */
+int usable_in_world(void);
+PyObject* py_before_use(PyObject* self, PyObject* callable);
 
 /* integers.c: 0, or -1 with ValueError for a number that is too large, TypeError for no number.  what: for the message.
  */

@@ -54,20 +54,20 @@ int open_library(void) {
   }
   if (bind(path, "hvd_init", &lib.init) || bind(path, "hvd_shutdown", &lib.shutdown) ||
       bind(path, "hvd_is_initialized", &lib.is_initialized) || bind(path, "hvd_get_world", &lib.get_world) ||
-      bind(path, "hvd_submit", &lib.submit) || bind(path, "hvd_submit_many", &lib.submit_many) ||
-      bind(path, "hvd_poll", &lib.poll) || bind(path, "hvd_wait", &lib.wait) ||
-      bind(path, "hvd_wait_many", &lib.wait_many) || bind(path, "hvd_release_many", &lib.release_many) ||
-      bind(path, "hvd_take", &lib.take) || bind(path, "hvd_take_splits", &lib.take_splits) ||
-      bind(path, "hvd_alloc", &lib.alloc) || bind(path, "hvd_free", &lib.free) ||
-      bind(path, "hvd_release", &lib.release) || bind(path, "hvd_join_result", &lib.join_result) ||
-      bind(path, "hvd_set_add", &lib.set_add) || bind(path, "hvd_set_remove", &lib.set_remove) ||
-      bind(path, "hvd_timeline_start", &lib.timeline_start) || bind(path, "hvd_timeline_stop", &lib.timeline_stop) ||
-      bind(path, "hvd_built", &lib.built) || bind(path, "hvd_use_memory", &lib.use_memory) ||
-      bind(path, "hvd_departed", &lib.departed) || bind(path, "hvd_part_begin", &lib.part_begin) ||
-      bind(path, "hvd_part_end", &lib.part_end) || bind(path, "hvd_step_end", &lib.step_end) ||
-      bind(path, "hvd_batches_made", &lib.batches_made) || bind(path, "hvd_report", &lib.report) ||
-      bind(path, "hvd_links", &lib.links) || bind(path, "hvd_last_error", &lib.last_error) ||
-      bind(path, "hvd_version", &lib.version))
+      bind(path, "hvd_expect", &lib.expect) || bind(path, "hvd_submit", &lib.submit) ||
+      bind(path, "hvd_submit_many", &lib.submit_many) || bind(path, "hvd_poll", &lib.poll) ||
+      bind(path, "hvd_wait", &lib.wait) || bind(path, "hvd_wait_many", &lib.wait_many) ||
+      bind(path, "hvd_release_many", &lib.release_many) || bind(path, "hvd_take", &lib.take) ||
+      bind(path, "hvd_take_splits", &lib.take_splits) || bind(path, "hvd_alloc", &lib.alloc) ||
+      bind(path, "hvd_free", &lib.free) || bind(path, "hvd_release", &lib.release) ||
+      bind(path, "hvd_join_result", &lib.join_result) || bind(path, "hvd_set_add", &lib.set_add) ||
+      bind(path, "hvd_set_remove", &lib.set_remove) || bind(path, "hvd_timeline_start", &lib.timeline_start) ||
+      bind(path, "hvd_timeline_stop", &lib.timeline_stop) || bind(path, "hvd_built", &lib.built) ||
+      bind(path, "hvd_use_memory", &lib.use_memory) || bind(path, "hvd_departed", &lib.departed) ||
+      bind(path, "hvd_part_begin", &lib.part_begin) || bind(path, "hvd_part_end", &lib.part_end) ||
+      bind(path, "hvd_step_end", &lib.step_end) || bind(path, "hvd_batches_made", &lib.batches_made) ||
+      bind(path, "hvd_report", &lib.report) || bind(path, "hvd_links", &lib.links) ||
+      bind(path, "hvd_last_error", &lib.last_error) || bind(path, "hvd_version", &lib.version))
     return -1;
   pthread_atfork(NULL, NULL, after_fork_in_child);
   return 0;
@@ -101,6 +101,34 @@ int usable(void) {
                   "this process was forked after hvd.init(), and only its parent is a rank "
                   "(call hvd there alone, or fork before hvd.init())");
   return -1;
+}
+
+/* Owned; NULL: there is none. */
+static PyObject* before_use;
+
+/* before_use(callable | None): what a call that needs the world calls first. */
+PyObject* py_before_use(PyObject* self, PyObject* callable) {
+  (void)self;
+  PyObject* old = before_use;
+  Py_INCREF(callable);
+  before_use = callable;
+  if (callable == Py_None) {
+    before_use = NULL;
+    Py_DECREF(callable);
+  }
+  Py_XDECREF(old);
+  Py_RETURN_NONE;
+}
+
+int usable_in_world(void) {
+  if (usable()) return -1;
+  if (!before_use) return 0;
+  PyObject* call = before_use; /* it may take itself away */
+  Py_INCREF(call);
+  PyObject* done = PyObject_CallObject(call, NULL);
+  Py_DECREF(call);
+  Py_XDECREF(done);
+  return done ? 0 : -1;
 }
 
 PyObject* wrong_count(const char* what, Py_ssize_t count) {

@@ -185,7 +185,7 @@ static PyObject* py_submit(PyObject* self, PyObject* tuple) {
   (void)self;
   request_box box;
   hvd_handle handle = 0;
-  if (usable()) return NULL;
+  if (usable_in_world()) return NULL;
   const int filled = fill_request(&box, tuple);
   const int status = filled == 0 ? lib.submit(&box.request, &handle) : HVD_OK;
   free_box(&box);
@@ -215,7 +215,7 @@ static PyObject* py_submit_many(PyObject* self, PyObject* const* args, Py_ssize_
   (void)self;
   if (count != 2 || !PyList_Check(args[0])) return wrong_count("submit_many", count);
   const int together = PyObject_IsTrue(args[1]);
-  if (together < 0 || usable()) return NULL;
+  if (together < 0 || usable_in_world()) return NULL;
   const Py_ssize_t total = PyList_Size(args[0]);
   if (total == 0) return PyList_New(0);
   request_box* boxes = malloc((size_t)total * sizeof *boxes);

@@ -98,7 +98,7 @@ def traced(arrays: Sequence[Any]) -> bool:
 
 
 def _check(operation: Operation) -> None:
-    _world.rank()
+    _world.need()
     checked_name(operation.name)
     checked_factor(operation.prescale, "prescale_factor")
     checked_factor(operation.postscale, "postscale_factor")

@@ -26,7 +26,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
     strings) is pickled.  Outside jit.  Errors: ValueError where the trees differ between ranks; HorovodInternalError
     where shapes or dtypes do.
     """
-    _world.rank()
+    _world.need()
     leaves, structure = jax.tree_util.tree_flatten(params)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
         raise TypeError("broadcast_parameters works outside jit: call it once, before the first step")

@@ -22,7 +22,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
     prefix: put before the names, where two models have parameters of one name.
     Errors: ValueError for something else; HorovodInternalError where the ranks' shapes or dtypes differ.
     """
-    _world.rank()
+    _world.need()
     if not hasattr(params, "items"):
         raise ValueError(f"parameters must be a dict or a ParameterDict, not a {type(params).__name__}")
     names: list[str | None] = []

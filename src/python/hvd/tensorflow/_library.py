@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from hvd import _native
+from hvd import _native, _world
 from hvd._arguments import checked_name
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet, number_of
@@ -200,6 +200,7 @@ def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: S
     it runs: InvalidArgumentError, FailedPreconditionError (ranks disagree), AbortedError (a peer is gone).
     """
     checked_name(name)
+    _world.admit()
     eager = tf.executing_eagerly()
     if tensors:
         attributes["tensors"] = list(tensors)
@@ -225,4 +226,5 @@ def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: S
 
 def world(what: int, name: str | None = None, process_set: int = 0) -> tf.Tensor:
     """Where this rank stands when the graph runs: [] int32."""
+    _world.admit()
     return _ops.hvd_world(what=what, process_set=process_set, name=name)

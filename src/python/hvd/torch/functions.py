@@ -30,7 +30,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise ValueError(f"parameter {name!r} is a {type(tensor).__name__}, not a tensor (see broadcast_object)")
     names = [None if name is None else str(name) for name, _ in pairs]
-    _world.rank()
+    _world.need()
     moving.synchronize(moving.broadcast_many_async_([tensor.detach() for _, tensor in pairs], root_rank, names))
 
 
@@ -80,6 +80,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
+    _world.need()
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in params:
         if _world.size() > 1 and not optimizer.state and parameter.requires_grad and parameter.grad is None:

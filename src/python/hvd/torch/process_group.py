@@ -167,6 +167,7 @@ def _check_world(options: Any) -> None:
     """The default group's ranks are the runtime's."""
     if not _world.is_initialized():
         _world.init()
+    _world.need()
     if (_world.rank(), _world.size()) != (options.group_rank, options.group_size):
         how = (
             "hvdrun -np N script.py, in place of torchrun" if _world.size() == 1 else "its ranks and hvdrun's must be the same"

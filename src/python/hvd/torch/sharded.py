@@ -13,6 +13,7 @@ from typing import Any, Callable
 
 import torch
 
+from hvd import _world
 from hvd._native import Average, Max, Sum
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._parameter_entries import after_accumulation
@@ -105,6 +106,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if backward_passes_per_step < 1:
             raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}: it must be at least 1")
         number_of(process_set)
+        _world.admit()
         self._op, self._compression, self._set = op, compression, process_set
         self._ranks = process_set.size() or 1
         self._rank = process_set.rank() or 0

@@ -84,6 +84,62 @@ TEST_CASE("elastic job: for a new worker that cannot come another is started, an
   }
 }
 
+TEST_CASE("elastic job: nobody waits for a new worker that prepares") {
+  ElasticJob job = job_of(3, 3, {{1, {}}, 600, {}, 300});
+  CHECK(job.survives(killed(2), 1));
+  CHECK(job.turn(1).start.at(0).number == 3);
+  job.met(2, {0, 1}, 2);
+  CHECK(job.turn(2).lines.size() == 1);
+  CHECK(job.expects(3, 10) == Ranks{0, 1, 3});
+  CHECK_FALSE(job.turn(10).invite);
+  SUBCASE("the world changes meanwhile") {
+    CHECK(job.survives(killed(0), 20));
+    const ElasticOrders orders = job.turn(20);
+    CHECK(orders.invite == Ranks{1});
+    CHECK(orders.start.at(0).number == 4);
+    CHECK(job.expects(4, 21) == Ranks{1, 3, 4});
+    job.waits(3, 30), job.waits(4, 31);
+    CHECK(job.turn(31).invite == Ranks{1, 3, 4});
+  }
+  SUBCASE("it dies") {
+    CHECK(job.survives(killed(3), 20));
+    const ElasticOrders orders = job.turn(20);
+    CHECK_FALSE(orders.invite);
+    CHECK(orders.tell.empty());
+    CHECK(orders.start.empty());  // its slot has failed twice
+    CHECK(orders.lines.at(0) == "slot 2 of a has failed again: it is left alone");
+  }
+  SUBCASE("it ends well: its slot is blamed, else one would be started after the other") {
+    CHECK(job.survives(finished(3), 20));
+    CHECK_FALSE(job.is_finishing());
+    const ElasticOrders orders = job.turn(20);
+    CHECK(orders.start.empty());
+    CHECK(orders.lines.at(0) == "slot 2 of a has failed again: it is left alone");
+  }
+  SUBCASE("it is never ready") {
+    CHECK(job.turn(69).lines.empty());
+    CHECK(job.turn(71).lines.at(0) ==
+          "worker 3 on a has prepared for 61 s since its hvd.init(); it is taken in when it gets to hvd.elastic.run");
+    CHECK(job.turn(309).stop.empty());
+    const ElasticOrders orders = job.turn(311);
+    CHECK(orders.stop == std::vector<int>{3});
+    CHECK(orders.lines.at(0) ==
+          "worker 3 on a was not ready 301 s after its hvd.init() (--elastic-timeout): it is ended");
+    CHECK(job.turn(312).stop.empty());
+    CHECK(job.survives(killed(3), 313));
+    CHECK(job.survives(killed(1), 320));
+    job.met(3, {0}, 321);
+    CHECK(
+        job.turn(321).lines.back() ==
+        "epoch 3: 2 → 1 ranks (a 1), 1.00 s after: a new worker on a was not ready in time; rank 1 on a was killed by "
+        "signal 9 (SIGKILL)");
+  }
+  SUBCASE("the others finish") {
+    CHECK(job.survives(finished(0), 20));
+    CHECK(job.turn(20).stop == std::vector<int>{3});
+  }
+}
+
 TEST_CASE("elastic job: a spare that waits is in the very next world") {
   ElasticJob job = job_of(2, 2, {{2, {}, false, 1}, 600, {}});
   ElasticOrders orders = job.turn(1);  // of job_of(): the spare was ordered there
@@ -99,11 +155,12 @@ TEST_CASE("elastic job: a spare that waits is in the very next world") {
   REQUIRE(orders.promoted.size() == 1);
   CHECK(orders.promoted[0].number == 2);
   CHECK(orders.promoted[0].place == SlotPlace{"a", 1});
+  CHECK(orders.start.empty());  // the next spare does not disturb the recovery
+  job.met(2, {0, 2}, 10.5);
+  orders = job.turn(11);
   REQUIRE(orders.start.size() == 1);
   CHECK(orders.start[0].number == 3);
   CHECK(orders.start[0].place == SlotPlace{"a", 0, true});
-  job.met(2, {0, 2}, 10.5);
-  orders = job.turn(11);
   REQUIRE(orders.lines.size() == 1);
   CHECK(orders.lines[0] ==
         "epoch 2: 2 → 2 ranks (a 2), 0.50 s after: rank 1 on a was killed by signal 9 (SIGKILL); 1 spare took over");
@@ -116,6 +173,7 @@ TEST_CASE("elastic job: a spare that waits is in the very next world") {
   job.waits(3, 21);
   CHECK(job.turn(21).invite == Ranks{2, 3});
   job.met(3, {2, 3}, 21);
+  CHECK(job.turn(22).start.at(0).number == 4);
   CHECK(job.survives(finished(2), 30));
   orders = job.turn(30);
   CHECK(orders.dismiss == std::vector<int>{4});  // the third spare

@@ -34,7 +34,27 @@ TEST_CASE("next world: a new worker stands with its host, behind the members the
   const std::vector<ElasticWorker> alive{worker(1, "b", 1), worker(5, "a", 0), worker(7, "b", 0, waiting),
                                          worker(8, "c", 0, starting)};
   const WorldPlan plan = next_world(alive, {{"a", 1}, {"b", 2}, {"c", 1}}, {1, {}}, {});
-  CHECK(plan.members == Numbers{1, 7, 5});  // 8 has not called init()
+  CHECK(plan.members == Numbers{1, 7, 5});  // 8 is not ready
+}
+
+TEST_CASE("next world: what a new worker is told of it") {
+  const auto spare = [](int number, const std::string& host, WorkerStage stage = starting) {
+    return ElasticWorker{number, {host, 0, true}, stage};
+  };
+  const std::vector<ElasticHost> hosts{{"a", 2}, {"b", 2}};
+  std::vector<ElasticWorker> alive{worker(0, "a", 0), worker(1, "b", 0), worker(2, "a", 1, starting),
+                                   worker(3, "b", 1, waiting)};
+  CHECK(expected_world(2, alive, hosts, {}, {}) == Numbers{0, 2, 1, 3});
+  CHECK(expected_world(3, alive, hosts, {}, {}) == Numbers{0, 2, 1, 3});
+  alive = {worker(0, "a", 0), worker(1, "a", 1), worker(2, "b", 0), worker(3, "b", 1)};
+  alive.push_back(spare(4, "a")), alive.push_back(spare(5, "a", waiting)), alive.push_back(spare(6, "b"));
+  CHECK(expected_world(4, alive, hosts, {}, {}) == Numbers{0, 4, 2, 3});  // as if 1 had died
+  CHECK(expected_world(6, alive, hosts, {}, {}) == Numbers{0, 1, 2, 6});
+  CHECK(expected_world(6, {worker(0, "b", 0), worker(1, "a", 0), spare(6, "b")}, {{"b", 1}, {"a", 1}}, {}, {}) ==
+        Numbers{1, 6});  // behind who would be rank 0
+  CHECK(expected_world(6, {worker(0, "b", 0), spare(6, "b")}, {{"b", 1}}, {}, {}) == Numbers{0, 6});  // never rank 0
+  CHECK(expected_world(7, {worker(0, "a", 0), worker(7, "c", 0, starting)}, hosts, {}, {}) == Numbers{0, 7});
+  CHECK(expected_world(7, {worker(7, "a", 0, starting)}, hosts, {}, {}) == Numbers{7});  // none lives
 }
 
 TEST_CASE("next world: not more than may be, and nobody in a blocked slot") {

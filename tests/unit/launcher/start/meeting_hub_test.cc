@@ -186,4 +186,27 @@ TEST_CASE("meeting hub: a rank that dies revokes the world that it was in, and n
   CHECK(hub.revoke(1, "again").empty());
 }
 
+TEST_CASE("meeting hub: a new rank is told what is expected, and waits for nobody") {
+  MeetingHub hub({0, 1});
+  hub.hold_strangers();
+  hub.add(1);
+  const MeetingMessage asked{.kind = Kind::expect, .rank = 2, .token = 7};
+  const auto answers = hub.tell_expected(asked, {0, 1, 2});
+  REQUIRE(answers.size() == 1);
+  CHECK(answers[0].hosts == std::vector<int>{1});
+  const MeetingMessage& m = answers[0].message;
+  CHECK(m.kind == Kind::expected);
+  CHECK(m.rank == 2);
+  CHECK(m.ranks == std::vector<std::int32_t>{0, 1, 1});
+  CHECK(ranks_of(m) == std::vector<int>{2});
+  CHECK(m.members[0].token == 7);
+  CHECK(hub.receive(0, join(0)).empty());
+  CHECK(hub.receive(1, join(1)).size() == 1);  // the others meet without it
+  CHECK(hub.dismiss(2).empty());
+  const auto refused = hub.tell_expected(asked, {0, 1, 2});
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].message.kind == Kind::refused);
+  CHECK(refused[0].message.text == wire::not_needed);
+}
+
 }  // namespace meeting_hub_test

@@ -1,0 +1,156 @@
+"""Ranks that an elastic job starts while others train: nobody waits for them while they prepare."""
+
+from __future__ import annotations
+
+import pathlib
+
+from support import hvdrun
+
+# What every program below begins with.
+HEAD = """
+import os, pathlib, time
+import numpy as np
+import hvd.numpy as hvd
+from hvd import elastic
+from hvd.exceptions import HostsUpdatedInterrupt
+WORKER, LATE = os.environ["HVD_RANK"], os.environ["HVD_ELASTIC_LATE"] == "1"
+steps = pathlib.Path("steps")
+
+def wait_until(condition):
+    limit = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < limit, "waited too long"
+        time.sleep(0.01)
+
+def steps_done():
+    return len(steps.read_text()) if steps.exists() else 0
+
+def step(state):
+    hvd.barrier()
+    time.sleep(0.01)
+    state.step += 1
+    if hvd.rank() == 0:
+        with steps.open("a") as file:
+            file.write(".")
+    state.commit()
+
+hvd.init()
+told = hvd.rank(), hvd.size(), hvd.local_rank(), os.environ["RANK"], os.environ["HOROVOD_SIZE"]
+state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=0, together=0)
+resets = []
+state.register_reset_callbacks([lambda: resets.append((hvd.rank(), hvd.size()))])
+"""
+
+
+def job(tmp_path: pathlib.Path, program: str, *options: str) -> tuple[str, str]:
+    """What it says on stdout and stderr."""
+    (tmp_path / "train.py").write_text(HEAD + program)
+    done = hvdrun.run(*options, *hvdrun.python_args(), "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout, done.stderr
+
+
+def growing(tmp_path: pathlib.Path) -> list[str]:
+    """Options: one rank at first, and two once it trains."""
+    discover = tmp_path / "discover"
+    discover.write_text(f"#!/bin/sh\ntest -e {tmp_path}/steps && echo localhost:2 || echo localhost:1\n")
+    discover.chmod(0o755)
+    return ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(discover)]
+
+
+GROWS = """
+if LATE:
+    before = steps_done()
+    wait_until(lambda: steps_done() > before + 20)
+    if not os.path.exists("dead"):
+        open("dead", "w").close()
+        os._exit(3)
+
+@elastic.run
+def train(state):
+    while state.together < 5:
+        state.together += hvd.size() == 2
+        step(state)
+
+train(state)
+print(WORKER, "was told", told, "and is", (hvd.rank(), hvd.size()), resets)
+"""
+
+
+def test_others_train_while_a_newcomer_prepares_and_when_it_dies(tmp_path: pathlib.Path) -> None:
+    out, err = job(tmp_path, GROWS, *growing(tmp_path))
+    assert "2 was told (1, 2, 1, '1', '2') and is (1, 2) []" in out, out
+    assert "epoch 2: 1 → 2 ranks" in err and "epoch 3" not in err, err
+
+
+MOVES = """
+if WORKER == "3":
+    open("prepares", "w").close()
+    wait_until(lambda: os.path.exists("second"))
+
+def dies(note):
+    open(note, "w").close()
+    os._exit(9)
+
+@elastic.run
+def train(state):
+    while state.together < 5:
+        if hvd.rank() == 2 and state.step == 5 and not os.path.exists("first"):
+            dies("first")
+        if hvd.rank() == 1 and os.path.exists("prepares") and not os.path.exists("second"):
+            dies("second")
+        state.together += hvd.size() == 3 and os.path.exists("second")
+        step(state)
+
+train(state)
+print(WORKER, "was told", told, "and is", (hvd.rank(), hvd.size()), resets)
+"""
+
+
+def test_the_world_changes_while_a_newcomer_prepares(tmp_path: pathlib.Path) -> None:
+    """It gets its real rank when it is admitted, and its callbacks hear of it."""
+    out, _ = job(tmp_path, MOVES, "-np", "3", "--min-np", "1")
+    assert "3 was told (2, 3, 2, '2', '3') and is (1, 3) [(1, " in out, out
+    assert "4 was told (2, 3, 2, '2', '3') and is (2, 3) []" in out, out
+
+
+SPARE = """
+if LATE:
+    open("spare", "w").close()
+
+@elastic.run
+def train(state):
+    while state.together < 5:
+        if WORKER == "1" and os.path.exists("spare"):
+            os._exit(9)
+        state.together += os.path.exists("spare")
+        step(state)
+
+train(state)
+print(WORKER, "was told", told, "and is", (hvd.rank(), hvd.size()), resets)
+"""
+
+
+def test_a_spare_has_prepared(tmp_path: pathlib.Path) -> None:
+    out, err = job(tmp_path, SPARE, "-np", "2", "--min-np", "2", "--spares", "1")
+    assert "2 was told (1, 2, 1, '1', '2') and is (1, 2) []" in out, out
+    assert "1 spare took over" in err, err
+
+
+COLLECTIVE = """
+def meets():
+    while True:
+        try:
+            step(state)
+        except HostsUpdatedInterrupt:
+            return elastic.rejoin()
+
+if not LATE:
+    meets()
+print(hvd.allreduce(np.full(1, 1.0 + hvd.rank()), op=hvd.Sum, name="together"), "of", hvd.size())
+"""
+
+
+def test_a_collective_admits_a_newcomer(tmp_path: pathlib.Path) -> None:
+    out, _ = job(tmp_path, COLLECTIVE, *growing(tmp_path))
+    assert out.count("[3.] of 2") == 2, out
