@@ -218,6 +218,7 @@ void start_and_stop(Bytes& b) {
 void ask(Bytes& b) {
   hvd_world world;
   CALL(hvd_get_world, b.rarely() ? nullptr : &world);
+  CALL(hvd_expect, b.rarely() ? nullptr : &world);
   const char* what[] = {nullptr, "", "mpi", "shm", "cuda", "nccl", "?"};
   hvd_built(what[b.below(std::size(what))]);
   (void)hvd_departed();
