@@ -63,7 +63,9 @@ std::vector<std::int32_t> ElasticJob::expects(int worker, double now) {
 
 void ElasticJob::waits(int worker, double now) {
   WorkerRecord* w = find(worker);
-  if (!w || w->gone || w->worker.stage != WorkerStage::starting) return;
+  if (!w || w->gone) return;
+  w->meets_again = w->worker.stage == WorkerStage::member;
+  if (w->worker.stage != WorkerStage::starting) return;
   w->worker.stage = WorkerStage::waiting;
   if (!first_waits_at_ && !w->worker.place.is_spare) first_waits_at_ = now;
 }
@@ -83,6 +85,7 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
         if (!w->was_spare) where.insert(w->worker.place.host);
       }
       w->worker.stage = WorkerStage::member;
+      w->meets_again = false;
     }
   world_ = members;
   epoch_ = epoch;
@@ -226,7 +229,7 @@ ElasticOrders ElasticJob::turn(double now) {
   if (finishing_) {  // a member has ended well: who recovers, or begins, has nothing more to do
     std::vector<int> others;
     for (const auto& [number, w] : workers_)
-      if (!w.gone && (broken_ || !is_member(number))) others.push_back(number);
+      if (!w.gone && (broken_ || !is_member(number) || w.meets_again)) others.push_back(number);
     dismiss(others, now, &orders);
     return orders;
   }

@@ -74,8 +74,9 @@ class ElasticJob {
   struct WorkerRecord {
     ElasticWorker worker;
     bool gone = false, excused = false, stopped = false, was_spare = false;
-    bool is_proven = false;  ///< it has had the state: a world that it was in ended at a commit
-    bool is_late = false;    ///< it has been said that it is not ready yet
+    bool is_proven = false;    ///< it has had the state: a world that it was in ended at a commit
+    bool meets_again = false;  ///< a member that waits for the next world
+    bool is_late = false;      ///< it has been said that it is not ready yet
     std::optional<double> dismissed_at{}, prepares_since{};
   };
   /// What survives() decides.

@@ -299,6 +299,14 @@ TEST_CASE("elastic job: who finishes ends it; who recovers, or begins, then has 
   CHECK(job.survives(finished(1), 2));
 }
 
+TEST_CASE("elastic job: a member that meets again when another has finished has nothing to do") {
+  ElasticJob job = job_of(3, 3, {{1, {}}, 600, {}});
+  CHECK(job.survives(finished(0), 1));
+  CHECK(job.turn(1).dismiss.empty());
+  job.waits(1, 2);
+  CHECK(job.turn(2).dismiss == std::vector<int>{1});
+}
+
 TEST_CASE("elastic job: hosts that are named and not named any more") {
   ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
   job.hosts_are({{"a", 2}, {"b", 1}});
