@@ -1,5 +1,7 @@
 /// What a rank's process says to its host: in a meeting, and to a debugger.
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -21,6 +23,11 @@ namespace {
 
 using wire::MeetingFrame;
 using wire::MeetingMessage;
+
+bool unread(const Fd& socket) {
+  int bytes = 0;
+  return ::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
 
 /// What three ranks of one host send to its daemon, and what hvdrun makes of it: u8 rank (255: the rank dies), u16
 /// length, bytes, and so on.
@@ -53,6 +60,8 @@ void meetings(const std::string& s) {
     }
     (void)!::send(sockets[static_cast<std::size_t>(rank)].get(), s.data() + at + 3, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     turn();
+    for (int i = 0; i < 100 && unread(sockets[static_cast<std::size_t>(rank)]); ++i) turn();
+    hold(!unread(sockets[static_cast<std::size_t>(rank)]));  // else the daemon would spin
     char answer[4096];
     while (::recv(sockets[static_cast<std::size_t>(rank)].get(), answer, sizeof answer, MSG_DONTWAIT) > 0) {}
     at += 3 + size;

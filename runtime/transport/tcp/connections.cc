@@ -122,6 +122,7 @@ void Connections::end_all() {
 // ---- frames
 
 void Connections::add(int rank, int number, OutFrame frame) {
+  if (gone(rank)) return;  // by the frame before, perhaps: it is not called again
   Link& link = peer(rank).links[static_cast<std::size_t>(number)];
   if (link.lane) {
     link.lane->add(std::move(frame));
