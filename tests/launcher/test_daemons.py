@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from netns.cluster import Cluster
 from support import hvdrun
 
 SOURCE = pathlib.Path(__file__).parent / "mpi_program.c"
@@ -85,6 +87,21 @@ def test_mpi_abort(mpirun: str, programs: dict[str, str]) -> None:
     done = hvdrun.run(*OURS, "-np", "3", "--mpirun", mpirun, "--", programs[mpirun], "abort")
     assert done.returncode == 7, done.stderr
     assert re.search(r"^hvdrun: rank 1 on localhost ended with exit code 7", done.stderr, re.M), done.stderr
+
+
+@pytest.mark.parametrize("mpirun", hvdrun.nightly_for_openmpi5())
+def test_mpi_over_two_hosts(mpirun: str, two_hosts: Cluster, programs: dict[str, str]) -> None:
+    """Their PMIx servers exchange what ranks publish, by way of hvdrun; MPI_Abort's status comes through."""
+    for host in two_hosts.names:
+        shutil.copy(programs[mpirun], two_hosts.tmp(host) / "program")
+    job = [hvdrun.program(), *OURS, "--mpirun", mpirun, "-H", "alpha:1,beta:2", "--", "/tmp/program"]
+    done = two_hosts.run("alpha", job, timeout=90)
+    assert done.returncode == 0, done.stderr
+    nodes = sorted(re.findall(r"rank (\d) of 3 sum 3 big 3 node (\d)", done.stdout))
+    assert nodes == [("0", "1"), ("1", "2"), ("2", "2")], done.stdout
+    done = two_hosts.run("alpha", [*job, "abort"], timeout=90)
+    assert done.returncode == 7, done.stderr
+    assert "hvdrun: rank 1 on beta ended with exit code 7" in done.stderr
 
 
 @mpirun

@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/leftovers.h"
+#include "base/load.h"
 #include "base/text.h"
 #include "rank/guard/descendants.h"
 #include "rank/guard/guard.h"
@@ -45,7 +46,7 @@ using Clock = std::chrono::steady_clock;
 using wire::PmixMessage;
 using wire::Type;
 
-constexpr auto longest_pmix_start = std::chrono::seconds(20);  ///< it takes 5 ms on an idle machine
+constexpr double longest_pmix_start_ms = 20'000;  ///< times the load; it takes 5 ms on an idle machine
 
 struct GuardProcess {
   int rank = -1;
@@ -304,7 +305,7 @@ class HostDaemon {
     manifest_ = wire::daemon_manifest_from_json(body);
     if (pmix_) {
       pmix_->send(Type::daemon_manifest, body);
-      pmix_due_ = Clock::now() + longest_pmix_start;
+      pmix_due_ = Clock::now() + milliseconds(static_cast<int>(longest_pmix_start_ms * load_factor()));
       return;
     }
     if (!elastic_) tell_of_no_pmix();
