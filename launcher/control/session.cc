@@ -98,13 +98,34 @@ void Session::pump(const std::function<bool()>& keep_receiving) {
 bool Session::is_quiet() const { return !left_unread_ && (!daemons_ || daemons_->is_quiet()) && behind_.empty(); }
 
 void Session::tick() {
-  while (const auto peer = listener_->gone()) {
-    if (daemons_) daemons_->lose(*listener_, *peer);
-    const auto it = rank_of_.find(*peer);
-    if (it != rank_of_.end() && at(it->second).peer == *peer) vanish(it->second, lost_text(at(it->second)));
+  std::vector<wire::PeerId> gone;
+  std::set<int> cut_off;  // hosts
+  while (auto peer = listener_->gone()) {
+    if (daemons_) cut_off.insert(daemons_->host_of(*peer));
+    gone.push_back(std::move(*peer));
+  }
+  for (const wire::PeerId& peer : gone) {
+    if (daemons_) daemons_->lose(*listener_, peer);
+    const auto it = rank_of_.find(peer);
+    if (it == rank_of_.end() || at(it->second).peer != peer) continue;
+    lose_guard(it->second, daemons_ && cut_off.contains(daemons_->host_of(it->second)));
   }
   const std::int64_t now = monotonic_ns();
   if (now >= next_ping_ns_) ping_hosts(now);
+}
+
+/// @param with_host  the connection to its host has ended
+void Session::lose_guard(int rank, bool with_host) {
+  RankState& state = at(rank);
+  if (with_host && !state.local) state.cut_ns = last_word_of_host(rank);
+  vanish(rank, lost_text(state));
+}
+
+std::int64_t Session::last_word_of_host(int rank) const {
+  std::int64_t last = 0;
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (manifests_[r].host == manifest(rank).host) last = std::max(last, ranks_[r].heard_ns);
+  return last;
 }
 
 /// One rank of each other host is woken; of a timeline all.
@@ -125,6 +146,7 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
   if (it == rank_of_.end()) return;  // was refused
   const int rank = it->second;
   RankState& state = at(rank);
+  state.heard_ns = monotonic_ns();
   const std::string_view body = frame.body;
   switch (type) {
     case Type::output:
@@ -220,6 +242,7 @@ void Session::greet(const wire::PeerId& from, const wire::Frame& frame) {
   enter(state, RankStage::greeted);
   state.peer = from;
   state.local = hello.local;
+  state.heard_ns = monotonic_ns();
   rank_of_[from] = hello.rank;
   if (events_.hello) events_.hello(hello);
   if (stopping_) return send(hello.rank, Type::stop, to_json(*stopping_));

@@ -65,6 +65,8 @@ struct RankState {
   bool local = false;
   bool gone = false;          ///< its guard's connection has ended
   bool told_to_stop = false;  ///< it alone
+  std::int64_t heard_ns = 0;  ///< its guard's last word, by our clock
+  std::int64_t cut_ns = 0;    ///< the last word from its host, where the connection to that was lost; 0: it was not
   std::int64_t rank_pid = 0;
   std::string phase;
   std::optional<wire::DeathRecord> death;
@@ -135,6 +137,7 @@ class Session {
   int add_host(const std::string& name) { return daemons_->add_host(name); }
   void give_up_host(int host) { daemons_->give_up(host); }
   bool is_gone(int host) const { return daemons_->is_gone(host); }
+  bool has_come(int host) const { return daemons_->has_come(host); }
   /// One rank more, with the next number.  See DaemonLinks.
   void start_rank(wire::RankManifest manifest, int host, bool begins_with_daemon);
   /// The members of the next world, by rank; none: nobody meets for now.
@@ -168,6 +171,8 @@ class Session {
   bool may_deliver(int rank);
   void ping(int rank);
   void ping_hosts(std::int64_t now);
+  void lose_guard(int rank, bool with_host);
+  std::int64_t last_word_of_host(int rank) const;
   /// Of its host, whose processes have one.
   ClockEstimate& clock_of(int rank) { return clocks_[manifest(rank).host]; }
   void release(int rank);

@@ -128,13 +128,13 @@ std::string ElasticJob::sizes() const {
   return join(parts, ", ");
 }
 
-bool ElasticJob::survives(const wire::DeathRecord& death, double now) {
-  const bool lives = takes(death, now);
+bool ElasticJob::survives(const wire::DeathRecord& death, double now, std::optional<double> since) {
+  const bool lives = takes(death, now, since.value_or(now));
   is_over_ = is_over_ || (!lives && death.cause != wire::Cause::finished);
   return lives;
 }
 
-bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
+bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since) {
   WorkerRecord* w = find(death.rank);
   if (!w || w->gone) return true;
   w->gone = true;
@@ -152,7 +152,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
     }
     if (!was_member && w->worker.stage != WorkerStage::member && epoch_ > 0 && !finishing_) {
       causes_.push_back(called(w->worker.place) + " ended before it was ready");
-      blame(*w, now);  // else one is started after the other
+      blame(w->worker, "ended before it was ready", now);  // else one is started after the other
     }
     return epoch_ > 0 || w->excused;
   }
@@ -166,10 +166,12 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
   }
   const std::string name =
       was_member ? formatted("rank {} on {}", place - world_.begin(), w->worker.place.host) : called(w->worker.place);
-  causes_.push_back(name + " " + (w->stopped ? "was not ready in time" : story(death)));
-  blame(*w, now);
+  const std::string fate = w->stopped ? "was not ready in time" : story(death);
+  if (const std::string cause = name + " " + fate; std::find(causes_.begin(), causes_.end(), cause) == causes_.end())
+    causes_.push_back(cause);
+  blame(w->worker, fate, now);
   if (!was_member) return true;
-  if (!broken_) broken_at_ = now;
+  if (!broken_) broken_at_ = since;
   broken_ = true;
   // A dismissed member has the state of an older world, and is on its way out.
   const bool somebody = std::any_of(workers_.begin(), workers_.end(), [](const auto& one) {
@@ -180,11 +182,26 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now) {
   return false;
 }
 
-void ElasticJob::blame(const WorkerRecord& w, double now) {
-  const SlotPlace& place = w.worker.place;
-  if (const auto blocked = history_.failed(place, now); !blocked || *blocked > 0)
-    lines_.push_back(formatted("{} {} of {} has failed again: it is left alone{}", place.is_spare ? "spare" : "slot",
-                               place.slot, place.host, blocked ? formatted(" for {:.0f} s", *blocked) : std::string()));
+/// Slots of a host mostly fail together: the reason is told with the first one.
+void ElasticJob::blame(const ElasticWorker& worker, const std::string& story, double now) {
+  constexpr double together_seconds = 5;
+  const auto blocked = history_.failed(worker.place, now);
+  if (blocked && *blocked == 0) return;
+  const std::string reason = worker.place.host + " " + story;
+  const bool is_told = blamed_ == reason && now - blamed_at_ < together_seconds;
+  blamed_ = reason;
+  blamed_at_ = now;
+  lines_.push_back(formatted("{} {} of {} has failed again: it is left alone{}{}",
+                             worker.place.is_spare ? "spare" : "slot", worker.place.slot, worker.place.host,
+                             blocked ? formatted(" for {:.0f} s", *blocked) : std::string(),
+                             is_told ? ", for the same reason" : "; the worker there " + story));
+}
+
+std::vector<int> ElasticJob::ranks() const {
+  std::vector<int> numbers;
+  for (const std::int32_t number : epoch_ == 0 ? invited_ : world_)
+    if (!workers_.at(number).gone) numbers.push_back(number);
+  return numbers;
 }
 
 std::vector<ElasticWorker> ElasticJob::alive() const {

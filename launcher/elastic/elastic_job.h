@@ -58,7 +58,8 @@ class ElasticJob {
   /// A new one that will not come, through no fault of its slot: another is started.
   void withdraw(int worker);
   /// False where the job cannot live with that death: it ends as a job of fixed ranks does.
-  bool survives(const wire::DeathRecord& death, double now);
+  /// @param since  when the rank was lost, where that is known only now: seconds of the caller's clock
+  bool survives(const wire::DeathRecord& death, double now, std::optional<double> since = {});
 
   ElasticOrders turn(double now);
 
@@ -66,6 +67,8 @@ class ElasticJob {
   bool is_excused(int worker) const;
   /// A member has ended well: nobody is started any more.
   bool is_finishing() const { return finishing_; }
+  /// Numbers of the ranks that the job has now: of the last world, or before the first one of all that are to make it.
+  std::vector<int> ranks() const;
   /// It is not over when no worker is left: new ones go on from what --state-dir has.
   bool outlives_its_workers() const { return limits_.world.state_is_kept && epoch_ > 0 && !finishing_; }
   int next_number() const { return next_number_; }
@@ -80,7 +83,8 @@ class ElasticJob {
     std::optional<double> dismissed_at{}, prepares_since{};
   };
   /// What survives() decides.
-  bool takes(const wire::DeathRecord& death, double now);
+  bool takes(const wire::DeathRecord& death, double now, double since);
+  void blame(const ElasticWorker& worker, const std::string& story, double now);
   WorkerRecord* find(int number);
   bool is_member(int number) const;  ///< of the last world
   std::vector<ElasticWorker> alive() const;
@@ -90,7 +94,6 @@ class ElasticJob {
   void invite(const WorldPlan& plan, ElasticOrders* orders);
   void dismiss(const std::vector<int>& workers, double now, ElasticOrders* orders);
   void end_late_ones(double now, ElasticOrders* orders);
-  void blame(const WorkerRecord& w, double now);
   void check_limits(const WorldPlan& plan, double now, ElasticOrders* orders);
   HostChange change_to(const std::vector<std::int32_t>& next) const;
   std::string sizes() const;
@@ -109,6 +112,8 @@ class ElasticJob {
   int resets_ = 0;
   std::vector<std::string> causes_;  ///< of the change under way
   std::vector<std::string> lines_;   ///< not said yet
+  std::string blamed_;               ///< the last slot's host and reason: they are not told again at once
+  double blamed_at_ = 0;
   double broken_at_ = 0;
   std::optional<double> first_waits_at_, too_few_since_;
   std::string last_words_;  ///< of the last worker's traceback

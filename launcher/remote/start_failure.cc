@@ -1,5 +1,7 @@
 #include "launcher/remote/start_failure.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
@@ -149,6 +151,18 @@ Error start_failure(const StartFailureFacts& facts) {
   return Error(Code::unavailable, "start",
                facts.starter + " " + facts.starter_end + " before " + who + " came up" + said(facts),
                "run again with --verbose to see all that " + facts.starter + " says");
+}
+
+std::string why_no_daemon(const std::string& host, const std::string& said, std::optional<int> status) {
+  StartFailureFacts facts;
+  facts.ssh_logs[host] = said;
+  std::string what = "it has not answered";
+  if (status)
+    what = WIFSIGNALED(*status) ? "the shell there was killed by signal " + std::to_string(WTERMSIG(*status))
+                                : "the shell there ended with exit code " + std::to_string(WEXITSTATUS(*status));
+  if (const auto error = from_ssh(facts)) what = split(error->what(), '\n').at(0);
+  const std::vector<std::string> lines = telling_lines(said, 1);
+  return lines.empty() || what.find(lines[0]) != std::string::npos ? what : what + " (" + lines[0] + ")";
 }
 
 std::map<std::string, std::string> read_ssh_logs(const std::string& folder) {

@@ -1,6 +1,7 @@
 /// @file start_failure.h — why a job did not come up, from what ssh and mpirun said.  Pure but for read_ssh_logs().
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,11 @@ struct StartFailureFacts {
 
 /// The error to end with: Code::timeout or Code::unavailable, naming the host where one is to blame.
 Error start_failure(const StartFailureFacts& facts);
+
+/// One line: why the daemon of one host has not come.
+/// @param said    by ssh and the host's shell, so far
+/// @param status  as waitpid(2) has it; nothing: its shell still runs
+std::string why_no_daemon(const std::string& host, const std::string& said, std::optional<int> status);
 
 /// Logs that our agents left in @p folder.
 std::map<std::string, std::string> read_ssh_logs(const std::string& folder);

@@ -65,6 +65,11 @@ int DaemonLinks::host_of(const wire::PeerId& peer) const {
   return found == host_of_.end() ? -1 : found->second;
 }
 
+int DaemonLinks::host_of(int rank) const {
+  const auto at = static_cast<std::size_t>(rank);
+  return rank < 0 || at >= host_of_rank_.size() ? -1 : host_of_rank_[at];
+}
+
 bool DaemonLinks::receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame) {
   const int host = host_of(from);
   if (host < 0) return false;

@@ -45,6 +45,9 @@ class DaemonLinks {
   bool receive(wire::Listener& listener, const wire::PeerId& from, const wire::Frame& frame);
   /// Sends what the channel did not take yet.
   void flush(wire::Listener& listener);
+  /// The host whose daemon that is, and the rank's host; -1: no daemon, no such rank.
+  int host_of(const wire::PeerId& peer) const;
+  int host_of(int rank) const;
   /// The rank has ended, or will not come: whoever waits for it in a meeting is told, and where it has died, those in
   /// its world.  @p why  one line that names it
   void end_rank(wire::Listener& listener, int rank, const std::string& why, bool died);
@@ -63,6 +66,7 @@ class DaemonLinks {
   /// Where that host's daemon has not come yet: it will not, and is refused if it does.
   void give_up(int host);
   bool is_gone(int host) const { return links_[static_cast<std::size_t>(host)].gone; }
+  bool has_come(int host) const { return !links_[static_cast<std::size_t>(host)].peer.empty(); }
   /// Nobody is to be started any more: daemons without guards end.
   void release(wire::Listener& listener);
 
@@ -72,7 +76,6 @@ class DaemonLinks {
     bool gone = false, started = false;
     std::deque<std::shared_ptr<const wire::Frame>> queue{};  ///< one for many hosts lies in memory once
   };
-  int host_of(const wire::PeerId& peer) const;
   void lose(DaemonLink& link);
   void take_pmix(wire::Listener& listener, int host, const std::string& body);
   void take_meeting(wire::Listener& listener, int host, const wire::MeetingMessage& message);

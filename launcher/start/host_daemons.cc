@@ -40,6 +40,13 @@ void HostDaemons::add(const DaemonStart& s) {
   }
 }
 
+DaemonReport HostDaemons::report(std::size_t daemon) {
+  const StartedDaemon& d = daemons_.at(daemon);
+  std::optional<int> status = d.process->status();
+  if (status == 0 && d.may_hand_on) status.reset();
+  return {status, d.process->output()};
+}
+
 std::vector<pid_t> HostDaemons::children() const {
   std::vector<pid_t> pids;
   for (const StartedDaemon& d : daemons_) pids.push_back(d.process->pid());

@@ -28,12 +28,20 @@ struct DaemonStart {
   bool may_hand_on = false;  ///< the command may end well while the daemon runs: it has given the script to another
 };
 
+/// How the process through which a host's daemon was started fares.
+struct DaemonReport {
+  std::optional<int> status{};  ///< what waitpid(2) said, where it has ended and no daemon can be there
+  std::string said{};           ///< by it, and by the shell on the host
+};
+
 class HostDaemons : public RankStarter {
  public:
   /// Throws Error{unavailable} when one cannot be executed.
   explicit HostDaemons(const std::vector<DaemonStart>& starts);
   /// One more.
   void add(const DaemonStart& start);
+  /// @param daemon  in the order in which they were added, from 0
+  DaemonReport report(std::size_t daemon);
 
   std::string name() const override { return "the host daemon"; }
   std::vector<pid_t> children() const override;

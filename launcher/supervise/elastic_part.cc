@@ -4,7 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "base/format.h"
 #include "launcher/hosts/resolve.h"
+#include "launcher/remote/start_failure.h"
 
 namespace hvd::launcher {
 namespace {
@@ -39,7 +41,10 @@ void ElasticPart::met(std::uint64_t epoch, const std::vector<std::int32_t>& memb
 }
 
 bool ElasticPart::survives(const wire::DeathRecord& death) {
-  const bool lives = elastic_.survives(death, seconds_now());
+  const std::int64_t cut_ns = session_.ranks()[static_cast<std::size_t>(death.rank)].cut_ns;
+  const std::optional<double> since =
+      cut_ns > 0 ? std::optional(static_cast<double>(cut_ns) / 1e9) : std::optional<double>();
+  const bool lives = elastic_.survives(death, seconds_now(), since);
   if (lives && !death.traceback.empty() && !death.traceback_shown)
     printer_.rank_text(death.rank, death.traceback, true);
   is_over_ = !lives;
@@ -86,22 +91,44 @@ void ElasticPart::miss_late_ones(double now) {
   std::vector<int> missing, orphaned;
   std::erase_if(due_, [&](const auto& one) {
     const auto number = static_cast<std::size_t>(one.first);
-    if (session_.ranks()[number].stage != RankStage::absent) return true;
-    const bool is_orphaned = session_.is_gone(job_.map.ranks[number].host);
-    if (!is_orphaned && now < one.second) return false;
+    const int host = job_.map.ranks[number].host;
+    if (session_.ranks()[number].stage != RankStage::absent) {
+      host_troubles_.erase(job_.map.hosts[static_cast<std::size_t>(host)].name);
+      return true;
+    }
+    const bool is_orphaned = session_.is_gone(host);
+    if (!is_orphaned && now < one.second) {
+      tell_of_host(host, one.second - now);
+      return false;
+    }
     (is_orphaned ? orphaned : missing).push_back(one.first);
     return true;
   });
   for (const int number : missing) {
-    session_.give_up_host(
-        job_.map.ranks[static_cast<std::size_t>(number)].host);  // the next one gets a daemon of its own
-    session_.vanish(number, "did not come up within " + job_.settings.text("start-timeout") + " s");
+    const int host = job_.map.ranks[static_cast<std::size_t>(number)].host;
+    const bool has_daemon = session_.has_come(host);
+    session_.give_up_host(host);  // the next one gets a daemon of its own
+    const DaemonReport found = callbacks_.report(host);
+    const std::string& name = job_.map.hosts[static_cast<std::size_t>(host)].name;
+    session_.vanish(number, "did not come up within " + job_.settings.text("start-timeout") + " s" +
+                                (has_daemon ? "" : ": " + why_no_daemon(name, found.said, found.status)));
   }
   // A guard's end is often known before that of its host's daemon, which was then asked to start the next one.
   for (const int number : orphaned) {
     elastic_.withdraw(number);
     session_.vanish(number, "its host's daemon has gone");
   }
+}
+
+void ElasticPart::tell_of_host(int host, double seconds_left) {
+  if (session_.has_come(host)) return;
+  const DaemonReport found = callbacks_.report(host);
+  if (!found.status) return;
+  const std::string& name = job_.map.hosts[static_cast<std::size_t>(host)].name;
+  const std::string why = why_no_daemon(name, found.said, found.status);
+  if (std::exchange(host_troubles_[name], why) == why) return;
+  printer_.say(
+      formatted("hvdrun: no worker comes up on {}: {}; it is tried again in {:.0f} s", name, why, seconds_left));
 }
 
 /// Of the map: names of this machine are one host there.  -1: none, or its daemon has gone.

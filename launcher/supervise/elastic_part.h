@@ -14,6 +14,7 @@
 #include "launcher/elastic/host_discovery.h"
 #include "launcher/job/job.h"
 #include "launcher/output/printer.h"
+#include "launcher/start/host_daemons.h"
 
 namespace hvd::launcher {
 
@@ -22,6 +23,7 @@ class ElasticPart {
   struct ElasticCallbacks {
     std::function<wire::RankManifest(const MappedRank&)> manifest;
     std::function<void(int host, const std::vector<int>& ranks)> start_host;  ///< a daemon on a host of the map
+    std::function<DaemonReport(int host)> report;                             ///< how that daemon's start fares
     std::function<void(const std::string& why)> end;                          ///< the job cannot go on
   };
   /// @param job  its map grows with the workers
@@ -41,6 +43,7 @@ class ElasticPart {
   std::optional<pid_t> child() const { return discovery_.child(); }
   bool outlives_its_workers() const { return !is_over_ && elastic_.outlives_its_workers(); }
   bool is_excused(int worker) const { return elastic_.is_excused(worker); }
+  std::vector<int> ranks() const { return elastic_.ranks(); }
 
  private:
   void carry_out(const ElasticOrders& orders);
@@ -52,6 +55,8 @@ class ElasticPart {
   int add_host(const std::string& name);
   void miss_late_ones(double now);
   bool is_started(int worker) const;
+  /// Says once why nobody can come up on a host.
+  void tell_of_host(int host, double seconds_left);
 
   Job& job_;
   Session& session_;
@@ -59,9 +64,10 @@ class ElasticPart {
   const ElasticCallbacks callbacks_;
   ElasticJob elastic_;
   HostDiscovery discovery_;
-  bool is_over_ = false;                 ///< the job does not survive a death
-  std::vector<ElasticWorker> to_start_;  ///< at the next turn: not while the session tells of a rank
-  std::map<int, double> due_;            ///< workers that have not come yet, and when they are given up
+  bool is_over_ = false;                              ///< the job does not survive a death
+  std::vector<ElasticWorker> to_start_;               ///< at the next turn: not while the session tells of a rank
+  std::map<int, double> due_;                         ///< workers that have not come yet, and when they are given up
+  std::map<std::string, std::string> host_troubles_;  ///< that were told, by host
 };
 
 }  // namespace hvd::launcher

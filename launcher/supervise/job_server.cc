@@ -94,6 +94,16 @@ std::vector<int> JobServer::ended() const {
   return ranks;
 }
 
+std::vector<MappedRank> JobServer::shown() const {
+  std::vector<MappedRank> ranks = map_.ranks;
+  if (callbacks_.elastic_ranks)
+    std::erase_if(ranks, [this](const MappedRank& p) {
+      const RankStage stage = session_.ranks()[static_cast<std::size_t>(p.rank)].stage;
+      return stage == RankStage::absent || stage >= RankStage::ended;
+    });
+  return ranks;
+}
+
 void JobServer::obey(const QueryServer::Query& call) {
   if (call.line == "status") return commands_.answer(call.id, status());
   if (call.line == "kill") {
@@ -123,24 +133,34 @@ void JobServer::obey(const QueryServer::Query& call) {
   }
   if (call.line != "stacks") return commands_.answer(call.id, "this job does not know that command\n");
   std::vector<int> all;
-  for (const MappedRank& p : map_.ranks) all.push_back(p.rank);
+  for (const MappedRank& p : shown()) all.push_back(p.rank);
   ask(all, true, native_limit,
       [this, id = call.id](const Pictures& pictures) { commands_.answer(id, stacks_text(pictures)); });
 }
 
 std::string JobServer::status() const {
-  nlohmann::ordered_json hosts = nlohmann::ordered_json::array();
-  for (const MappedHost& h : map_.hosts) hosts.push_back(h.name);
+  std::vector<int> all, gone = ended();
+  std::vector<std::string> hosts;
+  if (callbacks_.elastic_ranks) {  // most of the map may have ended, or never come
+    all = callbacks_.elastic_ranks();
+    for (const int rank : all)
+      if (const std::string& host = map_.host_of(rank).name; std::ranges::find(hosts, host) == hosts.end())
+        hosts.push_back(host);
+    std::erase_if(gone, [&](int rank) { return std::ranges::find(all, rank) == all.end(); });
+  } else {
+    for (const MappedRank& p : map_.ranks) all.push_back(p.rank);
+    for (const MappedHost& h : map_.hosts) hosts.push_back(h.name);
+  }
   return nlohmann::ordered_json{{"job", card_.id},          {"pid", ::getpid()},
-                                {"np", map_.ranks.size()},  {"hosts", hosts},
-                                {"ended", ended().size()},  {"started", card_.started_seconds},
+                                {"np", all.size()},         {"hosts", hosts},
+                                {"ended", gone.size()},     {"started", card_.started_seconds},
                                 {"payload", card_.payload}, {"grace", card_.grace_seconds}}
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 std::string JobServer::stacks_text(const Pictures& pictures) const {
   std::string out;
-  for (const MappedRank& p : map_.ranks) {
+  for (const MappedRank& p : shown()) {
     out += "rank " + std::to_string(p.rank) + " on " + map_.host_of(p.rank).name;
     const auto it = pictures.find(p.rank);
     if (it == pictures.end()) {

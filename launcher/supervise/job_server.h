@@ -34,6 +34,8 @@ class JobServer {
     std::function<std::string()> stop_timeline;
     /// @p done is called later, with the last operations of all ranks.
     std::function<void(std::function<void(const wire::JobOperations&)> done)> operations;
+    /// Of an elastic job, whose map has all workers that there ever were: the numbers of its ranks.
+    std::function<std::vector<int>()> elastic_ranks{};
   };
 
   JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,
@@ -65,6 +67,8 @@ class JobServer {
   std::string status() const;
   std::string stacks_text(const Pictures& pictures) const;
   std::vector<int> ended() const;
+  /// Of an elastic job: those that have a guard.
+  std::vector<MappedRank> shown() const;
 
   Session& session_;
   const JobMap& map_;

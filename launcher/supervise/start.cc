@@ -169,7 +169,8 @@ void Supervisor::start() {
       JobServer::ServerCallbacks{
           [this] { on_signal(SIGTERM); }, [this](bool as_json) { return top(as_json); },
           [this](const std::string& path, bool named) { return timeline_->start(*session_, path, named); },
-          [this] { return timeline_->stop(*session_); }, [this](auto done) { operations_->ask(std::move(done)); }});
+          [this] { return timeline_->stop(*session_); }, [this](auto done) { operations_->ask(std::move(done)); },
+          elastic_ ? std::function<std::vector<int>()>([this] { return elastic_->ranks(); }) : nullptr});
   watch_ = std::make_unique<HangWatch>(
       *session_, job_.map, patience(), job_.elastic.has_value(),
       HangWatch::WatchCallbacks{[this](const std::string& line) {
@@ -203,6 +204,9 @@ std::unique_ptr<ElasticPart> Supervisor::elastic_part(const std::string& job_id,
     auto of_host = environment;
     of_host["HVD_CONTROL"] = control_addresses(job_, tcp);
     static_cast<HostDaemons&>(*starter_).add(daemon_start(job_, of_host, host, ranks));  // it is: choose_command()
+  };
+  calls.report = [this](int host) {  // hosts and daemons are added together
+    return static_cast<HostDaemons&>(*starter_).report(static_cast<std::size_t>(host));
   };
   calls.end = [this](const std::string& why) {
     ended_.elastic = why;

@@ -107,6 +107,7 @@ std::string rank_text(const DeathRecord& d) { return "rank " + std::to_string(d.
 
 std::string story(const DeathRecord& d) {
   const std::string text = d.text.empty() ? "" : ": " + d.text;
+  if (d.phase == wire::leaving_phase && d.code % 128 == SIGTERM) return "left in order, as SIGTERM had asked";
   switch (d.cause) {
     case Cause::finished:
       return "finished";

@@ -190,7 +190,7 @@ return std::to_array<Option>({
     {.type = text, .section = internal, .variable = "HVD_RELAY_KEYS", .readers = hvdrun, .help = "The key pair of the sender."},
     {.type = text, .section = internal, .variable = "HVD_RELAY_SERVER_KEY", .readers = hvdrun, .help = "The public key of the listener."},
     // from the guard to its rank
-    {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard | python, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_KEY_FD", .readers = libhvd, .fallback = "-1", .help = "Memory with the key by which ranks know each other; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_MEETING_FD", .readers = libhvd | python, .fallback = "-1", .help = "The socket to the host daemon, through which ranks find each other; -1: there is none.", .least = -1, .most = 1048576},
     {.type = flag, .section = internal, .variable = "HVD_ELASTIC_LATE", .readers = python, .fallback = "0", .help = "1: this rank began when others had trained already."},

@@ -34,6 +34,9 @@ class Preempted:
                 os.kill(fault_job.parent(pid) if at_guards else pid, signal.SIGTERM)
             out, self.err = process.communicate(timeout=120 * hvdrun.patience())
         assert process.returncode == 0, self.err + out
+        if grace > STEP:
+            assert "left in order, as SIGTERM had asked" in self.err, self.err
+            assert "killed by signal 15" not in self.err and "is lost" not in self.err, self.err
         result = json.loads(next(line for line in out.splitlines() if '{"size"' in line).partition("] ")[2] or out)
         assert sorted(result["seen"]) == list(range(SAMPLES))
         self.restored = len(self.lines_of(folder, "restored"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -130,19 +131,29 @@ def test_a_host_dies_in_a_bad_network(three_hosts: Cluster) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_host_is_unplugged_and_comes_back(three_hosts: Cluster) -> None:
-    """While it is away, ssh cannot start anything there; once it is back, it has ranks again."""
-    again = ["--blacklist-cooldown-range", "0", "0"]
+    """While it is away nothing of the job is left there, and ssh cannot start anything; once it is back, it has ranks again."""
+    again = ["--blacklist-cooldown-range", "1", "1"]
     job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1", "--min-np", "1", "--start-timeout", "5", *again)
     job.wait_for_size(2)
+    begun = time.monotonic()
     three_hosts.cable("beta", "down")
     try:
         job.wait_for_size(1)
-        time.sleep(12)  # two attempts
+        noticed = time.monotonic() - begun
+        hvdrun.wait_until(lambda: not three_hosts.processes("beta"), "the end of daemon and shell", 30 * hvdrun.patience())
+        time.sleep(max(0.0, noticed + 12 - (time.monotonic() - begun)))  # two attempts
+        listed = json.loads(three_hosts.run("alpha", [hvdrun.program(), "ps", "--json"]).stdout)
+        assert [(one["np"], one["hosts"]) for one in listed] == [(1, ["alpha"])], listed
     finally:
         three_hosts.cable("beta", "up")
     job.wait_for_size(2)
     _, err = job.end()
     assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for [23]\.\d s", err), err
+    told = re.search(r"epoch \d: 2 → 1 ranks \(alpha 1\), ([\d.]+) s after: rank 1 on beta is lost", err)
+    assert told and noticed - 5 < float(told[1]) < noticed + 5, (noticed, err)
+    assert err.count("hvdrun: no worker comes up on beta: ") == 1, err
+    why = r"did not come up within 5 s: (beta does not answer|there is no route to beta) \(ssh: "
+    assert re.search(rf"slot 0 of beta has failed again: it is left alone for 1 s; the worker there is lost: {why}", err), err
 
 
 @pytest.mark.timeout(240)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import struct
 import sys
 import threading
@@ -15,13 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from hvd import _objects, _world
+from hvd import _environment, _objects, _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.process_sets import global_process_set
 
 _asked = False
 _HOSTS = struct.Struct("=ddq")  # what rank 0 says of them
 _LEAVES = b"\1"
+# A frame to the guard (src/wire/link.h) that says so: Type::phase, leaving_phase of src/wire/death.h.
+_PHASE, _LEAVING = 8, b"leaves"
 
 
 def note(number: int, frame: Any) -> None:
@@ -74,5 +77,12 @@ def leave_if_asked(before: Callable[[], None]) -> None:
     print("hvd.elastic: this rank leaves, as SIGTERM has asked", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
+    _tell_guard()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _tell_guard() -> None:
+    """Its record then says that this rank has left in order."""
+    with suppress(OSError, ValueError), socket.socket(fileno=os.dup(_environment.integer("HVD_LINK_FD"))) as guard:
+        guard.send(struct.pack("<IHH", len(_LEAVING), _PHASE, 0) + _LEAVING, socket.MSG_DONTWAIT)

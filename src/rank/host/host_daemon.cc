@@ -113,7 +113,8 @@ class HostDaemon {
     const bool has_time = !kill_at_ || Clock::now() < *kill_at_;
     if (relays_ && has_time && is_heard() && !(relay_.is_empty() && outbox_.empty())) return false;  // last words
     if (!elastic_ || released_ || cut_off_) return true;
-    return connection_ ? connection_->lost_for() > first_contact : candidates_.empty();
+    // A connection that is lost does not come back: hvdrun knows this daemon no more, and starts another one.
+    return connection_ ? connection_->lost_for().has_value() : candidates_.empty();
   }
 
   // ---- guards ----

@@ -330,3 +330,33 @@ TEST_CASE("elastic job: hosts that are named and not named any more") {
   CHECK(job.survives(finished(1), 6));
   CHECK(job.is_excused(0));
 }
+
+TEST_CASE("elastic job: a slot that fails again shows why; with it, others of its host") {
+  ElasticJob job = job_of(1, 3, {{1, {}}, 600, {}});
+  const auto lost = [](int rank) {
+    wire::DeathRecord d;
+    d.rank = rank, d.cause = wire::Cause::vanished, d.text = "nothing listens for ssh on a";
+    return d;
+  };
+  CHECK(job.survives(lost(1), 30));  // job_of() has started two for the free slots
+  CHECK(job.survives(lost(2), 30));
+  CHECK(job.turn(30).lines.empty());
+  CHECK(job.survives(lost(3), 60));
+  CHECK(job.turn(60).lines ==
+        std::vector<std::string>{"slot 1 of a has failed again: it is left alone; the worker there "
+                                 "is lost: nothing listens for ssh on a"});
+  CHECK(job.survives(lost(4), 60));
+  CHECK(job.turn(60).lines ==
+        std::vector<std::string>{"slot 2 of a has failed again: it is left alone, for the same reason"});
+  CHECK(job.ranks() == std::vector<int>{0});
+}
+
+TEST_CASE("elastic job: how long a world was broken counts from the loss, not from its discovery") {
+  ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
+  CHECK(job.ranks() == std::vector<int>{0, 1});
+  CHECK(job.survives(killed(1), 26, 10.5));
+  CHECK(job.ranks() == std::vector<int>{0});
+  job.turn(26);
+  job.met(2, {0}, 26);
+  CHECK(job.turn(26).lines.at(0).starts_with("epoch 2: 2 → 1 ranks (a 1), 15.50 s after: rank 1"));
+}

@@ -24,6 +24,10 @@ TEST_CASE("host daemons: output and end of each; an end that status() has seen i
   }
   CHECK(ended == std::map<std::string, int>{{"a", 3 << 8}});  // c has handed on, b runs
   CHECK(daemons.ended_hosts() == ended);
+  CHECK(daemons.report(0).status == 3 << 8);
+  CHECK(daemons.report(0).said == "of a\n");
+  CHECK_FALSE(daemons.report(1).status);
+  CHECK_FALSE(daemons.report(2).status);
   CHECK_FALSE(daemons.status());
   daemons.signal(SIGKILL);
   for (int i = 0; i < 2000 && !daemons.status(); ++i) ::poll(nullptr, 0, 5);

@@ -146,6 +146,27 @@ TEST_CASE("start: what ssh says is told with the host and the way out") {
   CHECK(start_failure(facts).code == Code::timeout);
 }
 
+TEST_CASE("start: why one host's daemon has not come, in a line") {
+  const std::string refused = "ssh: connect to host n2 port 22: Connection refused";
+  CHECK(why_no_daemon("n2", refused + "\r\n", 255 << 8) == "nothing listens for ssh on n2 (" + refused + ")");
+  CHECK(why_no_daemon("n2", "", 255 << 8) == "the shell there ended with exit code 255");
+  CHECK(why_no_daemon("n2", "sh: 3: hvdrank: gone\n", 127 << 8) ==
+        "the shell there ended with exit code 127 (sh: 3: hvdrank: gone)");
+  CHECK(why_no_daemon("n2", "", SIGKILL) == "the shell there was killed by signal 9");
+  CHECK(why_no_daemon("n2", "", {}) == "it has not answered");
+}
+
+TEST_CASE("verdict: a rank that leaves because it was told to is not called killed") {
+  wire::DeathRecord d = death(1, Cause::signalled, SIGTERM, 1);
+  CHECK(story(d) == "was killed by signal 15 (SIGTERM)");
+  d.phase = wire::leaving_phase;
+  CHECK(story(d) == "left in order, as SIGTERM had asked");
+  d.cause = Cause::vanished, d.text = "it was ended from outside";  // SIGTERM went to its guard
+  CHECK(story(d) == "left in order, as SIGTERM had asked");
+  d.code = SIGKILL;
+  CHECK(story(d) == "is lost: it was ended from outside");
+}
+
 TEST_CASE("verdict: the time limit") {
   EndReason ended;
   ended.time_limit_seconds = 1.5;
