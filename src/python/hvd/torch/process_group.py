@@ -150,6 +150,7 @@ def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
     """
     if not _world.is_initialized():
         _world.init()
+    _world.need()
     mine = None
     store: Any = None
     if _world.rank() == 0:
