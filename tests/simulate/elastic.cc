@@ -2,9 +2,9 @@
 /// and faults of a seed.
 ///
 /// A seed draws hosts, limits, when ranks are killed (also while others recover, or come in), how long new ones prepare
-/// (some for ever), and how hosts change.  Nobody may be invited who prepares.  In the end all must train again, as many
-/// as there are to be, and no committed step may be lost.  Every hundredth seed has 32 or 64 slots.  In every eighth
-/// seed all ranks that are to stay may die while others are on their way out: then the job must end at once.
+/// (some for ever), and how hosts change.  Nobody may be invited who prepares.  In the end all must train again, as
+/// many as there are to be, and no committed step may be lost.  Every hundredth seed has 32 or 64 slots.  In every
+/// eighth seed all ranks that are to stay may die while others are on their way out: then the job must end at once.
 ///
 ///     hvd-elastic [SEEDS] [FIRST]     --plant: that it finds each of the bugs it can plant
 ///                                     --recovery: what going on without one of 2 to 64 ranks takes; 1 where it grows
