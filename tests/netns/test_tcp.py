@@ -54,12 +54,12 @@ while time.monotonic() < end:
     time.sleep(0.01)
 print(calls)
 """
-# Until beta's file is there its rank does not come: the others' ports are open to all meanwhile.
+# Until alpha's file is there its rank does not come: beta's port is open to all meanwhile.
 LATE = """
 import os, time
-while os.uname().nodename == "beta" and not os.path.exists("/tmp/open"): time.sleep(0.05)
+while os.uname().nodename == "alpha" and not os.path.exists("/tmp/open"): time.sleep(0.05)
 """
-# Nobody's user holds connections that say nothing, and makes them anew one after the other, until its stdin closes.
+# Nobody's user holds connections that say nothing, and makes further ones anew and anew, until its stdin closes.
 SILENT = """
 import os, select, socket, sys
 os.setuid(65534)
@@ -68,7 +68,7 @@ held = [call() for _ in range(300)]
 print("held", flush=True)
 made = 0
 while not select.select([0], [], [], 0.005)[0]:
-    try: held[made % len(held)] = call()
+    try: held[-1 - made % 50] = call()
     except OSError: pass
     made += 1
 """
@@ -132,18 +132,18 @@ def port_of_rank(cluster: Cluster, host: str) -> int:
 @pytest.mark.parametrize("way", [[], ["--encrypt-tensors"]], ids=["plain", "encrypted"])
 def test_silent_connections_do_not_choose_what_tensors_travel_by(three_hosts: Cluster, way: list[str]) -> None:
     """900 at a rank's port from before the ranks meet, of another host and of other users of the job's own two hosts."""
-    (three_hosts.tmp("beta") / "open").unlink(missing_ok=True)
+    (three_hosts.tmp("alpha") / "open").unlink(missing_ok=True)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     job = run(three_hosts, "alpha:1,beta:1", 3, *way, program=LATE + PROGRAM)
     strangers = []
     try:
-        port = hvdrun.wait_until(lambda: port_of_rank(three_hosts, "alpha"), "the port of rank 0")
+        port = hvdrun.wait_until(lambda: port_of_rank(three_hosts, "beta"), "the port of rank 1")
         for host in three_hosts.names:
-            command = ["python3", "-c", SILENT, three_hosts.address("alpha"), str(port)]
+            command = ["python3", "-c", SILENT, three_hosts.address("beta"), str(port)]
             strangers.append(three_hosts.popen(host, command, **pipes))
         assert all(hvdrun.next_line(stranger.stdout) == "held\n" for stranger in strangers)
         begin = time.monotonic()
-        (three_hosts.tmp("beta") / "open").touch()
+        (three_hosts.tmp("alpha") / "open").touch()
         out, err = job.communicate(timeout=120)
         seconds = time.monotonic() - begin
     finally:

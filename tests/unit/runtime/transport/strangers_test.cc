@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 
@@ -24,20 +25,26 @@ namespace {
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// A connection to a port of this host that says nothing.  It does not wait.
-Fd silent_call(std::uint16_t port) {
-  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const CallAddress to = call_address(loopback_address, port);
+/// Where a rank listens.
+struct Door {
+  std::uint16_t port = 0;
+  std::string path;  ///< of its unix socket
+};
+
+/// A connection that says nothing: by the unix socket where there is one, else to the port.  It does not wait.
+Fd silent_call(const Door& door) {
+  const CallAddress to = door.path.empty() ? call_address(loopback_address, door.port) : call_address(door.path);
+  Fd fd(::socket(to.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to.at), to.bytes);
   return fd;
 }
 
-/// A stranger on this host: holds @p count silent connections to each port, and makes all of them anew again and again.
+/// A stranger on this host: holds @p count silent connections to each door, and makes further ones again and again.
 class Stranger {
  public:
-  Stranger(std::vector<std::uint16_t> ports, std::size_t count) : ports_(std::move(ports)) {
-    for (const std::uint16_t port : ports_)
-      for (std::size_t i = 0; i < count; ++i) held_.push_back(silent_call(port));
+  Stranger(std::vector<Door> doors, std::size_t count) : doors_(std::move(doors)) {
+    for (const Door& door : doors_)
+      for (std::size_t i = 0; i < count; ++i) held_.push_back(silent_call(door));
     thread_ = std::thread([this] { call(); });
   }
   ~Stranger() {
@@ -48,24 +55,26 @@ class Stranger {
  private:
   void call() {
     for (std::size_t i = 0; !over_; ++i) {
-      held_[i % held_.size()] = silent_call(ports_[i % ports_.size()]);
+      renewed_[i % renewed_.size()] = silent_call(doors_[i % doors_.size()]);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  const std::vector<std::uint16_t> ports_;
+  const std::vector<Door> doors_;
   std::vector<Fd> held_;
+  std::array<Fd, 50> renewed_;
   std::atomic<bool> over_{false};
   std::thread thread_;
 };
 
-/// Ranks of hosts of their own, whose ports are known to @p meanwhile before they meet.  @return what each threw.
+/// Ranks of hosts of their own, or of one, where nobody may call from others.  Their doors are known to @p meanwhile
+/// before they meet.  @return what each threw.
 std::vector<std::string> run_open(int size, const TcpOptions& options,
-                                  const std::function<void(const std::vector<std::uint16_t>&)>& meanwhile,
+                                  const std::function<void(const std::vector<Door>&)>& meanwhile,
                                   const std::function<void(Transport&)>& f) {
   std::vector<int> hosts;
-  for (int r = 0; r < size; ++r) hosts.push_back(r);
+  for (int r = 0; r < size; ++r) hosts.push_back(options.between_hosts ? r : 0);
   const auto world = std::make_shared<transport::LoopbackWorld>(hosts);
-  std::vector<std::uint16_t> ports(hosts.size());
+  std::vector<Door> doors(hosts.size());
   std::vector<std::string> failures(hosts.size());
   std::vector<std::thread> threads;
   std::atomic<int> open_doors{0};
@@ -75,7 +84,7 @@ std::vector<std::string> run_open(int size, const TcpOptions& options,
       try {
         const auto meets = world->open(r);
         Doorway doorway = open_doorway(options, r == 0);
-        ports[static_cast<std::size_t>(r)] = doorway.own.port;
+        doors[static_cast<std::size_t>(r)] = {doorway.own.port, doorway.local ? doorway.local->path() : ""};
         ++open_doors;
         while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         Neighbours n;
@@ -89,7 +98,7 @@ std::vector<std::string> run_open(int size, const TcpOptions& options,
       } catch (const std::exception& e) { failures[static_cast<std::size_t>(r)] = e.what(); }
     });
   while (open_doors < size) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  meanwhile(ports);
+  meanwhile(doors);
   go = true;
   for (std::thread& t : threads) t.join();
   return failures;
@@ -98,30 +107,22 @@ std::vector<std::string> run_open(int size, const TcpOptions& options,
 }  // namespace
 
 TEST_CASE("silent connections, from before the ranks meet to the end, keep no rank out") {
-  std::unique_ptr<Stranger> stranger;
-  TcpOptions o = by_tcp();
-  o.needs_trial = true;
-  Clock::time_point begin;
-  check_none(run_open(
-      3, o,
-      [&](const auto& ports) {
-        stranger = std::make_unique<Stranger>(ports, 300);
-        begin = Clock::now();
-      },
-      [](Transport& t) {
-        exchange_all(t, {10, 100'000});
-      }));
-  CHECK(seconds_since(begin) < 6 * load_factor());  // it was 10 s, and then no TCP
-}
-
-TEST_CASE("silent connections over unix sockets have places of their own") {
-  const auto failures = run_tcp(
-      2,
-      [](Transport& t) {
-        exchange_all(t, {10, 100'000});
-      },
-      by_unix_sockets);
-  check_none(failures);
+  for (const auto way : {by_tcp, by_unix_sockets}) {
+    std::unique_ptr<Stranger> stranger;
+    TcpOptions o = way(0);
+    o.needs_trial = o.between_hosts;
+    Clock::time_point begin;
+    check_none(run_open(
+        3, o,
+        [&](const auto& doors) {
+          stranger = std::make_unique<Stranger>(doors, 300);
+          begin = Clock::now();
+        },
+        [](Transport& t) {
+          exchange_all(t, {10, 100'000});
+        }));
+    CHECK(seconds_since(begin) < 6 * load_factor());  // it was 10 s, and then no TCP
+  }
 }
 
 TEST_CASE("as many may call from an address as its ranks can need, and nobody from elsewhere") {
