@@ -32,6 +32,8 @@ READERS = {
 }
 # Other programs' variables, which base/environment.h and hvd/_environment.py read by name.
 FOREIGN = {
+    "HOME",
+    "KERAS_BACKEND",
     "NCCL_MULTI_RANK_GPU_ENABLE",
     "NO_COLOR",
     "OMPI_MCA_btl_tcp_if_include",

@@ -39,7 +39,7 @@ def begin() -> None:
     store, launch = _torch_launch() or _slurm_launch() or (None, None)
     if store is None or launch is None:
         return
-    if launch.many_hosts and _environment.whole.get("HVD_ENCRYPT_TENSORS", "0").lower() in ("1", "true", "yes", "on"):
+    if launch.many_hosts and _environment.flag("HVD_ENCRYPT_TENSORS"):
         raise RuntimeError(
             "HVD_ENCRYPT_TENSORS=1 needs a key that no stranger can read, and the store of torchrun sends it in clear:"
             " start the script with hvdrun --encrypt-tensors"
