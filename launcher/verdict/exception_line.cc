@@ -48,7 +48,7 @@ std::string exception_line(std::string_view text) {
     if (std::string found = line_after(lines, at); !found.empty()) return found;
   }
   for (const std::string& line : lines)
-    if (!trim(line).empty()) return printable(line);
+    if (!trim(line).empty() && !line.starts_with("Traceback")) return printable(line);
   return {};
 }
 

@@ -170,7 +170,7 @@ return std::to_array<Option>({
     {.type = integer, .section = job, .variable = "HOROVOD_LOCAL_SIZE", .readers = script, .help = "The same as HVD_LOCAL_SIZE."},
     {.type = integer, .section = job, .variable = "HOROVOD_CROSS_RANK", .readers = script, .help = "The same as HVD_CROSS_RANK."},
     {.type = integer, .section = job, .variable = "HOROVOD_CROSS_SIZE", .readers = script, .help = "The same as HVD_CROSS_SIZE."},
-    {.type = text, .section = job, .variable = "HOROVOD_HOSTNAME", .readers = script, .help = "The same as HVD_HOST."},
+    {.type = text, .section = job, .variable = "HOROVOD_HOSTNAME", .readers = script | python, .help = "The same as HVD_HOST."},
     {.type = text, .section = job, .variable = "HOROVOD_CONTROLLER", .readers = script | python, .help = "gloo with --gloo; else not set."},
     // internal: from hvdrun to the guards
     {.type = text, .section = internal, .variable = "HVD_JOB_KEYS", .readers = guard, .help = "The key pair of a guard: public and secret key."},

@@ -38,6 +38,7 @@ VARIABLES = {
     "HOROVOD_ELASTIC": Variable("flag", default="0"),
     "HOROVOD_RANK": Variable("integer", default="0"),
     "HOROVOD_SIZE": Variable("integer"),
+    "HOROVOD_HOSTNAME": Variable("text"),
     "HOROVOD_CONTROLLER": Variable("text"),
     "HVD_LINK_FD": Variable("integer", default="-1", least=-1.0, most=1048576.0),
     "HVD_MEETING_FD": Variable("integer", default="-1", least=-1.0, most=1048576.0),

@@ -9,7 +9,6 @@ torch finds it through its entry point (2.15), before that after ``import hvd.to
 
 from __future__ import annotations
 
-import os
 import socket
 from datetime import timedelta
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hvd import _world
+from hvd import _environment, _world
 from hvd._objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._any_source import SentMessages
@@ -155,7 +154,7 @@ def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
     store: Any = None
     if _world.rank() == 0:
         store = _c10d.TCPStore("localhost", 0, _world.size(), True, timeout, wait_for_workers=False)
-        name = os.environ.get("HOROVOD_HOSTNAME", "localhost")
+        name = _environment.text("HOROVOD_HOSTNAME") or "localhost"
         mine = (socket.gethostname() if name == "localhost" else name, store.port)
     host, port = broadcast_object(mine, 0, "c10d.store")
     if store is None:

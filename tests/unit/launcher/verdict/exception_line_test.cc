@@ -36,6 +36,7 @@ TEST_CASE("exception line: the last exception of a chain, the leading one of a g
 TEST_CASE("exception line: text that is no traceback, or only the beginning of one") {
   CHECK(exception_line("\nfirst\nlast\n") == "first");
   CHECK(exception_line("").empty());
-  CHECK(exception_line("Traceback (most recent call last):\n  File \"a\"") == "Traceback (most recent call last):");
+  CHECK(exception_line("Traceback: seen\nValueError: bad\n") == "ValueError: bad");
+  CHECK(exception_line("Traceback (most recent call last):\n  File \"a\"") == "File \"a\"");
   CHECK(exception_line(stack + "E: a\x1b[31m\tb\r\n") == "E: a [31m b");
 }
