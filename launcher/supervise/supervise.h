@@ -1,4 +1,4 @@
-/// @file supervise.h — runs a prepared job from mpirun's start to the last clean-up.
+/// @file supervise.h — runs a prepared job from the start of its ranks to the last clean-up.
 #pragma once
 #include "launcher/job/job.h"
 

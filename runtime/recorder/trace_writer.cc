@@ -1,4 +1,4 @@
-/// @file writer.cc — the thread that takes the rings' bytes to the sink.
+/// @file trace_writer.cc — the thread that takes the rings' bytes to the sink.
 ///
 /// Awake every flush_ms while anything is recorded; after a second of silence it sleeps until a producer rings.
 /// Producers pay no fence for that: before it sleeps, the writer makes every core of the process pass a barrier

@@ -1,4 +1,4 @@
-/// @file trace.cc — the recording side of Tracer; the writing side is writer.cc.
+/// @file tracer.cc — the recording side of Tracer; the writing side is trace_writer.cc.
 #include "recorder/tracer.h"
 
 #include <algorithm>

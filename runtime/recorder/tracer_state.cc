@@ -1,4 +1,4 @@
-/// @file state.cc — rings of threads, names of tracks, start and stop.
+/// @file tracer_state.cc — rings of threads, names of tracks, start and stop.
 #include "recorder/tracer_state.h"
 
 #include <algorithm>

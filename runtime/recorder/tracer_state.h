@@ -50,7 +50,7 @@ class Tracer::State {
   }
   void publish(TraceRing& ring, const std::uint8_t* end) noexcept {
     const bool full = ring.commit(end);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // see writer.cc: the writer pays for the other half
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // see trace_writer.cc: the writer pays for the other half
     if (full || sleeping_.load(std::memory_order_relaxed)) [[unlikely]]
       wake_writer();
   }

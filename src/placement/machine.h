@@ -27,7 +27,7 @@ struct Nic {
   bool infiniband = false;  ///< preferred
 };
 
-/// How two GPUs reach each other, by nvidia-smi's word for it: NV<links>, PIX, PXB, PHB, NODE, SYS (ways.h).
+/// How two GPUs reach each other, by nvidia-smi's word for it: NV<links>, PIX, PXB, PHB, NODE, SYS (gpu_paths.h).
 struct GpuPath {
   std::string a, b;  ///< PCI addresses
   std::string name;

@@ -1,4 +1,4 @@
-/// @file kernels.cc — which instruction set this process uses, and copies past the caches.
+/// @file cpu_kernels.cc — which instruction set this process uses, and copies past the caches.
 #include "ops/kernels/cpu_kernels.h"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 /// @file transfer.h — bytes from ranks to ranks, all lengths known: the pass that gathers, broadcasts and alltoalls
 /// share.
 ///
-/// Within a node everything goes through the rings (shm/copy.h).  What is for
+/// Within a node everything goes through the rings (shm_copy.h).  What is for
 /// everybody crosses to another node once: one rank there takes it in where it
 /// belongs in its own result, and copies it for its neighbours.  Where only one
 /// rank sends, nodes hand it on to one another (spread_tree.h), and where all do

@@ -25,7 +25,7 @@ struct LaunchContext {
   int meeting_fd = -1;  ///< the rank's socket to the host daemon (wire/meeting_message.h); -1: there is none
 };
 
-struct Binding;  // placement.h
+struct Binding;  // binding.h
 
 /// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, and from
 /// /proc/PID/environ.  Throws Error{usage} when hvdrun did not start this process.
