@@ -1,6 +1,7 @@
 """The Python in README.md, docs/ and man/, as users copy it: tests/python/ranks/snippets_*.py run each for each framework."""
 
 import ast
+import math
 import re
 import textwrap
 from pathlib import Path
@@ -70,7 +71,7 @@ def same_batch(hvd, names):
         return seen[-1]
 
     run("docs/elastic.md", "hvd.elastic.GlobalBatches", {**names, "hvd": hvd, "apply": apply})
-    assert len(seen) - 1 == len(names["x"]) // (16 * hvd.size()), "not all batches of the epoch came"
+    assert len(seen) - 1 == math.ceil(len(names["x"]) / (16 * hvd.size())), "not all batches of the epoch came"
     losses = [float(names["loss_and_gradients"](weights, names["x"], names["y"])[0]) for weights in (seen[0], seen[-1])]
     assert losses[1] < losses[0], losses
     everyone = hvd.allgather_object(losses)
