@@ -107,14 +107,16 @@ TEST_CASE("elastic job: nobody waits for a new worker that prepares") {
     CHECK_FALSE(orders.invite);
     CHECK(orders.tell.empty());
     CHECK(orders.start.empty());  // its slot has failed twice
-    CHECK(orders.lines.at(0) == "slot 2 of a has failed again: it is left alone");
+    CHECK(orders.lines.at(0) ==
+          "slot 2 of a has failed again: it is left alone; the worker there was killed by signal 9 (SIGKILL)");
   }
   SUBCASE("it ends well: its slot is blamed, else one would be started after the other") {
     CHECK(job.survives(finished(3), 20));
     CHECK_FALSE(job.is_finishing());
     const ElasticOrders orders = job.turn(20);
     CHECK(orders.start.empty());
-    CHECK(orders.lines.at(0) == "slot 2 of a has failed again: it is left alone");
+    CHECK(orders.lines.at(0) ==
+          "slot 2 of a has failed again: it is left alone; the worker there ended before it was ready");
   }
   SUBCASE("it is never ready") {
     CHECK(job.turn(69).lines.empty());
