@@ -23,18 +23,17 @@ bool is_header(std::string_view line) {
          text == "+ Exception Group Traceback (most recent call last):";
 }
 
-std::string printable(std::string_view line) {
-  std::string text(trim(line));
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, ' ');
-  return text;
+/// Of a line with carriage returns the part before the first: a terminal shows what follows over it.
+std::string first_part(std::string_view line) {
+  line = trim(line);
+  return std::string(trim(line.substr(0, line.find('\r'))));
 }
 
 /// The exception's line of the traceback whose header is line @p at; empty: the text ends before it.
 std::string line_after(const std::vector<std::string>& lines, std::size_t at) {
   for (std::size_t i = at + 1; i < lines.size(); ++i) {
     const std::string_view line = without_bar(lines[i]);
-    if (!trim(line).empty() && line.front() != ' ') return printable(line);
+    if (!trim(line).empty() && line.front() != ' ') return first_part(line);
   }
   return {};
 }
@@ -48,7 +47,7 @@ std::string exception_line(std::string_view text) {
     if (std::string found = line_after(lines, at); !found.empty()) return found;
   }
   for (const std::string& line : lines)
-    if (!trim(line).empty() && !line.starts_with("Traceback")) return printable(line);
+    if (!trim(line).empty() && !line.starts_with("Traceback")) return first_part(line);
   return {};
 }
 

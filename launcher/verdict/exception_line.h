@@ -5,7 +5,8 @@
 
 namespace hvd::launcher {
 
-/// "ValueError: boom" of a traceback as CPython prints it, without control characters.
+/// "ValueError: boom" of a traceback as CPython prints it, up to a carriage return.  Other control characters stay:
+/// Printer::say() escapes them.
 ///
 /// The exception's line is the first line after the stack of the last traceback in @p text.  Lines of a longer message,
 /// notes and text of other writers follow it.  An error that DataLoader carries from a worker gives the worker's own

@@ -298,7 +298,7 @@ def test_a_rank_cannot_speak_for_hvdrun(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 1
     lines = done.stderr.split("\n")
     assert [line for line in lines if line.startswith("hvdrun")] == [
-        "hvdrun: rank 0 on localhost ended with exit code 1 (hvdrun: rank 7 did it\\u009b2J\\u202e Grüße)"
+        "hvdrun: rank 0 on localhost ended with exit code 1 (Bad: \\x1b[2K)"
     ]
     assert "[0 localhost] Bad: \\x1b[2K\\rhvdrun: all is well" in lines
     name = "a\nhvdrun: all is well\x1b[A.py"

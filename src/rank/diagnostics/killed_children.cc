@@ -17,12 +17,15 @@
 namespace hvd::rank {
 namespace {
 
-constexpr int counted[] = {SIGKILL, SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE};
-
 /// Of /proc/PID/stat behind the name, counted from 0: state, parent, and the exit status as waitpid() gives it.
 constexpr std::size_t state_field = 0, parent_field = 1, status_field = 49;
 
 }  // namespace
+
+bool is_trouble(int signal) {
+  constexpr int signals[] = {SIGKILL, SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE};
+  return std::find(std::begin(signals), std::end(signals), signal) != std::end(signals);
+}
 
 std::map<pid_t, KilledChild> killed_children(pid_t parent) {
   std::map<pid_t, KilledChild> killed;
@@ -38,8 +41,7 @@ std::map<pid_t, KilledChild> killed_children(pid_t parent) {
     if (fields.size() <= status_field || fields[state_field] != "Z") continue;
     if (to_integer(fields[parent_field]).value_or(0) != parent) continue;
     const int status = static_cast<int>(to_integer(fields[status_field]).value_or(0));
-    if (!WIFSIGNALED(status)) continue;
-    if (std::find(std::begin(counted), std::end(counted), WTERMSIG(status)) == std::end(counted)) continue;
+    if (!WIFSIGNALED(status) || !is_trouble(WTERMSIG(status))) continue;
     killed[pid] = {stat.substr(open + 1, close - open - 1), WTERMSIG(status)};
   }
   closedir(proc);

@@ -13,8 +13,10 @@ struct KilledChild {
   int signal = 0;
 };
 
-/// The killed children of @p parent, by process number, from one walk over /proc.  Counted are signals by which no
-/// program ends its own workers: SIGKILL and those of a crash.
+/// Whether a death by @p signal tells of trouble: SIGKILL, or a crash.  No program ends its own workers by these.
+bool is_trouble(int signal);
+
+/// The killed children of @p parent, by process number, from one walk over /proc, by signals that are trouble.
 std::map<pid_t, KilledChild> killed_children(pid_t parent);
 
 /// "its process 4711 (pt_data_worker) was killed by signal 9 (SIGKILL)"; of many the first.  Empty: @p killed is empty.

@@ -19,13 +19,15 @@
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
 #include "rank/diagnostics/last_words.h"
+#include "rank/guard/descendants.h"
 #include "rank/launch/payload_store.h"
 #include "wire/link.h"
 
 namespace hvd::rank {
 namespace {
 
-constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;  // more: the log has a clock of its own
+constexpr std::int64_t orphans_of_the_end_ns = 1'000'000'000;  // older ones have nothing to do with the rank's end
+constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;    // more: the log has a clock of its own
 
 /// What a zombie has used, itself and its children that it waited for, without reaping it (glibc's waitid() hides this
 /// argument).
@@ -179,6 +181,20 @@ void RankProcess::step_stack(Outbox& outbox) {
   if (auto picture = stack_.step()) outbox.add(wire::Type::stack, std::move(*picture));
 }
 
+void RankProcess::keep_killed_orphan(pid_t pid, int signal) {
+  const std::int64_t now = mono_ns();
+  std::erase_if(orphans_, [now](const auto& one) { return now - one.second.seen_ns > orphans_of_the_end_ns; });
+  orphans_[pid] = {now, {name_of(pid), signal}};
+}
+
+/// A rank that ends leaves its zombies to this process, which may reap them before it sees the rank's own end.
+void RankProcess::add_killed_orphans() {
+  killed_.merge(killed_children(getpid()));
+  for (const auto& [pid, orphan] : orphans_)
+    if (ended_ns_ - orphan.seen_ns < orphans_of_the_end_ns) killed_.emplace(pid, orphan.child);
+  orphans_.clear();
+}
+
 bool RankProcess::reap() {
   if (has_ended()) {
     while (waitpid(-1, nullptr, WNOHANG) > 0) {}
@@ -193,7 +209,10 @@ bool RankProcess::reap() {
       cpu_seconds_ = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
     }
     // A zombie still tells its cgroup and its size: look before it is reaped.
-    if (info.si_pid == pid_) killed_.merge(killed_children(getpid()));  // its zombies are this process's now
+    if (info.si_pid == pid_)
+      add_killed_orphans();
+    else if ((info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED) && is_trouble(info.si_status))
+      keep_killed_orphan(info.si_pid, info.si_status);
     if (info.si_pid == pid_ && info.si_code == CLD_KILLED && info.si_status == SIGKILL)
       oom_ = oom_verdict(pid_, memory_, peak_bytes_);
     // A large process takes its time to die of it: small ones that were killed after it may be gone before.

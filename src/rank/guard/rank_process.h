@@ -99,6 +99,8 @@ class RankProcess {
   void add_last_words(wire::DeathRecord* r) const;
   void add_gpu_facts(wire::DeathRecord* r) const;
   void judge(wire::DeathRecord* r, bool stopped) const;
+  void keep_killed_orphan(pid_t pid, int signal);
+  void add_killed_orphans();
 
   int rank_;
   std::string host_;
@@ -119,6 +121,11 @@ class RankProcess {
   std::int64_t ended_ns_ = 0;
   OomKill oom_;
   std::map<pid_t, KilledChild> killed_;  ///< seen when the rank began a traceback, and at its end
+  struct KilledOrphan {
+    std::int64_t seen_ns = 0;
+    KilledChild child;
+  };
+  std::map<pid_t, KilledOrphan> orphans_;  ///< that this process has reaped while the rank ran
   std::string cwd_, temporary_folder_, gpu_pci_, kept_out_;
   bool gpu_planned_ = false;
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one

@@ -38,5 +38,6 @@ TEST_CASE("exception line: text that is no traceback, or only the beginning of o
   CHECK(exception_line("").empty());
   CHECK(exception_line("Traceback: seen\nValueError: bad\n") == "ValueError: bad");
   CHECK(exception_line("Traceback (most recent call last):\n  File \"a\"") == "File \"a\"");
-  CHECK(exception_line(stack + "E: a\x1b[31m\tb\r\n") == "E: a [31m b");
+  CHECK(exception_line(stack + "E: a\x1b[31m\tb\r\n") == "E: a\x1b[31m\tb");
+  CHECK(exception_line(stack + "E: a\rhvdrun: all is well\n") == "E: a");
 }
