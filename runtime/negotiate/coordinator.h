@@ -169,8 +169,8 @@ class Coordinator {
     std::uint64_t command, cause, group;
     std::vector<std::string> names;
   };
-  /// At most so many groups and names.  Only a rank that still holds the handle of an older failed operation announces
-  /// something that is older: then nobody tells it any more that the group is gone, and it is told as stalled.
+  /// Limits of poisoned_ and outdated_.  Beyond them the oldest records go.  A rank that still holds the handle of such
+  /// a failed operation, and announces it, is reported as stalled.
   static constexpr std::size_t most_failures = 1024, most_outdated = 16 << 10;
   std::deque<FailureRecord> failures_;
   std::uint64_t failed_ = 0;  ///< the last command `fail`

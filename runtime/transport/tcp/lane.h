@@ -88,8 +88,8 @@ class Lane {
   std::size_t waiting_bytes() const { return waiting_bytes_; }
   /// Since something came from the other end's kernel; 0 for a unix socket.
   unsigned ms_since_heard() const;
-  /// The caller's memory must no longer be read: drops frames of @p ticket that have not begun, and keeps a copy of
-  /// what is left of one that has.  @return how many it has dropped.
+  /// Stops reading the caller's memory of @p ticket.  Drops its frames that have not begun, and copies the rest of a
+  /// frame that has begun.  @return the number of dropped frames
   std::size_t forget(std::uint64_t ticket);
   /// Bytes of the frame that is arriving go nowhere from now on.
   void drop_arriving() { target_ = nullptr; }

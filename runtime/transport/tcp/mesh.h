@@ -1,9 +1,9 @@
 /// @file mesh.h — the messages between one rank and the others, over its connections.
 ///
-/// A message of at most eager_bytes, and each of a control stream, is sent at once; what comes before its receive is
-/// kept (receives.h), and a sender waits where that would be too much (mesh_channel.h).  A larger one waits until the
-/// receiver says that its memory is there (FrameKind::room): nothing is kept, and nobody's bytes stand in the way of
-/// others on a connection, however slow a peer is.
+/// A message of at most eager_bytes, and each message of a control stream, is sent at once.  The receiver keeps a
+/// message that comes before its receive (receives.h).  A sender waits while the receiver keeps too much
+/// (mesh_channel.h). A larger message waits for the receiver's FrameKind::room, so it is never kept.  A slow peer thus
+/// blocks no other message on a connection.
 ///
 /// A peer that sends what no rank of this version sends is lost, and the error names it.
 ///
@@ -46,8 +46,8 @@ class Mesh final : public ConnectionUser, private ReceivesUser {
   /// This rank uses the stream from now on.  @p members: ranks of the world, the only ones that may send.  Stream 0 is
   /// open from the beginning.  Throws Error{internal} where @p stream is no larger than one before it.
   void open(int stream, const std::vector<int>& members);
-  /// Nobody here uses the stream any more, and all its tickets are done or abandoned: what came for it, and what still
-  /// comes, goes.
+  /// Drops all messages of @p stream, also those that come later.  The caller uses the stream no more, and all of its
+  /// tickets are done or abandoned.
   void forget(int stream);
 
   /// Moves what can be moved.

@@ -35,14 +35,14 @@ inline constexpr std::size_t eager_bytes = 32 << 10;
 /// one node announces at once (150 MiB).
 inline constexpr std::size_t most_control_bytes = std::size_t{256} << 20;
 
-/// The sender of a channel waits while the receiver has more than this of it that nobody has taken: so a receiver keeps
-/// at most this and one message.  A link of 100 Gbit/s carries less in 300 us, so a receiver that keeps up never makes
+/// The sender of a channel waits while the receiver keeps more untaken bytes of it than this.  A receiver thus keeps at
+/// most this and one message.  A link of 100 Gbit/s carries less in 300 us, so a receiver that keeps up never makes
 /// its sender wait.
 inline constexpr std::uint64_t most_untaken_bytes = 4 << 20;
-/// The receiver tells the sender each time when so much has been taken.  Less than most_untaken_bytes, or both would
-/// wait for ever.
+/// The receiver sends a credit frame each time these many bytes were taken.  The number is less than
+/// most_untaken_bytes, or sender and receiver would wait for each other.
 inline constexpr std::uint64_t credit_bytes = 2 << 20;
-/// What a message counts: also an empty one takes memory.
+/// The bytes that a message counts for.  An empty message takes memory too.
 inline constexpr std::uint64_t counted_bytes(std::size_t bytes) { return bytes + 64; }
 
 /// Receives for large messages that a receiver says are ready, and whose messages are still to come.  At 32 KiB or more

@@ -33,10 +33,11 @@ class HostStore:
         end = time.monotonic() + limit_seconds
         while True:
             self._link = socket.socket(socket.AF_UNIX)
+            self._link.settimeout(limit_seconds)  # of each later wait too: the first rank may be stopped
             try:
                 self._link.connect(address)
                 break
-            except ConnectionRefusedError:
+            except (ConnectionRefusedError, BlockingIOError):  # nobody serves yet, or too many call at once
                 self._link.close()
                 if time.monotonic() > end:
                     raise TimeoutError("rank 0 has not called hvd.init()") from None
@@ -102,14 +103,15 @@ def _frame(key: bytes, value: bytes | None) -> bytes:
 
 
 def _next_frame(link: socket.socket) -> tuple[bytes, bytes | None]:
-    key_size, size = _HEAD.unpack(_exactly(link, _HEAD.size))
+    key_size, size = _HEAD.unpack(exactly(link, _HEAD.size))
     if not (0 <= key_size <= _MOST_BYTES and -1 <= size <= _MOST_BYTES):
         raise EOFError
-    key = _exactly(link, key_size)
-    return key, None if size < 0 else _exactly(link, size)
+    key = exactly(link, key_size)
+    return key, None if size < 0 else exactly(link, size)
 
 
-def _exactly(link: socket.socket, size: int) -> bytes:
+def exactly(link: socket.socket, size: int) -> bytes:
+    """The next `size` bytes.  EOFError where the other end has closed; TimeoutError where the socket has a limit."""
     data = b""
     while len(data) < size:
         piece = link.recv(size - len(data))

@@ -1,7 +1,7 @@
 """The meeting of ranks that hvdrun has not started: through a store that their launcher offers.
 
 libhvd finds its world through a socket to a host daemon (src/wire/meeting_message.h).  Here a thread of the rank stands at
-the other end of that socket, and the store carries what the ranks say.  A world of any other launch is out of reach.
+the other end of that socket, and the store carries the ranks' messages.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hvd import _environment
+from hvd._host_store import exactly
 
 _FRAME = struct.Struct("<Ii")  # bytes of the body, rank of the reader
 _HEAD = struct.Struct("<B3xiiIIIQQ")  # kind, code, rank, number of ranks and of members, bytes of text, token, epoch
@@ -136,20 +137,11 @@ class _Meetings:
         self._link.sendall(_FRAME.pack(len(body), self._launch.rank) + body)
 
     def _receive(self) -> tuple[int, _Join]:
-        size, _ = _FRAME.unpack(self._exactly(_FRAME.size))
-        body = self._exactly(size)
+        size, _ = _FRAME.unpack(exactly(self._link, _FRAME.size))
+        body = exactly(self._link, size)
         kind, _, _, ranks, _, text, token, _ = _HEAD.unpack_from(body)
         named = struct.unpack_from(f"<{ranks}i", body, _HEAD.size)
         return kind, _Join(token, named, body[len(body) - text :])
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self._link.recv(size - len(data))
-            if not piece:
-                raise EOFError
-            data += piece
-        return data
 
 
 def _missing_text(ranks: list[int]) -> str:
