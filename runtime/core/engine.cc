@@ -91,6 +91,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   const std::optional<cpu_set_t> cores = thread_cores(config_, world_);
   if (many_nodes_) wakes_ = transport_->watch([this] { arrived(); });
   thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "hvd-engine");
   if (cores) pthread_setaffinity_np(thread_.native_handle(), sizeof *cores, &*cores);
 }
 
