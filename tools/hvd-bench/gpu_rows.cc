@@ -1,7 +1,7 @@
 /// The rows about tensors on a GPU: what the runtime costs the processor in a step.
 ///
-/// The 161 gradients of ResNet-50 are submitted one by one, as torch's optimizer does, and waited for together; then
-/// the same as one group.  A real driver and a real NCCL spend time in their calls too.  Over
+/// The 161 gradients of ResNet-50 are submitted one by one and waited for together; then the same as one group, and
+/// one by one at the pace of a backward pass.  A real driver and a real NCCL spend time in their calls too.  Over
 /// tests/gpu/fakes/nothing.cc, whose calls do nothing, the times are the runtime's own, and the calls are counted:
 ///
 ///   export HVD_CUDA_LIBRARY=build/tests/gpu/fakes/libfakenothing.so HVD_NCCL_LIBRARY=$HVD_CUDA_LIBRARY
@@ -29,6 +29,7 @@ struct BenchGpu {
   void* stream = nullptr;
   int (*allocate)(unsigned long long* address, std::size_t bytes) = nullptr;
   void (*calls)(long* driver, long* nccl) = nullptr;  ///< of the stand-in; nullptr: a real driver
+  long (*groups)() = nullptr;                         ///< likewise: groups that NCCL was given
   std::string why_not;
 };
 
@@ -59,6 +60,7 @@ BenchGpu card() {
   find(c.allocate, "cuMemAlloc_v2");
   if (!c.why_not.empty()) return c;
   c.calls = reinterpret_cast<decltype(c.calls)>(dlsym(library, "nothing_calls"));
+  c.groups = reinterpret_cast<decltype(c.groups)>(dlsym(library, "nothing_groups"));
   int gpus = 0, device = 0;
   void* context = nullptr;
   if (init(0) != 0 || count(&gpus) != 0 || gpus == 0) {
@@ -104,6 +106,9 @@ struct StepTimes {
   Stats all;
 };
 
+enum class Way { one_by_one, group, paced };
+constexpr double pace_us = 100;  ///< paced: a gradient each
+
 /// Rounds of a step; between them the engine's thread goes to sleep, as it does while a step's tensors are computed.
 class GpuSteps {
  public:
@@ -119,27 +124,24 @@ class GpuSteps {
     }
   }
 
-  StepTimes run(bool group, int rounds) {
+  StepTimes run(Way way, int rounds) {
     StepTimes times;
     for (int i = -5; i < rounds; ++i) {
       usleep(2000);
       MPI_Barrier(MPI_COMM_WORLD);
       const double all = clock_us(CLOCK_PROCESS_CPUTIME_ID), begin = clock_us(CLOCK_THREAD_CPUTIME_ID);
-      if (group)
-        need(hvd_submit_many(requests_.data(), requests_.size(), HVD_GROUP, handles_.data()), "hvd_submit_many");
-      else
-        for (std::size_t t = 0; t < requests_.size(); ++t) need(hvd_submit(&requests_[t], &handles_[t]), "hvd_submit");
+      const double waited = submit(way);
       const double submitted = clock_us(CLOCK_THREAD_CPUTIME_ID);
       need(hvd_wait_many(handles_.data(), handles_.size(), -1), "hvd_wait_many");
       need(hvd_release_many(handles_.data(), handles_.size()), "hvd_release_many");
       const double end = clock_us(CLOCK_THREAD_CPUTIME_ID);
       usleep(1000);  // what the others still do for this step
       const double slept = clock_us(CLOCK_THREAD_CPUTIME_ID) - end;
-      const double total = clock_us(CLOCK_PROCESS_CPUTIME_ID) - all - slept;
+      const double total = clock_us(CLOCK_PROCESS_CPUTIME_ID) - all - slept - waited;
       if (i < 0) continue;
-      times.submitting.add(submitted - begin);
+      times.submitting.add(submitted - begin - waited);
       times.waiting.add(end - submitted);
-      times.others.add(total - (end - begin));
+      times.others.add(total - (end - begin - waited));
       times.all.add(total);
     }
     return times;
@@ -148,6 +150,25 @@ class GpuSteps {
   std::size_t tensors() const { return elements_.size(); }
 
  private:
+  /// Processor time that passed while the next gradient was waited for.
+  double submit(Way way) {
+    if (way == Way::group) {
+      need(hvd_submit_many(requests_.data(), requests_.size(), HVD_GROUP, handles_.data()), "hvd_submit_many");
+      return 0;
+    }
+    double due = clock_us(CLOCK_MONOTONIC), waited = 0;
+    for (std::size_t t = 0; t < requests_.size(); ++t) {
+      if (way == Way::paced) {
+        const double begin = clock_us(CLOCK_THREAD_CPUTIME_ID);
+        due += pace_us;
+        while (clock_us(CLOCK_MONOTONIC) < due) continue;
+        waited += clock_us(CLOCK_THREAD_CPUTIME_ID) - begin;
+      }
+      need(hvd_submit(&requests_[t], &handles_[t]), "hvd_submit");
+    }
+    return waited;
+  }
+
   const BenchGpu& card_;
   const std::vector<std::int64_t> elements_;
   std::vector<std::string> names_;
@@ -156,13 +177,16 @@ class GpuSteps {
 };
 
 /// The sum is the last of four.
-void tell(BenchReport& report, const BenchGpu& card, GpuSteps& steps, bool group) {
-  constexpr int rounds = 200;
+void tell(BenchReport& report, const BenchGpu& card, GpuSteps& steps, Way way) {
+  const int rounds = way == Way::paced ? 50 : 200;
   long before[2] = {}, after[2] = {};
   if (card.calls) card.calls(&before[0], &before[1]);
-  const StepTimes times = steps.run(group, rounds);
+  const long groups_before = card.groups ? card.groups() : 0;
+  const StepTimes times = steps.run(way, rounds);
   if (card.calls) card.calls(&after[0], &after[1]);
-  const std::string what = std::to_string(steps.tensors()) + (group ? " grouped, " : " on a GPU, ");
+  const std::string what = std::to_string(steps.tensors()) + (way == Way::group   ? " grouped, "
+                                                              : way == Way::paced ? " paced, "
+                                                                                  : " on a GPU, ");
   report.add({"gpu", what + "submit", {{"hvd", times.submitting}}, {}, 0, {}});
   report.add({"gpu", what + "wait", {{"hvd", times.waiting}}, {}, 0, {}});
   report.add({"gpu", what + "others", {{"hvd", times.others}}, {}, 0, {}});
@@ -176,6 +200,9 @@ void tell(BenchReport& report, const BenchGpu& card, GpuSteps& steps, bool group
               formatted("{:.1f} of the driver, {:.1f} of NCCL a step, by rank 0", each(0), each(1)),
               each(0),
               "calls of the driver"});
+  if (!card.groups) return;
+  const double groups = static_cast<double>(card.groups() - groups_before) / (rounds + 5);
+  report.add({"gpu", what + "groups", {}, formatted("{:.1f} of NCCL a step", groups), groups, "groups of NCCL"});
 }
 
 }  // namespace
@@ -189,7 +216,7 @@ bool gpu_rows(BenchReport& report, const std::string& only) {
     return false;
   }
   GpuSteps steps(c);
-  for (const bool group : {false, true}) tell(report, c, steps, group);
+  for (const Way way : {Way::one_by_one, Way::group, Way::paced}) tell(report, c, steps, way);
   return true;
 }
 

@@ -15,7 +15,8 @@ from hvd import _native
 from hvd.torch import _adapter, ops
 
 driver = ctypes.CDLL(os.environ["HVD_CUDA_LIBRARY"])
-driver.fake_cuda_copy_later.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int]
+if hasattr(driver, "fake_cuda_copy_later"):  # libfakenothing.so has none
+    driver.fake_cuda_copy_later.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int]
 pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 real = _adapter.TorchAdapter

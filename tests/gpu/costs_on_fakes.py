@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""What one step's exchange costs the host, without a GPU: NCCL groups, driver calls, wake-ups and processor time.
+
+tests/gpu/costs_on_fakes.py [--build DIR] [--ranks N] [--rounds N] [--kinds] [--json] [ROW...]: the 161 gradients of
+ResNet-50, by DistributedOptimizer's hooks, grouped and one by one; at once, and at the pace of a real backward pass
+(a gradient each 100 us); and from the C interface (hvd-bench).  Rows: hooks, grouped, single, hooks-paced,
+single-paced, c.  --kinds: how often each function of the driver and of NCCL was called.
+
+Driver and NCCL are tests/gpu/fakes/nothing.cc, whose calls cost nothing.  In the paced rows NCCL's groups take time on the
+device: --group-us each, and their bytes at --gb-s.  Torch's tensors lie in host memory and count as the fake GPU's
+(tests/python/ranks/fake_gpu.py), so what torch's own CUDA calls cost is not in these figures.
+The figures are medians of rank 0; in paced rows the time spent waiting for the next gradient is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import runpy
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Callable
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ROWS = ("hooks", "grouped", "single", "hooks-paced", "single-paced", "c")
+PACE_US = 100.0
+INSIDE = "HVD_COSTS_INSIDE"  # in the environment of the ranks that this program starts
+TORCH = {"cuStreamSynchronize"}  # called by fake_gpu.py, not by the runtime
+
+
+class Counters:
+    """What libfakenothing.so has counted."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL(os.environ["HVD_CUDA_LIBRARY"])
+        self.library.nothing_groups.restype = ctypes.c_long
+        self.library.nothing_kind.restype = ctypes.c_char_p
+
+    def now(self) -> Counter[str]:
+        found: Counter[str] = Counter({"groups": self.library.nothing_groups()})
+        calls = ctypes.c_long()
+        for at in range(256):
+            name = self.library.nothing_kind(at, ctypes.byref(calls))
+            if name and name.decode() not in TORCH:
+                found[name.decode()] += calls.value
+        return found
+
+
+class Pace:
+    """When the next gradient comes.  The processor time of waiting for that is nobody's cost."""
+
+    def __init__(self, paced: bool) -> None:
+        self.paced = paced
+        self.begin()
+
+    def begin(self) -> None:
+        self.due, self.waited = time.perf_counter(), 0.0
+
+    def wait(self) -> None:
+        if not self.paced:
+            return
+        begin = time.thread_time()
+        self.due += PACE_US * 1e-6
+        while time.perf_counter() < self.due:
+            pass
+        self.waited += (time.thread_time() - begin) * 1e6
+
+
+def step_of(row: str, pace: Pace) -> Callable[[], None]:
+    """One step's exchange, as a training script makes it."""
+    import torch
+    from gradients import resnet50_shapes
+
+    import hvd.torch as hvd
+
+    gradients = [torch.empty(shape) for shape in resnet50_shapes()]
+
+    def grouped() -> None:
+        hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all")
+
+    def single() -> None:
+        handles = []
+        for i, gradient in enumerate(gradients):
+            pace.wait()
+            handles.append(hvd.allreduce_async_(gradient, op=hvd.Sum, name=f"gradient.{i}"))
+        for handle in handles:
+            hvd.synchronize(handle)
+
+    return step_of_hooks(pace, hvd) if row.startswith("hooks") else grouped if row == "grouped" else single
+
+
+def step_of_hooks(pace: Pace, hvd: Any) -> Callable[[], None]:
+    import torch
+    from gradients import resnet50_shapes
+
+    class Layer(torch.autograd.Function):
+        """Its backward pass makes a parameter's gradient, which nobody writes to."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, parameter: Any) -> Any:
+            ctx.shape = parameter.shape
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            pace.wait()
+            return grad, torch.empty(ctx.shape)
+
+    class NoUpdate(torch.optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {})
+
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            pass
+
+    parameters = [torch.nn.Parameter(torch.empty(shape)) for shape in resnet50_shapes()]
+    optimizer = hvd.DistributedOptimizer(NoUpdate(parameters), [(f"p.{i}", p) for i, p in enumerate(parameters)])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        x = torch.zeros(1, requires_grad=True)
+        for parameter in parameters:
+            x = Layer.apply(x, parameter)
+        x.backward(torch.ones(1))  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
+def without_exchange(step: Callable[[], None], rounds: int) -> float:
+    """Processor time of torch's own part of a step: what it costs before the hooks are there."""
+    times = []
+    for _ in range(rounds):
+        begin = time.thread_time()
+        step()
+        times.append((time.thread_time() - begin) * 1e6)
+    return statistics.median(times)
+
+
+def measured(row: str, rounds: int, counters: Counters) -> dict[str, Any]:
+    from gradients import Processor, engine_thread
+
+    engine, pace = engine_thread(), Pace(row.endswith("-paced"))
+    alone = 0.0
+    if row.startswith("hooks"):
+        os.environ["HOROVOD_ELASTIC"] = "0"
+        alone = without_exchange(step_of(row, Pace(False)), rounds) if int(os.environ[INSIDE]) == 1 else 0.0
+        os.environ["HOROVOD_ELASTIC"] = "1"  # else the optimizer of a single rank exchanges nothing
+    step = step_of(row, pace)
+    os.environ.pop("HOROVOD_ELASTIC", None)
+    found: list[dict[str, Any]] = []
+    kinds: Counter[str] = Counter()
+    for at in range(-5, rounds):
+        time.sleep(0.003)  # the engine's thread goes to sleep, as it does while a step's tensors are computed
+        pace.begin()
+        calls, begin = counters.now(), Processor.now(engine)
+        step()
+        caller = time.thread_time() * 1e6
+        time.sleep(0.002)  # what the others still do for this step
+        cost = Processor.now(engine).since(begin)
+        called = counters.now() - calls
+        if at < 0:
+            continue
+        mine = caller - begin.caller - pace.waited
+        kinds += called
+        drivers = sum(n for name, n in called.items() if name.startswith("cu"))
+        others = cost.others
+        found.append(
+            {
+                "groups": called["groups"],
+                "driver_calls": drivers,
+                "nccl_calls": sum(n for name, n in called.items() if name.startswith("nccl")),
+                "wake_ups": cost.sleeps,
+                "caller_us": max(0.0, mine - alone),
+                "engine_us": cost.engine,
+                "all_us": max(0.0, mine - alone) + cost.engine + others,
+            }
+        )
+    figures = {name: round(statistics.median(f[name] for f in found), 1) for name in found[0]}
+    figures["driver_calls_per_tensor"] = round(figures["driver_calls"] / 161, 2)
+    figures["torch_us"] = round(alone, 1)
+    return {
+        "row": row,
+        **figures,
+        "kinds": {name: round(n / rounds, 1) for name, n in sorted(kinds.items()) if name != "groups"},
+    }
+
+
+def inside(given: argparse.Namespace) -> None:
+    """In a rank."""
+    sys.path.insert(0, str(HERE))
+    runpy.run_path(str(ROOT / "tests/python/ranks/fake_gpu.py"))
+    import hvd.torch as hvd
+    from hvd.torch import _registered_gradients
+
+    _registered_gradients._owners = None  # gradients in host memory would be moved to registered memory
+
+    hvd.init()
+    for row in given.rows:
+        figures = measured(row, given.rounds, Counters())
+        if hvd.rank() == 0:
+            print(json.dumps(figures), flush=True)
+
+
+# ---- outside
+
+
+def environment(build: Path, library: Path, given: argparse.Namespace, paced: bool) -> dict[str, str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_"))}
+    env |= {
+        "HVD_CUDA_LIBRARY": str(library),
+        "HVD_NCCL_LIBRARY": str(library),
+        INSIDE: str(given.ranks),
+        "OMP_NUM_THREADS": "1",
+    }
+    if (build / "src/python/hvd/_native.abi3.so").exists():
+        env |= {"PYTHONPATH": str(build / "src/python"), "HVD_RANK_PROGRAM": str(build / "src/rank/hvdrank")}
+    if paced:
+        env |= {"NOTHING_GROUP_US": str(given.group_us), "NOTHING_GB_S": str(given.gb_s)}
+    return env
+
+
+def ran(command: list[str], ranks: int, env: dict[str, str]) -> str:
+    start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)] if ranks > 1 else []
+    done = subprocess.run([*start, *command], env=env, stdout=subprocess.PIPE, text=True, timeout=300)
+    if done.returncode != 0:
+        raise SystemExit(f"costs_on_fakes.py: {' '.join(command[:2])} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def from_c(program: Path, ranks: int, env: dict[str, str]) -> list[dict[str, Any]]:
+    """hvd-bench's rows, as others here are."""
+    (line,) = (x for x in ran([str(program), "--only", "gpu", "--json"], ranks, env).splitlines() if x.startswith("FIGURES"))
+    rows: dict[str, dict[str, Any]] = {}
+    for figure in json.loads(line.partition(" ")[2])["rows"]:
+        what, _, part = figure["title"].rpartition(", ")
+        row = rows.setdefault(what, {"row": "c: " + what.removeprefix("161 "), "caller_us": 0.0})
+        if part in ("submit", "wait"):
+            row["caller_us"] = round(row["caller_us"] + figure["hvd"]["median"], 1)
+        elif part in ("others", "all"):  # at one rank, the others are the engine's thread
+            row["engine_us" if part == "others" else "all_us"] = round(figure["hvd"]["median"], 1)
+        elif part == "calls":
+            row |= {"driver_calls": figure["number"], "driver_calls_per_tensor": round(figure["number"] / 161, 2)}
+        elif part == "groups":
+            row["groups"] = figure["number"]
+    return list(rows.values())
+
+
+COLUMNS = ("row", "groups", "driver_calls", "driver_calls_per_tensor", "wake_ups", "caller_us", "engine_us", "all_us")
+
+
+def table(rows: list[dict[str, Any]], kinds: bool) -> str:
+    heads = [name.replace("_per_tensor", "/tensor").replace("_", " ") for name in COLUMNS]
+    lines = [heads] + [["-" if row.get(name) is None else f"{row[name]}" for name in COLUMNS] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    out = "".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() + "\n" for line in lines)
+    for row in rows if kinds else []:
+        called = ", ".join(f"{name} {n:g}" for name, n in sorted(row.get("kinds", {}).items(), key=lambda item: -item[1]))
+        out += f"\n{row['row']}: {called}\n" if called else ""
+    return out
+
+
+def outside(given: argparse.Namespace) -> None:
+    build = given.build.resolve()
+    library = build / "tests/gpu/fakes/libfakenothing.so"
+    if not library.exists():
+        raise SystemExit(
+            f"costs_on_fakes.py: {library} is not built (ninja -C {given.build} tests/gpu/fakes/libfakenothing.so)"
+        )
+    rows: list[dict[str, Any]] = []
+    for paced in (False, True):
+        wanted = [row for row in given.rows or ROWS if row.endswith("-paced") == paced and row != "c"]
+        if wanted:
+            command = [sys.executable, str(HERE / "costs_on_fakes.py"), "--rounds", str(given.rounds), *wanted]
+            out = ran(command, given.ranks, environment(build, library, given, paced))
+            rows += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    bench = build / "tools/hvd-bench/hvd-bench"
+    if "c" in (given.rows or ROWS) and bench.exists():
+        rows += from_c(bench, given.ranks, environment(build, library, given, False))
+    if given.json:
+        print(json.dumps({"ranks": given.ranks, "rounds": given.rounds, "rows": rows}))
+    else:
+        print(table(rows, given.kinds), end="")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="a build folder with tests (default build)")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--group-us", type=float, default=20.0, help="paced rows: device time of a group (20)")
+    parser.add_argument("--gb-s", type=float, default=100.0, help="paced rows: device's speed (100)")
+    parser.add_argument("--kinds", action="store_true", help="calls of each function, below the table")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"{', '.join(ROWS)}; all, if none is named")
+    given = parser.parse_args()
+    if unknown := set(given.rows) - set(ROWS):
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    inside(given) if INSIDE in os.environ else outside(given)
+
+
+if __name__ == "__main__":
+    main()
