@@ -19,18 +19,15 @@ import ctypes
 import json
 import os
 import runpy
-import statistics
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ROWS = ("hooks", "grouped", "single", "hooks-paced", "single-paced", "c")
-PACE_US = 100.0
 INSIDE = "HVD_COSTS_INSIDE"  # in the environment of the ranks that this program starts
 TORCH = {"cuStreamSynchronize"}  # called by fake_gpu.py, not by the runtime
 
@@ -53,158 +50,21 @@ class Counters:
         return found
 
 
-class Pace:
-    """When the next gradient comes.  The processor time of waiting for that is nobody's cost."""
-
-    def __init__(self, paced: bool) -> None:
-        self.paced = paced
-        self.begin()
-
-    def begin(self) -> None:
-        self.due, self.waited = time.perf_counter(), 0.0
-
-    def wait(self) -> None:
-        if not self.paced:
-            return
-        begin = time.thread_time()
-        self.due += PACE_US * 1e-6
-        while time.perf_counter() < self.due:
-            pass
-        self.waited += (time.thread_time() - begin) * 1e6
-
-
-def step_of(row: str, pace: Pace) -> Callable[[], None]:
-    """One step's exchange, as a training script makes it."""
-    import torch
-    from gradients import resnet50_shapes
-
-    import hvd.torch as hvd
-
-    gradients = [torch.empty(shape) for shape in resnet50_shapes()]
-
-    def grouped() -> None:
-        hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all")
-
-    def single() -> None:
-        handles = []
-        for i, gradient in enumerate(gradients):
-            pace.wait()
-            handles.append(hvd.allreduce_async_(gradient, op=hvd.Sum, name=f"gradient.{i}"))
-        for handle in handles:
-            hvd.synchronize(handle)
-
-    return step_of_hooks(pace, hvd) if row.startswith("hooks") else grouped if row == "grouped" else single
-
-
-def step_of_hooks(pace: Pace, hvd: Any) -> Callable[[], None]:
-    import torch
-    from gradients import resnet50_shapes
-
-    class Layer(torch.autograd.Function):
-        """Its backward pass makes a parameter's gradient, which nobody writes to."""
-
-        @staticmethod
-        def forward(ctx: Any, x: Any, parameter: Any) -> Any:
-            ctx.shape = parameter.shape
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:
-            pace.wait()
-            return grad, torch.empty(ctx.shape)
-
-    class NoUpdate(torch.optim.Optimizer):
-        def __init__(self, parameters: Any) -> None:
-            super().__init__(parameters, {})
-
-        def step(self, closure: Any = None) -> None:  # type: ignore[override]
-            pass
-
-    parameters = [torch.nn.Parameter(torch.empty(shape)) for shape in resnet50_shapes()]
-    optimizer = hvd.DistributedOptimizer(NoUpdate(parameters), [(f"p.{i}", p) for i, p in enumerate(parameters)])
-
-    def step() -> None:
-        optimizer.zero_grad()
-        x = torch.zeros(1, requires_grad=True)
-        for parameter in parameters:
-            x = Layer.apply(x, parameter)
-        x.backward(torch.ones(1))  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-    return step
-
-
-def without_exchange(step: Callable[[], None], rounds: int) -> float:
-    """Processor time of torch's own part of a step: what it costs before the hooks are there."""
-    times = []
-    for _ in range(rounds):
-        begin = time.thread_time()
-        step()
-        times.append((time.thread_time() - begin) * 1e6)
-    return statistics.median(times)
-
-
-def measured(row: str, rounds: int, counters: Counters) -> dict[str, Any]:
-    from gradients import Processor, engine_thread
-
-    engine, pace = engine_thread(), Pace(row.endswith("-paced"))
-    alone = 0.0
-    if row.startswith("hooks"):
-        os.environ["HOROVOD_ELASTIC"] = "0"
-        alone = without_exchange(step_of(row, Pace(False)), rounds) if int(os.environ[INSIDE]) == 1 else 0.0
-        os.environ["HOROVOD_ELASTIC"] = "1"  # else the optimizer of a single rank exchanges nothing
-    step = step_of(row, pace)
-    os.environ.pop("HOROVOD_ELASTIC", None)
-    found: list[dict[str, Any]] = []
-    kinds: Counter[str] = Counter()
-    for at in range(-5, rounds):
-        time.sleep(0.003)  # the engine's thread goes to sleep, as it does while a step's tensors are computed
-        pace.begin()
-        calls, begin = counters.now(), Processor.now(engine)
-        step()
-        caller = time.thread_time() * 1e6
-        time.sleep(0.002)  # what the others still do for this step
-        cost = Processor.now(engine).since(begin)
-        called = counters.now() - calls
-        if at < 0:
-            continue
-        mine = caller - begin.caller - pace.waited
-        kinds += called
-        drivers = sum(n for name, n in called.items() if name.startswith("cu"))
-        others = cost.others
-        found.append(
-            {
-                "groups": called["groups"],
-                "driver_calls": drivers,
-                "nccl_calls": sum(n for name, n in called.items() if name.startswith("nccl")),
-                "wake_ups": cost.sleeps,
-                "caller_us": max(0.0, mine - alone),
-                "engine_us": cost.engine,
-                "all_us": max(0.0, mine - alone) + cost.engine + others,
-            }
-        )
-    figures = {name: round(statistics.median(f[name] for f in found), 1) for name in found[0]}
-    figures["driver_calls_per_tensor"] = round(figures["driver_calls"] / 161, 2)
-    figures["torch_us"] = round(alone, 1)
-    return {
-        "row": row,
-        **figures,
-        "kinds": {name: round(n / rounds, 1) for name, n in sorted(kinds.items()) if name != "groups"},
-    }
-
-
 def inside(given: argparse.Namespace) -> None:
     """In a rank."""
     sys.path.insert(0, str(HERE))
     runpy.run_path(str(ROOT / "tests/python/ranks/fake_gpu.py"))
+    from exchange_steps import costs
+
     import hvd.torch as hvd
     from hvd.torch import _registered_gradients
 
     _registered_gradients._owners = None  # gradients in host memory would be moved to registered memory
 
     hvd.init()
+    counters = Counters()
     for row in given.rows:
-        figures = measured(row, given.rounds, Counters())
+        figures = costs(row, given.rounds, "cpu", counters.now)
         if hvd.rank() == 0:
             print(json.dumps(figures), flush=True)
 
@@ -217,7 +77,7 @@ def environment(build: Path, library: Path, given: argparse.Namespace, paced: bo
     env |= {
         "HVD_CUDA_LIBRARY": str(library),
         "HVD_NCCL_LIBRARY": str(library),
-        INSIDE: str(given.ranks),
+        INSIDE: "1",
         "OMP_NUM_THREADS": "1",
     }
     if (build / "src/python/hvd/_native.abi3.so").exists():

@@ -24,33 +24,43 @@ def resnet50_shapes() -> list[tuple[int, ...]]:
     return [*shapes, (1000, 2048), (1000,)]
 
 
+def _tasks() -> dict[int, str]:
+    """Numbers and names of this process's threads."""
+    found = {}
+    for number in os.listdir("/proc/self/task"):
+        try:
+            found[int(number)] = Path(f"/proc/self/task/{number}/comm").read_text().strip()
+        except OSError:  # it has ended
+            continue
+    return found
+
+
 def engine_thread() -> int:
     """The number of the runtime's thread in this process.  LookupError before hvd.init()."""
-    for task in sorted(Path("/proc/self/task").iterdir(), key=lambda task: int(task.name)):
-        try:
-            if (task / "comm").read_text().strip() == ENGINE:
-                return int(task.name)
-        except FileNotFoundError:  # it has ended
-            continue
-    raise LookupError(f"no thread is called {ENGINE}")
+    found = [number for number, name in _tasks().items() if name == ENGINE]
+    if not found:
+        raise LookupError(f"no thread is called {ENGINE}")
+    return min(found)  # threads that it has started have its name too
 
 
 @dataclass
 class Processor:
     """Processor time in microseconds, and how often the engine's thread went to sleep: a moment, or from one to another."""
 
-    caller: float
+    caller: float  # this thread, and those in which autograd runs
     engine: float
-    total: float  # of all threads
+    total: float  # of all threads, also those that have ended
     sleeps: int
 
     @staticmethod
     def now(engine: int) -> Processor:
         status = Path(f"/proc/self/task/{engine}/status").read_text()
         sleeps = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-        of_engine = time.clock_gettime((~engine << 3) | 6)  # the clock of a thread, by its number
-        caller, total = time.thread_time(), time.process_time()
-        return Processor(caller * 1e6, of_engine * 1e6, total * 1e6, sleeps)
+        caller = time.thread_time()
+        for number, name in _tasks().items():
+            if name.startswith("pt_autograd"):
+                caller += _time_of(number)
+        return Processor(caller * 1e6, _time_of(engine) * 1e6, time.process_time() * 1e6, sleeps)
 
     def since(self, begin: Processor) -> Processor:
         return Processor(
@@ -63,5 +73,5 @@ class Processor:
         return max(0.0, self.total - self.caller - self.engine)
 
 
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0))
+def _time_of(thread: int) -> float:
+    return time.clock_gettime((~thread << 3) | 6)  # a thread's clock, by its number

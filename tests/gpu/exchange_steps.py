@@ -1,0 +1,173 @@
+"""One step's exchange of ResNet-50's gradients, three ways, and what it costs the host.
+
+For costs_on_fakes.py and speed.py: in a rank, after hvd.init().
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import Counter
+from typing import Any, Callable
+
+import torch
+from gradients import Processor, engine_thread, resnet50_shapes
+
+import hvd.torch as hvd
+
+WAYS = ("hooks", "grouped", "single", "hooks-paced", "single-paced")
+PACE_US = 100.0  # of a real backward pass: a gradient each
+TENSORS = 161
+
+
+class Pace:
+    """When the next gradient comes.  The processor time of waiting for that is nobody's cost."""
+
+    def __init__(self, paced: bool) -> None:
+        self.paced = paced
+        self.begin()
+
+    def begin(self) -> None:
+        self.due, self.waited_us = time.perf_counter(), 0.0
+
+    def wait(self) -> None:
+        if not self.paced:
+            return
+        begin = time.thread_time()
+        self.due += PACE_US * 1e-6
+        while time.perf_counter() < self.due:
+            pass
+        self.waited_us += (time.thread_time() - begin) * 1e6
+
+
+class NoUpdate(torch.optim.Optimizer):
+    """step() of the user's optimizer costs nothing."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        pass
+
+
+def optimizer_of(optimizer: torch.optim.Optimizer, named: Any, **settings: Any) -> Any:
+    """DistributedOptimizer that exchanges on a single rank too."""
+    os.environ["HOROVOD_ELASTIC"] = "1"  # other ranks may come: else one rank alone exchanges nothing
+    try:
+        return hvd.DistributedOptimizer(optimizer, named, **settings)
+    finally:
+        del os.environ["HOROVOD_ELASTIC"]
+
+
+def step_of(way: str, pace: Pace, device: str, exchanges: bool = True) -> Callable[[], None]:
+    """One step's exchange, as a training script makes it."""
+    if way.startswith("hooks"):
+        return _step_of_hooks(pace, device, exchanges)
+    gradients = [torch.empty(shape, device=device) for shape in resnet50_shapes()]
+    if device != "cpu":
+        for gradient in gradients:
+            gradient.zero_()
+
+    def grouped() -> None:
+        hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all")
+
+    def single() -> None:
+        handles = []
+        for i, gradient in enumerate(gradients):
+            pace.wait()
+            handles.append(hvd.allreduce_async_(gradient, op=hvd.Sum, name=f"gradient.{i}"))
+        for handle in handles:
+            hvd.synchronize(handle)
+
+    return grouped if way == "grouped" else single
+
+
+def _step_of_hooks(pace: Pace, device: str, exchanges: bool) -> Callable[[], None]:
+    class Layer(torch.autograd.Function):
+        """Its backward pass makes a parameter's gradient, which nobody writes to."""
+
+        @staticmethod
+        def forward(ctx: Any, x: Any, parameter: Any) -> Any:  # type: ignore[override]
+            ctx.shape = parameter.shape
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+            pace.wait()
+            return grad, torch.empty(ctx.shape, device=device)
+
+    parameters = [torch.nn.Parameter(torch.empty(shape, device=device)) for shape in resnet50_shapes()]
+    optimizer: Any = NoUpdate(parameters)
+    if exchanges:
+        optimizer = optimizer_of(optimizer, [(f"p.{i}", p) for i, p in enumerate(parameters)])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        x = torch.zeros(1, device=device, requires_grad=True)
+        for parameter in parameters:
+            x = Layer.apply(x, parameter)
+        x.backward(torch.ones(1, device=device))  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
+def costs(
+    way: str, rounds: int, device: str, counted: Callable[[], Counter[str]], idle: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Medians of the rounds: groups, calls, wake-ups, and processor time without what torch's own part of a step costs.
+
+    counted: calls of each function so far, and "groups".  idle: waits until the device has nothing to do.
+    """
+    torchs = 0.0
+    if way.startswith("hooks"):
+        alone = _rounds(step_of(way, Pace(False), device, exchanges=False), Pace(False), rounds, counted, idle)
+        torchs = statistics.median(cost.caller for cost, _ in alone)
+    pace = Pace(way.endswith("-paced"))
+    found = _rounds(step_of(way, pace, device), pace, rounds, counted, idle)
+
+    def median(of: Callable[[Processor, Counter[str]], float]) -> float:
+        return round(statistics.median(of(cost, called) for cost, called in found), 1)
+
+    def calls(called: Counter[str], start: str) -> int:
+        return sum(n for name, n in called.items() if name.startswith(start))
+
+    drivers = median(lambda cost, called: calls(called, "cu"))
+    kinds: Counter[str] = sum((called for _, called in found), Counter())
+    return {
+        "row": way,
+        "groups": median(lambda cost, called: called["groups"]),
+        "driver_calls": drivers,
+        "driver_calls_per_tensor": round(drivers / TENSORS, 2),
+        "nccl_calls": median(lambda cost, called: calls(called, "nccl")),
+        "wake_ups": median(lambda cost, called: cost.sleeps),
+        "caller_us": median(lambda cost, called: max(0.0, cost.caller - torchs)),
+        "engine_us": median(lambda cost, called: cost.engine),
+        "others_us": median(lambda cost, called: cost.others),
+        "all_us": median(lambda cost, called: max(0.0, cost.caller - torchs) + cost.engine + cost.others),
+        "torch_us": round(torchs, 1),
+        "kinds": {name: round(n / rounds, 1) for name, n in sorted(kinds.items()) if name != "groups"},
+    }
+
+
+def _rounds(
+    step: Callable[[], None], pace: Pace, rounds: int, counted: Callable[[], Counter[str]], idle: Callable[[], None]
+) -> list[tuple[Processor, Counter[str]]]:
+    engine = engine_thread()
+    found = []
+    for at in range(-5, rounds):
+        idle()
+        time.sleep(0.003)  # the engine's thread goes to sleep, as it does while a step's tensors are computed
+        pace.begin()
+        calls, begin = counted(), Processor.now(engine)
+        step()
+        time.sleep(0.002)  # what the others still do for this step
+        cost = Processor.now(engine).since(begin)
+        cost.caller -= pace.waited_us
+        cost.total -= pace.waited_us
+        called = counted()
+        called.subtract(calls)
+        if at >= 0:
+            found.append((cost, called))
+    return found
