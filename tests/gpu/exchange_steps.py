@@ -19,6 +19,7 @@ import hvd.torch as hvd
 WAYS = ("hooks", "grouped", "single", "hooks-paced", "single-paced")
 PACE_US = 100.0  # of a real backward pass: a gradient each
 TENSORS = 161
+Shapes = list[tuple[int, ...]]
 
 
 class Pace:
@@ -60,11 +61,11 @@ def optimizer_of(optimizer: torch.optim.Optimizer, named: Any, **settings: Any) 
         del os.environ["HOROVOD_ELASTIC"]
 
 
-def step_of(way: str, pace: Pace, device: str, exchanges: bool = True) -> Callable[[], None]:
+def step_of(way: str, pace: Pace, device: str, shapes: Shapes, exchanges: bool = True) -> Callable[[], None]:
     """One step's exchange, as a training script makes it."""
     if way.startswith("hooks"):
-        return _step_of_hooks(pace, device, exchanges)
-    gradients = [torch.empty(shape, device=device) for shape in resnet50_shapes()]
+        return _step_of_hooks(pace, device, shapes, exchanges)
+    gradients = [torch.empty(shape, device=device) for shape in shapes]
     if device != "cpu":
         for gradient in gradients:
             gradient.zero_()
@@ -83,7 +84,7 @@ def step_of(way: str, pace: Pace, device: str, exchanges: bool = True) -> Callab
     return grouped if way == "grouped" else single
 
 
-def _step_of_hooks(pace: Pace, device: str, exchanges: bool) -> Callable[[], None]:
+def _step_of_hooks(pace: Pace, device: str, shapes: Shapes, exchanges: bool) -> Callable[[], None]:
     class Layer(torch.autograd.Function):
         """Its backward pass makes a parameter's gradient, which nobody writes to."""
 
@@ -97,7 +98,7 @@ def _step_of_hooks(pace: Pace, device: str, exchanges: bool) -> Callable[[], Non
             pace.wait()
             return grad, torch.empty(ctx.shape, device=device)
 
-    parameters = [torch.nn.Parameter(torch.empty(shape, device=device)) for shape in resnet50_shapes()]
+    parameters = [torch.nn.Parameter(torch.empty(shape, device=device)) for shape in shapes]
     optimizer: Any = NoUpdate(parameters)
     if exchanges:
         optimizer = optimizer_of(optimizer, [(f"p.{i}", p) for i, p in enumerate(parameters)])
@@ -114,18 +115,25 @@ def _step_of_hooks(pace: Pace, device: str, exchanges: bool) -> Callable[[], Non
 
 
 def costs(
-    way: str, rounds: int, device: str, counted: Callable[[], Counter[str]], idle: Callable[[], None] = lambda: None
+    way: str,
+    rounds: int,
+    device: str,
+    counted: Callable[[], Counter[str]],
+    idle: Callable[[], None] = lambda: None,
+    small: bool = False,
 ) -> dict[str, Any]:
     """Medians of the rounds: groups, calls, wake-ups, and processor time without what torch's own part of a step costs.
 
     counted: calls of each function so far, and "groups".  idle: waits until the device has nothing to do.
+    small: tiny gradients, to see that this runs.
     """
+    shapes: Shapes = [(1,)] * TENSORS if small else resnet50_shapes()
     torchs = 0.0
     if way.startswith("hooks"):
-        alone = _rounds(step_of(way, Pace(False), device, exchanges=False), Pace(False), rounds, counted, idle)
+        alone = _rounds(step_of(way, Pace(False), device, shapes, exchanges=False), Pace(False), rounds, counted, idle)
         torchs = statistics.median(cost.caller for cost, _ in alone)
     pace = Pace(way.endswith("-paced"))
-    found = _rounds(step_of(way, pace, device), pace, rounds, counted, idle)
+    found = _rounds(step_of(way, pace, device, shapes), pace, rounds, counted, idle)
 
     def median(of: Callable[[Processor, Counter[str]], float]) -> float:
         return round(statistics.median(of(cost, called) for cost, called in found), 1)

@@ -1,17 +1,24 @@
-"""How fast tensors on a GPU are exchanged: the rows of the table, one line of JSON each.
+"""How fast tensors on a GPU are exchanged, and what that costs the host: rows of figures, one line of JSON each.
 
 speed.py [--rounds N] [--small] [ROW...]: alone, or on several ranks (hvdrun -np 2 tests/gpu/speed.py).  Rows: pack, allreduce,
-cpu, ddp.  The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Every figure is the median of the rounds; device
-times are taken by events, so the host's share does not show unless the device waits for it.
+cpu, group, resnet50, transformer, captured.  Where ranks share a GPU they take turns at it, so that only group is measured.
+The exchange is forced on a single rank.  A row that fails leaves the others alone.
+
+The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Device times are taken by events behind a kernel that
+sleeps, so that the host is ahead and its latency does not show.  COUNTED, a folder made by counted.py, or gcc here: calls of
+the driver and of NCCL are counted.  speed_table.py makes a table of the rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
+import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, Callable
 
@@ -19,30 +26,45 @@ import torch
 
 import hvd.torch as hvd
 
-DEVICE, BACKEND = "cuda", "nccl"  # test_speed.py puts others here
+DEVICE, BACKEND = "cuda", "nccl"  # speed_on_fakes.py puts others here
 SMALLER = 1000  # by how much --small divides
+SLEEP_CYCLES = 10_000_000  # some 5 ms: longer than the host needs for what is timed behind it
 
 
-def resnet50_shapes() -> list[tuple[int, ...]]:
-    """Shapes of ResNet-50's 161 parameters, by its definition."""
-    shapes: list[tuple[int, ...]] = [(64, 3, 7, 7), (64,), (64,)]
-    inside = 64
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for block in range(blocks):
-            shapes += [(width, inside, 1, 1), (width,), (width,), (width, width, 3, 3), (width,), (width,)]
-            shapes += [(4 * width, width, 1, 1), (4 * width,), (4 * width,)]
-            if block == 0:
-                shapes += [(4 * width, inside, 1, 1), (4 * width,), (4 * width,)]
-            inside = 4 * width
-    return [*shapes, (1000, 2048), (1000,)]
+class Setting:
+    """What the rows are measured with."""
+
+    def __init__(self, rounds: int, small: bool, port: int, counted: dict[str, Any]) -> None:
+        self.rounds, self.small, self.port, self.counted = rounds, small, port, counted
+
+    def gradients(self) -> list[torch.Tensor]:
+        from gradients import resnet50_shapes
+
+        whole = [torch.randn(shape, device=DEVICE) for shape in resnet50_shapes()]
+        return [t.flatten()[: 1 + t.numel() // SMALLER].clone() for t in whole] if self.small else whole
+
+    def calls(self) -> Counter[str]:
+        """Of all functions so far, and the groups that NCCL was given."""
+        found: Counter[str] = Counter()
+        for library in self.counted.values():
+            found += library.now()
+        found["groups"] = found["ncclGroupEnd"]
+        return found
+
+    def start_torchs(self) -> None:
+        """torch.distributed, for what hvd is compared with."""
+        if not torch.distributed.is_initialized():
+            address = f"tcp://127.0.0.1:{self.port}"
+            torch.distributed.init_process_group(BACKEND, address, rank=hvd.rank(), world_size=hvd.size())
 
 
 def device_ms(work: Callable[[], Any], rounds: int) -> float:
-    """Median time on the device between events around one call of work."""
+    """Median time on the device of one call of work, which the host has queued before the device comes to it."""
     times = []
     for _ in range(rounds + 3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
+        torch.cuda._sleep(SLEEP_CYCLES)
         begin.record()
         work()
         end.record()
@@ -51,117 +73,149 @@ def device_ms(work: Callable[[], Any], rounds: int) -> float:
     return statistics.median(times[3:])
 
 
-def say(row: str, **figures: Any) -> None:
-    if hvd.rank() == 0:
-        where = {"gpu": torch.cuda.get_device_name(), "ranks": hvd.size(), "nccl": hvd.nccl_built()}
-        rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in figures.items()}
-        print(json.dumps({"row": row, **rounded, **where}), flush=True)
-
-
-def exchange(tensors: list[torch.Tensor]) -> None:
-    handles = [hvd.allreduce_async_(t, op=hvd.Sum, name=f"gradient.{i}") for i, t in enumerate(tensors)]
-    for handle in handles:
-        hvd.synchronize(handle)
-
-
-def copy_bandwidth(rounds: int, small: bool) -> float:
+def copy_bandwidth(setting: Setting) -> float:
     """Bytes a second of a device-to-device copy of 256 MiB, read and written counted once."""
-    a = torch.empty((64 << 20) // (SMALLER if small else 1), device=DEVICE)
+    a = torch.empty((64 << 20) // (SMALLER if setting.small else 1), device=DEVICE)
     b = torch.empty_like(a)
-    return a.numel() * 4 / device_ms(lambda: b.copy_(a), rounds) * 1e3
+    return a.numel() * 4 / device_ms(lambda: b.copy_(a), setting.rounds) * 1e3
 
 
-def row_pack(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
+def row_pack(setting: Setting) -> dict[str, Any]:
     """Gather and scatter of what fuses, against copies of as many bytes.  On one rank NCCL moves nothing in place."""
-    fused = [t for t in gradients if t.numel() * 4 < 8 << 20]
+    fused = [t for t in setting.gradients() if t.numel() * 4 < 8 << 20]
     size = sum(t.numel() * 4 for t in fused)
-    copies = 2 * size / copy_bandwidth(rounds, small) * 1e3
-    ms = device_ms(lambda: hvd.grouped_allreduce_(fused, op=hvd.Sum, name="pack"), rounds)
-    say("pack", tensors=len(fused), bytes=size, ms=ms, copies_ms=copies, of_copy_bandwidth=copies / ms)
+    copies = 2 * size / copy_bandwidth(setting) * 1e3
+    ms = device_ms(lambda: hvd.grouped_allreduce_(fused, op=hvd.Sum, name="pack"), setting.rounds)
+    return {"tensors": len(fused), "bytes": size, "ms": ms, "copies_ms": copies, "of_copy_bandwidth": copies / ms}
 
 
-def row_allreduce(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
+def row_allreduce(setting: Setting) -> dict[str, Any]:
     """All gradients in one group, against the bare NCCL call (torch's) on one flat tensor, and two copies of it."""
+    setting.start_torchs()
+    gradients = setting.gradients()
     flat = torch.cat([t.flatten() for t in gradients])
-    fused = device_ms(lambda: hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all"), rounds)
-    bare = device_ms(lambda: torch.distributed.all_reduce(flat), rounds)
-    copies = 2 * flat.numel() * 4 / copy_bandwidth(rounds, small) * 1e3
-    say("allreduce", ms=fused, bare_nccl_ms=bare, copies_ms=copies, ratio=fused / (bare + copies))
+    fused = device_ms(lambda: hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all"), setting.rounds)
+    bare = device_ms(lambda: torch.distributed.all_reduce(flat), setting.rounds)
+    copies = 2 * flat.numel() * 4 / copy_bandwidth(setting) * 1e3
+    return {"ms": fused, "bare_nccl_ms": bare, "copies_ms": copies, "ratio": fused / (bare + copies)}
 
 
-def row_cpu(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
-    """Processor time of one step's exchange, all threads of this process, in microseconds."""
-    times = []
-    for _ in range(rounds + 3):
+def row_cpu(setting: Setting) -> dict[str, Any]:
+    """Processor time, calls and groups of one step's exchange: as hooks, grouped and single, at once and paced."""
+    import exchange_steps
+
+    row: dict[str, Any] = {"tensors": exchange_steps.TENSORS}
+    rounds = 2 if setting.small else setting.rounds
+    for way in exchange_steps.WAYS:
+        found = exchange_steps.costs(way, rounds, DEVICE, setting.calls, torch.cuda.synchronize, setting.small)
+        name = way.replace("-", "_")
+        row |= {f"{name}_{figure}": value for figure, value in found.items() if figure not in ("row", "kinds", "torch_us")}
+        if way in ("hooks", "single"):
+            row[f"{name}_kinds"] = found["kinds"]
+    return row
+
+
+def row_group(setting: Setting) -> dict[str, Any]:
+    """The host's time of one NCCL group: ncclGroupEnd, until the operation is queued, and the processor's."""
+    tensor = torch.ones(1000, device=DEVICE)
+    queued, cpu, ends = [], [], []
+    library = setting.counted.get("nccl")
+    for at in range(-3, 5 if setting.small else 20):
         torch.cuda.synchronize()
-        begin = time.process_time()
-        exchange(gradients)
-        times.append((time.process_time() - begin) * 1e6)
-    torch.cuda.synchronize()
-    together = []
-    for _ in range(rounds + 3):
-        begin = time.process_time()
-        hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="together")
-        together.append((time.process_time() - begin) * 1e6)
-    say("cpu", tensors=len(gradients), us=statistics.median(times[3:]), grouped_us=statistics.median(together[3:]))
+        hvd.barrier()
+        time.sleep(0.01)  # NCCL's own threads have come to rest
+        end, begin, used = library.timed_us() if library else 0.0, time.perf_counter(), time.process_time()
+        handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="group")
+        while not hvd.poll(handle):
+            pass
+        took, burnt = time.perf_counter() - begin, time.process_time() - used
+        end = (library.timed_us() if library else 0.0) - end
+        hvd.synchronize(handle)
+        if at >= 0:
+            queued.append(took * 1e6)
+            cpu.append(burnt * 1e6)
+            ends.append(end)
+    names = ("queued_us", "cpu_us", "group_end_us")
+    return {name: statistics.median(values) for name, values in zip(names, (queued, cpu, ends))}
 
 
-def step_ms(model: torch.nn.Module, optimizer: torch.optim.Optimizer, rounds: int, width: int) -> float:
-    x = torch.randn(64, width, device=DEVICE)
+def row_resnet50(setting: Setting) -> dict[str, Any]:
+    from training_rows import training
 
-    def step() -> None:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-
-    return device_ms(step, rounds)
+    setting.start_torchs()
+    return training("resnet50", DEVICE, setting.small)
 
 
-def row_ddp(gradients: list[torch.Tensor], rounds: int, small: bool) -> None:
-    """A step of a perceptron with 48 layers of 2048, against DistributedDataParallel's, alternating."""
+def row_transformer(setting: Setting) -> dict[str, Any]:
+    from training_rows import training
 
-    width = 32 if small else 2048
-
-    def model() -> torch.nn.Module:
-        layers = [m for _ in range(48) for m in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-        return torch.nn.Sequential(*layers).to(DEVICE)
-
-    ours, theirs = model(), torch.nn.parallel.DistributedDataParallel(model())
-    sgd = torch.optim.SGD(ours.parameters(), lr=1e-6)
-    wrapped = hvd.DistributedOptimizer(sgd, ours.named_parameters())
-    plain = torch.optim.SGD(theirs.parameters(), lr=1e-6)
-    pairs = [(step_ms(ours, wrapped, rounds, width), step_ms(theirs, plain, rounds, width)) for _ in range(5)]
-    mine, ddp = (statistics.median(p[i] for p in pairs) for i in (0, 1))
-    say("ddp", ms=mine, ddp_ms=ddp, ratio=mine / ddp)
+    setting.start_torchs()
+    return training("transformer", DEVICE, setting.small)
 
 
-# Of each row, what the table shows, its goal, and the ranks that the goal is for (0: any).
-GOALS = {
-    "pack": ("of_copy_bandwidth", "gather and scatter of 161 gradients, share of the copy bandwidth", ">=", 0.8, 1),
-    "allreduce": ("ratio", "fused allreduce, against the bare NCCL call plus two copies", "<=", 1.1, 1),
-    "cpu": ("us", "processor time of a step's exchange, 161 tensors, microseconds", "<=", 200.0, 0),
-    "ddp": ("ratio", "step of 48 layers, against torch's DDP", "<=", 1.0, 0),
+def row_captured(setting: Setting) -> dict[str, Any]:
+    from training_rows import captured
+
+    if DEVICE == "cpu":
+        raise RuntimeError("CUDA graphs need a GPU")
+    return captured(setting.small)
+
+
+ROWS = {
+    "pack": row_pack,
+    "allreduce": row_allreduce,
+    "cpu": row_cpu,
+    "group": row_group,
+    "resnet50": row_resnet50,
+    "transformer": row_transformer,
+    "captured": row_captured,
 }
+WHERE_RANKS_SHARE = ("group",)  # an operation waits milliseconds for its turn there
 
 
-def table(lines: list[str]) -> str:
-    """The rows that runs have printed, as a table with their goals.  Other lines are passed over."""
-    rows = [json.loads(line) for line in lines if line.startswith("{")]
-    out = "| row | ranks | measured | goal | met | in milliseconds |\n|---|---|---|---|---|---|\n"
-    for row in sorted(
-        (row for row in rows if row.get("row") in GOALS), key=lambda row: (list(GOALS).index(row["row"]), row["ranks"])
-    ):
-        figure, what, relation, goal, ranks = GOALS[row["row"]]
-        value = row[figure]
-        met = value >= goal if relation == ">=" else value <= goal
-        verdict = ("yes" if met else "NO") if ranks in (0, row["ranks"]) else f"for {ranks} only"
-        times = ", ".join(f"{name} {row[name]}" for name in row if name == "ms" or name.endswith("_ms"))
-        out += f"| {what} | {row['ranks']} | {value} | {relation} {goal:g} | {verdict} | {times} |\n"
-    missing = [name for name in GOALS if not any(row.get("row") == name for row in rows)]
-    return out + (f"\nnot measured: {', '.join(missing)}\n" if missing else "")
+def rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-ROWS = {"pack": row_pack, "allreduce": row_allreduce, "cpu": row_cpu, "ddp": row_ddp}
+def counted_libraries() -> dict[str, Any]:
+    """Puts counters between libhvd and the driver and NCCL.  Before hvd.init(); {}: not possible here."""
+    import counted
+
+    folder = Path(os.environ.get("COUNTED") or tempfile.mkdtemp(prefix="hvd-counted-"))
+    try:
+        made = {library: folder / f"lib{library}_counted.so" for library in ("cuda", "nccl")}
+        if not all(file.exists() for file in made.values()):
+            made = counted.build(folder)
+        found = {}
+        for library, file in made.items():
+            variable = f"HVD_{library.upper()}_LIBRARY"
+            if variable in os.environ:
+                os.environ[f"COUNTED_{library.upper()}"] = os.environ[variable]
+            found[library] = counted.Counted(file)
+            os.environ[variable] = str(file)
+        return found
+    except OSError as why:
+        print(f"speed.py: calls are not counted: {why}", file=sys.stderr)
+        return {}
+
+
+def measure(rows: list[str], setting: Setting) -> list[str]:
+    """Prints each row as soon as there is one.  The rows without figures."""
+    gpu = torch.cuda.get_device_name()
+    failed = []
+    for row in rows:
+        begin = time.monotonic()
+        try:
+            figures = ROWS[row](setting)
+        except Exception as error:  # torch's NCCL may refuse what hvd's own can: ranks that share a GPU
+            failed.append(row)
+            print(f"speed.py: rank {hvd.rank()}: {row}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            continue
+        if hvd.rank() == 0:
+            where = {"gpu": gpu, "ranks": hvd.size(), "nccl": hvd.nccl_built(), "seconds": time.monotonic() - begin}
+            line = {"row": row, **figures, **where}
+            print(json.dumps({name: rounded(value) for name, value in line.items()}), flush=True)
+    return failed
 
 
 def main() -> None:
@@ -170,30 +224,17 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="little of everything: to see that this program runs")
     parser.add_argument("--port", type=int, default=29517, help="of torch.distributed, on this host")
     parser.add_argument("rows", nargs="*", help="all, if none is named")
-    parser.add_argument(
-        "--table", metavar="FILE", help="show the rows that were printed into this file, with their goals; no more"
-    )
     given = parser.parse_args()
-    if given.table:
-        print(table(Path(given.table).read_text().splitlines()), end="")
-        return
     if not torch.cuda.is_available():
         raise SystemExit("speed.py: torch sees no GPU")
+    setting = Setting(given.rounds, given.small, given.port, counted_libraries())
     hvd.init()
-    torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
-    torch.distributed.init_process_group(BACKEND, f"tcp://127.0.0.1:{given.port}", rank=hvd.rank(), world_size=hvd.size())
-    gradients = [torch.randn(shape, device=DEVICE) for shape in resnet50_shapes()]
-    assert len(gradients) == 161
-    if given.small:
-        gradients = [t.flatten()[: 1 + t.numel() // SMALLER].clone() for t in gradients]
-    failed = []
-    for row in given.rows or ROWS:
-        try:
-            ROWS[row](gradients, given.rounds, given.small)
-        except RuntimeError as error:  # torch's NCCL may refuse what hvd's own can: ranks that share a GPU
-            failed.append(row)
-            print(f"speed.py: rank {hvd.rank()}: {row}: {error}", file=sys.stderr)
-    torch.distributed.destroy_process_group()
+    gpus = torch.cuda.device_count()
+    torch.cuda.set_device(hvd.local_rank() % gpus)
+    shared = hvd.local_size() > gpus
+    failed = measure(given.rows or [row for row in ROWS if not shared or row in WHERE_RANKS_SHARE], setting)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
     if failed:
         raise SystemExit(f"speed.py: without a figure: {', '.join(failed)}")
 

@@ -34,6 +34,7 @@ for name, value in {
     "set_device": lambda device: None,
     "get_device_name": lambda: "Fake GPU",
     "synchronize": lambda: fake["driver"].cuStreamSynchronize(None),
+    "_sleep": lambda cycles: None,
     "Event": Event,
 }.items():
     setattr(torch.cuda, name, value)

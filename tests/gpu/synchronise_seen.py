@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
+from host_waits import waits
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 
@@ -26,8 +27,7 @@ def waits_in(work: Callable[[], Any]) -> collections.Counter[str]:
     with tempfile.TemporaryDirectory() as folder:  # leaving the profiler waits for the GPU, after the end of the trace
         seen.export_chrome_trace(f"{folder}/trace.json")
         events = json.loads(Path(folder, "trace.json").read_text())["traceEvents"]
-    waits = [e["name"] for e in events if e.get("cat") == "cuda_sync"]
-    return collections.Counter(name for name in waits if name != "Stream Wait Event")  # that is the GPU's
+    return waits(events)
 
 
 def main() -> None:

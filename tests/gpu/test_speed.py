@@ -6,24 +6,34 @@ import json
 import pathlib
 import shutil
 import socket
-import subprocess
-import tempfile
+import sys
+from typing import Any
 
 import pytest
 
-from python.harness import environment, has, python, run_ranks
+from python.harness import has, python, run_ranks
 from python.test_torch_gpu import FAKE
 
-RANK = pathlib.Path(__file__).resolve().parent / "speed_on_fakes.py"
+HERE = pathlib.Path(__file__).resolve().parent
 FIGURES = {
     "pack": {"tensors", "bytes", "ms", "copies_ms", "of_copy_bandwidth"},
     "allreduce": {"ms", "bare_nccl_ms", "copies_ms", "ratio"},
-    "cpu": {"tensors", "us", "grouped_us"},
-    "ddp": {"ms", "ddp_ms", "ratio"},
+    "cpu": {"tensors", "hooks_all_us", "grouped_engine_us", "single_driver_calls_per_tensor", "hooks_paced_groups"},
+    "group": {"queued_us", "cpu_us"},
+    "resnet50": {"parameters", "alone_ms", "hvd_least_ms", "ddp_hook_cpu_ms", "hvd_groups8_synced_ms"},
+    "transformer": {"parameters", "alone_ms", "hvd_ms", "ddp_ms"},
 }
 
 
-def test_every_row_comes_out() -> None:
+@pytest.fixture(scope="module")
+def speed_table() -> Any:
+    sys.path.insert(0, str(HERE))
+    import speed_table
+
+    return speed_table
+
+
+def test_every_row_comes_out(speed_table: Any) -> None:
     if not shutil.which("mpirun"):
         pytest.skip("mpirun is not installed")
     if not has("torch"):
@@ -31,25 +41,32 @@ def test_every_row_comes_out() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    done = run_ranks(RANK, "--small", "--rounds", "1", "--port", str(port), ranks=2, timeout=100, **FAKE)
+    rank, fakes = HERE / "speed_on_fakes.py", {**FAKE, "FAKE_CUDA_DELAY_US": "0"}
+    done = run_ranks(rank, "--small", "--rounds", "1", "--port", str(port), *FIGURES, ranks=2, timeout=100, **fakes)
     assert done.returncode == 0, done.stdout[-4000:]
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [row["row"] for row in rows] == list(FIGURES)
-    for row in rows:
-        assert {"row", "gpu", "ranks", "nccl", *FIGURES[row["row"]]} == set(row)
+    rows = {row["row"]: row for row in speed_table.rows_in(done.stdout.splitlines())}
+    assert list(rows) == list(FIGURES), done.stdout[-4000:]
+    for name, row in rows.items():
+        assert {"gpu", "ranks", "nccl", "seconds", *FIGURES[name]} <= set(row)
+        assert "failed" not in row, row["failed"]
         assert row["gpu"] == "Fake GPU" and row["ranks"] == 2 and row["nccl"] == 23007
-        assert all(row[name] > 0 for name in FIGURES[row["row"]])
-    table = speed_table("\n".join(line for line in done.stdout.splitlines() if '"ddp"' not in line))
-    assert table.count("\n| ") == len(FIGURES) - 1 and "| for 1 only |" in table, table
-    assert table.endswith("\nnot measured: ddp\n")
+        assert all(row[figure] > 0 for figure in FIGURES[name])
 
 
-def speed_table(printed: str) -> str:
-    """What speed.py --table says of such output."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        file.write(printed)
-        file.flush()
-        command = [python(), str(RANK.with_name("speed.py")), "--table", file.name]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_the_table_finds_rows_behind_a_ranks_tag(speed_table: Any) -> None:
+    pack = {"row": "pack", "ranks": 1, "of_copy_bandwidth": 0.9}
+    shared = {"row": "group", "ranks": 1, "group_end_us": 30.0}
+    bench = {"ranks": 1, "rows": [{"row": "gpu", "title": "161 grouped, all", "hvd": {"median": 140.0}}]}
+    lines = [f"[0]: {json.dumps(pack)}", json.dumps(shared), f"[0]: FIGURES {json.dumps(bench)}", "[1]: {cut", "hvdrun: done"]
+    table = speed_table.table(lines)
+    assert "share of the copy bandwidth | 1 | 0.9 | >= 0.8 | yes |" in table
+    assert "| 1 | 30 | <= 25 | for 2 only |" in table
+    assert "grouped, us | 1 | 140 | <= 150 | yes |" in table
+    assert "not measured: " in table and "resnet50 hvd_of_ddp" in table
+
+
+def test_the_table_compares_models(speed_table: Any) -> None:
+    row = {"row": "resnet50", "ranks": 1, "alone_ms": 19.2, "hvd_ms": 20.4, "hvd_of_ddp": 0.46, "failed": {"ddp": "it broke"}}
+    table = speed_table.table([json.dumps(row)])
+    assert "| alone | 19.2 |" in table and "| hvd | 20.4 |" in table
+    assert "resnet50: ddp: it broke" in table

@@ -1,0 +1,35 @@
+"""Of what CUPTI calls synchronisation, only the host's waits count."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from host_waits import waits
+
+
+def event(cat: str, name: str, correlation: int) -> dict[str, Any]:
+    return {"cat": cat, "name": name, "args": {"correlation": correlation}}
+
+
+def test_queries_are_no_waits() -> None:
+    trace = [
+        event("cuda_driver", "cuEventQuery", 1),
+        event("cuda_sync", "Event Sync", 1),
+        event("cuda_runtime", "cudaEventQuery", 2),
+        event("cuda_sync", "Event Sync", 2),
+        event("cuda_sync", "Stream Wait Event", 3),
+        {"ph": "M", "name": "process_name"},
+    ]
+    assert waits(trace) == {}
+
+
+def test_waits_are_told_with_their_call() -> None:
+    trace = [
+        event("cuda_sync", "Event Sync", 7),
+        event("cuda_driver", "cuEventSynchronize", 7),
+        event("cuda_sync", "Context Sync", 8),
+    ]
+    assert waits(trace) == {"Event Sync (cuEventSynchronize)": 1, "Context Sync": 1}
