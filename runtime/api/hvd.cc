@@ -83,22 +83,13 @@ void raise(const Operation& op) {
   if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
 }
 
-/// What a stream was made to wait for last: the operations of a batch have one end, which a driver need be told once.
-struct Waits {
-  std::shared_ptr<hvd::gpu::DeviceCompletion> end;
-  hvd::gpu::StreamHandle stream = nullptr;
-};
-
 /// Waits for it.  False when it is still under way; @p failure: what its own was, unless there is one already.
-/// waits: of this call, in which streams do not come and go.
-bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception_ptr& failure, Waits& waits) {
+bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception_ptr& failure) {
   const Held op(e, handle);
   if (!e.wait(*op, timeout_seconds)) return false;
   try {
     raise(*op);
-    if (!op->gpu || (op->gpu->end && op->gpu->end == waits.end && op->gpu->stream == waits.stream)) return true;
-    op->hold(op->gpu->stream);
-    waits = {op->gpu->end, op->gpu->stream};
+    op->hold_own();
   } catch (...) {
     if (!failure) failure = std::current_exception();
   }
@@ -190,8 +181,7 @@ int hvd_wait(hvd_handle handle, double timeout_seconds) {
     const Use e;
     if (e->operations().ended_well(handle)) return;
     std::exception_ptr failure;
-    Waits waits;
-    if (!end_of(*e, handle, timeout_seconds, failure, waits))
+    if (!end_of(*e, handle, timeout_seconds, failure))
       throw Error(Code::timeout, "", "the operation is still under way");
     if (failure) std::rethrow_exception(failure);
   });
@@ -208,10 +198,9 @@ int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_second
     const std::int64_t end =
         limited ? hvd::memory::now_ns() + static_cast<std::int64_t>(std::min(timeout_seconds, 1e9) * 1e9) : 0;
     std::exception_ptr first;
-    Waits waits;
     for (size_t i = 0; (i += operations.ended_well({handles + i, count - i})) < count; ++i) {
       const double left = limited ? std::max(1e-9 * static_cast<double>(end - hvd::memory::now_ns()), 0.0) : -1;
-      if (!end_of(*e, handles[i], left, first, waits)) throw Error(Code::timeout, "", "operations are still under way");
+      if (!end_of(*e, handles[i], left, first)) throw Error(Code::timeout, "", "operations are still under way");
     }
     if (first) std::rethrow_exception(first);
   });
@@ -342,7 +331,7 @@ int hvd_run(const hvd_request* request) {
     const Held held(*e, handle);
     e->operations().release(op);
     raise(op);
-    op.hold(p.stream);
+    op.hold_own();
   });
 }
 

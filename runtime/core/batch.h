@@ -48,6 +48,8 @@ class Batch {
   bool running() const { return running_; }
   /// Work that was queued on the GPU has not ended there.
   bool on_device() const { return device_ && device_->running(); }
+  /// The same, after a look at the GPU.  May be asked often.
+  bool device_busy() { return device_ && device_->busy(); }
   /// Looks after it.  True when some has ended; throws Error when NCCL has failed.
   bool watch_device() { return device_ && device_->watch(); }
   /// What is on the GPU ends now, and its callers learn of it.

@@ -21,10 +21,7 @@ gpu::DeviceTensor device_tensor(const Operation& op) {
   t.in = op.in;
   t.out = op.out;
   t.absent = !op.gpu;
-  if (op.gpu) {
-    t.ready = op.gpu->ready;
-    t.stream = op.gpu->stream;
-  }
+  if (op.gpu) t.ready = op.gpu->ready;
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
     t.rows = op.dim0;
     t.sent = op.splits;

@@ -206,6 +206,7 @@ Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
 
 /// The thread's loop: step, spin about as long as a sleep and a wake-up cost, then sleep.
 void Engine::run() {
+  shared_.gpus.keep_thread();
   Backoff backoff = Backoff::of_engine(spare_);
   while (!stop_.load(std::memory_order_seq_cst)) {
     bool moved = false;

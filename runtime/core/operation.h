@@ -20,6 +20,7 @@ class ProcessSet;
 struct DeviceState {
   gpu::LocalGpu* device = nullptr;
   gpu::StreamHandle stream = nullptr;          ///< the caller's
+  gpu::StreamId stream_id = 0;                 ///< its, when the operation was submitted
   std::shared_ptr<gpu::StreamMark> ready;      ///< until our stream waits for it
   std::shared_ptr<gpu::DeviceCompletion> end;  ///< set when the operation has ended well
   bool result = false;                         ///< the result is device memory
@@ -35,6 +36,7 @@ class OptionalDeviceState {
     if (!part_) part_ = std::make_unique<DeviceState>();
     part_->device = &device;
     part_->stream = stream;
+    part_->stream_id = ready ? ready->stream() : 0;
     part_->ready = std::move(ready);
   }
   void reset() {
@@ -97,7 +99,11 @@ struct alignas(64) Operation {
   /// What is put on @p stream from now on comes after it: see gpu::DeviceCompletion::hold().  Nothing to do for host
   /// memory.
   void hold(gpu::StreamHandle stream) const {
-    if (gpu && gpu->end) gpu->end->hold(stream);
+    if (gpu && gpu->end) gpu->end->hold(stream, 0);
+  }
+  /// The same for the stream that it was submitted on.
+  void hold_own() const {
+    if (gpu && gpu->end) gpu->end->hold(gpu->stream, gpu->stream_id);
   }
   /// Its result is there, or never will be.
   bool arrived() const { return !gpu || !gpu->end || gpu->end->arrived(); }

@@ -95,6 +95,8 @@ class SetDevice {
 
   /// Something runs on the device that has not ended.
   virtual bool running() const = 0;
+  /// The same, after a look at the device.  It may be asked often: there is one look in 20 µs at most.
+  virtual bool busy() { return running(); }
   /// Looks after it.  True when some has ended.  Throws Error when the device, or another rank's part, has failed.
   virtual bool watch() = 0;
   /// Nothing works here afterwards; what runs has two seconds to end by itself.
@@ -143,6 +145,8 @@ class Platform {
   virtual bool use_torch_memory(std::string& why) = 0;
   /// HVD_TORCH_MEMORY: whether the last one may say yes.
   virtual void allow_torch_memory(bool allowed) = 0;
+  /// The calling thread is the runtime's own from now on: a device stays current there.
+  virtual void keep_thread() {}
 
  protected:
   ~Platform() = default;

@@ -14,10 +14,15 @@ using StreamHandle = void*;
 /// An address in device memory.
 using DeviceAddress = unsigned long long;
 
+/// A stream, whatever becomes of its handle: a handle that was given back may mean another stream later.  0: not known.
+using StreamId = std::uint64_t;
+
 /// What a stream had been given at one moment.  Its content is the device's own business.  Any thread.
 class StreamMark {
  public:
   virtual ~StreamMark() = default;
+  /// Which stream it was.
+  virtual StreamId stream() const { return 0; }
 };
 
 /// What all ranks have agreed to use; decided once for each process set.
@@ -41,7 +46,6 @@ struct DeviceTensor {
   bool absent = false;                ///< this rank has joined: zeros, and nobody wants the result
   DeviceAddress result = 0;           ///< allgather, alltoall, reducescatter: made by the device, then the caller's
   std::shared_ptr<StreamMark> ready;  ///< `in` and `out` may be used; nullptr: now.  Of a set's, in order
-  StreamHandle stream = nullptr;      ///< on which that is recorded
 
   std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
   std::size_t elements() const { return bytes() / element_bytes(dtype); }

@@ -13,8 +13,8 @@ class DeviceCompletion {
   /// What is put on @p stream from now on comes after the work; the host waits for nothing.  Throws Error when the work
   /// has failed since; and Error{usage} while @p stream is being captured into a CUDA graph, which cannot wait for what
   /// is not part of it: the same call may come again later.  Nothing to do for the whole context: its caller asks
-  /// arrived().
-  virtual void hold(StreamHandle stream) const = 0;
+  /// arrived().  @p id: which stream that is, if its mark says so (StreamMark): then it is made to wait once.
+  virtual void hold(StreamHandle stream, StreamId id) const = 0;
   /// The work is done, or never will be.
   virtual bool arrived() const = 0;
 };

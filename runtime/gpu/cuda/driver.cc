@@ -32,6 +32,7 @@ std::string find_symbols(Driver& d, void* library) {
   HVD_CUDA_FUNCTIONS(HVD_CUDA_FIND)
 #undef HVD_CUDA_FIND
   d.function_load = reinterpret_cast<decltype(d.function_load)>(dlsym(library, "cuFuncLoad"));
+  d.stream_id = reinterpret_cast<decltype(d.stream_id)>(dlsym(library, "cuStreamGetId"));
   d.context_record = reinterpret_cast<decltype(d.context_record)>(dlsym(library, "cuCtxRecordEvent"));
   return {};
 }
@@ -90,13 +91,48 @@ bool Driver::capturing(Stream stream) const {
   return status != 0;
 }
 
-CurrentContext::CurrentContext(const Driver& driver, Context context) : driver_(driver), relaxed_(driver) {
-  driver_.check(driver_.push(context), "cuCtxPushCurrent");
+namespace {
+
+/// What the scopes of this thread have done.
+struct ThreadScopes {
+  Context current = nullptr;  ///< made, or found, current by the innermost one
+  bool relaxed = false;
+  bool keeps = false;  ///< keep_context()
+};
+thread_local ThreadScopes scopes;
+
+}  // namespace
+
+void keep_context() { scopes.keeps = true; }
+
+RelaxedCapture::RelaxedCapture(const Driver& driver) : driver_(driver), fresh_(!scopes.relaxed) {
+  if (!fresh_) return;
+  driver_.exchange_mode(&mode_);
+  scopes.relaxed = true;
 }
 
-CurrentContext::~CurrentContext() {
+RelaxedCapture::~RelaxedCapture() {
+  if (!fresh_ || scopes.keeps) return;
+  driver_.exchange_mode(&mode_);
+  scopes.relaxed = false;
+}
+
+StreamContextScope::StreamContextScope(const Driver& driver, Context context)
+    : driver_(driver), outer_(scopes.current) {
+  if (outer_ == context) return;
+  Context found = nullptr;
+  if (driver_.get_current(&found) != success || found != context) {
+    driver_.check(driver_.push(context), "cuCtxPushCurrent");
+    pushed_ = true;
+  }
+  scopes.current = context;
+}
+
+StreamContextScope::~StreamContextScope() {
+  if (scopes.keeps && !outer_) return;
+  scopes.current = outer_;
   Context was = nullptr;
-  driver_.pop(&was);
+  if (pushed_) driver_.pop(&was);
 }
 
 }  // namespace hvd::cuda

@@ -21,6 +21,9 @@ struct Uuid {
   unsigned char bytes[16];
 };
 
+/// CU_STREAM_LEGACY: the default stream, like nullptr.
+inline const Stream legacy = reinterpret_cast<Stream>(1);
+
 /// CU_STREAM_PER_THREAD: one number for a stream of each thread's own.
 inline const Stream per_thread = reinterpret_cast<Stream>(2);
 
@@ -29,6 +32,7 @@ inline const Stream per_thread = reinterpret_cast<Stream>(2);
 inline const Stream whole_context = reinterpret_cast<Stream>(-1);
 
 inline constexpr int success = 0;
+inline constexpr int invalid_context = 201;
 inline constexpr int not_ready = 600;
 
 /// The driver's functions that we use, by the names of the versions that we mean.
@@ -43,6 +47,7 @@ inline constexpr int not_ready = 600;
   X(primary_retain, "cuDevicePrimaryCtxRetain", (Context * context, Device device))                            \
   X(push, "cuCtxPushCurrent_v2", (Context context))                                                            \
   X(pop, "cuCtxPopCurrent_v2", (Context * context))                                                            \
+  X(get_current, "cuCtxGetCurrent", (Context * context))                                                       \
   X(stream_create, "cuStreamCreateWithPriority", (Stream * stream, unsigned flags, int priority))              \
   X(exchange_mode, "cuThreadExchangeStreamCaptureMode", (int* mode))                                           \
   X(is_capturing, "cuStreamIsCapturing", (Stream stream, int* status))                                         \
@@ -76,6 +81,8 @@ struct Driver {
 #undef HVD_CUDA_MEMBER
   /// cuFuncLoad; nullptr before 12.4: there cuModuleGetFunction loads.
   int (*function_load)(Function function) = nullptr;
+  /// cuStreamGetId; nullptr before 12.0.
+  int (*stream_id)(Stream stream, unsigned long long* id) = nullptr;
   /// cuCtxRecordEvent; nullptr before 12.5.
   int (*context_record)(Context context, Event event) = nullptr;
   std::string path;  ///< what was loaded
@@ -95,6 +102,10 @@ struct Driver {
   bool capturing(Stream stream) const;
 };
 
+/// From now on the calling thread belongs to the runtime, and to nothing else.  The first context that it needs stays
+/// current there, and its calls leave captures alone for good: what follows then costs no call of the driver.
+void keep_context();
+
 /// While this lives, calls of this thread that a capture elsewhere in the process forbids are allowed, and leave that
 /// capture alone.
 ///
@@ -102,31 +113,43 @@ struct Driver {
 /// event, to get or to give back memory, to load a module.  Such a call fails, and the capture with it.  Nothing of
 /// ours is ever part of a graph, so none depends on it.  CUDA's documentation of cuThreadExchangeStreamCaptureMode
 /// describes this use; what it does not allow, namely to ask for an event or stream of the capture, we avoid
-/// (capturing()).
+/// (capturing()).  Work that is put on a stream needs none of this.
 class RelaxedCapture {
  public:
-  explicit RelaxedCapture(const Driver& driver) : driver_(driver) { driver_.exchange_mode(&mode_); }
-  ~RelaxedCapture() { driver_.exchange_mode(&mode_); }
+  explicit RelaxedCapture(const Driver& driver);
+  ~RelaxedCapture();
   RelaxedCapture(const RelaxedCapture&) = delete;
   RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
   const Driver& driver_;
-  int mode_ = 2;  ///< CU_STREAM_CAPTURE_MODE_RELAXED, then what it was
+  const bool fresh_;  ///< no other one of this thread lives
+  int mode_ = 2;      ///< CU_STREAM_CAPTURE_MODE_RELAXED, then what it was
 };
 
-/// A context is current on the calling thread while this lives, and captures elsewhere are no concern of it
-/// (RelaxedCapture); what was before comes back.
-class CurrentContext {
+/// A context is current on the calling thread while this lives; what was before comes back.  Nothing is changed where
+/// it is current already.  For calls that put work on streams.
+class StreamContextScope {
  public:
-  CurrentContext(const Driver& driver, Context context);
-  ~CurrentContext();
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
+  StreamContextScope(const Driver& driver, Context context);
+  ~StreamContextScope();
+  StreamContextScope(const StreamContextScope&) = delete;
+  StreamContextScope& operator=(const StreamContextScope&) = delete;
 
  private:
   const Driver& driver_;
+  Context outer_;  ///< what this thread's scope outside of this one has made current
+  bool pushed_ = false;
+};
+
+/// The same for all calls: captures elsewhere are no concern of them (RelaxedCapture).
+class CurrentContext {
+ public:
+  CurrentContext(const Driver& driver, Context context) : relaxed_(driver), scope_(driver, context) {}
+
+ private:
   const RelaxedCapture relaxed_;
+  const StreamContextScope scope_;
 };
 
 }  // namespace hvd::cuda

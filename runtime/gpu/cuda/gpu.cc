@@ -33,24 +33,33 @@ std::string text_of(const Uuid& u) {
 
 }  // namespace
 
-Mark::Mark(Gpu& gpu, Event event, bool timed)
-    : gpu_(gpu), event_(event), timed_(timed), number_([] {
+Mark::Mark(Gpu& gpu, Event event, bool timed, gpu::StreamId stream)
+    : gpu_(gpu),
+      event_(event),
+      timed_(timed),
+      number_([] {
         static std::atomic<std::uint64_t> made{0};
         return made.fetch_add(1, std::memory_order_relaxed);
-      }()) {}
+      }()),
+      stream_(stream) {}
 
 Mark::~Mark() { gpu_.give_back(event_, timed_); }
 
+/// An event knows its context; a thread without any may be refused.
 bool Mark::reached() const {
-  const CurrentContext current(gpu_.driver(), gpu_.context());
-  const int code = gpu_.driver().event_query(event_);
+  const RelaxedCapture relaxed(gpu_.driver());
+  int code = gpu_.driver().event_query(event_);
+  if (code == invalid_context) {
+    const StreamContextScope current(gpu_.driver(), gpu_.context());
+    code = gpu_.driver().event_query(event_);
+  }
   if (code == not_ready) return false;
   gpu_.driver().check(code, "cuEventQuery");
   return true;
 }
 
 void Mark::hold(Stream stream) const {
-  const CurrentContext current(gpu_.driver(), gpu_.context());
+  const StreamContextScope current(gpu_.driver(), gpu_.context());
   gpu_.driver().check(gpu_.driver().stream_wait_event(stream, event_, 0), "cuStreamWaitEvent");
 }
 
@@ -143,29 +152,52 @@ Stream Gpu::make_stream() {
   return stream;
 }
 
+/// For each tensor that a framework submits: two calls of the driver, one more for a stream with a number.  Whether
+/// the context is right the driver says itself: an event is not recorded on another context's stream.
 std::shared_ptr<gpu::StreamMark> Gpu::mark_caller(gpu::StreamHandle stream) {
-  const CurrentContext current(driver_, context_);
-  return driver_.capturing(stream) ? nullptr : mark(stream);
+  if (stream != whole_context) {
+    int status = 0;
+    if (driver_.is_capturing(stream, &status) == success && status == 0) {
+      auto mark = std::make_shared<Mark>(*this, take_event(false), false, id_of(stream));
+      if (driver_.event_record(mark->event(), stream) == success) return mark;
+    }
+  }
+  const StreamContextScope current(driver_, context_);
+  return driver_.capturing(stream) ? nullptr : mark(stream, false, id_of(stream));
 }
 
 void Gpu::lend_result(void* result, gpu::StreamHandle stream) { lend(reinterpret_cast<Pointer>(result), stream); }
 
-std::shared_ptr<Mark> Gpu::mark(Stream stream, bool timed) {
-  Event event = nullptr;
+gpu::StreamId Gpu::id_of(Stream stream) const {
+  constexpr gpu::StreamId first = default_stream + 1;
+  if (is_default(stream)) return default_stream;
+  unsigned long long id = 0;
+  if (stream == per_thread || stream == whole_context || !driver_.stream_id) return 0;
+  return driver_.stream_id(stream, &id) == success ? first + id : 0;
+}
+
+Event Gpu::take_event(bool timed) {
   {
     std::lock_guard lock(mutex_);
     auto& pool = events_[timed];
     if (!pool.empty()) {
-      event = pool.back();
+      const Event event = pool.back();
       pool.pop_back();
+      return event;
     }
   }
-  if (!event) driver_.check(driver_.event_create(&event, timed ? 0 : event_untimed), "cuEventCreate");
-  auto mark = std::make_shared<Mark>(*this, event, timed);
+  const CurrentContext current(driver_, context_);
+  Event event = nullptr;
+  driver_.check(driver_.event_create(&event, timed ? 0 : event_untimed), "cuEventCreate");
+  return event;
+}
+
+std::shared_ptr<Mark> Gpu::mark(Stream stream, bool timed, gpu::StreamId id) {
+  auto mark = std::make_shared<Mark>(*this, take_event(timed), timed, id);
   if (stream == whole_context)
-    record_all(event);
+    record_all(mark->event());
   else
-    driver_.check(driver_.event_record(event, stream), "cuEventRecord");
+    driver_.check(driver_.event_record(mark->event(), stream), "cuEventRecord");
   return mark;
 }
 
@@ -208,7 +240,7 @@ void Gpu::unreserve(int processors) {
 }
 
 bool Gpu::capturing(Stream stream) const {
-  const CurrentContext current(driver_, context_);
+  const StreamContextScope current(driver_, context_);
   return driver_.capturing(stream);
 }
 

@@ -27,11 +27,15 @@ namespace hvd::cuda {
 
 class Gpu;
 
+/// The default stream of a GPU, which is never given back.
+inline constexpr gpu::StreamId default_stream = 1;
+inline bool is_default(Stream stream) { return stream == nullptr || stream == legacy; }
+
 /// An event of ours, recorded on a stream.  Goes back to its GPU's pool, to be used again.
 class Mark final : public gpu::StreamMark {
  public:
   /// To be recorded next.
-  Mark(Gpu& gpu, Event event, bool timed);
+  Mark(Gpu& gpu, Event event, bool timed, gpu::StreamId stream);
   ~Mark() override;
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
@@ -39,6 +43,8 @@ class Mark final : public gpu::StreamMark {
   Gpu& gpu() const { return gpu_; }
   /// Of marks that are made one after the other, the later has the larger number.
   std::uint64_t number() const { return number_; }
+  /// That it was recorded on, where a caller's: see mark_caller().
+  gpu::StreamId stream() const override { return stream_; }
   /// What came before it on its stream is done.
   bool reached() const;
   /// Later work of @p stream comes after it.
@@ -51,6 +57,7 @@ class Mark final : public gpu::StreamMark {
   const Event event_;
   const bool timed_;
   const std::uint64_t number_;
+  const gpu::StreamId stream_;
 };
 
 /// Of a tensor that has one: all marks of callers are made by Gpu::mark_caller().
@@ -80,7 +87,8 @@ class Gpu final : public gpu::LocalGpu {
   Stream make_stream();
   /// A mark recorded on @p stream now.  timed: elapsed() between two works.  whole_context: behind what all streams
   /// have been given; Error{unavailable} where the driver cannot, Error{usage} while one of them is being captured.
-  std::shared_ptr<Mark> mark(Stream stream, bool timed = false);
+  /// id: of a caller's stream.
+  std::shared_ptr<Mark> mark(Stream stream, bool timed = false, gpu::StreamId id = 0);
   /// Device memory from memory_source(): at least @p bytes, at a multiple of 256.  When the device is full, the idle
   /// memory of our pool is returned first.  @p stream: the first to use the memory.  Throws Error{unavailable} with the
   /// device, the bytes asked for, the bytes free and the bytes that we hold.
@@ -112,6 +120,9 @@ class Gpu final : public gpu::LocalGpu {
   std::size_t given() const;
   /// See Driver.
   bool capturing(Stream stream) const;
+  /// 0 where the driver does not say it, for a stream of each thread's own, and for all of a context.  Not while the
+  /// stream is being captured.
+  gpu::StreamId id_of(Stream stream) const;
   /// Our kernels can be used (they were built, and for this GPU); else why not.
   const std::string& no_kernels() const { return no_kernels_; }
 
@@ -120,6 +131,7 @@ class Gpu final : public gpu::LocalGpu {
   Gpu(const Driver& driver, int ordinal);
   void load_kernels();
   void record_all(Event event);
+  Event take_event(bool timed);
   void give_back(Event event, bool timed);
   bool take_back(Pointer address);
   void take_late();

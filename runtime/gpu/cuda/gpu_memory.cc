@@ -91,6 +91,10 @@ void Gpu::let_go() {
 }
 
 void Gpu::tidy() noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    if (leaving_.empty()) return;
+  }
   try {
     const CurrentContext current(driver_, context_);
     let_go();

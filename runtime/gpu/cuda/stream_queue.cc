@@ -1,27 +1,50 @@
 #include "gpu/cuda/stream_queue.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "recorder/ticks.h"
 
 namespace hvd::cuda {
 
-void StreamEnd::hold(gpu::StreamHandle stream) const {
+namespace {
+
+constexpr std::int64_t look_every_ns = 20'000;
+
+}  // namespace
+
+/// The default stream cannot be captured.  Another one is asked about that before anything else: what it gets then may
+/// run when the graph does.
+void StreamEnd::hold(gpu::StreamHandle stream, gpu::StreamId id) const {
   if (const int code = status.load(std::memory_order_acquire)) throw Error(static_cast<Code>(code), "", error);
   if (stream == whole_context) return;
-  if (mark->gpu().capturing(stream))
+  if (is_default(stream)) id = default_stream;
+  if (id != 0 && std::any_of(held_.begin(), held_.end(), [id](const auto& h) { return h.load() == id; })) return;
+  const StreamContextScope current(mark->gpu().driver(), mark->gpu().context());
+  if (mark->gpu().driver().capturing(stream))
     throw Error(Code::usage, "CUDA graph", "the stream that is to wait for the result is being captured",
                 "wait for operations of hvd before the capture, or behind it: the result stays");
   mark->hold(stream);
+  if (id == 0) return;
+  for (auto& h : held_) {
+    gpu::StreamId none = 0;
+    if (h.compare_exchange_strong(none, id)) return;
+  }
 }
 
-bool StreamEnd::arrived() const { return status.load(std::memory_order_acquire) != 0 || mark->reached(); }
+bool StreamEnd::reached() const {
+  if (!reached_.load(std::memory_order_acquire) && mark->reached()) reached_.store(true, std::memory_order_release);
+  return reached_.load(std::memory_order_acquire);
+}
+
+bool StreamEnd::arrived() const { return status.load(std::memory_order_acquire) != 0 || reached(); }
 
 namespace {
 
 /// False also where the device has failed: then fail() says so.
 bool reached(const StreamEnd& end) {
   try {
-    return end.mark->reached();
+    return end.reached();
   } catch (const Error&) { return false; }
 }
 
@@ -35,9 +58,11 @@ std::shared_ptr<StreamEnd> StreamQueue::add(std::shared_ptr<Mark> mark, std::uni
   return end;
 }
 
+/// Where the last mark of a stream is reached, so are those before it.
 bool StreamQueue::reap() {
   bool any = false;
-  while (!all_.empty() && reached(*all_.front().end)) {
+  const bool all = !all_.empty() && reached(*all_.back().end);
+  while (!all_.empty() && (all || reached(*all_.front().end))) {
     const One one = std::move(all_.front());
     all_.pop_front();
     any = true;
@@ -50,6 +75,16 @@ bool StreamQueue::reap() {
     }
   }
   return any;
+}
+
+bool StreamQueue::busy() {
+  if (all_.empty()) return false;
+  const std::int64_t now = trace::monotonic_ns();
+  if (now - looked_ns_ >= look_every_ns) {
+    looked_ns_ = now;
+    reap();
+  }
+  return !all_.empty();
 }
 
 void StreamQueue::fail(int code, const std::string& text) {

@@ -10,6 +10,7 @@
 
 namespace hvd::nccl {
 
+using cuda::Mark;
 using cuda::mark_of;
 using cuda::Pointer;
 
@@ -45,6 +46,20 @@ void FusionBuffer::ask(std::size_t bytes, cuda::Stream stream, bool kernels) {
   }
 }
 
+bool StreamWaits::add(const Mark& mark) {
+  constexpr std::size_t most = 16;
+  if (mark.stream() == 0) return false;
+  const auto known = std::find_if(all_.begin(), all_.end(), [&](const Last& l) { return l.stream == mark.stream(); });
+  if (known != all_.end() && known->number >= mark.number()) return true;
+  if (known != all_.end())
+    known->number = mark.number();
+  else if (all_.size() < most)
+    all_.push_back({mark.stream(), mark.number()});
+  else
+    all_[mark.number() % most] = {mark.stream(), mark.number()};
+  return false;
+}
+
 GpuBatch::~GpuBatch() {
   if (!queued_) return;  // see take_rest()
   for (Pointer p : scratch_) context_.gpu.free(p, marks_.back());
@@ -76,19 +91,21 @@ void GpuBatch::begin() {
 /// each stream, where there may be hundreds of tensors.  So does that of a whole context: it holds all that was there.
 void GpuBatch::wait() {
   const auto& driver = context_.gpu.driver();
-  std::vector<const DeviceTensor*> last;  // of each stream
+  std::vector<const Mark*> last;  // of each stream
   for (const DeviceTensor& t : tensors_) {
     if (!t.ready) continue;
-    const auto same = std::find_if(last.begin(), last.end(), [&t](const DeviceTensor* l) {
-      return l->ready == t.ready || (l->stream == t.stream && t.stream != cuda::per_thread);
+    const Mark& mark = mark_of(t);
+    const auto same = std::find_if(last.begin(), last.end(), [&mark](const Mark* l) {
+      return l == &mark || (mark.stream() != 0 && l->stream() == mark.stream());
     });
     if (same == last.end())
-      last.push_back(&t);
-    else if (mark_of(**same).number() < mark_of(t).number())
-      *same = &t;
+      last.push_back(&mark);
+    else if ((*same)->number() < mark.number())
+      *same = &mark;
   }
-  for (const DeviceTensor* t : last)
-    driver.check(driver.stream_wait_event(context_.stream, mark_of(*t).event(), 0), "cuStreamWaitEvent");
+  for (const Mark* mark : last)
+    if (!context_.waits.add(*mark))
+      driver.check(driver.stream_wait_event(context_.stream, mark->event(), 0), "cuStreamWaitEvent");
 }
 
 void GpuBatch::end() {

@@ -57,11 +57,26 @@ class FusionBuffer {
   bool on_host_ = false;
 };
 
+/// Callers' marks that a stream of ours waits for already, as it will do for what comes later on it.
+class StreamWaits {
+ public:
+  /// Whether it waits for @p mark, or for a later one of the same stream.  From now on it does.
+  bool add(const cuda::Mark& mark);
+
+ private:
+  struct Last {
+    gpu::StreamId stream;
+    std::uint64_t number;  ///< of the mark
+  };
+  std::vector<Last> all_;
+};
+
 /// Where a batch runs.
 struct StreamContext {
   cuda::Gpu& gpu;
   cuda::Stream stream;
   FusionBuffer& buffer;  ///< of the stream
+  StreamWaits& waits;    ///< of the stream
   Capabilities capabilities;
   bool timed;  ///< marks between the parts, for the timeline
 };

@@ -18,15 +18,14 @@ NcclLaunch::NcclLaunch(const Where& where, int size, std::vector<DeviceTensor> t
 }
 
 bool NcclLaunch::step() {
-  if (done()) return false;
+  if (done() || (state_ == State::calling && !communicator().ready())) return false;
   const cuda::CurrentContext current(where_.gpu.driver(), where_.gpu.context());
-  if (state_ == State::joining) {
-    if (!where_.communicators.made() || !slot().whole->ready()) return false;
-    enqueue();
-  } else {
-    if (!communicator().ready()) return false;
+  if (state_ == State::calling) {
     advance();
+    return true;
   }
+  if (!where_.communicators.made() || !slot().whole->ready()) return false;
+  enqueue();
   return true;
 }
 

@@ -11,6 +11,7 @@ using cuda::CurrentContext;
 
 namespace {
 
+constexpr std::size_t many_marks = 8;     ///< of batches on the device: from here on it is asked which are over
 constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is lost; a healthy GPU needs less
 
 }  // namespace
@@ -34,6 +35,12 @@ NcclDevice::~NcclDevice() {
 
 bool NcclDevice::running() const {
   return std::any_of(slots_.begin(), slots_.end(), [](const StreamSlot& l) { return !l.running.empty(); });
+}
+
+bool NcclDevice::busy() {
+  bool any = false;
+  for (StreamSlot& l : slots_) any |= l.running.busy();
+  return any;
 }
 
 bool NcclDevice::quiet() {
@@ -92,15 +99,17 @@ void NcclDevice::take_lengths() {
 
 void NcclDevice::launch() {
   StreamSlot& l = slot();
-  l.running.reap();
+  const CurrentContext current(gpu_->driver(), gpu_->context());
+  if (row_ != 0 || l.running.size() >= many_marks) l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
-  const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, decision_.capabilities, row_ != 0},
+  const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, decision_.capabilities, row_ != 0},
                                 *communicators_,
                                 turn_ % slots_.size(),
                                 nodes_,
                                 decision_.sums_by_nodes,
                                 decision_.gathers_by_nodes};
   launch_ = std::make_unique<NcclLaunch>(where, context_.world.size, std::move(tensors_));
+  launch_->step();
 }
 
 /// The marks of the queued launch, for the timeline; nullptr where there is none.
@@ -149,7 +158,6 @@ bool NcclDevice::watch() {
   }
   if (!communicators_) return any;
   try {
-    const CurrentContext current(gpu_->driver(), gpu_->context());
     communicators_->watch();
   } catch (const Error& e) {
     end_now(static_cast<int>(e.code), e.what());

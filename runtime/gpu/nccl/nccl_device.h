@@ -55,6 +55,7 @@ class NcclDevice final : public gpu::SetDevice {
   }
 
   bool running() const override;
+  bool busy() override;
   bool watch() override;
   void fail(int code, const std::string& text) override;
 
@@ -82,6 +83,7 @@ class NcclDevice final : public gpu::SetDevice {
     StreamSlot(std::atomic<bool>& queued, trace::Tracer& tracer) : running(queued, tracer) {}
     cuda::Stream stream = nullptr;
     std::unique_ptr<FusionBuffer> buffer;
+    StreamWaits waits;
     cuda::StreamQueue running;
   };
   /// Of the stage.

@@ -25,6 +25,7 @@ class NcclPlatform final : public Platform {
   }
   bool use_torch_memory(std::string& why) override { return cuda::use_torch_memory(why); }
   void allow_torch_memory(bool allowed) override { cuda::allow_torch_memory(allowed); }
+  void keep_thread() override { cuda::keep_context(); }
 };
 
 }  // namespace

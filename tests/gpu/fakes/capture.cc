@@ -116,11 +116,13 @@ using namespace fake;
 #define FAKE extern "C" __attribute__((visibility("default")))
 
 FAKE int cuThreadExchangeStreamCaptureMode(int* wanted) {
+  count("cuThreadExchangeStreamCaptureMode");
   if (*wanted < global || *wanted > relaxed) return invalid_value;
   std::swap(*wanted, fake::mode);
   return 0;
 }
 FAKE int cuStreamIsCapturing(void* stream, int* status) {
+  count("cuStreamIsCapturing");
   std::lock_guard lock(fake::mutex);
   if (blocked(stream)) return implicit;
   const auto c = find(stream);

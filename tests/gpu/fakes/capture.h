@@ -13,6 +13,8 @@ struct Capture;
 inline constexpr int unsupported = 900, invalidated = 901, merge = 902, unmatched = 903, unjoined = 904,
                      isolation = 905, implicit = 906, captured_event = 907, wrong_thread = 908;
 
+/// A call of the driver, by whatever thread of the process.
+void count(const char* function);
 /// For a potentially unsafe call: 0, or the code with which it is refused; the captures that forbid it are void then.
 int unsafe();
 /// For what is put on @p stream.  *captured: it becomes part of a graph, and must not run.

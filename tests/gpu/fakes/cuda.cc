@@ -36,7 +36,13 @@ void Point::reach() {
   changed.notify_all();
 }
 
-Stream::Stream(unsigned seed) : random_(seed), thread_([this] { run(); }) {}
+Stream::Stream(unsigned seed)
+    : id_([] {
+        static std::atomic<unsigned long long> made{0};
+        return ++made;
+      }()),
+      random_(seed),
+      thread_([this] { run(); }) {}
 
 Stream::~Stream() {
   {
@@ -86,13 +92,29 @@ void Stream::run() {
 
 namespace {
 
+std::mutex counted;
+std::map<std::string, int>& counts() {
+  static auto* all = new std::map<std::string, int>;
+  return *all;
+}
+
+}  // namespace
+
+void count(const char* function) {
+  std::lock_guard lock(counted);
+  ++counts()[function];
+}
+
+namespace {
+
 int number(const char* name, int fallback) {
   const char* text = std::getenv(name);
   return text && *text ? std::atoi(text) : fallback;
 }
 
-/// What FAKE_CUDA_FAIL says of this call; 0: succeed.
+/// Of each call: counts it.  What FAKE_CUDA_FAIL says of it; 0: succeed.
 int failure(const char* function) {
+  count(function);
   static std::mutex mutex;
   static std::map<std::string, int> calls;
   const char* text = std::getenv("FAKE_CUDA_FAIL");
@@ -105,6 +127,8 @@ int failure(const char* function) {
 }
 
 struct Event {
+  explicit Event(void* made_in) : context(made_in) {}
+  void* const context;
   std::mutex mutex;
   std::shared_ptr<Point> point;  ///< nullptr: never recorded, or while its stream was captured
   std::shared_ptr<Capture> capture;
@@ -154,7 +178,18 @@ std::size_t used() {
   return bytes;
 }
 
+/// Handles that were given back, and mean other streams now.
+std::map<void*, Stream*>& replaced() {
+  static auto* all = new std::map<void*, Stream*>;
+  return *all;
+}
+std::mutex replaced_mutex;
+
 Stream& stream_of(void* stream) {
+  {
+    std::lock_guard lock(replaced_mutex);
+    if (const auto found = replaced().find(stream); found != replaced().end()) return *found->second;
+  }
   if (stream) return *static_cast<Stream*>(stream);
   static auto* fallback = new Stream(0);
   return *fallback;
@@ -166,7 +201,7 @@ void count_allocation() { ++allocations[static_cast<char*>(current.top()) - prim
 
 std::atomic<int> copies_to_host{0};
 
-constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201;
+constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201, invalid_handle = 400;
 
 /// Calls that need a current context say so: the runtime's threads must never forget it.
 int needs_context() { return current.top() ? 0 : invalid_context; }
@@ -231,12 +266,19 @@ FAKE int cuCtxGetDevice(int* device) {
   *device = static_cast<int>(static_cast<char*>(current.top()) - fake::primary_contexts);
   return 0;
 }
+FAKE int cuCtxGetCurrent(void** context) {
+  count("cuCtxGetCurrent");
+  *context = current.top();
+  return 0;
+}
 FAKE int cuCtxPushCurrent_v2(void* context) {
+  count("cuCtxPushCurrent_v2");
   if (current.count == std::size(current.all)) return invalid_value;
   current.all[current.count++] = context;
   return 0;
 }
 FAKE int cuCtxPopCurrent_v2(void** context) {
+  count("cuCtxPopCurrent_v2");
   if (current.count == 0) return invalid_context;
   *context = current.all[--current.count];
   return 0;
@@ -257,6 +299,13 @@ FAKE int cuStreamGetCtx(void* stream, void** context) {
   *context = found->second;
   return 0;
 }
+/// The default streams have numbers too; those of threads are not made here.
+FAKE int cuStreamGetId(void* stream, unsigned long long* id) {
+  IN_CONTEXT("cuStreamGetId");
+  if (const auto capture = capture_of(stream)) return conflict(*capture, unsupported);
+  *id = stream ? stream_of(stream).id() : 0;
+  return 0;
+}
 FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   IN_CONTEXT("cuStreamWaitEvent");
   auto* e = static_cast<fake::Event*>(event);
@@ -273,7 +322,7 @@ FAKE int cuStreamSynchronize(void* stream) {
 }
 FAKE int cuEventCreate(void** event, unsigned) {
   IN_CONTEXT("cuEventCreate");
-  *event = new fake::Event;
+  *event = new fake::Event(current.top());
   return 0;
 }
 FAKE int cuEventDestroy_v2(void* event) {
@@ -283,6 +332,7 @@ FAKE int cuEventDestroy_v2(void* event) {
 FAKE int cuEventRecord(void* event, void* stream) {
   IN_CONTEXT("cuEventRecord");
   auto* e = static_cast<fake::Event*>(event);
+  if (!stream && e->context != current.top()) return invalid_handle;
   bool captured = false;
   if (const int code = fake::put(stream, &captured)) return code;
   auto point = captured ? nullptr : stream_of(stream).point();
@@ -499,6 +549,21 @@ FAKE int cuGetErrorString(int code, const char** text) {
   return 0;
 }
 
+/// For tests: how often the process has called a function; nullptr: all that take their share of an operation's time.
+FAKE int fake_cuda_calls(const char* function) {
+  std::lock_guard lock(counted);
+  if (function) return counts()[function];
+  int all = 0;
+  for (const auto& [name, calls] : counts()) all += calls;
+  return all;
+}
+/// For tests: the stream is destroyed, and another one is made that has the same handle.  What was put on it still
+/// runs.
+FAKE void fake_cuda_replace_stream(void* stream) {
+  auto* fresh = new fake::Stream(99);
+  std::lock_guard lock(replaced_mutex);
+  replaced()[stream] = fresh;
+}
 FAKE int fake_cuda_copies_to_host() { return copies_to_host; }
 FAKE int fake_cuda_allocations(int device) { return allocations[device]; }
 FAKE void fake_cuda_enqueue(void* stream, void (*work)(void*), void* context) {

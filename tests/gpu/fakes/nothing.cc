@@ -138,12 +138,16 @@ FAKE int cuDeviceGetAttribute(int* value, int attribute, int) {
 FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   return driver(context, static_cast<void*>(&contexts[device]));
 }
+FAKE int cuCtxGetCurrent(void** context) { return driver(context, current); }
 FAKE int cuCtxPushCurrent_v2(void* context) { return driver(&current, context); }
 FAKE int cuCtxPopCurrent_v2(void** context) { return driver(context, current); }
 FAKE int cuThreadExchangeStreamCaptureMode(int*) { return driver(); }
 FAKE int cuStreamIsCapturing(void*, int* status) { return driver(status, 0); }
 FAKE int cuStreamCreateWithPriority(void** stream, unsigned, int) {
   return driver(stream, static_cast<void*>(new Moment{0}));
+}
+FAKE int cuStreamGetId(void* stream, unsigned long long* id) {
+  return driver(id, static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(stream)));
 }
 FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   if (takes_time) moment_of(stream) = std::max(moment_of(stream).load(), moment_of(event).load());

@@ -41,9 +41,12 @@ class Stream {
   void put(std::function<void()> work);
   std::shared_ptr<Point> point();
   bool idle();
+  /// No other stream of the process has, or had, the same.
+  unsigned long long id() const { return id_; }
 
  private:
   void run();
+  const unsigned long long id_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;

@@ -28,7 +28,7 @@ struct FakeDeviceScript {
 
 struct FakeCompletion final : gpu::DeviceCompletion {
   explicit FakeCompletion(FakeDeviceScript& script) : script_(script) {}
-  void hold(gpu::StreamHandle) const override {
+  void hold(gpu::StreamHandle, gpu::StreamId) const override {
     if (status.load()) throw Error(static_cast<Code>(status.load()), "", text);
   }
   bool arrived() const override { return status.load() != 0 || script_.finished.load(); }

@@ -5,6 +5,8 @@
 
 #include "gpu_operations.h"
 
+extern "C" void fake_cuda_replace_stream(void* stream);
+
 using namespace hvd;
 using namespace hvd::testing;
 
@@ -84,6 +86,36 @@ TEST_CASE("tensors of a batch that were submitted one by one on one stream are w
         gpu.release(*ops[i]);
         EXPECT(read(requests[i].out, 100) == sum_of_floats(100, 2, round));
       }
+    }
+  });
+}
+
+TEST_CASE("a stream's handle comes back as another stream's between two submissions: both are waited for") {
+  run_world(2, 2, [](Rank& rank) {
+    GpuRank gpu(rank);
+    for (int round = 0; round < 3; ++round) {
+      const auto v = floats(100, rank.rank(), round);
+      std::vector<core::Operation*> ops(2);
+      std::vector<hvd_request> requests;
+      auto sync = [&] {
+        float one = 1;
+        EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "sync", {1}, &one, &one)) == HVD_OK);
+      };
+      if (rank.rank() == 1) sync();
+      for (const int i : {0, 1}) {
+        void* t = gpu.tensor(v.data(), 400, i == 0 ? 20000 : 0);
+        requests.push_back(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, i == 0 ? "a" : "b", {100}, t, t)));
+        if (rank.rank() == 1) continue;
+        ops[static_cast<std::size_t>(i)] = &rank.submit(requests.back());
+        if (i == 0) fake_cuda_replace_stream(gpu.stream());
+      }
+      if (rank.rank() == 0)
+        sync();
+      else
+        ops = rank.submit_many(requests);
+      for (core::Operation* op : ops) gpu.arrive(*op);
+      for (const hvd_request& q : requests) EXPECT(read(q.out, 100) == sum_of_floats(100, 2, round));
+      for (core::Operation* op : ops) gpu.release(*op);
     }
   });
 }
