@@ -30,7 +30,7 @@ from hvd._native import (
     Sum,
 )
 from hvd._requests import HOST, U8, Operation, Request, View
-from hvd._submission import Adapter, Handle, Submissions, T
+from hvd._submission import Adapter, Handle, Submissions, T, hand_over
 from hvd.process_sets import ProcessSet, global_process_set, number_of, root_of
 
 __all__ = [
@@ -318,9 +318,11 @@ class Collectives(Submissions[T]):
         group = number_of(process_set)
         if group is None:
             raise ValueError(f"join: this process set does not exist (anymore): {process_set}")
+        hand_over()
         return _requests.join(group)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Returns when all ranks of the set have called it."""
+        hand_over()
         operation = Operation(BARRIER, number_of(process_set))
         _native.finish(_native.submit(Request(operation, None, (0, U8, (0,), HOST))))

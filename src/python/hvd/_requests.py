@@ -6,6 +6,7 @@ include/hvd/hvd.h, by way of the C module.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Union
 
 from hvd import _native
@@ -25,6 +26,12 @@ def gpu_of(view: View) -> int:
     """The GPU that the memory is on, -1 for the host."""
     device = view[3]
     return device[0] if isinstance(device, tuple) else device
+
+
+def devices_of(views: Iterable[View]) -> tuple[Device, ...]:
+    """The GPUs and streams that they come from, each once; empty for what is on the host."""
+    devices = [view[3] for view in views if view[3] != HOST]
+    return tuple(set(devices)) if len(devices) > 1 else tuple(devices)
 
 
 def item_bytes_of(view: View) -> int:

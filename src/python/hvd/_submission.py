@@ -9,16 +9,25 @@ ended, so ``_pending`` owns them from submission to synchronize().
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Callable, Generic, Protocol, TypeVar
 
 from hvd import _native, _world
 from hvd._arguments import split_rows
-from hvd._requests import Operation, Request, View, gpu_of, item_bytes_of
+from hvd._requests import Device, Operation, Request, View, devices_of, gpu_of, item_bytes_of
 from hvd.process_sets import ProcessSet, number_of
 
 T = TypeVar("T")
 Handle = int
+
+# Called before a caller waits for other ranks: hands over what was only collected so far.
+before_waiting: list[Callable[[], None]] = []
+
+
+def hand_over() -> None:
+    """Nothing that other ranks wait for is held back here from now on."""
+    for flush in before_waiting:
+        flush()
 
 
 class Adapter(Protocol[T]):
@@ -48,19 +57,23 @@ class Adapter(Protocol[T]):
         """A one-dimensional tensor on the host: like's dtype if like is a tensor of integers, else int32."""
 
 
-def _nothing() -> None:
+def _nothing(devices: Iterable[Device]) -> None:
     pass
 
 
 class _Pending:
-    """One call under way: its handles, what the runtime reads and writes meanwhile, and how its result is made."""
+    """One call under way: its handles, what the runtime reads and writes meanwhile, and how its result is made.
 
-    __slots__ = ("handles", "owner", "result")
+    devices: the GPUs and streams that its tensors are from, each once.
+    """
 
-    def __init__(self, handles: list[int], owner: Any, result: Callable[[], Any]) -> None:
+    __slots__ = ("devices", "handles", "owner", "result")
+
+    def __init__(self, handles: list[int], owner: Any, result: Callable[[], Any], devices: Iterable[Device]) -> None:
         self.handles = handles
         self.owner = owner
         self.result = result
+        self.devices = devices
 
 
 class Submissions(Generic[T]):
@@ -71,9 +84,9 @@ class Submissions(Generic[T]):
         self._adapter = adapter
         self._view = adapter.view
         # For tensors on GPUs: what was waited for is done for whatever the framework computes from now on.
-        self._settle: Callable[[], None] = getattr(adapter, "settle", _nothing)
-        self._may_wait: Callable[[], None] = getattr(adapter, "may_wait", _nothing)
-        # Either (owner, output), whose handle is the key, or a _Pending.
+        self._settle: Callable[[Iterable[Device]], None] = getattr(adapter, "settle", _nothing)
+        self._may_wait: Callable[[Iterable[Device]], None] = getattr(adapter, "may_wait", _nothing)
+        # Either (owner, output, GPUs), whose handle is the key, or a _Pending.
         self._pending: dict[Handle, Any] = {} if handles_of is None else handles_of._pending
         if handles_of is None:
             _world.tables_of_handles.append(self._pending)
@@ -97,11 +110,16 @@ class Submissions(Generic[T]):
         entry = self._pending.get(handle)
         if entry is None:
             return handle() if callable(handle) else None
-        self._may_wait()
+        hand_over()
+        one = entry.__class__ is tuple
+        devices = entry[2] if one else entry.devices
+        if devices:
+            self._may_wait(devices)
         try:
-            if entry.__class__ is tuple:
+            if one:
                 _native.finish(handle)
-                self._settle()
+                if devices:
+                    self._settle(devices)
                 result = entry[1]
             else:
                 result = entry.result()
@@ -136,7 +154,7 @@ class Submissions(Generic[T]):
             out = self._adapter.like(tensor)
             address = self._view(out)[0]  # type: ignore[index]
         handle = _native.submit((operation, name, view, address, None))
-        self._pending[handle] = (tensor, out)
+        self._pending[handle] = (tensor, out, devices_of((view,)))
         return handle
 
     def _submit_many(
@@ -149,7 +167,7 @@ class Submissions(Generic[T]):
         many: bool = True,
     ) -> Handle:
         """_submit of several: one handle.  together: they become ready, and run, together; many: the result is a list."""
-        works, outs, requests = [], [], []
+        works, outs, requests, views = [], [], [], []
         for tensor, name in zip(tensors, names):
             work, view = self.dense(tensor)
             address = view[0]
@@ -158,20 +176,23 @@ class Submissions(Generic[T]):
                 work, address = out, self._view(out)[0]  # type: ignore[index]
             works.append(work)
             outs.append(out)
+            views.append(view)
             requests.append(Request(operation, name, view, address))
         if not requests:
             raise ValueError("a grouped operation needs at least one tensor")
         handles = _native.submit_many(requests, together)
 
+        devices = devices_of(views)
+
         def result() -> Any:
             _native.finish_many(handles)
-            self._settle()
+            self._settle(devices)
             for work, out in zip(works, outs):
                 if work is not out:
                     self._adapter.assign(out, work)
             return outs if many else outs[0]
 
-        self._pending[handles[0]] = _Pending(handles, (tensors, works), result)
+        self._pending[handles[0]] = _Pending(handles, (tensors, works), result, devices)
         return handles[0]
 
     def _gather(self, operation: Operation, tensors: Sequence[T], names: Sequence[str | None], many: bool) -> Handle:
@@ -186,7 +207,7 @@ class Submissions(Generic[T]):
             outs = self._take_all(handles, [view for _, view in dense], tensors)
             return outs if many else outs[0]
 
-        self._pending[handles[0]] = _Pending(handles, dense, result)
+        self._pending[handles[0]] = _Pending(handles, dense, result, devices_of([view for _, view in dense]))
         return handles[0]
 
     def _alltoall(self, tensor: T, splits: Any, name: str | None, process_set: ProcessSet) -> Handle:
@@ -201,11 +222,11 @@ class Submissions(Generic[T]):
             except Exception:
                 _native.release(handle)
                 raise
-            self._settle()
+            self._settle(devices_of((view,)))
             out = self._adapter.adopt(*_native.take(handle, item_bytes_of(view), gpu_of(view)), tensor)
             return out, self._adapter.integers(received, splits)
 
-        self._pending[handle] = _Pending([handle], work, result)
+        self._pending[handle] = _Pending([handle], work, result, devices_of((view,)))
         return handle
 
     def _take_all(self, handles: list[int], views: list[View], tensors: Sequence[T]) -> list[T]:
@@ -218,7 +239,7 @@ class Submissions(Generic[T]):
                 error = error or failure
                 _native.release(handle)
                 continue
-            self._settle()
+            self._settle(devices_of((view,)))
             outs.append(self._adapter.adopt(*_native.take(handle, item_bytes_of(view), gpu_of(view)), tensor))
         if error:
             raise error

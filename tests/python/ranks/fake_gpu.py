@@ -24,6 +24,8 @@ seen = {"tensors": 0}
 
 
 class FakeAdapter(real):
+    stream_of = staticmethod(lambda gpu: 0)
+
     def view(self, tensor: Any) -> Any:
         view = super().view(tensor)
         if view is None:
@@ -31,7 +33,7 @@ class FakeAdapter(real):
         seen["tensors"] += 1
         return *view[:3], (hvd.local_rank(), 0)
 
-    def settle(self) -> None:
+    def settle(self, devices: Any) -> None:
         driver.cuStreamSynchronize(None)  # a real GPU's next kernel would be queued behind the result
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: Any) -> Any:
@@ -50,6 +52,7 @@ for one in (ops.collectives, ops.moving):
     one._adapter = adapter
     one._view = adapter.view
     one._settle = adapter.settle
+    one._may_wait = adapter.may_wait
 
 # The compiled forms know tensors in host memory when they see one.
 for place in (hvd, ops):

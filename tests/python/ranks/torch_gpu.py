@@ -42,7 +42,9 @@ def check_a_result_survives_a_capture() -> None:
     total = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="captured")
     rows = hvd.allgather_async(torch.ones(1), name="captured rows")
     is_capturing = torch.cuda.is_current_stream_capturing
-    ops._reducing._streams.add((0, 7))
+    adapter = type(ops.collectives._adapter)
+    stream_of = adapter.stream_of
+    adapter.stream_of = staticmethod(lambda gpu: 7)
     torch.cuda.is_current_stream_capturing = lambda: True
     try:
         for handle in (total, rows):
@@ -54,6 +56,6 @@ def check_a_result_survives_a_capture() -> None:
                 raise AssertionError("a capturing stream was made to wait")
     finally:
         torch.cuda.is_current_stream_capturing = is_capturing
-        ops._reducing._streams.clear()
+        adapter.stream_of = staticmethod(stream_of)
     assert hvd.synchronize(total).tolist() == [hvd.size()] * 3
     assert hvd.synchronize(rows).tolist() == [1] * hvd.size()

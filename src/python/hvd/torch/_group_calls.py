@@ -10,7 +10,7 @@ from typing import Any, Callable, Union
 import torch
 
 from hvd import _native
-from hvd._requests import HOST, Operation, Request, View, gpu_of, item_bytes_of
+from hvd._requests import HOST, Operation, Request, View, devices_of, gpu_of, item_bytes_of
 from hvd.torch._call_names import CallName
 from hvd.torch._group_sets import GroupSets
 from hvd.torch._group_work import GroupState, GroupWork, names_of_new, under_way
@@ -123,7 +123,7 @@ class GroupCalls:
 
     def _take(self, handle: int, view: View, like: torch.Tensor) -> torch.Tensor:
         """The result of an operation that has ended: [elements], of like's dtype."""
-        collectives._settle()
+        collectives._settle(devices_of((view,)))
         capsule, shape = _native.take(handle, item_bytes_of(view), gpu_of(view))
         rows = (prod(shape) // 2, 2) if like.is_complex() else (prod(shape),)
         return moving._adapter.adopt(capsule, rows, like)
@@ -153,7 +153,7 @@ class GroupCalls:
         def complete() -> None:
             for handle in handles:
                 _native.release(handle)
-            collectives._settle()
+            collectives._settle(devices_of([view for _, view in dense]))
             with torch.no_grad():
                 for tensor, work in copied:
                     tensor.copy_(work)

@@ -19,6 +19,7 @@ class ParameterEntry:
         "_reducer",
         "added",
         "base_name",
+        "bytes",
         "context",
         "gradient",
         "group",
@@ -42,6 +43,7 @@ class ParameterEntry:
         self.process_set: int | None = reducer.settings.process_set.process_set_id
         self.name = ""  # of its operations, when the ranks have agreed on it
         self.number = 0  # which is part of it
+        self.bytes = 0  # of the parameter, once it has a name
         self._reducer = ref(reducer)
         self.passes_left: int = reducer.settings.passes
         self.handle = 0  # of a dense gradient under way
@@ -55,6 +57,12 @@ class ParameterEntry:
         self.group: ParameterGroup | None = None
         self.hooks: list[Any] = []  # none: it needed no gradient yet, or another reducer has it
         self.registered: RegisteredGradient | None = None
+
+    def measure(self) -> None:
+        """Fills bytes."""
+        parameter = self.parameter
+        is_made = not isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin)
+        self.bytes = parameter.numel() * parameter.element_size() if is_made else 0
 
     @property
     def reducer(self) -> Any:

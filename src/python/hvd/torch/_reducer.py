@@ -1,7 +1,7 @@
 """Averages gradients while backward() still runs.
 
-A hook on each parameter counts backward passes; at the last one the gradient goes to the runtime, which fuses what it
-gets.  synchronize() submits what no hook did, and the ranks tell each other which parameters have a gradient anywhere: a
+A hook on each parameter counts backward passes; at the last one the gradient goes to the runtime, with others that are
+complete by then (_outbox.py).  synchronize() submits what no hook did, and the ranks tell each other which parameters have a gradient anywhere: a
 rank that lacks one counts as zero, so that the others do not wait for ever, and what nobody has a gradient for stays as it
 is, so that the step does not move it.
 
@@ -20,10 +20,11 @@ import torch
 
 from hvd import _native, _world
 from hvd._native import ALLREDUCE, Average, Sum
-from hvd._requests import Operation
+from hvd._requests import HOST, Operation
 from hvd.process_sets import ProcessSet
 from hvd.torch import _share_gradients
 from hvd.torch._gradient_presence import DENSE, MORE, SPARSE, GradientPresence, end_mixtures, has_dense, has_more, has_sparse
+from hvd.torch._outbox import Outbox
 from hvd.torch._parameter_entries import ParameterEntry, ParameterGroup, first_free, give_names, own, owner_of
 from hvd.torch._registered_gradients import registered_gradient_for
 from hvd.torch.compression import Compression
@@ -67,6 +68,8 @@ class Reducer:
         self._groups: list[ParameterGroup] = []
         self._handed_over = False
         self._last_operation: Operation | None = None
+        self._outbox = Outbox(_pending, self._end)
+        self._devices: set[Any] = set()  # GPUs and streams that gradients of this step are from
         self._presence = GradientPresence()
         self._presence_numbers: list[int] | None = None  # the sums it gave, while the gradients are under way
         self._shares: _share_gradients.ShareGradients | None = None  # of the batch of a GlobalBatchLoader
@@ -170,6 +173,7 @@ class Reducer:
         group = entry.group
         if group is None:
             self._submit(entry)
+            self._outbox.look()
         else:
             group.ready += 1
             if group.ready == len(group.entries):
@@ -208,21 +212,22 @@ class Reducer:
         if self.compression is not Compression.none:
             gradient, entry.context = self.compression.compress(gradient)
         entry.work, view = collectives.dense(gradient)
+        if view[3] != HOST:
+            self._devices.add(view[3])
         return self._operation(), entry.name, view, view[0], None  # a Request
 
     def _travels_sparse(self, entry: ParameterEntry) -> bool:
         return not (self.settings.sparse_as_dense or entry.group)
 
     def _submit(self, entry: ParameterEntry) -> None:
+        """Puts a gradient under way, at the latest with the next flush of the outbox."""
         gradient = entry.parameter.grad
         if gradient is not None and gradient.is_sparse and self._travels_sparse(entry):
             entry.gradient = gradient
             # Indices and values go by allgather.
             entry.sparse = sparse_allreduce_async(gradient, entry.name, self.settings.op, self.settings.process_set)
             return
-        handle = _native.submit(self._request(entry))
-        entry.handle = handle
-        _pending[handle] = entry.work
+        self._outbox.add(entry, self._request(entry))
 
     def _submit_group(self, entries: list[ParameterEntry]) -> None:
         requests = [self._request(entry) for entry in entries]
@@ -236,7 +241,8 @@ class Reducer:
         """Waits until every parameter's gradient is reduced over all ranks; collective.  What nobody has stays None."""
         if not self.entries:
             return
-        collectives._may_wait()
+        self._outbox.flush()
+        collectives._may_wait(self._devices)
         if _share_gradients.active is not None:
             return self._add_up_shares(_share_gradients.active)
         entries = self._not_others()
@@ -317,6 +323,9 @@ class Reducer:
             mine = torch.tensor([first_free(new)])
             numbers = moving.allgather(mine, f"{new[0].base_name}.number", self.settings.process_set)
             give_names(new, int(numbers.max()))
+            for entry in new:
+                entry.measure()
+            self._outbox.plan(self._ordered)
 
     def _drop_untouched(self) -> None:
         """What broadcast_optimizer_state has made is no gradient."""
@@ -334,6 +343,7 @@ class Reducer:
         for group in self._groups:
             if all(entry.gradient is None and entry.parameter.grad is not None for entry in group.entries):
                 self._submit_group(group.entries)
+        self._outbox.flush()
 
     def _exchange_presence(self, entries: list[ParameterEntry]) -> list[int]:
         mine = set(entries) if entries is not self._ordered else None
@@ -369,11 +379,12 @@ class Reducer:
             members = [entry for entry in group.entries if by_entry[entry] and entry.gradient is None]
             if members:
                 self._submit_group(members)
+        self._outbox.flush()
 
     def _complete(self, entries: list[ParameterEntry]) -> None:
         """Waits for what is under way, and puts it where it belongs."""
         _native.finish_many([entry.handle for entry in entries if entry.handle])
-        collectives._settle()
+        collectives._settle(self._devices)
         for entry in entries:
             self._store(entry)
 
@@ -400,6 +411,7 @@ class Reducer:
             self._end(entry)
             entry.parameter.grad = _zeros(entry.parameter, has_sparse(presence[entry])) if added is None else added
             self._submit(entry)
+        self._outbox.flush()
         self._complete(entries)
         with torch.no_grad():
             for entry, base in zip(entries, bases):
@@ -418,6 +430,7 @@ class Reducer:
         """ended: else the runtime may still write to what is under way."""
         passes = self.settings.passes
         self._presence_numbers = self._shares = None
+        self._devices.clear()
         for entry in self._ordered:
             if entry.gradient is not None:
                 self._end(entry, ended)

@@ -55,7 +55,6 @@ _reducing = TorchAdapter()
 collectives: Collectives[torch.Tensor] = Collectives(_reducing)
 # For operations that only move: more types.
 _moving = TorchAdapter(reduces=False)
-_moving._streams = _reducing._streams
 moving: Collectives[torch.Tensor] = Collectives(_moving, collectives)
 
 allreduce_ = collectives.allreduce_
