@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/load.h"
+#include "base/process.h"
 #include "wire/bounded_accept.h"
 
 namespace hvd::launcher {
@@ -34,9 +35,8 @@ bool fill(sockaddr_un& address, const std::string& path) {
 }
 
 bool is_ours(int fd) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && (who.uid == ::geteuid() || who.uid == 0);
+  const auto peer = peer_of(fd);
+  return peer && (peer->uid == ::geteuid() || peer->uid == 0);
 }
 
 }  // namespace

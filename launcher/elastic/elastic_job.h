@@ -71,7 +71,6 @@ class ElasticJob {
   std::vector<int> ranks() const;
   /// It is not over when no worker is left: new ones go on from what --state-dir has.
   bool outlives_its_workers() const { return limits_.world.state_is_kept && epoch_ > 0 && !finishing_; }
-  int next_number() const { return next_number_; }
 
  private:
   struct WorkerRecord {

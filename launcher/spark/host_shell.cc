@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "base/own_folder.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/process_tree.h"
@@ -27,7 +28,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto last_grace = std::chrono::seconds(6);  // hvdrun's own grace period is five
-constexpr int kill_limit_ms = 3000;
+constexpr std::chrono::seconds kill_limit{3};
 constexpr std::size_t most_script_bytes = 1u << 20;
 
 std::string all_of_stdin() {
@@ -89,7 +90,7 @@ int host_shell(const std::vector<std::string>& args) {
   ChildProcess shell({"/bin/sh", "/dev/fd/" + number}, environment);
   const int code = watch(shell, signals);
   write_all(1, shell.read_output());
-  kill_descendants(kill_limit_ms);
+  kill_descendants(kill_limit);
   return code;
 }
 

@@ -8,8 +8,8 @@
 
 #include "base/format.h"
 #include "base/leftovers.h"
+#include "base/process.h"
 #include "base/text.h"
-#include "launcher/process/process_tree.h"
 #include "launcher/remote/start_failure.h"
 #include "launcher/supervise/final_words.h"
 #include "launcher/supervise/supervisor.h"
@@ -55,7 +55,7 @@ void Supervisor::abandon() noexcept {
       ::poll(nullptr, 0, 30);
     }
     if (starter_) starter_->signal(SIGKILL);
-    kill_descendants(2000);
+    kill_descendants(std::chrono::seconds(2));
     remove_shared_memory_leftovers(started_wall_seconds_ - 1);
     printer_.flush_all(500);
   } catch (...) {}

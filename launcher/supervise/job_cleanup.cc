@@ -4,19 +4,21 @@
 
 #include "base/leftovers.h"
 #include "base/load.h"
-#include "launcher/process/process_tree.h"
+#include "base/process.h"
 
 namespace hvd::launcher {
 
 void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds,
                         const std::set<std::string>& emptied) {
   // A killed process ends when it gets a processor, which takes seconds at loads of 30 and more.
-  const int kill_limit_ms = static_cast<int>(3000 * load_factor());
+  const auto kill_limit = std::chrono::milliseconds(static_cast<int>(3000 * load_factor()));
   const auto finished = std::count_if(deaths.begin(), deaths.end(),
                                       [](const wire::DeathRecord& d) { return d.cause == wire::Cause::finished; });
   HostCleanup here{true, {}};
   // A subreaper without children has no descendants: that is the proof.
-  if (!kill_descendants(kill_limit_ms, &here.swept.ended)) here.swept.left = {"look for them with ps -ef"};
+  KilledProcesses killed;
+  if (!kill_descendants(kill_limit, &killed)) here.swept.left = {"look for them with ps -ef"};
+  for (const auto& [pid, name] : killed) here.swept.ended.push_back(name);
   if (static_cast<std::size_t>(finished) != map.ranks.size())
     here.swept.files = remove_shared_memory_leftovers(started_wall_seconds - 1);
   for (const MappedHost& h : map.hosts) {

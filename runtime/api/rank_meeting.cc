@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "memory/futex.h"
 
 namespace hvd::api {
@@ -38,12 +39,10 @@ Error gone() { return {Code::peer_lost, "init", "the host daemon, through which 
 std::optional<RankMeeting> RankMeeting::of(int fd) {
   // The variable may have come to a process that has something else open under that number.
   int domain = 0, type = 0;
-  ucred peer{};
-  socklen_t bytes = sizeof domain, peer_bytes = sizeof peer;
+  socklen_t bytes = sizeof domain;
   if (fd < 0 || ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != AF_UNIX) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_STREAM) return std::nullopt;
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0 || peer.uid != ::geteuid())
-    return std::nullopt;
+  if (!is_of_this_user(fd)) return std::nullopt;
   return RankMeeting(fd);
 }
 

@@ -81,7 +81,6 @@ class Tracer::State {
   void put_ring(TraceRing& ring, std::uint64_t head);
   void put(std::uint16_t stream, std::span<const std::uint8_t> bytes);
   void send_frame();
-  void sleep_until_woken(bool timed);
 
   const Options options_;
   const bool use_counter_;

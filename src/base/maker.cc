@@ -10,27 +10,11 @@
 
 #include "base/file.h"
 #include "base/format.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace hvd {
 namespace {
-
-struct Stat {
-  char state = 0;
-  long long threads = 0, start_ticks = 0;
-};
-
-/// From /proc/PID/stat; the command name in it may hold blanks and brackets.
-std::optional<Stat> stat_of(long long pid) {
-  const std::string line = first_line(formatted("/proc/{}/stat", pid));
-  const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) return std::nullopt;
-  const std::vector<std::string> fields = words(line.substr(name_end + 1));  // from the third on
-  if (fields.size() < 20) return std::nullopt;
-  const auto threads = to_integer(fields[17]), start = to_integer(fields[19]);
-  if (!threads || !start) return std::nullopt;
-  return Stat{fields[0][0], *threads, *start};
-}
 
 long long own_namespace() {
   struct stat about {};
@@ -40,7 +24,7 @@ long long own_namespace() {
 }  // namespace
 
 std::optional<Maker> maker_of(pid_t pid) {
-  const auto about = stat_of(pid);
+  const auto about = process_entry(pid);
   if (!about) return std::nullopt;
   return Maker{pid, about->start_ticks, own_namespace()};
 }
@@ -62,13 +46,13 @@ bool is_in_this_namespace(const Maker& maker) { return maker.pid_namespace == ow
 bool is_gone(const Maker& maker) {
   if (!is_in_this_namespace(maker)) return false;
   if (::kill(static_cast<pid_t>(maker.pid), 0) != 0 && errno == ESRCH) return true;
-  const auto about = stat_of(maker.pid);
+  const auto about = process_entry(static_cast<pid_t>(maker.pid));
   if (!about) return false;
-  return about->start_ticks != maker.start_ticks || (about->state == 'Z' && about->threads <= 1);
+  return about->start_ticks != maker.start_ticks || (about->is_zombie() && about->threads <= 1);
 }
 
 char process_state(pid_t pid) {
-  const auto about = stat_of(pid);
+  const auto about = process_entry(pid);
   return about ? about->state : '\0';
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "wire/bounded_accept.h"
 
@@ -35,42 +36,6 @@ bool holds(pid_t pid, const std::string& target) {
   while (const dirent* entry = found ? nullptr : ::readdir(entries)) {
     const ssize_t n = ::readlinkat(::dirfd(entries), entry->d_name, link.data(), link.size());
     found = n > 0 && std::string_view(link.data(), static_cast<std::size_t>(n)) == target;
-  }
-  ::closedir(entries);
-  return found;
-}
-
-/// The same where the kernel keeps no lists of children (CONFIG_PROC_CHILDREN): from a walk over all processes.
-std::vector<pid_t> children_by_walk(pid_t pid) {
-  std::vector<pid_t> found;
-  DIR* const entries = ::opendir("/proc");
-  if (!entries) return found;
-  while (const dirent* entry = ::readdir(entries)) {
-    const auto candidate = to_integer(entry->d_name);
-    if (!candidate) continue;
-    std::ifstream file("/proc/" + std::string(entry->d_name) + "/stat");
-    std::string line;
-    std::getline(file, line);
-    const std::size_t name_end = line.rfind(')');  // the name may hold anything
-    if (name_end == std::string::npos) continue;
-    const std::vector<std::string> fields = words(std::string_view(line).substr(name_end + 1));
-    if (fields.size() > 1 && fields[1] == std::to_string(pid)) found.push_back(static_cast<pid_t>(*candidate));
-  }
-  ::closedir(entries);
-  return found;
-}
-
-/// The children of all threads of @p pid.
-std::vector<pid_t> children_of(pid_t pid) {
-  static const bool has_lists = ::access("/proc/thread-self/children", R_OK) == 0;
-  if (!has_lists) return children_by_walk(pid);
-  std::vector<pid_t> found;
-  const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
-  DIR* const entries = ::opendir(tasks.c_str());
-  if (!entries) return found;
-  while (const dirent* entry = ::readdir(entries)) {
-    std::ifstream list(tasks + "/" + entry->d_name + "/children");
-    for (pid_t child; list >> child;) found.push_back(child);
   }
   ::closedir(entries);
   return found;

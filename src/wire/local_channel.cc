@@ -17,6 +17,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "bounded_accept.h"
 #include "local_socket.h"
 #include "transports.h"
@@ -50,12 +51,6 @@ Fd new_epoll() {
   Fd fd(epoll_create1(EPOLL_CLOEXEC));
   if (!fd) throw Error(Code::unavailable, "epoll", errno_text(errno));
   return fd;
-}
-
-bool is_of_this_user(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
 class LocalListener : public Listener {

@@ -34,12 +34,10 @@ WideReduce wide_reducer(DType d, Reduce r) {
   return has_avx2() ? wide_reducer_avx2(d, r) : wide_reducer_baseline(d, r);
 }
 DotsFn dots(DType d) { return has_avx2() ? dots_avx2(d) : dots_baseline(d); }
-const char* kernels_in_use() { return has_avx2() ? "avx2" : "baseline"; }
 #else
 ReduceFn reducer(DType d, Reduce r) { return reducer_baseline(d, r); }
 WideReduce wide_reducer(DType d, Reduce r) { return wide_reducer_baseline(d, r); }
 DotsFn dots(DType d) { return dots_baseline(d); }
-const char* kernels_in_use() { return "baseline"; }
 #endif
 
 #if defined(__x86_64__)

@@ -47,7 +47,4 @@ DotsFn dots(DType dtype);
 void copy_streaming(void* dst, const void* src, std::size_t bytes);
 void store_fence();
 
-/// "avx2" or "baseline".
-const char* kernels_in_use();
-
 }  // namespace hvd::ops

@@ -53,7 +53,6 @@ class Connecting {
 
   int fd() const { return fd_.get(); }
   std::uint32_t events() const;
-  bool calls_peer() const { return calls_peer_; }
   const Caller& caller() const { return calls_peer_ ? caller_ : handshake_->caller(); }
   Fd take_fd() { return std::move(fd_); }
   bool is_local() const { return calls_peer_ ? addresses_[at_].is_local() : context_ == nullptr; }

@@ -20,7 +20,6 @@ constexpr std::size_t worth_a_read = 256 << 10;
 
 void Lane::add(OutFrame frame) {
   frame.left = sizeof frame.header + frame.header.bytes;
-  waiting_bytes_ += frame.left;
   out_.push_back(std::move(frame));
 }
 
@@ -48,7 +47,6 @@ int Lane::send() {
       if (errno == EINTR) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : errno;
     }
-    waiting_bytes_ -= static_cast<std::size_t>(sent);
     for (auto left = static_cast<std::size_t>(sent); left > 0 || (!out_.empty() && out_.front().left == 0);) {
       const std::size_t part = std::min(left, out_.front().left);
       out_.front().left -= part;
@@ -148,7 +146,6 @@ std::size_t Lane::forget(std::uint64_t ticket) {
     }
     const std::size_t whole = sizeof frame->header + frame->header.bytes;
     if (frame->left == whole) {
-      waiting_bytes_ -= whole;
       frame = out_.erase(frame);
       ++dropped;
       continue;

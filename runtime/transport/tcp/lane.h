@@ -85,7 +85,6 @@ class Lane {
   /// Of frames that have not left.
   bool nothing_waits() const { return out_.empty(); }
   bool idle() const { return out_.empty() && !stream_->holds(); }
-  std::size_t waiting_bytes() const { return waiting_bytes_; }
   /// Since something came from the other end's kernel; 0 for a unix socket.
   unsigned ms_since_heard() const;
   /// Stops reading the caller's memory of @p ticket.  Drops its frames that have not begun, and copies the rest of a
@@ -112,7 +111,6 @@ class Lane {
   std::unique_ptr<ByteStream> stream_;
   const int peer_, number_;
   std::deque<OutFrame> out_;
-  std::size_t waiting_bytes_ = 0;
 
   FrameHeader in_;
   std::size_t header_got_ = 0;

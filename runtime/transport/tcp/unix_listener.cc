@@ -63,12 +63,6 @@ std::optional<UnixListener> UnixListener::abstract() {
   return UnixListener(std::move(socket), Fd(), path);
 }
 
-bool is_of_this_user(int connection) {
-  ucred peer{};
-  socklen_t bytes = sizeof peer;
-  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == ::geteuid();
-}
-
 std::string machine_identity() {
   std::string text = boot_id();
   // Of another user namespace neither memory nor sockets may be opened through /proc/PID/fd.

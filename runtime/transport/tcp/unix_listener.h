@@ -30,9 +30,6 @@ class UnixListener {
   std::string path_;
 };
 
-/// The other end's process belongs to this user: asked before a byte is read.
-bool is_of_this_user(int connection);
-
 /// What ranks that can share memory, and reach each other's UnixListener, have in common: the boot, /dev/shm, and the
 /// namespaces of process ids and of users.
 std::string machine_identity();

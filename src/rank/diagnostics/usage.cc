@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "rank/diagnostics/nvml.h"
 
@@ -82,12 +83,9 @@ constexpr auto look_every = std::chrono::seconds(1);
 constexpr auto most_time_for_errors = std::chrono::milliseconds(500);  // the driver's word after a death
 constexpr int most_generations = 64;
 
-/// The parent of @p pid; 0 when nobody knows.
 pid_t parent_of(pid_t pid) {
-  const std::string line = first_line(formatted("/proc/{}/stat", pid));
-  const std::size_t name_ends = line.rfind(')');  // the name may hold anything
-  const std::vector<std::string> rest = words(name_ends == std::string::npos ? "" : line.substr(name_ends + 1));
-  return rest.size() < 2 ? 0 : static_cast<pid_t>(to_integer(rest[1]).value_or(0));
+  const auto entry = process_entry(pid);
+  return entry ? entry->parent : 0;
 }
 
 bool is_below(pid_t pid, pid_t rank) {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/maker.h"
+#include "base/process.h"
 
 namespace hvd::rank {
 
@@ -127,9 +128,7 @@ void DebugConsole::accept_rank() {
   for (;;) {
     Fd link(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!link) return;
-    ucred who{};
-    socklen_t size = sizeof who;
-    if (::getsockopt(link.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.pid != pid_) continue;
+    if (const auto peer = peer_of(link.get()); !peer || peer->pid != pid_) continue;
     link_ = std::move(link);
     state_ = State::connected;
     return;

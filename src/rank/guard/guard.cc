@@ -19,8 +19,8 @@
 #include "base/file.h"
 #include "base/leftovers.h"
 #include "base/listen_filter.h"
+#include "base/process.h"
 #include "rank/guard/debug_console.h"
-#include "rank/guard/descendants.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/host_cleanup.h"
 #include "rank/guard/rank_process.h"
@@ -39,7 +39,7 @@ using wire::Type;
 
 constexpr auto longest_loss = milliseconds(1500);    ///< without hvdrun, once it was there
 constexpr auto grace_when_lost = milliseconds(400);  ///< hvdrun or mpirun is gone: nothing may live 3 s later
-constexpr auto clean_up_limit = milliseconds(2000);  ///< for killed descendants to disappear
+constexpr auto descendants_limit = milliseconds(2000);  ///< for killed descendants to disappear
 constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
 constexpr auto others_may_end = milliseconds(5000);  ///< other guards of this host, when hvdrun is out of reach
 constexpr auto daemon_may_end = milliseconds(1000);
@@ -87,7 +87,7 @@ class Guard {
       }
     }
     if (!released_ && process_) {  // nobody else will look after this host
-      kill_descendants(static_cast<int>(clean_up_limit.count()));
+      kill_descendants(descendants_limit);
       remove_shared_memory_leftovers(born_wall_seconds_);
     }
     return exit_code_;
@@ -248,9 +248,17 @@ class Guard {
 
   /// mpirun's daemon on this host, the watchdog's parent; 0: it is gone, or this is mpirun's own host.
   static pid_t daemon() {
-    const pid_t above = parent_of(getppid());
-    const std::string name = above > 1 ? name_of(above) : "";
+    const auto watchdog = process_entry(getppid());
+    const pid_t above = watchdog ? watchdog->parent : 0;
+    const std::string name = above > 1 ? process_name(above) : "";
     return name == "orted" || name == "prted" ? above : 0;
+  }
+
+  /// Whether mpirun's daemon has children besides this guard's watchdog.
+  static bool has_other_children(pid_t daemon) {
+    const std::vector<pid_t> children = children_of(daemon);
+    return std::any_of(children.begin(), children.end(),
+                       [](pid_t child) { return child != getppid() && !process_name(child).empty(); });
   }
 
   void take_manifest(const std::string& body) {
@@ -366,7 +374,7 @@ class Guard {
       console_.close(outbox_);
       state_ = State::ending;
       kill_at_ = no_time;
-      clean_until_ = now + clean_up_limit;
+      clean_until_ = now + descendants_limit;
     }
     if (state_ == State::ending) end(now);
   }
@@ -406,7 +414,7 @@ class Guard {
     const auto now = Clock::now();
     const pid_t d = daemon();
     if (d && !daemon_asked_at_) {
-      if (has_other_children(d, getppid()) && now - reported_at_ < others_may_end) return;
+      if (has_other_children(d) && now - reported_at_ < others_may_end) return;
       kill(d, SIGTERM);
       daemon_asked_at_ = now;
     }
@@ -447,10 +455,10 @@ class Guard {
 int run_guard(const LaunchContext& call) {
   try {
     const int code = Guard(call).run();
-    return kill_descendants(static_cast<int>(clean_up_limit.count())) ? code : 1;
+    return kill_descendants(descendants_limit) ? code : 1;
   } catch (const Error& e) {
     std::fprintf(stderr, "hvdrank: rank %d: %s\n", call.rank, e.what());
-    kill_descendants(static_cast<int>(clean_up_limit.count()));
+    kill_descendants(descendants_limit);
     return static_cast<int>(e.code);
   }
 }

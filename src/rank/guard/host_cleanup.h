@@ -6,8 +6,8 @@
 
 namespace hvd::rank {
 
-/// Kills the strays of @p job (descendants.h) and removes its files from /dev/shm (base/leftovers.h).  Returns what was
-/// killed and removed.  Takes milliseconds where there is nothing to do, at most 1 s.
+/// Kills the processes of @p job that its guards have left and removes its files from /dev/shm (base/leftovers.h).
+/// Returns what was killed and removed.  Takes milliseconds where there is nothing to do, at most 1 s.
 wire::CleanupResult sweep_host(const std::string& job, double since_seconds);
 
 }  // namespace hvd::rank

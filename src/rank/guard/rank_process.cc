@@ -15,11 +15,11 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/maker.h"
+#include "base/process.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "rank/diagnostics/death_facts.h"
 #include "rank/diagnostics/last_words.h"
-#include "rank/guard/descendants.h"
 #include "rank/launch/payload_store.h"
 #include "wire/link.h"
 
@@ -184,7 +184,7 @@ void RankProcess::step_stack(Outbox& outbox) {
 void RankProcess::keep_killed_orphan(pid_t pid, int signal) {
   const std::int64_t now = mono_ns();
   std::erase_if(orphans_, [now](const auto& one) { return now - one.second.seen_ns > orphans_of_the_end_ns; });
-  orphans_[pid] = {now, {name_of(pid), signal}};
+  orphans_[pid] = {now, {process_name(pid), signal}};
 }
 
 /// A rank that ends leaves its zombies to this process, which may reap them before it sees the rank's own end.

@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "base/leftovers.h"
-#include "rank/guard/descendants.h"
+#include "base/process.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/time_limits.h"
 
@@ -73,7 +73,7 @@ int watch_guard(const std::function<int()>& guard) {
     return 4;
   }
   const int status = wait_for(pid);
-  kill_descendants(clean_up_ms);
+  kill_descendants(clean_up_limit);
   if (WIFSIGNALED(status)) remove_shared_memory_leftovers(born_seconds);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

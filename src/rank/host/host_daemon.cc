@@ -25,8 +25,8 @@
 #include "base/file.h"
 #include "base/leftovers.h"
 #include "base/load.h"
+#include "base/process.h"
 #include "base/text.h"
-#include "rank/guard/descendants.h"
 #include "rank/guard/guard.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/time_limits.h"
@@ -99,7 +99,7 @@ class HostDaemon {
       for (const wire::Frame& frame : pmix_->last_words()) take_pmix_frame(frame);
     exchange();
     pmix_.reset();
-    const bool clean = kill_descendants(clean_up_ms);
+    const bool clean = kill_descendants(clean_up_limit);
     // In an elastic job a daemon before this one may have been killed with all of its ranks: nobody has looked since.
     if (elastic_) remove_files_of_gone_ranks();
     if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
@@ -205,7 +205,7 @@ class HostDaemon {
     for (const GuardProcess& g : guards_)
       if (g.pid != 0) spared.push_back(g.pid);
     if (pmix_) spared.push_back(pmix_->pid());
-    kill_descendants_but(spared);
+    kill_descendants_once(nullptr, spared);
   }
 
   // ---- waiting ----
@@ -436,7 +436,7 @@ int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, co
     code = HostDaemon(call, ranks, mpi_folder, elastic).run();
   } catch (const Error& e) {
     std::fprintf(stderr, "hvdrank: host daemon: %s\n", e.what());
-    kill_descendants(clean_up_ms);
+    kill_descendants(clean_up_limit);
     code = static_cast<int>(e.code);
   }
   ::_exit(code);  // what libraries do at exit() is not for libpmix's threads, which still run

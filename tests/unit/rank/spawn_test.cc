@@ -12,8 +12,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "rank/diagnostics/oom.h"
-#include "rank/guard/descendants.h"
 #include "rank/launch/payload_store.h"
 
 using namespace hvd;
@@ -103,7 +103,7 @@ TEST_CASE("descendants: setsid, double forks and an empty environment do not hel
   pollfd p{s.out.get(), POLLIN, 0};
   REQUIRE(poll(&p, 1, 10000) == 1);
   CHECK(descendants(getpid()).size() >= 4);
-  CHECK(kill_descendants(5000));
+  CHECK(kill_descendants(std::chrono::seconds(5)));
   CHECK(descendants(getpid()).empty());
 }
 

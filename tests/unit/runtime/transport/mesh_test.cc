@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "base/process.h"
 #include "tcp_ranks.h"
 
 using namespace hvd;
@@ -73,7 +74,7 @@ TEST_CASE("who is somebody else is known before a byte is read") {
     ::_exit(::setuid(54321) == 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&at.at), at.bytes) == 0 ? 0 : 1);
   }
   const Fd called(::accept(listener.get(), nullptr, nullptr));
-  CHECK_FALSE(transport::tcp::is_of_this_user(called.get()));
+  CHECK_FALSE(is_of_this_user(called.get()));
   int status = 0;
   ::waitpid(child, &status, 0);
   CHECK(WEXITSTATUS(status) == 0);
