@@ -51,6 +51,41 @@ def check_compression():
     compare(MAKERS["sgd"], compression=hvd.Compression.bf16, rtol=0.1, atol=0.05, groups=2)
 
 
+def lying(values, order):
+    """The same values, with dimensions in memory from the outermost to the innermost as `order` has them."""
+    inverse = sorted(range(values.dim()), key=order.__getitem__)
+    return values.permute(order).contiguous().permute(inverse)
+
+
+def check_gradients_travel_as_they_lie():
+    """channels_last: no copy where all ranks have the parameter alike; right results where one has it otherwise."""
+    rows, channels_last, other = (0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)
+    values = torch.arange(3 * 3 * 3 * 3, dtype=torch.float32).reshape(3, 3, 3, 3)
+    expected = values * (SIZE + 1) / 2
+    cases = [
+        (channels_last, channels_last, hvd.Compression.none),
+        (channels_last, channels_last, hvd.Compression.fp16),
+        (channels_last, other if RANK == 0 else channels_last, hvd.Compression.none),
+        (channels_last if RANK == 0 else rows, channels_last, hvd.Compression.none),
+        (rows, channels_last if RANK == 0 else rows, hvd.Compression.none),
+    ]
+    for number, (parameters_order, gradients_order, compression) in enumerate(cases):
+        for groups in (None, 1):
+            parameters = [nn.Parameter(lying(torch.zeros_like(values), parameters_order)) for _ in range(2)]
+            names = [(f"lying.{number}.{index}", parameter) for index, parameter in enumerate(parameters)]
+            plain = torch.optim.SGD(parameters, lr=1.0)
+            optimizer = hvd.DistributedOptimizer(plain, names, groups=groups, compression=compression)
+            for step in range(2):
+                for parameter in parameters:
+                    parameter.grad = lying(torch.zeros_like(values), gradients_order)
+                sum((parameter * values * (RANK + 1)).sum() for parameter in parameters).backward()
+                if step and number == 0:
+                    assert all(entry.work is entry.parameter.grad for entry in optimizer._hvd.entries.values())
+                optimizer.synchronize()
+                for parameter in parameters:
+                    torch.testing.assert_close(parameter.grad, expected)
+
+
 def check_missing_gradients():
     """A branch that only one rank takes: its parameters count as zero on the others."""
     for groups in (None, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Callable
 from weakref import WeakSet, WeakValueDictionary, ref
 
@@ -29,6 +30,7 @@ class ParameterEntry:
         "more",
         "name",
         "number",
+        "order",
         "parameter",
         "passes_left",
         "process_set",
@@ -44,6 +46,7 @@ class ParameterEntry:
         self.name = ""  # of its operations, when the ranks have agreed on it
         self.number = 0  # which is part of it
         self.bytes = 0  # of the parameter, once it has a name
+        self.order: tuple[int, ...] | None = None  # see memory_order(); agreed together with the name
         self._reducer = ref(reducer)
         self.passes_left: int = reducer.settings.passes
         self.handle = 0  # of a dense gradient under way
@@ -61,8 +64,7 @@ class ParameterEntry:
     def measure(self) -> None:
         """Fills bytes."""
         parameter = self.parameter
-        is_made = not isinstance(parameter, torch.nn.parameter.UninitializedTensorMixin)
-        self.bytes = parameter.numel() * parameter.element_size() if is_made else 0
+        self.bytes = parameter.numel() * parameter.element_size() if is_made(parameter) else 0
 
     @property
     def reducer(self) -> Any:
@@ -147,6 +149,34 @@ def after_accumulation(parameter: Any, hook: Callable[..., None]) -> Any:
     return _NodesHook(parameter, hook)
 
 
+def is_made(parameter: torch.Tensor) -> bool:
+    """False for a lazy module's parameter that has no shape yet."""
+    return not torch.nn.parameter.is_lazy(parameter)
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The dimensions from the outermost to the innermost, where a dense tensor lies otherwise than row by row.
+
+    channels_last: (0, 2, 3, 1).  None: row by row, or not dense.
+    """
+    if not is_made(tensor) or tensor.layout is not torch.strided or tensor.is_contiguous():
+        return None
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda dimension: -strides[dimension]))
+    return order if tensor.permute(order).is_contiguous() else None
+
+
+def inverse(order: tuple[int, ...]) -> list[int]:
+    """The order that undoes permute(order)."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def layout_number(entries: list[ParameterEntry]) -> int:
+    """Equal on ranks whose parameters lie in memory alike."""
+    text = repr([(entry.base_name, memory_order(entry.parameter)) for entry in entries])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+
 # By id of the parameter, whose hooks it has: of several optimizers over it, the one that was made last.
 _hooked: WeakValueDictionary[int, ParameterEntry] = WeakValueDictionary()
 
@@ -172,7 +202,7 @@ _named: dict[tuple[int | None, str], WeakSet[ParameterEntry]] = {}
 def _forget_names() -> None:
     for entries in _named.values():
         for entry in entries:
-            entry.name, entry.number = "", 0
+            entry.name, entry.number, entry.order = "", 0, None
     _named.clear()
 
 

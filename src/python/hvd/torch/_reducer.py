@@ -1,9 +1,9 @@
 """Averages gradients while backward() still runs.
 
-A hook on each parameter counts backward passes; at the last one the gradient goes to the runtime, with others that are
-complete by then (_outbox.py).  synchronize() submits what no hook did, and the ranks tell each other which parameters have a gradient anywhere: a
-rank that lacks one counts as zero, so that the others do not wait for ever, and what nobody has a gradient for stays as it
-is, so that the step does not move it.
+A hook on each parameter counts backward passes.  At the last one the gradient goes to the runtime, with others that are
+complete by then (_outbox.py).  synchronize() submits the gradients that no hook submitted.  The ranks tell each other which
+parameters have a gradient anywhere: a rank that lacks one counts as zero, so that the others do not wait for ever.  A
+parameter without a gradient anywhere stays as it is.
 
 A pass that comes when the gradient is under way (a GAN's discriminator has two before its step, and one more in the
 generator's turn) adds to a new one, which is reduced in a second round.
@@ -25,7 +25,17 @@ from hvd.process_sets import ProcessSet
 from hvd.torch import _share_gradients
 from hvd.torch._gradient_presence import DENSE, MORE, SPARSE, GradientPresence, end_mixtures, has_dense, has_more, has_sparse
 from hvd.torch._outbox import Outbox
-from hvd.torch._parameter_entries import ParameterEntry, ParameterGroup, first_free, give_names, own, owner_of
+from hvd.torch._parameter_entries import (
+    ParameterEntry,
+    ParameterGroup,
+    first_free,
+    give_names,
+    inverse,
+    layout_number,
+    memory_order,
+    own,
+    owner_of,
+)
 from hvd.torch._registered_gradients import registered_gradient_for
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives, moving, sparse_allreduce_async
@@ -211,7 +221,12 @@ class Reducer:
             gradient = gradient.to_dense()
         if self.compression is not Compression.none:
             gradient, entry.context = self.compression.compress(gradient)
-        entry.work, view = collectives.dense(gradient)
+        if entry.order is None or gradient.dim() != len(entry.order):
+            entry.work, view = collectives.dense(gradient)
+        else:  # all ranks send the elements in the parameter's order: mostly the gradient's own memory
+            lying = gradient.permute(entry.order)
+            sent, view = collectives.dense(lying)
+            entry.work = gradient if sent is lying else sent.permute(inverse(entry.order))
         if view[3] != HOST:
             self._devices.add(view[3])
         return self._operation(), entry.name, view, view[0], None  # a Request
@@ -320,11 +335,14 @@ class Reducer:
         """The ranks agree on names: a number that is free on all of them."""
         new = [entry for entry in self._ordered if not entry.name]
         if new:
-            mine = torch.tensor([first_free(new)])
-            numbers = moving.allgather(mine, f"{new[0].base_name}.number", self.settings.process_set)
-            give_names(new, int(numbers.max()))
+            layout = layout_number(new)
+            mine = torch.tensor([[first_free(new), layout]])
+            found = moving.allgather(mine, f"{new[0].base_name}.number", self.settings.process_set)
+            give_names(new, int(found[:, 0].max()))
+            lie_alike = bool((found[:, 1] == layout).all())
             for entry in new:
                 entry.measure()
+                entry.order = memory_order(entry.parameter) if lie_alike else None
             self._outbox.plan(self._ordered)
 
     def _drop_untouched(self) -> None:
