@@ -162,6 +162,13 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
 }
 
 void make_group(std::vector<CheckedRequest>& requests) {
+  const CheckedRequest& first = requests.front();
+  for (const CheckedRequest& p : requests)
+    if ((p.gpu == nullptr) != (first.gpu == nullptr))
+      throw Error(Code::usage, "a group",
+                  "'" + std::string(first.gpu ? p.name : first.name) + "' is in host memory and '" +
+                      std::string(first.gpu ? first.name : p.name) + "' on a GPU",
+                  "one call for each kind");
   std::uint64_t hash = 1469598103934665603ull;  // FNV-1a over all names, so that all ranks find the same number
   for (const CheckedRequest& p : requests)
     for (std::size_t i = 0; i <= p.name.size(); ++i)

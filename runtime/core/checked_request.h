@@ -30,7 +30,8 @@ struct CheckedRequest {
 /// points into @p request.
 CheckedRequest check_request(const hvd_request* request, const World& world, gpu::Platform& gpus);
 
-/// Makes @p requests one group: they become ready together.
+/// Makes @p requests, at least one, a group: they become ready together.  Throws Error{usage} where some are in host
+/// memory and some on a GPU.
 void make_group(std::vector<CheckedRequest>& requests);
 
 }  // namespace hvd::core

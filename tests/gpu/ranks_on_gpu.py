@@ -105,6 +105,27 @@ def check_memory_is_torchs() -> None:
     assert again < rows.nbytes, again
 
 
+def check_groups_and_splits_as_in_horovod() -> None:
+    """A group is on one side; received splits are where the splits are; a state without gradients can be broadcast."""
+    mixed = [torch.ones(3), torch.ones(3, device="cuda")]
+    try:
+        hvd.grouped_allreduce(mixed, op=hvd.Sum, name="mixed")
+    except ValueError as error:
+        assert "on a GPU" in str(error), error
+    else:
+        raise AssertionError("a group of host and GPU tensors was taken")
+    splits = torch.full((size,), rank + 1, dtype=torch.int32, device="cuda")
+    _, received = hvd.alltoall(torch.ones(size * (rank + 1), device="cuda"), splits, name="splits")
+    assert received.is_cuda and received.dtype == torch.int32
+    assert received.tolist() == [r + 1 for r in range(size)]
+    weight = torch.nn.Parameter(torch.ones(4, device="cuda"))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1, momentum=0.9), [("weight", weight)])
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert weight.grad is not None and hvd.broadcast(weight.grad, 0, name="no gradient").tolist() == [0] * 4
+    optimizer.step()
+    assert weight.tolist() == [1] * 4
+
+
 def check_training_equals_one_process() -> None:
     def train(distributed: bool) -> torch.Tensor:
         torch.manual_seed(1)

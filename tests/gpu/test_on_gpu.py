@@ -14,7 +14,7 @@ import pytest
 from python.harness import environment, has, python, run_ranks
 
 HERE = pathlib.Path(__file__).resolve().parent
-CHECKS = 7
+CHECKS = 8
 SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "HVD_SHARE_GPUS": "1"}
 
 

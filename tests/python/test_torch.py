@@ -45,3 +45,5 @@ test_process_groups_of_two = checks_of("torch_groups.py", "torch_group_errors.py
 test_process_groups_of_four = checks_of("torch_groups.py", "torch_group_errors.py", ranks=4, needs=("torch",))
 test_process_group_users = checks_of("torch_group_users.py", ranks=2, needs=("torch",))
 test_process_group_users_of_four = pytest.mark.nightly(checks_of("torch_group_users.py", ranks=4, needs=("torch",)))
+
+test_one_rank = checks_of("torch_one_rank.py", ranks=1, needs=("torch",))

@@ -54,7 +54,7 @@ class Adapter(Protocol[T]):
         """A tensor of that shape, with like's dtype and device, over the bytes of a DLPack capsule, which it owns."""
 
     def integers(self, values: tuple[int, ...], like: Any) -> T:
-        """A one-dimensional tensor on the host: like's dtype if like is a tensor of integers, else int32."""
+        """A one-dimensional tensor: of like's dtype if like is a tensor of integers, else int32; torch's on like's device."""
 
 
 def _nothing(devices: Iterable[Device]) -> None:

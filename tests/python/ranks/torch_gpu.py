@@ -1,5 +1,7 @@
 """Training with tensors on the (fake) GPU ends where one process ends."""
 
+from typing import Any
+
 import torch
 
 import hvd.torch as hvd
@@ -59,3 +61,33 @@ def check_a_result_survives_a_capture() -> None:
         adapter.stream_of = staticmethod(stream_of)
     assert hvd.synchronize(total).tolist() == [hvd.size()] * 3
     assert hvd.synchronize(rows).tolist() == [1] * hvd.size()
+
+
+def check_a_group_is_on_one_side() -> None:
+    """As in Horovod, all tensors of a group are in host memory, or all on GPUs."""
+    hvd.init()
+    on_host: Any = torch.ones(3)
+    on_host.in_host_memory = True
+    for call in (hvd.grouped_allreduce, hvd.grouped_allreduce_, hvd.grouped_allgather, hvd.grouped_reducescatter):
+        for tensors in ([torch.ones(3), on_host], [on_host, torch.ones(3)]):
+            try:
+                call(tensors, name="mixed")
+            except ValueError as error:
+                assert all(word in str(error) for word in ("mixed.0'", "on a GPU", "in host memory")), error
+            else:
+                raise AssertionError("a group of host and GPU tensors was taken")
+    assert [t.tolist() for t in hvd.grouped_allreduce([on_host, on_host], op=hvd.Sum)] == [[hvd.size()] * 3] * 2
+    assert hvd.grouped_allreduce([torch.ones(3)], op=hvd.Sum)[0].tolist() == [hvd.size()] * 3
+
+
+def check_received_splits_are_where_the_splits_are() -> None:
+    """Real GPUs are not needed: torch's device "meta" is another one than the host's too."""
+    hvd.init()
+    adapter = ops._moving
+    assert adapter.integers((1, 2), torch.zeros(2, dtype=torch.int64, device="meta")).device.type == "meta"
+    for like in (None, [1, 2], torch.zeros(2)):
+        received = adapter.integers((1, 2), like)
+        assert received.tolist() == [1, 2] and received.dtype == torch.int32
+    splits = torch.ones(hvd.size(), dtype=torch.int64)
+    _, received = hvd.alltoall(torch.ones(hvd.size()), splits)
+    assert received.dtype == torch.int64 and received.device == splits.device

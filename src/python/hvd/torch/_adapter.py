@@ -114,8 +114,9 @@ class TorchAdapter:
             into.copy_(value)
 
     def integers(self, values: tuple[int, ...], like: Any) -> torch.Tensor:
-        dtype = like.dtype if isinstance(like, torch.Tensor) and not like.dtype.is_floating_point else torch.int32
-        return torch.tensor(values, dtype=dtype)
+        if not isinstance(like, torch.Tensor):
+            return torch.tensor(values, dtype=torch.int32)
+        return torch.tensor(values, dtype=torch.int32 if like.dtype.is_floating_point else like.dtype, device=like.device)
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         flat = _from_dlpack(capsule)

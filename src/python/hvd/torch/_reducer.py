@@ -346,11 +346,7 @@ class Reducer:
             self._outbox.plan(self._ordered)
 
     def _drop_untouched(self) -> None:
-        """What broadcast_optimizer_state has made is no gradient."""
-        for entry in self._ordered:
-            gradient: Any = entry.parameter.grad if entry.gradient is None else None
-            if gradient is not None and getattr(gradient, "_hvd_untouched", None) == gradient._version:
-                entry.parameter.grad = None
+        drop_untouched(entry.parameter for entry in self._ordered if entry.gradient is None)
 
     def _submit_the_rest(self, entries: list[ParameterEntry]) -> None:
         """What is there, and was not submitted in backward()."""
@@ -455,6 +451,14 @@ class Reducer:
             entry.passes_left = passes
         for group in self._groups:
             group.ready = 0
+
+
+def drop_untouched(parameters: Iterable[torch.Tensor]) -> None:
+    """What broadcast_optimizer_state has made is no gradient."""
+    for parameter in parameters:
+        gradient: Any = parameter.grad
+        if gradient is not None and getattr(gradient, "_hvd_untouched", None) == gradient._version:
+            parameter.grad = None
 
 
 def _zeros(parameter: torch.Tensor, sparse: bool) -> torch.Tensor:

@@ -83,10 +83,11 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     _world.need()
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in params:
-        if _world.size() > 1 and not optimizer.state and parameter.requires_grad and parameter.grad is None:
+        if not optimizer.state and parameter.requires_grad and parameter.grad is None:
             zeros: Any = torch.zeros_like(parameter)  # as Horovod leaves it, which makes the state by a first step
             zeros._hvd_untouched = zeros._version  # but a step must not take it for a gradient
             parameter.grad = zeros
+            optimizer._hvd_left_zeros = True  # type: ignore[attr-defined]
     counts = [len(group["params"]) for group in optimizer.param_groups]
     tensors: list[torch.Tensor] = []
     message = None

@@ -18,7 +18,7 @@ from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adasum_update import AdasumUpdateReducer
 from hvd.torch._grad_scaler import GradScalerSupport
 from hvd.torch._powersgd import LowRankReducer
-from hvd.torch._reducer import Reducer, Settings
+from hvd.torch._reducer import Reducer, Settings, drop_untouched
 from hvd.torch.compression import Compression, Compressor, PowerSGD
 from hvd.torch.ops import allreduce
 
@@ -117,6 +117,8 @@ class _Distributed(GradScalerSupport, _Base):
 
         With a closure, what each of its calls leaves in the gradients is reduced before the optimizer sees it.
         """
+        if self.__dict__.pop("_hvd_left_zeros", False) and not self._hvd.entries:
+            drop_untouched(p for group in self.param_groups for p in group["params"])
         if isinstance(self._hvd, AdasumUpdateReducer):
             self._scaler_synchronized = False
             if self._hvd.entries and self._skips_for_overflow():
