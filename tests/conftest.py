@@ -28,4 +28,4 @@ for _name, _path in {
 }.items():
     os.environ.setdefault(_name, str(ROOT / ".cache" / _path))
 
-pytest_plugins = ["netns.fixtures"]
+pytest_plugins = ["netns.fixtures", "support.records"]

@@ -14,10 +14,11 @@ import signal
 import subprocess
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tally import Tally, check
+from tally import Cost, Tally, check
 
 LOGS = pathlib.Path(".cache/tests")
 TAIL_LINES = 60
@@ -35,6 +36,29 @@ class Order(enum.Enum):
     computing = "keeps its cores busy"
 
 
+class When(enum.Enum):
+    """Which form of the suite runs a part."""
+
+    push = "before a push, all of it"
+    split = "before a push, less the tests that pytest's marker ci leaves to CI"
+    ci = "in CI only"
+    night = "by night only"
+
+
+class Form(enum.Enum):
+    """Which tests run: pytest's expression for the markers."""
+
+    push = "not nightly and not ci"
+    rest = "ci and not nightly"  # what CI runs besides
+    day = "not nightly"  # both
+    night = ""
+
+    def has(self, part: Part) -> bool:
+        """Whether this form runs the part where no part is named."""
+        runs = {Form.push: (When.push, When.split), Form.rest: (When.split, When.ci)}
+        return part.when in runs.get(self, tuple(When) if self is Form.night else (When.push, When.split, When.ci))
+
+
 @dataclass
 class Part:
     """A part of the suite.  Its limits are in seconds, for each command that it runs."""
@@ -42,19 +66,24 @@ class Part:
     name: str
     what: str
     run: Callable[[Context], Tally]
-    nightly: bool = False
+    when: When = When.push
     order: Order = Order.waiting
 
 
 @dataclass
 class Context:
-    """What a part gets: itself, the environment for its commands, and whether this is the long form."""
+    """What a part gets: itself, the environment for its commands, and the form of the suite."""
 
     part: Part
     env: dict[str, str]
-    nightly: bool
+    form: Form
     lines: list[str] = field(default_factory=list)  # what is to be shown of it
     processor_seconds: float = 0.0  # what its commands took so far, with their children that were waited for
+    records: pathlib.Path | None = None  # of the run of pytest that goes on
+
+    @property
+    def nightly(self) -> bool:
+        return self.form is Form.night
 
     def command(
         self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
@@ -96,8 +125,11 @@ class Context:
 
     def good(self, name: str, argv: Sequence[str], limit: float = 120, env: dict[str, str] | None = None) -> Tally:
         """A test that is one command."""
+        begin, used = time.monotonic(), self.processor_seconds
         code, _ = self.command(argv, limit, env)
-        return check(name, code == 0, f"exit code {code}")
+        tally = check(name, code == 0, f"exit code {code}")
+        tally.costs.append(Cost(name, time.monotonic() - begin, self.processor_seconds - used))
+        return tally
 
 
 def kill_all() -> None:

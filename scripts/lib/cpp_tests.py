@@ -6,11 +6,15 @@ import functools
 import json
 import os
 import pathlib
+import re
+import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from context import Context
-from tally import Tally, from_meson
+from cost import MARK
+from tally import Cost, Tally, failure, from_meson
 
 
 def run_meson_tests(
@@ -27,8 +31,8 @@ def run_meson_tests(
     """
     tests = build_tests(context, build, which, without)
     if tests is None:
-        return Tally(failed=[f"{build}: does not build"])
-    tally = Tally() if tests else Tally(failed=[f"{build}: has no tests"])
+        return failure(str(build), "does not build")
+    tally = Tally() if tests else failure(str(build), "has no tests")
     units, others = [t for t in tests if is_unit(t)], [t for t in tests if not is_unit(t)]
     tally += run_together(context, build, units, env or {}, wrapper)
     tally += run_together(context, build, others, without_leaks(env or {}), wrapper)
@@ -41,11 +45,12 @@ def run_together(
     """One call of meson: it runs two at a time, and alone what says that its threads or ranks need both cores."""
     if not tests:
         return Tally()
+    wrapper = [sys.executable, str(pathlib.Path(__file__).with_name("cost.py")), *wrapper]
     base = "all-" + context.part.name
     for old in (build / "meson-logs").glob(base + "*"):
         old.unlink()
     argv = ["meson", "test", "-C", str(build), "--no-rebuild", "--num-processes=2", "--timeout-multiplier=3"]
-    argv += [f"--logbase={base}", *(["--wrapper=" + " ".join(wrapper)] if wrapper else [])]
+    argv += [f"--logbase={base}", "--wrapper=" + shlex.join(wrapper)]
     _, said = context.command([*argv, *(test["name"] for test in tests)], 2400, env, quiet=True)
     records = {}
     for log in (build / "meson-logs").glob(base + "*.json"):
@@ -60,10 +65,17 @@ def run_together(
         if not good:
             context.show(f"{build.name}/{test['name']}: {record['result']}", record["stdout"] + record.get("stderr", ""))
         told = from_meson(record["stdout"], f"{build.name}/{test['name']}", 0 if good else record["returncode"] or 124)
-        for failure in told.failed:
-            told.again[failure] = functools.partial(run_alone, context, [*argv, test["name"]], env)
+        for one in told.failed:
+            one.run_alone = functools.partial(run_alone, context, [*argv, test["name"]], env)
         tally += told
+        tally.costs.append(cost_of(f"{build.name}/{test['name']}", record))
     return tally
+
+
+def cost_of(name: str, record: dict[str, Any]) -> Cost:
+    """What a test took, by meson's record and by what cost.py added to its output."""
+    said = re.findall(MARK + r"([\d.]+)", record["stdout"] + record.get("stderr", ""))
+    return Cost(name, record.get("duration", 0.0), float(said[-1]) if said else None)
 
 
 def run_alone(context: Context, argv: list[str], env: dict[str, str]) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from aarch64 import BUILD as AARCH64_BUILD
 from aarch64 import NOT_HERE, SYSTEM
-from context import LOGS, Context, Order, Part
+from context import LOGS, Context, Form, Order, Part, When
 from cpp_tests import build_programs, build_tests, run_meson_tests, without_leaks
-from tally import Tally, check, from_junit
+from tally import Tally, check, failure, from_records, skip
 
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
 PYTHON_TESTS = ("tests/netns", "tests/support", "tests/wheel", "tests/sanitizers")
@@ -70,7 +70,7 @@ def run_lint(context: Context) -> Tally:
 def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
     """A check whose tool may be missing."""
     if shutil.which(argv[0], path=context.env["PATH"]) is None:
-        return Tally(skipped=[f"{name}: {argv[0]} is not installed"])
+        return skip(name, f"{argv[0]} is not installed")
     return context.good(name, argv)
 
 
@@ -88,7 +88,7 @@ def run_unit(context: Context) -> Tally:
 
 
 def no_programs() -> Tally:
-    return Tally(failed=[f"{BUILD}: does not build its tests"])
+    return failure(str(BUILD), "does not build its tests")
 
 
 PROGRAMS: list[bool] = []  # whether the tests' own programs are there, once somebody has built them
@@ -189,7 +189,7 @@ def run_asan(context: Context) -> Tally:
     """Address, leak and undefined-behaviour sanitizers: unit tests, then two ranks."""
     build = configure_asan(context)
     if build is None:
-        return Tally(failed=["asan: meson setup failed"])
+        return failure("asan", "meson setup failed")
     env = absolute(ASAN)
     tally = run_meson_tests(context, build, env)
     tally += run_pytest(context, "tests/sanitizers", {**without_leaks(env), "HVD_BUILD_DIR": str(build.resolve())})
@@ -200,7 +200,7 @@ def run_tsan(context: Context) -> Tally:
     """Thread sanitizer over the unit tests (without address randomisation, which gcc 12's runtime cannot stand)."""
     build = configure_tsan(context)
     if build is None:
-        return Tally(failed=["tsan: meson setup failed"])
+        return failure("tsan", "meson setup failed")
     env = absolute(TSAN) | ({"HVD_TEST_EVERY_CALL": "1"} if context.nightly else {})
     return run_meson_tests(
         context, build, env, wrapper=["setarch", "-R"], which="units", without=(*WITHOUT_THREADS, *RANKS_ARE_PROCESSES)
@@ -218,22 +218,23 @@ def run_pytest(
     only: the short form of these files of it, also at night.
     """
     if not list(pathlib.Path(folder).rglob("test_*.py")):
-        return Tally(skipped=[f"{folder}: no tests there yet"])
+        return skip(folder, "no tests there yet")
     LOGS.mkdir(parents=True, exist_ok=True)
-    report = LOGS / f"{context.part.name}.xml"
-    report.unlink(missing_ok=True)
+    records = LOGS / f"{context.part.name}.json"
+    records.unlink(missing_ok=True)
     what = [f"{folder}/{name}" for name in only] or [folder]
     options = ["--timeout=240", "-q", "-pno:cacheprovider"]  # the cache's folder is one for all that runs side by side
-    argv = [sys.executable, "-m", "pytest", *what, *options, f"--junit-xml={report}", "--durations=5"]
-    if not context.nightly or only:
-        argv += ["-m", "not nightly"]
+    chosen = Form.day.value if only else context.form.value
+    argv = [sys.executable, "-m", "pytest", *what, *options, f"--records={records}", *(["-m", chosen] if chosen else [])]
     all_env = {"HVD_BUILD_DIR": str(BUILD.resolve()), **(env or {})}
+    context.records = records
     code, _ = context.command(argv, limit * (4 if context.nightly else 1), all_env)
+    context.records = None
 
     def run_alone(test: str) -> bool:
         return bool(context.command([sys.executable, "-m", "pytest", test, *options], 300, all_env)[0] == 0)
 
-    return from_junit(report, code, run_alone)
+    return from_records(records, code, run_alone)
 
 
 def suite(folder: str, limit: float = 1500) -> Callable[[Context], Tally]:
@@ -257,11 +258,11 @@ def run_clang(context: Context) -> Tally:
     """
     compiler = shutil.which("clang++", path=context.env["PATH"])
     if compiler is None:
-        return Tally(skipped=["clang: clang++ is not installed"])
+        return skip("clang", "clang++ is not installed")
     build = pathlib.Path("build/clang")
     again = ["--reconfigure"] if (build / "build.ninja").exists() else []
     code, _ = context.command(["meson", "setup", str(build), *again], 120, {"CC": "clang", "CXX": "clang++"})
-    return run_meson_tests(context, build) if code == 0 else Tally(failed=["clang: meson setup failed"])
+    return run_meson_tests(context, build) if code == 0 else failure("clang", "meson setup failed")
 
 
 FUZZ_SECONDS = 60  # for each parser
@@ -271,16 +272,16 @@ def run_fuzz(context: Context) -> Tally:
     """Every parser under libFuzzer, ASan and UBSan, from the seeds that are kept and from what earlier nights found."""
     compiler = shutil.which("clang++", path=context.env["PATH"])
     if compiler is None:
-        return Tally(skipped=["fuzz: clang++ is not installed"])
+        return skip("fuzz", "clang++ is not installed")
     build = pathlib.Path("build/fuzz")
     options = ["-Dbuildtype=debug", "-Doptimization=1", "-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dfuzzer=true"]
     argv = ["meson", "setup", str(build), *options, "-Dcpp_args=-fsanitize=fuzzer-no-link -g1"]
     again = ["--reconfigure"] if (build / "build.ninja").exists() else []
     if context.command([*argv, *again], 120, {"CC": "clang", "CXX": "clang++"})[0] != 0:
-        return Tally(failed=["fuzz: meson setup failed"])
+        return failure("fuzz", "meson setup failed")
     programs = ("tests/fuzz/parsers_fuzz", "tests/fuzz/parsers_libfuzzer")
     if context.command(["ninja", "-C", str(build), *programs], 1800)[0] != 0:
-        return Tally(failed=["fuzz: does not build"])
+        return failure("fuzz", "does not build")
     kept = pathlib.Path(".cache/fuzz")
     _, names = context.command([str(build / programs[0]), "--samples", str(kept)], 60)
     tally = Tally()
@@ -296,15 +297,15 @@ def run_aarch64(context: Context) -> Tally:
     """The wheel for aarch64, cross-built; under qemu its build's unit tests and a job of two ranks."""
     code, said = context.command([sys.executable, "scripts/wheel-aarch64"], 3600)
     if code == NOT_HERE:
-        return Tally(skipped=[said.strip().splitlines()[-1]])
+        return skip("aarch64", said.strip().splitlines()[-1].removeprefix("aarch64: "))
     if code != 0:
-        return Tally(failed=["aarch64: the wheel does not build"])
+        return failure("aarch64", "the wheel does not build")
     tally = run_pytest(context, "tests/wheel", {"HVD_TEST_WHEELS": "dist/aarch64"}, only=("test_wheel.py", "test_emulated.py"))
     if context.command([str(SYSTEM.folder / "start"), "/usr/bin/env"], 60, quiet=True)[0] != 0:
-        tally += Tally(skipped=["aarch64: no programs of it run here (Linux 6.7, user namespaces, qemu-user-static)"])
+        tally += skip("aarch64", "no programs of it run here (Linux 6.7, user namespaces, qemu-user-static)")
         return tally
     if context.command(["meson", "configure", str(AARCH64_BUILD), "-Dtests=true"], 120)[0] != 0:
-        tally += Tally(failed=["aarch64: meson configure failed"])
+        tally += failure("aarch64", "meson configure failed")
         return tally
     tally += run_meson_tests(context, AARCH64_BUILD, which="units")
     return tally
@@ -322,9 +323,7 @@ def run_older_spark(context: Context) -> Tally:
     for name in OLDER_SPARKS:
         python = pathlib.Path.cwd() / ".cache" / name / "bin/python"
         if not python.exists() or context.command([str(python), "-c", "import pyspark"], 60, quiet=True)[0] != 0:
-            tally += Tally(
-                skipped=[f"{name}: .cache/{name} has no Spark (scripts/setup --nightly; 3.5 needs Python 3.11 or older)"]
-            )
+            tally += skip(name, f".cache/{name} has no Spark (scripts/setup --nightly; 3.5 needs Python 3.11 or older)")
             continue
         tally += run_pytest(context, "tests/spark", {"HVD_TEST_SPARK": str(python)}, only=SPARKS_CORE)
     return tally
@@ -375,17 +374,17 @@ PARTS = [
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
     Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan, order=Order.computing),
     Part("tsan", "thread sanitizer: units", run_tsan, order=Order.computing),
-    Part("unit", "unit tests, of the wheel's own build", run_unit, nightly=True, order=Order.computing),
-    Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, nightly=True),
-    Part("clang", "a second compiler", run_clang, nightly=True, order=Order.computing),
-    Part("aarch64", "the wheel for aarch64; its tests under qemu", run_aarch64, nightly=True, order=Order.computing),
-    Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, nightly=True, order=Order.computing),
+    Part("unit", "unit tests, of the wheel's own build", run_unit, when=When.night, order=Order.computing),
+    Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, when=When.night),
+    Part("clang", "a second compiler", run_clang, when=When.night, order=Order.computing),
+    Part("aarch64", "the wheel for aarch64; its tests under qemu", run_aarch64, when=When.night, order=Order.computing),
+    Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, when=When.night, order=Order.computing),
     Part(
         "random",
         "at random: 10 000 operations on GPUs, over the fakes; 100 000 elastic jobs, simulated",
         run_random,
-        nightly=True,
+        when=When.night,
         order=Order.computing,
     ),
-    Part("repeat", "unit tests, a hundred times", run_repeat, nightly=True),
+    Part("repeat", "unit tests, a hundred times", run_repeat, when=When.night),
 ]

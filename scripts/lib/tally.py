@@ -2,73 +2,111 @@
 
 from __future__ import annotations
 
-import functools
+import json
 import pathlib
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
 @dataclass
+class Failure:
+    """A test that failed: its name, and the first line of the reason."""
+
+    name: str
+    why: str
+    run_alone: Callable[[], bool] | None = None  # runs that test alone; whether it passes then
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}"
+
+
+@dataclass
+class Cost:
+    """What one test took, in seconds.  A test's own processor time is unknown (None) where its tool does not tell it."""
+
+    name: str
+    wall: float
+    processor: float | None
+
+
+@dataclass
 class Tally:
-    """How many tests passed, and which failed or were skipped, each as "name: why"."""
+    """How many tests passed, which failed, and which were skipped, each as (name, why)."""
 
     passed: int = 0
-    failed: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    again: dict[str, Callable[[], bool]] = field(default_factory=dict)  # of a failure: runs that test alone
+    failed: list[Failure] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    left: int = 0  # tests that belong to the other form
+    costs: list[Cost] = field(default_factory=list)
 
     def __iadd__(self, other: Tally) -> Tally:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
-        self.again |= other.again
+        self.left += other.left
+        self.costs += other.costs
         return self
 
     def __str__(self) -> str:
         return f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
 
 
+def failure(name: str, why: str) -> Tally:
+    """One test that failed."""
+    return Tally(failed=[Failure(name, why)])
+
+
+def skip(name: str, why: str) -> Tally:
+    """One test that was not run."""
+    return Tally(skipped=[(name, why)])
+
+
 def check(name: str, good: bool, why: str = "") -> Tally:
     """One test's result."""
-    return Tally(passed=1) if good else Tally(failed=[f"{name}: {why}"])
+    return Tally(passed=1) if good else failure(name, why)
 
 
-def from_junit(path: pathlib.Path, exit_code: int, run_alone: Callable[[str], bool] | None = None) -> Tally:
-    """What pytest's --junit-xml says; a crash of pytest itself counts as a failure.
+def from_records(path: pathlib.Path, exit_code: int, run_alone: Callable[[str], bool] | None = None) -> Tally:
+    """What tests/support/records.py wrote of one run of pytest; a crash of pytest itself counts as a failure.
 
     run_alone: whether the test of this id passes now.
     """
     tally = Tally()
     if not path.exists():
-        return Tally(failed=[f"{path.stem}: pytest ended with exit code {exit_code} and no report"])
-    for case in ElementTree.parse(path).getroot().iter("testcase"):
-        name = f"{case.get('classname', '')}::{case.get('name', '')}"
-        bad = case.find("failure") if case.find("failure") is not None else case.find("error")
-        skip = case.find("skipped")
-        if bad is not None:
-            failure = f"{name}: {first_line(bad.get('message'))}"
-            tally.failed.append(failure)
-            if run_alone is not None:
-                tally.again[failure] = functools.partial(run_alone, pytest_id(case.get("classname", ""), case.get("name", "")))
-        elif skip is not None:
-            tally.skipped.append(f"{name}: {first_line(skip.get('message'))}")
-        else:
-            tally.passed += 1
+        return failure(path.stem, f"pytest ended with exit code {exit_code} and no records")
+    begun = ""
+    for record in map(json.loads, path.read_text().splitlines()):
+        if "begun" in record:
+            begun = record["begun"]
+        elif "left" in record:
+            tally.left += record["left"]
+        elif "test" in record:
+            begun = ""
+            tally += from_record(record, run_alone)
+    if begun:
+        tally.failed.append(Failure(begun, "pytest ended within this test", alone(run_alone, begun)))
     if exit_code not in (0, 1, 5):
-        tally.failed.append(f"{path.stem}: pytest ended with exit code {exit_code}")
+        tally.failed.append(Failure(path.stem, f"pytest ended with exit code {exit_code}"))
     return tally
 
 
-def pytest_id(classname: str, name: str) -> str:
-    """tests.rank.test_a.TestB and test_c: tests/rank/test_a.py::TestB::test_c."""
-    parts = classname.split(".")
-    for count in range(len(parts), 0, -1):
-        file = pathlib.Path(*parts[:count]).with_suffix(".py")
-        if file.is_file():
-            return "::".join([str(file), *parts[count:], name])
-    return f"{classname}::{name}"
+def from_record(record: dict[str, str], run_alone: Callable[[str], bool] | None) -> Tally:
+    """One test of pytest's."""
+    name, why = record["test"], first_line(record["why"])
+    tally = Tally(costs=[Cost(name, float(record["wall"]), float(record["processor"]))])
+    if record["outcome"] == "failed":
+        tally.failed.append(Failure(name, why, alone(run_alone, name)))
+    elif record["outcome"] == "skipped":
+        tally.skipped.append((name, why))
+    else:
+        tally.passed += 1
+    return tally
+
+
+def alone(run_alone: Callable[[str], bool] | None, name: str) -> Callable[[], bool] | None:
+    """run_alone for this test."""
+    return None if run_alone is None else lambda: run_alone(name)
 
 
 def first_line(text: str | None) -> str:
@@ -87,7 +125,7 @@ def from_meson(log: str, program: str, exit_code: int) -> Tally:
     tally = Tally()
     for _, passed, failed, _ in found:  # "skipped" there means filtered out
         tally.passed += int(passed)
-        tally.failed += [f"{program}: a test case failed"] * int(failed)
+        tally.failed += [Failure(program, "a test case failed") for _ in range(int(failed))]
     if exit_code != 0 and not tally.failed:
-        tally.failed.append(f"{program}: exit code {exit_code} (a sanitizer's finding, a crash or a time-out)")
+        tally += failure(program, f"exit code {exit_code} (a sanitizer's finding, a crash or a time-out)")
     return tally
