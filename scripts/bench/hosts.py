@@ -125,6 +125,17 @@ def figures_in(output: str) -> dict[str, Any]:
     return dict(json.loads(lines[-1])) if lines else {}
 
 
+def show_environment(cluster: Cluster, environment: pathlib.Path) -> None:
+    """Makes an environment in /tmp visible to the hosts, each of which has a /tmp of its own: by hard links."""
+    for path in {environment.absolute(), environment.resolve()}:
+        if not path.is_relative_to("/tmp"):
+            continue
+        for host in cluster.names:
+            there = cluster.tmp(host) / path.relative_to("/tmp")
+            there.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "--archive", "--link", str(path), str(there)], check=True, timeout=300)
+
+
 class Bench:
     """Commands on the hosts, and what they have measured."""
 
@@ -238,6 +249,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser_of().parse_args(arguments)
     for chosen in options.limit:
         with Cluster(options.hosts) as cluster:
+            for environment in filter(None, [options.horovod, options.python.parent.parent]):
+                show_environment(cluster, environment)
             bench = Bench(cluster, options)
             with limited(cluster, chosen):
                 for turn in range(options.rounds):

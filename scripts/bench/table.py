@@ -39,11 +39,22 @@ class Table:
         self.samples: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
         self.goals: dict[str, list[Goal]] = defaultdict(list)
         self.units: dict[str, str] = {}
+        self._news: dict[str, dict[str, str]] = {}  # since the last call of news()
 
     def add(self, row: str, contender: str, figures: dict[str, float], near: bool, unit: str = "µs") -> None:
         """One round's figures."""
         self.samples[row][contender].append(Sample(near, figures))
         self.units[row] = unit
+        self._news.setdefault(row, {})[contender] = number(next(iter(figures.values())))
+
+    def news(self) -> list[str]:
+        """A line for each row that was measured since the last call: each contender's first figure, the least of its times."""
+        lines = [
+            f"{row}: {', '.join(f'{who} {figure}' for who, figure in found.items())} {self.units[row]}"
+            for row, found in self._news.items()
+        ]
+        self._news = {}
+        return lines
 
     def goal(self, row: str, *goals: Goal) -> None:
         """What the row should reach."""

@@ -82,6 +82,12 @@ class Context:
     records: pathlib.Path | None = None  # of the run of pytest that goes on
 
     @property
+    def marks(self) -> str:
+        """Which tests of the part run: pytest's -m, "" for all."""
+        whole = self.form is Form.rest and self.part.when is When.ci
+        return Form.day.value if whole else self.form.value
+
+    @property
     def nightly(self) -> bool:
         return self.form is Form.night
 

@@ -57,6 +57,7 @@ def run_lint(context: Context) -> Tally:
     tally += context.good("one name, one meaning", [sys.executable, "scripts/check-names"])
     tally += run_pytest(context, "tests/lint")
     tally += context.good("files that the pages name are there", [sys.executable, "scripts/check-paths"])
+    tally += context.good("each test can fail", [sys.executable, "scripts/check-asserts"])
     tally += context.good("comments name what is there", [sys.executable, "scripts/check-comments"])
     tally += context.good("the table of speeds is made of its figures", [sys.executable, "scripts/bench/picture.py", "--check"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
@@ -224,7 +225,7 @@ def run_pytest(
     records.unlink(missing_ok=True)
     what = [f"{folder}/{name}" for name in only] or [folder]
     options = ["--timeout=240", "-q", "-pno:cacheprovider"]  # the cache's folder is one for all that runs side by side
-    chosen = Form.day.value if only else context.form.value
+    chosen = Form.day.value if only else context.marks
     argv = [sys.executable, "-m", "pytest", *what, *options, f"--records={records}", *(["-m", chosen] if chosen else [])]
     all_env = {"HVD_BUILD_DIR": str(BUILD.resolve()), **(env or {})}
     context.records = records
@@ -356,35 +357,30 @@ def run_repeat(context: Context) -> Tally:
     return check(f"{runs.group(1) if runs else 0} runs", code == 0, f"exit code {code}")
 
 
+# Those that take longest come first among their kind.
 PARTS = [
-    Part("format", "clang-format and ruff format", run_format, order=Order.first),
-    Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint, order=Order.first),
     Part("world", "libhvd over MPI", run_world, order=Order.first),
-    Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher")),
+    Part("failures", "what fails, and what is said then", suite("tests/failures"), When.split),
+    Part("launcher", "hvdrun's decisions and command line", suite("tests/launcher"), When.split),
+    Part("trace", "timelines, opened in Perfetto", suite("tests/trace"), When.split),
     Part("rank", "hvdrank: guard, Python, payload", suite("tests/rank")),
-    Part("python", "the Python package", suite("tests/python")),
+    Part("gpu", "GPUs: over fakes, and on a real one where there is one", suite("tests/gpu"), When.split),
+    Part("docs", "the web site in a browser; examples killed and resumed", suite("tests/docs"), When.split),
+    Part("format", "clang-format and ruff format", run_format, order=Order.computing),
+    Part("lint", "ruff, mypy, include arrows, shell, manual pages", run_lint, order=Order.computing),
+    Part("python", "the Python package", suite("tests/python"), When.split, Order.computing),
     Part("property", "random operations against a model in NumPy", suite("tests/property"), order=Order.computing),
-    Part("models", "protocols in shared memory, explored by a model checker", suite("tests/models"), order=Order.computing),
-    Part("trace", "timelines, opened in Perfetto", suite("tests/trace")),
-    Part("failures", "what fails, and what is said then", suite("tests/failures")),
-    Part("gpu", "GPUs: over fakes, and on a real one where there is one", suite("tests/gpu")),
-    Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns")),
-    Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark")),
-    Part("docs", "the web site in a browser; examples killed and resumed", suite("tests/docs")),
-    Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel")),
-    Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan, order=Order.computing),
-    Part("tsan", "thread sanitizer: units", run_tsan, order=Order.computing),
-    Part("unit", "unit tests, of the wheel's own build", run_unit, when=When.night, order=Order.computing),
-    Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, when=When.night),
-    Part("clang", "a second compiler", run_clang, when=When.night, order=Order.computing),
-    Part("aarch64", "the wheel for aarch64; its tests under qemu", run_aarch64, when=When.night, order=Order.computing),
-    Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, when=When.night, order=Order.computing),
-    Part(
-        "random",
-        "at random: 10 000 operations on GPUs, over the fakes; 100 000 elastic jobs, simulated",
-        run_random,
-        when=When.night,
-        order=Order.computing,
-    ),
-    Part("repeat", "unit tests, a hundred times", run_repeat, when=When.night),
+    Part("models", "protocols in shared memory, by a model checker", suite("tests/models"), order=Order.computing),
+    Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns"), When.ci),
+    Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark"), When.ci),
+    Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel"), When.ci),
+    Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan, When.ci, Order.computing),
+    Part("tsan", "thread sanitizer: units", run_tsan, When.ci, Order.computing),
+    Part("unit", "unit tests, of the wheel's own build", run_unit, When.night, Order.computing),
+    Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, When.night),
+    Part("clang", "a second compiler", run_clang, When.night, Order.computing),
+    Part("aarch64", "the wheel for aarch64; its tests under qemu", run_aarch64, When.night, Order.computing),
+    Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, When.night, Order.computing),
+    Part("random", "at random: 10 000 GPU operations, 100 000 simulated jobs", run_random, When.night, Order.computing),
+    Part("repeat", "unit tests, a hundred times", run_repeat, When.night),
 ]

@@ -71,6 +71,7 @@ def descends(pid: int, ancestor: int) -> bool:
     return False
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["preempted", "a rank is killed"])
 def test_training_goes_on_to_the_same_model(tmp_path: pathlib.Path, uninterrupted: list[str], number: signal.Signals) -> None:
     """Ended in its second epoch or a later one: the next run goes on from the checkpoint, and comes to the same loss."""

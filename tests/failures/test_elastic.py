@@ -15,6 +15,7 @@ import pytest
 
 from failures import fault_job
 from support import hvdrun
+from support.forms import few
 
 COUNTER = pathlib.Path(__file__).with_name("elastic_counter.py")
 TORCH = COUNTER.with_name("elastic_rank.py")
@@ -64,13 +65,14 @@ def test_survivors_go_on(tmp_path: pathlib.Path, victims: list[int]) -> None:
     assert "was killed by signal 9 (SIGKILL)" in line
 
 
+@pytest.mark.ci
 def test_a_killed_rank_of_pytorch_is_replaced(tmp_path: pathlib.Path) -> None:
     done = job(tmp_path, 3, "--min-np", "2", script=TORCH, ELASTIC_KILL="[[5, [1]]]", ELASTIC_WANTED="3")
     assert result(done)["size"] == 3
     assert "2 → 3 ranks" in done.stderr
 
 
-@pytest.mark.parametrize("victim", ["0", "1"])
+@pytest.mark.parametrize("victim", few(["0", "1"]))
 def test_survivors_in_ddps_backward_make_their_process_group_again(tmp_path: pathlib.Path, victim: str) -> None:
     done = job(tmp_path, 3, "--min-np", "2", script=DDP, ELASTIC_VICTIM=victim)
     assert done.returncode == 0, done.stderr
@@ -79,6 +81,7 @@ def test_survivors_in_ddps_backward_make_their_process_group_again(tmp_path: pat
     assert "3 → 2 ranks" in done.stderr and "SIGSEGV" not in done.stderr
 
 
+@pytest.mark.ci
 def test_a_process_group_outside_of_elastic_run_ends_with_its_first_lost_rank(tmp_path: pathlib.Path) -> None:
     done = job(tmp_path, 3, "--min-np", "2", script=DDP, ELASTIC_VICTIM="1", ELASTIC_PLAIN="1")
     assert done.returncode == 137, done.stderr
@@ -176,6 +179,7 @@ DISCOVERIES = {
 }
 
 
+@pytest.mark.ci
 def test_one_rank_of_pytorch_becomes_two(tmp_path: pathlib.Path) -> None:
     """Its optimizer was made where there was nobody to reduce gradients with."""
     discover = tmp_path / "discover"
@@ -315,7 +319,9 @@ print(hvd.run(main, (sys.argv[1],), num_proc=3, min_num_proc=1))
 OFFLINE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
-@pytest.mark.parametrize(("hosts", "around"), [(1, []), (3, []), (3, OFFLINE)], ids=["1 host", "3 hosts", "3 hosts, offline"])
+@pytest.mark.parametrize(
+    ("hosts", "around"), few([(1, []), (3, OFFLINE), (3, [])], 2), ids=["1 host", "3 hosts, offline", "3 hosts"]
+)
 def test_a_function_on_ranks_that_are_replaced(tmp_path: pathlib.Path, hosts: int, around: list[str]) -> None:
     """hvd.run: the successor has the function too, where the rank that its host's ranks got it from is dead; results come in
     the order of the ranks.  Hosts of that name are this machine: the manifest's agent only runs a shell."""

@@ -14,8 +14,9 @@ import pytest
 
 from failures import signalled
 from support import hvdrun
+from support.forms import few
 
-mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+mpirun = pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 GONE_WITHIN_SECONDS = 3.0
 
 
@@ -187,7 +188,7 @@ def find(who: str, job: int) -> int | None:
 
 @mpirun
 @pytest.mark.parametrize("who", ["hvdrun", "mpirun", "watchdog", "guard"])
-@pytest.mark.parametrize("seed", hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 4))
+@pytest.mark.parametrize("seed", few(hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 4)))
 def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
     """At any moment, before all ranks are there too; children that ran away included.  Without mpirun: tests/launcher."""
     sleepers = hvdrun.Sleepers()

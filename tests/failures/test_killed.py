@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from support.forms import few
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build"))
 HVDRUN = BUILD / "launcher/hvdrun"
@@ -28,7 +30,7 @@ from rank_bench import DRIVER, HVDRANK, manifest  # noqa: E402
 
 from support import hvdrun  # noqa: E402
 
-ROUNDS = hvdrun.some_nightly(os.environ.get("HVD_KILL_ROUNDS"), 2, 4)
+ROUNDS = few(hvdrun.some_nightly(os.environ.get("HVD_KILL_ROUNDS"), 2, 4))
 
 
 def processes(mark: str) -> dict[int, str]:

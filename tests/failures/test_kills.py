@@ -10,6 +10,7 @@ import pytest
 from failures import kills
 from netns.cluster import why_not
 from support import hvdrun
+from support.forms import few
 
 
 def nothing_left(first: int, number: int, launcher: str, mpirun: str, longest: float, package: str) -> None:
@@ -33,7 +34,7 @@ def test_what_has_ended_by_itself_is_no_victim() -> None:
     assert kills.parent(os.getpid()) == os.getppid()
 
 
-@pytest.mark.parametrize("launcher", kills.PATTERNS)
+@pytest.mark.parametrize("launcher", few(kills.PATTERNS))
 def test_three_kills_of_each_kind(package: str, launcher: str) -> None:
     """In the first seconds of the job."""
     number = 3 * len(kills.victims(launcher))

@@ -9,6 +9,7 @@ import pytest
 
 from failures import fault_kinds, fault_training, many_faults
 from netns.cluster import why_not
+from support.forms import few
 
 SEED = int(os.environ.get("HVD_TEST_SEED", "0"))
 
@@ -31,10 +32,12 @@ def test_the_course_does_not_depend_on_who_computes_it() -> None:
 
 
 @pytest.mark.timeout(400)
-def test_100_faults() -> None:
-    all_end_well(many_faults.campaign(SEED, 100), 100)
+@pytest.mark.parametrize("faults", few([30, 100]))
+def test_many_faults(faults: int) -> None:
+    all_end_well(many_faults.campaign(SEED, faults), faults)
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(300)
 def test_faults_over_three_hosts() -> None:
     if reason := why_not():
@@ -43,7 +46,9 @@ def test_faults_over_three_hosts() -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [*fault_kinds.NEED_HOSTS, "kill, then who has the state"])
+@pytest.mark.parametrize(
+    "kind", few([*fault_kinds.NEED_HOSTS, "kill, then who has the state"], ["kill a host", "kill, then who has the state"])
+)
 def test_faults_of_hosts(kind: str) -> None:
     if reason := why_not():
         pytest.skip(reason)

@@ -7,6 +7,7 @@ import pathlib
 import pytest
 
 from support import hvdrun
+from support.forms import few
 
 RANK = """
 import subprocess, sys
@@ -23,7 +24,7 @@ print("both")
 INNER = "import hvd.numpy as hvd; hvd.init(); print('inner', hvd.size())"
 
 
-@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+@pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 def test_what_a_rank_starts(mpirun: str, tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
     """A program that calls init() is told that it is no rank (it would wait, and its parent with it); a job of its own runs."""
     constants = f"INNER, HVDRUN, MPIRUN = {INNER!r}, {hvdrun.program()!r}, {mpirun!r}\n"

@@ -12,6 +12,7 @@ import subprocess
 import pytest
 
 from python.harness import environment, has, mpirun, python
+from support.forms import few
 from support.hvdrun import program
 
 PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
@@ -56,7 +57,7 @@ def survivors(command: list[str], ranks: int, per_node: int) -> dict[int, tuple[
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize(("how", "when"), WAYS)
-@pytest.mark.parametrize(("ranks", "per_node"), [(3, 0), (4, 2)], ids=["one node", "two nodes"])
+@pytest.mark.parametrize(("ranks", "per_node"), few([(4, 2), (3, 0)]), ids=["two nodes", "one node"])
 def test_under_plain_mpirun(how: str, when: str, ranks: int, per_node: int, tmp_path: pathlib.Path) -> None:
     if not shutil.which("mpirun"):
         pytest.skip("mpirun is not installed")

@@ -16,8 +16,9 @@ import pytest
 from failures import signalled
 from netns.cluster import Cluster
 from support import hvdrun
+from support.forms import few
 
-mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+mpirun = pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 
 
 @pytest.fixture(autouse=True, params=["mpirun", "hvdrun"])

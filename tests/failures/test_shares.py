@@ -52,11 +52,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def cases() -> list[Any]:
-    """All of NumPy's, and one of each other framework; the rest at night."""
+    """All of NumPy's; one of each other framework in CI; the rest at night."""
     rows = []
     for framework in FRAMEWORKS:
         for name, kills in KILLS.items():
-            marks = [] if framework == "numpy" or name == "4 to 3 to 1" else [pytest.mark.nightly]
+            marks = [] if framework == "numpy" else [pytest.mark.ci if name == "4 to 3 to 1" else pytest.mark.nightly]
             rows.append(pytest.param(framework, kills, id=f"{framework}, {name}", marks=marks))
     return rows
 

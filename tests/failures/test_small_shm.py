@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from support import hvdrun
+from support.forms import few
 
 TRAIN = """
 import os
@@ -29,7 +30,7 @@ hvd.shutdown()
 """
 
 
-@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+@pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 @pytest.mark.parametrize("size", ["64k", "8m"])
 def test_a_job_runs_with_a_small_shm(mpirun: str, size: str, tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
     """Ours and Open MPI's files go elsewhere, and are gone at the end."""

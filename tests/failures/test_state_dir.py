@@ -74,6 +74,7 @@ def test_a_job_of_fixed_ranks_is_started_again(tmp_path: pathlib.Path, folder: p
     assert "goes on from" not in third.stdout + third.stderr
 
 
+@pytest.mark.ci
 def test_other_numbers_of_ranks_and_models_of_torch(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
     options = ["--state-dir", str(folder)]
     first = job(tmp_path, 3, *options, script=TORCH, ELASTIC_KILL=json.dumps([[28, [0]]]), ELASTIC_PAUSE="0.06")

@@ -77,6 +77,7 @@ def test_killed_console(job: subprocess.Popen[str]) -> None:
     assert "went on 3" in hvdrun.next_line(job.stdout)
 
 
+@pytest.mark.ci
 def test_native_code(job: subprocess.Popen[str]) -> None:
     """A rank that does not come back to Python: its stack, and a limit."""
     done = attach(job, "1", "")

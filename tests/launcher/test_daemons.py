@@ -19,10 +19,11 @@ import pytest
 
 from netns.cluster import Cluster
 from support import hvdrun
+from support.forms import few
 
 SOURCE = pathlib.Path(__file__).parent / "mpi_program.c"
 OURS = ["--launcher", "hvdrun"]
-mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+mpirun = pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +332,7 @@ def descendant(root: int, generation: int) -> int | None:
 
 @mpirun
 @pytest.mark.parametrize("who", ["hvdrun", "daemon", "guard", "rank"])
-@pytest.mark.parametrize("seed", hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 20))
+@pytest.mark.parametrize("seed", few(hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 20)))
 def test_kill_9_at_any_moment_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
     """While the job starts, or when all runs; children that ran away included."""
     sleepers = hvdrun.Sleepers()

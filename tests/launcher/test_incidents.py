@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from support import hvdrun
+from support.forms import few
 
 BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute()
 PACKAGE = BUILD / "src/python"
@@ -35,6 +36,7 @@ def own_line(job: subprocess.Popen[str]) -> str:
     return line
 
 
+@pytest.mark.ci
 def test_a_rank_that_never_comes_to_init(env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """Is named, with its line; and the time that the user allows ends the job there, too."""
     (tmp_path / "job.py").write_text(BEGIN + "if rank == 1: time.sleep(100)\nhvd.init()\n")
@@ -65,7 +67,7 @@ HANGS = {  # what the job does, and what is said of it
 }
 
 
-@pytest.mark.parametrize("where", ["at the end", "in join", pytest.param("after its end", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("where", few(["in join", "at the end", pytest.param("after its end", marks=pytest.mark.nightly)]))
 def test_a_hang_is_told_wherever_it_is(env: dict[str, str], tmp_path: pathlib.Path, where: str) -> None:
     """With the rank that the others wait for."""
     script, said = HANGS[where]

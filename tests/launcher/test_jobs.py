@@ -14,8 +14,9 @@ import time
 import pytest
 
 from support import hvdrun
+from support.forms import few
 
-mpirun = pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+mpirun = pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 
 
 def tagged(text: str, rank: int) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from python.harness import has, tensorflow
 from support import hvdrun
+from support.forms import few
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 SHOW = "import json, os; print('#' + json.dumps(dict(os.environ)))"
@@ -88,7 +89,7 @@ def test_what_torchs_record_wrote_is_told() -> None:
     assert done.returncode == 1 and "ValueError" not in done.stderr
 
 
-@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+@pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 def test_a_script_of_torch_distributed_runs_unchanged(mpirun: str) -> None:
     pytest.importorskip("torch")
     done = hvdrun.run("-np", "2", "--mpirun", mpirun, *hvdrun.python_args(), str(EXAMPLES / "torch_ddp.py"), "--epochs", "2")
@@ -114,6 +115,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.ci
 def test_fsdp2(tmp_path: pathlib.Path) -> None:
     fsdp = pytest.importorskip("torch.distributed.fsdp")
     if not hasattr(fsdp, "fully_shard"):
@@ -142,7 +144,7 @@ print("tensorflow", float(sum_of_ones()), strategy.num_replicas_in_sync, flush=T
 """
 
 
-@pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
+@pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 def test_jax_finds_its_world(mpirun: str, tmp_path: pathlib.Path) -> None:
     """jax.distributed.initialize() without arguments."""
     (tmp_path / "script.py").write_text(JAX)
@@ -182,6 +184,7 @@ def test_arguments_win_against_variables(tmp_path: pathlib.Path) -> None:
     assert not store or "[0 localhost] torch 1 [0, 1]" in done.stdout
 
 
+@pytest.mark.ci
 def test_jaxs_arguments_in_an_elastic_job(tmp_path: pathlib.Path) -> None:
     """Its ranks have none of Open MPI's variables, so JAX must not look for them."""
     (tmp_path / "script.py").write_text(EXPLICIT)
@@ -209,6 +212,7 @@ def test_jax_may_be_told_another_coordinator() -> None:
     assert got["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:5001" and "OMPI_MCA_orte_hnp_uri" not in got
 
 
+@pytest.mark.ci
 def test_tensorflow_finds_its_workers(tmp_path: pathlib.Path) -> None:
     assert "TF_CONFIG" not in environments(ranks=1)[0]
     (tmp_path / "script.py").write_text(TENSORFLOW)

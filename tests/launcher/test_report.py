@@ -108,6 +108,7 @@ def test_no_report_without_hvdrun(env: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.ci
 def test_slower_than_the_last_time(env: dict[str, str]) -> None:
     """The same job in the same folder, but that something else slows it down."""
     slow = LATE.replace("0.015", "float(open('pause').read())")

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from support import hvdrun
+from support.forms import few
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -77,7 +78,7 @@ def mean(steps: list[dict[str, int]], what: str) -> float:
     return values[len(values) // 2] / 1e6
 
 
-@pytest.mark.parametrize("how", [DISTRIBUTED, DDP], ids=["DistributedOptimizer", "DDP"])
+@pytest.mark.parametrize("how", few([DISTRIBUTED, DDP]), ids=["DistributedOptimizer", "DDP"])
 def test_late_input_of_one_rank_is_waiting_on_the_other(how: str) -> None:
     pytest.importorskip("torch")
     steps = run(BEGIN + how + "SLOW_INPUT = True\n" + TRAIN)

@@ -1,6 +1,7 @@
-"""The modules of scripts/test are importable in this suite."""
+"""The modules of this folder and those of scripts/test are importable in this suite."""
 
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts/lib"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "scripts/lib")]

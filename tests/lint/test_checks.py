@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import pathlib
-import types
 from collections.abc import Callable
 
 import pytest
+from trees import load
 
-SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 Plant = Callable[..., pathlib.Path]
-
-
-def load(name: str) -> types.ModuleType:
-    """A program of scripts/ as a module."""
-    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), str(SCRIPTS / name))
-    module = types.ModuleType(loader.name)
-    module.__file__ = loader.path
-    loader.exec_module(module)
-    return module
 
 
 includes, names = load("check-includes"), load("check-names")

@@ -164,5 +164,11 @@ def test_cost_ends_as_its_command(command: str, code: int) -> None:
     assert cost.processor is not None and (cost.processor > 0.01) == (code == 0)
 
 
+def test_ci_runs_its_own_parts_whole() -> None:
+    whole = Part("planted", "", lambda _: tally.Tally(), When.ci)
+    assert Context(whole, {}, Form.rest).marks == Form.day.value
+    assert Context(part(), {}, Form.rest).marks == Form.rest.value
+
+
 def test_a_context_is_long_by_night_only() -> None:
     assert [Context(part(), {}, form).nightly for form in Form] == [False, False, False, True]

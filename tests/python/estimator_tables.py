@@ -1,5 +1,6 @@
 """Folders and tables for the checks of the estimators' ranks: the same on all ranks, made by rank 0."""
 
+import pathlib
 import shutil
 import tempfile
 
@@ -28,6 +29,8 @@ def remove_folders() -> None:
     if hvd.rank() == 0:
         for folder in _made:
             shutil.rmtree(folder)
+    hvd.barrier()
+    assert not any(pathlib.Path(folder).exists() for folder in _made)
 
 
 def store() -> LocalStore:

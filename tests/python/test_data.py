@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from python.harness import checks_of, python
 
 
@@ -14,5 +16,5 @@ SPARK = _named("HVD_TEST_SPARK")  # has pyarrow, and torch behind it
 PETASTORM = _named("HVD_TEST_PETASTORM")
 
 test_parquet = checks_of("data_readers.py", needs=("pyarrow", "torch", "sklearn"), interpreter=SPARK)
-test_petastorm = checks_of("petastorm_example.py", needs=("petastorm", "sklearn"), interpreter=PETASTORM)
-test_petastorm_written = checks_of("petastorm_written.py", needs=("petastorm",), interpreter=PETASTORM)
+test_petastorm = pytest.mark.ci(checks_of("petastorm_example.py", needs=("petastorm", "sklearn"), interpreter=PETASTORM))
+test_petastorm_written = pytest.mark.ci(checks_of("petastorm_written.py", needs=("petastorm",), interpreter=PETASTORM))

@@ -8,6 +8,7 @@ import pytest
 
 from python.harness import environment, has, jax_interpreter, tensorflow
 from support import hvdrun
+from support.forms import few
 
 TRAIN = """
 import pathlib
@@ -96,7 +97,7 @@ def grow(script: str, python: str, folder: pathlib.Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", few(WAYS))
 def test_tensorflow(way: str, tmp_path: pathlib.Path) -> None:
     python = tensorflow()
     if not has("tensorflow", interpreter=python):

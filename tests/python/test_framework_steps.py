@@ -9,6 +9,7 @@ import pytest
 
 from python.harness import ROOT, environment, has, tensorflow
 from support import hvdrun
+from support.forms import few
 
 BEGIN = """
 import json, sys, time
@@ -86,12 +87,13 @@ def rank_1_reads_slowly(steps: dict[int, list[dict[str, int]]], least: int = 15)
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", few(["tensorflow", "jax"]))
 def test_a_late_batch_of_fit_is_input_and_the_other_rank_waits(backend: str) -> None:
     needs("keras", backend)
     rank_1_reads_slowly(run(KERAS.replace("COMPILE", "{}").replace("SLOW", "True") + FIT, KERAS_BACKEND=backend))
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(200)
 def test_several_steps_of_fit_in_one_graph() -> None:
     needs("keras", "tensorflow")
@@ -103,7 +105,7 @@ def test_several_steps_of_fit_in_one_graph() -> None:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", few(["tensorflow", "jax"]))
 def test_a_model_checkpoint_is_one(backend: str) -> None:
     needs("keras", backend)
     steps = run(KERAS.replace("COMPILE", "{}").replace("SLOW", "False") + SAVE, KERAS_BACKEND=backend)

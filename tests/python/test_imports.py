@@ -98,6 +98,7 @@ def test_what_is_not_there_says_what_to_do():
     say_what_to_do(names, python())
 
 
+@pytest.mark.ci
 def test_what_is_not_there_of_tensorflow_says_what_to_do():
     if not has("tensorflow", interpreter=tensorflow()):
         pytest.skip(f"{tensorflow()} has no TensorFlow")

@@ -15,7 +15,9 @@ QUIET = {"JAX_PLATFORMS": "cpu"}
 
 FILES = ("jax_operations.py", "jax_training.py", "snippets_jax.py")
 test_two_ranks = checks_of(*FILES, needs=("jax",), interpreter=jax_interpreter(), **QUIET)
-test_examples = checks_of("jax_examples.py", needs=("jax", "optax", "sklearn"), interpreter=jax_interpreter(), **QUIET)
+test_examples = pytest.mark.ci(
+    checks_of("jax_examples.py", needs=("jax", "optax", "sklearn"), interpreter=jax_interpreter(), **QUIET)
+)
 
 
 @pytest.mark.nightly

@@ -3,6 +3,8 @@
 For Keras 2: HVD_TENSORFLOW=tensorflow-cpu==2.13.1 scripts/setup --tests, with numpy below 1.25.
 """
 
+import pytest
+
 from python.harness import checks_of, tensorflow
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -15,12 +17,14 @@ def _on(backend: str, module: str, **env: str):
 
 
 test_on_tensorflow = _on("tensorflow", "tensorflow")
-test_on_torch = _on("torch", "torch", TF_USE_LEGACY_KERAS="1")  # which is TensorFlow's matter alone
-test_on_jax = _on("jax", "jax")
+test_on_torch = pytest.mark.ci(_on("torch", "torch", TF_USE_LEGACY_KERAS="1"))  # which is TensorFlow's matter alone
+test_on_jax = pytest.mark.ci(_on("jax", "jax"))
 
 # tensorflow_estimator: what TensorFlow needed as long as its Keras was 2
 NEEDS_KERAS_2 = ("tensorflow_estimator",)
-test_on_keras_2 = checks_of("keras2_training.py", needs=NEEDS_KERAS_2, interpreter=tensorflow(), **QUIET)
-test_on_legacy_keras = checks_of(
-    "keras2_training.py", needs=("tensorflow", "tf_keras"), interpreter=tensorflow(), TF_USE_LEGACY_KERAS="1", **QUIET
+test_on_keras_2 = pytest.mark.ci(checks_of("keras2_training.py", needs=NEEDS_KERAS_2, interpreter=tensorflow(), **QUIET))
+test_on_legacy_keras = pytest.mark.ci(
+    checks_of(
+        "keras2_training.py", needs=("tensorflow", "tf_keras"), interpreter=tensorflow(), TF_USE_LEGACY_KERAS="1", **QUIET
+    )
 )

@@ -7,6 +7,6 @@ from python.harness import checks_of, tensorflow
 FILE = "process_sets.py"
 # Where TensorFlow is, mpi4py is too.
 test_three_ranks = checks_of(FILE, ranks=3, needs=("numpy",), interpreter=tensorflow())
-test_two_nodes = checks_of(FILE, ranks=4, needs=("numpy",), HVD_RANKS_PER_NODE="2")
+test_two_nodes = pytest.mark.ci(checks_of(FILE, ranks=4, needs=("numpy",), HVD_RANKS_PER_NODE="2"))
 test_four_ranks = pytest.mark.nightly(checks_of(FILE, ranks=4, needs=("numpy",)))
 test_three_nodes = pytest.mark.nightly(checks_of(FILE, ranks=3, needs=("numpy",), HVD_RANKS_PER_NODE="1"))

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from python.harness import environment, has, jax_interpreter, mxnet_interpreter, python, tensorflow
+from support.forms import few
 
 # What a framework adds to any operation, and where one differs as Horovod's does.
 OWN = {
@@ -39,7 +40,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("package", ["hvd.numpy", "hvd.torch", "hvd.mxnet", "hvd.jax", "hvd.tensorflow"])
+@pytest.mark.parametrize("package", few(["hvd.numpy", "hvd.torch", "hvd.jax", "hvd.mxnet", "hvd.tensorflow"], 3))
 def test_signatures(package: str) -> None:
     interpreter = {"hvd.mxnet": mxnet_interpreter, "hvd.jax": jax_interpreter, "hvd.tensorflow": tensorflow}
     program = interpreter.get(package, python)()

@@ -80,6 +80,7 @@ def test_torchruns_ranks_form_one_world_and_more_than_once(tmp_path: pathlib.Pat
     assert lines_of(*(path.read_text() for path in tmp_path.rglob("stdout.log"))) == TWO
 
 
+@pytest.mark.ci
 def test_torchs_variables_alone_are_enough(tmp_path: pathlib.Path) -> None:
     """As launchers of clusters set them: nobody but rank 0 serves the store.  torch.distributed may use that store too."""
     pytest.importorskip("torch")

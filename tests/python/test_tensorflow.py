@@ -1,5 +1,7 @@
 """horovod.tensorflow on two ranks: the operations, then what trains with them."""
 
+import pytest
+
 from python.harness import checks_of, tensorflow
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
@@ -12,4 +14,6 @@ FILES = (
     "snippets_tensorflow.py",
 )
 test_two_ranks = checks_of(*FILES, needs=("tensorflow",), interpreter=tensorflow(), **QUIET)
-test_examples = checks_of("tensorflow_examples.py", needs=("tensorflow", "sklearn"), interpreter=tensorflow(), **QUIET)
+test_examples = pytest.mark.ci(
+    checks_of("tensorflow_examples.py", needs=("tensorflow", "sklearn"), interpreter=tensorflow(), **QUIET)
+)

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from python.harness import ROOT, checks_of
 
 FAKES = Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build")).absolute() / "tests" / "gpu" / "fakes"
@@ -15,5 +17,7 @@ FAKE = {
 FILES = ("fake_gpu.py", "torch_operations.py", "torch_outbox.py", "torch_gpu.py")
 
 test_two_ranks = checks_of(*FILES, ranks=2, needs=("torch",), **FAKE)
-test_through_host_memory = checks_of(*FILES, ranks=2, needs=("torch",), HOROVOD_GPU_OPERATIONS="MPI", **FAKE)
-test_several_nodes = checks_of("fake_gpu.py", "torch_gpu.py", ranks=4, needs=("torch",), HVD_RANKS_PER_NODE="2", **FAKE)
+test_through_host_memory = pytest.mark.ci(checks_of(*FILES, ranks=2, needs=("torch",), HOROVOD_GPU_OPERATIONS="MPI", **FAKE))
+test_several_nodes = pytest.mark.ci(
+    checks_of("fake_gpu.py", "torch_gpu.py", ranks=4, needs=("torch",), HVD_RANKS_PER_NODE="2", **FAKE)
+)

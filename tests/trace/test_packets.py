@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.forms import few
 from support.hvdrun import patience
 from support.timelines import BUILD, FAKE_RANK, Job, environment, python_with, read_events
 from support.trace_jobs import IMPORT_ERRORS, SLICES, counts, ranks_alone, victim
@@ -75,7 +76,7 @@ def test_the_first_screen_says_who_was_late(start_job: StartJob, ask_perfetto: A
     assert flows[0][0] >= 20 * 8 * 3
 
 
-@pytest.mark.parametrize("kind", ["rank", "guard", "daemon", "hvdrun"])
+@pytest.mark.parametrize("kind", few(["guard", "rank", "daemon", "hvdrun"]))
 def test_opens_after_kill(kind: str, start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
     job = start_job(FAKE_RANK, 20, 100000, 2000, ending="pftrace")
     job.wait_for_events()
@@ -97,6 +98,7 @@ def test_a_file_cut_anywhere_opens(start_job: StartJob, ask_perfetto: AskPerfett
     assert ask_perfetto(cut, IMPORT_ERRORS) == [[]]
 
 
+@pytest.mark.ci
 def test_an_event_takes_few_bytes(start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
     job = start_job(FAKE_RANK, 20, 200, 1000, ending="pftrace")
     assert job.wait() == 0, job.output()
@@ -148,6 +150,7 @@ def ask_perfetto_alone(run_tool: RunTool, path: pathlib.Path) -> int:
     return sum(event["name"] == "ALLREDUCE" for event in read_events(path))
 
 
+@pytest.mark.ci
 def test_a_full_disk_leaves_a_file_that_opens(tmp_path: pathlib.Path, ask_perfetto: AskPerfetto) -> None:
     """What is beyond a limit on the file's size cannot be written, as on a disk."""
     path = tmp_path / "t.pftrace"

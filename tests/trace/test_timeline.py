@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.forms import few
 from support.hvdrun import patience
 from support.timelines import BUILD, FAKE_RANK, Job, environment, read_events
 from support.trace_jobs import IMPORT_ERRORS, SLICES, counts, ranks_alone, victim
@@ -55,7 +56,7 @@ def test_both_ranks_in_one_file(start_job: StartJob, ask_perfetto: AskPerfetto) 
     assert [name.startswith(f"rank {pid} (") for pid, name in processes] == [True, True]
 
 
-@pytest.mark.parametrize("kind", ["rank", "guard", "daemon", "hvdrun"])
+@pytest.mark.parametrize("kind", few(["hvdrun", "rank", "guard", "daemon"]))
 def test_opens_after_kill(kind: str, start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
     job = start_job(FAKE_RANK, 20, 100000, 2000)
     job.wait_for_events()
@@ -71,7 +72,7 @@ def test_opens_after_kill(kind: str, start_job: StartJob, ask_perfetto: AskPerfe
     assert counts(slices)["ALLREDUCE"] > 0
 
 
-@pytest.mark.parametrize("kind", ["", "hvdrun"], ids=["whole", "hvdrun killed"])
+@pytest.mark.parametrize("kind", few(["hvdrun", ""]), ids=["hvdrun killed", "whole"])
 def test_compressed(
     kind: str, start_job: StartJob, ask_perfetto: AskPerfetto, run_tool: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
@@ -115,6 +116,7 @@ def test_what_a_killed_rank_had_sent_is_there(start_job: StartJob) -> None:
     assert lost < 1e6 * patience(), "at most what the rank gathered in a tenth of a second is lost"
 
 
+@pytest.mark.ci
 def test_the_size_is_limited(start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
     # A frame of one rank makes a megabyte of text: half the limit must hold some of both ranks.
     job = start_job(FAKE_RANK, 100, 200, 1000, flags=["--timeline-max-mb", "10"])
@@ -143,6 +145,7 @@ def test_refused_before_anything_starts(path: str, env: dict[str, str], says: st
     assert not (tmp_path / "started").exists()
 
 
+@pytest.mark.ci
 def test_merge_joins_what_ranks_wrote_alone(
     tmp_path: pathlib.Path, run_tool: Callable[..., subprocess.CompletedProcess[str]], ask_perfetto: AskPerfetto
 ) -> None:

@@ -317,7 +317,7 @@ def check_a_result_that_one_rank_does_not_use():
 
 def check_barrier():
     for way in BOTH:
-        way(lambda x: (hvd.barrier(), x)[1])(jnp.ones(1))
+        same(way(lambda x: (hvd.barrier(), x)[1])(jnp.ones(1)), np.ones(1, np.float32))
 
 
 def check_disagreement():

@@ -61,5 +61,6 @@ def check_in_a_process_set():
 def check_crossed_orders_are_no_mistake():
     handles = [lambda: hvd.allreduce_async(np.ones(3), name="c"), lambda: hvd.allgather_async(np.ones(3), name="c")]
     for _ in range(3):
-        for handle in [call() for call in (handles if RANK else handles[::-1])]:
-            hvd.synchronize(handle)
+        started = [call() for call in (handles if RANK else handles[::-1])]
+        sizes = [hvd.synchronize(handle).size for handle in started]
+        assert sorted(sizes) == [3, 3 * SIZE], sizes

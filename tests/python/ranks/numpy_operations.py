@@ -258,7 +258,10 @@ def check_mismatch_of_rows():
 
 def check_barrier():
     for _ in range(20):
+        came = time.monotonic_ns()  # one clock for all ranks of the host
         hvd.barrier()
+        left = time.monotonic_ns()
+        assert left >= hvd.allreduce(np.array([came]), op=hvd.Max)[0], "somebody left before the last one came"
 
 
 def check_signals_reach_a_wait():

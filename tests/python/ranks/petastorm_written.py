@@ -118,3 +118,5 @@ def check_nothing_is_left():
     if RANK == 0:
         for folder in MADE:
             shutil.rmtree(folder)
+    hvd.barrier()
+    assert not any(os.path.exists(folder) for folder in MADE)

@@ -102,8 +102,10 @@ def check_joined_ranks():
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     train(model, optimizer, batches(2 + RANK), MINE)
-    hvd.join()
+    assert hvd.join() == SIZE - 1, "the last one to run out"
     hvd.broadcast_parameters(model.state_dict(), SIZE - 1)
+    everyones = hvd.allgather(model[0].weight.detach()[None])
+    assert all(torch.equal(each, everyones[-1]) for each in everyones)
 
 
 def check_a_second_optimizer_over_the_same_parameters():

@@ -294,6 +294,7 @@ def check_functional_collectives_and_compile():
 def check_end():
     dist.barrier()
     dist.destroy_process_group()
+    assert not dist.is_initialized()
     hvd.barrier()
     if RANK == 0:
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -96,19 +94,4 @@ TEST_CASE("operation recorder: many threads, and nothing without memory") {
   CHECK(off.submitted({}, "a", name_at, off.now()) == 0);
   off.began(0, 0);
   off.ended(0, 0, 0);
-}
-
-TEST_CASE("operation recorder: cost") {
-  const auto memory = zeroed();
-  OperationRecorder r(memory.get());
-  std::uint64_t name_at = 0;
-  constexpr int times = 300000;
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < times; ++i) {
-    const std::uint32_t n = r.submitted({}, "name", name_at, r.now());
-    r.began(n, r.now());
-    r.ended(n, 0, r.now());
-  }
-  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
-  std::printf("an operation costs the recorder %.0f ns, three clocks in it\n", time.count() / times);
 }

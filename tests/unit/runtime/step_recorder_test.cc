@@ -240,7 +240,36 @@ TEST_CASE("step recorder: without a guard nothing is counted") {
     r.told();
     r.step_ended();
     r.round_ended(4);
+    CHECK(r.memory() == nullptr);
+    CHECK(r.live_report().empty());
   }
+}
+
+/// Counts what it is told.
+struct Counting : hvd::recorder::StepListener {
+  void step_ended(std::int64_t number) override { last = number; }
+  void part(StepPart, bool) override { ++parts; }
+  std::int64_t last = 0;
+  int parts = 0;
+};
+
+TEST_CASE("step recorder: without a guard a listener hears of steps and parts, and nothing more once it has left") {
+  StepRecorder r(-1);
+  Counting listener;
+  r.follow(&listener);
+  r.begin_epoch(1);
+  r.begin(StepPart::input);
+  r.end(StepPart::input);
+  r.step_ended();
+  CHECK(listener.last == 1);
+  CHECK(listener.parts == 2);
+  r.follow(nullptr);
+  r.begin(StepPart::input);
+  r.end(StepPart::input);
+  r.step_ended();
+  CHECK(listener.last == 1);
+  CHECK(listener.parts == 2);
+  CHECK(r.memory() == nullptr);
 }
 
 TEST_CASE("recorder memory: a reader sees whole records only") {

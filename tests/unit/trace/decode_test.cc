@@ -129,13 +129,18 @@ TEST_CASE("decoder and timeline: damaged bytes never do harm") {
 TEST_CASE("decoder: noise never does harm") {
   std::mt19937 random(7);
   for (int round = 0; round < 20'000; ++round) {
-    trace::Timeline timeline(0, [](std::string_view) { return true; });
+    std::size_t text_bytes = 0;
+    bool refused = false;
+    trace::Timeline timeline(0, [&](std::string_view lines) { return text_bytes += lines.size(), true; });
     for (int i = 0; i < 4; ++i) {
       std::vector<std::uint8_t> bytes(random() % 200);
       for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random() % 2 ? random() % 16 : random());
       if (!bytes.empty() && random() % 2) bytes[0] = static_cast<std::uint8_t>(trace::TraceTag::reset);
-      if (!timeline.feed(0, section(static_cast<std::uint16_t>(random() % 4), bytes))) break;
+      refused = !timeline.feed(0, section(static_cast<std::uint16_t>(random() % 4), bytes));
+      if (refused) break;
     }
     timeline.show_all();
+    CHECK(text_bytes < 1'000'000);
+    CHECK((timeline.why(0) != "") == refused);
   }
 }

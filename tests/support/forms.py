@@ -1,0 +1,23 @@
+"""Which cases of a parametrized test scripts/test runs, and which only .ci/run (pytest's marker ci)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def few(values: Iterable[Any], keep: int | Collection[Any] = 1) -> list[Any]:
+    """The cases; those beyond the first `keep`, or with another name or value than in `keep`, are marked ci."""
+    cases = []
+    for number, value in enumerate(values):
+        case = value if isinstance(value, type(pytest.param())) else as_case(value)
+        kept = number < keep if isinstance(keep, int) else (case.id or case.values[0]) in keep
+        cases.append(case if kept else pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.ci]))
+    return cases
+
+
+def as_case(value: Any) -> Any:
+    """A value, or a tuple of values for several names."""
+    return pytest.param(*value) if isinstance(value, tuple) else pytest.param(value)
