@@ -82,8 +82,8 @@ class Report:
                 passes = failure.run_alone()
                 failure.why += " (passes alone: flaky, or disturbed by what ran beside it)" if passes else " (fails alone too)"
 
-    def end(self, processor_seconds: float, slowest: bool, add_push: bool) -> int:
-        """Prints the sum; the exit code."""
+    def end(self, processor_seconds: float, slowest: bool, add_push: bool, keep: bool) -> int:
+        """Prints the sum; the exit code.  keep: for a later run with add_push."""
         total = self._total
         allowed = quarantined()
         kept = [failure for failure in total.failed if failure.name in allowed]
@@ -97,7 +97,7 @@ class Report:
             print(f"quarantined, fails: {failure} [{allowed[failure.name]}]")
         for failure in total.failed:
             print(f"FAILED: {failure}")
-        if self._form is Form.push:
+        if keep:
             PUSH_RESULT.write_text(json.dumps([total.passed, list(map(str, total.failed)), total.skipped]))
         if add_push and PUSH_RESULT.exists():
             print(f"here: {total}; with what scripts/test found:")

@@ -63,7 +63,7 @@ def main() -> int:
     form = form_of(arguments)
     chosen = [part for part in PARTS if (part.name in arguments.parts if arguments.parts else form.has(part))]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    if form is Form.push:
+    if is_push(form, arguments):
         PUSH_RESULT.unlink(missing_ok=True)
     try:
         return run(chosen, form, arguments)
@@ -100,9 +100,15 @@ def run(chosen: list[Part], form: Form, arguments: argparse.Namespace) -> int:
         lane.join()
     report.try_again()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if form is Form.push and not arguments.parts:
+    if is_push(form, arguments):
         say_what_is_left(report)
-    return int(report.end(usage.ru_utime + usage.ru_stime, arguments.slowest, arguments.sum))
+    seconds = usage.ru_utime + usage.ru_stime
+    return int(report.end(seconds, arguments.slowest, add_push=arguments.sum, keep=is_push(form, arguments)))
+
+
+def is_push(form: Form, arguments: argparse.Namespace) -> bool:
+    """Whether all parts that must pass before a push run."""
+    return form is Form.push and not arguments.parts
 
 
 def say_what_is_left(report: Report) -> None:

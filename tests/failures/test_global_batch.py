@@ -44,7 +44,7 @@ def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
     assert found["weights"] == expected["weights"]
 
 
-@pytest.mark.parametrize("ranks", few([3, 1, 2, 5]))
+@pytest.mark.parametrize("ranks", few([3, 1, 2, 5], 0))
 def test_four_shares_on_any_number_of_ranks(tmp_path: pathlib.Path, undisturbed: dict[str, Any], ranks: int) -> None:
     done = job(tmp_path, ranks, "--min-np", str(ranks), script=SCRIPT, BATCHES_SHARES="4")
     same(result(done), undisturbed)

@@ -21,7 +21,7 @@ from support.forms import few
 mpirun = pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 
 
-@pytest.fixture(autouse=True, params=["mpirun", "hvdrun"])
+@pytest.fixture(autouse=True, params=few(["hvdrun", "mpirun"]))
 def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who starts the ranks; the hosts pass the variable on."""
     monkeypatch.setenv("HVD_LAUNCHER", request.param)
@@ -297,6 +297,7 @@ def set_link(hosts: Cluster, state: str) -> None:
     assert hosts.run("beta", ["ip", "link", "set", "eth0", state]).returncode == 0
 
 
+@pytest.mark.ci
 def test_a_network_cut_names_the_host_and_ends_all_ranks(two_hosts: Cluster) -> None:
     """Within 15 s on an idle machine, on both sides of the cut."""
     argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--", "sh", "-c", "echo up; sleep 779"]

@@ -202,6 +202,7 @@ def test_what_is_done_is_not_gone_on_with(tmp_path: pathlib.Path, folder: pathli
     assert not kept.exists()
 
 
+@pytest.mark.ci
 def test_two_jobs_in_one_folder(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:
     """The second is refused while the first lives, and touches nothing of it; then it goes on from the first one's commit."""
     before = kept.read_bytes()

@@ -172,6 +172,7 @@ print("jax", jax.process_index(), jax.process_count(), flush=True)
 """
 
 
+@pytest.mark.ci
 def test_arguments_win_against_variables(tmp_path: pathlib.Path) -> None:
     """As scripts give them that were started by hand, or by torchrun."""
     (tmp_path / "script.py").write_text(EXPLICIT)

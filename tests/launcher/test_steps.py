@@ -114,6 +114,7 @@ show()
     assert all(s["core"] >= 0 for s in steps[0] + steps[1])
 
 
+@pytest.mark.ci
 def test_a_checkpoint_counts_from_the_opening_of_its_file() -> None:
     """A large one that is there already goes first."""
     pytest.importorskip("torch")

@@ -100,7 +100,7 @@ def test_each_form_has_its_parts() -> None:
 def test_what_passes_alone_has_failed(reported: report.Report, capsys: pytest.CaptureFixture[str], passes: bool) -> None:
     reported.run(part(tally.Failure("a test", "broken", lambda: passes)))
     reported.try_again()
-    assert reported.end(0, False, False) == 1
+    assert reported.end(0, False, add_push=False, keep=True) == 1
     out = capsys.readouterr().out
     assert "1 passed, 1 failed, 0 skipped" in out.splitlines()[-1]
     assert ("FAILED: a test: broken (passes alone: flaky" in out) == passes
@@ -112,7 +112,7 @@ def test_a_quarantined_test_is_reported_and_does_not_fail_the_run(
 ) -> None:
     report.QUARANTINE.write_text("a test  # issue 99: the clock of the other host\n")
     reported.run(part(tally.Failure("a test", "broken")))
-    assert reported.end(0, False, False) == 0
+    assert reported.end(0, False, add_push=False, keep=True) == 0
     out = capsys.readouterr().out
     assert "quarantined, fails: a test: broken [issue 99: the clock of the other host]" in out
 
@@ -129,10 +129,10 @@ def test_the_quarantine_is_empty() -> None:
 
 def test_the_rest_adds_what_the_push_found(reported: report.Report, capsys: pytest.CaptureFixture[str]) -> None:
     reported.run(part(tally.Failure("a test", "broken")))
-    reported.end(0, False, False)
+    reported.end(0, False, add_push=False, keep=True)
     rest = report.Report(Form.rest, 1, {})
     rest.run(part())
-    assert rest.end(0, False, True) == 1
+    assert rest.end(0, False, add_push=True, keep=False) == 1
     assert capsys.readouterr().out.splitlines()[-1] == "2 passed, 1 failed, 0 skipped"
 
 

@@ -97,7 +97,7 @@ def grow(script: str, python: str, folder: pathlib.Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("way", few(WAYS))
+@pytest.mark.parametrize("way", few(WAYS, 0))
 def test_tensorflow(way: str, tmp_path: pathlib.Path) -> None:
     python = tensorflow()
     if not has("tensorflow", interpreter=python):

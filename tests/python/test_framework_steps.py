@@ -135,6 +135,7 @@ show()
 )
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(200)
 def test_a_late_batch_of_tf_data_is_input() -> None:
     needs("tensorflow")

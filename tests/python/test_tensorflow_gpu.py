@@ -66,7 +66,7 @@ def plugin() -> None:
     made.replace(PLUGIN)
 
 
-test_two_ranks = checks_of("tensorflow_gpu.py", needs=("tensorflow",), interpreter=tensorflow(), **GPU)
+test_two_ranks = pytest.mark.ci(checks_of("tensorflow_gpu.py", needs=("tensorflow",), interpreter=tensorflow(), **GPU))
 
 # What TensorFlow puts on a device by itself, where one is there: all operations, and a Keras model.
 ALL = ("tensorflow_gpu.py", "keras_gpu.py", "tensorflow_operations.py")
