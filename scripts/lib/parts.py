@@ -17,7 +17,7 @@ from cpp_tests import build_programs, build_tests, run_meson_tests, without_leak
 from tally import Tally, check, failure, from_records, skip
 
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it
-PYTHON_TESTS = ("tests/netns", "tests/support", "tests/wheel", "tests/sanitizers")
+PYTHON_TESTS = ("tests/campaigns", "tests/netns", "tests/support", "tests/wheel", "tests/sanitizers")
 EMBEDDED = ("launcher/doctor/host_python.py", "launcher/remote/nccl_version.py")  # run on other hosts, as text in hvdrun
 
 
@@ -31,7 +31,10 @@ def sources(*patterns: str) -> list[str]:
 def scripts_of(language: str) -> list[str]:
     """Our programs without a suffix, by the interpreter in their first line."""
     found = []
-    for path in [*pathlib.Path("scripts").iterdir(), pathlib.Path(".ci/run"), pathlib.Path("tests/netns/hosts")]:
+    for path in [
+        *pathlib.Path("scripts").iterdir(),
+        *map(pathlib.Path, (".ci/run", "tests/netns/hosts", "tests/campaigns/run")),
+    ]:
         if path.is_file() and not path.suffix and language in path.open(errors="replace").readline():
             found.append(str(path))
     return sorted(found)
@@ -165,6 +168,8 @@ WITHOUT_THREADS = (
 )
 # Ranks that are processes: one rank's threads wait for each other through the memory of another, which it cannot follow.
 RANKS_ARE_PROCESSES = ("unit revocation",)
+# The unit tests of the GPU once more, with another NCCL or without kernels: the same threads.
+BY_NIGHT = ("gpu NCCL before 2.27", "gpu without kernels", "gpu without kernels, loaded lazily")
 
 
 ASAN = {
@@ -203,9 +208,8 @@ def run_tsan(context: Context) -> Tally:
     if build is None:
         return failure("tsan", "meson setup failed")
     env = absolute(TSAN) | ({"HVD_TEST_EVERY_CALL": "1"} if context.nightly else {})
-    return run_meson_tests(
-        context, build, env, wrapper=["setarch", "-R"], which="units", without=(*WITHOUT_THREADS, *RANKS_ARE_PROCESSES)
-    )
+    without = (*WITHOUT_THREADS, *RANKS_ARE_PROCESSES, *(() if context.nightly else BY_NIGHT))
+    return run_meson_tests(context, build, env, wrapper=["setarch", "-R"], which="units", without=without)
 
 
 # ---- pytest suites --------------------------------------------------------------------------------------------------

@@ -66,7 +66,8 @@ class Report:
         self.live.end(context)
         row = Row(part.name, time.monotonic() - start, context.processor_seconds, tally)
         with self.lock:
-            print("\n".join([*context.lines, *(f"   FAILED {failure}" for failure in tally.failed)]), end="", flush=True)
+            for line in [*context.lines, *(f"   FAILED {failure}" for failure in tally.failed)]:
+                print(line, flush=True)
             self.live.say(f"  {row}")
             self._rows.append(row)
             self._total += tally
@@ -92,7 +93,8 @@ class Report:
         print("\n".join(map(str, self._rows)))
         if slowest:
             print("\n".join(slowest_lines(self._rows)))
-        print("\n".join(skip_lines(total.skipped)))
+        for line in skip_lines(total.skipped):
+            print(line)
         for failure in kept:
             print(f"quarantined, fails: {failure} [{allowed[failure.name]}]")
         for failure in total.failed:

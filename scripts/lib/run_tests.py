@@ -17,6 +17,10 @@ from report import PUSH_RESULT, Report, quarantined
 
 WHEN = {When.push: "", When.split: " (some tests in CI only)", When.ci: " (CI only)", When.night: " (by night only)"}
 
+TWO_LANES = (Order.waiting, Order.computing)
+# Hosts, Spark and failures use a quarter of a core each, and the sanitizers bear a busy machine.
+LANES = {Form.rest: (Order.waiting, Order.waiting, Order.computing)}
+
 
 def clean_environment() -> dict[str, str]:
     """This environment with .venv first in PATH, less what a job around us may have left."""
@@ -83,17 +87,15 @@ def form_of(arguments: argparse.Namespace) -> Form:
 def run(chosen: list[Part], form: Form, arguments: argparse.Namespace) -> int:
     """Runs the parts, adds up, and returns the exit code.
 
-    Those that come first run alone.  The others run in two lanes: one takes what waits, the other what computes, and the
-    one that has nothing left of its kind helps the other.
+    Those that come first run alone.  The others run in lanes: some take what waits, one what computes, and a lane that has
+    nothing left of its kind helps the others.
     """
     report = Report(form, len(chosen), clean_environment())
     for part in chosen:
         if part.order is Order.first:
             report.run(part)
     left = [part for part in chosen if part.order is not Order.first]
-    lanes = [
-        threading.Thread(target=run_lane, args=(left, kind, report), daemon=True) for kind in (Order.waiting, Order.computing)
-    ]
+    lanes = [threading.Thread(target=run_lane, args=(left, kind, report), daemon=True) for kind in LANES.get(form, TWO_LANES)]
     for lane in lanes:
         lane.start()
     for lane in lanes:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from failures import fault_job
+from campaigns import fault_job
 from support import hvdrun
 from support.forms import few
 

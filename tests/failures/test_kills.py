@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from failures import kills
+from campaigns import engine, kills
 from netns.cluster import why_not
 from support import hvdrun
 from support.forms import few
@@ -17,10 +17,12 @@ def nothing_left(first: int, number: int, launcher: str, mpirun: str, longest: f
     """So many kills; the table goes to the log."""
     if reason := why_not():
         pytest.skip(reason)
-    outcomes = kills.campaign(first, number, 3, launcher, mpirun, longest, package)
-    print(kills.table_text(outcomes))
-    assert [o for o in outcomes if o.left] == []
-    assert sum(bool(o.note) for o in outcomes) <= number // 50, [o for o in outcomes if o.note]
+    words = ["--first", first, "--kills", number, "--launcher", launcher, "--mpirun", mpirun, "--longest", longest]
+    outcomes = engine.run(kills.CAMPAIGN, *map(str, words), "--package", package)
+    print(engine.table(outcomes))
+    assert list(map(str, engine.wrong(outcomes))) == []
+    remarks = [str(outcome) for outcome in outcomes if outcome.about]
+    assert len(remarks) <= number // 50, remarks
 
 
 def test_what_has_ended_by_itself_is_no_victim() -> None:

@@ -1,4 +1,4 @@
-"""Elastic jobs with many seeded faults each end as one without faults (many_faults.py, which repeats a seed that fails)."""
+"""Elastic jobs with many seeded faults each end as one without (tests/campaigns/run faults repeats a seed that fails)."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import numpy as np
 import pytest
 
-from failures import fault_kinds, fault_training, many_faults
+from campaigns import engine, fault_kinds, fault_training, faults
 from netns.cluster import why_not
 from support.forms import few
 
 SEED = int(os.environ.get("HVD_TEST_SEED", "0"))
 
 
-def all_end_well(outcomes: list[many_faults.Outcome], faults: int) -> None:
-    """The table goes to the log."""
-    print(many_faults.table(outcomes))
-    wrong = [outcome for outcome in outcomes if outcome.wrong]
-    assert not wrong, "\n".join(f"{many_faults.show(outcome)}\n{outcome.stderr}" for outcome in wrong)
-    assert sum(outcome.faults() for outcome in outcomes) >= faults
+def all_end_well(first: int, number: int, *words: str) -> None:
+    """So many faults from that seed on; the table goes to the log."""
+    outcomes = engine.run(faults.CAMPAIGN, "--first", str(first), "--faults", str(number), *words)
+    print(engine.table(outcomes))
+    assert not engine.wrong(outcomes), "\n".join(map(str, outcomes))
+    assert sum(outcome.faults for outcome in outcomes) >= number
 
 
 def test_the_course_does_not_depend_on_who_computes_it() -> None:
@@ -32,9 +32,9 @@ def test_the_course_does_not_depend_on_who_computes_it() -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("faults", few([30, 100]))
-def test_many_faults(faults: int) -> None:
-    all_end_well(many_faults.campaign(SEED, faults), faults)
+@pytest.mark.parametrize("number", few([30, 100]))
+def test_many_faults(number: int) -> None:
+    all_end_well(SEED, number)
 
 
 @pytest.mark.ci
@@ -42,7 +42,7 @@ def test_many_faults(faults: int) -> None:
 def test_faults_over_three_hosts() -> None:
     if reason := why_not():
         pytest.skip(reason)
-    all_end_well(many_faults.campaign(SEED, 15, on_hosts=True), 15)
+    all_end_well(SEED, 15, "--hosts")
 
 
 @pytest.mark.timeout(120)
@@ -52,19 +52,19 @@ def test_faults_over_three_hosts() -> None:
 def test_faults_of_hosts(kind: str) -> None:
     if reason := why_not():
         pytest.skip(reason)
-    faults = 1 if kind == "flapping cable" else 2 if " while " in kind else 4  # those take seconds
-    all_end_well(many_faults.campaign(SEED, faults, on_hosts=True, kind=kind), faults)
+    number = 1 if kind == "flapping cable" else 2 if " while " in kind else 4  # those take seconds
+    all_end_well(SEED, number, "--hosts", "--kind", kind)
 
 
 @pytest.mark.timeout(120)
 def test_full_memory_at_commit() -> None:
-    all_end_well(many_faults.campaign(SEED, 3, kind="full memory at commit"), 3)
+    all_end_well(SEED, 3, "--kind", "full memory at commit")
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3000)
 def test_1000_faults() -> None:
-    all_end_well(many_faults.campaign(SEED + 1000, 800), 800)
+    all_end_well(SEED + 1000, 800)
 
 
 @pytest.mark.nightly
@@ -72,4 +72,4 @@ def test_1000_faults() -> None:
 def test_200_faults_over_three_hosts() -> None:
     if reason := why_not():
         pytest.skip(reason)
-    all_end_well(many_faults.campaign(SEED + 2000, 200, on_hosts=True), 200)
+    all_end_well(SEED + 2000, 200, "--hosts")

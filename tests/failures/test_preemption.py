@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from failures import fault_job
+from campaigns import fault_job
 from failures.test_elastic import COUNTER, SAMPLES, environment
 from support import hvdrun
 from support.forms import few

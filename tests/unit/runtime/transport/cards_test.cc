@@ -144,8 +144,9 @@ TEST_CASE("a slow card carries less, and holds up nobody") {
 }
 
 TEST_CASE("a card that ends amid a message: its parts go over the others") {
+  const std::vector<std::size_t> all = {0, 1000, 300'000, 1'000'000, 3'000'000}, some = {1000, 1'000'000};
   for (const auto way : {by_tcp, by_tls})
-    for (const std::size_t after : {0, 1000, 300'000, 1'000'000, 3'000'000}) {
+    for (const std::size_t after : under_sanitizer ? some : all) {
       CardCalls calls[2];
       calls[0].ends = 2;
       calls[0].ends_after = after;

@@ -66,10 +66,10 @@ class FaultyCalls final : public transport::tcp::SocketCalls {
   int seen_ = 0;
 };
 
-/// Calls from one that fails to the next.  The thread sanitizer takes minutes for all, so it looks at every fourth,
+/// Calls from one that fails to the next.  The thread sanitizer takes minutes for all, so it looks at every eighth,
 /// with each errno and on each side at others; at each in the long form, as the address sanitizer always does.
 #if defined(__SANITIZE_THREAD__)
-const int apart = std::getenv("HVD_TEST_EVERY_CALL") ? 1 : 4;
+const int apart = std::getenv("HVD_TEST_EVERY_CALL") ? 1 : 8;
 #else
 constexpr int apart = 1;
 #endif

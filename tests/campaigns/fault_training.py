@@ -1,4 +1,4 @@
-"""A training whose course is known beforehand: what fault_rank.py computes in shares, and many_faults.py alone.
+"""A training whose course is known beforehand: what fault_rank.py computes in shares, and faults.py alone.
 
 The batch of all ranks has a share for each rank of the first world, of PART samples each; sums are made in the order of the
 shares, so losses and weights do not depend on who computes which.

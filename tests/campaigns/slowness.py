@@ -1,10 +1,9 @@
-#!/usr/bin/env python3
 """Whether the report names a cause that was planted: real jobs, one cause each, and clean ones.
 
-    scripts/bench/planted.py --ranks 2 --rounds 1 --steps 200 --clean 20
+    tests/campaigns/run slowness --ranks 2 --rounds 1 --steps 200 --clean 20 [--unseen]
 
 Runs what scripts/setup --tests made: hvdrun and the ranks' interpreter of .venv, TensorFlow's of .cache/tensorflow.
-Prints a table: the cause, on which rank, what the report said, and whether that is right.  On a busy machine a clean run
+On a busy machine a clean run
 may be told to lack cores, which is true then, but no rank may be blamed.
 """
 
@@ -14,9 +13,10 @@ import argparse
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
 from typing import NamedTuple
+
+from campaigns.engine import Campaign, Outcome, Trial
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -32,6 +32,10 @@ class Cause(NamedTuple):
     words: str = ""  # that must be among what it says, or advises
     steps: int = 1  # times --steps
     job: str = "planted_job.py"
+
+    def name(self) -> str:
+        """The row of the table."""
+        return f"{self.what}, {'all ranks' if self.everywhere else 'the last rank'}"
 
 
 KERAS = "planted_keras_job.py"
@@ -118,7 +122,7 @@ def run(cause: Cause, ranks: int, steps: int) -> Found | None:
         if done.returncode == LEFT_OUT:
             return None
         if done.returncode != 0:
-            sys.exit(f"{cause.what}: {done.stderr}")
+            raise RuntimeError(f"{cause.what}: {done.stderr}")
         findings = json.loads(report.read_text())["findings"]
         if not findings:
             return Found("none", [], "no finding", "", [])
@@ -136,34 +140,30 @@ def is_right(cause: Cause, found: Found, ranks: int) -> bool:
     return found.cause == cause.said and told and cause.words in found.what + found.advice
 
 
-def main() -> None:
-    """See the file's comment."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
+    """One job."""
+    cause = next(cause for cause in [*CAUSES, *UNSEEN] if cause.name() == trial.case)
+    found = run(cause, options.ranks, options.steps * cause.steps)
+    if found is None:
+        return [Outcome(*trial, right=True, skipped="cannot be planted on this machine")]
+    about = f"{found.cause} {found.ranks} {found.what}" + (f"; and {' | '.join(found.others)}" if found.others else "")
+    return [Outcome(*trial, right=is_right(cause, found, options.ranks), about=about)]
+
+
+def trials(options: argparse.Namespace) -> list[Trial]:
+    """The causes, round by round, then the jobs without one."""
+    causes = [c for c in (UNSEEN if options.unseen else CAUSES) if not options.only or options.only in c.what]
+    planted = [Trial(cause.name(), turn) for turn in range(options.rounds) for cause in causes]
+    return planted + [Trial(NOTHING.name(), options.rounds + number) for number in range(options.clean)]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--clean", type=int, default=0, help="so many jobs without a cause afterwards")
     parser.add_argument("--unseen", action="store_true", help="causes that the report's rules were not written for")
     parser.add_argument("--only", help="causes whose name has this in it")
-    arguments = parser.parse_args()
-    right = total = 0
-    causes = [c for c in (UNSEEN if arguments.unseen else CAUSES) if not arguments.only or arguments.only in c.what]
-    for cause in causes * arguments.rounds + [NOTHING] * arguments.clean:
-        found = run(cause, arguments.ranks, arguments.steps * cause.steps)
-        where = "all ranks" if cause.everywhere else f"rank {arguments.ranks - 1}"
-        if found is None:
-            print(f"left out  {cause.what:38} {where:9}  cannot be planted on this machine", flush=True)
-            continue
-        good = is_right(cause, found, arguments.ranks)
-        right += good
-        total += 1
-        print(
-            f"{'right' if good else 'WRONG'}  {cause.what:38} {where:9}  {found.cause:14} "
-            f"{found.ranks!s:6} {found.what}{'; and ' + ' | and '.join(found.others) if found.others else ''}",
-            flush=True,
-        )
-    print(f"{right} of {total} right")
 
 
-if __name__ == "__main__":
-    main()
+CAMPAIGN = Campaign(__doc__, trials, judge, add_options)

@@ -1,4 +1,4 @@
-"""A rank of many_faults.py: trains until told that it is enough, and strikes itself where its orders say.
+"""A rank of faults.py: trains until told that it is enough, and strikes itself where its orders say.
 
 FAULTS_FOLDER: `steps` there gets "<time> <step> <workers, by rank>" for each step, `restored` a time for each rank that goes
 back to its last commit.  `order.<n>` is a JSON object: at `point` the first worker that is not `spared`

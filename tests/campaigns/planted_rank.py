@@ -1,4 +1,4 @@
-"""A rank of a small job in which one rank goes wrong on purpose: planted_rank.py CAUSE SEED.  The causes: planted.py."""
+"""A rank of a small job in which one rank goes wrong on purpose: planted_rank.py CAUSE SEED.  The causes: causes.py."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def fail(text: str = "planted") -> None:
 
 
 def in_a_collective() -> None:
-    hvd.allreduce(x, op="nonsense", name="x")
+    hvd.allreduce(x, op="nonsense", name="x")  # type: ignore[arg-type]
 
 
 def import_nothing() -> None:
@@ -129,7 +129,7 @@ def nap() -> None:
 
 
 def tell_and_nap() -> None:
-    print("victim", os.getpid(), flush=True)  # planted.py kills what is above it
+    print("victim", os.getpid(), flush=True)  # causes.py kills what is above it
     nap()
 
 

@@ -1,4 +1,4 @@
-"""The Keras job of scripts/bench/planted.py: fit() over tf.data, with one cause of slowness planted in it.
+"""The Keras job of slowness.py: fit() over tf.data, with one cause of slowness planted in it.
 
 planted_keras_job.py CAUSE RANK STEPS; RANK -1: all ranks have it.
 """

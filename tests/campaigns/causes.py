@@ -1,6 +1,6 @@
 """Thirty-odd ways for a job to fail, each planted in a rank that its seed chooses; is the right rank named, and the cause?
 
-    python tests/failures/planted.py [--seeds 5] [--only CAUSE]        prints the table
+    tests/campaigns/run causes [--seeds 5] [--only CAUSE] [--healthy 200]
 
 The answer is taken from what hvdrun says: the record of the first cause (--results) and its own lines on stderr.
 """
@@ -8,7 +8,6 @@ The answer is taken from what hvdrun says: the record of the first cause (--resu
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
 import json
 import os
@@ -19,14 +18,13 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from campaigns.engine import Campaign, Outcome, Trial
 from support import hvdrun
 
 RANK_SCRIPT = pathlib.Path(__file__).resolve().parent / "planted_rank.py"
@@ -98,7 +96,7 @@ class Case:
 
     right: Judge
     hang: bool = False  # ended by us once hvdrun has told
-    kills: str = ""  # whom planted.py kills: mpirun, daemon, watchdog, guard
+    kills: str = ""  # whom the campaign kills: mpirun, daemon, watchdog, guard
     launcher: str = "hvdrun"  # who starts the ranks
     needs: str = ""  # a place made for it: group, inner group, shm, disk
     alike: bool = False  # another one is much like it: in the long form only
@@ -274,67 +272,33 @@ def healthy(seed: int, package: str = "") -> str:
     return "" if done.returncode == 0 and not own else f"exit code {done.returncode}\n{done.stderr}"
 
 
-@dataclass
-class Row:
-    """What came of one cause."""
-
-    right: int = 0
-    wrong: list[str] = field(default_factory=list)
-    skipped: str = ""
-
-
-def campaign(causes: list[str], seeds: range, package: str = "", at_once: int = 1) -> dict[str, Row]:
-    """All of them, `at_once` side by side."""
-    table = {cause: Row() for cause in causes}
-
-    def one(job: tuple[str, int]) -> None:
-        cause, seed = job
-        row = table[cause]
-        try:
-            right, said, plant = run(cause, seed, package)
-        except Skip as reason:
-            row.skipped = str(reason)
-            return
-        if right:
-            row.right += 1
-        else:
-            row.wrong.append(f"{cause}, seed {seed}, rank {plant.culprit}: {said.returncode} {said.record}\n{said.stderr}")
-
-    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
-        list(pool.map(one, [(cause, seed) for cause in causes for seed in seeds]))
-    return table
+def trials(options: argparse.Namespace) -> list[Trial]:
+    """Each cause with each seed, and the healthy jobs."""
+    seeds = range(options.first, options.first + options.seeds)
+    causes = options.only or [name for name, case in CASES.items() if not (options.short and case.alike)]
+    healthy_ones = [Trial(HEALTHY, seed) for seed in range(options.healthy)]
+    return [Trial(cause, seed) for cause in causes for seed in seeds] + healthy_ones
 
 
-def table_text(table: dict[str, Row]) -> str:
-    """For people."""
-    lines = [f"{'cause':30} right wrong"]
-    for cause, row in table.items():
-        lines.append(f"{cause:30} {row.right:5} {len(row.wrong):5}{'  skipped: ' + row.skipped if row.skipped else ''}")
-    right, wrong = sum(r.right for r in table.values()), sum(len(r.wrong) for r in table.values())
-    lines.append(f"{'all':30} {right:5} {wrong:5}  {100 * right / max(1, right + wrong):.1f} %")
-    return "\n".join(lines)
+def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
+    """One job."""
+    if trial.case == HEALTHY:
+        said_all_the_same = healthy(trial.seed, options.package)
+        return [Outcome(*trial, right=not said_all_the_same, about=said_all_the_same)]
+    try:
+        right, said, plant = run(trial.case, trial.seed, options.package)
+    except Skip as reason:
+        return [Outcome(*trial, right=True, skipped=str(reason))]
+    about = "" if right else f"rank {plant.culprit}: {said.returncode} {said.record}\n{said.stderr}"
+    return [Outcome(*trial, right=right, about=about)]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--only", action="append", choices=CASES)
-    parser.add_argument("--healthy", type=int, default=0, help="so many healthy jobs besides")
-    parser.add_argument(
-        "--package", default=os.environ.get("PYTHONPATH", ""), help="folder of the package hvd, if not installed"
-    )
-    options = parser.parse_args()
-    table = campaign(options.only or list(CASES), range(options.first, options.first + options.seeds), options.package)
-    for row in table.values():
-        for text in row.wrong:
-            print(f"--- {text}")
-    print(table_text(table))
-    false = {seed: said for seed in range(options.healthy) if (said := healthy(seed, options.package))}
-    if options.healthy:
-        print(f"{options.healthy} healthy jobs, {len(false)} false verdicts", *false.values(), sep="\n")
-    return 1 if any(row.wrong for row in table.values()) else 0
+    parser.add_argument("--short", action="store_true", help="without the causes that are much like others")
+    parser.add_argument("--healthy", type=int, default=0, help="so many jobs besides in which nothing goes wrong")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+HEALTHY = "nothing"
+CAMPAIGN = Campaign(__doc__, trials, judge, add_options)

@@ -1,4 +1,4 @@
-"""What the two torch jobs of scripts/bench/planted.py train: made-up rows through a small network."""
+"""What the two torch jobs of slowness.py train: made-up rows through a small network."""
 
 from __future__ import annotations
 

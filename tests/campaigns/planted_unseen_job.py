@@ -1,4 +1,4 @@
-"""The other training job of scripts/bench/planted.py: causes that the report's rules were not written for.
+"""The other training job of slowness.py: causes that the report's rules were not written for.
 
 planted_unseen_job.py CAUSE RANK STEPS; RANK -1: all ranks have it.
 """

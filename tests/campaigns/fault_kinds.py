@@ -1,4 +1,4 @@
-"""The faults of many_faults.py: what is done to whom, when it is over, and what it has cost."""
+"""The faults of faults.py: what is done to whom, when it is over, and what it has cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from failures.fault_job import FaultJob, Here, Hosts, parent, send, told
+from campaigns.fault_job import FaultJob, Here, Hosts, parent, send, told
 
 # Where a worker can be struck (fault_rank.py), in the order in which a recovery passes them.
 RECOVERY = ["before restore", "before leaving", "after leaving", "before the meeting", "in the meeting", "after the meeting"]
@@ -34,10 +34,6 @@ class Row:
     noticed: float = -1
     next_step: float = -1
     lost: int = 0
-
-    def __str__(self) -> str:
-        noticed = "-" if self.noticed < 0 else f"{self.noticed:.3f} s"
-        return f"{self.kind:44} {noticed:>9} {self.next_step:>8.3f} s {self.lost:>3}"
 
 
 def all_hosts(place: Here | Hosts) -> list[str]:
@@ -235,11 +231,13 @@ class Faults:
         return self.dice.choice(sorted(self._hosts_with(workers)))
 
     def _on_host(self, host: str, *argv: str) -> None:
+        assert isinstance(self.job.place, Hosts)
         done = self.job.place.cluster.run(host, argv, timeout=10)
         assert done.returncode == 0, f"{argv}: {done.stderr}"
 
     def flap(self, workers: list[int], detail: str) -> None:
         """A host's cable is pulled and put back, again and again: nobody is lost, and no step."""
+        assert isinstance(self.job.place, Hosts)
         cable, host = self.job.place.cluster.cable, self._host(workers)
         for _ in range(self.dice.randint(2, FLAPS)):
             cable(host, "down")

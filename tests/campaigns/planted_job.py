@@ -1,4 +1,4 @@
-"""A small training job with one cause of slowness planted in it: planted_job.py CAUSE RANK STEPS (scripts/bench/planted.py).
+"""A small training job with one cause of slowness planted in it: planted_job.py CAUSE RANK STEPS (slowness.py).
 
 RANK -1: all ranks have it.
 """
