@@ -158,8 +158,9 @@ class Bench:
                     self.add(row["title"], who if name == "hvd" else name, row[name]["min"], row[name]["median"])
 
     def add(self, row: str, who: str, least: float, median: float) -> None:
-        """One round's figures."""
+        """One round's figures, which are shown at once."""
         self.times.setdefault(row, {}).setdefault(who, []).append((least, median))
+        print(f"    {row}: {who} {least:.0f} µs ({median:.0f})", file=sys.stderr, flush=True)
 
     def run(self, argv: list[str], what: str) -> str:
         """The output of a command on the first host; empty where it failed, which is told once."""
