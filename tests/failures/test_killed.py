@@ -150,8 +150,11 @@ def pick(victim: str, job: int) -> int:
     def look() -> int:
         if "daemon" in victim:
             daemons = named(children(job), "hvdrank")
-            found = daemons if victim == "daemon" else [p for d in daemons for p in named(children(d), "hvdrank")]
-            return found[-1] if found else 0
+            if victim == "daemon":
+                return daemons[-1] if daemons else 0
+            # MPI's server comes first and for a moment has the guards' name; no job without MPI needs it.
+            guards = [p for d in daemons for p in named(children(d), "hvdrank")]
+            return guards[-1] if len(guards) > 1 else 0
         mpiruns = [p for name in ("mpirun", "orterun", "prterun", "prte") for p in named(tree(job), name)]
         if victim == "mpirun":
             return mpiruns[0] if mpiruns else 0
