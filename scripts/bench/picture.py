@@ -100,7 +100,7 @@ def words(figures: Figures, path_of_picture: str) -> str:
     return (
         f"{table(figures)}\n"
         f"The least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two virtual cores; `{COMMAND}`\n"
-        f"measures it again, and Horovod beside it with `--horovod VENV`. No figures from a GPU: none was there.\n\n"
+        f"measures it again, and Horovod beside it with `--horovod VENV`. `docs/gpus.md` has a GPU's.\n\n"
         f"![Time as a multiple of hvdrun's]({path_of_picture})\n"
     )
 

@@ -139,7 +139,7 @@ return std::to_array<Option>({
     {.type = flag, .section = frameworks, .variable = "HOROVOD_DYNAMIC_PROCESS_SETS", .readers = python, .fallback = "1", .help = "0: process sets can be given to init() only."},
     {.type = number, .section = frameworks, .variable = "HOROVOD_SPARK_START_TIMEOUT", .readers = python, .help = "Seconds that a job in Spark waits for executors, and for its ranks to start; the start_timeout argument comes before it.", .least = 0.001, .most = 1e9},
     {.type = integer, .section = frameworks, .variable = "HVD_TENSORFLOW_BATCH_BYTES", .readers = python, .fallback = "33554432", .help = "Bytes of gradients that TensorFlow hands over in one operation.", .least = 1},
-    {.type = flag, .section = frameworks, .variable = "HVD_TENSORFLOW_GPU", .readers = python, .fallback = "0", .help = "1 on all ranks: TensorFlow's allreduce and broadcast leave tensors on the GPU.  Needs TensorFlow 2.13 and a driver for CUDA 12.5, and has not run on a GPU yet.  Without it TensorFlow copies them to the host and back."},
+    {.type = flag, .section = frameworks, .variable = "HVD_TENSORFLOW_GPU", .readers = python, .fallback = "0", .help = "1 on all ranks: TensorFlow's allreduce and broadcast leave tensors on the GPU.  Needs TensorFlow 2.13 and a driver for CUDA 12.5; tried on a stand-in of a GPU only.  Without it TensorFlow copies them to the host and back."},
     // files
     {.type = text, .section = files, .variable = "HVD_NCCL_LIBRARY", .readers = libhvd, .help = "Path of libnccl.so.2, in place of the framework's and the system's."},
     {.type = text, .section = files, .variable = "HVD_CUDA_LIBRARY", .readers = libhvd | python | tools, .help = "Path of libcuda.so.1, in place of the system's."},
