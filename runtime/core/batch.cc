@@ -19,7 +19,8 @@ unsigned char* out_of(const Operation& op) { return static_cast<unsigned char*>(
 }  // namespace
 
 Batch::Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-             trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy, End end)
+             trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy,
+             const std::function<void()>& wake, End end)
     : world_(world),
       config_(config),
       node_(node),
@@ -28,6 +29,7 @@ Batch::Batch(const World& world, const Config& config, const memory::Node& node,
       rows_(tracer, traced),
       gpus_(gpus),
       gpu_busy_(gpu_busy),
+      wake_(wake),
       end_(std::move(end)),
       slots_(node),
       nodes_{world.nodes, world.node_of, world.local_of, world.node(), world.local_rank(), world.in_rank_order},
@@ -239,8 +241,8 @@ void Batch::begin_agreement() {
     row.front().rows = 1;
     return std::make_unique<ops::Movement>(rings_, nodes_, transport_, std::move(row));
   };
-  device_ =
-      gpus_.open({world_, config_, gpu_busy_, tracer_, PeerProcess::mine().host, exchange}, std::move(inherited_));
+  device_ = gpus_.open({world_, config_, gpu_busy_, tracer_, PeerProcess::mine().host, exchange, wake_},
+                       std::move(inherited_));
   const auto first =
       std::find_if(unagreed_.begin(), unagreed_.end(), [](const Operation* op) { return bool(op->gpu); });
   device_->begin_agreement(first == unagreed_.end() ? nullptr : (*first)->gpu->device);

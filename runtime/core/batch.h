@@ -32,7 +32,8 @@ class Batch {
   /// They have ended well.
   using End = std::function<void(std::span<Operation* const>)>;
   Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
-        trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy, End end);
+        trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy,
+        const std::function<void()>& wake, End end);
 
   /// Makes the stage of operations that are no collectives: set_change.
   using Special =
@@ -46,6 +47,8 @@ class Batch {
   /// True when anything moved.  Ends operations as their part is done.
   bool step();
   bool running() const { return running_; }
+  /// A device's own thread is at it, and wakes the engine's when there is something to step.
+  bool will_be_woken() const { return running_ && unagreed_.empty() && is(make_on_device) && device_->wakes(); }
   /// Work that was queued on the GPU has not ended there.
   bool on_device() const { return device_ && device_->running(); }
   /// The same, after a look at the GPU.  May be asked often.
@@ -119,6 +122,7 @@ class Batch {
   BatchRows rows_;
   gpu::Platform& gpus_;
   std::atomic<bool>& gpu_busy_;
+  const std::function<void()>& wake_;
   End end_;
   Special special_;
   ops::EagerSlots slots_;

@@ -67,6 +67,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
   node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.number("HVD_INIT_TIMEOUT")));
   crowded_ = world_.local_size() > cores();
   spare_ = 2 * world_.local_size() <= cores();
+  shared_.wake = [this] { doorbell_->ring_always(); };
   shared_.gone = [this](int rank, const std::string& text, const std::string& names) {
     lost_->add(rank, text);
     reports_.failure({HVD_PEER_LOST, rank, names});

@@ -23,7 +23,7 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
       announcer_(node_, world_.nodes.size() == 1 || !world_.leader()),
       pending_(ids_),
       commands_(node_),
-      batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy,
+      batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy, shared.wake,
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
@@ -310,7 +310,7 @@ void ProcessSet::close(const std::string& why) {
 }
 
 bool ProcessSet::busy() const {
-  return batch_.running() || commands_.waiting() || announcer_.waits() || (leader_ && leader_->busy());
+  return (batch_.running() && !batch_.will_be_woken()) || commands_.waiting() || announcer_.waits() || (leader_ && leader_->busy());
 }
 
 bool ProcessSet::can_end_without(std::uint64_t commands) const {

@@ -79,6 +79,8 @@ class SetDevice {
   virtual bool step() = 0;
   /// All is queued.
   virtual bool done() const = 0;
+  /// A thread of the device's own is at it, and will call SetContext::wake: until then there is nothing to step.
+  virtual bool wakes() const { return false; }
   virtual Result finish() = 0;
   /// @}
 
@@ -127,6 +129,8 @@ struct SetContext {
   trace::Tracer& tracer;
   std::uint64_t host;  ///< the same for ranks that see the same GPUs
   Exchange exchange;
+  /// Wakes the engine's thread, if it sleeps.  Any thread.
+  std::function<void()> wake = {};
 };
 
 /// The GPUs of this process.

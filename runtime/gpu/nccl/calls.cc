@@ -36,6 +36,8 @@ RedOp NcclLaunch::operation(const DeviceTensor& t, DType dtype, double inside, C
 
 /// Memory, and factors: before the first group begins, for a group holds nothing but calls that move data.
 void NcclLaunch::prepare() {
+  for (Communicator* c : {slot().whole, slot().inside, slot().across})
+    if (c) c->forget_factors();
   for (std::size_t i = 0; i < tensors_.size(); ++i)
     if (alone_[i]) prepare(tensors_[i]);
   prepare_by_nodes();

@@ -1,5 +1,7 @@
 #include "gpu/nccl/communicator.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -8,8 +10,11 @@ namespace hvd::nccl {
 
 namespace {
 
-NcclConfig config_of(int blocks) {
+constexpr std::size_t most_factors = 8;  ///< of a communicator between two batches
+
+NcclConfig config_of(int blocks, bool blocking) {
   NcclConfig config;
+  config.blocking = blocking ? 1 : 0;
   if (blocks > 0) config.max_ctas = blocks;
   return config;
 }
@@ -17,51 +22,35 @@ NcclConfig config_of(int blocks) {
 }  // namespace
 
 Communicator::Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks)
-    : library_(library), gpu_(gpu), rank_(rank), size_(size), caller_(caller_for(library)) {
-  NcclConfig config = config_of(blocks);
-  int code = success;
-  call([&] { code = library_.init(&comm_, size, id, rank, &config); });
+    : library_(library), gpu_(gpu), rank_(rank), size_(size) {
+  NcclConfig config = config_of(blocks, false);
+  const int code = library_.init(&joined_, size, id, rank, &config);
+  comm_ = joined_;
   if (code != success && code != in_progress) abort();  // it may have made something
   library_.check(code, "ncclCommInitRankConfig", nullptr);
 }
 
-std::shared_ptr<CallThread> Communicator::caller_for(const Library& library) {
-  return library.version < groups_of_their_own ? std::make_shared<CallThread>() : nullptr;
-}
-
-/// What NCCL may go on with in the background.
-void Communicator::call(const std::function<void()>& call) {
-  if (!caller_) return call();
-  caller_->run([&] {
-    const cuda::CurrentContext current(gpu_.driver(), gpu_.context());
-    call();
-  });
-}
-
 void Communicator::group(const std::function<void()>& calls) {
-  call([&] {
-    check(library_.group_start(), "ncclGroupStart");
-    try {
-      calls();
-    } catch (...) {
-      library_.group_end();
-      throw;
-    }
-    check(library_.group_end(), "ncclGroupEnd");
-  });
+  check(library_.group_start(), "ncclGroupStart");
+  try {
+    calls();
+  } catch (...) {
+    library_.group_end();
+    throw;
+  }
+  check(library_.group_end(), "ncclGroupEnd");
 }
 
-std::unique_ptr<Communicator> Communicator::split(int color, int rank, int size, int blocks) {
-  NcclConfig config = config_of(blocks);
+std::unique_ptr<Communicator> Communicator::split(int color, const Part& part) {
+  NcclConfig config = config_of(part.blocks, part.blocking);
   part_ = std::make_shared<CommunicatorSplit>();
-  part_->parent = comm_;
-  int code = success;
-  call([&] { code = library_.split(comm_, color, rank, &part_->made, &config); });
+  part_->parent = comm();
+  const int code = library_.split(comm(), color, part.rank, &part_->made, &config);
   if (code != success && code != in_progress) part_.reset();
-  library_.check(code, "ncclCommSplit", comm_);
+  library_.check(code, "ncclCommSplit", comm());
   if (color == no_color) return nullptr;
   part_->wanted = true;
-  return std::unique_ptr<Communicator>(new Communicator(library_, gpu_, rank, size, part_));
+  return std::unique_ptr<Communicator>(new Communicator(library_, gpu_, part, part_));
 }
 
 /// The split that this one comes from is over.
@@ -84,25 +73,41 @@ bool Communicator::ready() {
     if (!made()) return false;
     from_.reset();
   }
-  if (!comm_) throw Error(Code::peer_lost, "NCCL", "the communicator was ended");
-  int state = success;
-  library_.check(library_.async_error(comm_, &state), "ncclCommGetAsyncError", comm_);
-  library_.check(state, "NCCL", comm_);
+  const Comm comm = this->comm();
+  if (!comm) throw Error(Code::peer_lost, "NCCL", "the communicator was ended");
+  const int state = look(comm);
   if (state == success) settle();
   return state == success;
+}
+
+/// Where a part of it is being made, that one's thread looks too, and NCCL goes on with the part when it is looked at.
+int Communicator::look(Comm comm) const {
+  const auto lock = part_ ? std::unique_lock(part_->mutex) : std::unique_lock<std::mutex>();
+  int state = success;
+  library_.check(library_.async_error(comm, &state), "ncclCommGetAsyncError", comm);
+  library_.check(state, "NCCL", comm);
+  return state;
+}
+
+void Communicator::check_health() const {
+  const Comm comm = this->comm();
+  if (comm) look(comm);
 }
 
 /// The split of this one is over.
 void Communicator::settle() noexcept {
   if (!part_) return;
-  if (const Comm unwanted = part_->end()) CommunicatorAbort(library_, unwanted, nullptr, nullptr);
+  if (const Comm unwanted = part_->end()) CommunicatorAbort(library_, unwanted, nullptr);
   part_.reset();
 }
 
 RedOp Communicator::premultiplied(DType dtype, double factor) {
   const int type = type_of(dtype);
-  const auto known = factors_.find({type, factor});
-  if (known != factors_.end()) return known->second;
+  for (Factor& f : factors_)
+    if (f.type == type && f.factor == factor) {
+      f.used = batch_;
+      return f.op;
+    }
   unsigned char scalar[8] = {};
   with_type(dtype, [&](auto x) {
     narrow(static_cast<Wide<decltype(x)>>(factor), x);
@@ -110,9 +115,20 @@ RedOp Communicator::premultiplied(DType dtype, double factor) {
   });
   constexpr int read_now = 1;  // ncclScalarHostImmediate
   RedOp op = sum;
-  check(library_.make_premul(&op, scalar, type, read_now, comm_), "ncclRedOpCreatePreMulSum");
-  factors_[{type, factor}] = op;
+  check(library_.make_premul(&op, scalar, type, read_now, comm()), "ncclRedOpCreatePreMulSum");
+  factors_.push_back({type, factor, op, batch_});
   return op;
+}
+
+/// "May be destroyed as soon as the last NCCL function which is given that operator returns" (ncclRedOpDestroy).
+void Communicator::forget_factors() {
+  ++batch_;
+  while (factors_.size() > most_factors) {
+    const auto oldest = std::min_element(factors_.begin(), factors_.end(),
+                                         [](const Factor& a, const Factor& b) { return a.used < b.used; });
+    check(library_.destroy_op(oldest->op, comm()), "ncclRedOpDestroy");
+    factors_.erase(oldest);
+  }
 }
 
 void Communicator::abort() noexcept {
@@ -128,11 +144,9 @@ void Communicator::abort() noexcept {
     std::lock_guard lock(part_->mutex);
     part_->parent = nullptr;
   }
-  if (comm_)
-    ending_ = std::make_unique<CommunicatorAbort>(library_, std::exchange(comm_, nullptr), std::move(part_),
-                                                  std::move(caller_));
+  if (const Comm comm = comm_.exchange(nullptr))
+    ending_ = std::make_unique<CommunicatorAbort>(library_, comm, std::move(part_));
   part_.reset();
-  factors_.clear();
 }
 
 }  // namespace hvd::nccl

@@ -1,41 +1,57 @@
-/// @file communicator.h — one NCCL communicator of one process set, never blocking.
+/// @file communicator.h — one NCCL communicator of one process set.
 ///
-/// NCCL is told not to block: a call that takes longer goes on inside NCCL, and
-/// ready() asks how far it is.  So a lost peer never holds up the engine's thread,
-/// and abort() works at every moment.  What such a communicator allows while it is in
-/// progress: ncclCommGetAsyncError and ncclCommAbort, nothing else ("Creating a
-/// communicator with options" in NCCL's user guide).  Used under the engine's drive lock, with
-/// the GPU's context current (abort() sees to that itself).
+/// Two kinds.  A *root* does not block: a call that takes longer goes on inside NCCL, and ready() asks how far it is;
+/// so abort() works at every moment, while it joins its peers too.  What it allows while it is in progress:
+/// ncclCommGetAsyncError and ncclCommAbort, nothing else ("Creating a communicator with options" in NCCL's user guide).
+/// But NCCL starts a thread for each of its groups.  So where NCCL can split, what moves data is split from a root, and
+/// blocks: its groups are queued when the call returns.
+///
+/// All calls are made on the set's LaunchThread, but abort() and check_health(): those on the engine's, also while the
+/// other is inside a call.  NCCL 2.19 and later allow that (NVIDIA/nccl issue 992).
 #pragma once
-#include <map>
+#include <atomic>
+#include <functional>
 #include <memory>
-#include <utility>
+#include <mutex>
+#include <vector>
 
 #include "gpu/cuda/gpu.h"
 #include "gpu/nccl/threads.h"
 
 namespace hvd::nccl {
 
+inline constexpr int blocking_version = 21900;  ///< from here on another thread may abort what blocks
+
 class Communicator {
  public:
-  /// Begins to join; the id is the same on all ranks and was used for nothing else.
+  /// Begins to join, as a root; the id is the same on all ranks and was used for nothing else.
   /// @param blocks  the most that one of its kernels puts on the device at a time; 0: as NCCL likes
   Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks);
   ~Communicator() { abort(); }  ///< does not wait
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// Begins to make communicators of parts of this one, without a new meeting of its ranks.  Collective over them; each
-  /// says what part it is in (color, or no_color: none, then nullptr is returned), and in what place.  This one must be
-  /// ready() and nothing of it may run on the device, and it is not ready() again before all of them are made.
+  /// What the new one is like.
+  struct Part {
+    int rank, size;
+    int blocks;
+    bool blocking = false;
+  };
+  /// Begins to make communicators of parts of this root, without a new meeting of its ranks.  Collective over them;
+  /// each says what part it is in (color, or no_color: none, then nullptr is returned), and in what place.  This one
+  /// must be ready() and nothing of it may run on the device, and it is not ready() again before all of them are made.
   /// Resources are not shared: the end of one is not the end of the others.
-  std::unique_ptr<Communicator> split(int color, int rank, int size, int blocks);
+  std::unique_ptr<Communicator> split(int color, const Part& part);
 
   /// What was asked for last is done on the host's side: the communicator can be used.  Throws Error when NCCL failed,
   /// also for what goes wrong on the device later.
   bool ready();
-  /// A sum of what is multiplied by @p factor first.  Made once for each type and factor.  Only while ready().
+  /// Throws Error when NCCL has failed.
+  void check_health() const;
+  /// A sum of what is multiplied by @p factor first.  Only while ready().
   RedOp premultiplied(DType dtype, double factor);
+  /// Between two batches: of the sums that premultiplied() has made, the last few stay.
+  void forget_factors();
   /// Begins to end everything under way here, kernels on the device too; ended() waits for that.  Local.
   void abort() noexcept;
   /// False: it is still at it.
@@ -43,30 +59,36 @@ class Communicator {
 
   /// One group of calls, made by @p calls.  Only while ready(); the next group when it is ready() again.
   void group(const std::function<void()>& calls);
-  void check(int code, const char* what) const { library_.check(code, what, comm_); }
-  Comm comm() const { return comm_; }
+  void check(int code, const char* what) const { library_.check(code, what, comm()); }
+  Comm comm() const { return comm_.load(std::memory_order_acquire); }
   cuda::Gpu& gpu() const { return gpu_; }
   const Library& library() const { return library_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
 
  private:
-  Communicator(const Library& library, cuda::Gpu& gpu, int rank, int size, std::shared_ptr<CommunicatorSplit> from)
-      : library_(library), gpu_(gpu), rank_(rank), size_(size), caller_(caller_for(library)), from_(std::move(from)) {}
-  static std::shared_ptr<CallThread> caller_for(const Library& library);
-  void call(const std::function<void()>& call);
+  struct Factor {
+    int type;
+    double factor;
+    RedOp op;
+    std::uint64_t used;  ///< the batch
+  };
+  Communicator(const Library& library, cuda::Gpu& gpu, const Part& part, std::shared_ptr<CommunicatorSplit> from)
+      : library_(library), gpu_(gpu), rank_(part.rank), size_(part.size), from_(std::move(from)) {}
   bool made();
+  int look(Comm comm) const;
   void settle() noexcept;
 
   const Library& library_;
   cuda::Gpu& gpu_;
   const int rank_, size_;
-  Comm comm_ = nullptr;
-  std::shared_ptr<CallThread> caller_;  ///< nullptr: the engine's thread will do
+  Comm joined_ = nullptr;  ///< NCCL may write here until the root is ready
+  std::atomic<Comm> comm_{nullptr};
   std::unique_ptr<CommunicatorAbort> ending_;
   std::shared_ptr<CommunicatorSplit> from_;  ///< this one is being made
   std::shared_ptr<CommunicatorSplit> part_;  ///< of this one another is being made
-  std::map<std::pair<int, double>, RedOp> factors_;
+  std::vector<Factor> factors_;
+  std::uint64_t batch_ = 0;
 };
 
 }  // namespace hvd::nccl

@@ -12,50 +12,63 @@ constexpr std::chrono::milliseconds patience{500};
 
 }  // namespace
 
-CommunicatorGroup::CommunicatorGroup(std::unique_ptr<Communicator> whole, int slots, const NodeLayout& nodes,
-                                     int blocks)
-    : count_(static_cast<std::size_t>(slots)), nodes_(nodes), blocks_(blocks) {
-  all_.push_back(std::move(whole));
+CommunicatorGroup::CommunicatorGroup(std::function<std::shared_ptr<Communicator>()> root, const NodeLayout& nodes,
+                                     const Form& form)
+    : root_(std::move(root)), nodes_(nodes), form_(form) {}
+
+void CommunicatorGroup::add(std::shared_ptr<Communicator> made) {
+  std::lock_guard lock(mutex_);
+  all_.push_back(std::move(made));
+  if (aborted_) all_.back()->abort();
 }
 
-/// All of them from the first, in one order on all ranks.  A split may fail: then the set does.
+/// All of them from the root, in one order on all ranks.  A split may fail: then the set does.  Where they do not block
+/// the first slot has the root.
 void CommunicatorGroup::make_next() {
-  Communicator& whole = *all_.front();
-  const std::size_t n = all_.size();
-  if (n < count_)
-    all_.push_back(whole.split(0, whole.rank(), whole.size(), blocks_));
-  else if ((n - count_) % 2 == 0)
-    all_.push_back(whole.split(nodes_.node, nodes_.local, nodes_.ranks, blocks_));
+  if (all_.empty()) return add(root_());
+  Communicator& root = *all_.front();
+  const std::size_t count = static_cast<std::size_t>(form_.slots), n = all_.size() - moving(0);
+  const int blocks = form_.blocks;
+  if (n < count)
+    add(root.split(0, {root.rank(), root.size(), blocks, form_.blocking}));
+  else if ((n - count) % 2 == 0)
+    add(root.split(nodes_.node, {nodes_.local, nodes_.ranks, blocks, form_.blocking}));
   else
-    all_.push_back(whole.split(nodes_.local, nodes_.node, nodes_.count, blocks_));
+    add(root.split(nodes_.local, {nodes_.node, nodes_.count, blocks, form_.blocking}));
 }
 
 bool CommunicatorGroup::made() {
-  if (!slots_.empty()) return true;
+  if (complete()) return all_.front()->ready();
   for (const auto& c : all_)
     if (!c->ready()) return false;
-  if (all_.size() < count_ * (nodes_.any() ? 3 : 1)) {
+  const std::size_t count = static_cast<std::size_t>(form_.slots);
+  if (all_.size() < moving(count * (nodes_.any() ? 3 : 1)) || all_.empty()) {
     make_next();
     return false;
   }
-  for (std::size_t i = 0; i < count_; ++i) {
-    const std::size_t at = count_ + 2 * i;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = moving(count + 2 * i);
     slots_.push_back(
-        {all_[i].get(), nodes_.any() ? all_[at].get() : nullptr, nodes_.any() ? all_[at + 1].get() : nullptr});
+        {all_[moving(i)].get(), nodes_.any() ? all_[at].get() : nullptr, nodes_.any() ? all_[at + 1].get() : nullptr});
   }
+  complete_.store(true, std::memory_order_release);
   return true;
 }
 
-void CommunicatorGroup::watch() {
-  for (const auto& c : all_) c->ready();
+std::unique_ptr<Communicator> CommunicatorGroup::split(int color, const Communicator::Part& part) {
+  return all_.front()->split(color, part);
 }
 
-std::unique_ptr<Communicator> CommunicatorGroup::split(int color, int rank, int size, int blocks) {
-  return all_.front()->split(color, rank, size, blocks);
+void CommunicatorGroup::watch(bool at_rest) {
+  if (!complete()) return;
+  for (std::size_t i = 0; i < all_.size(); ++i)
+    if (at_rest || (form_.blocking && i > 0)) all_[i]->check_health();
 }
 
-/// The first one first: what is being made of it ends with it.
+/// The root first: what is being made of it ends with it.
 void CommunicatorGroup::abort() noexcept {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(aborted_, true)) return;
   for (const auto& c : all_) c->abort();
   const auto until = std::chrono::steady_clock::now() + patience;
   for (const auto& c : all_) c->ended(until);

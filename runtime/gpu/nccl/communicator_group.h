@@ -21,8 +21,11 @@
 /// One order of all calls on one stream would do as well, but then a late tensor
 /// holds up all sets.
 #pragma once
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "gpu/nccl/communicator.h"
@@ -38,36 +41,49 @@ struct NodeLayout {
   std::vector<int> of;  ///< [count * ranks] the set's ranks, node by node
 };
 
+/// On the set's LaunchThread, but for watch() and abort(): those on the engine's, at any time.
 class CommunicatorGroup {
  public:
   struct Slot {
     Communicator* whole;
     Communicator *inside, *across;  ///< nullptr: no sums by nodes
   };
-  /// @param whole   of the first slot: all ranks of the set; the others are split from it, so it must be fresh
-  /// @param slots   more than one, or nodes.any(): only where the library has ncclCommSplit
-  /// @param blocks  for each slot, see Communicator
-  CommunicatorGroup(std::unique_ptr<Communicator> whole, int slots, const NodeLayout& nodes, int blocks);
+  struct Form {
+    int slots = 1;          ///< more than one, or nodes.any(), or blocking: only where the library has ncclCommSplit
+    int blocks = 0;         ///< for each slot, see Communicator
+    bool blocking = false;  ///< what moves data is split from a root that does nothing else
+  };
+  /// @param root   makes one of all ranks of the set, that nothing was split from
+  CommunicatorGroup(std::function<std::shared_ptr<Communicator>()> root, const NodeLayout& nodes, const Form& form);
 
-  /// All are made.  Begins the next one when that before is.  Throws Error.
+  /// All are made, and nothing is being split from the root.  Begins the next one when that before is.  Throws Error.
   bool made();
-  /// Only when made.
+  /// made() has been true.
+  bool complete() const { return complete_.load(std::memory_order_acquire); }
+  /// Only when complete().
   Slot slot(std::size_t i) const { return slots_[i]; }
-  std::size_t slots() const { return count_; }
-  /// Throws Error when something has failed in one of them.
-  void watch();
-  /// A communicator for a part of the set (or none here: color no_color): split from the first slot, whose rules apply.
-  std::unique_ptr<Communicator> split(int color, int rank, int size, int blocks);
+  /// A communicator for a part of the set (or none here: color no_color), whose rules see there.
+  std::unique_ptr<Communicator> split(int color, const Communicator::Part& part);
+
+  /// Throws Error when something has failed in one of them.  at_rest: the thread is.  Else it looks itself after what
+  /// is being made, and after what does not block.
+  void watch(bool at_rest);
   /// Ends all of them, and waits for that, but not for ever.
   void abort() noexcept;
 
  private:
   void make_next();
-  const std::size_t count_;
-  const NodeLayout nodes_;
-  const int blocks_;
-  std::vector<std::unique_ptr<Communicator>> all_;  ///< whole of each slot, then inside and across of each
+  void add(std::shared_ptr<Communicator> made);
+  std::size_t moving(std::size_t i) const { return i + (form_.blocking ? 1 : 0); }
+
+  std::function<std::shared_ptr<Communicator>()> root_;
+  const NodeLayout& nodes_;
+  const Form form_;
+  std::mutex mutex_;  ///< for the next two, where both threads look at them
+  bool aborted_ = false;
+  std::vector<std::shared_ptr<Communicator>> all_;  ///< root, whole of each slot, then inside and across of each
   std::vector<Slot> slots_;                         ///< when all are made
+  std::atomic<bool> complete_{false};
 };
 
 }  // namespace hvd::nccl

@@ -61,12 +61,12 @@ bool StreamWaits::add(const Mark& mark) {
 }
 
 GpuBatch::~GpuBatch() {
-  if (!queued_) return;  // see take_rest()
+  if (!done()) return;  // see take_rest()
   for (Pointer p : scratch_) context_.gpu.free(p, marks_.back());
 }
 
 std::vector<Pointer> GpuBatch::take_rest() {
-  if (queued_) return {};
+  if (done()) return {};
   std::vector<Pointer> rest = std::move(scratch_);
   for (const DeviceTensor& t : tensors_)
     if (t.result) rest.push_back(t.result);
@@ -113,7 +113,7 @@ void GpuBatch::end() {
   for (const FusedGroup& f : fused_) move(f, false);
   marks_.push_back(context_.gpu.mark(context_.stream, context_.timed));
   context_.buffer.last = marks_.back();
-  queued_ = true;
+  queued_.store(true, std::memory_order_seq_cst);  // the engine's thread may be on its way to sleep
 }
 
 Pointer GpuBatch::scratch(std::size_t bytes) {

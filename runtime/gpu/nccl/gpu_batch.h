@@ -5,13 +5,13 @@
 ///
 ///   stream: wait for each tensor's mark → gather → NCCL → scatter → mark
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "gpu/cuda/gpu.h"
 #include "gpu/nccl/scaling.h"
-#include "ops/stage.h"
 
 namespace hvd::nccl {
 
@@ -81,10 +81,11 @@ struct StreamContext {
   bool timed;  ///< marks between the parts, for the timeline
 };
 
-/// done() capabilities that all is queued.  What becomes of it, the mark says that is recorded behind it.
-class GpuBatch : public ops::Stage {
+/// All of it is done on the set's LaunchThread, at the end of which it is queued.  What becomes of it then, the mark
+/// says that is recorded behind it.
+class GpuBatch {
  public:
-  ~GpuBatch() override;
+  virtual ~GpuBatch();
   GpuBatch(const GpuBatch&) = delete;
   GpuBatch& operator=(const GpuBatch&) = delete;
 
@@ -94,7 +95,8 @@ class GpuBatch : public ops::Stage {
   /// Something has been queued, or begun to be, but not all.
   virtual bool midway() const = 0;
 
-  bool done() const override { return queued_; }
+  /// All is queued.  Any thread.
+  bool done() const { return queued_.load(std::memory_order_seq_cst); }
   /// Once done: the tensors, with their results; and what is recorded behind it all.
   std::vector<DeviceTensor>& tensors() { return tensors_; }
   const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
@@ -150,7 +152,7 @@ class GpuBatch : public ops::Stage {
   void pack(const FusedGroup& f);
   void move(const FusedGroup& f, bool gather);
 
-  bool queued_ = false;
+  std::atomic<bool> queued_{false};
   std::int64_t began_ns_ = 0;
   std::vector<cuda::Pointer> scratch_;  ///< until the end of the batch
   std::vector<std::shared_ptr<cuda::Mark>> marks_;

@@ -1,55 +1,78 @@
 #include "gpu/nccl/launch.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
+
+#include "base/error.h"
 
 namespace hvd::nccl {
 
 using cuda::Pointer;
 
+namespace {
+
+/// Of looks at what NCCL does in the background: the first ones follow at once, for a group takes microseconds.
+constexpr int brief_looks = 200;
+constexpr std::chrono::microseconds nap{50};
+
+}  // namespace
+
 NcclLaunch::NcclLaunch(const Where& where, int size, std::vector<DeviceTensor> tensors)
-    : GpuBatch(where, size, std::move(tensors)), where_(where) {
+    : GpuBatch(where, size, std::move(tensors)), where_(where) {}
+
+void NcclLaunch::run() noexcept {
+  try {
+    queue();
+  } catch (...) {
+    error_ = std::current_exception();
+    failed_.store(true, std::memory_order_seq_cst);
+  }
+}
+
+void NcclLaunch::check() const {
+  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
+}
+
+void NcclLaunch::go_on() const {
+  if (cancelled_) throw Error(Code::peer_lost, "NCCL", "the batch was given up");
+}
+
+template <class Ready>
+void NcclLaunch::wait_until(Ready ready) const {
+  for (int looks = 0; !ready(); ++looks) {
+    go_on();
+    if (looks < brief_looks)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(nap);
+  }
+}
+
+void NcclLaunch::queue() {
+  wait_until([this] { return where_.communicators.made() && slot().whole->ready(); });
+  go_on();
+  calling_ = true;
   std::size_t bytes = 0;
-  fused_ = fuse(tensors_, size, where_.capabilities, &bytes, where_.sums_by_nodes ? where_.nodes.ranks : 1);
+  fused_ = fuse(tensors_, size(), where_.capabilities, &bytes, where_.sums_by_nodes ? where_.nodes.ranks : 1);
   alone_.assign(tensors_.size(), true);
   for (const FusedGroup& f : fused_)
     for (std::size_t i : f.tensors) alone_[i] = false;
-  const cuda::CurrentContext current(where_.gpu.driver(), where_.gpu.context());
   if (bytes > 0) buffer_ = where_.buffer.of(bytes, where_.stream, where_.capabilities.kernels);
-}
-
-bool NcclLaunch::step() {
-  if (done() || (state_ == State::calling && !communicator().ready())) return false;
-  const cuda::CurrentContext current(where_.gpu.driver(), where_.gpu.context());
-  if (state_ == State::calling) {
-    advance();
-    return true;
+  begin();
+  prepare();
+  for (at_ = 0; at_ < groups_.size(); ++at_) {
+    call();
+    wait_until([this] { return communicator().ready(); });
   }
-  if (!where_.communicators.made() || !slot().whole->ready()) return false;
-  enqueue();
-  return true;
+  go_on();
+  finish();
 }
 
 /// Whose group it is at.
 Communicator& NcclLaunch::communicator() const {
   const Group group = groups_[at_];
   return group == Group::all ? *slot().whole : group == Group::across ? *slot().across : *slot().inside;
-}
-
-void NcclLaunch::enqueue() {
-  state_ = State::calling;
-  begin();
-  prepare();
-  call();
-  if (communicator().ready()) advance();
-}
-
-/// NCCL has queued the group it was at.
-void NcclLaunch::advance() {
-  while (++at_ < groups_.size()) {
-    call();
-    if (!communicator().ready()) return;
-  }
-  finish();
 }
 
 /// NCCL has queued everything.

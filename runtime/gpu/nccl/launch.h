@@ -9,7 +9,9 @@
 /// goes across, then inside, and its blocks are put in order behind that.  The next
 /// group begins when NCCL has put the one before on the stream.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -28,11 +30,16 @@ class NcclLaunch final : public GpuBatch {
   };
   NcclLaunch(const Where& where, int size, std::vector<DeviceTensor> tensors);
 
-  bool midway() const override { return state_ == State::calling && !done(); }
-  bool step() override;
+  /// Queues all of it.  On the LaunchThread.
+  void run() noexcept;
+  bool under_way() const { return !done() && !failed_.load(std::memory_order_seq_cst); }
+  bool midway() const override { return calling_.load() && !done(); }
+  /// Throws what run() has met.  Any thread.
+  void check() const;
+  /// run() is to leave as soon as it can, and to queue nothing anymore.  Any thread.
+  void cancel() { cancelled_ = true; }
 
  private:
-  enum class State { joining, calling };
   enum class Group { all, inside, across, gather };
   /// What has a form by nodes.
   struct ByNodes {
@@ -52,12 +59,14 @@ class NcclLaunch final : public GpuBatch {
     std::size_t elements;       ///< of the part
     Scaling scaling;
   };
-  void enqueue();
+  void queue();
+  void go_on() const;
+  template <class Ready>
+  void wait_until(Ready ready) const;
   void prepare();
   void prepare(DeviceTensor& t);
   void widen(DeviceTensor& t, std::size_t elements);
   void call();
-  void advance();
   void finish();
   void call_all();
   void call(const FusedGroup& f);
@@ -79,7 +88,8 @@ class NcclLaunch final : public GpuBatch {
   std::vector<Group> groups_;
   std::size_t at_ = 0;       ///< the group that NCCL is at
   std::vector<bool> alone_;  ///< [tensors]
-  State state_ = State::joining;
+  std::atomic<bool> calling_{false}, cancelled_{false}, failed_{false};
+  std::exception_ptr error_;  ///< when failed_
 };
 
 }  // namespace hvd::nccl

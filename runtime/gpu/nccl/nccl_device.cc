@@ -11,14 +11,16 @@ using cuda::CurrentContext;
 
 namespace {
 
-constexpr std::size_t many_marks = 8;     ///< of batches on the device: from here on it is asked which are over
+constexpr std::size_t many_marks = 8;           ///< of batches on the device: from here on it is asked which are over
+constexpr std::chrono::milliseconds brief{50};  ///< for a launch that is given up: NCCL's calls take less
+constexpr std::chrono::milliseconds patience{500};  ///< for one that had to be torn out of NCCL
 constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is lost; a healthy GPU needs less
 
 }  // namespace
 
 NcclDevice::NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> inherited)
     : context_(std::move(context)), inherited_(std::move(inherited)) {
-  slots_.emplace_back(context_.busy, context_.tracer);
+  side_->slots.emplace_back(context_.busy, context_.tracer);
 }
 
 /// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.
@@ -29,29 +31,32 @@ NcclDevice::~NcclDevice() {
     reap();
   }
   end_now(failed_, why_failed_);
-  for (StreamSlot& l : slots_) l.buffer.reset();
+  if (thread_) thread_->idle_by(std::chrono::steady_clock::now() + patience);
+  if (at_rest())
+    for (StreamSlot& l : side_->slots) l.buffer.reset();
+  thread_.reset();
   if (gpu_) gpu_->tidy();
 }
 
 bool NcclDevice::running() const {
-  return std::any_of(slots_.begin(), slots_.end(), [](const StreamSlot& l) { return !l.running.empty(); });
+  return std::any_of(side_->slots.begin(), side_->slots.end(), [](const StreamSlot& l) { return !l.running.empty(); });
 }
 
 bool NcclDevice::busy() {
   bool any = false;
-  for (StreamSlot& l : slots_) any |= l.running.busy();
+  for (StreamSlot& l : side_->slots) any |= l.running.busy();
   return any;
 }
 
 bool NcclDevice::quiet() {
   watch();
   const CurrentContext current(gpu_->driver(), gpu_->context());
-  return !running() && communicators_->made() && communicators_->slot(0).whole->ready();
+  return !running() && at_rest() && side_->communicators->complete() && side_->communicators->made();
 }
 
 bool NcclDevice::reap() {
   bool any = false;
-  for (StreamSlot& l : slots_) any |= l.running.reap();
+  for (StreamSlot& l : side_->slots) any |= l.running.reap();
   if (any && gpu_) gpu_->tidy();
   return any;
 }
@@ -103,13 +108,13 @@ void NcclDevice::launch() {
   if (row_ != 0 || l.running.size() >= many_marks) l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
   const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, decision_.capabilities, row_ != 0},
-                                *communicators_,
-                                turn_ % slots_.size(),
-                                nodes_,
+                                *side_->communicators,
+                                turn_ % side_->slots.size(),
+                                side_->nodes,
                                 decision_.sums_by_nodes,
                                 decision_.gathers_by_nodes};
-  launch_ = std::make_unique<NcclLaunch>(where, context_.world.size, std::move(tensors_));
-  launch_->step();
+  launch_ = std::make_shared<NcclLaunch>(where, context_.world.size, std::move(tensors_));
+  thread_->run([side = side_, launch = launch_] { launch->run(); });
 }
 
 /// The marks of the queued launch, for the timeline; nullptr where there is none.
@@ -126,7 +131,10 @@ std::unique_ptr<cuda::LaunchTimes> NcclDevice::timed() {
 }
 
 bool NcclDevice::step() {
-  if (!delivery_) return launch_->step();
+  if (!delivery_) {
+    launch_->check();
+    return launch_->done();
+  }
   if (!delivery_->done()) return delivery_->step();
   take_lengths();
   launch();
@@ -156,9 +164,9 @@ bool NcclDevice::watch() {
     if (running() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
     return any;
   }
-  if (!communicators_) return any;
+  if (!side_->communicators) return any;
   try {
-    communicators_->watch();
+    side_->communicators->watch(at_rest());
   } catch (const Error& e) {
     end_now(static_cast<int>(e.code), e.what());
     throw;
@@ -167,6 +175,7 @@ bool NcclDevice::watch() {
 }
 
 void NcclDevice::fail(int code, const std::string& text) {
+  stop_launch();
   const bool midway = launch_ && launch_->midway();
   forget_launch();
   delivery_.release();  // a message may still arrive in its memory
@@ -189,18 +198,29 @@ void NcclDevice::fail(int code, const std::string& text) {
 /// The memory that it had taken is given back when NCCL has been ended.
 void NcclDevice::forget_launch() {
   if (!launch_) return;
-  rest_ = launch_->take_rest();
+  if (at_rest()) rest_ = launch_->take_rest();
   launch_.reset();
+}
+
+/// The thread leaves what it is at, and queues nothing anymore.  Mostly it does so at once.  Where a call of NCCL holds
+/// it, the communicators' end frees it; and where that does not, it is left behind with all that it uses.
+void NcclDevice::stop_launch() {
+  if (!launch_ || at_rest()) return;
+  launch_->cancel();
+  if (thread_->idle_by(std::chrono::steady_clock::now() + brief)) return;
+  side_->communicators->abort();
+  thread_->idle_by(std::chrono::steady_clock::now() + patience);
 }
 
 /// The callers learn that what runs has failed, and NCCL's kernels end.
 void NcclDevice::end_now(int code, const std::string& text) {
+  stop_launch();
   reap();
-  for (StreamSlot& l : slots_) l.running.fail(code, text);
-  if (!gpu_ || !communicators_) return;
+  for (StreamSlot& l : side_->slots) l.running.fail(code, text);
+  if (!gpu_ || !side_->communicators) return;
   try {
     const CurrentContext current(gpu_->driver(), gpu_->context());
-    communicators_->abort();
+    side_->communicators->abort();
     free_rest();
   } catch (const Error&) {  // the driver is gone: so is what ran there
   }

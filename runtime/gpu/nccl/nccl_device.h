@@ -41,10 +41,11 @@ class NcclDevice final : public gpu::SetDevice {
   bool agreed() const override { return agreed_; }
   const gpu::DeviceFacts& facts() const override { return facts_; }
 
-  bool joins() const override { return !communicators_; }
+  bool joins() const override { return !side_->communicators; }
   void submit(std::vector<DeviceTensor> tensors, std::uint32_t row) override;
   bool step() override;
   bool done() const override;
+  bool wakes() const override { return launch_ && !delivery_ && launch_->under_way(); }
   Result finish() override;
 
   void* stage(const DeviceTensor& tensor) override { return staging_->begin(tensor, context_.world.rank); }
@@ -59,7 +60,7 @@ class NcclDevice final : public gpu::SetDevice {
   bool watch() override;
   void fail(int code, const std::string& text) override;
 
-  bool splits() const override { return communicators_ && decision_.splits; }
+  bool splits() const override { return side_->communicators && decision_.splits; }
   std::unique_ptr<gpu::DeviceShare> share() override { return std::make_unique<MultiprocessorShare>(*gpu_); }
   bool quiet() override;
   std::unique_ptr<gpu::DeviceInheritance> split(int rank, int size, int blocks,
@@ -86,8 +87,16 @@ class NcclDevice final : public gpu::SetDevice {
     StreamWaits waits;
     cuda::StreamQueue running;
   };
+  /// What a launch uses.  The LaunchThread keeps it while it is at one, even if the device is gone.
+  struct LaunchSide {
+    NodeLayout nodes;
+    std::deque<StreamSlot> slots;  ///< the first one is there from the start; copies through host memory are on it
+    std::unique_ptr<CommunicatorGroup> communicators;
+  };
   /// Of the stage.
-  StreamSlot& slot() { return slots_[turn_ % slots_.size()]; }
+  StreamSlot& slot() { return side_->slots[turn_ % side_->slots.size()]; }
+  bool at_rest() const { return !thread_ || thread_->idle(); }
+  void stop_launch();
   bool reap();
 
   cuda::Gpu* gpu_ = nullptr;
@@ -98,14 +107,13 @@ class NcclDevice final : public gpu::SetDevice {
   std::unique_ptr<ops::Movement> delivery_;  ///< of devices, then of lengths
   std::unique_ptr<InheritedGpu> inherited_;
   std::unique_ptr<MultiprocessorShare> share_;
-  std::unique_ptr<CommunicatorGroup> communicators_;
-  NodeLayout nodes_;
-  std::deque<StreamSlot> slots_;  ///< the first one is there from the start; copies through host memory are on it
-  std::size_t turn_ = 0;          ///< batches that NCCL has taken
+  std::shared_ptr<LaunchSide> side_ = std::make_shared<LaunchSide>();
+  std::unique_ptr<LaunchThread> thread_;  ///< there when communicators are
+  std::size_t turn_ = 0;                  ///< batches that NCCL has taken
 
   std::vector<DeviceTensor> tensors_;
   std::vector<std::int64_t> my_lengths_;
-  std::unique_ptr<GpuBatch> launch_;
+  std::shared_ptr<NcclLaunch> launch_;  ///< the thread's, until it is at rest
   std::uint32_t row_ = 0;
   bool idle_ = false;                ///< our stream was, when the launch began
   std::vector<cuda::Pointer> rest_;  ///< of a launch that failed, until NCCL has been ended

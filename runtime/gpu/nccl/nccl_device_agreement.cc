@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "base/environment.h"
+#include "base/error.h"
 #include "common/log.h"
 #include "gpu/nccl/nccl_device.h"
 #include "gpu/nccl/through_host.h"
@@ -110,13 +113,13 @@ bool NcclDevice::step_agreement() {
   mine_.id = devices.front().id;
   if (gpu_) {
     const CurrentContext current(gpu_->driver(), gpu_->context());
-    while (slots_.size() < static_cast<std::size_t>(decision_.slots))
-      slots_.emplace_back(context_.busy, context_.tracer);
-    for (StreamSlot& l : slots_) {
+    while (side_->slots.size() < static_cast<std::size_t>(decision_.slots))
+      side_->slots.emplace_back(context_.busy, context_.tracer);
+    for (StreamSlot& l : side_->slots) {
       l.stream = gpu_->make_stream();
       l.buffer = std::make_unique<FusionBuffer>(*gpu_);
     }
-    staging_ = std::make_unique<cuda::Staging>(*gpu_, slots_.front().stream, slots_.front().running);
+    staging_ = std::make_unique<cuda::Staging>(*gpu_, side_->slots.front().stream, side_->slots.front().running);
   }
   if (context_.world.rank == 0) say();
   agreed_ = true;
@@ -136,35 +139,52 @@ void NcclDevice::say() const {
     if (d.nccl) log_warning(note);
 }
 
-/// Begins the communicators: when NCCL is needed for the first time.
+/// The thread makes the communicators: when NCCL is needed for the first time.
 void NcclDevice::join() {
-  if (communicators_) return;
-  const CurrentContext current(gpu_->driver(), gpu_->context());
+  if (side_->communicators) return;
+  NodeLayout& nodes = side_->nodes;
   if (decision_.sums_by_nodes || decision_.gathers_by_nodes) {
-    nodes_ = {static_cast<int>(context_.world.nodes.size()),
-              context_.world.node(),
-              context_.world.local_size(),
-              context_.world.local_rank(),
-              {}};
-    for (const std::vector<int>& n : context_.world.nodes) nodes_.of.insert(nodes_.of.end(), n.begin(), n.end());
+    nodes = {static_cast<int>(context_.world.nodes.size()),
+             context_.world.node(),
+             context_.world.local_size(),
+             context_.world.local_rank(),
+             {}};
+    for (const std::vector<int>& n : context_.world.nodes) nodes.of.insert(nodes.of.end(), n.begin(), n.end());
   }
-  std::unique_ptr<Communicator> whole;
-  if (decision_.inherits)
-    whole = std::move(inherited_->whole);
-  else
-    whole = std::make_unique<Communicator>(*Library::get(), *gpu_, mine_.id, context_.world.rank, context_.world.size,
-                                           decision_.blocks);
-  communicators_ = std::make_unique<CommunicatorGroup>(std::move(whole), decision_.slots, nodes_, decision_.blocks);
+  const Library& library = *Library::get();
+  std::shared_ptr<Communicator> split;
+  if (decision_.inherits) split = std::move(inherited_->whole);
+  auto root = [&library, &gpu = *gpu_, split, id = mine_.id, rank = context_.world.rank, size = context_.world.size,
+               blocks = decision_.blocks]() -> std::shared_ptr<Communicator> {
+    return split ? split : std::make_shared<Communicator>(library, gpu, id, rank, size, blocks);
+  };
+  thread_ = std::make_unique<LaunchThread>(*gpu_, context_.wake);
+  const bool blocking = decision_.splits && library.version >= blocking_version;
+  side_->communicators = std::make_unique<CommunicatorGroup>(
+      std::move(root), nodes, CommunicatorGroup::Form{decision_.slots, decision_.blocks, blocking});
 }
 
+/// The call is made on the thread, which is at rest: what NCCL begins for it belongs to the thread that called.
 std::unique_ptr<gpu::DeviceInheritance> NcclDevice::split(int rank, int size, int blocks,
                                                           std::unique_ptr<gpu::DeviceShare> share) {
-  const CurrentContext current(gpu_->driver(), gpu_->context());
+  struct Call {
+    std::unique_ptr<Communicator> made;
+    std::exception_ptr error;
+  };
   const int slots = std::min(decision_.slots, blocks);
-  auto whole = communicators_->split(rank < 0 ? no_color : 0, rank, size, blocks / slots);
-  if (!whole) return nullptr;
+  const auto call = std::make_shared<Call>();
+  thread_->run(
+      [side = side_, call, color = rank < 0 ? no_color : 0, part = Communicator::Part{rank, size, blocks / slots}] {
+        try {
+          call->made = side->communicators->split(color, part);
+        } catch (...) { call->error = std::current_exception(); }
+      });
+  if (!thread_->idle_by(std::chrono::steady_clock::now() + std::chrono::seconds(2)))
+    throw Error(Code::unavailable, "ncclCommSplit", "does not return");
+  if (call->error) std::rethrow_exception(call->error);
+  if (!call->made) return nullptr;
   static_cast<MultiprocessorShare&>(*share).shrink(blocks);
-  return std::make_unique<InheritedGpu>(*gpu_, std::move(share), slots, std::move(whole));
+  return std::make_unique<InheritedGpu>(*gpu_, std::move(share), slots, std::move(call->made));
 }
 
 }  // namespace hvd::nccl

@@ -1,41 +1,73 @@
 #include "gpu/nccl/threads.h"
 
+#include <pthread.h>
+
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/condition.h"
+#include "base/error.h"
 
 namespace hvd::nccl {
 
-CallThread::CallThread() : thread_([this] { serve(); }) {}
-
-CallThread::~CallThread() {
-  {
-    std::lock_guard lock(mutex_);
-    over_ = true;
-    changed_.notify_all();
+LaunchThread::LaunchThread(cuda::Gpu& gpu, std::function<void()> wake) {
+  state_->wake = std::move(wake);
+  try {
+    std::thread([state = state_, &gpu] { serve(*state, gpu); }).detach();
+  } catch (const std::system_error& e) {
+    throw Error(Code::unavailable, "NCCL", std::string("no thread: ") + e.what());
   }
-  thread_.join();  // between two calls it does nothing
 }
 
-void CallThread::run(const std::function<void()>& call) {
-  std::unique_lock lock(mutex_);
-  call_ = &call;
-  changed_.notify_all();
-  wait_for_truth(changed_, lock, [this] { return !call_; });
-  if (thrown_) std::rethrow_exception(std::exchange(thrown_, nullptr));
+LaunchThread::~LaunchThread() {
+  {
+    std::lock_guard lock(state_->wakes);
+    state_->wake = nullptr;
+  }
+  std::lock_guard lock(state_->mutex);
+  state_->over = true;
+  state_->changed.notify_all();
 }
 
-void CallThread::serve() {
-  std::unique_lock lock(mutex_);
+void LaunchThread::run(std::function<void()> work) {
+  std::lock_guard lock(state_->mutex);
+  state_->work = std::move(work);
+  state_->busy = true;
+  state_->changed.notify_all();
+}
+
+bool LaunchThread::idle() const {
+  std::lock_guard lock(state_->mutex);
+  return !state_->busy;
+}
+
+bool LaunchThread::idle_by(std::chrono::steady_clock::time_point limit) const {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_until(lock, limit, [this] { return !state_->busy; });
+}
+
+void LaunchThread::serve(State& state, cuda::Gpu& gpu) {
+  pthread_setname_np(pthread_self(), "hvd-nccl");
+  cuda::keep_context();
+  const cuda::CurrentContext current(gpu.driver(), gpu.context());
+  std::unique_lock lock(state.mutex);
   for (;;) {
-    wait_for_truth(changed_, lock, [this] { return call_ || over_; });
-    if (!call_) return;
-    try {
-      (*call_)();
-    } catch (...) { thrown_ = std::current_exception(); }
-    call_ = nullptr;
-    changed_.notify_all();
+    wait_for_truth(state.changed, lock, [&] { return state.work || state.over; });
+    if (!state.work) return;
+    std::function<void()> work = std::exchange(state.work, nullptr);
+    lock.unlock();
+    work();
+    work = nullptr;  // what it owns goes before anybody is told
+    lock.lock();
+    state.busy = static_cast<bool>(state.work);  // the next may be there already
+    state.changed.notify_all();
+    lock.unlock();
+    {
+      std::lock_guard hold(state.wakes);
+      if (state.wake) state.wake();
+    }
+    lock.lock();
   }
 }
 
@@ -45,9 +77,8 @@ Comm CommunicatorSplit::end() {
   return wanted ? nullptr : made;
 }
 
-CommunicatorAbort::CommunicatorAbort(const Library& library, Comm comm, std::shared_ptr<CommunicatorSplit> splitting,
-                                     std::shared_ptr<CallThread> caller) {
-  auto end = [&library, comm, splitting = std::move(splitting), caller = std::move(caller), state = state_] {
+CommunicatorAbort::CommunicatorAbort(const Library& library, Comm comm, std::shared_ptr<CommunicatorSplit> splitting) {
+  auto end = [&library, comm, splitting = std::move(splitting), state = state_] {
     library.abort(comm);
     if (splitting)
       if (const Comm unwanted = splitting->end()) library.abort(unwanted);

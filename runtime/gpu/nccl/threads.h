@@ -2,41 +2,50 @@
 #pragma once
 #include <chrono>
 #include <condition_variable>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 
+#include "gpu/cuda/gpu.h"
 #include "gpu/nccl/library.h"
 
 namespace hvd::nccl {
 
-/// Makes calls on a thread of its own, one at a time, and waits for each.
+/// Runs what it is given on a thread of its own, one piece after the other.  A GPU's context is current there for good.
 ///
-/// Before 2.27 NCCL keeps what it does in the background for a group (a start, a split, new connections) in variables
-/// of the thread that called: a second group there, for another communicator, mixes the two up, and both are lost when
-/// the thread ends (ncclGroupJobMain in NCCL's group.cc).  So there each communicator has a thread for its groups.
-class CallThread {
+/// NCCL's calls wait for peers.  Who gives the thread work does not wait for it, and may leave it behind: then it ends
+/// when the call it is in returns, if ever.  Before 2.27 NCCL keeps a group that is under way in variables of the
+/// thread that called (ncclGroupJobMain in NCCL's group.cc), so all calls of a process set come from its one thread.
+class LaunchThread {
  public:
-  CallThread();
-  ~CallThread();
-  CallThread(const CallThread&) = delete;
-  CallThread& operator=(const CallThread&) = delete;
-  /// Throws what @p call throws.
-  void run(const std::function<void()>& call);
+  /// @p wake is called behind each piece of work, unless this has been destroyed by then.
+  LaunchThread(cuda::Gpu& gpu, std::function<void()> wake);
+  /// Leaves it behind where it is at work.
+  ~LaunchThread();
+  LaunchThread(const LaunchThread&) = delete;
+  LaunchThread& operator=(const LaunchThread&) = delete;
+
+  /// Only when what was given before is done, but for its end.  @p work throws nothing, and owns all that it uses.
+  void run(std::function<void()> work);
+  /// What it was given is done.  What that has written can be read.
+  bool idle() const;
+  /// The same, but waits for that a while.
+  bool idle_by(std::chrono::steady_clock::time_point limit) const;
 
  private:
-  void serve();
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::function<void()> work;  ///< to be begun
+    bool busy = false;           ///< with that, or what was begun
+    bool over = false;
+    std::mutex wakes;  ///< held during wake
+    std::function<void()> wake;
+  };
+  static void serve(State& state, cuda::Gpu& gpu);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  const std::function<void()>* call_ = nullptr;
-  std::exception_ptr thrown_;
-  bool over_ = false;
-  std::thread thread_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
-inline constexpr int groups_of_their_own = 22700;  ///< from here on no CallThread is needed
 
 /// A split under way: NCCL writes what it made into here, from a thread of its own, before the parent is ready again.
 /// Shared by the parent and the part's object, since either may end first.
@@ -58,9 +67,8 @@ struct CommunicatorSplit {
 /// issue 1013, pytorch issue 119797).  So all are begun before any is waited for, and nobody waits without a limit.
 class CommunicatorAbort {
  public:
-  /// Begins.  @p splitting: of @p comm, under way, or nullptr; @p caller: which began its groups, or nullptr.
-  CommunicatorAbort(const Library& library, Comm comm, std::shared_ptr<CommunicatorSplit> splitting,
-                    std::shared_ptr<CallThread> caller);
+  /// Begins.  @p splitting: of @p comm, under way, or nullptr.
+  CommunicatorAbort(const Library& library, Comm comm, std::shared_ptr<CommunicatorSplit> splitting);
   /// False: it is still at it.
   bool wait_until(std::chrono::steady_clock::time_point when) const;
 

@@ -53,10 +53,14 @@ struct Communicator {
   int rank = 0, size = 0;
   std::atomic<int> error{hvd::nccl::success}, looks{0}, jobs{0};
   std::atomic<bool> aborted{false};
+  bool blocking = false;     ///< its groups are on the stream when ncclGroupEnd returns
+  bool made_blocks = false;  ///< so will what is split from it now
   bool joined = false;
   int rounds = 0;                 ///< splits so far
   Communicator** made = nullptr;  ///< one is under way: where its result goes
   int groups = 0;
+  int blocked_groups = 0;
+  std::atomic<int> inside{0};  ///< calls that hold a thread
   int device = 0;
   std::vector<Premultiplied> ops;
   /// Stream and work of a group that has ended: NCCL puts it there from a thread of its own, before the communicator is

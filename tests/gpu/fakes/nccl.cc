@@ -72,7 +72,7 @@ extern "C" int cuCtxGetDevice(int* device);
 constexpr int unhandled_cuda_error = 1;
 std::atomic<int> at_work[64];  ///< [device] jobs on its streams
 
-bool in_progress_now(const Communicator& c) { return c.looks.load() > 0 || c.made || !c.joined; }
+bool in_progress_now(const Communicator& c) { return c.looks.load() > 0 || c.made || (!c.joined && !c.blocking); }
 
 /// Which communicator has something under way that this thread began.  Those that are gone are forgotten.
 thread_local Communicator* of_this_thread = nullptr;
@@ -112,7 +112,22 @@ void put_on_stream(Communicator& c) {
         work);
 }
 
+/// FAKE_NCCL_STUCK="3:1": the third group, and all later ones, of communicators that block stay in ncclGroupEnd until
+/// the communicator is aborted; "3:2": for ever.
+/// Whether it was; then it is gone.
+bool blocked(Communicator& c) {
+  int from = 0, how = 0;
+  const char* text = std::getenv("FAKE_NCCL_STUCK");
+  if (!text || std::sscanf(text, "%d:%d", &from, &how) != 2 || ++c.blocked_groups < from) return false;
+  const timespec pause{0, 1000000};
+  c.inside.fetch_add(1);
+  while (how == 2 || !c.aborted.load()) nanosleep(&pause, nullptr);
+  c.inside.fetch_sub(1);
+  return true;
+}
+
 int submit() {
+  bool all_block = true;
   std::map<std::pair<Communicator*, void*>, std::vector<Call>> jobs;
   for (const Call& c : calls) jobs[{c.comm, c.stream}].push_back(c);
   calls.clear();
@@ -125,7 +140,7 @@ int submit() {
       calls.clear();
       return invalid_usage;
     }
-    c.looks = 2;
+    c.looks = c.blocking ? 0 : 2;
     c.jobs.fetch_add(1);
     at_work[c.device].fetch_add(1);
     const bool hangs = c.error.load() != success;
@@ -137,9 +152,11 @@ int submit() {
       c.jobs.fetch_sub(1);
     });
     c.queued.emplace_back(key.second, work);
-    if (hangs) put_on_stream(c);
+    if (c.blocking && blocked(c)) return 2;
+    if (hangs || c.blocking) put_on_stream(c);
+    all_block &= c.blocking;
   }
-  return in_progress;
+  return all_block ? success : in_progress;
 }
 
 int add(const char* name, const Call& call) {
@@ -187,13 +204,14 @@ FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Nc
 FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, NcclConfig* config) {
   Communicator* c = comm_of(comm);
   if (const int code = failure("ncclCommSplit")) return code;
-  if (config->magic != 0xcafebeefu || config->blocking != 0 || c->rounds == most_rounds) return invalid_usage;
+  if (config->magic != 0xcafebeefu || c->rounds == most_rounds) return invalid_usage;
   if (c->looks.load() > 0 || c->jobs.load() > 0 || !c->joined || c->made) {
     std::fprintf(stderr, "fake NCCL: ncclCommSplit on a communicator that is at work\n");
     return invalid_usage;
   }
   if (mixed_up(*c, "ncclCommSplit")) return invalid_usage;
   *made = nullptr;
+  c->made_blocks = config->blocking != 0;
   begin_split(*c, color, key, reinterpret_cast<Communicator**>(made));
   return in_progress;
 }
@@ -205,6 +223,8 @@ FAKE int ncclCommAbort(Comm comm) {
     std::lock_guard lock(living_mutex);
     living().erase(c);
   }
+  const timespec pause{0, 1000000};
+  while (c->inside.load() > 0) nanosleep(&pause, nullptr);
   for (auto& [stream, work] : c->queued) {
     delete work;
     c->jobs.fetch_sub(1);
@@ -230,6 +250,7 @@ FAKE int ncclCommGetAsyncError(Comm comm, int* error) {
       *error = in_progress;
     } else if (*made) {
       (*made)->device = c->device;
+      (*made)->blocking = c->made_blocks;
       live(**made);
     }
   } else if (c->looks.load() > 0) {
@@ -274,7 +295,7 @@ FAKE int ncclRedOpCreatePreMulSum(RedOp* op, void* scalar, int type, int, Comm c
   return 0;
 }
 #endif
-FAKE int ncclRedOpDestroy(RedOp, Comm) { return 0; }
+FAKE int ncclRedOpDestroy(RedOp, Comm) { return failure("ncclRedOpDestroy"); }
 FAKE int ncclAllReduce(const void* in, void* out, std::size_t count, int type, RedOp op, Comm comm, void* stream) {
   return add("ncclAllReduce", {Kind::all_reduce, in, out, count, type, op, 0, comm_of(comm), stream});
 }

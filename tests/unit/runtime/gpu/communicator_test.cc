@@ -1,8 +1,10 @@
 /// Several NCCL communicators of one process: what may go on at the same time, and how all of them end.
 #include "gpu/nccl/communicator.h"
 
+#include <dlfcn.h>
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -15,6 +17,12 @@ using nccl::Communicator;
 namespace {
 
 const nccl::Library& library() { return *nccl::Library::get(); }
+
+/// How often the process has called it.
+int calls(const char* function) {
+  void* fake = dlopen(std::getenv("HVD_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  return reinterpret_cast<int (*)(const char*)>(dlsym(fake, "fake_nccl_calls"))(function);
+}
 
 void wait_for(Communicator& c) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -38,32 +46,58 @@ nccl::UniqueId new_id() {
 
 }  // namespace
 
-/// The test is run with versions of NCCL that mix groups up which one thread begins.
+/// The test is run with versions of NCCL that mix groups up which one thread begins: each has a thread.
 TEST_CASE("communicators of one rank: two are under way at the same time") {
   cuda::Gpu& gpu = cuda::Gpu::at(0);
+  auto use = [&gpu](const nccl::UniqueId& id, float x) {
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
+    const cuda::Stream stream = gpu.make_stream();
+    Communicator c(library(), gpu, id, 0, 1, 1);
+    wait_for(c);
+    float y = x;
+    for (int round = 0; round < 3; ++round) add(c, &y, stream), wait_for(c);
+    cuStreamSynchronize(stream);  // a split wants that
+    for (const bool blocking : {false, true}) {
+      const auto part = c.split(0, {0, 1, 1, blocking});
+      wait_for(*part), wait_for(c);
+      for (int round = 0; round < 3; ++round) {
+        add(*part, &y, stream);
+        if (!blocking) wait_for(*part);
+      }
+      cuStreamSynchronize(stream);
+      CHECK(y == x);
+      part->abort();
+      CHECK(part->ended(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+    }
+    c.abort();
+    CHECK(c.ended(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
+  };
+  const nccl::UniqueId ids[] = {new_id(), new_id()};
+  std::thread other([&] { use(ids[1], 2); });
+  use(ids[0], 1);
+  other.join();
+}
+
+/// A factor of its own for each batch, as a program has that predivides by a number that changes.
+TEST_CASE("communicators keep few of the sums that factors were made for") {
+  cuda::Gpu& gpu = cuda::Gpu::at(0);
   const cuda::CurrentContext current(gpu.driver(), gpu.context());
-  Communicator a(library(), gpu, new_id(), 0, 1, 1), b(library(), gpu, new_id(), 0, 1, 1);
-  wait_for(a), wait_for(b);
-  const cuda::Stream streams[] = {gpu.make_stream(), gpu.make_stream()};
-  float x = 1, y = 2;
-  for (int round = 0; round < 3; ++round) {
-    add(a, &x, streams[0]), add(b, &y, streams[1]);
-    wait_for(b), wait_for(a);
+  Communicator c(library(), gpu, new_id(), 0, 1, 1);
+  wait_for(c);
+  const int made = calls("ncclRedOpCreatePreMulSum"), destroyed = calls("ncclRedOpDestroy");
+  const auto live = [&] { return calls("ncclRedOpCreatePreMulSum") - made - calls("ncclRedOpDestroy") + destroyed; };
+  const nccl::RedOp often = c.premultiplied(DType::f32, 0.25);
+  for (int batch = 0; batch < 50; ++batch) {
+    c.forget_factors();
+    CHECK(live() <= 8);
+    CHECK(c.premultiplied(DType::f32, 0.25) == often);
+    c.premultiplied(DType::f32, 1.5 + batch);
   }
-  for (const cuda::Stream s : streams) cuStreamSynchronize(s);  // a split wants that
-  const auto part_of_a = a.split(0, 0, 1, 1), part_of_b = b.split(0, 0, 1, 1);
-  wait_for(*part_of_b), wait_for(*part_of_a);
-  wait_for(a), wait_for(b);
-  add(*part_of_a, &x, streams[0]), add(*part_of_b, &y, streams[1]);
-  wait_for(*part_of_a), wait_for(*part_of_b);
-  for (const cuda::Stream s : streams) cuStreamSynchronize(s);
-  CHECK(x == 1);
-  CHECK(y == 2);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  for (Communicator* c : {part_of_a.get(), part_of_b.get(), &a, &b}) {
-    c->abort();
-    CHECK(c->ended(end));
-  }
+  c.forget_factors();
+  for (int i = 0; i < 20; ++i) c.premultiplied(DType::f32, 100 + i);  // of one batch: all of them are needed
+  CHECK(live() >= 20);
+  c.forget_factors();
+  CHECK(live() <= 8);
 }
 
 TEST_CASE("communicators whose kernels wait for a peer that is lost: the end of one needs that of the others") {
@@ -72,8 +106,10 @@ TEST_CASE("communicators whose kernels wait for a peer that is lost: the end of 
   for (int i = 0; i < count; ++i) ids.push_back(new_id());
   auto join = [&](int rank, cuda::Gpu& gpu) {
     std::vector<std::unique_ptr<Communicator>> all;
-    for (const nccl::UniqueId& id : ids) all.push_back(std::make_unique<Communicator>(library(), gpu, id, rank, 2, 1));
-    for (const auto& c : all) wait_for(*c);
+    for (const nccl::UniqueId& id : ids) {
+      all.push_back(std::make_unique<Communicator>(library(), gpu, id, rank, 2, 1));
+      wait_for(*all.back());
+    }
     return all;
   };
   auto end = [](std::vector<std::unique_ptr<Communicator>>& all) {
@@ -92,7 +128,6 @@ TEST_CASE("communicators whose kernels wait for a peer that is lost: the end of 
   auto all = join(0, gpu);
   lost.join();
   float x[count] = {};
-  for (std::size_t i = 0; i < count; ++i) add(*all[i], &x[i], gpu.make_stream());
-  for (const auto& c : all) wait_for(*c);
+  for (std::size_t i = 0; i < count; ++i) add(*all[i], &x[i], gpu.make_stream()), wait_for(*all[i]);
   end(all);
 }

@@ -235,6 +235,38 @@ TEST_SUITE("errors" * doctest::skip()) {
   TEST_CASE("an asynchronous error with two streams") {
     expect_failure(2, 3, HVD_PEER_LOST, "remote process exited", with_streams(2));
   }
+  /// NCCL holds the thread that called it, as when a peer is lost in the midst of making connections: the engine goes
+  /// on, and the others learn within two seconds.
+  void lose_a_peer(bool returns) {
+    run_world(3, 3, [returns](Rank& rank) {
+      GpuRank gpu(rank);
+      const int set = rank.engine().add_set({0, 1});
+      std::string text;
+      float x = 0;
+      EXPECT(sum(rank, gpu, "fine", &text, &x) == HVD_OK);
+      float one = 1;
+      void* t = gpu.tensor(&one, 4, 0);
+      core::Operation& op = rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, "held", {1}, t, t)));
+      EXPECT(!rank.engine().wait(op, 0.3));
+      if (rank.rank() < 2) {
+        EXPECT(rank.sum(set, "of another set meanwhile", &one) == HVD_OK);
+        EXPECT(one == 2);
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      rank.engine().revoke("rank 2 is gone");
+      EXPECT(rank.engine().wait(op, 60));
+      EXPECT(op.status == HVD_PEER_LOST);
+      EXPECT(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+      gpu.release(op);
+      rank.shutdown();
+      EXPECT(std::chrono::steady_clock::now() - begin < std::chrono::seconds(returns ? 2 : 4));
+    });
+  }
+  TEST_CASE("NCCL holds its caller until it is aborted") {
+    lose_a_peer(true);
+    for (int r = 0; r < 3; ++r) CHECK(cuda::Gpu::at(r).given() == 0);
+  }
+  TEST_CASE("NCCL holds its caller for ever") { lose_a_peer(false); }
   TEST_CASE("the device fails") {
     expect_failure(1, 1, HVD_UNAVAILABLE, "cuStreamWaitEvent: unspecified launch failure");
   }
