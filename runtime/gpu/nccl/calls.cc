@@ -69,10 +69,42 @@ void NcclLaunch::prepare(DeviceTensor& t) {
     where_.gpu.driver().check(where_.gpu.driver().fill(zeros, 0, t.bytes(), where_.stream), "cuMemsetD8Async");
     t.in = t.out = at(zeros);
   }
+  if (const double factor = scaled_alone(t).gather; factor != 1 && !t.absent) {
+    scale(t, t.in, t.out, factor);
+    t.in = t.out;
+  }
   if (t.kind == Kind::reducescatter && widened(t, where_.capabilities))
     widen(t, static_cast<std::size_t>(rows) * t.row_bytes / element_bytes(t.dtype));
   else if (t.kind != Kind::broadcast && !by_nodes(t))
     operation(t, t.dtype, scaling_of(t, size(), where_.capabilities, false).inside, *slot().whole);
+}
+
+/// Of a sum that is not packed, and stays as wide as it is: what our kernels do to it in its own memory.
+Scaling NcclLaunch::scaled_alone(const DeviceTensor& t) const {
+  return t.kind == Kind::allreduce ? scaling_of(t, size(), where_.capabilities, false) : Scaling{};
+}
+
+/// A set of one rank: what it sums or broadcasts it has already.  Nothing is packed, and NCCL is not needed.
+bool NcclLaunch::local(const DeviceTensor& t) const {
+  if (t.kind == Kind::broadcast) return true;
+  if (t.kind != Kind::allreduce) return false;
+  const Scaling s = scaled_alone(t);
+  const bool once = s.gather == 1 || s.scatter == 1;  // else it is rounded in between
+  const bool plain = s.none() && s.inside == 1;
+  return plain || (once && where_.capabilities.kernels && !is_float8(t.dtype));
+}
+
+void NcclLaunch::finish_here(const DeviceTensor& t) {
+  if (t.absent || t.bytes() == 0) return;
+  const Scaling s = scaled_alone(t);
+  const double factor = s.gather * s.inside * s.scatter;
+  const void* in = t.in ? t.in : t.out;
+  if (factor != 1)
+    scale(t, in, t.out, factor);
+  else if (in != t.out)
+    where_.gpu.driver().check(where_.gpu.driver().copy(reinterpret_cast<Pointer>(t.out), reinterpret_cast<Pointer>(in),
+                                                       t.bytes(), where_.stream),
+                              "cuMemcpyDtoDAsync");
 }
 
 /// @param elements  of this rank's part

@@ -18,14 +18,13 @@ std::vector<FusedGroup> fuse(const std::vector<DeviceTensor>& tensors, int size,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const DeviceTensor& t = tensors[i];
     if (t.kind != Kind::allreduce || t.bytes() == 0) continue;
-    if (t.bytes() >= large && scaling_of(t, size, capabilities, false).none() && !widened(t, capabilities)) continue;
+    if (t.bytes() >= large && !widened(t, capabilities)) continue;
     const auto [at, fresh] = group.emplace(std::tuple(t.dtype, t.reduce, t.before, t.after), all.size());
     if (fresh) all.emplace_back();
     all[at->second].tensors.push_back(i);
   }
-  std::erase_if(all, [&](const FusedGroup& f) {  // alone and as it is: packing it is of no use
-    const DeviceTensor& t = tensors[f.tensors.front()];
-    return f.tensors.size() == 1 && scaling_of(t, size, capabilities, false).none() && !widened(t, capabilities);
+  std::erase_if(all, [&](const FusedGroup& f) {  // alone: packing it is of no use, and it is scaled where it lies
+    return f.tensors.size() == 1 && !widened(tensors[f.tensors.front()], capabilities);
   });
   std::size_t end = 0;
   const std::size_t step = align * static_cast<std::size_t>(parts);

@@ -127,6 +127,11 @@ void GpuBatch::convert(bool gather, const DeviceTensor& t, void* memory, std::si
   context_.gpu.scale(gather, t.dtype, true, {&piece, 1}, wide, factor, context_.stream);
 }
 
+void GpuBatch::scale(const DeviceTensor& t, const void* from, void* to, double factor) {
+  const cuda::Piece piece{const_cast<void*>(from), 0, t.elements()};
+  context_.gpu.scale(true, t.dtype, false, {&piece, 1}, reinterpret_cast<Pointer>(to), factor, context_.stream);
+}
+
 void GpuBatch::pack(const FusedGroup& f) {
   const auto& driver = context_.gpu.driver();
   for (std::size_t k = 0; k < f.tensors.size(); ++k) {

@@ -137,6 +137,8 @@ class GpuBatch {
   /// 0.
   void convert(bool gather, const DeviceTensor& t, void* memory, std::size_t elements, cuda::Pointer wide,
                double factor);
+  /// t's elements at @p from, times factor, go to @p to, which may be the same.
+  void scale(const DeviceTensor& t, const void* from, void* to, double factor);
   cuda::Pointer scratch(std::size_t bytes);
   /// @}
   int size() const { return size_; }

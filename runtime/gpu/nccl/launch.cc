@@ -1,5 +1,6 @@
 #include "gpu/nccl/launch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -49,7 +50,17 @@ void NcclLaunch::wait_until(Ready ready) const {
   }
 }
 
+/// Of a set of one rank, all of whose tensors are local().
+void NcclLaunch::queue_here() {
+  calling_ = true;
+  begin();
+  for (const DeviceTensor& t : tensors_) finish_here(t);
+  end();
+}
+
 void NcclLaunch::queue() {
+  if (size() == 1 && std::all_of(tensors_.begin(), tensors_.end(), [this](const auto& t) { return local(t); }))
+    return queue_here();
   wait_until([this] { return where_.communicators.made() && slot().whole->ready(); });
   go_on();
   calling_ = true;
@@ -78,6 +89,11 @@ Communicator& NcclLaunch::communicator() const {
 /// NCCL has queued everything.
 void NcclLaunch::finish() {
   for (const ByNodes& n : by_nodes_) put_in_order(n);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const DeviceTensor& t = tensors_[i];
+    const double factor = alone_[i] && !t.absent && t.bytes() > 0 ? scaled_alone(t).scatter : 1;
+    if (factor != 1) scale(t, t.out, t.out, factor);
+  }
   for (const Wider& w : wider_)
     if (w.elements > 0)
       convert(false, *w.tensor, reinterpret_cast<void*>(w.tensor->result), w.elements, w.part, w.scaling.scatter);

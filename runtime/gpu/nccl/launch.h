@@ -60,6 +60,10 @@ class NcclLaunch final : public GpuBatch {
     Scaling scaling;
   };
   void queue();
+  void queue_here();
+  Scaling scaled_alone(const DeviceTensor& t) const;
+  bool local(const DeviceTensor& t) const;
+  void finish_here(const DeviceTensor& t);
   void go_on() const;
   template <class Ready>
   void wait_until(Ready ready) const;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "gpu/cuda/stream_queue.h"
@@ -111,10 +112,53 @@ TEST_CASE("calls of the driver: a step of tensors on the default stream") {
       const Calls calls;
       for (int i = 0; i < steps; ++i) caller.step(together);
       MESSAGE(std::string(together ? "together: " : "one by one: ") << calls.text());
-      EXPECT(calls.of("cuCtxPushCurrent_v2") == 0);
+      EXPECT(calls.of("cuCtxPushCurrent_v2") <= 2);  // once on a thread of the runtime
       EXPECT(calls.of("cuStreamGetId") == 0);
       // One by one it depends on how many batches there are: two calls for a tensor, six or more for a batch.
       EXPECT(calls.all() <= steps * (together ? tensors / 2 : tensors * 8));
+    });
+}
+
+TEST_CASE("calls of the driver: one rank packs and copies nothing, and a lone tensor is scaled where it lies") {
+  if (!has_kernels()) return;
+  for (const int ranks : {1, 2})
+    run_world(ranks, ranks, [ranks](Rank& rank) {
+      GpuRank gpu(rank);
+      for (int round = 0; round < 2; ++round)
+        for (const auto& [reduce, before, after, launches] :
+             {std::tuple{HVD_SUM, 1.0, 1.0, 0}, {HVD_AVERAGE, 1.0, 1.0, 0}, {HVD_SUM, 1.5, 3.0, 2}}) {
+          const auto v = floats(1000, rank.rank(), round);
+          void* t = gpu.tensor(v.data(), 4000, 0);
+          hvd_request q = Rank::request(HVD_ALLREDUCE, "lone", {1000}, t, t, HVD_F32, reduce);
+          q.prescale = before, q.postscale = after;
+          float one = 1;
+          EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "before", {1}, &one, &one)) == HVD_OK);
+          const Calls calls;
+          gpu.run(q);
+          EXPECT(near(read(t, 1000), sum_of_floats(1000, ranks, round,
+                                                   static_cast<float>(before * after) /
+                                                       (reduce == HVD_AVERAGE ? static_cast<float>(ranks) : 1.f))));
+          EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "behind", {1}, &one, &one)) == HVD_OK);
+          EXPECT(calls.of("cuLaunchKernel") == launches * ranks);
+          EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "counted", {1}, &one, &one)) == HVD_OK);
+        }
+      std::vector<core::Operation*> ops;
+      if (ranks > 1) return;
+      std::vector<void*> outs;
+      const Calls calls;
+      for (int i = 0; i < 5; ++i) {
+        const auto v = floats(100, 0, i);
+        void* in = gpu.tensor(v.data(), 400);
+        outs.push_back(i % 2 ? gpu.empty(400) : in);
+        const std::string name = "many" + std::to_string(i);
+        ops.push_back(&rank.submit(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, name.c_str(), {100}, in, outs.back()))));
+      }
+      for (int i = 0; i < 5; ++i) {
+        gpu.arrive(*ops[static_cast<std::size_t>(i)]);
+        gpu.release(*ops[static_cast<std::size_t>(i)]);
+        EXPECT(read(outs[static_cast<std::size_t>(i)], 100) == floats(100, 0, i));
+      }
+      EXPECT(calls.of("cuLaunchKernel") == 0);
     });
 }
 
