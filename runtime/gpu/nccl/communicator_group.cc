@@ -6,9 +6,8 @@ namespace hvd::nccl {
 
 namespace {
 
-/// With the end of communicators, which takes milliseconds unless the kernels of other sets are in the way (see
-/// CommunicatorAbort).
-constexpr std::chrono::milliseconds patience{500};
+/// For communicators to end.  That takes milliseconds, unless kernels of other sets are in the way (CommunicatorAbort).
+constexpr std::chrono::milliseconds abort_limit{500};
 
 }  // namespace
 
@@ -70,7 +69,7 @@ void CommunicatorGroup::abort() noexcept {
   std::lock_guard lock(mutex_);
   if (std::exchange(aborted_, true)) return;
   for (const auto& c : all_) c->abort();
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto until = std::chrono::steady_clock::now() + abort_limit;
   for (const auto& c : all_) c->ended(until);
 }
 
