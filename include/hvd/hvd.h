@@ -117,9 +117,9 @@ typedef struct hvd_request {
   int32_t num_splits;
   void* stream;     /**< device >= 0: the CUstream that makes `in` and will use the result; NULL: the default stream;
                          HVD_WHOLE_CONTEXT: whoever makes it */
-  size_t out_bytes; /**< reducescatter, alltoall in host memory: of `out`. A result of just so many bytes is put there,
-                         any other is hvd_take's. `out` may be where this rank's own part of `in` is (reducescatter);
-                         else they do not overlap */
+  size_t out_bytes; /**< reducescatter, alltoall: of `out`, on the same device. A result of just so many bytes is put
+                       there, any other is hvd_take's. `out` may be where this rank's own part of `in` is
+                       (reducescatter); else they do not overlap */
 } hvd_request;      /**< a shorter one, without out_bytes, without stream or without the splits too, is accepted, by its
                          struct_size */
 

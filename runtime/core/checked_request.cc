@@ -126,7 +126,6 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
   if (s.operation() == Kind::barrier || s.operation() == Kind::join) return p;
   s.dtype = static_cast<std::uint8_t>(q.dtype);
   if (q.device != HVD_HOST_DEVICE) {
-    if (p.out_bytes > 0) refuse(q, "out_bytes is for host memory");
     p.gpu = &gpus.at(q.device);
     p.stream = q.stream;
     s.device = 0;  // the same on all ranks, whose GPUs have numbers of their own

@@ -20,6 +20,7 @@ gpu::DeviceTensor device_tensor(const Operation& op) {
   t.row_bytes = static_cast<std::size_t>(s.payload_bytes());
   t.in = op.in;
   t.out = op.out;
+  t.out_bytes = op.out_bytes;
   t.absent = !op.gpu;
   if (op.gpu) t.ready = op.gpu->ready;
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
@@ -32,7 +33,7 @@ gpu::DeviceTensor device_tensor(const Operation& op) {
   return t;
 }
 
-/// The result is on the device.
+/// The result is on the device; t.result is 0 where it is in the caller's memory.
 void take_result(Operation& op, gpu::DeviceTensor& t, const World& world) {
   const Signature& s = op.entry->signature;
   op.result = reinterpret_cast<void*>(t.result);
@@ -62,7 +63,7 @@ void take_results(std::span<Operation* const> ops, gpu::SetDevice::Result result
     if (t.absent) continue;
     ops[i]->gpu->ready.reset();
     ops[i]->gpu->end = results.end;
-    if (t.result) take_result(*ops[i], t, world);
+    if (t.result || t.out_bytes > 0) take_result(*ops[i], t, world);
   }
 }
 
@@ -73,7 +74,7 @@ void stage(Operation& op, gpu::SetDevice& device) {
   op.gpu->out = op.out;
   op.gpu->pinned = pinned;
   op.in = pinned;
-  if (op.out) op.out = pinned;
+  if (op.out) op.out = op.out_bytes > 0 ? nullptr : pinned;  // a result is not made over the input
 }
 
 void give_back(Operation& op, gpu::SetDevice& device) {
@@ -82,7 +83,7 @@ void give_back(Operation& op, gpu::SetDevice& device) {
   std::size_t bytes = element_bytes(op.entry->signature.type());
   for (std::int64_t d : op.result_shape) bytes *= static_cast<std::size_t>(d);
   op.gpu->end = device.give_back(t, op.gpu->pinned, {static_cast<const std::byte*>(op.result), op.result ? bytes : 0});
-  if (t.result) {
+  if (t.result || t.takes(bytes)) {
     std::free(op.result);
     op.result = reinterpret_cast<void*>(t.result);
     op.gpu->result = true;

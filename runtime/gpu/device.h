@@ -89,8 +89,9 @@ class SetDevice {
   /// Pinned memory for the tensor, the copy of its input on its way: staged() says when all are there.
   virtual void* stage(const DeviceTensor& tensor) = 0;
   virtual bool staged() const = 0;
-  /// Queues the way back.  tensor.out gets what is in @p pinned, of stage(); where it is nullptr, tensor.result becomes
-  /// device memory with what is in @p result (its data may be nullptr: there is none).  Both may be freed afterwards.
+  /// Queues the way back.  tensor.out gets what is in @p pinned, of stage(); of an allgather, alltoall or
+  /// reducescatter, tensor.destination() gets what is in @p result (its data may be nullptr: there is none).  Both may
+  /// be freed afterwards.
   virtual std::shared_ptr<DeviceCompletion> give_back(DeviceTensor& tensor, void* pinned,
                                                       std::span<const std::byte> result) = 0;
   /// @}

@@ -42,13 +42,19 @@ struct DeviceTensor {
   std::int64_t rows = 1;                     ///< allgather, alltoall: of this rank; reducescatter: of the whole
   std::vector<std::int64_t> sent, received;  ///< allgather: received; alltoall: both; [size] rows for and of each rank
   const void* in = nullptr;
-  void* out = nullptr;                ///< allreduce, broadcast
-  bool absent = false;                ///< this rank has joined: zeros, and nobody wants the result
-  DeviceAddress result = 0;           ///< allgather, alltoall, reducescatter: made by the device, then the caller's
+  void* out = nullptr;        ///< allreduce, broadcast; alltoall, reducescatter: for a result of out_bytes
+  std::size_t out_bytes = 0;  ///< alltoall, reducescatter: of `out`; 0: `result` is made in any case
+  bool absent = false;        ///< this rank has joined: zeros, and nobody wants the result
+  DeviceAddress result =
+      0;  ///< allgather, alltoall, reducescatter, unless it is in `out`: made by the device, then the caller's
   std::shared_ptr<StreamMark> ready;  ///< `in` and `out` may be used; nullptr: now.  Of a set's, in order
 
   std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
   std::size_t elements() const { return bytes() / element_bytes(dtype); }
+  /// Whether a result of @p size bytes goes to `out`.
+  bool takes(std::size_t size) const { return out && out_bytes > 0 && size == out_bytes; }
+  /// allgather, alltoall, reducescatter: where the result goes.
+  DeviceAddress destination() const { return result ? result : reinterpret_cast<DeviceAddress>(out); }
 };
 
 /// Whether the GPUs of @p size ranks can do it among themselves; else it goes through host memory.  Pure.

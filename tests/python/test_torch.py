@@ -41,7 +41,9 @@ test_three_ranks_beyond_horovod = pytest.mark.nightly(
 test_examples = pytest.mark.ci(checks_of("torch_examples.py", ranks=2, needs=("torch", "sklearn")))
 # Half a minute of compiling; with a compiler that makes no machine code it is among the others.
 test_compiled = pytest.mark.nightly(checks_of("torch_compiled.py", ranks=2, needs=("torch",)))
-test_process_groups_of_two = pytest.mark.ci(checks_of("torch_groups.py", "torch_group_errors.py", ranks=2, needs=("torch",)))
+test_process_groups_of_two = pytest.mark.ci(
+    checks_of("torch_groups.py", "torch_group_memory.py", "torch_group_errors.py", ranks=2, needs=("torch",))
+)
 test_process_groups_of_four = checks_of("torch_groups.py", "torch_group_errors.py", ranks=4, needs=("torch",))
 test_process_group_users = checks_of("torch_group_users.py", ranks=2, needs=("torch",))
 test_process_group_users_of_four = pytest.mark.nightly(checks_of("torch_group_users.py", ranks=4, needs=("torch",)))

@@ -47,16 +47,19 @@ std::shared_ptr<gpu::DeviceCompletion> Staging::give_back(gpu::DeviceTensor& ten
   const auto& driver = gpu_.driver();
   wait_for(tensor);         // a broadcast's other ranks have not yet
   void* through = nullptr;  // pinned, of a result whose size only now is known
-  if (tensor.out) {
+  if (!is_among(tensor.kind, taken_kinds)) {
     if (tensor.bytes() > 0)
       driver.check(driver.copy_to_device(address(tensor.out), pinned, tensor.bytes(), stream_), "cuMemcpyHtoDAsync");
   } else if (result.data()) {
     const std::size_t bytes = result.size();
     through = allocate(bytes);
     std::memcpy(through, result.data(), bytes);
-    tensor.result = gpu_.allocate(bytes, stream_);
-    gpu_.lend(tensor.result, stream_);
-    if (bytes > 0) driver.check(driver.copy_to_device(tensor.result, through, bytes, stream_), "cuMemcpyHtoDAsync");
+    if (!tensor.takes(bytes)) {
+      tensor.result = gpu_.allocate(bytes, stream_);
+      gpu_.lend(tensor.result, stream_);
+    }
+    if (bytes > 0)
+      driver.check(driver.copy_to_device(tensor.destination(), through, bytes, stream_), "cuMemcpyHtoDAsync");
   }
   auto end = running_.add(gpu_.mark(stream_));
   free(pinned, end->mark);

@@ -53,15 +53,19 @@ void NcclLaunch::prepare() {
   if (!by_nodes_.empty()) groups_.insert(groups_.end(), {Group::inside, Group::across, Group::gather});
 }
 
+void NcclLaunch::make_result(DeviceTensor& t, std::size_t bytes) {
+  if (!t.takes(bytes)) t.result = where_.gpu.allocate(bytes, where_.stream);
+}
+
 void NcclLaunch::prepare(DeviceTensor& t) {
   std::int64_t rows = 0;  // of the result
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
-    t.result = where_.gpu.allocate(static_cast<std::size_t>(total(t.received)) * t.row_bytes, where_.stream);
+    make_result(t, static_cast<std::size_t>(total(t.received)) * t.row_bytes);
     return;
   }
   if (t.kind == Kind::reducescatter) {
     rows = t.rows / size() + (slot().whole->rank() < t.rows % size() ? 1 : 0);
-    t.result = where_.gpu.allocate(static_cast<std::size_t>(rows) * t.row_bytes, where_.stream);
+    make_result(t, static_cast<std::size_t>(rows) * t.row_bytes);
   }
   if (t.bytes() == 0) return;
   if (t.absent) {
@@ -173,14 +177,15 @@ void NcclLaunch::call_gather(DeviceTensor& t) {
   Communicator& c = *slot().whole;
   if (total(t.received) == 0 || t.row_bytes == 0) return;
   if (std::all_of(t.received.begin(), t.received.end(), [&](std::int64_t r) { return r == t.received.front(); })) {
-    c.check(c.library().all_gather(t.in, at(t.result), t.bytes(), type_u8, c.comm(), where_.stream), "ncclAllGather");
+    c.check(c.library().all_gather(t.in, at(t.destination()), t.bytes(), type_u8, c.comm(), where_.stream),
+            "ncclAllGather");
     return;
   }
   std::size_t offset = 0;
   for (int r = 0; r < size(); ++r) {
     const std::size_t bytes = static_cast<std::size_t>(t.received[static_cast<std::size_t>(r)]) * t.row_bytes;
     if (bytes == 0) continue;
-    void* part = at(t.result, offset);
+    void* part = at(t.destination(), offset);
     c.check(c.library().broadcast(r == c.rank() ? t.in : part, part, bytes, type_u8, r, c.comm(), where_.stream),
             "ncclBroadcast");
     offset += bytes;
@@ -196,7 +201,7 @@ void NcclLaunch::call_alltoall(DeviceTensor& t) {
     const std::size_t received = static_cast<std::size_t>(t.received[i]) * t.row_bytes;
     if (sent) c.check(c.library().send(at(t.in, from), sent, type_u8, r, c.comm(), where_.stream), "ncclSend");
     if (received)
-      c.check(c.library().receive(at(t.result, to), received, type_u8, r, c.comm(), where_.stream), "ncclRecv");
+      c.check(c.library().receive(at(t.destination(), to), received, type_u8, r, c.comm(), where_.stream), "ncclRecv");
     from += sent;
     to += received;
   }
@@ -210,7 +215,7 @@ void NcclLaunch::call_reducescatter(DeviceTensor& t) {
   const bool is_wide = wide != wider_.end();
   const DType dtype = is_wide ? DType::f32 : t.dtype;
   const void* in = is_wide ? at(wide->whole) : t.in;
-  void* out = at(is_wide ? wide->part : t.result);
+  void* out = at(is_wide ? wide->part : t.destination());
   const std::size_t row = t.row_bytes / element_bytes(t.dtype);  // elements
   const std::int64_t each = t.rows / size(), more = t.rows % size();
   auto begin = [&](int r) { return each * r + std::min<std::int64_t>(r, more); };

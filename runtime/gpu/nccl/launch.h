@@ -69,6 +69,8 @@ class NcclLaunch final : public GpuBatch {
   void wait_until(Ready ready) const;
   void prepare();
   void prepare(DeviceTensor& t);
+  /// Memory for it, unless the caller's takes it.
+  void make_result(DeviceTensor& t, std::size_t bytes);
   void widen(DeviceTensor& t, std::size_t elements);
   void call();
   void finish();

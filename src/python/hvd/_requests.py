@@ -56,8 +56,8 @@ class Request(NamedTuple):
     operation: Operation
     name: str | bytes | None  # None: made from the order of the calls; bytes: taken as they are, without the kind in front
     view: View
-    # allreduce, broadcast: the address of the result, of view's shape and dtype; may be view's.  reducescatter, alltoall in
-    # host memory: address and bytes of what takes a result of just so many bytes, which is then not taken
+    # allreduce, broadcast: the address of the result, of view's shape and dtype; may be view's.  reducescatter, alltoall:
+    # address and bytes of what takes a result of just so many bytes, on view's device; the result is then not taken
     out: int | tuple[int, int] = 0
     splits: tuple[int, ...] | None = None  # alltoall: rows for each rank of the set; None: equal parts
 

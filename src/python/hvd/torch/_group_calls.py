@@ -66,9 +66,12 @@ def memory_of(output: torch.Tensor, input: torch.Tensor, given: View, own: int =
 
     given: of input.  own: where output may lie on it, in bytes from its beginning; elsewhere they must not overlap.
     """
-    begin, bytes = output.data_ptr(), output.numel() * output.element_size()
-    if output.device.type != "cpu" or given[3] != HOST or output.dtype != input.dtype or not output.is_contiguous():
+    if output.dtype != input.dtype or output.device != input.device:
         return 0
+    there = moving._view(output)  # as it lies; on the device that the runtime takes it from
+    if there is None or gpu_of(there) != gpu_of(given):
+        return 0
+    begin, bytes = there[0], output.numel() * output.element_size()
     first, last = given[0], given[0] + prod(given[2]) * item_bytes_of(given)
     apart = begin + bytes <= first or begin >= last
     return (begin, bytes) if apart or begin == first + own else 0
@@ -181,6 +184,7 @@ class GroupCalls:
             rows = _native.take_splits(handle, self._size) if sorted_rows or isinstance(memory, tuple) else ()
             if isinstance(memory, tuple) and sum(rows) * view[2][1] * item_bytes_of(view) == memory[1]:
                 _native.release(handle)
+                collectives._settle(devices_of((view,)))
                 return
             flat = self._take(handle, view, dense[0])
             if sorted_rows:

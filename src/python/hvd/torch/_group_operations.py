@@ -29,7 +29,7 @@ from hvd._native import (
     Product,
     Sum,
 )
-from hvd._requests import HOST, U8, Operation, View
+from hvd._requests import HOST, U8, Operation, View, devices_of
 from hvd.torch._group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one, real, seconds_of
 from hvd.torch._group_work import GroupWork
 from hvd.torch.ops import collectives, moving
@@ -254,6 +254,7 @@ class GroupOperations(GroupCalls):
             for handle, view, (work, _), output, there in zip(handles, views, dense, outputs, memory):
                 if there:
                     _native.release(handle)
+                    collectives._settle(devices_of((view,)))
                 else:
                     fill([real(output)], self._take(handle, view, work))
 

@@ -103,7 +103,7 @@ class GpuRank {
     arrive(op);
     release(op);
   }
-  /// The result as T, with its first dimension in *rows.
+  /// The result as T, from q.out if it lies there, with its first dimension in *rows.
   template <class T>
   std::vector<T> take(const hvd_request& q, std::int64_t* rows = nullptr,
                       std::vector<std::int64_t>* received = nullptr) {
@@ -114,7 +114,9 @@ class GpuRank {
     if (rows) *rows = op.result_shape[0];
     if (received) *received = op.received;
     std::vector<T> result(count);
-    if (count > 0) std::memcpy(result.data(), op.result, count * sizeof(T));
+    const bool is_given = q.out_bytes > 0 && q.out_bytes == count * sizeof(T);  // the caller's memory takes it
+    EXPECT((op.result == nullptr || count == 0) == (is_given || count == 0));
+    if (count > 0) std::memcpy(result.data(), is_given ? q.out : op.result, count * sizeof(T));
     release(op);
     return result;
   }
