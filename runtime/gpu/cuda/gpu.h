@@ -63,6 +63,28 @@ class Mark final : public gpu::StreamMark {
 /// Of a tensor that has one: all marks of callers are made by Gpu::mark_caller().
 inline const Mark& mark_of(const gpu::DeviceTensor& tensor) { return static_cast<const Mark&>(*tensor.ready); }
 
+/// What a process set has on a GPU, or is about to put there, that may wait for other ranks.  Any thread.
+///
+/// The driver's cuMemFree waits for the device.  Say that a set frees memory while another one's kernel waits for a
+/// peer, and that the peer does the same the other way round: then both wait for ever.  Within a set there is one order
+/// on all ranks, so nothing of the set itself is in its way.
+class DeviceWork {
+ public:
+  /// of: the set, only its address counts.
+  DeviceWork(Gpu& gpu, const void* of);
+  ~DeviceWork();
+  DeviceWork(const DeviceWork&) = delete;
+  DeviceWork& operator=(const DeviceWork&) = delete;
+  /// All of it is queued, before @p mark.
+  void queued(std::shared_ptr<Mark> mark);
+
+ private:
+  friend class Gpu;
+  Gpu& gpu_;
+  const void* const of_;
+  std::shared_ptr<Mark> end_;
+};
+
 class Gpu final : public gpu::LocalGpu {
  public:
   /// The process's object for a visible device.  Throws Error: usage for a number that is none, unavailable when the
@@ -91,8 +113,8 @@ class Gpu final : public gpu::LocalGpu {
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false, gpu::StreamId id = 0);
   /// Device memory from memory_source(): at least @p bytes, at a multiple of 256.  When the device is full, the idle
   /// memory of our pool is returned first.  @p stream: the first to use the memory.  Throws Error{unavailable} with the
-  /// device, the bytes asked for, the bytes free and the bytes that we hold.
-  Pointer allocate(std::size_t bytes, Stream stream);
+  /// device, the bytes asked for, the bytes free and the bytes that we hold.  of: see DeviceWork.
+  Pointer allocate(std::size_t bytes, Stream stream, const void* of = nullptr);
   /// Page-locked host memory, at least @p bytes.
   void* allocate_pinned(std::size_t bytes);
   /// Copies all @p pieces into or out of @p buffer, in one launch for every Table::most; units are bytes.
@@ -128,6 +150,7 @@ class Gpu final : public gpu::LocalGpu {
 
  private:
   friend class Mark;
+  friend class DeviceWork;
   Gpu(const Driver& driver, int ordinal);
   void load_kernels();
   void record_all(Event event);
@@ -135,7 +158,8 @@ class Gpu final : public gpu::LocalGpu {
   void give_back(Event event, bool timed);
   bool take_back(Pointer address);
   void take_late();
-  void trim();
+  void trim(const void* of);
+  bool others_work(const void* of) const;
   void let_go();
   [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const;
   friend bool free_anywhere(void* result);
@@ -167,7 +191,7 @@ class Gpu final : public gpu::LocalGpu {
     std::shared_ptr<Mark> after;
     const MemorySource* source;
   };
-  Pointer allocate_from(const MemorySource& source, std::size_t bytes, Stream stream);
+  Pointer allocate_from(const MemorySource& source, std::size_t bytes, Stream stream, const void* of);
   Pointer take(Pool& pool, std::size_t size, Given& given);
   void put(Pool& pool, Given& given, Pointer address, std::shared_ptr<Mark> after);
 
@@ -181,6 +205,8 @@ class Gpu final : public gpu::LocalGpu {
   std::array<Kernel, 2> copies_;                                        ///< [gather]
   std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
 
+  std::mutex work_mutex_;  ///< taken before mutex_
+  std::vector<DeviceWork*> work_;
   mutable std::mutex mutex_;
   std::array<std::vector<Event>, 2> events_;  ///< [timed]
   Given given_, pinned_;

@@ -53,9 +53,33 @@ void Gpu::put(Pool& pool, Given& given, Pointer address, std::shared_ptr<Mark> a
   given.erase(found);
 }
 
-Pointer Gpu::allocate(std::size_t bytes, Stream stream) { return allocate_from(memory_source(driver_), bytes, stream); }
+DeviceWork::DeviceWork(Gpu& gpu, const void* of) : gpu_(gpu), of_(of) {
+  std::lock_guard lock(gpu_.work_mutex_);
+  gpu_.work_.push_back(this);
+}
 
-Pointer Gpu::allocate_from(const MemorySource& source, std::size_t bytes, Stream stream) {
+DeviceWork::~DeviceWork() {
+  std::lock_guard lock(gpu_.work_mutex_);
+  std::erase(gpu_.work_, this);
+}
+
+void DeviceWork::queued(std::shared_ptr<Mark> mark) {
+  std::lock_guard lock(gpu_.work_mutex_);
+  end_ = std::move(mark);
+}
+
+/// With the lock of work_.
+bool Gpu::others_work(const void* of) const {
+  return std::any_of(work_.begin(), work_.end(), [&](const DeviceWork* w) {
+    return w->of_ != of && !(w->end_ && driver_.event_query(w->end_->event()) == success);
+  });
+}
+
+Pointer Gpu::allocate(std::size_t bytes, Stream stream, const void* of) {
+  return allocate_from(memory_source(driver_), bytes, stream, of);
+}
+
+Pointer Gpu::allocate_from(const MemorySource& source, std::size_t bytes, Stream stream, const void* of) {
   take_late();
   let_go();
   const bool ours = !source.keeps();
@@ -67,7 +91,7 @@ Pointer Gpu::allocate_from(const MemorySource& source, std::size_t bytes, Stream
     size = aligned(bytes);
     address = ours ? take(free_, size, given_) : 0;
     if (address) return address;
-    trim();
+    trim(of);
     code = source.allocate(&address, size, ordinal_, stream);
   }
   if (code != success) refuse(size, source.text(code));
@@ -102,9 +126,12 @@ void Gpu::tidy() noexcept {
   }
 }
 
-/// Gives the driver back what nobody has, and the device is through with.
-void Gpu::trim() {
+/// Gives the driver back what nobody has, and the device is through with; nothing while another set is at work, which
+/// waits with its work meanwhile.
+void Gpu::trim(const void* of) {
   let_go();
+  const std::lock_guard alone(work_mutex_);
+  if (others_work(of)) return;
   std::vector<Free> idle;  // marks need the lock to go
   {
     std::lock_guard lock(mutex_);

@@ -50,10 +50,11 @@ bool reached(const StreamEnd& end) {
 
 }  // namespace
 
-std::shared_ptr<StreamEnd> StreamQueue::add(std::shared_ptr<Mark> mark, std::unique_ptr<LaunchTimes> timed) {
+std::shared_ptr<StreamEnd> StreamQueue::add(std::shared_ptr<Mark> mark, std::unique_ptr<LaunchTimes> timed,
+                                            std::unique_ptr<DeviceWork> work) {
   auto end = std::make_shared<StreamEnd>();
   end->mark = std::move(mark);
-  all_.push_back({end, std::move(timed)});
+  all_.push_back({end, std::move(timed), std::move(work)});
   queued_.store(true, std::memory_order_seq_cst);
   return end;
 }

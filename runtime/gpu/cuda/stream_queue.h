@@ -39,7 +39,8 @@ class StreamQueue {
   StreamQueue(std::atomic<bool>& queued, trace::Tracer& tracer) : queued_(queued), tracer_(tracer) {}
 
   /// @p mark has just been recorded behind the work.  timed: to be told to the timeline.
-  std::shared_ptr<StreamEnd> add(std::shared_ptr<Mark> mark, std::unique_ptr<LaunchTimes> timed = nullptr);
+  std::shared_ptr<StreamEnd> add(std::shared_ptr<Mark> mark, std::unique_ptr<LaunchTimes> timed = nullptr,
+                                 std::unique_ptr<DeviceWork> work = nullptr);
   bool empty() const { return all_.empty(); }
   std::size_t size() const { return all_.size(); }
   /// Forgets what has ended.  True when there was any.
@@ -53,6 +54,7 @@ class StreamQueue {
   struct One {
     std::shared_ptr<StreamEnd> end;
     std::unique_ptr<LaunchTimes> timed;
+    std::unique_ptr<DeviceWork> work;
   };
   std::atomic<bool>& queued_;
   trace::Tracer& tracer_;

@@ -54,7 +54,7 @@ void NcclLaunch::prepare() {
 }
 
 void NcclLaunch::make_result(DeviceTensor& t, std::size_t bytes) {
-  if (!t.takes(bytes)) t.result = where_.gpu.allocate(bytes, where_.stream);
+  if (!t.takes(bytes)) t.result = where_.gpu.allocate(bytes, where_.stream, where_.set);
 }
 
 void NcclLaunch::prepare(DeviceTensor& t) {

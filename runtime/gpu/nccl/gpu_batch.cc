@@ -35,7 +35,7 @@ void FusionBuffer::release() {
 
 void FusionBuffer::ask(std::size_t bytes, cuda::Stream stream, bool kernels) {
   try {
-    address_ = gpu_.allocate(bytes, stream);
+    address_ = gpu_.allocate(bytes, stream, of_);
   } catch (const Error& full) {
     if (!kernels) throw;
     try {
@@ -78,6 +78,7 @@ void GpuBatch::note() {
 }
 
 void GpuBatch::begin() {
+  work_ = std::make_unique<cuda::DeviceWork>(context_.gpu, context_.set);
   began_ns_ =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
   note();
@@ -113,11 +114,12 @@ void GpuBatch::end() {
   for (const FusedGroup& f : fused_) move(f, false);
   marks_.push_back(context_.gpu.mark(context_.stream, context_.timed));
   context_.buffer.last = marks_.back();
+  work_->queued(marks_.back());
   queued_.store(true, std::memory_order_seq_cst);  // the engine's thread may be on its way to sleep
 }
 
 Pointer GpuBatch::scratch(std::size_t bytes) {
-  scratch_.push_back(context_.gpu.allocate(bytes, context_.stream));
+  scratch_.push_back(context_.gpu.allocate(bytes, context_.stream, context_.set));
   return scratch_.back();
 }
 

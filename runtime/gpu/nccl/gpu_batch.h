@@ -37,7 +37,8 @@ std::vector<FusedGroup> fuse(const std::vector<DeviceTensor>& tensors, int size,
 /// a rank whose GPU is full is slower, does as the others do, and need not tell them.
 class FusionBuffer {
  public:
-  explicit FusionBuffer(cuda::Gpu& gpu) : gpu_(gpu) {}
+  /// of: the set.
+  explicit FusionBuffer(cuda::Gpu& gpu, const void* of = nullptr) : gpu_(gpu), of_(of) {}
   ~FusionBuffer() { release(); }
   FusionBuffer(const FusionBuffer&) = delete;
   FusionBuffer& operator=(const FusionBuffer&) = delete;
@@ -49,6 +50,7 @@ class FusionBuffer {
 
  private:
   cuda::Gpu& gpu_;
+  const void* const of_;
   void release();
   void ask(std::size_t bytes, cuda::Stream stream, bool kernels);
 
@@ -77,6 +79,7 @@ struct StreamContext {
   cuda::Stream stream;
   FusionBuffer& buffer;  ///< of the stream
   StreamWaits& waits;    ///< of the stream
+  const void* set;       ///< whose work it is: see cuda::DeviceWork
   Capabilities capabilities;
   bool timed;  ///< marks between the parts, for the timeline
 };
@@ -106,6 +109,8 @@ class GpuBatch {
   /// When the first was recorded, on the host's monotonic clock.
   std::int64_t began_ns() const { return began_ns_; }
   bool packs() const { return buffer_ != 0; }
+  /// Once done: to be kept until the mark is reached.
+  std::unique_ptr<cuda::DeviceWork> take_work() { return std::move(work_); }
 
  protected:
   GpuBatch(const StreamContext& context, int size, std::vector<DeviceTensor> tensors)
@@ -155,6 +160,7 @@ class GpuBatch {
   void move(const FusedGroup& f, bool gather);
 
   std::atomic<bool> queued_{false};
+  std::unique_ptr<cuda::DeviceWork> work_;
   std::int64_t began_ns_ = 0;
   std::vector<cuda::Pointer> scratch_;  ///< until the end of the batch
   std::vector<std::shared_ptr<cuda::Mark>> marks_;

@@ -107,7 +107,7 @@ void NcclDevice::launch() {
   const CurrentContext current(gpu_->driver(), gpu_->context());
   if (row_ != 0 || l.running.size() >= many_marks) l.running.reap();
   idle_ = l.running.empty() && staging_->arrived();
-  const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, decision_.capabilities, row_ != 0},
+  const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, this, decision_.capabilities, row_ != 0},
                                 *side_->communicators,
                                 turn_ % side_->slots.size(),
                                 side_->nodes,
@@ -144,7 +144,7 @@ bool NcclDevice::step() {
 bool NcclDevice::done() const { return !delivery_ && launch_ && launch_->done(); }
 
 gpu::SetDevice::Result NcclDevice::finish() {
-  const auto end = slot().running.add(launch_->mark(), timed());
+  const auto end = slot().running.add(launch_->mark(), timed(), launch_->take_work());
   Result results{std::move(launch_->tensors()), end};
   for (DeviceTensor& t : results.tensors) {
     if (!t.result) continue;

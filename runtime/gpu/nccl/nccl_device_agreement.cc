@@ -117,7 +117,7 @@ bool NcclDevice::step_agreement() {
       side_->slots.emplace_back(context_.busy, context_.tracer);
     for (StreamSlot& l : side_->slots) {
       l.stream = gpu_->make_stream();
-      l.buffer = std::make_unique<FusionBuffer>(*gpu_);
+      l.buffer = std::make_unique<FusionBuffer>(*gpu_, this);
     }
     staging_ = std::make_unique<cuda::Staging>(*gpu_, side_->slots.front().stream, side_->slots.front().running);
   }

@@ -9,6 +9,8 @@
 #include "gpu/nccl/library.h"
 #include "gpu_operations.h"
 
+extern "C" int fake_cuda_calls(const char* function);
+
 using namespace hvd;
 using namespace hvd::testing;
 
@@ -138,6 +140,30 @@ TEST_SUITE("errors" * doctest::skip()) {
     CHECK(gpu.allocate(odd, nullptr) == most);  // from the pool
     gpu.free(most);
     CHECK(gpu.given() == 0);
+  }
+  TEST_CASE("device memory is short while another set is at work") {  // 8 MiB
+    cuda::Gpu& gpu = cuda::Gpu::at(0);
+    const cuda::CurrentContext current(gpu.driver(), gpu.context());
+    const int mine = 0, other = 0;
+    const int freed = fake_cuda_calls("cuMemFree_v2");
+    gpu.free(gpu.allocate(4 << 20, nullptr, &mine));
+    {
+      cuda::DeviceWork work(gpu, &other);
+      CHECK_THROWS_AS(gpu.allocate(6 << 20, nullptr, &mine), Error);
+      CHECK(fake_cuda_calls("cuMemFree_v2") == freed);
+      const cuda::Stream stream = gpu.make_stream();
+      char from = 1, to = 0;
+      fake_cuda_copy_later(&to, &from, 1, stream, 20000);
+      work.queued(gpu.mark(stream));
+      CHECK_THROWS_AS(gpu.allocate(6 << 20, nullptr, &mine), Error);
+      cuStreamSynchronize(stream);
+      CHECK(fake_cuda_calls("cuMemFree_v2") == freed);
+      gpu.free(gpu.allocate(6 << 20, nullptr, &mine));  // it is over
+      CHECK(fake_cuda_calls("cuMemFree_v2") == freed + 1);
+    }
+    const cuda::DeviceWork own(gpu, &mine);
+    gpu.free(gpu.allocate(7 << 20, nullptr, &mine));
+    CHECK(fake_cuda_calls("cuMemFree_v2") == freed + 2);
   }
   void sums_of_three(Rank & rank) {  // of 1.5 MB together
     GpuRank gpu(rank);
