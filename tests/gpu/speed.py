@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import torch
+from exchange_steps import through_nccl
 
 import hvd.torch as hvd
 
@@ -85,7 +86,7 @@ def row_pack(setting: Setting) -> dict[str, Any]:
     fused = [t for t in setting.gradients() if t.numel() * 4 < 8 << 20]
     size = sum(t.numel() * 4 for t in fused)
     copies = 2 * size / copy_bandwidth(setting) * 1e3
-    ms = device_ms(lambda: hvd.grouped_allreduce_(fused, op=hvd.Sum, name="pack"), setting.rounds)
+    ms = device_ms(lambda: hvd.grouped_allreduce_(fused, op=hvd.Sum, name="pack", **through_nccl()), setting.rounds)
     return {"tensors": len(fused), "bytes": size, "ms": ms, "copies_ms": copies, "of_copy_bandwidth": copies / ms}
 
 
@@ -94,7 +95,7 @@ def row_allreduce(setting: Setting) -> dict[str, Any]:
     setting.start_torchs()
     gradients = setting.gradients()
     flat = torch.cat([t.flatten() for t in gradients])
-    fused = device_ms(lambda: hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all"), setting.rounds)
+    fused = device_ms(lambda: hvd.grouped_allreduce_(gradients, op=hvd.Sum, name="all", **through_nccl()), setting.rounds)
     bare = device_ms(lambda: torch.distributed.all_reduce(flat), setting.rounds)
     copies = 2 * flat.numel() * 4 / copy_bandwidth(setting) * 1e3
     return {"ms": fused, "bare_nccl_ms": bare, "copies_ms": copies, "ratio": fused / (bare + copies)}
@@ -125,7 +126,7 @@ def row_group(setting: Setting) -> dict[str, Any]:
         hvd.barrier()
         time.sleep(0.01)  # NCCL's own threads have come to rest
         end, begin, used = library.timed_us() if library else 0.0, time.perf_counter(), time.process_time()
-        handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="group")
+        handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="group", **through_nccl())
         while not hvd.poll(handle):
             pass
         took, burnt = time.perf_counter() - begin, time.process_time() - used
