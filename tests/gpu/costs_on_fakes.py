@@ -153,7 +153,7 @@ def outside(given: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="a build folder with tests (default build)")
-    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=2, help="2; a single one needs no NCCL")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--group-us", type=float, default=20.0, help="paced rows: device time of a group (20)")
     parser.add_argument("--gb-s", type=float, default=100.0, help="paced rows: device's speed (100)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,8 @@ PROGRAM = Path(__file__).resolve().parent / "costs_on_fakes.py"
 def test_every_row_comes_out() -> None:
     if not has("torch"):
         pytest.skip(f"{python()} lacks torch")
+    if not shutil.which("mpirun"):
+        pytest.skip("mpirun is not installed")
     if not (FAKES / "libfakenothing.so").exists():
         pytest.skip("libfakenothing.so is not built")
     wanted = ["hooks", "grouped", "single", "single-paced"]
