@@ -94,12 +94,13 @@ class Engine {
   void begin_polling();
   void arm(bool on);
   void arrived();
-  void nap();
+  void nap(std::int64_t limit);
   void end_polling();
   bool drive(const Operation* op, bool& moved);
   bool step();
   bool step(ProcessSet& set, ProcessSet::StepLimit limit = ProcessSet::StepLimit::all);
   bool busy();
+  std::int64_t behind_gpu_ns() const;
   void change(SetChange& change);
   void listen();
   void run();

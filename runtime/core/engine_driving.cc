@@ -45,6 +45,18 @@ bool Engine::busy() {
   return std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->busy(); }) || transport_->flush();
 }
 
+/// All that busy() means waits behind a GPU, for so long; 0: not all.
+std::int64_t Engine::behind_gpu_ns() const {
+  std::int64_t least = 0;
+  for (const auto& s : mine_) {
+    if (!s->busy()) continue;
+    const std::int64_t left = s->behind_gpu_ns();
+    if (left == 0) return 0;
+    least = least == 0 ? left : std::min(least, left);
+  }
+  return least;
+}
+
 /// False when somebody else drives.  @p op: what the caller waits for; other sets get their turn less often.
 bool Engine::drive(const Operation* op, bool& moved) {
   std::unique_lock lock(drive_, std::try_to_lock);
@@ -204,7 +216,8 @@ Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
   return *op;
 }
 
-/// The thread's loop: step, spin about as long as a sleep and a wake-up cost, then sleep.
+/// The thread's loop: step, spin about as long as a sleep and a wake-up cost, then sleep.  While a GPU is at work, what
+/// comes next goes behind that: a wake-up more delays nothing, and the thread does not spin.
 void Engine::run() {
   shared_.gpus.keep_thread();
   Backoff backoff = Backoff::of_engine(spare_);
@@ -220,19 +233,24 @@ void Engine::run() {
         naps_ = 0;
         continue;
       }
-      if (backoff.spin()) {
+      if (!shared_.gpu_busy.load(std::memory_order_relaxed) && backoff.spin()) {
         if (many_nodes_) sched_yield();  // else it may keep the rank's own thread from this core
         continue;
       }
       watch();
       check_stalls();
       bool more;
+      std::int64_t behind_gpu = 0;
       {
         const std::lock_guard lock(drive_);
         more = busy();
+        if (more) behind_gpu = behind_gpu_ns();
       }
       if (more) {  // in the midst of something, and nobody rings for that
-        if (!backoff.pause()) nap();
+        if (behind_gpu > 0)
+          nap(behind_gpu);
+        else if (!backoff.pause())
+          nap(std::min(++naps_, 10) * 50'000);
         continue;
       }
     } else {
@@ -243,8 +261,7 @@ void Engine::run() {
 }
 
 /// In the midst of a batch: looks again soon, and at once when a message wakes.
-void Engine::nap() {
-  const std::int64_t limit = std::min(++naps_, 10) * 50'000;
+void Engine::nap(std::int64_t limit) {
   if (!many_nodes_ || !transport_->nap(limit)) memory::futex_wait(doorbell_->sleeping, 0, limit);
 }
 

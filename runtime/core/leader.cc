@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/error.h"
 #include "memory/doorbell.h"
@@ -50,8 +51,14 @@ int children_of(const Config& config) {
 }  // namespace
 
 Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
-               const RankStatus& status, const std::vector<Operation*>& pending)
-    : world_(world), transport_(transport), node_(node), gather_(node), writer_(node), sums_(world, node, pending) {
+               const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu)
+    : world_(world),
+      transport_(transport),
+      node_(node),
+      gpu_(std::move(gpu)),
+      gather_(node),
+      writer_(node),
+      sums_(world, node, pending) {
   if (world.nodes.size() > 1)
     tree_ = std::make_unique<negotiate::TreeNode>(
         negotiate::TreeShape{static_cast<int>(world.nodes.size()), children_of(config)}, world.node(), world.nodes,
@@ -184,11 +191,31 @@ bool Leader::coordinate() {
   if (coordinator_->holding()) {
     const std::uint64_t here = gather_.executed();
     if (!tree_) coordinator_->executed(here);
-    any = coordinator_->decide(here, memory::now_ns);
+    struct {
+      const Leader& leader;
+      bool waited_for() const { return leader.waited_for(); }
+      bool works() const { return leader.gpu_.works(); }
+    } const gpu{*this};
+    any = coordinator_->decide(here, memory::now_ns, gpu);
   }
   if (down_.empty()) return any;
   send_down(std::make_shared<std::string>(std::exchange(down_, {})));
   return true;
+}
+
+/// Somebody on this node waits.  A rank of another node that waits does so for HOROVOD_CYCLE_TIME at the most.
+bool Leader::waited_for() const {
+  for (int r = 0; r < node_.ranks; ++r)
+    if (node_.doorbell(r).polling.load(std::memory_order_relaxed) != 0) return true;
+  return gpu_.notifies();
+}
+
+/// Our own callers that wait drive by themselves; those of other ranks have to be looked for.
+std::int64_t Leader::behind_gpu_ns() const {
+  constexpr std::int64_t look_ns = 250'000;
+  if (!coordinator_ || !backlog_.empty() || !sends_.empty() || next_doorbell_ != 0) return 0;
+  const std::int64_t left = coordinator_->behind_gpu_ns(memory::now_ns());
+  return world_.size == 1 ? left : std::min(left, look_ns);
 }
 
 /// On the others: what is new goes up.

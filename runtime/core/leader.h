@@ -23,11 +23,17 @@
 
 namespace hvd::core {
 
+/// What a leader asks about its own rank.
+struct OwnGpu {
+  std::function<bool()> works;     ///< it has not ended what it was given last
+  std::function<bool()> notifies;  ///< callers have been told of ends, and may wait so, unseen
+};
+
 class Leader {
  public:
   /// @p status  of this rank; must outlive this object, like @p pending: [ids] what this rank has submitted by bit
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
-         const RankStatus& status, const std::vector<Operation*>& pending);
+         const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu);
   ~Leader();
   bool step();
   /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us:
@@ -35,6 +41,9 @@ class Leader {
   void ring_doorbells(int most);
   /// Something is held back or on its way: step() must be called again soon.
   bool busy() const;
+  /// All that busy() means waits behind a GPU, and nobody rings when it need not any more: step() may be called so much
+  /// later.  0: soon.
+  std::int64_t behind_gpu_ns() const;
   /// This rank leaves: the other nodes are told.
   void announce_departure(const std::string& text);
   /// The same from a rank that leads nothing: the body of a message to its node's leader, Tag::up.
@@ -58,6 +67,7 @@ class Leader {
   bool write_command(std::uint32_t type, std::string_view body);
   bool flush_commands();
   bool coordinate();
+  bool waited_for() const;
   bool report();
   bool receive_up();
   bool receive_down();
@@ -68,6 +78,7 @@ class Leader {
   const World& world_;
   transport::Transport& transport_;
   const memory::Node& node_;
+  const OwnGpu gpu_;
   negotiate::Gather gather_;
   memory::CommandWriter writer_;
   std::unique_ptr<negotiate::Coordinator> coordinator_;

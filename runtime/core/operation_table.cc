@@ -146,6 +146,7 @@ std::size_t OperationTable::ended_well(std::span<const std::int64_t> handles) co
 }
 
 bool OperationTable::listen(Operation& op, void (*tell)(void*), void* context) {
+  has_notified_.store(true, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
     if (op.listener) return false;

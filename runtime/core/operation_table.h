@@ -54,6 +54,8 @@ class OperationTable {
 
   /// False when somebody listens already.  Calls @p tell itself when the operation has ended.  While held.
   bool listen(Operation& op, void (*tell)(void*), void* context);
+  /// listen() has been called.
+  bool has_notified() const { return has_notified_.load(std::memory_order_relaxed); }
   /// Sleeps until the operation has ended, at most @p limit_ns.  While held.
   void sleep(Operation& op, std::int64_t limit_ns);
 
@@ -67,6 +69,7 @@ class OperationTable {
 
   const std::uint32_t table_;  ///< its number in the process
   RankStatus& status_;
+  std::atomic<bool> has_notified_{false};
   mutable std::mutex mutex_;           ///< of all below, and of an operation's generation, holders and listener
   mutable std::deque<Operation> all_;  ///< by index; their addresses stay
   std::vector<Operation*> free_;

@@ -27,7 +27,10 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
-  if (world_.leader()) leader_ = std::make_unique<Leader>(world_, config, *transport_, node_, shared_.status, pending_);
+  if (world_.leader())
+    leader_ = std::make_unique<Leader>(
+        world_, config, *transport_, node_, shared_.status, pending_,
+        OwnGpu{[this] { return batch_.device_busy(); }, [this] { return operations_.has_notified(); }});
 }
 
 bool ProcessSet::step(StepLimit limit) {

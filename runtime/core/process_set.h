@@ -73,6 +73,10 @@ class ProcessSet {
   bool stuck();
   /// A local rank that has carried out @p commands and is gone: can what is under way here still end without it?
   bool can_end_without(std::uint64_t commands) const;
+  /// All that busy() means waits behind a GPU: see Leader::behind_gpu_ns().
+  std::int64_t behind_gpu_ns() const {
+    return leader_ && !batch_.running() && !commands_.waiting() && !announcer_.waits() ? leader_->behind_gpu_ns() : 0;
+  }
   Leader* leader() { return leader_.get(); }
   memory::Node& node() { return node_; }
   const memory::Node& node() const { return node_; }

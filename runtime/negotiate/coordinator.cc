@@ -367,6 +367,7 @@ bool Coordinator::assign_waiting() {
     i.live = true;
     i.fresh = true;
     i.grouped = signature.group_size != 0;
+    i.on_gpu = signature.device >= 0;
     i.passing = passing;
     i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // sums of it fit, whatever the shapes
     const bool eager = can_be_eager(signature, options_.many_nodes) && !i.passing;
@@ -415,10 +416,17 @@ void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eage
   }
 }
 
+/// Too few for a batch that costs the host little for each.
+bool Coordinator::few_on_gpu() const {
+  constexpr std::size_t enough = 16;
+  return !candidates_.empty() && candidates_.size() < enough &&
+         std::all_of(candidates_.begin(), candidates_.end(), [this](std::uint32_t id) { return ids_[id].on_gpu; });
+}
+
 /// While a batch is under way more gathers, that is the fusion: until there is enough, or for hold_ns.  With another
 /// one waiting behind it already, holding costs nothing.
 bool Coordinator::hold(std::int64_t now_ns) {
-  if (under_way_.empty()) return false;
+  if (under_way_.empty() && !behind_gpu_) return false;
   if (under_way_.size() > 1) return true;
   std::int64_t bytes = 0;
   for (std::uint32_t id : candidates_) bytes += ids_[id].bytes;
@@ -426,8 +434,8 @@ bool Coordinator::hold(std::int64_t now_ns) {
   return bytes < options_.fusion_bytes && now_ns - held_since_ < options_.hold_ns;
 }
 
-bool Coordinator::decide_at(std::int64_t now_ns) {
-  bool any = !agreed_.empty() && assign_waiting();
+/// any: something has been published already.
+bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
   if (candidates_.empty() && agreed_.empty() && all_joined()) {
     ByteWriter w;
     w.put(static_cast<std::uint32_t>(last_joined_));
@@ -445,6 +453,7 @@ bool Coordinator::decide_at(std::int64_t now_ns) {
   for (std::uint32_t id : candidates_) {
     const Id& i = ids_[id];
     passing |= i.passing;
+    if (i.on_gpu) next_on_gpu_ = now_ns + options_.hold_ns;
     if (eager_now(i)) {
       eager_.push_back(id);
       eager_bytes += i.bytes;

@@ -10,12 +10,17 @@
 /// that somebody's tensor changed: the id is evicted, everybody sends records.
 /// An evicted id is used again only when all members have carried out the eviction.
 ///
+/// Fusion.  What becomes ready while a batch is under way gathers, and runs as one.  A batch on GPUs is over when it is
+/// queued, so there a few tensors gather as well, while nobody waits: for hold_ns after the last batch on GPUs, and
+/// while the GPU still works on that.
+///
 /// Join.  The first rank that wants to join ends the use of ids: all are evicted,
 /// the command `joining` goes out, and every announcement is a record that keeps its
 /// place among those of its rank.  So a rank's record that it has joined comes
 /// behind all that it had under way, and an operation is complete when all others
 /// have announced it.  Slow, but it lasts for the end of an epoch only.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -67,11 +72,26 @@ class Coordinator {
   /// Publishes what can run now.  True when it published anything.
   /// @param here    commands that this node's members have carried out
   /// @param now_ns  called only when something may be held
+  /// @param gpu  gpu.waited_for(): a caller waits, or may; gpu.works(): on what it was given last.  Asked only where a
+  /// few tensors on GPUs are ready
+  template <class Now, class Gpu>
+  bool decide(std::uint64_t here, Now&& now_ns, Gpu&& gpu) {
+    while (!under_way_.empty() && under_way_.front() <= here) under_way_.pop_front();
+    const bool assigned = !agreed_.empty() && assign_waiting();
+    const bool on_gpu = !candidates_.empty() && ids_[candidates_.front()].on_gpu;
+    const std::int64_t now = on_gpu || (!under_way_.empty() && !candidates_.empty()) ? now_ns() : 0;
+    behind_gpu_ = under_way_.empty() && few_on_gpu() && !gpu.waited_for() && (now < next_on_gpu_ || gpu.works());
+    return decide_at(now, assigned);
+  }
   template <class Now>
   bool decide(std::uint64_t here, Now&& now_ns) {
-    while (!under_way_.empty() && under_way_.front() <= here) under_way_.pop_front();
-    const bool hold = !under_way_.empty() && !candidates_.empty();
-    return decide_at(hold ? now_ns() : 0);
+    return decide(here, now_ns, NoGpu());
+  }
+  /// What is held back waits behind a GPU for so long at the most; 0: or for something else too.
+  std::int64_t behind_gpu_ns(std::int64_t now_ns) const {
+    if (!behind_gpu_ || candidates_.empty()) return 0;
+    const std::int64_t until = now_ns < next_on_gpu_ ? next_on_gpu_ : held_since_ + options_.hold_ns;
+    return std::max<std::int64_t>(until - now_ns, 1);
   }
 
   /// Operations are held back: decide() must be called again soon.
@@ -95,6 +115,7 @@ class Coordinator {
     bool fresh = false;    ///< announced by record: its slot is not filled
     bool parts = false;    ///< several nodes: their parts are here
     bool grouped = false;  ///< by its signature
+    bool on_gpu = false;
     bool passing = false;  ///< of a kind, or with a name, that never comes again: evicted after its batch
     std::uint32_t slot = no_slot;
     std::int64_t bytes = 0;
@@ -103,6 +124,10 @@ class Coordinator {
   struct TensorInfo {
     std::string name;
     Signature signature;
+  };
+  struct NoGpu {
+    bool waited_for() const { return true; }
+    bool works() const { return false; }
   };
   struct Group {
     std::vector<std::uint32_t> ready;
@@ -120,7 +145,7 @@ class Coordinator {
   std::string cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const;
   void fail(std::uint32_t code, const std::string& name, const std::vector<Announcement>& claims,
             const std::string& text);
-  bool decide_at(std::int64_t now_ns);
+  bool decide_at(std::int64_t now_ns, bool any);
   bool hold(std::int64_t now_ns);
   void settle(const std::string& name, std::vector<Announcement>& claims);
   void fail_group(std::uint64_t group, std::uint32_t size, const std::string& text);
@@ -141,6 +166,7 @@ class Coordinator {
   void grouped_candidate(std::uint32_t id);
   std::uint32_t take_slot(std::int64_t bytes);
   void publish_batch(const std::vector<std::uint32_t>& ids, bool eager);
+  bool few_on_gpu() const;
   bool eager_now(const Id& id) const { return id.slot != no_slot && !id.fresh && (id.parts || !options_.many_nodes); }
 
   CoordinatorOptions options_;
@@ -183,6 +209,8 @@ class Coordinator {
   std::uint32_t live_ = 0;
   std::uint64_t published_ = 0, executed_ = 0, last_batch_ = 0;
   std::int64_t held_since_ = 0;
+  std::int64_t next_on_gpu_ = 0;  ///< a few tensors on GPUs may begin from then on, though nobody waits
+  bool behind_gpu_ = false;       ///< at the last decide()
   bool joining_ = false;
   RankSet joined_;
   int last_joined_ = -1;

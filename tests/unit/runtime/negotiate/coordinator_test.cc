@@ -205,3 +205,77 @@ TEST_CASE("coordinator: a failure that some rank has not carried out is not forg
   coordinator.incomplete([&](const std::string&, const RankSet&) { waits = true; });
   CHECK_FALSE(waits);
 }
+
+TEST_CASE("a few tensors on GPUs gather while nobody waits") {
+  struct {
+    bool waits = false, busy = false;
+    bool waited_for() const { return waits; }
+    bool works() const { return busy; }
+  } gpu;
+  std::int64_t now = 1'000'000'000;
+  constexpr std::int64_t cycle = 1'000'000;
+  std::vector<std::uint32_t> batches;  // tensors of each
+  Coordinator coordinator({.ranks = 1, .ids = 64, .capacity = 64, .hold_ns = cycle},
+                          [&](Command type, std::string_view body) {
+                            ByteReader r(body);
+                            r.get<std::uint32_t>();
+                            if (type == Command::batch) batches.push_back(r.get<std::uint32_t>());
+                          });
+  auto submit = [&](int number, bool on_gpu = true) {
+    Signature s;
+    s.ndim = 1;
+    s.dims[0] = 4;
+    if (on_gpu) s.device = 0;
+    coordinator.record(RankSet::of({0}), coordinator.published(), s, "t" + std::to_string(number));
+  };
+  auto decide = [&] {
+    coordinator.decide(
+        coordinator.published(), [&] { return now; }, gpu);
+  };
+  submit(0);
+  decide();
+  CHECK(batches == std::vector<std::uint32_t>{1});  // nothing came before it
+
+  SUBCASE("for a cycle after the last batch") {
+    submit(1), decide();
+    now += cycle / 2;
+    submit(2), decide();
+    CHECK(batches.size() == 1);
+    CHECK(coordinator.holding());
+    CHECK(coordinator.behind_gpu_ns(now) == cycle / 2);
+    now += cycle / 2;
+    decide();
+    CHECK(batches == std::vector<std::uint32_t>{1, 2});
+    CHECK(coordinator.behind_gpu_ns(now) == 0);
+  }
+  SUBCASE("for another one while the GPU works") {
+    gpu.busy = true;
+    now += cycle;
+    submit(1), decide();
+    CHECK(batches.size() == 1);
+    SUBCASE("until it has ended") {
+      gpu.busy = false;
+      now += cycle / 4;
+    }
+    SUBCASE("at the most") { now += cycle; }
+    decide();
+    CHECK(batches == std::vector<std::uint32_t>{1, 1});
+  }
+  SUBCASE("until somebody waits") {
+    gpu.busy = true;
+    submit(1), decide();
+    gpu.waits = true;
+    decide();
+    CHECK(batches == std::vector<std::uint32_t>{1, 1});
+  }
+  SUBCASE("until there are many") {
+    for (int number = 1; number < 16; ++number) submit(number), decide();
+    CHECK(batches.size() == 1);
+    submit(16), decide();
+    CHECK(batches == std::vector<std::uint32_t>{1, 16});
+  }
+  SUBCASE("but not with tensors in host memory") {
+    submit(1, false), submit(2), decide();
+    CHECK(batches == std::vector<std::uint32_t>{1, 2});
+  }
+}
