@@ -12,7 +12,8 @@ from hvd import _shares
 from hvd import numpy as _numpy
 from hvd._arguments import checked_predivide
 from hvd._keras_package import LEGACY, keras
-from hvd._native import Sum
+from hvd._native import ALLREDUCE, Sum
+from hvd._requests import Operation
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 NAME: str = keras.backend.backend()
@@ -161,21 +162,14 @@ class Reduction:
         return reduce_gradients(grads, self._variables, self._settings, prefix="keras")
 
     def _torch(self, grads: list[Any]) -> list[Any]:
-        import hvd.torch as torch_package
+        from hvd.torch.ops import collectives
 
         pairs = [self.compression.compress(grad) for grad in grads]
-        handles = [
-            torch_package.allreduce_async_(
-                small,
-                name=f"keras.gradients.{i}",
-                op=self.op,
-                prescale_factor=1.0 / self.predivide,
-                postscale_factor=self.predivide,
-                process_set=self.process_set,
-            )
-            for i, (small, _) in enumerate(pairs)
-        ]
-        outs = [torch_package.synchronize(handle) for handle in handles]
+        operation = Operation(ALLREDUCE, number_of(self.process_set), self.op, 0, 1.0 / self.predivide, self.predivide)
+        names = [f"keras.gradients.{i}" for i in range(len(pairs))]
+        # In one call, but each as soon as all ranks have it.
+        handle = collectives._submit_many(operation, [small for small, _ in pairs], names, in_place=True) if pairs else 0
+        outs = collectives.synchronize(handle) or []
         return [self.compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs)]
 
     def _jax(self, grads: list[Any]) -> list[Any]:
