@@ -1,10 +1,8 @@
 /// Several NCCL communicators of one process: what may go on at the same time, and how all of them end.
 #include "gpu/nccl/communicator.h"
 
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -17,12 +15,6 @@ using nccl::Communicator;
 namespace {
 
 const nccl::Library& library() { return *nccl::Library::get(); }
-
-/// How often the process has called it.
-int calls(const char* function) {
-  void* fake = dlopen(std::getenv("HVD_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-  return reinterpret_cast<int (*)(const char*)>(dlsym(fake, "fake_nccl_calls"))(function);
-}
 
 void wait_for(Communicator& c) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -84,8 +76,10 @@ TEST_CASE("communicators keep few of the sums that factors were made for") {
   const cuda::CurrentContext current(gpu.driver(), gpu.context());
   Communicator c(library(), gpu, new_id(), 0, 1, 1);
   wait_for(c);
-  const int made = calls("ncclRedOpCreatePreMulSum"), destroyed = calls("ncclRedOpDestroy");
-  const auto live = [&] { return calls("ncclRedOpCreatePreMulSum") - made - calls("ncclRedOpDestroy") + destroyed; };
+  const int made = fake_nccl_calls("ncclRedOpCreatePreMulSum"), destroyed = fake_nccl_calls("ncclRedOpDestroy");
+  const auto live = [&] {
+    return fake_nccl_calls("ncclRedOpCreatePreMulSum") - made - fake_nccl_calls("ncclRedOpDestroy") + destroyed;
+  };
   const nccl::RedOp often = c.premultiplied(DType::f32, 0.25);
   for (int batch = 0; batch < 50; ++batch) {
     c.forget_factors();

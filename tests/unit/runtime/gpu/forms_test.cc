@@ -15,16 +15,6 @@ extern "C" void fake_cuda_enqueue(void* stream, void (*work)(void* context), voi
 
 namespace {
 
-/// How often the fake NCCL has been called so.
-int calls(const char* function) {
-  void* library = dlopen(std::getenv("HVD_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-  if (!library) return 0;
-  const auto count = reinterpret_cast<int (*)(const char*)>(dlsym(library, "fake_nccl_calls"));
-  const int n = count(function);
-  dlclose(library);
-  return n;
-}
-
 /// Holds a stream up until it is opened.
 class Gate {
  public:
@@ -55,24 +45,24 @@ void expect_one(GpuRank& gpu, core::Operation& op, const void* t, float x) {
 TEST_CASE("every operation, encrypted between nodes: NCCL makes no connection") {
   core::Config config;
   config.set("HVD_ENCRYPT_TENSORS", true);
-  const int ids = calls("ncclGetUniqueId"), communicators = calls("ncclCommInitRankConfig");
+  const int ids = fake_nccl_calls("ncclGetUniqueId"), communicators = fake_nccl_calls("ncclCommInitRankConfig");
   run_world(2, 1, all_operations, config);
-  CHECK(calls("ncclGetUniqueId") == ids);
-  CHECK(calls("ncclCommInitRankConfig") == communicators);
+  CHECK(fake_nccl_calls("ncclGetUniqueId") == ids);
+  CHECK(fake_nccl_calls("ncclCommInitRankConfig") == communicators);
 }
 
 TEST_CASE("several streams, and by nodes: every operation") {
   core::Config config;
   config.set("HOROVOD_NUM_NCCL_STREAMS", 3);
   config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", true).set("HOROVOD_HIERARCHICAL_ALLGATHER", true);
-  const int splits = calls("ncclCommSplit"), across = calls("ncclReduceScatter");
+  const int splits = fake_nccl_calls("ncclCommSplit"), across = fake_nccl_calls("ncclReduceScatter");
   run_world(4, 2, all_operations, config);
-  CHECK(calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3));
-  CHECK(calls("ncclReduceScatter") - across >= 4 * 3 * 4);  // the averages, and the plain one
-  run_world(4, 4, all_operations, config);                  // one node: nothing to gain by nodes
-  CHECK(calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3) + 4 * 3);
+  CHECK(fake_nccl_calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3));
+  CHECK(fake_nccl_calls("ncclReduceScatter") - across >= 4 * 3 * 4);  // the averages, and the plain one
+  run_world(4, 4, all_operations, config);                            // one node: nothing to gain by nodes
+  CHECK(fake_nccl_calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3) + 4 * 3);
   run_world(3, 2, all_operations, config);  // nodes of different sizes: not by nodes
-  CHECK(calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3) + 4 * 3 + 3 * 3);
+  CHECK(fake_nccl_calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3) + 4 * 3 + 3 * 3);
 }
 
 TEST_CASE("sums and gathers by nodes: sizes that divide and do not, alone and together, every reduction") {
@@ -114,7 +104,7 @@ TEST_CASE("sums and gathers by nodes: sizes that divide and do not, alone and to
 }
 
 TEST_CASE("a process set is split from the world's communicator once that is there") {
-  const int splits = calls("ncclCommSplit"), joins = calls("ncclCommInitRankConfig");
+  const int splits = fake_nccl_calls("ncclCommSplit"), joins = fake_nccl_calls("ncclCommInitRankConfig");
   run_world(4, 2, [&](Rank& rank) {
     GpuRank gpu(rank);
     float one = static_cast<float>(rank.rank() + 1);
@@ -141,8 +131,8 @@ TEST_CASE("a process set is split from the world's communicator once that is the
     t = gpu.tensor(&one, 4);
     expect_one(gpu, sum_of_one(rank, gpu, "world", t), t, 10);
   });
-  CHECK(calls("ncclCommSplit") - splits == 2 * 4 + 4 + 5);  // and for each set what moves its data
-  CHECK(calls("ncclCommInitRankConfig") - joins == 4 + 2);
+  CHECK(fake_nccl_calls("ncclCommSplit") - splits == 2 * 4 + 4 + 5);  // and for each set what moves its data
+  CHECK(fake_nccl_calls("ncclCommInitRankConfig") - joins == 4 + 2);
 }
 
 TEST_CASE("a set whose tensor is late holds up no other, on the device either") {

@@ -1,6 +1,9 @@
 /// @file gpu_rank.h — a rank with a fake GPU: tensors that arrive late on a stream of its own.
 #pragma once
+#include <dlfcn.h>
+
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <stdexcept>
@@ -14,6 +17,15 @@ extern "C" void fake_cuda_copy_later(void* to, const void* from, std::size_t byt
 extern "C" int cuStreamSynchronize(void* stream);
 
 namespace hvd::testing {
+
+/// Calls of a function of the fake NCCL in this process so far; 0 before it is loaded.
+inline int fake_nccl_calls(const char* function) {
+  void* library = dlopen(std::getenv("HVD_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+  if (!library) return 0;
+  const int calls = reinterpret_cast<int (*)(const char*)>(dlsym(library, "fake_nccl_calls"))(function);
+  dlclose(library);
+  return calls;
+}
 
 /// Tensors of these kinds, a bit for each Kind, go through host memory; those of others through NCCL.
 inline void send_through_host(core::Config& config, std::uint32_t kinds) {
