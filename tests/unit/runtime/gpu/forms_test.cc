@@ -1,6 +1,5 @@
 /// Several streams, operations by node, communicators that are split from the world's; and that nobody waits for
 /// somebody else's tensors.
-#include <dlfcn.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
