@@ -1,7 +1,10 @@
 #include "gpu/nccl/threads.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -10,6 +13,50 @@
 #include "base/error.h"
 
 namespace hvd::nccl {
+namespace {
+
+/// Aborts of this process that have not returned.  Lives until the process has ended.
+struct RunningAborts {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int count = 0;
+  pid_t process = 0;  ///< whose threads they are: a child of fork() has none of them
+};
+
+RunningAborts& running_aborts() {
+  static RunningAborts* const aborts = new RunningAborts;
+  return *aborts;
+}
+
+/// For on_exit(3).
+void wait_for_aborts(int status, void*) {
+  constexpr std::chrono::seconds limit{20};
+  RunningAborts& aborts = running_aborts();
+  if (aborts.process != ::getpid()) return;
+  std::unique_lock lock(aborts.mutex);
+  if (aborts.changed.wait_for(lock, limit, [&] { return aborts.count == 0; })) return;
+  std::fflush(nullptr);
+  ::_exit(status);
+}
+
+void begin_abort() {
+  RunningAborts& aborts = running_aborts();
+  const std::lock_guard lock(aborts.mutex);
+  // NCCL is loaded by now.  Handlers run in reverse order, so this one runs before those of NCCL's libraries.
+  static const int registered = ::on_exit(wait_for_aborts, nullptr);
+  static_cast<void>(registered);
+  if (std::exchange(aborts.process, ::getpid()) != ::getpid()) aborts.count = 0;
+  ++aborts.count;
+}
+
+void end_abort() {
+  RunningAborts& aborts = running_aborts();
+  const std::lock_guard lock(aborts.mutex);
+  --aborts.count;
+  aborts.changed.notify_all();
+}
+
+}  // namespace
 
 LaunchThread::LaunchThread(cuda::Gpu& gpu, std::function<void()> wake) {
   state_->wake = std::move(wake);
@@ -82,10 +129,12 @@ CommunicatorAbort::CommunicatorAbort(const Library& library, Comm comm, std::sha
     library.abort(comm);
     if (splitting)
       if (const Comm unwanted = splitting->end()) library.abort(unwanted);
+    end_abort();
     std::lock_guard lock(state->mutex);
     state->over = true;
     state->changed.notify_all();
   };
+  begin_abort();
   try {
     std::thread(end).detach();
   } catch (const std::system_error&) {  // no thread to be had

@@ -65,6 +65,9 @@ struct CommunicatorSplit {
 /// It sets the flag at which the communicator's kernels end, and then frees memory of the device.  That waits for *all*
 /// that runs there, so for kernels of other communicators too, and these end only when theirs are aborted (NVIDIA/nccl
 /// issue 1013, pytorch issue 119797).  So all are begun before any is waited for, and nobody waits without a limit.
+///
+/// exit() of this process waits for aborts that still run, at most 20 s, and then ends without further handlers: else
+/// NCCL's copy of the CUDA runtime would be torn down below them (seen on an H100: SIGSEGV at the end of a good job).
 class CommunicatorAbort {
  public:
   /// Begins.  @p splitting: of @p comm, under way, or nullptr.

@@ -2,7 +2,10 @@
 #include "gpu/nccl/communicator.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -124,4 +127,27 @@ TEST_CASE("communicators whose kernels wait for a peer that is lost: the end of 
   float x[count] = {};
   for (std::size_t i = 0; i < count; ++i) add(*all[i], &x[i], gpu.make_stream()), wait_for(*all[i]);
   end(all);
+}
+
+TEST_CASE("exit() waits for communicators that are being ended") {
+  static nccl::Library slow;
+  static int told[2];
+  REQUIRE(pipe(told) == 0);
+  slow.abort = [](nccl::Comm) {
+    usleep(300'000);
+    return write(told[1], "x", 1) == 1 ? 0 : 1;
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    const nccl::CommunicatorAbort ending(slow, nullptr, nullptr);
+    exit(7);
+  }
+  close(told[1]);
+  char byte = 0;
+  CHECK(read(told[0], &byte, 1) == 1);
+  close(told[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
 }
