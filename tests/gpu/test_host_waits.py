@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from counted import functions
 from host_waits import waits
 
 
@@ -21,6 +22,7 @@ def test_queries_are_no_waits() -> None:
         event("cuda_runtime", "cudaEventQuery", 2),
         event("cuda_sync", "Event Sync", 2),
         event("cuda_sync", "Stream Wait Event", 3),
+        event("cuda_sync", "Event Sync", 4),  # its call is not in the trace
         {"ph": "M", "name": "process_name"},
     ]
     assert waits(trace) == {}
@@ -33,3 +35,7 @@ def test_waits_are_told_with_their_call() -> None:
         event("cuda_sync", "Context Sync", 8),
     ]
     assert waits(trace) == {"Event Sync (cuEventSynchronize)": 1, "Context Sync": 1}
+
+
+def test_libhvd_knows_no_call_that_waits_for_the_gpu() -> None:
+    assert [name for name in functions("cuda") if "Synchronize" in name] == []
