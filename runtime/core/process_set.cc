@@ -313,7 +313,8 @@ void ProcessSet::close(const std::string& why) {
 }
 
 bool ProcessSet::busy() const {
-  return (batch_.running() && !batch_.will_be_woken()) || commands_.waiting() || announcer_.waits() || (leader_ && leader_->busy());
+  return (batch_.running() && !batch_.will_be_woken()) || commands_.waiting() || announcer_.waits() ||
+         (leader_ && leader_->busy());
 }
 
 bool ProcessSet::can_end_without(std::uint64_t commands) const {

@@ -41,7 +41,7 @@ void Communicator::group(const std::function<void()>& calls) {
   check(library_.group_end(), "ncclGroupEnd");
 }
 
-std::unique_ptr<Communicator> Communicator::split(int color, const Part& part) {
+std::unique_ptr<Communicator> Communicator::split(int color, const Subset& part) {
   NcclConfig config = config_of(part.blocks, part.blocking);
   part_ = std::make_shared<CommunicatorSplit>();
   part_->parent = comm();

@@ -32,7 +32,7 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   /// What the new one is like.
-  struct Part {
+  struct Subset {
     int rank, size;
     int blocks;
     bool blocking = false;
@@ -41,7 +41,7 @@ class Communicator {
   /// each says what part it is in (color, or no_color: none, then nullptr is returned), and in what place.  This one
   /// must be ready() and nothing of it may run on the device, and it is not ready() again before all of them are made.
   /// Resources are not shared: the end of one is not the end of the others.
-  std::unique_ptr<Communicator> split(int color, const Part& part);
+  std::unique_ptr<Communicator> split(int color, const Subset& part);
 
   /// What was asked for last is done on the host's side: the communicator can be used.  Throws Error when NCCL failed,
   /// also for what goes wrong on the device later.
@@ -73,7 +73,7 @@ class Communicator {
     RedOp op;
     std::uint64_t used;  ///< the batch
   };
-  Communicator(const Library& library, cuda::Gpu& gpu, const Part& part, std::shared_ptr<CommunicatorSplit> from)
+  Communicator(const Library& library, cuda::Gpu& gpu, const Subset& part, std::shared_ptr<CommunicatorSplit> from)
       : library_(library), gpu_(gpu), rank_(part.rank), size_(part.size), from_(std::move(from)) {}
   bool made();
   int look(Comm comm) const;

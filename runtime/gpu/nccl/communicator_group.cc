@@ -54,7 +54,7 @@ bool CommunicatorGroup::made() {
   return true;
 }
 
-std::unique_ptr<Communicator> CommunicatorGroup::split(int color, const Communicator::Part& part) {
+std::unique_ptr<Communicator> CommunicatorGroup::split(int color, const Communicator::Subset& part) {
   return all_.front()->split(color, part);
 }
 

@@ -63,7 +63,7 @@ class CommunicatorGroup {
   /// Only when complete().
   Slot slot(std::size_t i) const { return slots_[i]; }
   /// A communicator for a part of the set (or none here: color no_color), whose rules see there.
-  std::unique_ptr<Communicator> split(int color, const Communicator::Part& part);
+  std::unique_ptr<Communicator> split(int color, const Communicator::Subset& part);
 
   /// Throws Error when something has failed in one of them.  at_rest: the thread is.  Else it looks itself after what
   /// is being made, and after what does not block.

@@ -96,7 +96,8 @@ void NcclLaunch::finish() {
   }
   for (const Wider& w : wider_)
     if (w.elements > 0)
-      convert(false, *w.tensor, reinterpret_cast<void*>(w.tensor->destination()), w.elements, w.part, w.scaling.scatter);
+      convert(false, *w.tensor, reinterpret_cast<void*>(w.tensor->destination()), w.elements, w.part,
+              w.scaling.scatter);
   end();
 }
 

@@ -174,7 +174,7 @@ std::unique_ptr<gpu::DeviceInheritance> NcclDevice::split(int rank, int size, in
   const int slots = std::min(decision_.slots, blocks);
   const auto call = std::make_shared<Call>();
   thread_->run(
-      [side = side_, call, color = rank < 0 ? no_color : 0, part = Communicator::Part{rank, size, blocks / slots}] {
+      [side = side_, call, color = rank < 0 ? no_color : 0, part = Communicator::Subset{rank, size, blocks / slots}] {
         try {
           call->made = side->communicators->split(color, part);
         } catch (...) { call->error = std::current_exception(); }

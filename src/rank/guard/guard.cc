@@ -37,8 +37,8 @@ namespace {
 using std::chrono::milliseconds;
 using wire::Type;
 
-constexpr auto longest_loss = milliseconds(1500);    ///< without hvdrun, once it was there
-constexpr auto grace_when_lost = milliseconds(400);  ///< hvdrun or mpirun is gone: nothing may live 3 s later
+constexpr auto longest_loss = milliseconds(1500);       ///< without hvdrun, once it was there
+constexpr auto grace_when_lost = milliseconds(400);     ///< hvdrun or mpirun is gone: nothing may live 3 s later
 constexpr auto descendants_limit = milliseconds(2000);  ///< for killed descendants to disappear
 constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
 constexpr auto others_may_end = milliseconds(5000);  ///< other guards of this host, when hvdrun is out of reach
