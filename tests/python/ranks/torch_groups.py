@@ -12,6 +12,8 @@ from refusals import raises
 
 import hvd.torch as hvd
 from hvd.torch import _group_operations as operations
+from hvd.torch import _group_work as works
+from hvd.torch._adapter import TorchAdapter
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -39,6 +41,29 @@ def same(found, wanted):
 def check_what_it_says_it_is():
     assert dist.get_backend() == "hvd" and dist.is_initialized()
     assert (dist.get_rank(), dist.get_world_size()) == (RANK, SIZE)
+
+
+def check_each_stream_that_waits_is_ordered():
+    """A second wait() from another stream: that stream waits for the first one's, which has waited for the result."""
+    settled = []
+    gpus_of, stream_of, settle = works._gpus_of, TorchAdapter.stream_of, works.collectives._settle
+    current = 7
+    works._gpus_of = lambda outputs: [torch.device("cuda", 0)]
+    TorchAdapter.stream_of = staticmethod(lambda gpu: current)
+    works.collectives._settle = lambda devices: settled.extend(
+        device for device in devices if isinstance(device, tuple) and device[1] != current
+    )
+    try:
+        work = dist.all_reduce(torch.ones(2, 3).t(), async_op=True)  # not contiguous: there is a result to make
+        work.wait()
+        work.wait()
+        assert settled == []
+        current = 9
+        work.wait()
+        assert settled == [(0, 7)]
+    finally:
+        works._gpus_of, works.collectives._settle = gpus_of, settle
+        TorchAdapter.stream_of = staticmethod(stream_of)
 
 
 def check_allreduce_reductions():

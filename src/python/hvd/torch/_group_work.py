@@ -13,8 +13,10 @@ import torch
 import torch.distributed as dist
 
 from hvd import _native, _world
+from hvd.torch._adapter import TorchAdapter
 from hvd.torch._call_names import CallNames
 from hvd.torch._group_futures import Promise, caller, filler
+from hvd.torch.ops import collectives
 
 _Work: Any = torch._C._distributed_c10d.Work
 _LOOK_SECONDS = 0.5  # so often a wait looks whether its group was aborted
@@ -67,6 +69,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     _seconds: float | None = None  # the group's
     _error: BaseException | None = None
     _ended = False
+    _ordered: tuple[tuple[int, int], ...] = ()  # GPUs, and the stream there that waits for the results
     _promise: Promise | None = None  # of its future
     _record: Any = None
     _name = b""  # a message has none: it is no call of all ranks
@@ -104,12 +107,17 @@ class GroupWork(_Work):  # type: ignore[misc]
     # ---- torch's Work
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until the operation has ended.  Errors: what the operation ended with; DistBackendError when it takes too long."""
+        """Until the operation has ended.  On GPUs: the current stream waits for the results, the host does not.
+
+        Errors: the operation's; DistBackendError when it takes too long.
+        """
         if not self._ended:
             seconds = timeout.total_seconds() if timeout else 0.0
             self._end(seconds if seconds > 0 else self._seconds or self._group.seconds)
         if self._error is not None:
             raise copy.copy(self._error)  # what is kept has no traceback, which would keep the caller's variables alive
+        if self._ordered:
+            collectives._settle(self._ordered)  # for a caller on another stream than the first one's
         return True
 
     def synchronize(self) -> None:
@@ -233,6 +241,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         if failed is None and self._complete is not None:
             try:
                 self._complete()
+                self._ordered = tuple((gpu.index, TorchAdapter.stream_of(gpu.index)) for gpu in _gpus_of(self._outputs))
             except Exception as error:
                 failed = error
         else:
@@ -260,6 +269,8 @@ def _gpus_of(outputs: Any) -> list[torch.device]:
     """Of tensors, in lists or not."""
     if isinstance(outputs, torch.Tensor):
         return [outputs.device] if outputs.is_cuda else []
+    if outputs is None:
+        return []
     return list(dict.fromkeys(device for part in outputs for device in _gpus_of(part)))
 
 
