@@ -267,6 +267,11 @@ HVD_API int hvd_use_memory(const char* framework);
  * that all can call hvd_init again.  Also 1 outside a world, which this rank itself has left then. */
 HVD_API int hvd_departed(void);
 
+/** HVD_OK while operations of the world and its sets work, else the error by which they ended.  An operation on GPUs is
+ * over when it is queued; where a rank is lost later, its result is cut off.  So before results are kept: wait until
+ * the GPUs have finished, then call this. */
+HVD_API int hvd_check_world(void);
+
 /** What the thread that trains does besides its own work, for the report on steps. */
 enum hvd_part {
   HVD_PART_INPUT = 1,   /**< asks a data loader for the next batch */

@@ -389,5 +389,12 @@ int hvd_departed(void) {
   return status != HVD_OK || departed ? 1 : 0;
 }
 
+int hvd_check_world(void) {
+  return exception_barrier([] {
+    const Use e;
+    e->check();
+  });
+}
+
 const char* hvd_last_error(void) { return hvd::last_error().c_str(); }
 const char* hvd_version(void) { return HVD_VERSION; }

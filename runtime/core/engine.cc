@@ -217,6 +217,12 @@ std::vector<transport::LinkUse> Engine::links() {
   return transport_->links();
 }
 
+void Engine::check() {
+  const std::lock_guard lock(drive_);
+  watch_devices();
+  for (const auto& s : mine_) s->check();
+}
+
 /// Once for each time that a rank does not answer.  Under drive_.
 void Engine::tell_silent() {
   std::set<int> now;

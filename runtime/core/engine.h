@@ -81,6 +81,8 @@ class Engine {
   Operation& run(ProcessSet& set, const CheckedRequest& request);
   /// As Transport::links.  Any thread.
   std::vector<transport::LinkUse> links();
+  /// Throws the Error by which a set of this rank has ended, if one has.  Any thread.
+  void check();
   /// The timeline ends, with what GPUs have done so far.
   void stop_timeline();
 

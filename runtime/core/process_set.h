@@ -47,6 +47,8 @@ class ProcessSet {
   /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
   /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
   bool submit(std::span<const CheckedRequest> requests, Operation** ops);
+  /// Throws the Error of fail_all(), if that was called.  Any thread.
+  void check();
   /// Operations of this rank that have not ended.
   int outstanding() const {
     return static_cast<int>(submitted_.load(std::memory_order_relaxed) - ended_.load(std::memory_order_relaxed));

@@ -7,6 +7,11 @@ namespace hvd::core {
 
 using negotiate::no_slot;
 
+void ProcessSet::check() {
+  const std::lock_guard lock(mutex_);
+  if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
+}
+
 bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);

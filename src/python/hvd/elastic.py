@@ -232,7 +232,9 @@ class ObjectState(State):
 
     def save(self) -> None:
         """See State."""
-        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+        values = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+        check_results(values)
+        self._saved_state = values
 
     def restore(self) -> None:
         """See State."""
@@ -252,6 +254,21 @@ class ObjectState(State):
         if self._saved_state:
             self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
             self._set()
+
+
+def check_results(copies: Any = None) -> None:
+    """Waits until the GPUs have finished; call it between making copies and keeping them.
+
+    An operation on GPUs is over when it is queued.  Where a rank dies after that, its result is cut off, and a copy holds
+    the sum of some ranks.  Errors: HorovodInternalError then.
+    """
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    if jax is not None and hasattr(jax, "block_until_ready"):
+        jax.block_until_ready(copies)
+    if _world.is_initialized():
+        _native.check_world()
 
 
 def _need_names(what: str, ours: Iterable[str], theirs: Iterable[str]) -> None:

@@ -146,6 +146,16 @@ static PyObject* py_use_memory(PyObject* self, PyObject* arg) {
   return framework ? PyBool_FromLong(lib.use_memory(framework) == HVD_OK) : NULL;
 }
 
+static PyObject* py_check_world(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = lib.check_world();
+  Py_END_ALLOW_THREADS;
+  if (status != HVD_OK) return raise_status(status);
+  Py_RETURN_NONE;
+}
+
 static PyObject* py_departed(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   return PyBool_FromLong(lib.departed());
@@ -258,6 +268,8 @@ static PyMethodDef world_methods[] = {
     {"timeline_stop", py_timeline_stop, METH_NOARGS, NULL},
     {"built", py_built, METH_O, "built(what) -> int"},
     {"use_memory", py_use_memory, METH_O, "use_memory(framework) -> bool: device memory comes from it"},
+    {"check_world", py_check_world, METH_NOARGS,
+     "check_world(): raises the error by which operations of the world ended"},
     {"departed", py_departed, METH_NOARGS, "departed() -> bool: who left the world did so by shutdown()"},
     {"part_begin", py_part_begin, METH_O, "part_begin(part): see hvd_part_begin"},
     {"part_end", py_part_end, METH_O, "part_end(part)"},

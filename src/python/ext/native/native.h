@@ -60,6 +60,7 @@ typedef struct hvd_functions {
   int (*built)(const char*);
   int (*use_memory)(const char*);
   int (*departed)(void);
+  int (*check_world)(void);
   void (*part_begin)(int);
   void (*part_end)(int);
   void (*step_end)(void);

@@ -64,10 +64,11 @@ int open_library(void) {
       bind(path, "hvd_set_remove", &lib.set_remove) || bind(path, "hvd_timeline_start", &lib.timeline_start) ||
       bind(path, "hvd_timeline_stop", &lib.timeline_stop) || bind(path, "hvd_built", &lib.built) ||
       bind(path, "hvd_use_memory", &lib.use_memory) || bind(path, "hvd_departed", &lib.departed) ||
-      bind(path, "hvd_part_begin", &lib.part_begin) || bind(path, "hvd_part_end", &lib.part_end) ||
-      bind(path, "hvd_step_end", &lib.step_end) || bind(path, "hvd_batches_made", &lib.batches_made) ||
-      bind(path, "hvd_report", &lib.report) || bind(path, "hvd_links", &lib.links) ||
-      bind(path, "hvd_last_error", &lib.last_error) || bind(path, "hvd_version", &lib.version))
+      bind(path, "hvd_check_world", &lib.check_world) || bind(path, "hvd_part_begin", &lib.part_begin) ||
+      bind(path, "hvd_part_end", &lib.part_end) || bind(path, "hvd_step_end", &lib.step_end) ||
+      bind(path, "hvd_batches_made", &lib.batches_made) || bind(path, "hvd_report", &lib.report) ||
+      bind(path, "hvd_links", &lib.links) || bind(path, "hvd_last_error", &lib.last_error) ||
+      bind(path, "hvd_version", &lib.version))
     return -1;
   pthread_atfork(NULL, NULL, after_fork_in_child);
   return 0;

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from hvd import _world
 from hvd import elastic as _elastic
-from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0
+from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0, check_results
 from hvd.keras import _backend
 
 __all__ = [
@@ -84,8 +84,10 @@ class KerasState(ObjectState):
     def sync(self) -> None:
         """See State."""
         _backend.broadcast_variables(self._variables(), 0)
-        super().sync()  # a failure up to here leaves the copy as it was
-        self._keep()
+        super().sync()
+        values = self._copied()
+        check_results()  # a failure up to here leaves the copy as it was
+        self._values = values
 
 
 class CommitStateCallback(_backend.Callback):

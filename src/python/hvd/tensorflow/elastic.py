@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvd import _world
 from hvd import elastic as _elastic
-from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0
+from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0, check_results
 from hvd.exceptions import HorovodInternalError
 from hvd.tensorflow import _library
 from hvd.tensorflow.functions import broadcast_variables
@@ -88,8 +88,10 @@ class _VariablesState(ObjectState):
     def sync(self) -> None:
         """See State."""
         self._kept.sync()
-        super().sync()  # a failure up to here leaves the copy as it was
-        self._kept.save()
+        super().sync()
+        values = self._kept.copied()
+        check_results()  # a failure up to here leaves the copy as it was
+        self._kept.values = values
 
 
 class TensorFlowState(_VariablesState):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hvd import _shares, _world
-from hvd.elastic import ObjectState, _need_names, broadcast_from_rank_0, run
+from hvd.elastic import ObjectState, _need_names, broadcast_from_rank_0, check_results, run
 from hvd.torch._global_batch import GlobalBatch, GlobalBatchLoader
 from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
 
@@ -182,9 +182,11 @@ class TorchState(ObjectState):
         """See State."""
         for kept in self._kept.values():
             kept.broadcast()
-        super().sync()  # a failure up to here leaves the copy as it was
-        for kept in self._kept.values():
-            kept.save()
+        super().sync()
+        copies = {name: kept.copied() for name, kept in self._kept.items()}
+        check_results()  # a failure up to here leaves the copy as it was
+        for name, kept in self._kept.items():
+            kept.saved = copies[name]
 
     def reset(self) -> None:
         """Samplers divide what is left among the ranks of the new world."""
