@@ -45,7 +45,7 @@ bool Engine::busy() {
   return std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->busy(); }) || transport_->flush();
 }
 
-/// All that busy() means waits behind a GPU, for so long; 0: not all.
+/// Nanoseconds that the engine may sleep, where all busy sets wait behind a GPU.  0: at least one set does not.
 std::int64_t Engine::behind_gpu_ns() const {
   std::int64_t least = 0;
   for (const auto& s : mine_) {

@@ -41,8 +41,8 @@ class Leader {
   void ring_doorbells(int most);
   /// Something is held back or on its way: step() must be called again soon.
   bool busy() const;
-  /// All that busy() means waits behind a GPU, and nobody rings when it need not any more: step() may be called so much
-  /// later.  0: soon.
+  /// Nanoseconds by which the next step() may be late: all held-back work waits behind a GPU.  0: step() is due soon.
+  /// No doorbell tells when the wait ends.
   std::int64_t behind_gpu_ns() const;
   /// This rank leaves: the other nodes are told.
   void announce_departure(const std::string& text);

@@ -75,7 +75,7 @@ class ProcessSet {
   bool stuck();
   /// A local rank that has carried out @p commands and is gone: can what is under way here still end without it?
   bool can_end_without(std::uint64_t commands) const;
-  /// All that busy() means waits behind a GPU: see Leader::behind_gpu_ns().
+  /// Like Leader::behind_gpu_ns(); 0 where the set itself is at work.
   std::int64_t behind_gpu_ns() const {
     return leader_ && !batch_.running() && !commands_.waiting() && !announcer_.waits() ? leader_->behind_gpu_ns() : 0;
   }
@@ -92,6 +92,7 @@ class ProcessSet {
   std::uint64_t progress() const { return batch_moves_ + ended_.load(std::memory_order_relaxed); }
 
  private:
+  void throw_if_broken() const;  ///< while mutex_ is held
   // Submit side.
   void mark_ready(std::span<const CheckedRequest> requests);
   std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);

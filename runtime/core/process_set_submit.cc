@@ -9,12 +9,16 @@ using negotiate::no_slot;
 
 void ProcessSet::check() {
   const std::lock_guard lock(mutex_);
+  throw_if_broken();
+}
+
+void ProcessSet::throw_if_broken() const {
   if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
 }
 
 bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** ops) {
   std::lock_guard lock(mutex_);
-  if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
+  throw_if_broken();
   if (join_op_)
     throw Error(Code::usage, name_of(requests.front().signature.operation()), "this rank has joined",
                 "wait until join has ended");

@@ -1,28 +1,16 @@
 """A rank for test_lost_peer.py: the last rank dies while its part of what is queued on the GPUs is still missing."""
 
 import os
-import runpy
 import signal
 import time
-from pathlib import Path
 
+import missing_part
 import torch
 
 import hvd.torch as hvd
 
-fake = runpy.run_path(str(Path(__file__).parents[1] / "python" / "ranks" / "fake_gpu.py"))
-signal.alarm(90)  # whatever happens to whoever is to end it
-hvd.init()
-for name in ("a", "a", "b"):
-    hvd.allreduce(torch.ones(100), op=hvd.Sum, name=name)
-x = torch.ones(100)
-if hvd.rank() == hvd.size() - 1:  # what makes its tensor takes long
-    fake["driver"].fake_cuda_copy_later(x.data_ptr(), x.data_ptr(), 400, None, 900_000_000)
-handle = hvd.allreduce_async_(x, op=hvd.Sum, name="missing")
-if hvd.rank() == hvd.size() - 1:
-    hvd.poll(handle)
-    time.sleep(1)
-    os.kill(os.getpid(), signal.SIGKILL)
+missing_part.start()
+handle = missing_part.exchange(torch.ones(100))
 time.sleep(1)
 started = time.monotonic()
 try:

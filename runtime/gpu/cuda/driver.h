@@ -127,8 +127,8 @@ class RelaxedCapture {
   int mode_ = 2;      ///< CU_STREAM_CAPTURE_MODE_RELAXED, then what it was
 };
 
-/// A context is current on the calling thread while this lives; what was before comes back.  Nothing is changed where
-/// it is current already.  For calls that put work on streams.
+/// Makes a context current on the calling thread while this object lives.  The destructor brings the previous context
+/// back.  Where the context is current already, neither calls the driver.  For calls that put work on streams.
 class StreamContextScope {
  public:
   StreamContextScope(const Driver& driver, Context context);

@@ -48,7 +48,7 @@ class Communicator {
   bool ready();
   /// Throws Error when NCCL has failed.
   void check_health() const;
-  /// A sum of what is multiplied by @p factor first.  Only while ready().
+  /// NCCL's operator that multiplies each element by @p factor and then sums.  Only while ready().
   RedOp premultiplied(DType dtype, double factor);
   /// Between two batches: of the sums that premultiplied() has made, the last few stay.
   void forget_factors();

@@ -64,7 +64,7 @@ void CommunicatorGroup::watch(bool at_rest) {
     if (at_rest || (form_.blocking && i > 0)) all_[i]->check_health();
 }
 
-/// The root first: what is being made of it ends with it.
+/// The root is aborted first: communicators that NCCL still splits from it end with it.
 void CommunicatorGroup::abort() noexcept {
   std::lock_guard lock(mutex_);
   if (std::exchange(aborted_, true)) return;

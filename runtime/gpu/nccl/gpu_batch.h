@@ -59,7 +59,8 @@ class FusionBuffer {
   bool on_host_ = false;
 };
 
-/// Callers' marks that a stream of ours waits for already, as it will do for what comes later on it.
+/// The callers' marks for which one stream of the runtime waits already.  Later work on that stream needs no second
+/// wait.
 class StreamWaits {
  public:
   /// Whether it waits for @p mark, or for a later one of the same stream.  From now on it does.
@@ -84,8 +85,8 @@ struct StreamContext {
   bool timed;  ///< marks between the parts, for the timeline
 };
 
-/// All of it is done on the set's LaunchThread, at the end of which it is queued.  What becomes of it then, the mark
-/// says that is recorded behind it.
+/// The set's LaunchThread queues the whole batch.  The mark recorded after the batch tells when the GPU has finished
+/// it.
 class GpuBatch {
  public:
   virtual ~GpuBatch();
