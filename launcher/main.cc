@@ -51,8 +51,6 @@ int check_build() {
 /// Options that say how another one prints, without that one, or two that print different things.
 void refuse_half_requests(const Settings& given) {
   const bool map = given.flag("show-map"), plan = given.flag("dry-run");
-  if (given.flag("svg") && !map) throw Error(Code::usage, "--svg", "draws what --show-map shows", "add --show-map");
-  if (given.flag("svg") && given.flag("json")) throw Error(Code::usage, "--svg", "cannot be given with --json");
   if (map && plan) throw Error(Code::usage, "--show-map", "cannot be given with --dry-run", "keep one of them");
   if (given.flag("json") && !map && !plan && !(given.has("report") && given.flag("report")))
     throw Error(Code::usage, "--json", "says how --dry-run, --show-map or --report prints", "add one of them");
@@ -103,9 +101,8 @@ int show_map(Settings settings) {
     look_at_machines(job, python);
   }
   share_out(job, environment_value);
-  const std::string text = job.settings.flag("json")  ? map_json(job.map, job.machines)
-                           : job.settings.flag("svg") ? map_svg(job.map, job.machines)
-                                                      : map_text(job.map, job.machines);
+  const std::string text =
+      job.settings.flag("json") ? map_json(job.map, job.machines) : map_text(job.map, job.machines);
   return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 

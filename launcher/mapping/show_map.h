@@ -14,8 +14,6 @@ using Machines = std::vector<std::optional<placement::Machine>>;
 /// A table for each host, and how its GPUs reach each other.
 std::string map_text(const JobMap& map, const Machines& machines);
 std::string map_json(const JobMap& map, const Machines& machines);
-/// One picture: a frame for each host, in it its NUMA nodes with their cores, GPUs and cards, and the ranks' colours.
-std::string map_svg(const JobMap& map, const Machines& machines);
 
 /// "2 NUMA nodes, 48 cores, 96 threads, 16 GPUs".
 std::string machine_text(const placement::Machine& machine);

@@ -47,7 +47,6 @@ return std::to_array<Option>({
     {.id = "json", .spellings = "--json", .type = flag, .section = what, .help = "--dry-run, --show-map, --report or doctor as JSON"},
     {.id = "bind", .spellings = "--bind", .type = negatable, .section = tuning, .fallback = "1", .yaml = "placement.bind", .help = "give each rank an equal share of the cores"},
     {.id = "show-map", .spellings = "--show-map", .type = flag, .section = what, .help = "show rank, host, GPU, NUMA node, cores and network card, then stop"},
-    {.id = "svg", .spellings = "--svg", .type = flag, .section = what, .help = "--show-map as a picture, to standard output"},
     {.id = "gpus", .spellings = "--gpus", .type = text, .section = where, .metavar = "all|own|none", .variable = "HVD_GPUS", .fallback = "all", .yaml = "placement.gpus", .help = "GPUs that a rank sees; its cores are near its own: hvdrun-placement(7)", .choices = "all,own,none"},
     {.id = "share-gpus", .spellings = "--share-gpus", .type = negatable, .section = where, .variable = "HVD_SHARE_GPUS", .fallback = "0", .yaml = "placement.share_gpus", .help = "more ranks than GPUs on a host are fine"},
     {.id = "topology", .spellings = "--topology", .type = text, .section = what, .metavar = "FILE", .help = "--show-map and --dry-run for a machine exported by lstopo"},

@@ -138,7 +138,6 @@ MISTAKES = [
     (["--ssh-port", "99999", "true"], 2, "hvdrun: --ssh-port: '99999' is not possible; the most is 65535\n"),
     (["--start-timeout", "0.01", "true"], 2, "hvdrun: --start-timeout: '0.01' is not possible; the least is 0.1\n"),
     (["--blacklist-cooldown-range=5", "true"], 2, "hvdrun: --blacklist-cooldown-range: needs two values\n"),
-    (["--svg", "true"], 2, "hvdrun: --svg: draws what --show-map shows\n        add --show-map\n"),
     (["--json", "true"], 2, "hvdrun: --json: says how --dry-run, --show-map or --report prints\n        add one of them\n"),
     (["--show-map", "--dry-run", "true"], 2, "hvdrun: --show-map: cannot be given with --dry-run\n"),
     (["-np", "1000000", "true"], 2, "hvdrun: localhost: a host can have 512 ranks of a job at most, not 1000000\n"),

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import time
-import xml.etree.ElementTree
 
 from netns import jobs
 from netns.cluster import Cluster
@@ -19,7 +18,7 @@ def show_map(hosts: Cluster, *options: str) -> tuple[int, str, str]:
 
 
 def test_each_host_says_what_it_is(three_hosts: Cluster) -> None:
-    """Text, JSON and the picture; the rank runs where the map says."""
+    """Text and JSON; the rank runs where the map says."""
     where = ("-H", "alpha:1,beta:2,gamma:1")
     code, text, err = show_map(three_hosts, *where)
     assert code == 0, err
@@ -29,10 +28,6 @@ def test_each_host_says_what_it_is(three_hosts: Cluster) -> None:
     document = json.loads(show_map(three_hosts, *where, "--json")[1])
     assert [host["known"] for host in document["hosts"]] == [True] * 3
     planned = {rank["rank"]: rank["cpus"] for host in document["hosts"] for rank in host["ranks"]}
-    picture = xml.etree.ElementTree.fromstring(show_map(three_hosts, *where, "--svg")[1])
-    words = " ".join(picture.itertext())
-    assert all(host in words for host in three_hosts.names)
-    assert "not looked at" not in words
     argv = [hvdrun.program(), *where, "--", "sh", "-c", "echo $HVD_RANK $(taskset -cp $$ | sed 's/.*: //')"]
     done = three_hosts.run("alpha", argv, env=jobs.environment(), timeout=60)
     bound = dict(line.split("] ")[1].split() for line in done.stdout.splitlines())
