@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "base/signals.h"
 #include "base/text.h"
-#include "launcher/control/jobs.h"
+#include "launcher/control/commands/jobs.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/job.h"
 #include "launcher/options/help.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/report/diagnosis.h"
+#include "launcher/report/diagnosis/diagnosis.h"
 #include "launcher/report/live_report.h"
 #include "wire/death.h"
 

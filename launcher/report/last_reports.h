@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "launcher/report/diagnosis.h"
+#include "launcher/report/diagnosis/diagnosis.h"
 
 namespace hvd::launcher {
 

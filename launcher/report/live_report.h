@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/report/diagnosis.h"
-#include "launcher/report/step_join.h"
-#include "launcher/report/step_statistics.h"
+#include "launcher/report/diagnosis/diagnosis.h"
+#include "launcher/report/steps/step_join.h"
+#include "launcher/report/steps/step_statistics.h"
 
 namespace hvd::launcher {
 

@@ -11,7 +11,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "launcher/remote/start_failure.h"
-#include "launcher/supervise/final_words.h"
+#include "launcher/supervise/end/final_words.h"
 #include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {

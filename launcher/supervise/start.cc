@@ -20,9 +20,9 @@
 #include "launcher/mpirun/mpirun.h"
 #include "launcher/mpirun/mpirun_starter.h"
 #include "launcher/start/host_daemons.h"
-#include "launcher/supervise/job_environment.h"
-#include "launcher/supervise/rank_manifests.h"
-#include "launcher/supervise/starter_environment.h"
+#include "launcher/supervise/start/job_environment.h"
+#include "launcher/supervise/start/rank_manifests.h"
+#include "launcher/supervise/start/starter_environment.h"
 #include "launcher/supervise/supervisor.h"
 
 namespace hvd::launcher {

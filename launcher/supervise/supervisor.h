@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/control/job_folder.h"
+#include "launcher/control/commands/job_folder.h"
 #include "launcher/control/rank_input.h"
 #include "launcher/control/result_stream.h"
 #include "launcher/control/session.h"
@@ -23,16 +23,16 @@
 #include "launcher/output/printer.h"
 #include "launcher/process/signal_queue.h"
 #include "launcher/report/live_report.h"
-#include "launcher/report/metrics_file.h"
+#include "launcher/report/metrics/metrics_file.h"
 #include "launcher/report/report_readers.h"
 #include "launcher/start/rank_starter.h"
-#include "launcher/supervise/elastic_part.h"
-#include "launcher/supervise/job_cleanup.h"
-#include "launcher/supervise/job_end.h"
-#include "launcher/supervise/job_server.h"
-#include "launcher/supervise/job_timeline.h"
-#include "launcher/supervise/kept_operations.h"
-#include "launcher/supervise/otlp_sender.h"
+#include "launcher/supervise/end/job_cleanup.h"
+#include "launcher/supervise/end/job_end.h"
+#include "launcher/supervise/serve/job_server.h"
+#include "launcher/supervise/start/elastic_part.h"
+#include "launcher/supervise/watch/job_timeline.h"
+#include "launcher/supervise/watch/kept_operations.h"
+#include "launcher/supervise/watch/otlp_sender.h"
 #include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {

@@ -13,7 +13,7 @@ import struct
 import threading
 import types
 
-SIGNAL = 60  # a real-time signal that nobody else is known to use; launcher/control/attach.cc has it too
+SIGNAL = 60  # a real-time signal that nobody else is known to use; launcher/control/commands/attach.cc has it too
 
 
 def _connect() -> socket.socket | None:

@@ -1,4 +1,4 @@
-#include "launcher/control/timeline_file.h"
+#include "launcher/control/timeline/timeline_file.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -22,7 +22,7 @@
 #include "base/gzip.h"
 #include "collect.h"
 #include "launcher/control/clock.h"
-#include "launcher/control/pacer.h"
+#include "launcher/control/timeline/pacer.h"
 #include "recorder/file_sink.h"
 #include "trace/perfetto_packets.h"
 #include "trace/timeline.h"

@@ -4,7 +4,7 @@
 
 #include "../../temp_folder.h"
 #include "launcher/report/last_reports.h"
-#include "launcher/report/metrics_file.h"
+#include "launcher/report/metrics/metrics_file.h"
 #include "launcher/report/top_text.h"
 
 namespace hvd::launcher {

@@ -1,0 +1,400 @@
+#include "launcher/report/diagnosis/diagnosis.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "launcher/report/diagnosis/cause_text.h"
+#include "launcher/report/diagnosis/late_ranks.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+// Shares of a step.
+constexpr double worth_a_word = 0.05;  // as small a gain is hardly worth a change of one's program
+// Where another rank is last each time and nothing says why: the last of several ranks that are alike but for 5 % of
+// noise (simulated_job.h) costs a tenth, so twice that.
+constexpr double worth_a_word_noise = 0.2;
+constexpr double common_enough = 0.10;         // what all ranks do: no rank waits for it, it only is their time
+constexpr double communication_enough = 0.15;  // likewise; some of it is there in every job
+// A busy machine takes its cores away now and then; a quarter of the time is more than its own daemons take.
+constexpr double no_core_enough = 0.25;
+// What an operation costs may count as a rank's own work: who comes last runs it within its own call.  4 to 8 µs were
+// seen, of two ranks.
+constexpr double operation_seconds = 10e-6;
+constexpr double call_seconds = 4e-6;  // at least
+// So much longer than the others a rank's limit holds it that it is this rank's limit that matters.
+constexpr double times_longer = 3;
+// Ranks that are alike stay that far apart for a whole job where a machine's cores differ: 0.57 to 0.82 ms were seen in
+// steps of 5 ms, in three of 42 jobs in which nothing was planted.  Of short steps it still is a word's worth as a
+// fifth.
+constexpr double unequal_cores_seconds = 1e-3;
+
+double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cast<std::size_t>(delay)]; }
+
+std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
+
+class Examiner {
+ public:
+  Examiner(const StepStatistics& statistics, const std::map<int, RankPlace>& places)
+      : statistics_(statistics), places_(places), ranks_(means_of(statistics)) {
+    d_.steps = statistics.steps();
+    if (d_.steps > 0) d_.step_seconds = statistics.seconds() / static_cast<double>(d_.steps);
+    d_.communication_seconds = mean_of(ranks_, [](const RankMeans& m) { return m.moved; });
+    d_.waiting_seconds = d_.communication_seconds + mean_of(ranks_, [](const RankMeans& m) { return m.waited; });
+  }
+
+  Diagnosis examine() {
+    if (d_.steps == 0 || d_.step_seconds <= 0) return d_;
+    find_throttled();
+    find_late_ranks();
+    find_turns();
+    find_common();
+    find_communication();
+    find_memory();
+    std::stable_sort(d_.findings.begin(), d_.findings.end(),
+                     [this](const Finding& a, const Finding& b) { return weight(a) > weight(b); });
+    if (d_.findings.empty()) tell_balance();
+    return d_;
+  }
+
+ private:
+  /// The largest cost first.  What the ranks spend for want of cores is often the other causes' effect, as is data that
+  /// comes late from a rank without a core.  But operations that are so many that they alone cost enough need no other
+  /// cause.  Memory costs nothing until it is used up, but getting it takes time.
+  double weight(const Finding& f) const {
+    if (f.cause == SlowCause::memory_creep) {
+      double most = common_enough * d_.step_seconds;
+      for (const Finding& other : d_.findings)
+        if (!other.certain && (other.ranks == f.ranks || other.ranks.empty()))
+          most = std::max(most, 1.01 * weight(other));
+      return most;
+    }
+    const bool cores_are_short = common(Delay::no_core) > no_core_enough * d_.step_seconds;
+    const bool effect = (f.cause == SlowCause::compute && !f.certain) ||
+                        (f.cause == SlowCause::communication && cores_are_short &&
+                         operations() * operation_seconds < worth_a_word * d_.step_seconds);
+    return effect ? f.seconds_a_step / 4 : f.seconds_a_step;
+  }
+
+  /// Of a step.
+  double operations() const { return static_cast<double>(statistics_.operations()) / static_cast<double>(d_.steps); }
+
+  // ---- who keeps the others waiting --------------------------------------------------------------------------------
+
+  void find_late_ranks() {
+    const auto l = late_ranks(statistics_, ranks_);
+    if (!l || l->lost < worth_a_word * d_.step_seconds) return;
+    const Delay delay = reason_of(*l);
+    if (!is_seen_by_hook(delay) && is_chance(*l)) return;
+    if (is_of_all(*l, delay)) return;
+    Finding f;
+    for (const RankMeans& m : l->late) f.ranks.push_back(m.rank);
+    std::sort(f.ranks.begin(), f.ranks.end());
+    say_where(f);
+    f.seconds_a_step = l->gap;
+    f.share_of_steps = l->share_of_steps;
+    f.seconds_in_all = l->lost * static_cast<double>(d_.steps);
+    late_.insert(f.ranks.begin(), f.ranks.end());
+    if (delay == Delay::input && find_slow_loaders(f, *l)) return;
+    if (delay == Delay::no_core && find_shared_core(f, *l)) return;
+    tell_late(f, delay, *l, cores_used(l->late.front()));
+    f.what += formatted(" in {} of the steps; {} waited for it: {} of {} in all", percent(f.share_of_steps),
+                        count_of(static_cast<long long>(l->others.size()), "rank"), duration_text(f.seconds_in_all),
+                        duration_text(statistics_.seconds()));
+    d_.findings.push_back(std::move(f));
+  }
+
+  /// One of ranks that lack the same is always the last.
+  bool is_of_all(const LateRanks& l, Delay delay) const {
+    if (is_seen_by_hook(delay) || delay == Delay::computing) return false;
+    const auto throttled = [](const RankMeans& m) { return m.throttled; };
+    const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
+    if (all_throttled_ && mean_of(l.late, throttled) > l.lost / 2)
+      return times_longer * median_of(l.others, throttled) > mean_of(l.late, throttled);
+    return delay == Delay::no_core && common(delay) > no_core_enough * d_.step_seconds &&
+           2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
+  }
+
+  /// Batches that are made ahead come in time until another rank waits for its own: the others' loaders may be hardly
+  /// faster than the one that is waited for.
+  bool find_slow_loaders(Finding& f, const LateRanks& l) {
+    const double made = median_of(l.others, [](const RankMeans& m) { return m.made; });
+    f.seconds_a_step = std::min(f.seconds_a_step, d_.step_seconds - made);
+    if (f.seconds_a_step > 2 * worth_a_word * d_.step_seconds) return false;
+    Finding all;
+    all.seconds_a_step = l.gap;
+    tell_slow_loaders(all, made, l, cores_used(l.late.front()));
+    told_.insert(Delay::input);
+    d_.findings.push_back(std::move(all));
+    return true;
+  }
+
+  /// Who lacks a core because another rank of the job is on it.
+  bool find_shared_core(Finding& f, const LateRanks& l) {
+    const auto core_of = [](const RankMeans& m) { return m.sums->core.core(m.sums->steps); };
+    const int core = core_of(l.late.front());
+    std::vector<int> sharing;
+    for (const RankMeans& m : ranks_)
+      if (core_of(m) == core && place(m.rank).host == place(l.late.front().rank).host) sharing.push_back(m.rank);
+    if (core < 0 || sharing.size() < 2) return false;
+    Finding all;
+    all.cause = SlowCause::compute;
+    all.seconds_a_step = f.seconds_a_step;
+    const bool everyone = sharing.size() == ranks_.size();
+    if (!everyone) all.ranks = sharing, all.host = f.host;
+    all.what =
+        formatted("{} on one core (number {}), and wait for it {} of each step", everyone ? "all ranks run" : "run",
+                  core, duration_text(part_of(l.late.front().parts, Delay::no_core)));
+    all.advice = "a core for each, as hvdrun gives it: has the program, taskset or a container's cpuset changed that?";
+    told_.insert(Delay::no_core);
+    d_.findings.push_back(std::move(all));
+    return true;
+  }
+
+  /// What they do longer than the others.  What a hook saw counts where it is at least half of it: the rest of their
+  /// time may differ as well.
+  Delay reason_of(const LateRanks& l) const {
+    DelaySeconds excess{};
+    for (std::size_t i = 0; i < delay_kinds; ++i) {
+      const auto part = [i](const RankMeans& m) { return m.parts[i]; };
+      excess[i] = mean_of(l.late, part) - median_of(l.others, part);
+    }
+    double& computing = excess[static_cast<std::size_t>(Delay::computing)];
+    double& no_core = excess[static_cast<std::size_t>(Delay::no_core)];
+    if (computing > 0 && no_core > 0) {
+      const double of_its_work = std::min(no_core, core_wait_per_work(l) * computing);
+      computing += of_its_work, no_core -= of_its_work;
+    }
+    const auto most = [&](bool hooks) {
+      std::size_t at = delay_kinds - 1;
+      for (std::size_t i = 0; i < delay_kinds; ++i)
+        if ((hooks || !is_seen_by_hook(static_cast<Delay>(i))) && excess[i] > excess[at]) at = i;
+      return static_cast<Delay>(at);
+    };
+    const Delay delay = most(true);
+    return is_seen_by_hook(delay) && part_of(excess, delay) < l.lost / 2 ? most(false) : delay;
+  }
+
+  /// Where all lack cores, each second of work costs every rank a wait for a core: who has more to do waits longer.
+  double core_wait_per_work(const LateRanks& l) const {
+    const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
+    const auto computing = [](const RankMeans& m) { return part_of(m.parts, Delay::computing); };
+    const double others_work = median_of(l.others, computing), work = mean_of(l.late, computing);
+    if (others_work <= 0 || work <= 0) return 0;
+    return std::min(median_of(l.others, no_core) / others_work, mean_of(l.late, no_core) / work);
+  }
+
+  /// Where no hook saw the reason: on a busy host some rank is always the slowest.  Then it must be so all the time,
+  /// not only on the whole; and the same rank is last in three of five steps (of two that are alike each is in one of
+  /// two), or stops for long.  Of several ranks each is last by turns.
+  bool is_chance(const LateRanks& l) const {
+    if (stops_alone(l)) return false;
+    if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
+    if (l.lost < operations() * operation_seconds) return true;
+    const double unequal_cores = (1 + core_wait_per_work(l)) * unequal_cores_seconds;
+    if (l.lost < std::min(unequal_cores, worth_a_word_noise * d_.step_seconds)) return true;
+    const bool long_stops = l.each > d_.step_seconds / 2 && l.lost > 2 * worth_a_word * d_.step_seconds;
+    return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
+  }
+
+  /// Long stops, now and then but all through the job, of this rank and hardly of another one: by chance as many would
+  /// be the other ranks'.
+  bool stops_alone(const LateRanks& l) const {
+    constexpr int enough_stretches = 6;
+    double stopped = 0;
+    int of_it = 0, of_others = 0;
+    for (std::size_t i = 0; i < statistics_.stretches(); ++i) {
+      const StretchSum& own = l.late.front().sums->stretches[i];
+      of_it += own.stops > 0;
+      stopped += static_cast<double>(own.stopped_seconds);
+      of_others += std::any_of(l.others.begin(), l.others.end(),
+                               [i](const RankMeans& m) { return m.sums->stretches[i].stops > 0; });
+    }
+    return l.late.size() == 1 && of_it >= enough_stretches && 4 * of_others <= of_it &&
+           stopped > 2 * worth_a_word * statistics_.seconds();
+  }
+
+  void say_where(Finding& f) const {
+    const std::string host = place(f.ranks[0]).host;
+    if (!std::all_of(f.ranks.begin(), f.ranks.end(), [&](int r) { return place(r).host == host; })) return;
+    f.host = host;
+    const auto there = static_cast<std::size_t>(
+        std::count_if(ranks_.begin(), ranks_.end(), [&](const RankMeans& m) { return place(m.rank).host == host; }));
+    f.whole_host = there == f.ranks.size() && there > 1 && there < ranks_.size();
+  }
+
+  /// Another rank is last each time.
+  void find_turns() {
+    DelaySeconds late{}, most{};
+    double steps = 0;
+    for (const RankMeans& m : ranks_) {
+      if (late_.contains(m.rank)) continue;
+      for (std::size_t i = 0; i < delay_kinds; ++i) {
+        late[i] += m.sums->late_by[i];
+        most[i] = std::max(most[i], m.sums->late_by[i]);
+      }
+      steps += static_cast<double>(m.sums->late_steps);
+    }
+    for (std::size_t i = 0; i < delay_kinds; ++i) {
+      const auto delay = static_cast<Delay>(i);
+      const bool seen = is_seen_by_hook(delay);
+      if (!seen) late[i] = std::min(late[i], 2 * (late[i] - most[i]));  // what is one rank's alone comes not by turns
+      const double cost = late[i] / static_cast<double>(d_.steps);
+      if (told_.contains(delay) || cost < (seen ? worth_a_word : worth_a_word_noise) * d_.step_seconds) continue;
+      if (!seen && cost < operations() * operation_seconds) continue;
+      if (seen && cost < common(delay)) continue;  // all of them do it, and not at the same moment
+      Finding f;
+      f.seconds_a_step = cost;
+      f.share_of_steps = std::min(1.0, steps / static_cast<double>(d_.steps));
+      f.seconds_in_all = late[i];
+      tell_turns(f, delay, ranks_.front());
+      told_.insert(delay);
+      f.what += formatted(", another rank each time: {} of {} in all", duration_text(late[i]),
+                          duration_text(statistics_.seconds()));
+      d_.findings.push_back(std::move(f));
+    }
+  }
+
+  // ---- what all ranks do -------------------------------------------------------------------------------------------
+
+  /// What every rank spends so in a step.
+  double common(Delay delay) const {
+    return median_of(ranks_, [delay](const RankMeans& m) { return part_of(m.parts, delay); });
+  }
+
+  /// All of a container's ranks share its limit; then they do not lack cores.
+  void find_throttled() {
+    const auto throttled = [](const RankMeans& m) { return m.throttled; };
+    if (median_of(ranks_, throttled) < common_enough * d_.step_seconds) return;
+    Finding f;
+    const double each = median_of(ranks_, throttled);
+    double most = each;
+    for (const RankMeans& m : ranks_) most = std::max(most, m.throttled);
+    // Who waits for another one is not held meanwhile: of ranks that are held alike one is always held longest.
+    f.seconds_a_step = most < times_longer * each ? most : each;
+    tell_all_throttled(f, each, cores_used(ranks_.front()));
+    told_.insert({Delay::no_core, Delay::asleep});
+    all_throttled_ = true;
+    d_.findings.push_back(std::move(f));
+  }
+
+  void find_common() {
+    for (const Delay delay : {Delay::input, Delay::saving, Delay::collecting, Delay::no_core, Delay::asleep}) {
+      const double each = common(delay);
+      const bool rare = delay == Delay::saving || delay == Delay::collecting;
+      const double enough = rare ? worth_a_word : delay == Delay::no_core ? no_core_enough : common_enough;
+      if (told_.contains(delay) || each < enough * d_.step_seconds) continue;
+      Finding f;
+      f.seconds_a_step = each;
+      tell_all(f, delay, ranks_.front(), cores_used(ranks_.front()));
+      d_.findings.push_back(std::move(f));
+    }
+  }
+
+  void find_communication() {
+    constexpr double small_operation = 64 << 10;
+    const double count = operations(), moved = median_of(ranks_, [](const RankMeans&m) { return m.moved; });
+    const double bytes = static_cast<double>(statistics_.operation_bytes()) / static_cast<double>(d_.steps);
+    const bool small = count >= 1 && bytes / count < small_operation;
+    const double called = small ? std::min(count * call_seconds, common(Delay::computing)) : 0;
+    if (ranks_.size() < 2 || moved + called < communication_enough * d_.step_seconds) return;
+    Finding f;
+    f.cause = SlowCause::communication;
+    f.seconds_a_step = moved + called;
+    if (!small && find_slow_link(f)) return d_.findings.push_back(std::move(f));
+    f.what = "every rank waits for data under way, " + duration_text(moved) + " of each step";
+    if (small) {
+      if (called > moved)
+        f.what = formatted("calling operations, and waiting for them, takes every rank {} of each step",
+                           duration_text(moved + called));
+      f.what += formatted(": latency, {:.0f} operations of {} each", count, size_text(bytes / count));
+      f.advice = "fewer and larger operations: join tensors, or raise --cycle-time-ms so that more are fused";
+    } else {
+      f.what += formatted(": rate, {} a step at {}/s", size_text(bytes), size_text(bytes / moved));
+      f.advice = "compression=hvd.Compression.fp16, a larger batch, or gradients of several batches summed first";
+    }
+    d_.findings.push_back(std::move(f));
+  }
+
+  /// One link that is busy for most of the time in which data is under way.
+  bool find_slow_link(Finding& f) const {
+    std::vector<UsedLink> links;
+    for (const RankMeans& m : ranks_)
+      for (const auto& [peer, link] : m.sums->links)
+        links.push_back({m.rank, peer, place(m.rank).host, place(peer).host, link.bytes, link.busy});
+    const auto slow = slow_link(std::move(links));
+    const double busy = slow ? slow->seconds / static_cast<double>(d_.steps) : 0;
+    if (!slow || 2 * busy < f.seconds_a_step) return false;
+    f.ranks = slow->ranks;
+    say_where(f);
+    f.seconds_a_step = std::min(f.seconds_a_step, busy * (1 - slow->rate / slow->others_rate));
+    tell_slow_link(f, *slow);
+    return true;
+  }
+
+  /// The ranks whose memory grows; it costs no time until it is used up.
+  void find_memory() {
+    Finding f;
+    f.cause = SlowCause::memory_creep;
+    double fastest = 0;
+    std::int64_t grown = 0;
+    for (const auto& [rank, course] : statistics_.memory()) {
+      const auto growth = course.growth();
+      if (!growth || growth->bytes < least_growth) continue;
+      f.ranks.push_back(rank);
+      fastest = std::max(fastest, growth->bytes_per_step);
+      grown = std::max(grown, growth->bytes);
+    }
+    if (f.ranks.empty()) return;
+    if (f.ranks.size() == ranks_.size() && ranks_.size() > 1)
+      f.ranks.clear();
+    else
+      say_where(f);
+    f.what = formatted("memory grows by {} a step, {} in the second half of the job", size_text(fastest),
+                       human_bytes(grown));
+    f.advice = "keep numbers instead of tensors (loss.item()), and look for lists that only grow";
+    d_.findings.push_back(std::move(f));
+  }
+
+  void tell_balance() {
+    const double own = mean_of(ranks_, [](const RankMeans& m) { return m.own; });
+    Finding f;
+    f.seconds_a_step = own;
+    f.what = formatted("{} of each step is the program's own work", percent(own / d_.step_seconds));
+    if (ranks_.size() > 1) f.what = "no rank kept the others waiting; " + f.what;
+    d_.findings.push_back(std::move(f));
+  }
+
+  /// " (4 of 32 cores used)", where it is known.
+  std::string cores_used(const RankMeans& m) const {
+    const RankPlace p = place(m.rank);
+    if (p.cores <= 0 || d_.step_seconds <= 0) return "";
+    return formatted(" ({:.1f} of its {} used)", m.cpu / d_.step_seconds, count_of(p.cores, "core"));
+  }
+
+  RankPlace place(int rank) const {
+    const auto it = places_.find(rank);
+    return it == places_.end() ? RankPlace{} : it->second;
+  }
+
+  static constexpr std::int64_t least_growth = 16 << 20;
+
+  const StepStatistics& statistics_;
+  const std::map<int, RankPlace>& places_;
+  const std::vector<RankMeans> ranks_;
+  std::set<int> late_;    ///< ranks of which a finding tells
+  std::set<Delay> told_;  ///< what ranks do in turns, or is told otherwise
+  bool all_throttled_ = false;
+  Diagnosis d_;
+};
+
+}  // namespace
+
+Diagnosis diagnose(const StepStatistics& statistics, const std::map<int, RankPlace>& places) {
+  return Examiner(statistics, places).examine();
+}
+
+}  // namespace hvd::launcher

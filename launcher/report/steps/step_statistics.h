@@ -1,0 +1,161 @@
+/// @file step_statistics.h — sums over the steps of a job: where the time went, and who kept the others waiting.  Pure.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/report/steps/step_join.h"
+
+namespace hvd::launcher {
+
+/// What may make a rank late, by what its record shows.
+enum class Delay : std::uint8_t {
+  input,       ///< its data loader
+  saving,      ///< a checkpoint
+  collecting,  ///< Python's garbage collector
+  no_core,     ///< it was ready to run and had no core
+  asleep,      ///< it neither computed nor had to wait for a core: a disk, a network, a lock, a pause
+  computing,   ///< it computed longer
+};
+inline constexpr std::size_t delay_kinds = 6;
+using DelaySeconds = std::array<double, delay_kinds>;
+
+/// What a rank did by itself in one stretch of the job: see StepStatistics::stretch_steps().
+struct StretchSum {
+  std::int32_t steps = 0;
+  float own_seconds = 0;
+  std::int16_t stops = 0;     ///< it came later than the others by more than half a step
+  float stopped_seconds = 0;  ///< in these
+};
+inline constexpr std::size_t most_stretches = 16;
+
+/// The core on which most of what was told happened, if it is most of it.
+class CoreVote {
+ public:
+  void add(int core, std::int64_t steps);
+  CoreVote& operator+=(const CoreVote& more);
+  /// Where it is the same in at least three of four of @p all steps; else -1.
+  int core(std::int64_t all) const { return 2 * lead_ >= all ? core_ : -1; }
+
+ private:
+  int core_ = -1;
+  std::int64_t lead_ = 0;  ///< its steps less all others'
+};
+
+/// What was sent over a link, while it was the busiest of its rank.
+struct LinkSum {
+  double bytes = 0, busy = 0;
+};
+
+/// Seconds and counts of one rank, summed over its steps.
+struct RankSums {
+  std::int64_t steps = 0;
+  double seconds = 0;
+  double waited = 0;     ///< for other ranks
+  double moved = 0;      ///< for data and messages under way
+  DelaySeconds parts{};  ///< of its own time, which is seconds − waited − moved
+  double cpu = 0;
+  double throttled = 0;  ///< its cgroup's limit held its threads, the sum of them
+  double made = 0;       ///< its batches took so long to make, by processes beside it
+  std::int64_t read_bytes = 0, written_bytes = 0, major_faults = 0;
+  wire::Loader loader = wire::Loader::none;  ///< of its batches
+  CoreVote core;
+  std::map<int, LinkSum> links;  ///< by peer, a few
+  std::array<StretchSum, most_stretches> stretches{};
+  // As the last one to come:
+  std::int64_t late_steps = 0;  ///< steps in which it was late by more than a twentieth of the step
+  double late = 0;              ///< by so much longer it worked than the last but one
+  DelaySeconds late_by{};       ///< the same, by what it did longer than the others
+
+  /// All but the stretches.
+  RankSums& operator+=(const RankSums& more);
+  /// @p peer  where there are many, the later ones are left out
+  void add_link(int peer, const LinkSum& link);
+};
+
+/// Memory of a rank over the steps, thinned out evenly.
+class MemoryCourse {
+ public:
+  void add(std::int64_t step, std::int64_t bytes);
+  struct Growth {
+    double bytes_per_step = 0;
+    std::int64_t bytes = 0;  ///< from the middle of the course to its end
+  };
+  /// Where it grows all the time, and has not become slower.
+  std::optional<Growth> growth() const;
+
+ private:
+  static constexpr std::size_t most_points = 64;
+  struct Point {
+    std::int64_t step, bytes;
+  };
+  std::vector<Point> points_;
+  std::int64_t stride_ = 1, next_ = 0;
+};
+
+/// Of some hundred points over the whole job: for plots.
+struct StepPoint {
+  std::int64_t number = 0;  ///< of the last step in it
+  std::int64_t steps = 0;
+  double seconds = 0;                       ///< sum over its steps of a step's length
+  double waited = 0, moved = 0, input = 0;  ///< likewise, the mean of the ranks
+  double longest = 0;                       ///< of its steps
+};
+
+/// Memory: bounded by the number of ranks.
+class StepStatistics {
+ public:
+  void add(const JoinedStep& step);
+
+  std::int64_t steps() const { return steps_; }
+  double seconds() const { return seconds_; }
+  const std::map<int, RankSums>& ranks() const { return ranks_; }
+  const std::map<int, MemoryCourse>& memory() const { return memory_; }
+  const std::vector<StepPoint>& course() const { return course_; }
+  /// The job so far in at most 16 stretches, the same of all ranks, of about equally many steps: how unequal they are
+  /// says how far a mean is to be trusted.
+  std::size_t stretches() const { return stretch_records_.size(); }
+  std::int64_t operations() const { return operations_; }
+  std::int64_t operation_bytes() const { return operation_bytes_; }
+  /// Adds @p other's ranks and steps; the course and the memory stay as they are.
+  StepStatistics& operator+=(const StepStatistics& other);
+
+ private:
+  void find_late(const JoinedStep& step, double step_seconds);
+  void draw(const JoinedStep& step, double step_seconds);
+  StretchSum& stretch_of(RankSums& sums) { return sums.stretches[stretch_records_.size() - 1]; }
+  void begin_stretch();
+  void halve_stretches();
+
+  std::int64_t steps_ = 0, operations_ = 0, operation_bytes_ = 0;
+  double seconds_ = 0;
+  std::map<int, RankSums> ranks_;
+  std::map<int, MemoryCourse> memory_;
+  std::vector<StepPoint> course_;
+  std::int64_t steps_a_point_ = 1;
+  std::vector<std::int32_t> stretch_records_;  ///< joined steps in each stretch
+  std::int32_t records_a_stretch_ = 1;
+};
+
+/// Leaves out the first steps of a job, which load, compile and warm up: the very first, and up to four that are more
+/// than twice as long as those that follow.
+class WarmUp {
+ public:
+  /// The steps that count now: none for a while, then some, then each.
+  std::vector<JoinedStep> pass(JoinedStep step);
+  /// What is still held, at the end.
+  std::vector<JoinedStep> rest();
+  std::int64_t left_out() const { return left_out_; }
+
+ private:
+  static constexpr std::size_t looked_at = 10, most_left_out = 5;
+  std::vector<JoinedStep> held_;
+  bool over_ = false;
+  std::int64_t left_out_ = 0;
+};
+
+}  // namespace hvd::launcher

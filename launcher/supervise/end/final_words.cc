@@ -1,0 +1,80 @@
+#include "launcher/supervise/end/final_words.h"
+
+#include <cerrno>
+#include <ctime>
+
+#include "base/error.h"
+#include "base/own_file.h"
+#include "base/text.h"
+#include "launcher/report/last_reports.h"
+#include "launcher/report/report_page.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+bool wants_report(const Settings& settings, Printer& printer) {
+  return settings.has("report") ? settings.flag("report") : printer.stderr_outlet().is_terminal();
+}
+
+/// What the culprit printed last, where others have pushed it out of sight.
+void tell_last_lines(const wire::DeathRecord& d, Printer& printer) {
+  constexpr long long out_of_sight = 10;
+  if (d.tail.empty() || printer.lines_since(d.rank) < out_of_sight) return;
+  printer.say("        its last lines were:");
+  printer.rank_text(d.rank, join(d.tail, "\n"), false);
+}
+
+/// --json: the last line; --report-filename: a file, a page where it ends in .html.  One that cannot be written does
+/// not change how the job has ended.
+void report_to_programs(const JobOutcome& outcome, const Settings& settings, Printer& printer) {
+  const std::string name = settings.text("report-filename");
+  const bool as_line = wants_report(settings, printer) && settings.flag("json");
+  if (!as_line && name.empty()) return;
+  const Verdict& verdict = outcome.verdict;
+  const std::string json =
+      report_json(outcome.use, verdict.exit_code, verdict.first_cause ? verdict.first_cause->rank : -1);
+  if (as_line) printer.say(json);
+  if (name.empty()) return;
+  try {
+    const Fd file = open_own_file(name, WriteMode::truncate, 0600);
+    if (!write_all(file.get(), name.ends_with(".html") ? report_page(json) : json + "\n"))
+      throw Error(Code::unavailable, name, errno_text(errno));
+  } catch (const Error& e) { printer.say(std::string("hvdrun: the report is not written: ") + e.what()); }
+}
+
+void tell_report(const JobOutcome& outcome, Printer& printer) {
+  for (const std::string& line : report_lines(outcome.use)) printer.say(line);
+  const Diagnosis& d = outcome.use.diagnosis;
+  if (d.steps == 0) return;
+  const LastReports last(LastReports::usual_folder());
+  if (const auto then = last.find(outcome.same_job))
+    if (const std::string line = compared_line(d, *then); !line.empty()) printer.say(line);
+  if (outcome.verdict.exit_code == 0)
+    last.keep(outcome.same_job, {static_cast<double>(std::time(nullptr)), d.steps, d.step_seconds});
+}
+
+}  // namespace
+
+void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& printer, const Results* results) {
+  const auto& first = outcome.verdict.first_cause;
+  for (const wire::DeathRecord& d : outcome.use.deaths)  // for the record, also those that nobody is shown
+    if (!d.traceback.empty() && !d.traceback_shown && !(first && first->rank == d.rank))
+      printer.rank_file(d.rank, d.traceback);
+  if (outcome.interrupted && printer.stderr_outlet().is_terminal()) printer.say("");  // after the terminal's own ^C
+  if (wants_report(settings, printer) && !settings.flag("json"))  // before the verdict, which stays on the screen
+    tell_report(outcome, printer);
+  for (const std::string& line : outcome.verdict.lines) printer.say(line);
+  for (const std::string& line : trouble_lines(outcome.hosts)) printer.say(line);
+  if (first && first->traceback.empty()) tell_last_lines(*first, printer);
+  // Shown already: the rank lived on for so long after it that its guard did not take it for the end.
+  if (first && !first->traceback_shown && !first->traceback.empty()) {
+    if (results && results->for_program())  // its exception shows it: once is enough
+      printer.rank_file(first->rank, first->traceback);
+    else
+      printer.rank_text(first->rank, first->traceback, true);
+  }
+  report_to_programs(outcome, settings, printer);
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,47 @@
+/// @file console_relay.h — hvdrun attach, in the job: bytes between those who ask for a console and the ranks' guards.
+#pragma once
+#include <chrono>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "launcher/control/commands/attach.h"
+#include "launcher/control/commands/query_server.h"
+#include "launcher/control/session.h"
+#include "launcher/mapping/job_map.h"
+#include "wire/console.h"
+
+namespace hvd::launcher {
+
+/// A rank has one console.  Who asks while it is open, or closing, waits for it up to three seconds.
+class ConsoleRelay {
+ public:
+  ConsoleRelay(Session& session, const JobMap& map, QueryServer& callers)
+      : session_(session), map_(map), callers_(callers) {}
+
+  /// A caller wants a console in @p rank, which may be any number.
+  void open(int caller, long long rank);
+  /// Of a rank's guard: wire::Type::console.
+  void take(int rank, std::string_view body);
+  /// It will say no more.
+  void rank_ended(int rank);
+  /// One turn of the loop, after the callers' queries.
+  void turn();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Waiting {
+    int caller, rank;
+    Clock::time_point limit;
+  };
+  void ask(int caller, int rank);
+  void refuse(int caller, wire::ConsoleRefusal why, std::string_view text = {});
+
+  Session& session_;
+  const JobMap& map_;
+  QueryServer& callers_;
+  std::map<int, int> caller_of_;  ///< by rank; -1: it is gone, and the guard has not closed yet
+  std::vector<Waiting> waiting_;
+};
+
+}  // namespace hvd::launcher

@@ -1,0 +1,53 @@
+/// @file job_timeline.h — a job's timeline: from the beginning on (--timeline-filename), or between `hvdrun timeline
+/// start` and `stop`.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "launcher/control/session.h"
+#include "launcher/control/timeline/timeline_file.h"
+#include "launcher/mapping/job_map.h"
+
+namespace hvd::launcher {
+
+/// Thread: the event loop's.
+class JobTimeline {
+ public:
+  /// @param path  empty: there is no file yet.  Throws Error{usage} when it cannot be written.
+  JobTimeline(const std::string& path, const JobMap& map, std::uint64_t max_bytes);
+
+  /// hvdrun writes one.
+  bool has_file() const { return file_ != nullptr; }
+
+  /// Events of the session.
+  /// @{
+  void rank_came(int rank, bool local);
+  void rank_runs(Session& session, int rank) const;
+  void rank_ended(int rank, const std::string& text);
+  void records(int rank, std::string_view body);
+  void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
+  /// @}
+
+  /// hvdrun timeline.  What the user is told; an error begins with '!'.
+  /// @param path   absolute
+  /// @param named  the user has named it; else the job's own file is taken where it has one
+  std::string start(Session& session, const std::string& path, bool named);
+  std::string stop(Session& session);
+
+  /// Writes the rest within @p limit.  A warning for the user, or "".
+  std::string close(std::chrono::milliseconds limit);
+
+ private:
+  void open(const std::string& path);
+
+  const JobMap& map_;
+  const std::uint64_t max_bytes_;
+  std::string path_;
+  std::unique_ptr<TimelineFile> file_;
+  bool asked_ = false;  ///< by start(), and not stopped
+};
+
+}  // namespace hvd::launcher
