@@ -63,7 +63,7 @@ KEPT: dict[str, tuple[str, ...]] = {}
 
 # Folders and files whose comments have not been rewritten.
 UNREAD: tuple[str, ...] = (
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "man", "examples", "scripts", "tests"),
+    *("CONTRIBUTING.md", "SECURITY.md", "man", "examples", "scripts", "tests"),
     *("include", "launcher", "runtime", "src", "tools"),
 )
 
