@@ -99,8 +99,9 @@ def words(figures: Figures, path_of_picture: str) -> str:
     """The table and what belongs to it, for a page."""
     return (
         f"{table(figures)}\n"
-        f"The least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two virtual cores; `{COMMAND}`\n"
-        f"measures it again, and Horovod beside it with `--horovod VENV`. `docs/gpus.md` has a GPU's.\n\n"
+        f"Each time is the least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two virtual cores.\n"
+        f"`{COMMAND}` repeats the measurement;\n"
+        f"`--horovod VENV` adds Horovod. `docs/gpus.md` has times on a GPU.\n\n"
         f"![Time as a multiple of hvdrun's]({path_of_picture})\n"
     )
 
