@@ -1,39 +1,67 @@
-"""Every name that scripts for Horovod import is there, with Horovod's parameters, their order and their defaults."""
+"""Each public name of Horovod exists with Horovod's parameters, or answers.txt says how it differs or why it is refused."""
 
 import json
+import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from python import horovod_names
-from python.harness import environment, has, python, tensorflow
+from python.harness import environment, has, mxnet_interpreter, python, tensorflow
+from python.horovod import horovod_answers
+
+FOLDER = Path(horovod_answers.__file__).parent
+ROOT = FOLDER.parents[2]
+SPARK = os.environ.get("HVD_TEST_SPARK", "")
+INTERPRETERS = {"torch": python, "tensorflow": tensorflow, "mxnet": mxnet_interpreter, "pyspark": lambda: SPARK}
 
 
 @cache
-def _problems(interpreter: str, modules: tuple[str, ...]) -> dict[str, list[str]]:
-    command = [interpreter, str(Path(horovod_names.__file__)), *modules]
+def problems(interpreter: str) -> dict[str, list[str]]:
+    """What compare.py finds in the modules that this interpreter can import."""
+    command = [interpreter, str(FOLDER / "compare.py")]
     done = subprocess.run(command, env=environment(TF_CPP_MIN_LOG_LEVEL="2"), timeout=110, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("module", [*horovod_names.PLAIN, *horovod_names.TORCH])
-def test_torch_and_common(module):
-    if not has("torch"):
-        pytest.skip(f"{python()} has no torch")
-    assert _problems(python(), (*horovod_names.PLAIN, *horovod_names.TORCH))[module] == []
+@pytest.mark.parametrize("framework", INTERPRETERS)
+def test_names(framework: str) -> None:
+    interpreter = INTERPRETERS[framework]()
+    if not Path(interpreter).exists() or not has(framework, interpreter=interpreter):
+        pytest.skip(f"{interpreter} has no {framework}")
+    found = problems(interpreter)
+    name = {"pyspark": "horovod.spark.torch"}.get(framework, f"horovod.{framework}")
+    assert name in found, "its modules cannot be imported"
+    assert {module: wrong for module, wrong in found.items() if wrong} == {}
 
 
-@pytest.mark.parametrize("module", horovod_names.TENSORFLOW)
-def test_tensorflow_and_keras(module):
-    if not has("tensorflow", interpreter=tensorflow()):
-        pytest.skip(f"{tensorflow()} has no TensorFlow")
-    assert _problems(tensorflow(), tuple(horovod_names.TENSORFLOW))[module] == []
+def test_each_module_is_compared_or_refused() -> None:
+    """No module is left out because no interpreter has what it needs."""
+    here = [make() for framework, make in INTERPRETERS.items() if has(framework, interpreter=make())]
+    if len(here) < len(INTERPRETERS):
+        pytest.skip("a framework is not installed")
+    compared = {module for interpreter in here for module in problems(interpreter)}
+    refused = {module for module in horovod_answers.modules() if horovod_answers.refusal(module)}
+    assert set(horovod_answers.modules()) - compared - refused == set()
+    assert compared & refused == set()
 
 
-def test_horovodrun():
+def test_each_rule_is_used() -> None:
+    listed = [(module, name) for module, names in horovod_answers.modules().items() for name in names]
+    used = {horovod_answers.rule_for(module, name) for module, name in listed}
+    assert set(horovod_answers.rules()) - used == set()
+
+
+def test_the_page_is_up_to_date(tmp_path: Path) -> None:
+    page = subprocess.run([sys.executable, ROOT / "scripts/horovod-names", "page", "-"], capture_output=True, text=True)
+    assert page.returncode == 0, page.stderr
+    assert page.stdout == (ROOT / "docs/horovod-names.md").read_text(), "run scripts/horovod-names page"
+
+
+def test_horovodrun() -> None:
     """Launch lines for Horovod call it: the wheel installs it for this module."""
     done = subprocess.run(
         [python(), "-m", "horovod.runner.launch", "--version"], env=environment(), timeout=60, capture_output=True, text=True

@@ -87,3 +87,33 @@ def test_an_estimator_trains_through_s3(local: s.Driver, s3: dict[str, Any]) -> 
     """Tables and checkpoint go there; the tables are gone afterwards; a second run goes on from the checkpoint."""
     found = local.good("through_s3", options=s3, limit=150)
     assert found == {"epochs": [1, 2], "left": ["bucket/runs/runs/u/checkpoint"]}
+
+
+HOROVODS_NAMES = """
+import sys
+from horovod.spark.common.store import AbstractFilesystemStore, FilesystemStore, HDFSStore, LocalStore, Store
+folder = sys.argv[1]
+store = Store.create(folder + "/runs")
+assert isinstance(store, AbstractFilesystemStore) and LocalStore.matches(folder) and not HDFSStore.matches(folder)
+assert FilesystemStore.matches("s3://bucket/runs") and HDFSStore.matches("hdfs://host/runs")
+for name in ("b.ckpt", "a.ckpt", "a.txt"):
+    store.write(store.get_checkpoint_path("one") + "/" + name, name.encode())
+found = store.get_checkpoints("one")
+assert [path.rpartition("/")[2] for path in found] == ["a.ckpt", "b.ckpt"] and store.read(found[0]) == b"a.ckpt", found
+assert store.get_checkpoints("none") == [] and store.fs.get_file_info(found[0]).size == 6
+assert store.get_full_path_fn()("/x/y") == store.get_full_path("/x/y") == "file:///x/y"
+store.copy(found[0], store.get_run_path("two") + "/copied")
+assert store.read(store.get_run_path("two") + "/copied") == b"a.ckpt"
+print("well")
+"""
+
+
+def test_methods_with_horovods_names(tmp_path: pathlib.Path) -> None:
+    done = subprocess.run(
+        [str(s.python()), "-c", HOROVODS_NAMES, str(tmp_path)],
+        env=s.environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and done.stdout == "well\n", done.stderr

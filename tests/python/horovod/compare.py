@@ -27,7 +27,8 @@ def theirs(parameters):
     """[(name, default)], the default as it is written; None without one."""
     probe = {}
     exec(f"def f({parameters}): pass", probe)
-    return [(p.name, p.default) for p in inspect.signature(probe["f"]).parameters.values()]
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [(p.name, p.default) for p in inspect.signature(probe["f"]).parameters.values() if p.kind not in any_number]
 
 
 def wrong_signature(name, ours, parameters):
@@ -44,7 +45,7 @@ def wrong_signature(name, ours, parameters):
             if not takes_any:
                 problems.append(f"{name}: no parameter {parameter}")
             continue
-        if (index >= len(plain) or plain[index].name != parameter):
+        if index >= len(plain) or plain[index].name != parameter:
             problems.append(f"{name}: {parameter} is not parameter {index}")
         mine = by_name[parameter].default
         if default is inspect.Parameter.empty:

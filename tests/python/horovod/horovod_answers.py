@@ -40,9 +40,9 @@ def modules() -> dict[str, dict[str, str | None]]:
 
 @cache
 def rules() -> list[tuple[str, str, str]]:
-    """(pattern, different or refused, text) for each line of answers.txt."""
+    """(pattern, kind, text) for each line of answers.txt."""
     lines = (line for line in (FOLDER / "answers.txt").read_text().splitlines() if line and not line.startswith("#"))
-    return [tuple(part.strip() for part in line.split(" | ", 2)) for line in lines]  # type: ignore[misc]
+    return [tuple(part.strip() for part in line.split("|", 2)) for line in lines]  # type: ignore[misc]
 
 
 def refusal(module: str) -> str | None:
@@ -52,9 +52,15 @@ def refusal(module: str) -> str | None:
     return None if exists else _missing.advice_for(module)
 
 
+def rule_for(module: str, name: str) -> tuple[str, str, str] | None:
+    """The first rule that fits; None where a name is the same."""
+    return next((rule for rule in rules() if fnmatch.fnmatchcase(f"{module} {name}", rule[0])), None)
+
+
 def answer(module: str, name: str) -> tuple[str, str]:
     """("same", ""), or ("different" or "refused", the text)."""
     whole = refusal(module)
     if whole:
         return "refused", whole
-    return next(((kind, text) for pattern, kind, text in rules() if fnmatch.fnmatchcase(f"{module} {name}", pattern)), ("same", ""))
+    rule = rule_for(module, name)
+    return rule[1:] if rule else ("same", "")

@@ -9,6 +9,7 @@ import horovod.torch as hvd
 from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import ElasticSampler, TorchState, run
+from horovod.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
 from hvd import _holders
 
 hvd.init()
@@ -77,6 +78,46 @@ def check_a_torch_state():
         other.weight.zero_()
     state.restore()
     assert state.model is other and torch.equal(other.weight, before)
+
+
+class Schedule:
+    """A value with a state that state_dict() does not tell."""
+
+    def __init__(self, step):
+        self.step = step
+
+
+class ScheduleHandler(StateHandler):
+    def save(self):
+        self.kept = self.value.step
+
+    def restore(self):
+        self.value.step = self.kept
+
+    def sync(self):
+        self.value.step = hvd.broadcast_object(self.value.step, 0)
+
+
+def check_a_handler_of_the_users_own():
+    before = list(get_handler_registry())
+    set_handler_registry([(Schedule, ScheduleHandler), *before])
+    try:
+        state = TorchState(nn.Linear(1, 1), schedule=Schedule(hvd.rank() + 3), epoch=0)
+        state.sync()
+        assert state.schedule.step == 3
+        state.schedule.step = 8
+        state.commit()
+        state.schedule.step = 9
+        state.restore()
+        assert state.schedule.step == 8
+        state.schedule = Schedule(5)
+        state.schedule.step = 6
+        state.restore()
+        assert state.schedule.step == 5
+        raises(NotImplementedError, state.saved_copy, "schedule: --state-dir and a new rank 0 need a copy")
+    finally:
+        set_handler_registry(before)
+    assert get_handler_registry() == before
 
 
 def check_a_commit_without_memory_for_it():

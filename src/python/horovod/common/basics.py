@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hvd import _world
 from hvd import process_sets as _sets
 from hvd._world import *  # noqa: F403 -- the queries that it lists
@@ -23,11 +21,10 @@ class HorovodBasics:
     def __init__(self, *_: str) -> None:
         """Horovod's takes the path of its compiled library, which is not needed here."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name in __all__:
-            return globals()[name]
-        raise AttributeError(f"HorovodBasics has no attribute {name!r}")
-
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         # Horovod's tests look at the numbers.
         return {0: list(range(_world.size())), **_sets.ranks_by_id()}
+
+
+for _name in _queries:
+    setattr(HorovodBasics, _name, staticmethod(globals()[_name]))

@@ -11,6 +11,8 @@ from horovod.tensorflow import util as util
 from horovod.tensorflow.mpi_ops import check_num_rank_power_of_2 as check_num_rank_power_of_2
 from horovod.tensorflow.mpi_ops import handle_average_backwards_compatibility as handle_average_backwards_compatibility
 from horovod.tensorflow.util import _executing_eagerly as _executing_eagerly
+from horovod.tensorflow.util import refs_to_vars as refs_to_vars
+from horovod.tensorflow.util import vars_to_refs as vars_to_refs
 from hvd.tensorflow import __all__ as __all__
 from hvd.tensorflow.optimizer import _GraphOptimizer as _DistributedOptimizer  # noqa: F401 -- libraries look for it
 

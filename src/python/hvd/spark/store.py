@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -118,6 +119,23 @@ class Store:
         """The path as filesystem() takes it."""
         return path
 
+    @property
+    def fs(self) -> Any:
+        """filesystem(), under Horovod's name."""
+        return self.filesystem()
+
+    def get_full_path(self, path: str) -> str:
+        """url(), under Horovod's name."""
+        return self.url(path)
+
+    def get_full_path_fn(self) -> Callable[[str], str]:
+        """get_full_path, for another process."""
+        return self.get_full_path
+
+    def get_checkpoints(self, run_id: str, suffix: str = ".ckpt") -> list[str]:
+        """The files of a run's checkpoint whose names end with suffix, sorted, as filesystem() takes them."""
+        return [path for path in self.list(self.get_checkpoint_path(run_id)) if path.endswith(suffix)]
+
     def url(self, path: str) -> str:
         """The path as a URL, for other programs."""
         return path if "://" in path else Path(self.inner(path)).absolute().as_uri()
@@ -179,6 +197,23 @@ class Store:
 
 class FilesystemStore(Store):
     """Any URL that fsspec knows."""
+
+    @classmethod
+    def matches(cls, path: str) -> bool:
+        """Whether Store.create() makes a store of this class for the path."""
+        return isinstance(Store.create(path), cls)
+
+    def get_filesystem(self) -> Any:
+        """filesystem(), under Horovod's name."""
+        return self.filesystem()
+
+    def copy(self, lpath: str, rpath: str, recursive: bool = False, callback: Any = None, **_: Any) -> None:
+        """Copies a file, or with recursive a folder, of the local file system to a path of the store."""
+        from pyarrow import fs
+
+        filesystem, target = self.filesystem(), self.inner(rpath)
+        filesystem.create_dir(target.rsplit("/", 1)[0], recursive=True)
+        fs.copy_files(os.fspath(lpath), target, fs.LocalFileSystem(), filesystem)
 
     def filesystem(self) -> Any:
         try:

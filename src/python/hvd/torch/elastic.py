@@ -74,7 +74,8 @@ class TorchState(ObjectState):
         if others:
             kind = type(self._handlers[others[0]]).__name__
             raise NotImplementedError(
-                f"{others[0]}: --state-dir and a new rank 0 need a copy; derive {kind} from hvd.torch.elastic's StateDictHandler"
+                f"{others[0]}: --state-dir and a new rank 0 need a copy; "
+                f"derive {kind} from StateDictHandler of hvd.torch.elastic"
             )
         return {**super().saved_copy(), "kept": {name: handler.saved for name, handler in self._with_copies().items()}}
 

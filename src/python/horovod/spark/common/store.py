@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from hvd.spark.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 
-__all__ = ["DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "Store"]
+AbstractFilesystemStore = FilesystemStore
+
+__all__ = ["AbstractFilesystemStore", "DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "Store"]
