@@ -12,7 +12,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/signals.h"
+#include "base/process/signals.h"
 #include "base/text.h"
 #include "launcher/control/commands/jobs.h"
 #include "launcher/doctor/doctor.h"

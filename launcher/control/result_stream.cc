@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/own_file.h"
+#include "base/files/own_file.h"
 #include "base/text.h"
 
 namespace hvd::launcher {

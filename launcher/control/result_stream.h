@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/file.h"
-#include "wire/death.h"
+#include "wire/messages/death.h"
 
 namespace hvd::launcher {
 
@@ -14,7 +14,7 @@ namespace hvd::launcher {
 /// rank, u32 zero, u64 length, bytes.
 /// - The first record has rank 0xfffffffe and no bytes: hvdrun has read its files.
 /// - Then come the pieces of all ranks, in any order between ranks.  The pieces of one rank, joined, are its result.
-/// - After a failure comes a record of rank 0xffffffff; its bytes are the first cause as JSON (wire/death.h).
+/// - After a failure comes a record of rank 0xffffffff; its bytes are the first cause as JSON (wire/messages/death.h).
 /// - The last record has rank 0xfffffffd; its bytes are hvdrun's exit code in decimal.  A program that ignores SIGCHLD
 ///   learns the code here only.
 class Results {

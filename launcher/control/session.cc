@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "wire/payload_ready.h"
+#include "wire/messages/payload_ready.h"
 
 namespace hvd::launcher {
 

@@ -17,19 +17,19 @@
 
 #include "launcher/control/clock.h"
 #include "launcher/start/daemon_links.h"
-#include "wire/channel.h"
-#include "wire/cleanup_result.h"
-#include "wire/death.h"
-#include "wire/hello.h"
-#include "wire/manifest.h"
-#include "wire/message.h"
-#include "wire/operation_record.h"
-#include "wire/stack_picture.h"
-#include "wire/stalls.h"
-#include "wire/start_report.h"
-#include "wire/status_report.h"
-#include "wire/step_record.h"
-#include "wire/stop_request.h"
+#include "wire/channel/channel.h"
+#include "wire/manifest/manifest.h"
+#include "wire/messages/cleanup_result.h"
+#include "wire/messages/death.h"
+#include "wire/messages/hello.h"
+#include "wire/messages/message.h"
+#include "wire/messages/stack_picture.h"
+#include "wire/messages/start_report.h"
+#include "wire/messages/status_report.h"
+#include "wire/messages/stop_request.h"
+#include "wire/shared/operation_record.h"
+#include "wire/shared/stalls.h"
+#include "wire/shared/step_record.h"
 
 namespace hvd::launcher {
 
@@ -113,7 +113,7 @@ class Session {
   /// A piece of the rank's standard input; an empty piece ends it.
   void feed(int rank, std::string piece) { send(rank, wire::Type::input, std::move(piece)); }
   /// Once all ranks have come: one guard of each other host closes its daemon's listening sockets
-  /// (base/listen_filter.h).
+  /// (base/network/listen_filter.h).
   void tell_complete();
   /// Asks where a rank is; the answer is the event `stack`.  False when the rank's guard is gone.
   bool ask_stack(int rank, bool native);

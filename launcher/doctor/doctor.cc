@@ -11,9 +11,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/trust.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "base/trust.h"
 #include "launcher/doctor/as_json.h"
 #include "launcher/doctor/checkup.h"
 #include "launcher/doctor/gpus.h"

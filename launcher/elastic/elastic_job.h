@@ -14,7 +14,7 @@
 
 #include "launcher/elastic/next_world.h"
 #include "launcher/elastic/slot_history.h"
-#include "wire/death.h"
+#include "wire/messages/death.h"
 
 namespace hvd::launcher {
 

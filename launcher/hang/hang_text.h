@@ -6,7 +6,7 @@
 
 #include "launcher/hang/incidents.h"
 #include "launcher/mapping/job_map.h"
-#include "wire/stack_picture.h"
+#include "wire/messages/stack_picture.h"
 
 namespace hvd::launcher {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/stalls.h"
+#include "wire/shared/stalls.h"
 
 namespace hvd::launcher {
 

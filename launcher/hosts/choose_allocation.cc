@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files/trust.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "base/trust.h"
 #include "launcher/hosts/parse_hosts.h"
 
 namespace hvd::launcher {

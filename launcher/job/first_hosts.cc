@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/trust.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "base/trust.h"
 #include "launcher/hosts/host_manifest.h"
 #include "launcher/hosts/parse_hosts.h"
 #include "launcher/job/job.h"

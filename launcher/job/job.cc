@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/trust.h"
 #include "base/text.h"
-#include "base/trust.h"
 #include "launcher/hosts/choose_allocation.h"
 #include "launcher/hosts/host_manifest.h"
 #include "launcher/hosts/parse_hosts.h"

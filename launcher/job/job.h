@@ -55,7 +55,7 @@ struct Job {
   std::optional<ElasticPlan> elastic;
   std::vector<std::string> command;  ///< mpirun's, or the host daemon's
   std::string cwd;
-  std::vector<uid_t> software_owners;  ///< other users whose programs this job runs: base/trust.h
+  std::vector<uid_t> software_owners;  ///< other users whose programs this job runs: base/files/trust.h
 };
 
 /// Folder of the running hvdrun.

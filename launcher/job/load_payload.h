@@ -4,7 +4,7 @@
 #include <string>
 
 #include "launcher/options/settings.h"
-#include "wire/manifest.h"
+#include "wire/manifest/manifest.h"
 
 namespace hvd::launcher {
 
@@ -19,7 +19,7 @@ wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& wor
 
 /// Reads and checks what can be checked here.  A script or command that may exist on remote hosts only is not looked
 /// for when @p all_local is false.  Throws Error{usage} that names the path and what to do, also for a Python file that
-/// others could have chosen (base/trust.h) unless @p by_anybody.
+/// others could have chosen (base/files/trust.h) unless @p by_anybody.
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
 /// Why these bytes cannot be a pickled callable, or empty.  Looks at the first and last bytes only, which may be all

@@ -1,6 +1,6 @@
 #include "launcher/mpirun/mpirun_starter.h"
 
-#include "base/listen_filter.h"
+#include "base/network/listen_filter.h"
 
 namespace hvd::launcher {
 

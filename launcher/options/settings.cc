@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files/trust.h"
 #include "base/text.h"
-#include "base/trust.h"
 #include "options/value.h"
 
 namespace hvd::launcher {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/own_file.h"
 #include "base/format.h"
-#include "base/own_file.h"
 #include "base/text.h"
 
 namespace hvd::launcher {

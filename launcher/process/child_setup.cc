@@ -4,7 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "base/signals.h"
+#include "base/process/signals.h"
 
 namespace hvd::launcher {
 

@@ -6,7 +6,7 @@
 
 namespace hvd::launcher {
 
-/// Reaps adopted orphans that have ended (base/process.h).  @p own: children whose end another part waits for.
+/// Reaps adopted orphans that have ended (base/process/process.h).  @p own: children whose end another part waits for.
 void reap_orphans(const std::vector<pid_t>& own);
 
 /// Asks the kernel for SIGTERM when the process @p pid ends.  Throws Error{unavailable} when it is not our parent any

@@ -31,7 +31,7 @@ constexpr std::string_view fail_function =
     "hvd_fail() { printf 'hvdrun preflight: %s | %s\\n' \"$1\" \"$2\" >&2; exit 4; }\n";
 
 /// A shell function: ends where another user could have put a program there, by the owners and modes of its path, as it
-/// is and without links.  Groups are left to hvdrank (base/trust.h), which is looked at by this before it is run.
+/// is and without links.  Groups are left to hvdrank (base/files/trust.h), which is looked at by this before it is run.
 std::string trust_function(const std::vector<uid_t>& software_owners) {
   std::string known;
   for (const uid_t uid : software_owners) known += formatted(" {}", uid);

@@ -200,7 +200,8 @@ std::string live_report_json(const LiveReport& report, double now_seconds) {
   const StepStatistics recent = report.recent(now_seconds);
   if (recent.steps() == 0) return {};
   const Diagnosis d = report.recent_diagnosis(now_seconds);
-  constexpr std::size_t most_ranks = 256;  // of a finding: what a rank can take is bounded (wire/recorder_memory.h)
+  constexpr std::size_t most_ranks =
+      256;  // of a finding: what a rank can take is bounded (wire/shared/recorder_memory.h)
   RankSums all;
   for (const auto& [rank, sums] : recent.ranks()) all += sums;
   return text_of({{"steps", report.whole().steps()},

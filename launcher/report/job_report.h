@@ -6,7 +6,7 @@
 
 #include "launcher/report/diagnosis/diagnosis.h"
 #include "launcher/report/live_report.h"
-#include "wire/death.h"
+#include "wire/messages/death.h"
 
 namespace hvd::launcher {
 

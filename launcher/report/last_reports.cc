@@ -6,10 +6,10 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files/own_file.h"
+#include "base/files/sha256.h"
+#include "base/files/trust.h"
 #include "base/format.h"
-#include "base/own_file.h"
-#include "base/sha256.h"
-#include "base/trust.h"
 
 namespace hvd::launcher {
 

@@ -16,8 +16,8 @@
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "options/variable.h"
-#include "wire/channel.h"
-#include "wire/message.h"
+#include "wire/channel/channel.h"
+#include "wire/messages/message.h"
 
 namespace hvd::launcher {
 namespace {

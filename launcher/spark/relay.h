@@ -1,6 +1,7 @@
 /// @file relay.h — live output, and large results, from the host where hvdrun runs to Spark's driver.
 ///
-/// Two small programs around one connection of wire/channel.h: authenticated, encrypted, keys handed over by Spark.
+/// Two small programs around one connection of wire/channel/channel.h: authenticated, encrypted, keys handed over by
+/// Spark.
 #pragma once
 #include <optional>
 #include <string>

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "wire/message.h"
+#include "wire/messages/message.h"
 
 namespace hvd::launcher {
 

@@ -11,9 +11,9 @@
 
 #include "launcher/start/meeting_hub.h"
 #include "launcher/start/pmix_hub.h"
-#include "wire/channel.h"
-#include "wire/daemon_manifest.h"
-#include "wire/hello.h"
+#include "wire/channel/channel.h"
+#include "wire/manifest/daemon_manifest.h"
+#include "wire/messages/hello.h"
 
 namespace hvd::launcher {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "wire/channel.h"
+#include "wire/channel/channel.h"
 
 namespace hvd::launcher {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/meeting_message.h"
+#include "wire/messages/meeting_message.h"
 
 namespace hvd::launcher {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "wire/pmix_message.h"
+#include "wire/messages/pmix_message.h"
 
 namespace hvd::launcher {
 

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <set>
 
+#include "base/files/leftovers.h"
 #include "base/format.h"
-#include "base/leftovers.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/text.h"
 #include "launcher/remote/start_failure.h"
 #include "launcher/supervise/end/final_words.h"

@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/files/leftovers.h"
 #include "base/format.h"
-#include "base/leftovers.h"
-#include "base/listen_filter.h"
 #include "base/load.h"
+#include "base/network/listen_filter.h"
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/start_failure.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/cleanup_result.h"
+#include "wire/messages/cleanup_result.h"
 
 namespace hvd::launcher {
 

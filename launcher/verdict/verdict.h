@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/death.h"
+#include "wire/messages/death.h"
 
 namespace hvd::launcher {
 

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "memory/futex.h"
 
 namespace hvd::api {

@@ -1,13 +1,13 @@
 /// @file rank_meeting.h — this rank's side of a meeting: how it finds its world by way of its host daemon.
 ///
-/// See wire/meeting_message.h.  Thread: one at a time.
+/// See wire/messages/meeting_message.h.  Thread: one at a time.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "wire/meeting_message.h"
+#include "wire/messages/meeting_message.h"
 
 namespace hvd::api {
 

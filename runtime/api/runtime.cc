@@ -20,7 +20,7 @@
 #include "recorder/file_sink.h"
 #include "recorder/link_sink.h"
 #include "transport/loopback.h"
-#include "wire/link.h"
+#include "wire/messages/link.h"
 
 namespace hvd::api {
 namespace {

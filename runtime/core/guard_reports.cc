@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "wire/link.h"
+#include "wire/messages/link.h"
 
 namespace hvd::core {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/rank_status.h"
 #include "core/stall_check.h"
-#include "wire/failure.h"
+#include "wire/shared/failure.h"
 
 namespace hvd::core {
 

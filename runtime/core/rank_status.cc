@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "wire/inherited_memory.h"
+#include "wire/shared/inherited_memory.h"
 
 namespace hvd::core {
 

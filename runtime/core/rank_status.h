@@ -12,7 +12,7 @@
 
 #include "memory/futex.h"
 #include "recorder/step_recorder.h"
-#include "wire/status_page.h"
+#include "wire/shared/status_page.h"
 
 namespace hvd::core {
 

@@ -16,7 +16,7 @@
 #include "negotiate/coordinator.h"
 #include "negotiate/gather.h"
 #include "negotiate/tree.h"
-#include "wire/stalls.h"
+#include "wire/shared/stalls.h"
 
 namespace hvd::core {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/trust.h"
 #include "base/text.h"
-#include "base/trust.h"
 
 namespace hvd::core {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "base/own_file.h"
+#include "base/files/own_file.h"
 #include "common/log.h"
 #include "core/tuned_file.h"
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "recorder/ticks.h"
-#include "wire/message.h"
+#include "wire/messages/message.h"
 
 namespace hvd::trace {
 

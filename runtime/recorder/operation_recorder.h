@@ -1,4 +1,4 @@
-/// @file operation_recorder.h — the last operations of this rank, for its guard (wire/recorder_memory.h).
+/// @file operation_recorder.h — the last operations of this rank, for its guard (wire/shared/recorder_memory.h).
 ///
 /// Always on under hvdrun: a few stores an operation, and a clock for each call that submits, begins or ends some.
 #pragma once
@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "recorder/ticks.h"
-#include "wire/recorder_memory.h"
+#include "wire/shared/recorder_memory.h"
 
 namespace hvd::recorder {
 

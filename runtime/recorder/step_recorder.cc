@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "wire/inherited_memory.h"
+#include "wire/shared/inherited_memory.h"
 
 namespace hvd::recorder {
 namespace {

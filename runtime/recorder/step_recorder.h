@@ -1,4 +1,6 @@
-/// @file step_recorder.h — what this rank does in each step of its training, for its guard (wire/step_record.h).
+/// @file step_recorder.h — what this rank does in each step of its training, for its guard.
+///
+/// Its guard reads the records (wire/shared/step_record.h).
 ///
 /// Time counts for what the thread that trains is in: its own work, input, waiting for operations, the garbage
 /// collector, a checkpoint; when one begins within another, the outer one pauses.  While it waits, data moves or does
@@ -19,7 +21,7 @@
 
 #include "recorder/throttled_time.h"
 #include "recorder/ticks.h"
-#include "wire/recorder_memory.h"
+#include "wire/shared/recorder_memory.h"
 
 namespace hvd::recorder {
 

@@ -12,7 +12,7 @@
 #include "recorder/step_recorder.h"
 #include "recorder/tracer.h"
 #include "trace/trace_steps.h"
-#include "wire/recorder_memory.h"
+#include "wire/shared/recorder_memory.h"
 
 namespace hvd::trace {
 

@@ -1,6 +1,6 @@
 /// @file revocation.h — the word that ends a world: a rank of it has died, and hvdrun has told the others.
 ///
-/// Who raises it is src/rank's and hvdrun's business (wire/meeting_message.h).  Any thread.
+/// Who raises it is src/rank's and hvdrun's business (wire/messages/meeting_message.h).  Any thread.
 #pragma once
 #include <atomic>
 #include <mutex>

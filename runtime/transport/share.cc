@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/maker.h"
+#include "base/process/maker.h"
 #include "base/random.h"
 #include "transport/limit.h"
 
@@ -29,7 +29,7 @@ std::shared_ptr<void> map(int fd, std::size_t bytes) {
 }
 
 std::string random_name() {
-  // base/leftovers.h
+  // base/files/leftovers.h
   return "/hvd." + to_text(maker_of(getpid()).value_or(Maker{getpid(), 0, 0})) + "." + random_letters(16);
 }
 

@@ -1,6 +1,6 @@
 """The libraries that a wheel brings along, so that it needs no package of the system: lib/hvdrun, beside the programs' bin.
 
-The programs find them there by their run path ($ORIGIN/../lib/hvdrun), and libzmq by its path (src/wire/zmq_library.cc).
+The programs find them there by their run path ($ORIGIN/../lib/hvdrun), and libzmq by its path (src/wire/channel/zmq/zmq_library.cc).
 Each library's own run path is changed to that folder. What every Linux has stays the system's (PEP 600 lists it).
 Licences: what the system's packages say of themselves, one file a package. Only Debian's kind of system has that in one
 place; on another the folder is not made, and the wheel loads the system's libraries. The system is the one in `root`: this

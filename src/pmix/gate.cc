@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/text.h"
-#include "wire/bounded_accept.h"
+#include "wire/channel/bounded_accept.h"
 
 namespace hvd::pmix {
 namespace {

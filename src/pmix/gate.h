@@ -4,7 +4,7 @@
 /// nothing, and believes the user id that a client claims (found with 4.2.2 and 5.0.11).  So a connection is looked at
 /// before libpmix is given it: the other end must be a socket that a process below the host daemon holds open.
 ///
-/// libpmix calls accept(), which it finds in this program before the C library's (wire/bounded_accept.cc).
+/// libpmix calls accept(), which it finds in this program before the C library's (wire/channel/bounded_accept.cc).
 #pragma once
 #include <sys/types.h>
 

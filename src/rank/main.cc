@@ -10,10 +10,10 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/own_folder.h"
-#include "base/signals.h"
+#include "base/files/own_folder.h"
+#include "base/process/signals.h"
 #include "base/text.h"
-#include "rank/diagnostics/stack_capture.h"
+#include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/guard/guard.h"
 #include "rank/guard/watchdog.h"
 #include "rank/host/host_daemon.h"

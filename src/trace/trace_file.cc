@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/own_file.h"
 #include "base/format.h"
-#include "base/own_file.h"
 #include "base/text.h"
 #include "trace/perfetto_packets.h"
 #include "trace/timeline.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/file.h"
-#include "base/gzip.h"
+#include "base/files/gzip.h"
 #include "trace/timeline.h"
 
 namespace hvd::trace {

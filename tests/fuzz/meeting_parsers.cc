@@ -16,7 +16,7 @@
 #include "parsers.h"
 #include "rank/guard/debug_console.h"
 #include "rank/host/meeting_desk.h"
-#include "wire/meeting_message.h"
+#include "wire/messages/meeting_message.h"
 
 namespace hvd::fuzz {
 namespace {

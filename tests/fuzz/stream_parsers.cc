@@ -16,8 +16,8 @@
 #include "tools/hvd-timeline/merge.h"
 #include "tools/hvd-timeline/timeline_report.h"
 #include "trace/timeline.h"
-#include "wire/link.h"
-#include "wire/local_socket.h"
+#include "wire/channel/local_socket.h"
+#include "wire/messages/link.h"
 
 namespace hvd::fuzz {
 namespace {

@@ -23,13 +23,13 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "wire/channel.h"
-#include "wire/hello.h"
+#include "wire/channel/channel.h"
 #include "wire/json.h"
-#include "wire/manifest.h"
-#include "wire/message.h"
-#include "wire/payload_ready.h"
-#include "wire/stop_request.h"
+#include "wire/manifest/manifest.h"
+#include "wire/messages/hello.h"
+#include "wire/messages/message.h"
+#include "wire/messages/payload_ready.h"
+#include "wire/messages/stop_request.h"
 
 using namespace hvd;
 using namespace hvd::wire;

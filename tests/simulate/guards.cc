@@ -16,9 +16,9 @@
 
 #include "base/error.h"
 #include "launcher/control/session.h"
-#include "wire/hello.h"
-#include "wire/payload_ready.h"
-#include "wire/relayed_frame.h"
+#include "wire/channel/relayed_frame.h"
+#include "wire/messages/hello.h"
+#include "wire/messages/payload_ready.h"
 
 namespace {
 

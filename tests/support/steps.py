@@ -1,4 +1,4 @@
-"""The steps that a rank has recorded for its guard, as the rank itself can read them (src/wire/recorder_memory.h)."""
+"""The steps that a rank has recorded for its guard, as the rank itself can read them (src/wire/shared/recorder_memory.h)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RING_AT, _SLOTS, _SLOT_BYTES = 64, 1024, 176
 
 
 class Step(NamedTuple):
-    """src/wire/step_record.h"""
+    """src/wire/shared/step_record.h"""
 
     number: int
     epoch: int

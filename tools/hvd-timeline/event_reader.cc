@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/files/gzip.h"
 #include "base/format.h"
-#include "base/gzip.h"
 #include "trace/perfetto_packets.h"
 
 namespace hvd::timeline {

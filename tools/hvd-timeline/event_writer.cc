@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/own_file.h"
 #include "base/format.h"
-#include "base/own_file.h"
 #include "trace/trace_names.h"
 
 namespace hvd::timeline {

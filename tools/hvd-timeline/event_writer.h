@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/gzip.h"
+#include "base/files/gzip.h"
 #include "event_reader.h"
 #include "trace/perfetto_packets.h"
 #include "trace/timeline.h"

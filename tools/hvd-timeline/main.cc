@@ -8,7 +8,7 @@
 #include "merge.h"
 #include "timeline_diff.h"
 #include "timeline_report.h"
-#include "wire/operation_record.h"
+#include "wire/shared/operation_record.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/format.h"
 #include "launcher/control/commands/query_server.h"
-#include "wire/console.h"
+#include "wire/messages/console.h"
 
 namespace hvd::launcher {
 

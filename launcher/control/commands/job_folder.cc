@@ -11,8 +11,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/own_file.h"
 #include "base/format.h"
-#include "base/own_file.h"
 
 namespace hvd::launcher {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/own_folder.h"
+#include "base/files/own_folder.h"
 
 namespace hvd::launcher {
 

@@ -15,8 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/own_file.h"
 #include "base/format.h"
-#include "base/own_file.h"
 #include "base/text.h"
 #include "launcher/control/commands/attach.h"
 #include "launcher/control/commands/job_folder.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/maker.h"
+#include "base/process/maker.h"
 
 namespace hvd::launcher {
 

@@ -13,8 +13,8 @@
 
 #include "base/error.h"
 #include "base/load.h"
-#include "base/process.h"
-#include "wire/bounded_accept.h"
+#include "base/process/process.h"
+#include "wire/channel/bounded_accept.h"
 
 namespace hvd::launcher {
 

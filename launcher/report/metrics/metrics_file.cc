@@ -1,8 +1,8 @@
 #include "launcher/report/metrics/metrics_file.h"
 
 #include "base/error.h"
+#include "base/files/own_file.h"
 #include "base/format.h"
-#include "base/own_file.h"
 
 namespace hvd::launcher {
 

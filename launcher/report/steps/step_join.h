@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "wire/step_record.h"
+#include "wire/shared/step_record.h"
 
 namespace hvd::launcher {
 

@@ -4,7 +4,7 @@
 #include <ctime>
 
 #include "base/error.h"
-#include "base/own_file.h"
+#include "base/files/own_file.h"
 #include "base/text.h"
 #include "launcher/report/last_reports.h"
 #include "launcher/report/report_page.h"

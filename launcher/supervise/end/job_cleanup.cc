@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/leftovers.h"
+#include "base/files/leftovers.h"
 #include "base/load.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 namespace hvd::launcher {
 

@@ -7,7 +7,7 @@
 
 #include "launcher/mapping/job_map.h"
 #include "launcher/verdict/cleanup_report.h"
-#include "wire/death.h"
+#include "wire/messages/death.h"
 
 namespace hvd::launcher {
 

@@ -9,7 +9,7 @@
 #include "launcher/control/commands/query_server.h"
 #include "launcher/control/session.h"
 #include "launcher/mapping/job_map.h"
-#include "wire/console.h"
+#include "wire/messages/console.h"
 
 namespace hvd::launcher {
 

@@ -12,7 +12,7 @@
 #include "launcher/control/session.h"
 #include "launcher/hang/hang_text.h"
 #include "launcher/supervise/serve/console_relay.h"
-#include "wire/operation_record.h"
+#include "wire/shared/operation_record.h"
 
 namespace hvd::launcher {
 

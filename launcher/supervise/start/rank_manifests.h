@@ -5,8 +5,8 @@
 
 #include "launcher/job/job.h"
 #include "launcher/job/script_servers.h"
-#include "wire/daemon_manifest.h"
-#include "wire/manifest.h"
+#include "wire/manifest/daemon_manifest.h"
+#include "wire/manifest/manifest.h"
 
 namespace hvd::launcher {
 

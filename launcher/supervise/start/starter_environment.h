@@ -7,7 +7,7 @@
 
 #include "launcher/job/job.h"
 #include "launcher/start/host_daemons.h"
-#include "wire/channel.h"
+#include "wire/channel/channel.h"
 
 namespace hvd::launcher {
 

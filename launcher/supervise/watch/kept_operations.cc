@@ -5,8 +5,8 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "base/own_file.h"
-#include "base/trust.h"
+#include "base/files/own_file.h"
+#include "base/files/trust.h"
 
 namespace hvd::launcher {
 

@@ -9,7 +9,7 @@
 
 #include "launcher/control/session.h"
 #include "launcher/mapping/job_map.h"
-#include "wire/operation_record.h"
+#include "wire/shared/operation_record.h"
 
 namespace hvd::launcher {
 

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/files/own_file.h"
 #include "base/format.h"
-#include "base/own_file.h"
 #include "base/text.h"
 
 namespace hvd::launcher {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/listen_filter.h"
+#include "base/network/listen_filter.h"
 #include "transport/mpi/check.h"
 #include "transport/mpi/strangers.h"
 #include "transport/transport.h"

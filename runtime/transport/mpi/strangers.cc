@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/listen_filter.h"
+#include "base/network/listen_filter.h"
 #include "common/log.h"
 #include "options/configuration.h"
 #include "transport/mpi/check.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/listen_filter.h"
+#include "base/network/listen_filter.h"
 
 namespace hvd::transport::tcp {
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/load.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "memory/futex.h"
 
 namespace hvd::transport::tcp {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/listen_filter.h"
+#include "base/network/listen_filter.h"
 #include "transport/tcp/cards.h"
 
 namespace hvd::transport::tcp {

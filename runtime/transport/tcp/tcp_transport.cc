@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/files/sha256.h"
 #include "base/random.h"
-#include "base/sha256.h"
 #include "base/text.h"
 #include "memory/futex.h"
 #include "transport/tcp/arrival_watch.h"

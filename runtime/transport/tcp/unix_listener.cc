@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "base/maker.h"
+#include "base/process/maker.h"
 #include "base/random.h"
 #include "transport/tcp/listen_address.h"
 
@@ -35,7 +35,7 @@ std::optional<UnixListener> UnixListener::open() {
 
 std::optional<UnixListener> UnixListener::without_name() {
   for (const char* folder : {"/dev/shm", "/tmp"}) {
-    // As base/leftovers.h knows it, should the process die before it is unlinked.
+    // As base/files/leftovers.h knows it, should the process die before it is unlinked.
     const std::string file = std::string(folder) + "/hvd." +
                              hvd::to_text(maker_of(::getpid()).value_or(Maker{::getpid(), 0, 0})) + "." +
                              random_letters(16);

@@ -1,4 +1,4 @@
-"""Folders held by descriptors, in places where other users may write too: the Python of src/base/own_file.h.
+"""Folders held by descriptors, in places where other users may write too: the Python of src/base/files/own_file.h.
 
 A path is walked part by part.  A link is followed only if this user or root owns it: another user's may lead anywhere.
 """

@@ -23,7 +23,7 @@ from hvd.process_sets import global_process_set
 _asked = False
 _HOSTS = struct.Struct("=ddq")  # what rank 0 says of them
 _LEAVES = b"\1"
-# A frame to the guard (src/wire/link.h) that says so: Type::phase, leaving_phase of src/wire/death.h.
+# A frame to the guard (src/wire/messages/link.h) that says so: Type::phase, leaving_phase of src/wire/messages/death.h.
 _PHASE, _LEAVING = 8, b"leaves"
 
 

@@ -187,7 +187,7 @@ def _unless_dismissed(call: Callable[[], T]) -> T:
 
 
 def _meet(ranks: list[int] | None) -> None:
-    """In an elastic job a rank that dies in its own init() ends the others' too: they meet again (wire/meeting_message.h)."""
+    """In an elastic job a rank that dies in its own init() ends the others' too: they meet again (wire/messages/meeting_message.h)."""
     elastic = _environment.flag("HOROVOD_ELASTIC")
     limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT") + 30  # hvdrun's own limit is the first
     end = time.monotonic() + limit

@@ -53,7 +53,7 @@ class HostUpdateResult:
     no_update, removed, added, mixed = 0, 1, 2, 3
 
 
-# The word of the status page (src/wire/status_page.h) by which the guard tells that an elastic job's hosts have changed.
+# The word of the status page (src/wire/shared/status_page.h) by which the guard tells that an elastic job's hosts have changed.
 _PAGE_BYTES, _PAGE_MARK, _HOST_CHANGES_AT = 4096, 0x31796C6C61745648, 4088
 
 

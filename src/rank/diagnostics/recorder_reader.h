@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "rank/diagnostics/sealed_memory.h"
-#include "wire/operation_record.h"
-#include "wire/recorder_memory.h"
-#include "wire/step_record.h"
+#include "wire/shared/operation_record.h"
+#include "wire/shared/recorder_memory.h"
+#include "wire/shared/step_record.h"
 
 namespace hvd::rank {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/text.h"
 #include "rank/diagnostics/nvml.h"
 

@@ -6,15 +6,15 @@
 #include <optional>
 #include <string>
 
-#include "rank/diagnostics/gpu_death.h"
+#include "rank/diagnostics/death/gpu_death.h"
 #include "rank/diagnostics/sealed_memory.h"
-#include "wire/death.h"
-#include "wire/status_page.h"
-#include "wire/status_report.h"
+#include "wire/messages/death.h"
+#include "wire/messages/status_report.h"
+#include "wire/shared/status_page.h"
 
 namespace hvd::rank {
 
-/// The page in which the rank's libhvd tells of itself (wire/status_page.h).
+/// The page in which the rank's libhvd tells of itself (wire/shared/status_page.h).
 class StatusPageReader {
  public:
   StatusPageReader();
@@ -30,7 +30,7 @@ class StatusPageReader {
  private:
   SealedMemory memory_;
   wire::StatusPage* page_ = nullptr;
-  std::uint64_t host_changes_ = 0;  ///< as in wire/status_page.h
+  std::uint64_t host_changes_ = 0;  ///< as in wire/shared/status_page.h
 };
 
 /// What of a rank's standing hvdrun has to be told.  Pure.

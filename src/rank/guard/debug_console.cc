@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/maker.h"
-#include "base/process.h"
+#include "base/process/maker.h"
+#include "base/process/process.h"
 
 namespace hvd::rank {
 

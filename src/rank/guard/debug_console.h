@@ -14,7 +14,7 @@
 
 #include "base/file.h"
 #include "rank/streams/outbox.h"
-#include "wire/console.h"
+#include "wire/messages/console.h"
 
 namespace hvd::rank {
 

@@ -17,19 +17,19 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/leftovers.h"
-#include "base/listen_filter.h"
-#include "base/process.h"
+#include "base/files/leftovers.h"
+#include "base/network/listen_filter.h"
+#include "base/process/process.h"
 #include "rank/guard/debug_console.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/host_cleanup.h"
 #include "rank/guard/rank_process.h"
 #include "rank/guard/time_limits.h"
 #include "rank/launch/payload_store.h"
-#include "wire/hello.h"
-#include "wire/payload_ready.h"
-#include "wire/stack_picture.h"
-#include "wire/stop_request.h"
+#include "wire/messages/hello.h"
+#include "wire/messages/payload_ready.h"
+#include "wire/messages/stack_picture.h"
+#include "wire/messages/stop_request.h"
 
 namespace hvd::rank {
 namespace {

@@ -8,10 +8,10 @@
 #include <iterator>
 #include <vector>
 
+#include "base/files/leftovers.h"
 #include "base/format.h"
-#include "base/leftovers.h"
 #include "base/load.h"
-#include "base/process.h"
+#include "base/process/process.h"
 
 namespace hvd::rank {
 namespace {

@@ -13,15 +13,15 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/files/sha256.h"
 #include "base/format.h"
-#include "base/maker.h"
-#include "base/process.h"
-#include "base/sha256.h"
+#include "base/process/maker.h"
+#include "base/process/process.h"
 #include "base/text.h"
-#include "rank/diagnostics/death_facts.h"
-#include "rank/diagnostics/last_words.h"
+#include "rank/diagnostics/death/death_facts.h"
+#include "rank/diagnostics/death/last_words.h"
 #include "rank/launch/payload_store.h"
-#include "wire/link.h"
+#include "wire/messages/link.h"
 
 namespace hvd::rank {
 namespace {

@@ -8,19 +8,19 @@
 #include <optional>
 #include <string>
 
-#include "rank/diagnostics/error_file.h"
-#include "rank/diagnostics/killed_children.h"
-#include "rank/diagnostics/oom.h"
+#include "rank/diagnostics/death/error_file.h"
+#include "rank/diagnostics/death/killed_children.h"
+#include "rank/diagnostics/death/oom.h"
 #include "rank/diagnostics/recorder_reader.h"
-#include "rank/diagnostics/stack_capture.h"
+#include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/diagnostics/usage.h"
 #include "rank/launch/launch_plan.h"
 #include "rank/streams/outbox.h"
 #include "rank/streams/output.h"
 #include "rank/streams/standard_input.h"
-#include "wire/death.h"
-#include "wire/start_report.h"
-#include "wire/status_report.h"
+#include "wire/messages/death.h"
+#include "wire/messages/start_report.h"
+#include "wire/messages/status_report.h"
 
 namespace hvd::rank {
 
@@ -63,7 +63,7 @@ class RankProcess {
   void send_operations(Outbox& outbox, std::size_t most) {
     outbox.add(wire::Type::operations, to_json(recorder_.last_operations(most, mono_ns())));  // at most a megabyte
   }
-  /// Shows the rank that hosts have changed (wire/status_page.h).
+  /// Shows the rank that hosts have changed (wire/shared/status_page.h).
   void tell_host_change(std::uint64_t change) { status_page_.tell_host_change(change); }
   /// Asks for a picture of the rank's stack.  Call step_stack() while shooting(): it sends the picture as Type::stack.
   void begin_stack(bool native) { stack_.begin(pid_, native); }

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include "base/leftovers.h"
-#include "base/process.h"
+#include "base/files/leftovers.h"
+#include "base/process/process.h"
 #include "rank/guard/guard_signals.h"
 #include "rank/guard/time_limits.h"
 

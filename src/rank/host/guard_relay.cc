@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "wire/relayed_frame.h"
+#include "wire/channel/relayed_frame.h"
 
 namespace hvd::rank {
 

@@ -1,4 +1,5 @@
-/// @file guard_relay.h — the host daemon passes on what its guards and hvdrun say to each other (wire/relayed_frame.h).
+/// @file guard_relay.h — the host daemon passes on what its guards and hvdrun say to each other
+/// (wire/channel/relayed_frame.h).
 ///
 /// In a job over several hosts each host has one connection to hvdrun: of 10 000 ranks only their hosts' daemons cost
 /// it a handshake, and a guard needs no ZeroMQ.  Nothing here waits.
@@ -11,7 +12,7 @@
 
 #include "base/file.h"
 #include "rank/streams/outbox.h"
-#include "wire/local_socket.h"
+#include "wire/channel/local_socket.h"
 
 namespace hvd::rank {
 

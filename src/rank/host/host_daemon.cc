@@ -23,9 +23,9 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/leftovers.h"
+#include "base/files/leftovers.h"
 #include "base/load.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/text.h"
 #include "rank/guard/guard.h"
 #include "rank/guard/guard_signals.h"
@@ -34,9 +34,9 @@
 #include "rank/host/meeting_desk.h"
 #include "rank/host/pmix_process.h"
 #include "rank/streams/outbox.h"
-#include "wire/daemon_manifest.h"
-#include "wire/hello.h"
-#include "wire/pmix_message.h"
+#include "wire/manifest/daemon_manifest.h"
+#include "wire/messages/hello.h"
+#include "wire/messages/pmix_message.h"
 
 namespace hvd::rank {
 namespace {

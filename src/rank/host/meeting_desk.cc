@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "wire/meeting_message.h"
+#include "wire/messages/meeting_message.h"
 
 namespace hvd::rank {
 

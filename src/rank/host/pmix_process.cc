@@ -20,8 +20,8 @@
 #include "pmix/gate.h"
 #include "pmix/library_paths.h"
 #include "pmix/server.h"
-#include "wire/daemon_manifest.h"
-#include "wire/pmix_message.h"
+#include "wire/manifest/daemon_manifest.h"
+#include "wire/messages/pmix_message.h"
 
 namespace hvd::rank {
 namespace {

@@ -3,7 +3,7 @@
 /// Only MPI needs libpmix, and libpmix may crash or hang: without HOME, by a configuration file, by a client.  In a
 /// process of its own it takes no job along.  That process also changes its environment for libpmix's sake.
 ///
-/// Frames between the two (wire/message.h):
+/// Frames between the two (wire/messages/message.h):
 ///   daemon → server   daemon_manifest and pmix as hvdrun sent them; release: the server says the rest and ends
 ///   server → daemon   pmix_environment, once for each rank; pmix, for hvdrun
 /// A server that cannot serve ends with an exit code above 0, after PmixMessage::Kind::broken where it knows why.
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "rank/streams/outbox.h"
-#include "wire/channel.h"
+#include "wire/channel/channel.h"
 
 namespace hvd::rank {
 

@@ -9,7 +9,7 @@
 
 #include "placement/machine.h"
 #include "rank/launch/rank_environment.h"
-#include "wire/manifest.h"
+#include "wire/manifest/manifest.h"
 
 namespace hvd::rank {
 

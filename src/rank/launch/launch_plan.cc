@@ -8,15 +8,15 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "rank/diagnostics/stack_capture.h"
+#include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/launch/payload_store.h"
 #include "rank/launch/trust_checks.h"
 #include "rank/python/python_plan.h"
 #include "wire/json.h"
-#include "wire/link.h"
-#include "wire/meeting_message.h"
-#include "wire/recorder_memory.h"
-#include "wire/status_page.h"
+#include "wire/messages/link.h"
+#include "wire/messages/meeting_message.h"
+#include "wire/shared/recorder_memory.h"
+#include "wire/shared/status_page.h"
 
 namespace hvd::rank {
 

@@ -4,7 +4,7 @@
 
 #include "rank/launch/binding.h"
 #include "rank/launch/spawn.h"
-#include "wire/manifest.h"
+#include "wire/manifest/manifest.h"
 
 namespace hvd::rank {
 
@@ -20,10 +20,10 @@ struct InheritedFds {
   int link = -1;         ///< the rank's end of the link
   int payload = -1;      ///< the .pkl's bytes
   int stack = -1;        ///< the file for its Python frames (stack_capture.h)
-  int status_page = -1;  ///< wire/status_page.h
-  int recorder = -1;     ///< wire/recorder_memory.h
+  int status_page = -1;  ///< wire/shared/status_page.h
+  int recorder = -1;     ///< wire/shared/recorder_memory.h
   int key = -1;          ///< the key by which ranks know each other
-  int meeting = -1;      ///< the socket to the host daemon (wire/meeting_message.h)
+  int meeting = -1;      ///< the socket to the host daemon (wire/messages/meeting_message.h)
 };
 
 /// @p mine  the guard's own environment.

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "wire/channel.h"
-#include "wire/manifest.h"
+#include "wire/channel/channel.h"
+#include "wire/manifest/manifest.h"
 
 namespace hvd::rank {
 
@@ -22,7 +22,7 @@ struct LaunchContext {
   wire::KeyPair client;
   int environment_fd = -1;  ///< NAME=value texts for the rank come here, from the host daemon; -1: mpirun gave them
   int channel_fd = -1;  ///< to the host daemon, which passes on what goes over it; -1: the guard goes to `addresses`
-  int meeting_fd = -1;  ///< the rank's socket to the host daemon (wire/meeting_message.h); -1: there is none
+  int meeting_fd = -1;  ///< the rank's socket to the host daemon (wire/messages/meeting_message.h); -1: there is none
 };
 
 struct Binding;  // binding.h

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/signals.h"
+#include "base/process/signals.h"
 
 namespace hvd::rank {
 namespace {

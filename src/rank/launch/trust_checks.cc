@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/files/sha256.h"
+#include "base/files/trust.h"
 #include "base/format.h"
-#include "base/sha256.h"
 #include "base/text.h"
-#include "base/trust.h"
 
 namespace hvd::rank {
 namespace {

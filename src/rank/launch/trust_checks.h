@@ -1,10 +1,10 @@
 /// @file trust_checks.h — checks, before a rank starts, whether other users could have chosen what it runs
-/// (base/trust.h).
+/// (base/files/trust.h).
 #pragma once
 #include <string>
 
 #include "rank/launch/rank_environment.h"
-#include "wire/manifest.h"
+#include "wire/manifest/manifest.h"
 
 namespace hvd::rank {
 

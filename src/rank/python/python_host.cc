@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/environment.h"
-#include "wire/link.h"
+#include "wire/messages/link.h"
 
 namespace {
 

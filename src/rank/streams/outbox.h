@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "wire/channel.h"
-#include "wire/message.h"
+#include "wire/channel/channel.h"
+#include "wire/messages/message.h"
 
 namespace hvd::rank {
 

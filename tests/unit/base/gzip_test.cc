@@ -1,4 +1,4 @@
-#include "base/gzip.h"
+#include "base/files/gzip.h"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "base/leftovers.h"
+#include "base/files/leftovers.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "../temp_folder.h"
-#include "base/maker.h"
+#include "base/process/maker.h"
 
 using namespace hvd;
 namespace fs = std::filesystem;

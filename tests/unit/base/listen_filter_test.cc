@@ -1,4 +1,4 @@
-#include "base/listen_filter.h"
+#include "base/network/listen_filter.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/file.h"
-#include "base/listen_filter_program.h"
+#include "base/network/listen_filter_program.h"
 
 namespace hvd {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/own_folder.h"
+#include "base/files/own_folder.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 
 #include "../temp_folder.h"
-#include "base/maker.h"
+#include "base/process/maker.h"
 
 using namespace hvd;
 namespace fs = std::filesystem;

@@ -1,5 +1,5 @@
 /// @file process_test.cc — one walk over /proc, the tree of processes below this one, the other end of a socket.
-#include "base/process.h"
+#include "base/process/process.h"
 
 #include <doctest/doctest.h>
 #include <sys/prctl.h>

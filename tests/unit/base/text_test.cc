@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 
 using namespace hvd;
 using Strings = std::vector<std::string>;

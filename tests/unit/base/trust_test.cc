@@ -1,5 +1,5 @@
 /// Who could have chosen what a path leads to.  Owners are changed where the test may do so.
-#include "base/trust.h"
+#include "base/files/trust.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

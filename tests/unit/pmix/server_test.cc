@@ -9,7 +9,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
-#include "wire/bounded_accept.h"
+#include "wire/channel/bounded_accept.h"
 
 using namespace hvd;
 using namespace std::chrono_literals;

@@ -1,4 +1,4 @@
-#include "rank/diagnostics/error_file.h"
+#include "rank/diagnostics/death/error_file.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "rank/diagnostics/gpu_death.h"
+#include "rank/diagnostics/death/gpu_death.h"
 
 #include <doctest/doctest.h>
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "wire/channel.h"
-#include "wire/relayed_frame.h"
+#include "wire/channel/channel.h"
+#include "wire/channel/relayed_frame.h"
 
 using namespace hvd;
 using namespace hvd::rank;

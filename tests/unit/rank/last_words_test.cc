@@ -1,5 +1,5 @@
 /// What the guard adds to a rank's last words: killed children, full folders, advice.
-#include "rank/diagnostics/last_words.h"
+#include "rank/diagnostics/death/last_words.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "rank/diagnostics/death_facts.h"
-#include "rank/diagnostics/killed_children.h"
+#include "rank/diagnostics/death/death_facts.h"
+#include "rank/diagnostics/death/killed_children.h"
 
 using namespace hvd::rank;
 

@@ -10,8 +10,8 @@
 
 #include "../temp_folder.h"
 #include "base/error.h"
-#include "rank/diagnostics/death_facts.h"
-#include "rank/diagnostics/stack_capture.h"
+#include "rank/diagnostics/death/death_facts.h"
+#include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/launch/binding.h"
 #include "rank/launch/rank_environment.h"
 #include "rank/python/python_plan.h"

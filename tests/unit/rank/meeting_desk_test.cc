@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "wire/meeting_message.h"
+#include "wire/messages/meeting_message.h"
 
 using namespace hvd;
 using namespace hvd::rank;

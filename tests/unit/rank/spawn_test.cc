@@ -12,8 +12,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/process.h"
-#include "rank/diagnostics/oom.h"
+#include "base/process/process.h"
+#include "rank/diagnostics/death/oom.h"
 #include "rank/launch/payload_store.h"
 
 using namespace hvd;

@@ -1,5 +1,5 @@
 /// Who does not answer, from the kernel's own table.
-#include "rank/diagnostics/tcp_peers.h"
+#include "rank/diagnostics/stacks/tcp_peers.h"
 
 #include <doctest/doctest.h>
 

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/leftovers.h"
+#include "base/files/leftovers.h"
 #include "hvd/hvd.h"
 #include "launcher/start/meeting_hub.h"
 #include "rank/host/meeting_desk.h"

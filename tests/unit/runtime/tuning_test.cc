@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/own_file.h"
+#include "base/files/own_file.h"
 #include "base/text.h"
 #include "core/tuned_file.h"
 #include "world_of_threads.h"

@@ -1,5 +1,5 @@
 /// More connections than there are descriptors.
-#include "wire/bounded_accept.h"
+#include "wire/channel/bounded_accept.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>

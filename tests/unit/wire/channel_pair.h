@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "wire/channel.h"
+#include "wire/channel/channel.h"
 
 namespace hvd::test {
 

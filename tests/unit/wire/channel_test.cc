@@ -1,5 +1,5 @@
 /// The channels over unix sockets and TCP, and what a stranger can do to them: nothing.
-#include "wire/channel.h"
+#include "wire/channel/channel.h"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>

@@ -3,20 +3,20 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "wire/daemon_manifest.h"
-#include "wire/death.h"
-#include "wire/failure.h"
-#include "wire/hello.h"
 #include "wire/json.h"
-#include "wire/link.h"
-#include "wire/manifest.h"
-#include "wire/meeting_message.h"
-#include "wire/payload_ready.h"
-#include "wire/pmix_message.h"
-#include "wire/stalls.h"
-#include "wire/start_report.h"
-#include "wire/step_record.h"
-#include "wire/stop_request.h"
+#include "wire/manifest/daemon_manifest.h"
+#include "wire/manifest/manifest.h"
+#include "wire/messages/death.h"
+#include "wire/messages/hello.h"
+#include "wire/messages/link.h"
+#include "wire/messages/meeting_message.h"
+#include "wire/messages/payload_ready.h"
+#include "wire/messages/pmix_message.h"
+#include "wire/messages/start_report.h"
+#include "wire/messages/stop_request.h"
+#include "wire/shared/failure.h"
+#include "wire/shared/stalls.h"
+#include "wire/shared/step_record.h"
 
 using namespace hvd;
 using namespace hvd::wire;

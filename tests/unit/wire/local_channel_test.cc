@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "channel_pair.h"
-#include "wire/sim_channel.h"
+#include "wire/channel/sim_channel.h"
 
 using namespace hvd;
 using namespace hvd::wire;

@@ -1,4 +1,4 @@
-#include "wire/operation_record.h"
+#include "wire/shared/operation_record.h"
 
 #include <doctest/doctest.h>
 

@@ -1,9 +1,9 @@
 /// Guards behind a host daemon, as hvdrun sees them: peers of their own.
-#include "wire/relayed_frame.h"
+#include "wire/channel/relayed_frame.h"
 
 #include "base/error.h"
 #include "channel_pair.h"
-#include "wire/message.h"
+#include "wire/messages/message.h"
 
 using namespace hvd;
 using namespace hvd::wire;

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
-#include "wire/payload_ready.h"
-#include "wire/sim_channel.h"
+#include "wire/channel/sim_channel.h"
+#include "wire/messages/payload_ready.h"
 
 using namespace hvd;
 using namespace hvd::launcher;

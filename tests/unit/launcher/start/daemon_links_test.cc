@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "launcher/control/session.h"
-#include "wire/message.h"
-#include "wire/sim_channel.h"
+#include "wire/channel/sim_channel.h"
+#include "wire/messages/message.h"
 
 using namespace hvd;
 using namespace hvd::launcher;

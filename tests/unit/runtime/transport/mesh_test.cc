@@ -7,7 +7,7 @@
 
 #include <atomic>
 
-#include "base/process.h"
+#include "base/process/process.h"
 #include "tcp_ranks.h"
 
 using namespace hvd;

@@ -1,0 +1,93 @@
+#include "base/files/leftovers.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <string_view>
+
+#include "base/file.h"
+#include "base/format.h"
+#include "base/process/maker.h"
+
+namespace hvd {
+namespace {
+
+/// vader_segment.HOST.UID.JOB.RANK (Open MPI 4), sm_segment.… (5).
+bool is_of_mpi(const std::string& name) {
+  static const std::string owner = [] {
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    const std::string full = host;
+    return full.substr(0, full.find('.'));
+  }();
+  for (const std::string_view prefix : {"vader_segment.", "sm_segment."})
+    if (name.starts_with(prefix))
+      return name.substr(prefix.size()).starts_with(owner) &&
+             name.find(formatted(".{}.", ::geteuid())) != std::string::npos;
+  return false;
+}
+
+/// hvd.PID.START.NAMESPACE.RANDOM: libhvd's, until all ranks have it open.
+bool is_of_gone_rank(const std::string& name) {
+  const std::size_t first = name.find('.'), last = name.rfind('.');
+  if (!name.starts_with("hvd.") || last <= first || name.size() - last - 1 != 16) return false;
+  const auto maker = maker_from(std::string_view(name).substr(first + 1, last - first - 1));
+  return maker && is_gone(*maker);
+}
+
+/// True when no process of any container has it open or mapped: only then does the kernel give a lease for writing.
+bool nobody_has(int file) {
+  // Who opens it now waits until we close it, and we are told by a signal; this one is ignored by default.
+  return ::fcntl(file, F_SETSIG, SIGURG) == 0 && ::fcntl(file, F_SETLEASE, F_WRLCK) == 0;
+}
+
+double seconds(const timespec& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9; }
+
+bool remove_if_left(const std::string& path, const std::string& name, double since_seconds) {
+  const bool of_mpi = is_of_mpi(name);
+  if (!of_mpi && !is_of_gone_rank(name)) return false;
+  struct stat about {};
+  if (!of_mpi && ::lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode))  // its doorway, which is not opened
+    return about.st_uid == ::geteuid() && seconds(about.st_ctim) >= since_seconds && ::unlink(path.c_str()) == 0;
+  const Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file || ::fstat(file.get(), &about) != 0) return false;
+  if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || seconds(about.st_ctim) < since_seconds) return false;
+  if (of_mpi && !nobody_has(file.get())) return false;  // the name does not say whose it is
+  return ::unlink(path.c_str()) == 0;
+}
+
+/// Names of what `remove` has removed.
+template <class Remove>
+std::vector<std::string> remove_all(const std::string& folder, Remove remove) {
+  std::vector<std::string> names, removed;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+    names.push_back(entry.path().filename());
+  for (const std::string& name : names)
+    if (remove(folder + "/" + name, name)) removed.push_back(name);
+  return removed;
+}
+
+}  // namespace
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::vector<std::string> remove_shared_memory_leftovers(double since_seconds, const std::string& folder) {
+  return remove_all(folder, [&](const std::string& path, const std::string& name) {
+    return remove_if_left(path, name, since_seconds);
+  });
+}
+
+std::vector<std::string> remove_files_of_gone_ranks(const std::string& folder) {
+  return remove_all(folder, [](const std::string& path, const std::string& name) {
+    return is_of_gone_rank(name) && remove_if_left(path, name, 0);
+  });
+}
+
+}  // namespace hvd

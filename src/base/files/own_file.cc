@@ -1,0 +1,172 @@
+#include "base/files/own_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <vector>
+
+#include "base/error.h"
+#include "base/format.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace hvd {
+namespace {
+
+constexpr int most_tries = 100;
+
+/// The owner of / is root under another number, where a container has no name for root.
+bool is_trusted(uid_t owner) {
+  struct stat root {};
+  return owner == ::geteuid() || owner == 0 || (::stat("/", &root) == 0 && owner == root.st_uid);
+}
+
+/// Where a path leads, held: it cannot be exchanged any more.
+struct PathEnd {
+  Fd folder;  ///< O_PATH
+  std::string name;
+  Fd there;                ///< O_PATH, no link; empty where nothing is there
+  bool inherited = false;  ///< through /proc/…/fd: somebody has opened it for us
+};
+
+struct stat about(const Fd& fd, const std::string& path) {
+  struct stat found {};
+  if (::fstat(fd.get(), &found) != 0) throw Error(Code::unavailable, path, errno_text(errno));
+  return found;
+}
+
+bool is_in_proc(const Fd& fd) {
+  struct statfs system {};
+  return ::fstatfs(fd.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
+}
+
+/// A path on its way: what is left of it is a stack, the next part last.
+class OwnPathWalk {
+ public:
+  explicit OwnPathWalk(const std::string& path) : path_(path) {
+    if (path.empty()) fail(ENOENT);
+    push(path);
+  }
+
+  /// @param make_folders  those that are missing; the last one for its owner only
+  PathEnd run(bool make_folders) {
+    for (;;) {
+      const std::string name = std::move(left_.back());
+      left_.pop_back();
+      const bool last = left_.empty();
+      Fd there(::openat(folder_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+      if (!there && errno == ENOENT && make_folders) {
+        if (::mkdirat(folder_.get(), name.c_str(), last ? 0700 : 0777) != 0 && errno != EEXIST) fail(errno);
+        there = Fd(::openat(folder_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+      }
+      if (!there && !(errno == ENOENT && last)) fail(errno);
+      bool inherited = false;
+      if (there && S_ISLNK(about(there, path_).st_mode)) {
+        inherited = is_in_proc(there);
+        if (!inherited) {
+          follow(there);
+          continue;
+        }
+        there = Fd(::openat(folder_.get(), name.c_str(), O_PATH | O_CLOEXEC));  // only the kernel makes links there
+        if (!there) fail(errno);
+      }
+      if (last) return {std::move(folder_), name, std::move(there), inherited};
+      folder_ = std::move(there);
+    }
+  }
+
+  [[noreturn]] void fail(int number) const { throw Error(Code::unavailable, path_, errno_text(number)); }
+
+ private:
+  void push(const std::string& path) {
+    const std::size_t before = left_.size();
+    const std::vector<std::string> parts = split(path, '/');
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part)
+      if (!part->empty()) left_.push_back(*part);
+    if (left_.size() == before) left_.emplace_back(".");
+    if (path[0] == '/' || !folder_) folder_ = Fd(::open(path[0] == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!folder_) fail(errno);
+  }
+
+  void follow(const Fd& link) {
+    if (const uid_t owner = about(link, path_).st_uid; !is_trusted(owner))
+      throw Error(Code::unavailable, path_, formatted("leads through a link of another user's (uid {})", owner),
+                  "name the place that is meant, without the link");
+    char target[PATH_MAX];
+    const ssize_t size = ::readlinkat(link.get(), "", target, sizeof target);
+    if (size <= 0) fail(size < 0 ? errno : ENOENT);
+    if (++links_ > most_links) fail(ELOOP);
+    push(std::string(target, static_cast<std::size_t>(size)));
+  }
+
+  const std::string& path_;
+  Fd folder_;
+  std::vector<std::string> left_;
+  int links_ = 0;
+  static constexpr int most_links = 40;  ///< the kernel's own limit
+};
+
+/// Refuses what others put there, or can look into by another name.
+void check(const PathEnd& spot, const std::string& path) {
+  const struct stat file = about(spot.there, path);
+  if (S_ISDIR(file.st_mode)) throw Error(Code::unavailable, path, "is a folder, not a file");
+  if (spot.inherited || S_ISCHR(file.st_mode)) return;
+  const char* const hint = "remove it, or name another file";
+  if (!is_trusted(file.st_uid))
+    throw Error(Code::unavailable, path, formatted("belongs to another user (uid {})", file.st_uid), hint);
+  const struct stat folder = about(spot.folder, path);
+  const bool shared = !is_trusted(folder.st_uid) || (folder.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (S_ISREG(file.st_mode) && file.st_nlink > 1 && shared)
+    throw Error(Code::unavailable, path, "has another name too (a hard link), in a folder where others may write",
+                hint);
+}
+
+}  // namespace
+
+Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode) {
+  constexpr int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY;
+  for (int tries = 0;; ++tries) {
+    OwnPathWalk walk(path);
+    const PathEnd spot = walk.run(false);
+    if (spot.there) check(spot, path);
+    Fd file(spot.there ? ::open(formatted("/proc/self/fd/{}", spot.there.get()).c_str(),
+                                flags | (mode_of_writing == WriteMode::truncate ? O_TRUNC : 0))
+                       : ::openat(spot.folder.get(), spot.name.c_str(), flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
+    if (file) return file;
+    if (spot.there || errno != EEXIST || tries == most_tries) walk.fail(errno);
+  }
+}
+
+void replace_own_file(const std::string& path, std::string_view text, mode_t mode) {
+  OwnPathWalk walk(path);
+  const PathEnd spot = walk.run(false);
+  if (spot.there) {
+    check(spot, path);
+    if (spot.inherited || !S_ISREG(about(spot.there, path).st_mode)) {
+      if (!write_all(open_own_file(path, WriteMode::truncate, mode).get(), text)) walk.fail(errno);
+      return;
+    }
+  }
+  const std::string fresh = ".hvd-" + random_letters(16);
+  const Fd file(::openat(spot.folder.get(), fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!file) walk.fail(errno);
+  if (write_all(file.get(), text) &&
+      ::renameat(spot.folder.get(), fresh.c_str(), spot.folder.get(), spot.name.c_str()) == 0)
+    return;
+  const int number = errno;
+  ::unlinkat(spot.folder.get(), fresh.c_str(), 0);
+  walk.fail(number);
+}
+
+void make_own_folder(const std::string& path) {
+  OwnPathWalk walk(path);
+  const PathEnd spot = walk.run(true);
+  if (!S_ISDIR(about(spot.there, path).st_mode)) walk.fail(ENOTDIR);
+}
+
+}  // namespace hvd

@@ -1,0 +1,39 @@
+#include "base/process/signals.h"
+
+#include <csignal>
+
+namespace hvd {
+namespace {
+
+void set(int number, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  ::sigaction(number, &action, nullptr);  // fails for SIGKILL, SIGSTOP and those of the C library: nobody ignores them
+}
+
+bool is_ignored(int number) {
+  struct sigaction now {};
+  return ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+void unblock_all() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+}  // namespace
+
+void take_over_signals() {
+  for (int number = 1; number < NSIG; ++number)
+    if (number != SIGHUP && is_ignored(number)) set(number, SIG_DFL);
+  set(SIGXFSZ, SIG_IGN);
+  unblock_all();
+}
+
+void restore_signals() {
+  for (int number = 1; number < NSIG; ++number) set(number, SIG_DFL);
+  unblock_all();
+}
+
+}  // namespace hvd

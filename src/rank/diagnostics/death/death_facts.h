@@ -1,0 +1,43 @@
+/// @file death_facts.h — facts of the host about a rank's death, besides the exit status.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "wire/messages/death.h"
+
+namespace hvd::rank {
+
+/// "/dev/shm is full (64 MiB)" when less than 1 % or 1 MiB of it is free: a usual cause of SIGBUS.  Else empty.
+std::string full_shared_memory(const std::string& folder = "/dev/shm");
+
+/// A C++ exception that nobody caught, from the message of libstdc++ in the rank's last lines: "C++ exception
+/// std::runtime_error: no such layer".  Empty: none.
+std::string thrown_exception(const std::vector<std::string>& tail);
+
+/// The limit (ulimit) of which this signal tells that it was reached; this process has the same limits.  Empty: none.
+std::string reached_limit(const wire::DeathRecord& r);
+
+/// What to do where Open MPI 4's mpirun, called by the rank, says in @p words that it refuses; else empty.
+std::string mpirun_in_a_rank(const std::string& words);
+
+/// Folders of the mounted file systems in @p mounts (/proc/self/mounts) that lie on this host and can be written.  A
+/// network's file system is left out: looking at a dead server takes for ever.  Pure.
+std::vector<std::string> local_mounts(const std::string& mounts);
+
+/// "/tmp is full (64 MiB)", for the full ones among the rank's usual folders and local_mounts(), with advice; empty:
+/// none is full.
+std::string full_folders(const std::string& cwd, const std::string& temporary);
+
+/// Where the kernel puts core files, by its core_pattern: "core in /work" or "piped to /usr/share/apport".
+/// @param cwd  working folder of the rank
+std::string core_place(const std::string& pattern, const std::string& cwd);
+std::string core_pattern();
+
+/// The NVIDIA driver's last Xid for the GPU at @p pci since @p since_us (microseconds on the kernel log's clock), as
+/// the driver wrote it; empty when there is none or the log cannot be read.
+std::string xid_of(const std::string& pci, std::int64_t since_us);
+/// The same in one record of /dev/kmsg.  Pure.
+std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us);
+
+}  // namespace hvd::rank

@@ -1,0 +1,145 @@
+#include "rank/diagnostics/stacks/stack_capture.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/file.h"
+#include "base/format.h"
+#include "base/process/maker.h"
+#include "base/text.h"
+#include "rank/diagnostics/stacks/tcp_peers.h"
+#include "wire/messages/stack_picture.h"
+
+namespace hvd::rank {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto python_limit = milliseconds(1500);  ///< for the handler to begin
+constexpr auto quiet = milliseconds(40);           ///< without growth: it has ended
+constexpr auto native_limit = milliseconds(8000);
+constexpr std::size_t most_text_bytes = 256u << 10;  // two of them fit a message, also as control characters in JSON
+
+}  // namespace
+
+StackCapture::StackCapture() : file_(memfd_create("hvdrank-stacks", MFD_CLOEXEC)) {
+  // The writer shares our position, which begin() moves back; O_APPEND keeps a late writer from leaving a hole.
+  if (file_) fcntl(file_.get(), F_SETFL, O_APPEND);
+}
+
+void StackCapture::begin(pid_t pid, bool native) {
+  pid_ = pid;
+  native_wanted_ = native;
+  python_.clear(), native_text_.clear();
+  size_ = 0;
+  step_ = Step::python;
+  state_ = process_state(pid);
+  const auto now = Clock::now();
+  changed_ = now;
+  limit_ = now;
+  if (!file_ || state_ == 'T' || state_ == 't' || !catches_signal(pid, stack_signal)) return;
+  if (ftruncate(file_.get(), 0) != 0) return;
+  // To the main thread: the one that faulthandler then calls the current one.
+  if (syscall(SYS_tgkill, pid, pid, stack_signal) == 0) limit_ = now + python_limit;
+}
+
+std::string StackCapture::fatal() const {
+  return file_ ? fatal_place(whole_text(formatted("/proc/self/fd/{}", file_.get()))) : std::string();
+}
+
+namespace {
+
+/// `  File "train.py", line 12 in step` as "train.py:12 (step)"; empty for another line.
+std::string frame_in_words(const std::string& line) {
+  constexpr std::string_view before = "  File \"";
+  if (!line.starts_with(before)) return {};
+  const std::size_t end = line.find('"', before.size());
+  const std::size_t number = line.find(", line ", end), where = line.find(" in ", number);
+  if (end == std::string::npos || number == std::string::npos || where == std::string::npos) return {};
+  return formatted("{}:{} ({})", line.substr(before.size(), end - before.size()),
+                   line.substr(number + 7, where - number - 7), line.substr(where + 4));
+}
+
+}  // namespace
+
+std::string fatal_place(const std::string& written) {
+  const std::size_t fatal = written.rfind("Fatal Python error: ");
+  if (fatal == std::string::npos) return {};
+  std::string innermost;
+  for (const std::string& line : split(written.substr(fatal), '\n')) {
+    const std::string frame = frame_in_words(line);
+    if (frame.empty()) continue;
+    const bool library = frame.find("/lib/python3") != std::string::npos;
+    if (innermost.empty() && !library) return "in " + frame;
+    if (innermost.empty()) innermost = "in " + frame;
+    if (!library) return innermost + ", called from " + frame;
+  }
+  return innermost;
+}
+
+std::optional<std::string> StackCapture::step() {
+  const auto now = Clock::now();
+  if (step_ == Step::python) {
+    const off_t end = lseek(file_.get(), 0, SEEK_END);
+    if (end > 0 && static_cast<std::size_t>(end) != size_) size_ = static_cast<std::size_t>(end), changed_ = now;
+    const bool done = size_ > 0 ? now - changed_ > quiet : now >= limit_;
+    return done ? after_python() : std::nullopt;
+  }
+  if (step_ != Step::native) return {};
+  char piece[16384];
+  for (ssize_t n; (n = read(helper_.get(), piece, sizeof piece)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && now < limit_) return {};
+    if (n < 0) break;
+    if (native_text_.size() < most_text_bytes) native_text_.append(piece, static_cast<std::size_t>(n));
+  }
+  return finish();
+}
+
+std::optional<std::string> StackCapture::after_python() {
+  if (size_ > 0) {
+    python_.resize(std::min(size_, most_text_bytes));
+    const ssize_t n = pread(file_.get(), python_.data(), python_.size(), 0);
+    python_.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  }
+  if (!native_wanted_) return finish();
+  int pipe[2];
+  if (pipe2(pipe, O_CLOEXEC) != 0) return finish();
+  helper_ = Fd(pipe[0]);
+  const Fd theirs(pipe[1]);
+  fcntl(helper_.get(), F_SETFL, O_NONBLOCK);
+  const std::string pid = std::to_string(pid_);
+  const char* argv[] = {"hvdrank", "--native-stack", pid.c_str(), nullptr};
+  helper_pid_ = fork();
+  if (helper_pid_ == 0) {  // only system calls until exec
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    dup2(theirs.get(), STDOUT_FILENO);
+    execv("/proc/self/exe", const_cast<char**>(argv));
+    _exit(127);
+  }
+  if (helper_pid_ < 0) return finish();
+  step_ = Step::native;
+  limit_ = Clock::now() + native_limit;
+  return {};
+}
+
+std::string StackCapture::finish() {
+  if (helper_pid_ > 0) kill(helper_pid_, SIGKILL);  // the guard reaps it with everybody else
+  helper_pid_ = -1;
+  helper_.reset();
+  step_ = Step::idle;
+  return to_json(wire::StackPicture{std::string(state_ ? 1 : 0, state_), python_, native_text_, own_addresses(),
+                                    unanswered(pid_)});
+}
+
+}  // namespace hvd::rank
