@@ -50,6 +50,27 @@ def runner(_spark: Any, np: int, verbosity: str = "all") -> Any:
     return HorovodRunner(np=np, driver_log_verbosity=verbosity).run(rank_value, lr=0.1)
 
 
+@hvd.spark.distributed(np=2)
+def decorated(lr: float) -> dict[str, Any]:
+    """rank_value, marked for two ranks."""
+    return rank_value(lr)
+
+
+def decorator(_spark: Any, here: bool = False, gpus: int | None = None) -> Any:
+    """Results of a marked function: of two tasks; here: of one rank on the driver."""
+    if here:
+        return hvd.spark.distributed(np=-1, gpus=gpus)(rank_value).distributed(lr=0.4)
+    return (
+        decorated.distributed(0.3) if gpus is None else hvd.spark.distributed(np=2, gpus=gpus)(rank_value).distributed(lr=0.3)
+    )
+
+
+def torch_distributor(_spark: Any, script: str = "", **settings: Any) -> Any:
+    """A TorchDistributor's result: of rank_value, or of a script."""
+    distributor = hvd.spark.TorchDistributor(**settings)
+    return distributor.run(script, "--lr", 0.5) if script else distributor.run(rank_value, lr=0.6)
+
+
 def all_results(_spark: Any, np: int | None = None) -> Any:
     """hvd.spark.run's values."""
     return hvd.spark.run(rank_value, kwargs={"lr": 0.2}, num_proc=np)

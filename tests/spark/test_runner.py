@@ -42,6 +42,27 @@ def test_all_slots_and_all_results(local: s.Driver) -> None:
     assert [value["rank"] for value in local.good("all_results")] == [0, 1]
 
 
+def test_a_marked_function(local: s.Driver) -> None:
+    """All results in order; without Spark's GPUs, gpus=1 is refused before anything starts."""
+    assert [value["rank"] for value in local.good("decorator")] == [0, 1]
+    assert [value["lr"] for value in local.good("decorator", here=True)] == [0.4]
+    for settings, words in (
+        ({}, "gpus=1, and spark.task.resource.gpu.amount is not set"),
+        ({"here": True}, "1 ranks need a GPU each, and the driver's host has 0"),
+    ):
+        assert words in local.ask("decorator", gpus=1, **settings)["error"]
+
+
+def test_torch_distributor(local: s.Driver, tmp_path: pathlib.Path) -> None:
+    """A function on two tasks, and a script with its command line on the driver; use_gpu is on by default."""
+    assert local.good("torch_distributor", num_processes=2, local_mode=False, use_gpu=False)["size"] == 2
+    script = tmp_path / "train.py"
+    script.write_text("import sys, os\nprint('script', __name__, sys.argv[1:], os.environ['WORLD_SIZE'])\n")
+    answer = local.ask("torch_distributor", script=str(script), num_processes=2, use_gpu=False)
+    assert answer["out"].count("script __main__ ['--lr', '0.5'] 2") == 2 and answer["value"] is None, answer
+    assert "need a GPU each" in local.ask("torch_distributor")["error"]
+
+
 @pytest.mark.nightly
 def test_one_rank(local: s.Driver) -> None:
     """Fewer than there are slots."""
