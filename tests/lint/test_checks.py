@@ -27,10 +27,15 @@ def plant(tmp_path: pathlib.Path) -> Plant:
     return plant
 
 
-ROOMS = {"src/base": "", "src/wire": "src/base", "src/rank": "src/base src/rank/guard", "src/rank/guard": "src/base"}
+ROOMS = {
+    "src/base": "",
+    "src/wire/channel/zmq": "src/base",
+    "src/rank": "src/base src/rank/guard",
+    "src/rank/guard": "src/base",
+}
 SOUND = {
     "src/base/file.h": "",
-    "src/wire/frame.h": '#include "base/file.h"\n#include <zmq.h>\n',
+    "src/wire/channel/zmq/frame.h": '#include "base/file.h"\n#include <zmq.h>\n',
     "src/rank/main.cc": '#include "rank/guard/guard.h"\n',
     "src/rank/guard/guard.h": '#include <vector>\n#include "base/file.h"\n#include "made.inc"\n',
 }
@@ -51,9 +56,17 @@ def test_a_sound_tree_has_no_errors(plant: Plant) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "error"),
     [
-        ("src/base/log.cc", '#include "wire/frame.h"\n', "src/base/log.cc:1: src/base must not include src/wire"),
-        ("src/rank/guard/a.cc", '\n#include "wire/frame.h"\n', "a.cc:2: src/rank/guard must not include src/wire"),
-        ("src/rank/a.cc", "#include <zmq.h>\n", "src/rank must not include <zmq.h>; only src/wire may"),
+        (
+            "src/base/log.cc",
+            '#include "wire/channel/zmq/frame.h"\n',
+            "src/base/log.cc:1: src/base must not include src/wire/channel/zmq",
+        ),
+        (
+            "src/rank/guard/a.cc",
+            '\n#include "wire/channel/zmq/frame.h"\n',
+            "a.cc:2: src/rank/guard must not include src/wire/channel/zmq",
+        ),
+        ("src/rank/a.cc", "#include <zmq.h>\n", "src/rank must not include <zmq.h>; only src/wire/channel/zmq may"),
         ("src/rank/a.cc", '#include "nowhere.h"\n', '"nowhere.h" is no header of the tree'),
         ("src/rank/launch/a.cc", "", "src/rank/launch: has no row"),
         ("src/base/file.h", '#include "base/log.h"\n', "base/file.h"),
